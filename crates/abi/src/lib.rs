@@ -1,0 +1,35 @@
+//! Linux as the other rooms see it: numbers, flags, layouts and errors of x86-64.
+//!
+//! `sys` is the kernel's own header, generated; this crate adds only what a header cannot say.
+//! Nothing here calls anything.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod errno;
+pub mod nr;
+
+pub use errno::Errno;
+pub use linux_raw_sys as sys;
+
+/// Bytes in a page of memory and in a block of the buffer cache.
+pub const PAGE: usize = 4096;
+/// Longest name of one path component, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest path including its terminating NUL, in bytes.
+pub const PATH_MAX: usize = 4096;
+/// Symbolic links followed in one path walk before `ELOOP`.
+pub const SYMLINKS_MAX: usize = 40;
+
+/// Capabilities that the file system asks about (bit numbers as in `capability.h`).
+pub mod capability {
+    /// Change owners.
+    pub const CHOWN: u32 = 0;
+    /// Ignore read, write and execute permission.
+    pub const DAC_OVERRIDE: u32 = 1;
+    /// Ignore read permission, and execute permission of directories.
+    pub const DAC_READ_SEARCH: u32 = 2;
+    /// Act as the owner of a file.
+    pub const FOWNER: u32 = 3;
+    /// Keep set-id bits on change.
+    pub const FSETID: u32 = 4;
+}

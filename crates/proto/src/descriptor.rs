@@ -1,0 +1,103 @@
+//! Service `descriptor`: descriptor tables and open-file descriptions.
+//!
+//! A table says for every number: free, Husk's (with a description), or the host's. Lowest-free
+//! order holds over both. A number of the host may carry the inode it shows (`shadow`): a host
+//! file read through an overlay, whose `fstat` and names are Husk's business.
+//! Tables outlive `exec`; they are shared by threads and by `CLONE_FILES`.
+
+use crate::{Inode, Result};
+
+/// A descriptor table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Files(pub u32);
+
+/// An open-file description.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Description(pub u32);
+
+/// What a number stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slot {
+    /// Nothing.
+    Free,
+    /// A descriptor of the host under the same number; `Some` = the Husk inode it shows.
+    Host(Option<Inode>),
+    /// A Husk descriptor.
+    Husk(Description),
+}
+
+/// What an open-file description says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Open {
+    /// What is open.
+    pub inode: Inode,
+    /// `O_ACCMODE`, status flags (`O_APPEND`, ...), `O_PATH`, `O_DIRECTORY`.
+    pub flags: u32,
+}
+
+/// The descriptor service.
+pub trait Descriptors {
+    /// What `fd` stands for, without a token.
+    fn slot(&mut self, files: Files, fd: u32) -> Slot;
+    /// Inode and flags of a description, without a token.
+    fn description(&mut self, description: Description) -> Result<Open>;
+    /// The close-on-exec flag. `EBADF`.
+    fn close_on_exec(&mut self, files: Files, fd: u32) -> Result<bool>;
+    /// Sets it (of Husk and host numbers; the caller tells the host itself).
+    fn set_close_on_exec(&mut self, files: Files, fd: u32, on: bool) -> Result<()>;
+    /// Lowest free number in `minimum..limit`. `EMFILE`.
+    fn lowest_free(&mut self, files: Files, minimum: u32, limit: u32) -> Result<u32>;
+    /// A second number for a Husk descriptor, the lowest free in `minimum..limit`.
+    fn duplicate(
+        &mut self,
+        files: Files,
+        fd: u32,
+        minimum: u32,
+        limit: u32,
+        close_on_exec: bool,
+    ) -> Result<u32>;
+    /// The Husk descriptor `fd` also at `target`, whatever Husk descriptor was there closed in the
+    /// same transaction. A host descriptor at `target` must have been closed first.
+    fn duplicate_to(
+        &mut self,
+        files: Files,
+        fd: u32,
+        target: u32,
+        close_on_exec: bool,
+    ) -> Result<()>;
+    /// Closes a Husk descriptor; releases POSIX locks of this process on its inode. Returns
+    /// whether the number was plugged on the host (the caller closes the plug there).
+    fn close(&mut self, files: Files, fd: u32) -> Result<bool>;
+    /// Calls `emit` for each number in use in `first..=last`.
+    fn for_each(&mut self, files: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot));
+
+    /// Notes that the host opened `fd`. `Ok(false)`: the number is a Husk descriptor; the caller
+    /// moves the host's to another number and plugs the hole (`plug`).
+    fn host_opened(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Option<Inode>,
+    ) -> Result<bool>;
+    /// Notes that the host's `fd` is about to be closed.
+    fn host_closed(&mut self, files: Files, fd: u32);
+    /// Notes that the host's table has a plug under Husk's `fd`.
+    fn plug(&mut self, files: Files, fd: u32);
+
+    /// The offset of a description.
+    fn offset(&mut self, description: Description) -> Result<u64>;
+    /// Sets it.
+    fn set_offset(&mut self, description: Description, offset: u64) -> Result<()>;
+    /// Runs `step(offset)` with the description's offset locked against other users of it, and
+    /// advances it to the offset `step` returns (as `read`, `write` and `getdents` need).
+    fn advance(
+        &mut self,
+        description: Description,
+        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+    ) -> Result<usize>
+    where
+        Self: Sized;
+    /// Replaces the status flags that `F_SETFL` may change.
+    fn set_flags(&mut self, description: Description, flags: u32) -> Result<()>;
+}

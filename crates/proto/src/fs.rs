@@ -1,0 +1,417 @@
+//! Service `fs`: inodes, names and bytes.
+//!
+//! Reads (`lookup`, `attributes`, `read_link`, `list`, `read`) take no token. Everything else is
+//! one transaction. File bytes travel as `Span`s of the buffer cache that the caller copies
+//! itself; no token is held meanwhile.
+//!
+//! Content of a file lies in the image (`Backing::Image`) or still on the host, unread
+//! (`Backing::Host`). A directory whose host listing has not been read is `unlisted`: whoever
+//! needs its names first lists the host and offers them with `import`.
+
+use crate::{Errno, Files, Result};
+
+/// An inode: its place and the generation that makes a stale reference an `ESTALE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Inode {
+    /// Number shown as `st_ino`; 0 is never an inode.
+    pub number: u32,
+    /// Bumped whenever the number is freed.
+    pub generation: u32,
+}
+
+/// What an inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link; its target lies in the image.
+    Symlink,
+    /// A host object shown at this name that Husk does not serve itself (device, FIFO, socket, or
+    /// a directory of another host file system): calls on it go to the host by its origin's path.
+    Portal,
+}
+
+/// Where the bytes of a file lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// In the buffer cache.
+    Image,
+    /// On the host, unmodified; read through the origin's path.
+    Host,
+}
+
+/// A record of the host object an inode was imported from. Records live as long as the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin(pub u32);
+
+/// What identified a host object when it was imported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HostIdentity {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+    /// `st_size`, bytes.
+    pub size: u64,
+    /// Last modification, ns since the epoch.
+    pub modified_ns: i64,
+    /// Last status change, ns since the epoch.
+    pub changed_ns: i64,
+}
+
+/// One step of a path walk: what the walk needs, read in one consistent look.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Where the name leads.
+    pub inode: Inode,
+    /// What is there.
+    pub kind: Kind,
+    /// Permission bits (07777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// A directory whose host listing has not been imported.
+    pub unlisted: bool,
+}
+
+/// All that `stat` shows, as one consistent snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// Identity, kind, mode and owner.
+    pub step: Step,
+    /// Hard links; of a directory 2 + its subdirectories.
+    pub links: u32,
+    /// Length in bytes; of a symlink its target's.
+    pub size: u64,
+    /// Space held, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Last access, ns since the epoch.
+    pub accessed_ns: i64,
+    /// Last modification.
+    pub modified_ns: i64,
+    /// Last status change.
+    pub changed_ns: i64,
+    /// Creation.
+    pub born_ns: i64,
+    /// Where the bytes are.
+    pub backing: Backing,
+    /// What it was imported from, if it was.
+    pub origin: Option<Origin>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'a> {
+    /// File-system user.
+    pub uid: u32,
+    /// File-system group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: &'a [u32],
+    /// Effective capabilities, one bit each (`husk_abi::capability`).
+    pub capabilities: u64,
+}
+
+impl Credentials<'_> {
+    /// Holds capability number `bit`.
+    pub fn can(&self, bit: u32) -> bool {
+        self.capabilities >> bit & 1 == 1
+    }
+
+    /// Belongs to `gid`.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Checks `want` (4 read, 2 write, 1 execute) against an inode as Linux's
+    /// `generic_permission` does.
+    pub fn permit(&self, step: &Step, want: u32) -> Result<()> {
+        use husk_abi::capability::{DAC_OVERRIDE, DAC_READ_SEARCH};
+        let class = if self.uid == step.uid {
+            step.mode >> 6
+        } else if self.in_group(step.gid) {
+            step.mode >> 3
+        } else {
+            step.mode
+        };
+        if class & want == want {
+            return Ok(());
+        }
+        let directory = step.kind == Kind::Directory;
+        let executable = directory || want & 1 == 0 || step.mode & 0o111 != 0;
+        if self.can(DAC_OVERRIDE) && executable {
+            return Ok(());
+        }
+        let search = want == 4 || (directory && want & 2 == 0);
+        if self.can(DAC_READ_SEARCH) && search { Ok(()) } else { Err(Errno::EACCES) }
+    }
+}
+
+/// What to make.
+#[derive(Clone, Copy, Debug)]
+pub enum Node<'a> {
+    /// A regular file with these permission bits (umask already applied).
+    File(u32),
+    /// A directory.
+    Directory(u32),
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+}
+
+/// One name of a host directory, offered with `import`.
+#[derive(Clone, Copy, Debug)]
+pub struct Imported<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// What the host has there.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Identity for the conflict check at write-back; also size and times as shown.
+    pub identity: HostIdentity,
+    /// Last access, ns.
+    pub accessed_ns: i64,
+    /// Target of a symlink, else empty.
+    pub target: &'a [u8],
+}
+
+/// Changes to attributes; `None` leaves a field alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// New permission bits.
+    pub mode: Option<u32>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New access time, ns; `Time::Now` needs only write permission.
+    pub accessed: Option<Time>,
+    /// New modification time.
+    pub modified: Option<Time>,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The kernel's clock.
+    Now,
+    /// ns since the epoch.
+    At(i64),
+}
+
+/// Bytes of the buffer cache, mapped in this process at `address`. A hole reads as a span of the
+/// zero page.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Where in this process.
+    pub address: usize,
+    /// Bytes.
+    pub length: usize,
+}
+
+/// A run of a file as it lies in the buffer cache's memfd, for `mmap`.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Offset in the buffer cache's memfd, page aligned.
+    pub cache_offset: u64,
+    /// Bytes, a multiple of the page.
+    pub length: u64,
+}
+
+/// One entry of a directory listing; `.` and `..` are the client's to add.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// Where it leads.
+    pub inode: Inode,
+    /// What is there.
+    pub kind: Kind,
+    /// Cookie that continues behind this entry.
+    pub next: u64,
+}
+
+/// How a host listing or a copied file was taken: somebody else was first, or it is done.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Exchange both names.
+pub const RENAME_EXCHANGE: u32 = 2;
+
+/// The file service.
+pub trait Fs {
+    // ---- reads: no token --------------------------------------------------------------------
+
+    /// The entry `name` of `dir`. `ENOENT`, `ENOTDIR`; `ESTALE` when `dir` is gone.
+    /// On an unlisted directory the answer says nothing: import first.
+    fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step>;
+    /// The same facts for an inode already held.
+    fn step(&mut self, inode: Inode) -> Result<Step>;
+    /// All that `stat` shows.
+    fn attributes(&mut self, inode: Inode) -> Result<Attributes>;
+    /// Copies a symlink's target into `out`, returns its whole length.
+    fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize>;
+    /// Calls `emit` for each entry from `cookie` (0 = start) until it returns false; each stable
+    /// name exactly once over a whole listing, whatever happens meanwhile.
+    fn list(
+        &mut self,
+        dir: Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()>;
+    /// The parent of a directory, itself for a root. `ENOENT` when it was removed.
+    fn parent(&mut self, dir: Inode) -> Result<Inode>;
+    /// Copies the name of directory `dir` in its parent into `out`; `ENOENT` when it was removed.
+    fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize>;
+
+    // ---- names ------------------------------------------------------------------------------
+
+    /// Makes a new entry. Setgid directories hand down group (and bit to directories). `EEXIST`.
+    fn create(
+        &mut self,
+        who: &Credentials<'_>,
+        dir: Inode,
+        name: &[u8],
+        node: Node<'_>,
+    ) -> Result<Inode>;
+    /// A file without a name (`O_TMPFILE`), with one pin of the calling process on it.
+    fn create_nameless(&mut self, who: &Credentials<'_>, like: Inode, mode: u32) -> Result<Inode>;
+    /// Another name for a file or symlink.
+    fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()>;
+    /// Removes a name that is no directory (`EISDIR`); the inode lives on while open or pinned.
+    fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()>;
+    /// Removes an empty directory.
+    fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()>;
+    /// Renames as `renameat2` does with `flags` 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`.
+    /// Refuses to move a directory below itself (`EINVAL`).
+    fn rename(
+        &mut self,
+        who: &Credentials<'_>,
+        source_dir: Inode,
+        source: &[u8],
+        target_dir: Inode,
+        target: &[u8],
+        flags: u32,
+    ) -> Result<()>;
+
+    // ---- attributes and bytes ---------------------------------------------------------------
+
+    /// Changes attributes with Linux's rules about who may.
+    fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()>;
+    /// Sets the length. The caller has checked write permission (open for writing, or `permit`).
+    fn truncate(&mut self, inode: Inode, size: u64) -> Result<()>;
+    /// Reads up to `length` bytes at `offset`: calls `copy` for each span in order; a short or
+    /// zero result is the end of the file. `copy` failing after some bytes gives a short count.
+    /// `EIO` on a file whose backing is the host.
+    fn read(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize>;
+    /// Writes at `place`, allocating as needed, and returns (offset, count). Holds the inode's own
+    /// lock while `copy` fills the spans. `ENOSPC` only when nothing fitted.
+    fn write(
+        &mut self,
+        inode: Inode,
+        place: Place,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<(u64, usize)>;
+    /// Allocates zeroed space for `offset..offset+length` (`fallocate` mode 0; `keep_size`).
+    fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()>;
+    /// Makes a hole (`FALLOC_FL_PUNCH_HOLE`).
+    fn punch(&mut self, inode: Inode, offset: u64, length: u64) -> Result<()>;
+    /// The next data (`true`) or hole (`false`) at or after `offset`; `ENXIO` past the end.
+    fn seek_data(&mut self, inode: Inode, offset: u64, data: bool) -> Result<u64>;
+    /// Runs of the buffer cache behind the pages of `offset..offset+length`, for `mmap`, holes
+    /// filled first. The caller has pinned the inode.
+    fn runs(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: u64,
+        emit: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()>;
+
+    // ---- the host's side of an overlay --------------------------------------------------------
+
+    /// Adds host entries to an unlisted directory; names already there are left alone. `Ok(false)`
+    /// when somebody else has completed the listing meanwhile: stop.
+    fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool>;
+    /// Marks the listing complete.
+    fn import_done(&mut self, dir: Inode) -> Result<()>;
+    /// Writes the host path an inode was imported from into `out`, returns its length.
+    fn host_path(&mut self, origin: Origin, out: &mut [u8]) -> Result<usize>;
+    /// What the host object was like when it was imported.
+    fn host_identity(&mut self, origin: Origin) -> Result<HostIdentity>;
+    /// Gives `inode` (backing host) the bytes of `donor` (a nameless file) and makes it
+    /// `Backing::Image`; times stay. `Ok(false)` when it was the image's already.
+    fn adopt(&mut self, inode: Inode, donor: Inode) -> Result<bool>;
+    /// Calls `emit(name, origin)` for each name of `dir` that came from the host and was removed
+    /// or replaced since (whiteouts), for write-back. Removed directories keep theirs: a whiteout
+    /// of a directory names everything below it.
+    fn whiteouts(
+        &mut self,
+        dir: Inode,
+        emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Total, free blocks (4 KiB) and total, free inodes.
+    fn usage(&mut self) -> Usage;
+    /// Opens `inode` in `files` at the lowest free number >= `minimum` (< `limit`, `EMFILE`), with
+    /// permission checked from `flags` (`O_ACCMODE`, `O_TRUNC`, `O_PATH`); returns the number.
+    /// Open descriptions of a host-backed file are refused with `EIO`: such files are opened on
+    /// the host and noted with `Descriptors::host_opened`.
+    fn open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        inode: Inode,
+        flags: u32,
+        minimum: u32,
+        limit: u32,
+    ) -> Result<u32>;
+    /// `create` and `open` in one transaction; `mode` has the umask applied. `EEXIST` when the
+    /// name is there (the caller decides whether to open it).
+    #[allow(clippy::too_many_arguments)]
+    fn create_open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        dir: Inode,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+        limit: u32,
+    ) -> Result<u32>;
+}
+
+/// Where to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this offset.
+    At(u64),
+    /// At the end, atomically (`O_APPEND`).
+    End,
+}
+
+/// What `statfs` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Blocks of 4 KiB in the image.
+    pub blocks: u64,
+    /// Of these, free.
+    pub blocks_free: u64,
+    /// Inodes in the image.
+    pub inodes: u64,
+    /// Of these, free.
+    pub inodes_free: u64,
+}
