@@ -1,6 +1,7 @@
 //! Service `image`: what one image is made of, fixed when it starts.
 
 use crate::Inode;
+use crate::fs::HostIdentity;
 
 /// How a host directory is covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,20 @@ pub struct Mount<'a> {
 /// Most mounts in one image.
 pub const MOUNTS_MAX: usize = 16;
 
+/// Whether a host file has a rewritten copy (call sites patched once per file).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rewritten {
+    /// Nobody has asked yet.
+    Unknown,
+    /// Somebody has; the supervisor is at it.
+    Requested,
+    /// Nothing to patch, or not patchable: map the file itself.
+    Plain,
+    /// The copy is `copies_path()/<key>`, key = device, inode, modified_ns, size as lower-case hex
+    /// joined by `-`.
+    Ready,
+}
+
 /// What a client must know of its image.
 pub trait Image {
     /// Number of mounts.
@@ -40,4 +55,16 @@ pub trait Image {
     fn note_outside(&mut self, path: &[u8]);
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
+
+    /// Host directory of the rewritten copies, absolute.
+    fn copies_path(&self) -> &[u8];
+    /// State of the copy of a host file (`changed_ns` is not part of the key).
+    fn rewritten(&self, file: &HostIdentity) -> Rewritten;
+    /// Asks the supervisor for a copy of the host file at `path` (`Unknown` -> `Requested`); a
+    /// full queue drops the wish.
+    fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]);
+    /// Supervisor: the next wish; its path is copied to `path`, the length returned.
+    fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)>;
+    /// Supervisor: notes how it ended (or, at start, what the cache on disk has).
+    fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten);
 }
