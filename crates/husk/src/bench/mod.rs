@@ -1,0 +1,88 @@
+//! `husk bench`: what the same calls cost natively and inside an image, measured side by side.
+//!
+//! ```text
+//!   parent --"batch create 2000"--> native worker (tmpfs)   --"cpu_ns wall_ns"--> parent
+//!      |                            control worker (tmpfs, native too)
+//!      '---"batch create 2000"----> husk worker (husk run --mount)
+//! ```
+//!
+//! The workers are this same command, started again. The parent hands the baton from one to the
+//! other batch by batch, so that only one works at a time and both see the same machine.
+//!
+//! Invariants
+//! 1. A figure is CPU time of the worker (for process rows: of its children too), never wall time.
+//! 2. A row is the median of at least `pair::ROUNDS_MIN` rounds; its ratio is the median of the
+//!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient.
+//! 3. Two native workers are compared on `getppid`: the control. When it is not 1.0, nothing else
+//!    on the page counts.
+//! 4. Every wait for a worker is bounded; whatever was started is ended and removed.
+
+mod machine;
+mod memory;
+mod operations;
+mod pair;
+mod report;
+mod scratch;
+mod worker;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to measure.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Suite {
+    /// File-system calls and process start, one process, against tmpfs.
+    Fs(FsOptions),
+    /// One of the two sides of a measurement; started by `fs`.
+    #[command(hide = true)]
+    Worker {
+        /// Directory to work in.
+        directory: PathBuf,
+    },
+}
+
+/// `husk bench fs`.
+#[derive(clap::Args, Debug)]
+pub struct FsOptions {
+    /// Print one JSON document instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// About how long to measure, in seconds.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Directory on a tmpfs for the native side [default: a new one in /dev/shm].
+    #[arg(long, value_name = "DIR")]
+    tmpfs: Option<PathBuf>,
+    /// Passed to `husk run` as it is: `on` or `off`.
+    #[arg(long, value_name = "on|off")]
+    guard: Option<String>,
+    /// Only rows whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+/// Runs the chosen suite. The status is a failure when the control did not read 1.0.
+pub fn run(options: Options) -> anyhow::Result<ExitCode> {
+    match options.suite {
+        Suite::Worker { directory } => worker::serve(&directory).map(|()| ExitCode::SUCCESS),
+        Suite::Fs(options) => measure(&options),
+    }
+}
+
+fn measure(options: &FsOptions) -> anyhow::Result<ExitCode> {
+    let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
+    let mut pair = pair::Pair::start(&scratch, options.guard.as_deref())?;
+    let report = pair.measure(options)?;
+    if options.json {
+        report.print_json()?
+    } else {
+        report.print_table()
+    }
+    Ok(if report.control_holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,192 @@
+//! The parent's side: workers, the baton between them, rounds and medians.
+//!
+//! Failure: a worker that says nothing for `ANSWER_MS` or ends is an error of the row's; an image
+//! that does not start is an error of the whole.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::machine::Machine;
+use super::operations::{ALL, Operation, Wanted};
+use super::report::{Report, Row, State};
+use super::scratch::Scratch;
+use super::{FsOptions, memory};
+
+/// Fewest rounds of a row.
+pub const ROUNDS_MIN: usize = 5;
+/// Most rounds of a row.
+const ROUNDS_MAX: usize = 61;
+/// CPU time that one native batch should take.
+const BATCH_NS: u64 = 3_000_000;
+/// Most repetitions in one batch.
+const COUNT_MAX: u64 = 1 << 20;
+/// Longest wait for one answer.
+const ANSWER_MS: u16 = 30_000;
+/// Empty files made to see what state one costs.
+const EMPTY_FILES: u64 = 20_000;
+
+/// One worker and the pipes to it.
+struct Worker {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let orders = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().context("no pipe")?);
+        Ok(Self { child, orders, answers })
+    }
+
+    /// Hands the baton over and waits for it to come back; CPU time in ns.
+    fn order(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<f64> {
+        let orders = self.orders.as_mut().context("closed")?;
+        orders.write_all(format!("{verb} {count} {name}\n").as_bytes()).context("worker ended")?;
+        let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
+        anyhow::ensure!(poll(&mut ready, ANSWER_MS)? == 1, "no answer within {ANSWER_MS} ms");
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        match line.trim_end().split_once(' ') {
+            Some(("ok", cpu_ns)) => Ok(cpu_ns.parse()?),
+            Some(("err", why)) => anyhow::bail!("{why}"),
+            _ => anyhow::bail!("the worker ended"),
+        }
+    }
+
+    /// CPU time of one repetition, ns.
+    fn batch(&mut self, operation: &Operation, count: u64) -> anyhow::Result<f64> {
+        Ok(self.order("batch", count, operation.name)? / count as f64)
+    }
+}
+
+impl Drop for Worker {
+    /// Closing its input ends a worker; one that does not end is killed.
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let end = Instant::now() + Duration::from_millis(3_000);
+        while Instant::now() < end {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Both may fail only when it has just ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A native worker, a second one as control, and one in an image.
+pub struct Pair {
+    native: Worker,
+    control: Worker,
+    husk: Worker,
+    guard: Option<String>,
+}
+
+impl Pair {
+    /// Starts all three.
+    pub fn start(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
+        let program = std::env::current_exe()?;
+        let mut image = Command::new(&program);
+        image.current_dir(&scratch.idle).arg("run").arg("--discard");
+        image.arg("--mount").arg(&scratch.mount).args(["--memory", "1G"]);
+        image.args(guard.map(|guard| format!("--guard={guard}"))).arg("--");
+        image.arg(&program).args(["bench", "worker"]).arg(&scratch.mount);
+        Ok(Self {
+            native: Worker::start(native(&program, &scratch.native.join("a")))?,
+            control: Worker::start(native(&program, &scratch.native.join("b")))?,
+            husk: Worker::start(image)?,
+            guard: guard.map(str::to_owned),
+        })
+    }
+
+    /// Measures all rows that `options` ask for.
+    pub fn measure(&mut self, options: &FsOptions) -> anyhow::Result<Report> {
+        let machine = Machine::look(self.guard.as_deref());
+        let chosen = |row: &&Operation| match &options.only {
+            Some(text) => row.name.contains(text.as_str()),
+            None => true,
+        };
+        let state = self.state().context("the image does not work")?;
+        let rows: Vec<_> = ALL.iter().filter(chosen).collect();
+        let share = Duration::from_secs(options.seconds) / (rows.len() as u32 + 1);
+        let control = self.control(share)?;
+        let rows = rows.into_iter().map(|row| self.row(row, share)).collect();
+        Ok(Report { machine, control, rows, state })
+    }
+
+    /// Memory of the image before and after many empty files. Must come first: idle is idle.
+    fn state(&mut self) -> anyhow::Result<State> {
+        let supervisor = self.husk.child.id();
+        self.husk.order("files", 1, "warm")?;
+        let idle_bytes = memory::image_bytes(supervisor)?;
+        let before = memory::region_bytes(supervisor)?;
+        self.husk.order("files", EMPTY_FILES, "many")?;
+        let grown = memory::region_bytes(supervisor)?.saturating_sub(before);
+        Ok(State { idle_bytes, bytes_per_empty_file: grown as f64 / EMPTY_FILES as f64 })
+    }
+
+    /// Two native workers against each other.
+    fn control(&mut self, share: Duration) -> anyhow::Result<Row> {
+        let getppid = super::operations::find("getppid")?;
+        let rounds = rounds(&mut self.native, &mut self.control, getppid, share)?;
+        Ok(Row::of("control: getppid, native twice", Wanted::Nothing, true, rounds))
+    }
+
+    fn row(&mut self, operation: &Operation, share: Duration) -> Row {
+        match rounds(&mut self.native, &mut self.husk, operation, share) {
+            Ok(rounds) => {
+                let guarded = self.guard.as_deref() != Some("off");
+                Row::of(operation.name, operation.wanted, guarded, rounds)
+            }
+            Err(error) => Row::failed(operation.name, format!("{error:#}")),
+        }
+    }
+}
+
+fn native(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["bench", "worker"]).arg(directory);
+    command
+}
+
+/// (left, right) ns per repetition, round by round; at least `ROUNDS_MIN` of them.
+fn rounds(
+    left: &mut Worker,
+    right: &mut Worker,
+    operation: &Operation,
+    share: Duration,
+) -> anyhow::Result<Vec<(f64, f64)>> {
+    let end = Instant::now() + share;
+    let count = calibrate(left, operation).context("native")?;
+    right.batch(operation, 1).context("husk")?;
+    let mut rounds = Vec::new();
+    while rounds.len() < ROUNDS_MIN || (Instant::now() < end && rounds.len() < ROUNDS_MAX) {
+        let native = left.batch(operation, count).context("native")?;
+        rounds.push((native, right.batch(operation, count).context("husk")?));
+    }
+    Ok(rounds)
+}
+
+/// How many repetitions fill a batch natively.
+fn calibrate(worker: &mut Worker, operation: &Operation) -> anyhow::Result<u64> {
+    let most = if operation.batch_max == 0 { COUNT_MAX } else { operation.batch_max };
+    let mut count = 1;
+    loop {
+        let once_ns = worker.batch(operation, count)?.max(1.0);
+        if count >= most || once_ns * count as f64 >= BATCH_NS as f64 / 4.0 {
+            return Ok(((BATCH_NS as f64 / once_ns) as u64).clamp(1, most));
+        }
+        count = (count * 8).min(most);
+    }
+}

@@ -1,0 +1,175 @@
+//! What was measured, as a table for people and as JSON for programs.
+
+use serde::Serialize;
+
+use super::machine::Machine;
+use super::operations::Wanted;
+
+/// How far from 1.0 the control may read.
+const CONTROL_TOLERANCE: f64 = 0.10;
+/// An idle image, at most.
+const IDLE_BYTES_MAX: u64 = 20 << 20;
+/// State of an empty file, at most.
+const FILE_BYTES_MAX: f64 = 1024.0;
+
+/// One row.
+#[derive(Serialize, Debug)]
+pub struct Row {
+    name: String,
+    native_ns: f64,
+    husk_ns: f64,
+    /// Native over Husk: above 1 Husk is faster.
+    native_over_husk: f64,
+    rounds: usize,
+    /// What it should reach, in words; empty = nothing promised.
+    wanted: String,
+    /// Whether it does; absent where nothing is promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    met: Option<bool>,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Memory figures.
+#[derive(Serialize, Debug)]
+pub struct State {
+    /// Supervisor's private pages and all pages of the image's memfds, one program running.
+    pub idle_bytes: u64,
+    /// Growth of the memfds per empty file.
+    pub bytes_per_empty_file: f64,
+}
+
+/// The whole measurement.
+#[derive(Serialize, Debug)]
+pub struct Report {
+    pub machine: Machine,
+    pub control: Row,
+    pub rows: Vec<Row>,
+    pub state: State,
+}
+
+impl Row {
+    /// A row of measured rounds, (native, Husk) ns each.
+    pub fn of(name: &str, wanted: Wanted, guarded: bool, rounds: Vec<(f64, f64)>) -> Self {
+        let native_ns = median(rounds.iter().map(|round| round.0));
+        let husk_ns = median(rounds.iter().map(|round| round.1));
+        let ratio = median(rounds.iter().map(|round| round.0 / round.1.max(0.01)));
+        let (words, met) = judge(wanted, guarded, native_ns, husk_ns, ratio);
+        Self {
+            name: name.to_owned(),
+            native_ns,
+            husk_ns,
+            native_over_husk: ratio,
+            rounds: rounds.len(),
+            wanted: words,
+            met,
+            error: None,
+        }
+    }
+
+    /// A row that could not be measured.
+    pub fn failed(name: &str, error: String) -> Self {
+        let empty = Self::of(name, Wanted::Nothing, true, Vec::new());
+        Self { error: Some(error), ..empty }
+    }
+}
+
+impl Report {
+    /// Whether two native workers read the same.
+    pub fn control_holds(&self) -> bool {
+        (self.control.native_over_husk - 1.0).abs() <= CONTROL_TOLERANCE
+    }
+
+    /// One JSON document.
+    pub fn print_json(&self) -> anyhow::Result<()> {
+        println!("{}", serde_json::to_string_pretty(self)?);
+        Ok(())
+    }
+
+    /// The table.
+    pub fn print_table(&self) {
+        let machine = &self.machine;
+        println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+        println!("load {:.1}, guard {}; CPU ns, medians\n", machine.load, machine.guard);
+        println!("{:<32} {:>10} {:>10} {:>8}  wanted", "", "native", "husk", "ratio");
+        self.rows.iter().chain([&self.control]).for_each(print_row);
+        print_state(&self.state);
+        if !self.control_holds() {
+            println!("\nThe control is not 1.0: this machine was too busy, measure again.");
+        }
+    }
+}
+
+fn print_row(row: &Row) {
+    if let Some(error) = &row.error {
+        return println!("{:<32} {error}", row.name);
+    }
+    let mark = row.met.map_or("", |met| if met { "ok" } else { "MISSED" });
+    println!(
+        "{:<32} {:>10.0} {:>10.0} {:>7.2}x  {} {mark}",
+        row.name, row.native_ns, row.husk_ns, row.native_over_husk, row.wanted
+    );
+}
+
+fn print_state(state: &State) {
+    let mark = |met| if met { "ok" } else { "MISSED" };
+    println!(
+        "\n{:<32} {:>10.1} MiB  <= 20 MiB {}\n{:<32} {:>10.0} B    <= 1 KiB {}",
+        "an idle image",
+        state.idle_bytes as f64 / f64::from(1 << 20),
+        mark(state.idle_bytes <= IDLE_BYTES_MAX),
+        "state of an empty file",
+        state.bytes_per_empty_file,
+        mark(state.bytes_per_empty_file <= FILE_BYTES_MAX),
+    );
+}
+
+fn judge(
+    wanted: Wanted,
+    guarded: bool,
+    native_ns: f64,
+    husk_ns: f64,
+    ratio: f64,
+) -> (String, Option<bool>) {
+    match wanted {
+        Wanted::Nothing => (String::new(), None),
+        Wanted::FasterBy(least) => (format!(">= {least}x"), Some(ratio >= least)),
+        Wanted::SlowerAtMost(most) => (format!("<= {most:.2}x native"), Some(1.0 / ratio <= most)),
+        Wanted::Answered(on, off) => {
+            let most = if guarded { on } else { off };
+            (format!("<= {most} ns"), Some(husk_ns <= most))
+        }
+        Wanted::ExtraAtMostNs(most) => {
+            (format!("<= native + {most} ns"), Some(husk_ns - native_ns <= most))
+        }
+    }
+}
+
+/// The middle value; 0 of nothing.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_spell_of_the_machine_does_not_move_the_ratio() {
+        let mut rounds = vec![(300.0, 100.0); 6];
+        rounds.extend([(900.0, 300.0), (1200.0, 400.0), (300.0, 900.0)]);
+        let row = Row::of("stat", Wanted::FasterBy(2.5), true, rounds);
+        assert_eq!((row.native_over_husk, row.met), (3.0, Some(true)));
+    }
+
+    #[test]
+    fn a_row_below_its_figure_is_missed() {
+        let row = Row::of("stat", Wanted::FasterBy(2.5), true, vec![(200.0, 100.0); 5]);
+        assert_eq!(row.met, Some(false));
+        let row = Row::of("start", Wanted::SlowerAtMost(1.2), true, vec![(100.0, 121.0); 5]);
+        assert_eq!(row.met, Some(false));
+    }
+}

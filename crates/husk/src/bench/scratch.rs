@@ -1,0 +1,45 @@
+//! Where a measurement works: three new directories, removed at the end.
+//!
+//! Not below `/tmp`: `husk run` shows its programs a private one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// The directories of one measurement.
+pub struct Scratch {
+    /// On a tmpfs: where the two native workers work, each in its own part.
+    pub native: PathBuf,
+    /// Covered by the image's `--mount`.
+    pub mount: PathBuf,
+    /// Working directory of `husk run`, empty.
+    pub idle: PathBuf,
+    /// On disk, holds `mount` and `idle`.
+    disk: PathBuf,
+}
+
+impl Scratch {
+    /// Makes them; `tmpfs` names the directory that holds the native part.
+    pub fn create(tmpfs: Option<&Path>) -> anyhow::Result<Self> {
+        let name = format!("husk-bench-{}", std::process::id());
+        let native = tmpfs.unwrap_or(Path::new("/dev/shm")).join(&name);
+        let disk = Path::new("/var/tmp").join(&name);
+        let scratch = Self { native, mount: disk.join("mount"), idle: disk.join("idle"), disk };
+        for directory in
+            [&scratch.native.join("a"), &scratch.native.join("b"), &scratch.mount, &scratch.idle]
+        {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        Ok(scratch)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for directory in [&self.native, &self.disk] {
+            // What cannot be removed is left where its name says whose it was.
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}

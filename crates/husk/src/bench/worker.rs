@@ -1,0 +1,68 @@
+//! One side of a measurement: does what the parent says, one line at a time, and tells the time.
+//!
+//! ```text
+//!   batch COUNT NAME   ->   ok CPU_NS       NAME done COUNT times
+//!   files COUNT NAME   ->   ok CPU_NS       COUNT empty files in the new directory NAME
+//!   anything wrong     ->   err WHY         on one line
+//! ```
+//!
+//! It ends with its standard input.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+
+use super::operations::{self, Place};
+
+/// Serves in `directory` until the parent closes the pipe.
+pub fn serve(directory: &Path) -> anyhow::Result<()> {
+    std::env::set_current_dir(directory)
+        .with_context(|| format!("cannot work in {}", directory.display()))?;
+    let mut place = None;
+    let mut output = std::io::stdout();
+    for line in std::io::stdin().lock().lines() {
+        let answer = match obey(&mut place, &line?) {
+            Ok(cpu_ns) => format!("ok {cpu_ns}\n"),
+            Err(error) => format!("err {}\n", format!("{error:#}").replace('\n', " ")),
+        };
+        output.write_all(answer.as_bytes())?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<i64> {
+    let mut words = line.splitn(3, ' ');
+    let verb = words.next().unwrap_or_default();
+    let count: u64 = words.next().context("no count")?.parse()?;
+    let name = words.next().context("no name")?;
+    if verb == "files" {
+        return timed(|| operations::make_files(name, u32::try_from(count)?));
+    }
+    anyhow::ensure!(verb == "batch", "unknown verb {verb:?}");
+    let operation = operations::find(name)?;
+    let place = match place {
+        Some(place) => place,
+        None => place.insert(Place::prepare().context("preparing")?),
+    };
+    timed(|| (operation.run)(place, count))
+}
+
+fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<i64> {
+    let before = cpu_ns()?;
+    work()?;
+    Ok(cpu_ns()? - before)
+}
+
+/// CPU time of this thread and of the children it has waited for.
+fn cpu_ns() -> anyhow::Result<i64> {
+    let children = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let children_us =
+        children.user_time().num_microseconds() + children.system_time().num_microseconds();
+    let own = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+    Ok(own.num_nanoseconds() + children_us * 1000)
+}
