@@ -1,2 +1,60 @@
-//! Development tasks.
-fn main() {}
+//! Development tasks; `cargo xtask check` is the whole gate.
+//!
+//! ```text
+//! main -> check (the steps, in order) -+-> edges, licences     what `cargo metadata` says
+//!                                      +-> fences, tidy, links what the files say
+//!                                      '-> command             cargo fmt, clippy, doc, test
+//! ```
+//!
+//! Invariants
+//! 1. A step fails or passes; none is skipped because a tool is missing.
+//! 2. A step that fails prints the command that runs it alone.
+//! 3. Every command is bounded in time.
+#![forbid(unsafe_code)]
+
+mod check;
+mod command;
+mod edges;
+mod fences;
+mod finding;
+mod functions;
+mod licences;
+mod links;
+mod pins;
+mod tidy;
+mod toolchain;
+mod workspace;
+
+use anyhow::Result;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask check [--full] [STEP...]
+
+Runs every check of the project, or only the steps named.
+  --full   also the long suites (HUSK_FULL=1)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<ExitCode> {
+    let Some(("check", rest)) = args.split_first().map(|(task, rest)| (task.as_str(), rest)) else {
+        eprintln!("{USAGE}");
+        return Ok(ExitCode::from(2));
+    };
+    let (flags, steps): (Vec<_>, Vec<_>) = rest.iter().partition(|arg| arg.starts_with('-'));
+    if flags.iter().any(|flag| *flag != "--full") || !check::known(&steps) {
+        eprintln!("{USAGE}\nSteps: {}", check::names().join(" "));
+        return Ok(ExitCode::from(2));
+    }
+    let passed = check::check(!flags.is_empty(), &steps)?;
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,136 @@
+//! The steps of `cargo xtask check`, in order: the quick ones first.
+
+use crate::command::{self, Output};
+use crate::finding::Finding;
+use crate::workspace::{Workspace, cargo};
+use crate::{edges, fences, licences, links, pins, tidy, toolchain};
+use anyhow::Result;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Longest time for a step that compiles, from an empty target folder.
+const COMPILE_LIMIT: Duration = Duration::from_secs(600);
+/// Longest time for all tests.
+const TEST_LIMIT: Duration = Duration::from_secs(1500);
+/// Longest time for all tests with the long suites.
+const FULL_TEST_LIMIT: Duration = Duration::from_secs(4 * 3600);
+
+type Static = fn(&Workspace) -> Result<Vec<Finding>>;
+
+/// What a step does.
+enum Work {
+    /// Looks at what is written.
+    Look(Static),
+    /// Runs cargo with these arguments.
+    Cargo(&'static [&'static str]),
+    /// Runs cargo's tests, shown as they come.
+    Tests,
+}
+
+/// The steps: name, work.
+const STEPS: &[(&str, Work)] = &[
+    ("edges", Work::Look(|workspace| Ok(edges::check(workspace)))),
+    ("licences", Work::Look(licences::check)),
+    ("fences", Work::Look(|workspace| Ok(fences::check(workspace)))),
+    ("tidy", Work::Look(tidy::check)),
+    ("links", Work::Look(|workspace| Ok(links::check(workspace)))),
+    ("pins", Work::Look(|workspace| Ok(pins::check(workspace)))),
+    ("fmt", Work::Cargo(&["fmt", "--all", "--check"])),
+    ("clippy", Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    (
+        "clippy-runtime",
+        Work::Cargo(&[
+            "clippy",
+            "--package",
+            "husk-runtime",
+            "--bin",
+            "husk-rt",
+            "--target",
+            toolchain::RUNTIME_TARGET,
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    ),
+    ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
+    ("test", Work::Tests),
+];
+
+/// Names of all steps.
+pub fn names() -> Vec<&'static str> {
+    STEPS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Whether all of `steps` exist.
+pub fn known(steps: &[&String]) -> bool {
+    steps.iter().all(|step| names().contains(&step.as_str()))
+}
+
+/// Runs the steps named (none = all); whether all passed.
+pub fn check(full: bool, chosen: &[&String]) -> Result<bool> {
+    toolchain::complete()?;
+    let workspace = Workspace::load()?;
+    let started = Instant::now();
+    let mut failed = Vec::new();
+    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|step| *step == name);
+    for (name, work) in STEPS.iter().filter(|(name, _)| wanted(name)) {
+        if !step(&workspace, name, work, full)? {
+            failed.push(*name);
+        }
+    }
+    let seconds = started.elapsed().as_secs_f32();
+    if failed.is_empty() {
+        println!("check          ok    {seconds:6.1} s");
+    } else {
+        println!("check          FAILED {seconds:5.1} s: {}", failed.join(", "));
+    }
+    Ok(failed.is_empty())
+}
+
+fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bool> {
+    let started = Instant::now();
+    let (passed, text, rerun) = match work {
+        Work::Look(look) => {
+            let found = look(workspace)?;
+            let text = found.iter().map(|finding| format!("{finding}\n")).collect();
+            (found.is_empty(), text, format!("cargo xtask check {name}"))
+        }
+        Work::Cargo(arguments) => {
+            let ended = command::run(cargo_command(arguments), COMPILE_LIMIT, Output::Kept)?;
+            (ended.passed, ended.text, rerun(arguments))
+        }
+        Work::Tests => tests(full)?,
+    };
+    let seconds = started.elapsed().as_secs_f32();
+    if passed {
+        println!("{name:14} ok    {seconds:6.1} s");
+    } else {
+        println!("{text}{name:14} FAILED {seconds:5.1} s   again: {rerun}");
+    }
+    Ok(passed)
+}
+
+/// Warnings of rustdoc count as errors; the other tools get that by argument.
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(cargo());
+    command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+fn rerun(arguments: &[&str]) -> String {
+    let flags = if arguments.contains(&"doc") { "RUSTDOCFLAGS='-D warnings' " } else { "" };
+    format!("{flags}cargo {}", arguments.join(" "))
+}
+
+fn tests(full: bool) -> Result<(bool, String, String)> {
+    let arguments = ["test", "--workspace", "--no-fail-fast"];
+    let mut command = cargo_command(&arguments);
+    let (limit, prefix) = if full {
+        command.env("HUSK_FULL", "1");
+        (FULL_TEST_LIMIT, "HUSK_FULL=1 ")
+    } else {
+        (TEST_LIMIT, "")
+    };
+    let ended = command::run(command, limit, Output::Shown)?;
+    Ok((ended.passed, ended.text, format!("{prefix}{}", rerun(&arguments))))
+}

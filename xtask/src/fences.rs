@@ -1,0 +1,136 @@
+//! Unsafe code has addresses: `region`, `carrier`, `runtime`, `host`, and nowhere else.
+//!
+//! Invariants
+//! 1. Every root file (library, program, test, build script) of any other package forbids unsafe.
+//! 2. Every unsafe block and impl of the four says why it is sound, in a `// SAFETY:` comment.
+//! 3. What runs inside an application or decides for a kernel is `no_std`.
+//! 4. Every package takes the workspace's lints.
+
+use crate::finding::Finding;
+use crate::workspace::{File, Package, Workspace};
+
+/// Where unsafe code may live.
+const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-host"];
+/// What must do without `std`, in its library at least.
+const NO_STD: &[&str] = &["husk-abi", "husk-proto", "husk-kernel", "husk-client", "husk-region"];
+/// How far above an unsafe block its argument may begin, in lines.
+const REASON_DISTANCE_LINES: usize = 12;
+
+/// Checks all packages of the project.
+pub fn check(workspace: &Workspace) -> Vec<Finding> {
+    workspace.members().flat_map(|package| check_package(workspace, package)).collect()
+}
+
+fn check_package(workspace: &Workspace, package: &Package) -> Vec<Finding> {
+    let manifest = workspace.relative(&package.manifest_path);
+    let mut findings = Vec::new();
+    if !has_workspace_lints(workspace.file(&manifest)) {
+        findings.push(Finding::new(&manifest, 0, "needs `[lints] workspace = true`"));
+    }
+    if UNSAFE.contains(&package.name.as_str()) {
+        let folder = manifest.trim_end_matches("Cargo.toml");
+        let own = workspace.files.iter().filter(|file| file.path.starts_with(folder));
+        findings.extend(own.filter(|file| file.is_rust()).flat_map(unexplained));
+    } else {
+        findings.extend(roots(workspace, package).filter_map(unforbidden));
+    }
+    if NO_STD.contains(&package.name.as_str()) {
+        let library = manifest.replace("Cargo.toml", "src/lib.rs");
+        findings.extend(workspace.file(&library).and_then(with_std));
+    }
+    findings
+}
+
+fn roots<'a>(workspace: &'a Workspace, package: &'a Package) -> impl Iterator<Item = &'a File> {
+    package.targets.iter().filter_map(|root| workspace.file(&workspace.relative(&root.src_path)))
+}
+
+fn has_workspace_lints(manifest: Option<&File>) -> bool {
+    manifest.is_some_and(|file| file.text.contains("[lints]\nworkspace = true"))
+}
+
+fn unforbidden(root: &File) -> Option<Finding> {
+    let forbids = root.text.lines().any(|line| line == "#![forbid(unsafe_code)]");
+    (!forbids).then(|| Finding::new(&root.path, 0, "needs `#![forbid(unsafe_code)]`"))
+}
+
+fn with_std(library: &File) -> Option<Finding> {
+    let without = ["#![no_std]", "#![cfg_attr(not(test), no_std)]"];
+    let pure = library.text.lines().any(|line| without.contains(&line));
+    (!pure).then(|| Finding::new(&library.path, 0, "needs `#![no_std]`"))
+}
+
+/// Unsafe blocks and impls without a reason. Text, not syntax: it sees inside macros too.
+fn unexplained(file: &File) -> Vec<Finding> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let opens = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        code.contains("unsafe {") || code.trim_start().starts_with("unsafe impl")
+    };
+    let explained = |at: usize| {
+        let reach = at.saturating_sub(REASON_DISTANCE_LINES);
+        lines[reach..=at].iter().any(|line| line.contains("// SAFETY:"))
+    };
+    (0..lines.len())
+        .filter(|&at| opens(lines[at]) && !explained(at))
+        .map(|at| Finding::new(&file.path, at + 1, "unsafe without a `// SAFETY:` comment"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Target;
+
+    fn check_one(name: &str, source: &str) -> Vec<String> {
+        let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+        let package = Package {
+            name: name.into(),
+            dependencies: Vec::new(),
+            license: None,
+            manifest_path: "/w/crates/one/Cargo.toml".into(),
+            targets: vec![Target { src_path: "/w/crates/one/src/lib.rs".into() }],
+            source: None,
+        };
+        let files = vec![
+            file("crates/one/Cargo.toml", "[lints]\nworkspace = true\n"),
+            file("crates/one/src/lib.rs", source),
+        ];
+        let workspace = Workspace { root: "/w".into(), packages: vec![package], files };
+        check(&workspace).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_safe_room_that_does_not_forbid_unsafe_is_found() {
+        assert_eq!(
+            check_one("husk-rewrite", "fn f() {}\n"),
+            ["crates/one/src/lib.rs: needs `#![forbid(unsafe_code)]`"]
+        );
+        assert_eq!(check_one("husk-rewrite", "#![forbid(unsafe_code)]\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_unsafe_block_without_a_reason_is_found() {
+        let bad = "fn f() {\n    unsafe { g() }\n}\n";
+        let good = "fn f() {\n    // SAFETY: g has no conditions.\n    unsafe { g() }\n}\n";
+        assert_eq!(
+            check_one("husk-host", bad),
+            ["crates/one/src/lib.rs:2: unsafe without a `// SAFETY:` comment"]
+        );
+        assert_eq!(check_one("husk-host", good), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_pure_room_with_std_is_found() {
+        assert_eq!(
+            check_one("husk-kernel", "#![forbid(unsafe_code)]\n"),
+            ["crates/one/src/lib.rs: needs `#![no_std]`"]
+        );
+    }
+
+    #[test]
+    fn a_package_without_the_workspace_lints_is_found() {
+        let file = File { path: "a".into(), text: "[lints.rust]\n".into() };
+        assert!(!has_workspace_lints(Some(&file)));
+    }
+}
