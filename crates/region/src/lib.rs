@@ -1,1 +1,38 @@
-//! region
+//! Shared memory that survives the death of whoever was writing it.
+//!
+//! ```text
+//!   state arena  [ header | slots | partitions | buckets | inodes | lines | nodes | heap | chunks | fixed ]
+//!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
+//! ```
+//!
+//! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
+//! The rooms above read words, and change them only through `Txn`. Nothing here knows what a file is.
+//!
+//! Invariants
+//! 1. A reachable word changes only after its old value stands in the writer's journal (`Txn::set`),
+//!    or as a redo after the commit mark (`Txn::set_at_commit`).
+//! 2. A lock word names its owner's slot, and the intent is logged before the word is taken, so a
+//!    waiter can find the owner, judge it, and undo it.
+//! 3. Sequences (the same words) only ever advance, also when an operation is undone.
+//! 4. What a transaction frees it does not allocate: frees are applied at commit.
+//! 5. No wait is unbounded: 10 ms a sleep, 1 s in all against a living holder.
+#![no_std]
+
+mod blocks;
+mod journal;
+pub mod kill;
+mod layout;
+mod life;
+mod lock;
+mod magazine;
+mod memory;
+mod recover;
+mod session;
+
+pub use blocks::Blocks;
+pub use journal::{RETRY, Txn};
+pub use layout::{CLASSES, Class, INODE, LINE, Layout, Map, NODE};
+pub use life::Life;
+pub use lock::{is_locked, owner_of};
+pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS};
+pub use session::{Session, SlotView};

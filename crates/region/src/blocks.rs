@@ -1,0 +1,260 @@
+//! Blocks of the buffer cache: bitmaps in chunks of 1,024, a run and a small stack in each slot.
+//!
+//! 1. A block is taken in a bitmap from the moment a slot sets it aside; the slot's run and stack
+//!    say which of those are not in a file yet.
+//! 2. A thread fills its run before it puts it into a file, so no stale byte is ever reachable, and a
+//!    file written by one thread lies in one piece.
+
+use husk_abi::Errno;
+
+use crate::journal::Txn;
+use crate::layout::CHUNK_BLOCKS;
+use crate::magazine::BLOCK;
+use crate::memory::Cell;
+use crate::session::{CHUNK_HINT, COUNTS, RUN, Session};
+
+const FREE: u32 = 1;
+const BITMAP: u32 = 2;
+const SPILL: u32 = 16;
+
+/// A run of blocks: first and count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// First block.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Session {
+    /// Blocks this thread may fill next, at most `want`, at least one. They become a file's with
+    /// `Txn::take_blocks` of the same value. `ENOSPC`.
+    pub fn blocks_ahead(&self, want: u32) -> Result<Blocks, Errno> {
+        let base = self.base()?;
+        let mut run = self.region.load(base.word(RUN));
+        if want == 1 {
+            let count = self.region.load(base.word(COUNTS + BLOCK as u32));
+            if count > 0 {
+                return Ok(Blocks { first: self.stack_top(base, count), count: 1 });
+            }
+        }
+        if run as u32 == 0 {
+            self.refill_run(want)?;
+            run = self.region.load(base.word(RUN));
+        }
+        if run as u32 == 0 {
+            let count = self.region.load(base.word(COUNTS + BLOCK as u32));
+            if count > 0 {
+                return Ok(Blocks { first: self.stack_top(base, count), count: 1 });
+            }
+            return Err(Errno::ENOSPC);
+        }
+        Ok(Blocks { first: (run >> 32) as u32, count: want.min(run as u32) })
+    }
+
+    fn stack_top(&self, base: Cell, count: u64) -> u32 {
+        let at = crate::session::MAGAZINES + BLOCK as u32 * crate::session::MAGAZINE_ITEMS;
+        self.region.load(base.word(at + count as u32 - 1)) as u32
+    }
+
+    /// Sets a run aside from the first chunk with room, starting at the slot's own.
+    fn refill_run(&self, want: u32) -> Result<(), Errno> {
+        let base = self.base()?;
+        let hint = self.region.load(base.word(CHUNK_HINT)) as u32;
+        let want = want.clamp(32, CHUNK_BLOCKS).next_power_of_two();
+        for step in 0..self.region.map.chunk_count {
+            let index = (hint + step) % self.region.map.chunk_count;
+            let chunk = self.region.map.chunk(index);
+            if self.region.load(chunk.word(FREE)) != 0 && self.take_run(index, want)? {
+                return Ok(());
+            }
+        }
+        self.steal_blocks()
+    }
+
+    fn take_run(&self, index: u32, want: u32) -> Result<bool, Errno> {
+        let base = self.base()?;
+        self.quiet(|txn| {
+            let chunk = txn.region.map.chunk(index);
+            txn.lock(chunk)?;
+            let (start, count) = txn.longest_gap(chunk, want);
+            if count == 0 {
+                return Ok(false);
+            }
+            txn.mark(chunk, start, count, true);
+            txn.set(base.word(RUN), ((index * CHUNK_BLOCKS + start) as u64) << 32 | count as u64);
+            txn.set(base.word(CHUNK_HINT), index as u64 | 1 << 32);
+            Ok(true)
+        })
+    }
+
+    /// The image is full: what free or dead-and-recovered slots have set aside comes back first.
+    fn steal_blocks(&self) -> Result<(), Errno> {
+        for id in 1..=self.slots_high() {
+            let helper = Session::new(self.region, self.pid(), 0);
+            if !helper.adopt_slot(id) {
+                continue;
+            }
+            let released = helper.give_back_blocks();
+            helper.detach();
+            released?;
+        }
+        let hint = self.region.load(self.base()?.word(CHUNK_HINT)) as u32;
+        for step in 0..self.region.map.chunk_count {
+            let index = (hint + step) % self.region.map.chunk_count;
+            let free = self.region.load(self.region.map.chunk(index).word(FREE));
+            if free != 0 && self.take_run(index, 32)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the slot's run and stack into the bitmaps.
+    pub fn give_back_blocks(&self) -> Result<(), Errno> {
+        let base = self.base()?;
+        let run = self.region.load(base.word(RUN));
+        if run as u32 != 0 {
+            self.quiet(|txn| {
+                txn.set(base.word(RUN), 0);
+                txn.unmark(Blocks { first: (run >> 32) as u32, count: run as u32 })
+            })?;
+        }
+        while self.region.load(base.word(COUNTS + BLOCK as u32)) > 0 {
+            self.spill_blocks()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn spill_blocks(&self) -> Result<(), Errno> {
+        self.quiet(|txn| {
+            for _ in 0..SPILL {
+                let Some(block) = txn.pop(BLOCK) else { break };
+                txn.unmark(Blocks { first: block, count: 1 })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Free blocks: in the bitmaps and set aside.
+    pub fn blocks_free(&self) -> u64 {
+        let map = &self.region.map;
+        let mut free = 0;
+        for index in 0..map.chunk_count {
+            free += self.region.load(map.chunk(index).word(FREE));
+        }
+        for id in 1..=self.slots_high() {
+            let base = map.slot(id);
+            free += self.region.load(base.word(RUN)) & 0xffff_ffff;
+            free += self.region.load(base.word(COUNTS + BLOCK as u32));
+        }
+        free
+    }
+
+    /// Whether a block is taken in its bitmap (for the checker).
+    pub fn block_taken(&self, block: u32) -> bool {
+        let chunk = self.region.map.chunk(block / CHUNK_BLOCKS);
+        let at = block % CHUNK_BLOCKS;
+        self.region.load(chunk.word(BITMAP + at / 64)) >> (at % 64) & 1 == 1
+    }
+
+    /// The chunk's own count of free blocks (for the checker).
+    pub fn chunk_free(&self, index: u32) -> u64 {
+        self.region.load(self.region.map.chunk(index).word(FREE))
+    }
+
+    /// Calls `emit` for each block set aside by a slot (for the checker).
+    pub fn each_block_aside(&self, emit: &mut dyn FnMut(u32)) {
+        for id in 1..=self.slots_high() {
+            let run = self.region.load(self.region.map.slot(id).word(RUN));
+            for n in 0..run as u32 {
+                emit((run >> 32) as u32 + n);
+            }
+        }
+        self.each_magazine(BLOCK, emit);
+    }
+}
+
+impl Txn<'_> {
+    /// Makes blocks from `blocks_ahead` the caller's.
+    pub fn take_blocks(&mut self, blocks: Blocks) -> Result<(), Errno> {
+        let run = self.get(self.base.word(RUN));
+        if (run >> 32) as u32 == blocks.first && run as u32 >= blocks.count && run as u32 != 0 {
+            let left = run as u32 - blocks.count;
+            let first = if left == 0 { 0 } else { blocks.first + blocks.count };
+            self.set(self.base.word(RUN), (first as u64) << 32 | left as u64);
+            return Ok(());
+        }
+        match self.pop(BLOCK) {
+            Some(block) if block == blocks.first && blocks.count == 1 => Ok(()),
+            _ => Err(Errno::EIO),
+        }
+    }
+
+    /// Gives blocks back: single ones to the slot's stack at commit, runs to the bitmaps.
+    pub fn free_blocks(&mut self, blocks: Blocks) -> Result<(), Errno> {
+        if blocks.count == 1 && self.free_room() > 16 {
+            self.free(BLOCK, blocks.first);
+            return Ok(());
+        }
+        self.unmark(blocks)
+    }
+
+    /// Clears bits; locks chunks in the order met, so one call at a time may span two.
+    fn unmark(&mut self, blocks: Blocks) -> Result<(), Errno> {
+        let (mut first, mut count) = (blocks.first, blocks.count);
+        while count > 0 {
+            let start = first % CHUNK_BLOCKS;
+            let here = count.min(CHUNK_BLOCKS - start);
+            let chunk = self.region.map.chunk(first / CHUNK_BLOCKS);
+            self.lock(chunk)?;
+            self.mark(chunk, start, here, false);
+            first += here;
+            count -= here;
+        }
+        Ok(())
+    }
+
+    /// Sets or clears `count` bits from `start` and keeps the chunk's count.
+    fn mark(&mut self, chunk: Cell, start: u32, count: u32, taken: bool) {
+        let mut at = start;
+        while at < start + count {
+            let here = (64 - at % 64).min(start + count - at);
+            let ones = if here == 64 { u64::MAX } else { (1 << here) - 1 } << (at % 64);
+            let cell = chunk.word(BITMAP + at / 64);
+            let word = self.get(cell);
+            debug_assert_eq!(word & ones, if taken { 0 } else { ones }, "block state");
+            self.set(cell, if taken { word | ones } else { word & !ones });
+            at += here;
+        }
+        let free = self.get(chunk.word(FREE));
+        let count = count as u64;
+        self.set(chunk.word(FREE), if taken { free - count } else { free + count });
+    }
+
+    /// The first gap of at least `want` blocks, else the longest.
+    fn longest_gap(&self, chunk: Cell, want: u32) -> (u32, u32) {
+        let (mut best, mut length) = (0, 0);
+        let (mut start, mut at) = (0, 0);
+        while at <= CHUNK_BLOCKS {
+            let end = at == CHUNK_BLOCKS;
+            let word = if end { u64::MAX } else { self.get(chunk.word(BITMAP + at / 64)) };
+            if !end && at.is_multiple_of(64) && word == 0 && at + 64 - start < want {
+                at += 64;
+                continue;
+            }
+            if word >> (at % 64) & 1 == 1 || at - start >= want {
+                if at - start > length {
+                    (best, length) = (start, at - start);
+                }
+                if length >= want || end {
+                    break;
+                }
+                start = at + 1;
+            }
+            at += 1;
+        }
+        (best, length)
+    }
+}

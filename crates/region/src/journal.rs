@@ -1,0 +1,255 @@
+//! The undo journal: every operation is one transaction.
+//!
+//! ```text
+//!   log old, store new ... | mark COMMITTED | redo | let locks go | length 0
+//!        dies here: undo   |           dies here: redo again, let go
+//! ```
+//!
+//! 1. An entry is complete before the length covers it, and the length covers it before the word
+//!    changes (stores retire in order; the compiler is held by release stores).
+//! 2. Rolling back is: undo backwards, mark ROLLED, let locks go, length 0. Each step may be
+//!    repeated by somebody else; after ROLLED nothing is undone again.
+//! 3. A redo is `old -> new` by compare and swap: repeated late, it does nothing.
+
+use husk_abi::Errno;
+
+use crate::kill;
+use crate::lock::owner_of;
+use crate::memory::{Cell, Region};
+use crate::session::{FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, PENDING, STATE, Session};
+
+/// What a handler returns when the world moved between its look and its locks: run it again.
+pub const RETRY: Errno = Errno(4001);
+const RETRIES_MAX: u32 = 1 << 16;
+
+pub(crate) const RUNNING: u64 = 0;
+pub(crate) const COMMITTED: u64 = 1;
+pub(crate) const ROLLED: u64 = 2;
+
+const UNDO: u64 = 1;
+const LOCK: u64 = 2;
+const REDO: u64 = 3;
+const REDO_NEW: u64 = 4;
+
+/// A running transaction of one thread.
+#[derive(Debug)]
+pub struct Txn<'s> {
+    /// Whose.
+    pub session: &'s Session,
+    /// The region, for reads.
+    pub region: &'s Region,
+    pub(crate) slot: u32,
+    pub(crate) base: Cell,
+    length: u32,
+    frees: u32,
+    overflow: bool,
+}
+
+impl Session {
+    /// Runs `body` as one transaction: all of it happens, or nothing. `RETRY` runs it again.
+    #[inline]
+    pub fn transact<T>(
+        &self,
+        mut body: impl FnMut(&mut Txn<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        for _ in 0..RETRIES_MAX {
+            self.prepare()?;
+            let mut txn = self.begin()?;
+            match body(&mut txn) {
+                Ok(value) => return txn.commit().map(|()| value),
+                Err(RETRY) => txn.abort(),
+                Err(error) => {
+                    txn.abort();
+                    return Err(error);
+                }
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    #[inline]
+    pub(crate) fn begin(&self) -> Result<Txn<'_>, Errno> {
+        let slot = self.slot()?;
+        let base = self.region.map.slot(slot);
+        debug_assert_eq!(self.region.load(base.word(STATE)), 0, "transaction within another");
+        let region = &self.region;
+        Ok(Txn { session: self, region, slot, base, length: 0, frees: 0, overflow: false })
+    }
+}
+
+impl Txn<'_> {
+    /// Appends an entry; false when the journal is full (the transaction will fail as a whole).
+    #[inline]
+    fn log(&mut self, kind: u64, cell: Cell, value: u64) -> bool {
+        if self.length >= JOURNAL_MAX {
+            self.overflow = true;
+            return false;
+        }
+        let entry = self.base.word(JOURNAL + self.length * 2);
+        self.region.store(entry, kind << 32 | cell.0 as u64);
+        self.region.store(entry.word(1), value);
+        self.length += 1;
+        self.region.store(self.base.word(STATE), RUNNING << 32 | self.length as u64);
+        kill::point();
+        true
+    }
+
+    /// Entries that still fit.
+    pub fn room(&self) -> u32 {
+        JOURNAL_MAX - self.length
+    }
+
+    /// Reads a word.
+    #[inline(always)]
+    pub fn get(&self, cell: Cell) -> u64 {
+        self.region.load(cell)
+    }
+
+    /// Changes a reachable word.
+    #[inline]
+    pub fn set(&mut self, cell: Cell, value: u64) {
+        let old = self.region.load(cell);
+        if self.log(UNDO, cell, old) {
+            self.region.store(cell, value);
+            kill::point();
+        }
+    }
+
+    /// Writes a word of an object that nobody can reach before this transaction commits.
+    #[inline(always)]
+    pub fn init(&self, cell: Cell, value: u64) {
+        self.region.store(cell, value);
+    }
+
+    /// Changes a word when the transaction commits, never before: for removals that readers without
+    /// a lock would see. Until then `get` shows the old value.
+    pub fn set_at_commit(&mut self, cell: Cell, value: u64) {
+        let old = self.region.load(cell);
+        // Both entries or none: a lone REDO at the end of a journal is ignored.
+        if self.log(REDO, cell, old) {
+            self.log(REDO_NEW, cell, value);
+        }
+    }
+
+    /// Takes a lock word until the transaction ends; again is fine.
+    #[inline]
+    pub fn lock(&mut self, cell: Cell) -> Result<(), Errno> {
+        if owner_of(self.region.load(cell)) == self.slot {
+            return Ok(());
+        }
+        if !self.log(LOCK, cell, 0) {
+            return Err(Errno::EIO);
+        }
+        self.session.acquire(cell, self.slot)?;
+        kill::point();
+        Ok(())
+    }
+
+    /// Leaves `work` in the slot: whoever owns the slot next finds it (`Session::pending`).
+    pub fn set_pending(&mut self, work: u64) {
+        self.set(self.base.word(PENDING), work);
+    }
+
+    /// Gives an object back when the transaction commits.
+    pub fn free(&mut self, class: usize, number: u32) {
+        if self.frees >= FREES_MAX {
+            self.overflow = true;
+            return;
+        }
+        self.region.store(self.base.word(FREES + self.frees), (class as u64) << 32 | number as u64);
+        self.frees += 1;
+    }
+
+    /// Objects that can still be given back in this transaction.
+    pub fn free_room(&self) -> u32 {
+        FREES_MAX - self.frees
+    }
+
+    /// Runs `body` once and ends the transaction.
+    pub(crate) fn conclude<T>(
+        mut self,
+        body: &mut impl FnMut(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match body(&mut self) {
+            Ok(value) => self.commit().map(|()| value),
+            Err(error) => {
+                self.abort();
+                Err(error)
+            }
+        }
+    }
+
+    fn commit(mut self) -> Result<(), Errno> {
+        for n in 0..self.frees {
+            let word = self.region.load(self.base.word(FREES + n));
+            self.push((word >> 32) as usize, word as u32);
+        }
+        if self.overflow {
+            self.abort();
+            return Err(Errno::EIO);
+        }
+        if self.length == 0 {
+            return Ok(());
+        }
+        if kill::mutant() != 2 {
+            self.region.store(self.base.word(STATE), COMMITTED << 32 | self.length as u64);
+        }
+        kill::point();
+        self.session.finish_commit(self.slot, self.length);
+        Ok(())
+    }
+
+    fn abort(self) {
+        self.session.roll_back(self.slot, self.length);
+    }
+}
+
+impl Session {
+    fn entry(&self, slot: u32, n: u32) -> (u64, Cell, u64) {
+        let entry = self.region.map.slot(slot).word(JOURNAL + n * 2);
+        let word = self.region.load(entry);
+        (word >> 32, Cell(word as u32), self.region.load(entry.word(1)))
+    }
+
+    /// Everything after the commit mark; repeatable.
+    pub(crate) fn finish_commit(&self, slot: u32, length: u32) {
+        for n in 0..length {
+            let (kind, cell, old) = self.entry(slot, n);
+            if kind == REDO && n + 1 < length {
+                let (_, _, new) = self.entry(slot, n + 1);
+                self.region.swap_if(cell, old, new);
+                kill::point();
+            }
+        }
+        self.let_go(slot, length);
+    }
+
+    /// Undoes a transaction without a commit mark; repeatable.
+    pub(crate) fn roll_back(&self, slot: u32, length: u32) {
+        for n in 0..length {
+            let n = if kill::mutant() == 1 { n } else { length - 1 - n };
+            let (kind, cell, old) = self.entry(slot, n);
+            if kind == UNDO {
+                self.region.store(cell, old);
+                kill::point();
+            }
+        }
+        let state = self.region.map.slot(slot).word(STATE);
+        self.region.store(state, ROLLED << 32 | length as u64);
+        kill::point();
+        self.let_go(slot, length);
+    }
+
+    /// Releases the locks of a journal that are still its slot's, and empties it.
+    pub(crate) fn let_go(&self, slot: u32, length: u32) {
+        for n in (0..length).rev() {
+            let (kind, cell, _) = self.entry(slot, n);
+            if kind == LOCK && owner_of(self.region.load(cell)) == slot {
+                self.release(cell);
+                kill::point();
+            }
+        }
+        self.region.store(self.region.map.slot(slot).word(STATE), 0);
+        kill::point();
+    }
+}

@@ -1,0 +1,237 @@
+//! Where everything lies, computed from two numbers.
+//!
+//! Sizes are generous and sparse: what is never touched costs no memory.
+
+use crate::memory::Cell;
+
+/// Slab class of 128-byte objects.
+pub const INODE: usize = 0;
+/// Slab class of 64-byte objects (one cache line).
+pub const LINE: usize = 1;
+/// Slab class of 576-byte objects: a word and 64 more, radix nodes and long texts.
+pub const NODE: usize = 2;
+/// Number of slab classes.
+pub const CLASSES: usize = 3;
+/// Words of one object, by class.
+pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72];
+
+/// Most threads that run operations in one image at a time, plus one (slot 0 is nobody).
+pub const SLOTS: u32 = 4096;
+/// Words of a slot: header, magazines, journal.
+pub const SLOT_WORDS: u32 = 1024;
+/// Words of a partition: its token and pools on two cache lines.
+pub const PARTITION_WORDS: u32 = 16;
+/// Partitions of one kernel.
+pub const PARTITIONS_PER_KERNEL: u32 = 8;
+/// Most kernels in one image.
+pub const KERNELS_MAX: u32 = 256;
+/// Blocks of a chunk.
+pub const CHUNK_BLOCKS: u32 = 1024;
+/// Words of a chunk: lock, free count, 16 of bitmap.
+pub const CHUNK_WORDS: u32 = 24;
+/// Words for the room above (process table, image facts).
+pub const FIXED_WORDS: u32 = 1 << 20;
+/// Header words.
+pub const HEADER_WORDS: u32 = 512;
+
+/// First header word: says that the image is formatted.
+pub const MAGIC: u64 = 0x4855_534b_0000_0001;
+
+/// The header, word by word.
+pub mod header {
+    /// `MAGIC`.
+    pub const MAGIC: u32 = 0;
+    /// Kernels.
+    pub const KERNELS: u32 = 1;
+    /// Bytes of buffer cache.
+    pub const MEMORY: u32 = 2;
+    /// The recovery word.
+    pub const RECOVERY: u32 = 8;
+    /// Lock of the bump pointers.
+    pub const BUMP_LOCK: u32 = 16;
+    /// Next unused object, one word a class, then the heap's next word.
+    pub const BUMP: u32 = 17;
+    /// Highest slot ever taken.
+    pub const SLOTS_HIGH: u32 = 24;
+}
+
+/// What an image is made of; everything else follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Kernels, 1..=256.
+    pub kernels: u32,
+    /// Bytes of buffer cache (rounded down to 4 MiB, at least 4 MiB).
+    pub memory_bytes: u64,
+}
+
+/// A slab: objects of one size, numbered from 0; object 0 is never used.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// First word.
+    pub base: u32,
+    /// Words of an object.
+    pub words: u32,
+    /// Objects.
+    pub count: u32,
+}
+
+/// First words and counts of all areas.
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    /// One past the last word of the arena.
+    pub limit: u32,
+    /// Owner word of each slot.
+    pub owners: u32,
+    /// Slots.
+    pub slots: u32,
+    /// Partitions.
+    pub partitions: u32,
+    /// Number of partitions less one (a power of two).
+    pub partition_mask: u32,
+    /// Hash buckets, two words each: lock and head.
+    pub buckets: u32,
+    /// Number of buckets less one.
+    pub bucket_mask: u32,
+    /// The slabs.
+    pub classes: [Class; CLASSES],
+    /// Bump heap.
+    pub heap: u32,
+    /// One past its last word.
+    pub heap_end: u32,
+    /// Chunks of blocks.
+    pub chunks: u32,
+    /// Number of chunks.
+    pub chunk_count: u32,
+    /// For the room above.
+    pub fixed: u32,
+}
+
+impl Layout {
+    /// Where everything lies.
+    pub fn map(&self) -> Map {
+        let chunk_count = self.chunk_count();
+        let memory = chunk_count as u64 * CHUNK_BLOCKS as u64 * 4096;
+        let inodes = (memory / 4096).clamp(8192, 1 << 23) as u32;
+        let counts = [inodes, inodes * 2 + 16384, inodes / 2 + 4096];
+        let buckets = (memory / 16384).next_power_of_two().clamp(1 << 14, 1 << 21) as u32;
+        let kernels = self.kernels.clamp(1, KERNELS_MAX);
+        let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
+        let mut next = Cursor(HEADER_WORDS);
+        let owners = next.take(SLOTS, 1);
+        let slots = next.take(SLOTS, SLOT_WORDS);
+        let partition_base = next.take(partitions, PARTITION_WORDS);
+        let fixed = next.take(FIXED_WORDS, 1);
+        let bucket_base = next.take(buckets, 2);
+        let classes = [INODE, LINE, NODE].map(|class| {
+            let words = CLASS_WORDS[class];
+            Class { base: next.take(counts[class], words), words, count: counts[class] }
+        });
+        let heap = next.take(inodes, 16);
+        let heap_end = next.0;
+        let chunks = next.take(chunk_count, CHUNK_WORDS);
+        Map {
+            limit: next.0,
+            owners,
+            slots,
+            partitions: partition_base,
+            partition_mask: partitions - 1,
+            buckets: bucket_base,
+            bucket_mask: buckets - 1,
+            classes,
+            heap,
+            heap_end,
+            chunks,
+            chunk_count,
+            fixed,
+        }
+    }
+
+    /// Chunks of 4 MiB.
+    fn chunk_count(&self) -> u32 {
+        (self.memory_bytes / (CHUNK_BLOCKS as u64 * 4096)).clamp(1, 1 << 20) as u32
+    }
+
+    /// Bytes of the state arena, a multiple of 2 MiB.
+    pub fn state_bytes(&self) -> u64 {
+        (self.map().limit as u64 * 8).next_multiple_of(2 << 20)
+    }
+
+    /// Bytes of the buffer cache.
+    pub fn cache_bytes(&self) -> u64 {
+        self.chunk_count() as u64 * CHUNK_BLOCKS as u64 * 4096
+    }
+
+    /// Bytes of the region: arena, then cache.
+    pub fn total_bytes(&self) -> u64 {
+        self.state_bytes() + self.cache_bytes()
+    }
+
+    /// Offset of the buffer cache in the region memfd.
+    pub fn cache_offset(&self) -> u64 {
+        self.state_bytes()
+    }
+}
+
+/// Hands out areas one behind the other, each on a page of its own.
+struct Cursor(u32);
+
+impl Cursor {
+    fn take(&mut self, count: u32, words: u32) -> u32 {
+        let base = self.0;
+        self.0 = (base + count * words).next_multiple_of(512);
+        base
+    }
+}
+
+impl Map {
+    /// Object `number` of `class`; a number out of range gives object 0 (a reader that follows a
+    /// stale link stays inside the slab and finds out by the sequence).
+    #[inline(always)]
+    pub fn object(&self, class: usize, number: u32) -> Cell {
+        let slab = &self.classes[class];
+        let number = if number < slab.count { number } else { 0 };
+        Cell(slab.base + number * slab.words)
+    }
+
+    /// Owner word of slot `id`.
+    #[inline(always)]
+    pub fn owner(&self, id: u32) -> Cell {
+        Cell(self.owners + id % SLOTS)
+    }
+
+    /// First word of slot `id`.
+    #[inline(always)]
+    pub fn slot(&self, id: u32) -> Cell {
+        Cell(self.slots + id % SLOTS * SLOT_WORDS)
+    }
+
+    /// First word of a partition: its token.
+    #[inline(always)]
+    pub fn partition(&self, index: u32) -> Cell {
+        Cell(self.partitions + (index & self.partition_mask) * PARTITION_WORDS)
+    }
+
+    /// A bucket: lock word, then head.
+    #[inline(always)]
+    pub fn bucket(&self, hash: u32) -> Cell {
+        Cell(self.buckets + (hash & self.bucket_mask) * 2)
+    }
+
+    /// A chunk: lock word, free blocks, bitmap (1 = taken).
+    #[inline(always)]
+    pub fn chunk(&self, index: u32) -> Cell {
+        Cell(self.chunks + index % self.chunk_count * CHUNK_WORDS)
+    }
+
+    /// Word `index` of the fixed area of the room above.
+    #[inline(always)]
+    pub fn fixed(&self, index: u32) -> Cell {
+        Cell(self.fixed + index)
+    }
+
+    /// Word `index` of the arena, for heap references.
+    #[inline(always)]
+    pub fn heap(&self, index: u32) -> Cell {
+        Cell(if index >= self.heap && index < self.heap_end { index } else { self.heap })
+    }
+}

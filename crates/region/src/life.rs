@@ -1,0 +1,87 @@
+//! Is the owner of a slot dead? Asked only by waiters that have slept in vain.
+
+use husk_abi::nr;
+use husk_host::syscall;
+
+/// What became of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// Runs, or may run.
+    Alive,
+    /// Stopped by a signal or a debugger: it will go on some day.
+    Stopped,
+    /// Will never run again.
+    Dead,
+}
+
+const ESRCH: isize = -3;
+
+/// Judges thread `tid` of process `pid`. An unreadable `/proc` counts as alive.
+pub fn judge(pid: u32, tid: u32) -> Life {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { syscall(nr::tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    if asked == ESRCH {
+        return Life::Dead;
+    }
+    match state(pid, tid) {
+        b'Z' | b'X' | b'x' => Life::Dead,
+        b'T' | b't' => Life::Stopped,
+        _ => Life::Alive,
+    }
+}
+
+/// The state letter of `/proc/<pid>/task/<tid>/stat`; `?` when it cannot be read.
+fn state(pid: u32, tid: u32) -> u8 {
+    let mut path = Path { bytes: [0; 64], length: 0 };
+    path.text(b"/proc/");
+    path.number(pid);
+    path.text(b"/task/");
+    path.number(tid);
+    path.text(b"/stat\0");
+    let mut text = [0u8; 128];
+    // SAFETY: the path is NUL terminated and lives over the call.
+    let fd = unsafe {
+        syscall(nr::openat, [usize::MAX - 99, path.bytes.as_ptr() as usize, 0o2000000, 0, 0, 0])
+    };
+    if fd < 0 {
+        return b'?';
+    }
+    // SAFETY: the buffer is ours and of that length; the descriptor too.
+    let length = unsafe {
+        let n = syscall(nr::read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
+        syscall(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+        n
+    };
+    let text = &text[..length.clamp(0, 128) as usize];
+    // The name in parentheses may hold anything, `)` included: the last one counts.
+    match text.iter().rposition(|&byte| byte == b')') {
+        Some(end) => text.get(end + 2).copied().unwrap_or(b'?'),
+        None => b'?',
+    }
+}
+
+struct Path {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Path {
+    fn text(&mut self, text: &[u8]) {
+        self.bytes[self.length..self.length + text.len()].copy_from_slice(text);
+        self.length += text.len();
+    }
+
+    fn number(&mut self, mut number: u32) {
+        let mut digits = [0u8; 10];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.text(&digits[at..]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Lock words: token, writer lock and sequence in one.
+//!
+//! ```text
+//!   63      48 47                       2   1       0
+//!   [ owner   |  sequence               | waiters | locked ]
+//! ```
+//!
+//! 1. At rest a word is `sequence << 2`; a reader that finds the same resting word before and after
+//!    has read what no writer touched.
+//! 2. Letting go is one plain store. A waiter that sets `waiters` between the load and that store
+//!    sleeps at most its 10 ms; the window is two instructions.
+//! 3. A waiter spins about 2 us, then sleeps 10 ms at a time, judging the owner each time it wakes in
+//!    vain; a dead owner is recovered on the spot, a living one gets 1 s, a stopped one 60 s.
+
+use core::sync::atomic::{Ordering, fence};
+
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+use crate::life::{self, Life};
+use crate::memory::Cell;
+use crate::session::Session;
+
+pub(crate) const LOCKED: u64 = 1;
+pub(crate) const WAITERS: u64 = 2;
+const SEQUENCE_ONE: u64 = 4;
+const OWNER_SHIFT: u32 = 48;
+const SEQUENCE_MASK: u64 = (1 << OWNER_SHIFT) - 4;
+
+const SPINS: u32 = 60;
+const SLEEP_NS: u64 = 10_000_000;
+const SLEEPS_MAX: u32 = 100;
+const SLEEPS_STOPPED_MAX: u32 = 6000;
+/// Looks at one word before a reader gives up: far more than a storm can cause.
+const LOOKS_MAX: u32 = 1 << 20;
+
+/// The slot that holds a lock word, 0 when it is at rest.
+#[inline(always)]
+pub fn owner_of(word: u64) -> u32 {
+    (word >> OWNER_SHIFT) as u32
+}
+
+/// Whether a lock word is held.
+#[inline(always)]
+pub fn is_locked(word: u64) -> bool {
+    word & LOCKED != 0
+}
+
+/// How long somebody has waited for one word.
+struct Patience {
+    spins: u32,
+    sleeps: u32,
+}
+
+impl Session {
+    /// Takes a lock word for `slot`; the intent is already logged (invariant 2 of the crate).
+    #[inline]
+    pub(crate) fn acquire(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
+        let word = self.region.load(cell);
+        let mine = word | LOCKED | (slot as u64) << OWNER_SHIFT;
+        if word & LOCKED == 0 && self.region.swap_if(cell, word, mine) {
+            return Ok(());
+        }
+        self.acquire_slowly(cell, slot)
+    }
+
+    #[cold]
+    fn acquire_slowly(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
+        let mut patience = Patience { spins: 0, sleeps: 0 };
+        loop {
+            let word = self.region.load(cell);
+            if word & LOCKED == 0 {
+                // Who has slept cannot know who else sleeps: keep the flag.
+                let flag = if patience.sleeps > 0 { WAITERS } else { 0 };
+                let mine = word | LOCKED | flag | (slot as u64) << OWNER_SHIFT;
+                if self.region.swap_if(cell, word, mine) {
+                    return Ok(());
+                }
+            } else {
+                self.wait(cell, word, &mut patience)?;
+            }
+        }
+    }
+
+    /// Lets go of a lock word this slot holds, advancing its sequence.
+    #[inline]
+    pub(crate) fn release(&self, cell: Cell) {
+        let word = self.region.load(cell);
+        self.region.store(cell, ((word & SEQUENCE_MASK) + SEQUENCE_ONE) & SEQUENCE_MASK);
+        if word & WAITERS != 0 {
+            self.wake(cell, 1);
+        }
+    }
+
+    /// Runs `look` until nobody wrote meanwhile what `cell` guards.
+    #[inline]
+    pub fn read<T>(&self, cell: Cell, mut look: impl FnMut() -> T) -> Result<T, Errno> {
+        let word = self.region.load(cell);
+        if word & LOCKED == 0 {
+            let seen = look();
+            fence(Ordering::Acquire);
+            if self.region.load(cell) == word {
+                return Ok(seen);
+            }
+        }
+        self.read_slowly(cell, &mut look)
+    }
+
+    #[cold]
+    fn read_slowly<T>(&self, cell: Cell, look: &mut impl FnMut() -> T) -> Result<T, Errno> {
+        let mut patience = Patience { spins: 0, sleeps: 0 };
+        for _ in 0..LOOKS_MAX {
+            let word = self.region.load(cell);
+            if word & LOCKED != 0 {
+                self.wait(cell, word, &mut patience)?;
+                continue;
+            }
+            let seen = look();
+            fence(Ordering::Acquire);
+            if self.region.load(cell) == word {
+                return Ok(seen);
+            }
+            core::hint::spin_loop();
+        }
+        Err(Errno::EIO)
+    }
+
+    /// One round of waiting for a held word.
+    fn wait(&self, cell: Cell, word: u64, patience: &mut Patience) -> Result<(), Errno> {
+        if patience.spins < SPINS {
+            patience.spins += 1;
+            core::hint::spin_loop();
+            return Ok(());
+        }
+        let flagged = word | WAITERS;
+        if word & WAITERS == 0 && !self.region.swap_if(cell, word, flagged) {
+            return Ok(());
+        }
+        let timed_out = self.sleep(cell, flagged as u32);
+        patience.sleeps += 1;
+        if !timed_out {
+            return Ok(());
+        }
+        let owner = owner_of(word);
+        let (pid, tid) = self.owner(owner);
+        match life::judge(pid, tid) {
+            Life::Dead => self.recover(owner, pid, tid),
+            Life::Alive if patience.sleeps > SLEEPS_MAX => Err(Errno::EIO),
+            Life::Stopped if patience.sleeps > SLEEPS_STOPPED_MAX => Err(Errno::EIO),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps while the word's low half is `value`; whether the time ran out.
+    fn sleep(&self, cell: Cell, value: u32) -> bool {
+        let time = [0u64, SLEEP_NS];
+        let address = self.region.futex_address(cell);
+        // SAFETY: FUTEX_WAIT on a word of the arena with a time-out that lives over the call.
+        let result = unsafe {
+            syscall(nr::futex, [address, 0, value as usize, time.as_ptr() as usize, 0, 0])
+        };
+        result == -110
+    }
+
+    /// Wakes up to `count` sleepers of a word.
+    #[cold]
+    pub fn wake(&self, cell: Cell, count: u32) {
+        let address = self.region.futex_address(cell);
+        // SAFETY: FUTEX_WAKE on a word of the arena.
+        unsafe { syscall(nr::futex, [address, 1, count as usize, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,258 @@
+//! Objects and blocks: from the slot's magazine, refilled from and spilled to the partitions' pools.
+//!
+//! ```text
+//!   slot magazine (<= 64, no lock)  <-16..32->  pool of partition slot & mask  <-  other pools
+//!                                                        ^ never used yet: bump pointer
+//! ```
+//!
+//! 1. Refill and spill are transactions of their own, run before an operation begins: no operation
+//!    holds a pool's lock.
+//! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room to
+//!    give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
+//! 3. An object in a pool is linked through its word 1; words of free objects mean nothing else,
+//!    except word 0, which every tenant keeps as version and tag.
+
+use husk_abi::Errno;
+
+use crate::journal::Txn;
+use crate::layout::{CLASSES, header};
+use crate::memory::Cell;
+use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session};
+
+/// Magazine of single blocks, beside the slab classes.
+pub(crate) const BLOCK: usize = CLASSES;
+const LOW: u64 = 12;
+const HIGH: u64 = 32;
+const REFILL: u64 = 16;
+const SPILL: u64 = 16;
+const POOL_LOCK: u32 = 4;
+const POOL: u32 = 5;
+
+fn count_of(base: Cell, class: usize) -> Cell {
+    base.word(COUNTS + class as u32)
+}
+
+fn item(base: Cell, class: usize, n: u64) -> Cell {
+    base.word(MAGAZINES + class as u32 * MAGAZINE_ITEMS + n as u32)
+}
+
+impl Txn<'_> {
+    /// An object of `class`; nobody reaches it before commit. `ENOSPC`.
+    #[inline]
+    pub fn allocate(&mut self, class: usize) -> Result<u32, Errno> {
+        self.pop(class).ok_or(Errno::ENOSPC)
+    }
+
+    /// Takes from a magazine.
+    #[inline]
+    pub(crate) fn pop(&mut self, class: usize) -> Option<u32> {
+        let cell = count_of(self.base, class);
+        let count = self.get(cell);
+        if count == 0 {
+            return None;
+        }
+        self.set(cell, count - 1);
+        Some(self.get(item(self.base, class, count - 1)) as u32)
+    }
+
+    /// Adds to a magazine; the place may hold what this very transaction took, so it is logged.
+    pub(crate) fn push(&mut self, class: usize, number: u32) {
+        let cell = count_of(self.base, class);
+        let count = self.get(cell);
+        assert!(count < MAGAZINE_ITEMS as u64, "magazine overflow (invariant 2)");
+        self.set(item(self.base, class, count), number as u64);
+        self.set(cell, count + 1);
+    }
+}
+
+impl Session {
+    /// Brings the magazines between their marks.
+    #[inline]
+    pub(crate) fn prepare(&self) -> Result<(), Errno> {
+        let base = self.base()?;
+        for class in 0..CLASSES {
+            let count = self.region.load(count_of(base, class));
+            if !(LOW..=HIGH).contains(&count) {
+                self.balance(class, count)?;
+            }
+        }
+        if self.region.load(count_of(base, BLOCK)) > HIGH {
+            self.spill_blocks()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn balance(&self, class: usize, count: u64) -> Result<(), Errno> {
+        if count < LOW { self.refill(class) } else { self.spill(class) }
+    }
+
+    /// From the own pool, from what was never used, from the others' pools, in this order.
+    fn refill(&self, class: usize) -> Result<(), Errno> {
+        let own = self.slot()?;
+        if self.refill_from(own, class)? || self.refill_fresh(class)? {
+            return Ok(());
+        }
+        for other in 1..=self.region.map.partition_mask {
+            if self.refill_from(own + other, class)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn refill_from(&self, partition: u32, class: usize) -> Result<bool, Errno> {
+        let pool = self.region.map.partition(partition);
+        let head_cell = pool.word(POOL + class as u32);
+        if self.region.load(head_cell) == 0 {
+            return Ok(false);
+        }
+        self.quiet(|txn| {
+            txn.lock(pool.word(POOL_LOCK))?;
+            let mut head = txn.get(head_cell);
+            let had = txn.get(count_of(txn.base, class));
+            let mut taken = 0;
+            while taken < REFILL && head as u32 != 0 {
+                txn.init(item(txn.base, class, had + taken), head as u32 as u64);
+                let object = txn.region.map.object(class, head as u32);
+                head = (head - (1 << 32)) & !0xffff_ffff | txn.get(object.word(1)) & 0xffff_ffff;
+                taken += 1;
+            }
+            txn.set(head_cell, head);
+            txn.set(count_of(txn.base, class), had + taken);
+            Ok(taken > 0)
+        })
+    }
+
+    fn refill_fresh(&self, class: usize) -> Result<bool, Errno> {
+        let bump = Cell(header::BUMP + class as u32);
+        let limit = self.region.map.classes[class].count as u64;
+        if self.region.load(bump) >= limit {
+            return Ok(false);
+        }
+        self.quiet(|txn| {
+            txn.lock(Cell(header::BUMP_LOCK))?;
+            let next = txn.get(bump);
+            let had = txn.get(count_of(txn.base, class));
+            let taken = REFILL.min(limit - next);
+            for n in 0..taken {
+                // The lowest number on top.
+                txn.init(item(txn.base, class, had + taken - 1 - n), next + n);
+            }
+            txn.set(bump, next + taken);
+            txn.set(count_of(txn.base, class), had + taken);
+            Ok(taken > 0)
+        })
+    }
+
+    fn spill(&self, class: usize) -> Result<(), Errno> {
+        let pool = self.region.map.partition(self.slot()?);
+        let head_cell = pool.word(POOL + class as u32);
+        self.quiet(|txn| {
+            txn.lock(pool.word(POOL_LOCK))?;
+            let mut head = txn.get(head_cell);
+            let count = txn.get(count_of(txn.base, class));
+            // The coldest go: those at the bottom; the rest moves down.
+            for n in 0..SPILL {
+                let number = txn.get(item(txn.base, class, n)) & 0xffff_ffff;
+                let link = txn.region.map.object(class, number as u32).word(1);
+                txn.init(link, head & 0xffff_ffff);
+                head = (head & !0xffff_ffff) + (1 << 32) | number;
+            }
+            for n in SPILL..count {
+                let number = txn.get(item(txn.base, class, n));
+                txn.set(item(txn.base, class, n - SPILL), number);
+            }
+            txn.set(head_cell, head);
+            txn.set(count_of(txn.base, class), count - SPILL);
+            Ok(())
+        })
+    }
+
+    /// A transaction that needs no magazine.
+    pub(crate) fn quiet<T>(
+        &self,
+        mut body: impl FnMut(&mut Txn<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        self.begin()?.conclude(&mut body)
+    }
+
+    /// Words of the bump heap for records that live as long as the image; zero or stale inside.
+    /// Taken inside a transaction: they come back when it fails. `ENOSPC`.
+    pub fn heap_ready(&self, words: u32) -> Result<(), Errno> {
+        let run = self.base()?.word(crate::session::HEAP);
+        let value = self.region.load(run);
+        if (value >> 32).saturating_sub(value & 0xffff_ffff) >= words as u64 {
+            return Ok(());
+        }
+        let grant = words.max(256) as u64;
+        self.quiet(|txn| {
+            let bump = Cell(header::BUMP + CLASSES as u32);
+            txn.lock(Cell(header::BUMP_LOCK))?;
+            let next = txn.get(bump);
+            if next + grant > txn.region.map.heap_end as u64 {
+                return Err(Errno::ENOSPC);
+            }
+            txn.set(bump, next + grant);
+            txn.set(run, (next + grant) << 32 | next);
+            Ok(())
+        })
+    }
+
+    /// Objects of `class` that are free (pools and never used), about.
+    pub fn free_count(&self, class: usize) -> u64 {
+        let mut free = self.region.map.classes[class].count as u64
+            - self.region.load(Cell(header::BUMP + class as u32));
+        for index in 0..=self.region.map.partition_mask {
+            free += self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
+        }
+        for id in 1..=self.slots_high() {
+            free += self.region.load(count_of(self.region.map.slot(id), class));
+        }
+        free
+    }
+
+    /// Calls `emit` for each free object of `class` that was used before (for the checker).
+    pub fn each_free(&self, class: usize, emit: &mut dyn FnMut(u32)) {
+        let map = &self.region.map;
+        for index in 0..=map.partition_mask {
+            let mut head = self.region.load(map.partition(index).word(POOL + class as u32)) as u32;
+            let mut left = map.classes[class].count;
+            while head != 0 && left > 0 {
+                emit(head);
+                head = self.region.load(map.object(class, head).word(1)) as u32;
+                left -= 1;
+            }
+        }
+        self.each_magazine(class, emit);
+    }
+
+    /// Calls `emit` for each object in a magazine.
+    pub(crate) fn each_magazine(&self, class: usize, emit: &mut dyn FnMut(u32)) {
+        for id in 1..=self.slots_high() {
+            let base = self.region.map.slot(id);
+            for n in 0..self.region.load(count_of(base, class)) {
+                emit(self.region.load(item(base, class, n)) as u32);
+            }
+        }
+    }
+
+    /// First object of `class` that was never used.
+    pub fn never_used(&self, class: usize) -> u32 {
+        self.region.load(Cell(header::BUMP + class as u32)) as u32
+    }
+}
+
+impl Txn<'_> {
+    /// `words` of the heap that `heap_ready` has set aside.
+    pub fn heap(&mut self, words: u32) -> Result<Cell, Errno> {
+        let run = self.base.word(crate::session::HEAP);
+        let value = self.get(run);
+        let next = value & 0xffff_ffff;
+        if next + words as u64 > value >> 32 {
+            return Err(Errno::ENOSPC);
+        }
+        self.set(run, value + words as u64);
+        Ok(Cell(next as u32))
+    }
+}

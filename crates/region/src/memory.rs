@@ -1,0 +1,152 @@
+//! Words and blocks at their fixed addresses.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::layout::{self, Layout, Map, header};
+
+/// Where the state arena is mapped in every process.
+pub const STATE_ADDRESS: usize = 0x5000_0000_0000;
+/// Where the buffer cache is mapped in every process.
+pub const CACHE_ADDRESS: usize = 0x5100_0000_0000;
+
+/// A word of the state arena.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cell(pub(crate) u32);
+
+impl Cell {
+    /// The word `index` further on.
+    #[inline(always)]
+    pub const fn word(self, index: u32) -> Cell {
+        Cell(self.0 + index)
+    }
+
+    /// Its number, for links that are kept in words.
+    #[inline(always)]
+    pub const fn index(self) -> u32 {
+        self.0
+    }
+}
+
+/// The mapped region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Where everything lies.
+    pub map: Map,
+    layout: Layout,
+}
+
+impl Region {
+    /// Writes the header of a new region (all zero so far).
+    ///
+    /// # Safety
+    /// A region of `layout` is mapped, shared and writable: `state_bytes` at `STATE_ADDRESS`,
+    /// `cache_bytes` at `CACHE_ADDRESS`; it stays so as long as any `Region` lives.
+    pub unsafe fn format(layout: Layout) -> Region {
+        let region = Region { map: layout.map(), layout };
+        let head = Cell(0);
+        region.store(head.word(header::KERNELS), layout.kernels as u64);
+        region.store(head.word(header::MEMORY), layout.memory_bytes);
+        for class in 0..layout::CLASSES {
+            region.store(head.word(header::BUMP + class as u32), 1);
+        }
+        let heap = head.word(header::BUMP + layout::CLASSES as u32);
+        region.store(heap, region.map.heap as u64 + 8);
+        for chunk in 0..region.map.chunk_count {
+            region.store(region.map.chunk(chunk).word(1), layout::CHUNK_BLOCKS as u64);
+        }
+        // Block 0 is the page of zeros that holes show.
+        region.store(region.map.chunk(0).word(1), layout::CHUNK_BLOCKS as u64 - 1);
+        region.store(region.map.chunk(0).word(2), 1);
+        region.store(head.word(header::MAGIC), layout::MAGIC);
+        region
+    }
+
+    /// The region that is mapped; `None` when it is not formatted.
+    ///
+    /// # Safety
+    /// As for `format`; at least the header page is mapped when it is called.
+    pub unsafe fn attach() -> Option<Region> {
+        // SAFETY: the caller vouches for the header page.
+        let word = |n: u32| unsafe { (*((STATE_ADDRESS as *const AtomicU64).add(n as usize))).load(Ordering::Acquire) };
+        if word(header::MAGIC) != layout::MAGIC {
+            return None;
+        }
+        let layout =
+            Layout { kernels: word(header::KERNELS) as u32, memory_bytes: word(header::MEMORY) };
+        Some(Region { map: layout.map(), layout })
+    }
+
+    /// What it was made from.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    #[inline(always)]
+    pub(crate) fn atomic(&self, cell: Cell) -> &AtomicU64 {
+        assert!(cell.0 < self.map.limit, "cell outside the arena");
+        // SAFETY: inside the arena, which is mapped (attach, format); all access is atomic.
+        unsafe { &*((STATE_ADDRESS + cell.0 as usize * 8) as *const AtomicU64) }
+    }
+
+    /// Address of the low half of a word, for futex calls.
+    pub fn futex_address(&self, cell: Cell) -> usize {
+        self.atomic(cell) as *const AtomicU64 as usize
+    }
+
+    /// Low half of a word, as futex calls see it.
+    pub fn futex_value(&self, cell: Cell) -> u32 {
+        // SAFETY: the word is inside the arena; a little-endian word begins with its low half.
+        unsafe { (*(self.futex_address(cell) as *const AtomicU32)).load(Ordering::Acquire) }
+    }
+
+    /// Reads a word.
+    #[inline(always)]
+    pub fn load(&self, cell: Cell) -> u64 {
+        self.atomic(cell).load(Ordering::Acquire)
+    }
+
+    /// Writes a word that nobody can reach yet, or that needs no undoing. Everything else goes
+    /// through `Txn::set`.
+    #[inline(always)]
+    pub fn store(&self, cell: Cell, value: u64) {
+        self.atomic(cell).store(value, Ordering::Release);
+    }
+
+    /// Replaces `old` by `new`; whether it was `old`.
+    #[inline(always)]
+    pub fn swap_if(&self, cell: Cell, old: u64, new: u64) -> bool {
+        self.atomic(cell).compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Adds to a counter that needs no undoing; the value before.
+    pub fn add(&self, cell: Cell, amount: u64) -> u64 {
+        self.atomic(cell).fetch_add(amount, Ordering::Relaxed)
+    }
+
+    /// Blocks of the buffer cache, block 0 included.
+    pub fn block_count(&self) -> u32 {
+        self.map.chunk_count * layout::CHUNK_BLOCKS
+    }
+
+    /// Where a block is mapped; of an impossible number, the page of zeros.
+    #[inline(always)]
+    pub fn block_address(&self, block: u32) -> usize {
+        let block = if block < self.block_count() { block } else { 0 };
+        CACHE_ADDRESS + block as usize * 4096
+    }
+
+    /// Zeroes bytes `from..to` of a block the caller owns.
+    pub fn zero_block(&self, block: u32, from: usize, to: usize) {
+        assert!(from <= to && to <= 4096 && block != 0 && block < self.block_count());
+        // SAFETY: inside the mapped cache; raw bytes, never referenced by Rust.
+        unsafe { core::ptr::write_bytes((self.block_address(block) + from) as *mut u8, 0, to - from) }
+    }
+
+    /// Copies a whole block; the target belongs to the caller.
+    pub fn copy_block(&self, source: u32, target: u32) {
+        assert!(target != 0 && target < self.block_count());
+        let (source, target) = (self.block_address(source), self.block_address(target));
+        // SAFETY: both inside the mapped cache, page sized and page aligned, and different.
+        unsafe { core::ptr::copy(source as *const u8, target as *mut u8, 4096) }
+    }
+}

@@ -1,0 +1,101 @@
+//! Undoing the dead.
+//!
+//! 1. One recoverer at a time: the recovery word, a lock word like any other, which a waiter takes
+//!    over when its holder is dead too. A recoverer waits for nothing else.
+//! 2. Every step may be repeated: the next recoverer starts from the journal's phase.
+//! 3. A slot becomes free only when no word names it any more. Work it left (`pending`) stays in
+//!    it, for whoever takes the slot next.
+
+use husk_abi::Errno;
+
+use crate::journal::{COMMITTED, ROLLED};
+use crate::kill;
+use crate::layout::header;
+use crate::life::{self, Life};
+use crate::lock::{LOCKED, owner_of};
+use crate::memory::Cell;
+use crate::session::{LONG, LONG_MAX, STATE, Session};
+
+impl Session {
+    /// Settles the journal of a dead thread, lets go of what it held, frees its slot.
+    #[cold]
+    pub(crate) fn recover(&self, dead: u32, pid: u32, tid: u32) -> Result<(), Errno> {
+        let me = self.slot()?;
+        if dead == me || dead == 0 {
+            return Ok(());
+        }
+        self.take_recovery(me)?;
+        if pid != 0 && self.owner(dead) == (pid, tid) {
+            self.settle(dead);
+        }
+        self.release(Cell(header::RECOVERY));
+        Ok(())
+    }
+
+    /// Takes the recovery word; from a dead holder too.
+    fn take_recovery(&self, me: u32) -> Result<(), Errno> {
+        let cell = Cell(header::RECOVERY);
+        for _ in 0..1 << 20 {
+            let word = self.region.load(cell);
+            let mine = word & !(u64::MAX << 48) | LOCKED | (me as u64) << 48;
+            let holder = owner_of(word);
+            let (pid, tid) = self.owner(holder);
+            let free = holder == 0 || pid == 0 || life::judge(pid, tid) == Life::Dead;
+            if free && self.region.swap_if(cell, word, mine) {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Under the recovery word.
+    fn settle(&self, dead: u32) {
+        let base = self.region.map.slot(dead);
+        let state = self.region.load(base.word(STATE));
+        let length = state as u32;
+        match state >> 32 {
+            _ if kill::mutant() == 4 => self.region.store(base.word(STATE), 0),
+            COMMITTED if kill::mutant() == 3 => self.let_go(dead, length),
+            COMMITTED => self.finish_commit(dead, length),
+            ROLLED => self.let_go(dead, length),
+            _ => self.roll_back(dead, length),
+        }
+        for n in 0..LONG_MAX {
+            let held = base.word(LONG + n);
+            let cell = self.region.load(held);
+            if cell != 0 {
+                let cell = Cell(cell as u32);
+                if owner_of(self.region.load(cell)) == dead {
+                    self.release(cell);
+                }
+                self.region.store(held, 0);
+            }
+        }
+        self.region.store(self.region.map.owner(dead), 0);
+        kill::point();
+    }
+
+    /// Recovers every slot whose owner `is_dead` says is gone (or that is found dead), other than
+    /// the own; how many.
+    pub fn recover_where(
+        &self,
+        mut is_dead: impl FnMut(u32, u32) -> bool,
+    ) -> Result<u32, Errno> {
+        let me = self.slot()?;
+        let mut found = 0;
+        for id in 1..=self.slots_high() {
+            let (pid, tid) = self.owner(id);
+            if id != me && pid != 0 && is_dead(pid, tid) {
+                self.recover(id, pid, tid)?;
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Recovers the slots of all threads that are dead.
+    pub fn recover_dead(&self) -> Result<u32, Errno> {
+        self.recover_where(|pid, tid| life::judge(pid, tid) == Life::Dead)
+    }
+}

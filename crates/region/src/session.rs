@@ -1,0 +1,227 @@
+//! One thread's seat in the region: its slot, taken at the first operation that needs one.
+//!
+//! ```text
+//!   slot, words:  0 phase:32 length:32   1 process   2 waits for   3 pending
+//!                 4..8 long locks        8..11 magazine counts     12 block run
+//!                 13 heap run            14 chunk hint
+//!                 16..80 frees of this transaction    80..336 magazines    512..1024 journal
+//! ```
+
+use core::cell::Cell as Local;
+
+use husk_abi::Errno;
+
+use crate::kill;
+use crate::layout::{SLOTS, header};
+use crate::memory::{Cell, Region};
+
+pub(crate) const STATE: u32 = 0;
+pub(crate) const PROCESS: u32 = 1;
+pub(crate) const WAITS_FOR: u32 = 2;
+pub(crate) const PENDING: u32 = 3;
+pub(crate) const LONG: u32 = 4;
+pub(crate) const LONG_MAX: u32 = 4;
+pub(crate) const COUNTS: u32 = 8;
+pub(crate) const RUN: u32 = 12;
+pub(crate) const HEAP: u32 = 13;
+pub(crate) const CHUNK_HINT: u32 = 14;
+pub(crate) const FREES: u32 = 16;
+pub(crate) const FREES_MAX: u32 = 32;
+pub(crate) const MAGAZINES: u32 = 80;
+pub(crate) const MAGAZINE_ITEMS: u32 = 64;
+pub(crate) const JOURNAL: u32 = 512;
+pub(crate) const JOURNAL_MAX: u32 = 256;
+
+/// A thread's seat. Not `Sync`: one per thread.
+#[derive(Debug)]
+pub struct Session {
+    /// The region.
+    pub region: Region,
+    slot: Local<u32>,
+    pid: u32,
+    tid: u32,
+}
+
+/// What others may know of a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotView {
+    /// Its number.
+    pub id: u32,
+    /// Host process of its owner, 0 when it is free.
+    pub pid: u32,
+    /// Thread of its owner.
+    pub tid: u32,
+    /// Process record its owner acts for.
+    pub process: u64,
+    /// What its owner waits for (set by `Session::set_waits_for`).
+    pub waits_for: u64,
+    /// Work left over (set by `Txn::set_pending`).
+    pub pending: u64,
+}
+
+impl Session {
+    /// A seat for thread `tid` of process `pid`, without a slot yet.
+    pub fn new(region: Region, pid: u32, tid: u32) -> Session {
+        Session { region, slot: Local::new(0), pid, tid }
+    }
+
+    /// The host process this seat is for.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The slot, taken now if need be. `EAGAIN` when all are taken.
+    #[inline]
+    pub fn slot(&self) -> Result<u32, Errno> {
+        match self.slot.get() {
+            0 => self.take_slot(),
+            slot => Ok(slot),
+        }
+    }
+
+    /// The slot if one has been taken, else 0.
+    pub fn slot_if_any(&self) -> u32 {
+        self.slot.get()
+    }
+
+    #[cold]
+    fn take_slot(&self) -> Result<u32, Errno> {
+        let mine = (self.pid as u64) << 32 | self.tid as u64;
+        for id in 1..SLOTS {
+            let owner = self.region.map.owner(id);
+            if self.region.load(owner) == 0 && self.region.swap_if(owner, 0, mine) {
+                self.slot.set(id);
+                self.raise_high(id);
+                let base = self.region.map.slot(id);
+                self.region.store(base.word(WAITS_FOR), 0);
+                if self.region.load(base.word(CHUNK_HINT)) == 0 {
+                    let spread = id.wrapping_mul(0x9e37_79b1) % self.region.map.chunk_count;
+                    self.region.store(base.word(CHUNK_HINT), spread as u64 | 1 << 32);
+                }
+                return Ok(id);
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    fn raise_high(&self, id: u32) {
+        let high = Cell(header::SLOTS_HIGH);
+        loop {
+            let now = self.region.load(high);
+            if now >= id as u64 || self.region.swap_if(high, now, id as u64) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the slot back; no operation runs.
+    pub fn detach(&self) {
+        let slot = self.slot.replace(0);
+        if slot != 0 {
+            let base = self.region.map.slot(slot);
+            self.region.store(base.word(WAITS_FOR), 0);
+            self.region.store(self.region.map.owner(slot), 0);
+        }
+    }
+
+    /// After a fork or in a new thread: this seat is for another thread now and has no slot.
+    pub fn reseat(&mut self, pid: u32, tid: u32) {
+        self.slot.set(0);
+        self.pid = pid;
+        self.tid = tid;
+    }
+
+    /// First word of the own slot.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> Result<Cell, Errno> {
+        Ok(self.region.map.slot(self.slot()?))
+    }
+
+    /// Notes the process record this thread acts for.
+    pub fn set_process(&self, process: u64) -> Result<(), Errno> {
+        self.region.store(self.base()?.word(PROCESS), process);
+        Ok(())
+    }
+
+    /// Notes whom this thread waits for (0 = nobody), for the search for circles.
+    pub fn set_waits_for(&self, value: u64) -> Result<(), Errno> {
+        self.region.store(self.base()?.word(WAITS_FOR), value);
+        Ok(())
+    }
+
+    /// Host process and thread that own a slot.
+    pub(crate) fn owner(&self, slot: u32) -> (u32, u32) {
+        let word = self.region.load(self.region.map.owner(slot));
+        ((word >> 32) as u32, word as u32)
+    }
+
+    /// Highest slot ever taken.
+    pub fn slots_high(&self) -> u32 {
+        (self.region.load(Cell(header::SLOTS_HIGH)) as u32).min(SLOTS - 1)
+    }
+
+    /// What is known of slot `id`.
+    pub fn view(&self, id: u32) -> SlotView {
+        let (pid, tid) = self.owner(id);
+        let base = self.region.map.slot(id);
+        SlotView {
+            id,
+            pid,
+            tid,
+            process: self.region.load(base.word(PROCESS)),
+            waits_for: self.region.load(base.word(WAITS_FOR)),
+            pending: self.region.load(base.word(PENDING)),
+        }
+    }
+
+    /// The left-over work of the own slot (see `Txn::set_pending`).
+    #[inline]
+    pub fn pending(&self) -> Result<u64, Errno> {
+        Ok(self.region.load(self.base()?.word(PENDING)))
+    }
+
+    /// Takes free slot `id`, for its left-over work; whether it was free.
+    pub fn adopt_slot(&self, id: u32) -> bool {
+        let mine = (self.pid as u64) << 32 | self.tid as u64;
+        if self.slot.get() != 0 || !self.region.swap_if(self.region.map.owner(id), 0, mine) {
+            return false;
+        }
+        self.slot.set(id);
+        true
+    }
+
+    /// Takes a lock that outlives transactions (an offset, a file's writer lock). Recovery lets go
+    /// of it when this thread dies. At most four at a time.
+    pub fn lock_long(&self, cell: Cell) -> Result<(), Errno> {
+        let slot = self.slot()?;
+        let base = self.region.map.slot(slot);
+        for n in 0..LONG_MAX {
+            let held = base.word(LONG + n);
+            if self.region.load(held) == 0 {
+                self.region.store(held, cell.0 as u64);
+                kill::point();
+                let taken = self.acquire(cell, slot);
+                if taken.is_err() {
+                    self.region.store(held, 0);
+                }
+                kill::point();
+                return taken;
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Lets go of a long lock.
+    pub fn unlock_long(&self, cell: Cell) {
+        let base = self.region.map.slot(self.slot.get());
+        for n in (0..LONG_MAX).rev() {
+            let held = base.word(LONG + n);
+            if self.region.load(held) == cell.0 as u64 {
+                self.release(cell);
+                kill::point();
+                self.region.store(held, 0);
+                return;
+            }
+        }
+    }
+}
