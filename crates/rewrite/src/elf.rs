@@ -83,6 +83,13 @@ pub struct Data<'a> {
     pub writable: bool,
 }
 
+impl<'a> Data<'a> {
+    fn bytes_at(&self, address: u64) -> Option<&'a [u8]> {
+        let from = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        self.bytes.get(from..).filter(|bytes| !bytes.is_empty())
+    }
+}
+
 /// A name's place in the code.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol {
@@ -178,9 +185,12 @@ impl<'a> Image<'a> {
 
     /// Read-only, non-code bytes from an address on.
     pub fn constants_at(&self, address: u64) -> Option<&'a [u8]> {
+        self.data_at(address).filter(|data| !data.writable)?.bytes_at(address)
+    }
+
+    fn data_at(&self, address: u64) -> Option<&Data<'a>> {
         let after = self.data.partition_point(|data| data.address <= address);
-        let data = self.data[..after].last().filter(|data| !data.writable)?;
-        data.bytes.get(usize::try_from(address - data.address).ok()?..).filter(|b| !b.is_empty())
+        self.data[..after].last()
     }
 
     /// Bytes of a code range.
@@ -192,14 +202,17 @@ impl<'a> Image<'a> {
         &mut self,
         sections: &SectionTable<'a, Header, &'a [u8]>,
     ) -> Result<(), Refusal> {
+        let mut in_place = Vec::new();
         for section in sections.iter() {
             let kind = section.sh_type(LE);
             if kind == elf::SHT_NULL || kind == elf::SHT_NOBITS {
                 continue;
             }
             let bytes = section.data(LE, self.bytes).map_err(|_| Refusal::Malformed)?;
-            if kind == elf::SHT_RELA {
-                self.read_relocations(section)?;
+            match kind {
+                elf::SHT_RELA => self.read_relocations(section)?,
+                elf::SHT_RELR => self.read_relative(section, &mut in_place)?,
+                _ => {}
             }
             let flags = section.sh_flags(LE).0;
             if flags & elf::SHF_ALLOC.0 == 0 || bytes.is_empty() {
@@ -209,6 +222,7 @@ impl<'a> Image<'a> {
             self.add_section(section, name, bytes, flags);
         }
         self.data.sort_by_key(|data| data.address);
+        self.add_relative(&in_place);
         self.code.sort_by_key(|code| code.address);
         let disjoint = self.code.windows(2).all(|pair| pair[0].end() <= pair[1].address);
         if disjoint { Ok(()) } else { Err(Refusal::Malformed) }
@@ -274,6 +288,26 @@ impl<'a> Image<'a> {
             addend: relocation.r_addend(LE) as u64,
         }));
         Ok(())
+    }
+
+    /// Compact relative relocations: the addend is the word in place.
+    fn read_relative(
+        &self,
+        section: &elf::SectionHeader64<LE>,
+        in_place: &mut Vec<u64>,
+    ) -> Result<(), Refusal> {
+        if let Some(words) = section.relr(LE, self.bytes).map_err(|_| Refusal::Malformed)? {
+            in_place.extend(words.take(self.bytes.len() / 8));
+        }
+        Ok(())
+    }
+
+    fn add_relative(&mut self, in_place: &[u64]) {
+        for &address in in_place {
+            let word = self.data_at(address).and_then(|data| data.bytes_at(address)?.first_chunk());
+            let addend = word.map_or(0, |word| u64::from_le_bytes(*word));
+            self.relocations.push(Relocation { address, addend });
+        }
     }
 
     fn read_symbols(

@@ -74,7 +74,6 @@ impl Facts {
     pub fn merge(&mut self, other: Facts) {
         self.below |= other.below;
         self.switched |= other.switched;
-        self.copies |= other.copies;
         self.sources |= other.sources;
         self.computed_jump |= other.computed_jump;
         self.exits |= other.exits;
@@ -84,7 +83,9 @@ impl Facts {
             (one, two) => one.or(two),
         };
         for bit in 0..16 {
-            self.copy_min[bit] = self.copy_min[bit].min(other.copy_min[bit]);
+            if other.copies >> bit & 1 == 1 {
+                self.add_copy(bit, other.copy_min[bit]);
+            }
             self.base_min[bit] = self.base_min[bit].min(other.base_min[bit]);
         }
     }
@@ -143,8 +144,13 @@ impl Facts {
             self.frame_open = true;
             return;
         }
-        let bit = bit_of(target);
-        self.copy_min[bit] = self.copy_min[bit].min(distance.max(i32::MIN / 2));
+        self.add_copy(bit_of(target), distance.max(i32::MIN / 2));
+    }
+
+    fn add_copy(&mut self, bit: usize, distance: i32) {
+        let first = self.copies >> bit & 1 == 0;
+        let least = if first { distance } else { self.copy_min[bit].min(distance) };
+        self.copy_min[bit] = least;
         self.copies |= 1 << bit;
     }
 

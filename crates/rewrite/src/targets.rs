@@ -75,7 +75,8 @@ pub fn mark_declared(image: &Image<'_>, targets: &mut Targets) {
     for relocation in &image.relocations {
         targets.mark(relocation.addend);
     }
-    for data in &image.data {
+    // In position-independent files every pointer has a relocation; elsewhere any word may be one.
+    for data in image.data.iter().filter(|_| image.absolute) {
         mark_words(data.address, data.bytes, targets);
     }
 }
