@@ -53,6 +53,8 @@ const STEPS: &[(&str, Work)] = &[
         ]),
     ),
     ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
+    // What the tests run; also what the README's first command builds.
+    ("build", Work::Cargo(&["build", "--release", "--package", "husk"])),
     ("test", Work::Tests),
 ];
 
@@ -99,7 +101,7 @@ fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bo
             let ended = command::run(cargo_command(arguments), COMPILE_LIMIT, Output::Kept)?;
             (ended.passed, ended.text, rerun(arguments))
         }
-        Work::Tests => tests(full)?,
+        Work::Tests => tests(workspace, full)?,
     };
     let seconds = started.elapsed().as_secs_f32();
     if passed {
@@ -122,9 +124,14 @@ fn rerun(arguments: &[&str]) -> String {
     format!("{flags}cargo {}", arguments.join(" "))
 }
 
-fn tests(full: bool) -> Result<(bool, String, String)> {
+/// The tests use the command that the step before built (`HUSK_BIN`), not one more.
+fn tests(workspace: &Workspace, full: bool) -> Result<(bool, String, String)> {
     let arguments = ["test", "--workspace", "--no-fail-fast"];
     let mut command = cargo_command(&arguments);
+    let built = workspace.target.join("release/husk");
+    if built.exists() {
+        command.env("HUSK_BIN", built);
+    }
     let (limit, prefix) = if full {
         command.env("HUSK_FULL", "1");
         (FULL_TEST_LIMIT, "HUSK_FULL=1 ")

@@ -121,7 +121,7 @@ mod tests {
             source: None,
         };
         let packages = edges.iter().map(package).collect();
-        Workspace { root: "/w".into(), packages, files: Vec::new() }
+        Workspace::of(packages, &[])
     }
 
     fn texts(edges: &[Row<'_>]) -> Vec<String> {

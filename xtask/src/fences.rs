@@ -83,7 +83,6 @@ mod tests {
     use crate::workspace::Target;
 
     fn check_one(name: &str, source: &str) -> Vec<String> {
-        let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
         let package = Package {
             name: name.into(),
             dependencies: Vec::new(),
@@ -92,11 +91,11 @@ mod tests {
             targets: vec![Target { src_path: "/w/crates/one/src/lib.rs".into() }],
             source: None,
         };
-        let files = vec![
-            file("crates/one/Cargo.toml", "[lints]\nworkspace = true\n"),
-            file("crates/one/src/lib.rs", source),
+        let files = [
+            ("crates/one/Cargo.toml", "[lints]\nworkspace = true\n"),
+            ("crates/one/src/lib.rs", source),
         ];
-        let workspace = Workspace { root: "/w".into(), packages: vec![package], files };
+        let workspace = Workspace::of(vec![package], &files);
         check(&workspace).iter().map(ToString::to_string).collect()
     }
 

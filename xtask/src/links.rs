@@ -42,16 +42,14 @@ fn leads_somewhere(workspace: &Workspace, from: &str, target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::File;
 
     #[test]
     fn a_dead_link_is_found_and_a_live_one_is_not() {
-        let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
-        let files = vec![
-            file("docs/a.md", "[up](../README.md#x) [side](b.md) [web](https://x.y) [d](./)\n"),
-            file("README.md", "[docs](docs/) and [gone](docs/c.md)\n"),
+        let files = [
+            ("docs/a.md", "[up](../README.md#x) [side](b.md) [web](https://x.y) [d](./)\n"),
+            ("README.md", "[docs](docs/) and [gone](docs/c.md)\n"),
         ];
-        let workspace = Workspace { root: "/w".into(), packages: Vec::new(), files };
+        let workspace = Workspace::of(Vec::new(), &files);
         let found: Vec<String> = check(&workspace).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["docs/a.md:1: dead link b.md", "README.md:1: dead link docs/c.md"]);
     }

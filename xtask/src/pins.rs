@@ -52,13 +52,11 @@ mod tests {
     use super::*;
 
     fn check_table(rows: &str) -> Vec<String> {
-        let file = |path: &str, text: String| File { path: path.into(), text };
         let head = "| Difference | Test |\n|---|---|\n";
-        let files = vec![
-            file("docs/caveats.md", format!("{head}{rows}")),
-            file("tests/a.rs", "#[test]\nfn holds() {}\n".into()),
-        ];
-        let workspace = Workspace { root: "/w".into(), packages: Vec::new(), files };
+        let table = format!("{head}{rows}");
+        let files =
+            [("docs/caveats.md", table.as_str()), ("tests/a.rs", "#[test]\nfn holds() {}\n")];
+        let workspace = Workspace::of(Vec::new(), &files);
         check(&workspace).into_iter().map(|finding| finding.text).collect()
     }
 

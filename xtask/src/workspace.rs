@@ -50,6 +50,7 @@ pub struct Target {
 struct Metadata {
     packages: Vec<Package>,
     workspace_root: PathBuf,
+    target_directory: PathBuf,
 }
 
 /// One text file of the project.
@@ -72,6 +73,8 @@ impl File {
 pub struct Workspace {
     /// Where it lies.
     pub root: PathBuf,
+    /// Where cargo puts what it builds.
+    pub target: PathBuf,
     /// All packages, the project's and others'.
     pub packages: Vec<Package>,
     /// All text files.
@@ -92,7 +95,8 @@ impl Workspace {
         let mut files = Vec::new();
         collect(&metadata.workspace_root, &metadata.workspace_root, &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self { root: metadata.workspace_root, packages: metadata.packages, files })
+        let (root, target) = (metadata.workspace_root, metadata.target_directory);
+        Ok(Self { root, target, packages: metadata.packages, files })
     }
 
     /// The project's own packages.
@@ -103,6 +107,15 @@ impl Workspace {
     /// The file at `path`.
     pub fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
+    }
+
+    /// A workspace of nothing but these, for tests.
+    #[cfg(test)]
+    pub fn of(packages: Vec<Package>, files: &[(&str, &str)]) -> Self {
+        let file =
+            |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
+        let files = files.iter().map(file).collect();
+        Self { root: "/w".into(), target: "/w/target".into(), packages, files }
     }
 
     /// `path` relative to the workspace.

@@ -1,0 +1,103 @@
+//! What the documentation tells people to type works when it is typed.
+//!
+//! Every block marked `sh` in README.md and docs/ is run line by line from the root of the
+//! repository, or stands below a comment `<!-- not run: reason -->`.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Longest time for one line.
+const LINE_LIMIT_S: u32 = 300;
+/// What the README's first command makes.
+const EXAMPLE_RESULT: &str = "examples/hello-c/build/hunt";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository")
+}
+
+/// A block of commands and, when it is not to be run, why.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    commands: Vec<String>,
+    reason: Option<String>,
+}
+
+fn blocks(markdown: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut reason = None;
+    let mut lines = markdown.lines();
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix("<!-- not run: ") {
+            reason = Some(rest.trim_end_matches(" -->").to_owned());
+        } else if line == "```sh" {
+            let inside = lines.by_ref().take_while(|line| *line != "```");
+            let commands = inside.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+            found.push(Block { commands, reason: reason.take() });
+        } else if line.starts_with("```") {
+            lines.by_ref().take_while(|line| *line != "```").for_each(drop);
+        } else {
+            reason = None;
+        }
+    }
+    found
+}
+
+fn documents() -> Vec<PathBuf> {
+    let root = root();
+    let listed = fs::read_dir(root.join("docs")).expect("docs").flatten().map(|entry| entry.path());
+    let mut all = vec![root.join("README.md")];
+    all.extend(listed.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    all
+}
+
+fn type_in(line: &str) -> Output {
+    let mut shell = Command::new("timeout");
+    shell.args(["--kill-after=5", &LINE_LIMIT_S.to_string(), "sh", "-c", line]);
+    shell.current_dir(root()).output().expect("a shell")
+}
+
+#[test]
+fn every_command_of_the_documents_works() {
+    let _ = fs::remove_file(root().join(EXAMPLE_RESULT));
+    let mut count = 0;
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("a document");
+        for block in blocks(&text).into_iter().filter(|block| block.reason.is_none()) {
+            for line in &block.commands {
+                let output = type_in(line);
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{path:?}: {line}: {}\n{said}", output.status);
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 0, "no document has a command to run");
+    assert_example_written_back();
+}
+
+/// The first command of the README built the example, and the host has it now.
+fn assert_example_written_back() {
+    let output = type_in(&format!("{EXAMPLE_RESULT} -V"));
+    assert!(output.status.success(), "{EXAMPLE_RESULT} was not written back");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hunt 1.0.0\n");
+}
+
+#[test]
+fn the_readme_has_a_command_for_the_main_job_and_one_for_the_tests() {
+    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let all: Vec<String> = blocks(&text).into_iter().flat_map(|block| block.commands).collect();
+    assert!(all[0].starts_with("cargo run --release -- run "), "first: {}", all[0]);
+    assert_eq!(all[1], "cargo xtask check");
+}
+
+#[test]
+fn a_block_below_a_reason_is_not_run() {
+    let text = "<!-- not run: slow -->\n```sh\na\n```\n\n```text\nb\n```\n```sh\nc\n\nd\n```\n";
+    let block = |commands: &[&str], reason: Option<&str>| Block {
+        commands: commands.iter().map(|line| (*line).to_owned()).collect(),
+        reason: reason.map(str::to_owned),
+    };
+    assert_eq!(blocks(text), [block(&["a"], Some("slow")), block(&["c", "d"], None)]);
+}
