@@ -1,6 +1,9 @@
 //! How an operation reaches its kernel. (Skeleton: every method answers ENOSYS until the handlers land.)
 #![no_std]
 #![allow(unused_variables)]
+mod home;
+
+pub use home::Home;
 use husk_proto::{descriptor::*, fs::*, image::*, lock::*, process::*, *};
 
 /// The direct carrier: the caller runs the handlers itself.
