@@ -1,1 +1,44 @@
-//! What several test programs share.
+//! Proof on real input: what the tests of programs, faults and the command share.
+//!
+//! ```text
+//!   Case ── prepares a directory ──> runs the script natively ──> tree, stdout, status
+//!     '──── prepares it again  ────> husk run -- the script   ──> the same, or the test fails
+//! ```
+//!
+//! What Linux does is the expectation; nothing is written down twice. A case is therefore itself
+//! tested by the native run, and `HUSK_TEST_AGAINST=native` puts a second native run in the place
+//! of Husk's: a case that then fails is not deterministic.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `HUSK_BIN` | the command to test; else it is built once into `target/husk-tests` |
+//! | `HUSK_REPEAT` | runs under Husk of every case (default: 20 of short ones, 3 of long ones) |
+//! | `HUSK_TEST_AGAINST` | `native`: test the tests |
+//! | `HUSK_TEST_OPTIONS` | further options of `husk run`, separated by spaces |
+//!
+//! Invariants
+//! 1. Every wait is bounded; who hangs is described (state, blocked signals, wait channel) and killed.
+//! 2. A run leaves no process behind: all of its processes carry a marker in their environment.
+//! 3. Scratch directories lie on disk below `target/`, never in a tmpfs, and are removed when the
+//!    test passed.
+#![forbid(unsafe_code)]
+
+#[path = "harness/case.rs"]
+pub mod case;
+#[path = "harness/husk.rs"]
+pub mod husk;
+#[path = "harness/process.rs"]
+pub mod process;
+#[path = "harness/run.rs"]
+pub mod run;
+#[path = "harness/scratch.rs"]
+pub mod scratch;
+#[path = "harness/toolchain.rs"]
+pub mod toolchain;
+#[path = "harness/tree.rs"]
+pub mod tree;
+
+pub use case::{Case, Length};
+pub use husk::{Side, against_native, husk};
+pub use run::{Outcome, Run};
+pub use scratch::Scratch;

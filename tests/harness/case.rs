@@ -1,0 +1,177 @@
+//! A case: the same script on the same input, natively and in an image, and nothing may differ.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::husk::{Side, against_native};
+use crate::run::{Outcome, Run};
+use crate::scratch::{Scratch, remove};
+use crate::tree::Tree;
+
+/// How long a case takes, which decides how often it is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Length {
+    /// Under a second natively: 20 runs.
+    Short,
+    /// Longer: 3 runs.
+    Long,
+}
+
+/// What a look at a finished tree says.
+type Look = Box<dyn Fn(&Path)>;
+
+/// A case under construction.
+pub struct Case {
+    name: &'static str,
+    length: Length,
+    limit: Duration,
+    options: Vec<&'static str>,
+    prepare: Box<dyn Fn(&Path)>,
+    argv: Vec<String>,
+    unspecified: fn(&Path) -> bool,
+    afterwards: Look,
+}
+
+/// What one side made.
+struct Made {
+    outcome: Outcome,
+    tree: Tree,
+}
+
+impl Case {
+    /// A case called `name` that runs `argv` in a directory.
+    pub fn new(name: &'static str, length: Length, argv: &[&str]) -> Self {
+        Self {
+            name,
+            length,
+            limit: Duration::from_secs(if length == Length::Short { 60 } else { 180 }),
+            options: Vec::new(),
+            prepare: Box::new(|_| {}),
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            unspecified: |_| false,
+            afterwards: Box::new(|_| {}),
+        }
+    }
+
+    /// Fills the directory before each run.
+    pub fn input(mut self, prepare: impl Fn(&Path) + 'static) -> Self {
+        self.prepare = Box::new(prepare);
+        self
+    }
+
+    /// Further options of `husk run`.
+    pub fn options(mut self, options: &[&'static str]) -> Self {
+        self.options = options.to_vec();
+        self
+    }
+
+    /// Paths whose bytes may differ from run to run.
+    pub fn unspecified(mut self, which: fn(&Path) -> bool) -> Self {
+        self.unspecified = which;
+        self
+    }
+
+    /// A look at each finished tree, natively on the host.
+    pub fn afterwards(mut self, look: impl Fn(&Path) + 'static) -> Self {
+        self.afterwards = Box::new(look);
+        self
+    }
+
+    /// Runs both sides and compares.
+    pub fn check(self) {
+        let scratch = Scratch::new(self.name);
+        let input = self.fill(&scratch);
+        let native = self.run(&scratch, Side::Native);
+        assert!(native.outcome.status.success(), "natively:\n{}", native.outcome.shown());
+        for round in 1..=self.repetitions() {
+            let tested = self.run(&scratch, Side::tested());
+            let found = self.compare(&native, &tested, &input);
+            let shown = tested.outcome.shown();
+            assert!(found.is_empty(), "round {round}:\n  {}\n{shown}", found.join("\n  "));
+        }
+    }
+
+    fn repetitions(&self) -> u32 {
+        let asked = std::env::var("HUSK_REPEAT").ok();
+        let asked = asked.map(|count| count.parse().expect("HUSK_REPEAT is a number"));
+        match (asked, self.length) {
+            (Some(count), _) => count,
+            _ if against_native() => 2,
+            (None, Length::Short) => 20,
+            (None, Length::Long) => 3,
+        }
+    }
+
+    /// Both sides work under the same path, one after the other.
+    fn fill(&self, scratch: &Scratch) -> Tree {
+        let work = scratch.fresh("work");
+        (self.prepare)(&work);
+        age(&work);
+        Tree::read(&work, None)
+    }
+
+    fn run(&self, scratch: &Scratch, side: Side) -> Made {
+        self.fill(scratch);
+        let work = scratch.path().join("work");
+        let argv: Vec<&str> = self.argv.iter().map(String::as_str).collect();
+        let command = side.command(&self.options, &argv);
+        let run = Run::start(command, &work, scratch.path());
+        let outcome = run.wait(self.limit).unwrap_or_else(|hang| panic!("{side:?} {hang}"));
+        let tree = Tree::read(&work, Some((outcome.started, outcome.ended)));
+        if outcome.status.success() {
+            (self.afterwards)(&work);
+        }
+        remove(&work);
+        Made { outcome, tree }
+    }
+
+    fn compare(&self, native: &Made, tested: &Made, input: &Tree) -> Vec<String> {
+        let mut found = Vec::new();
+        if native.outcome.status != tested.outcome.status {
+            found.push(format!("{}, not {}", tested.outcome.status, native.outcome.status));
+        }
+        if native.outcome.stdout != tested.outcome.stdout {
+            let shown = native.outcome.shown();
+            found.push(format!("standard output differs; natively it was\n{shown}\n"));
+        }
+        found.extend(tested.outcome.left.iter().map(|left| format!("left running: {left:?}")));
+        found.extend(findings(&tested.outcome.stderr));
+        found.extend(native.tree.differences(&tested.tree, input, &self.unspecified));
+        found
+    }
+}
+
+/// What the image's own structure check reported.
+pub fn findings(stderr: &str) -> Vec<String> {
+    stderr
+        .lines()
+        .filter(|line| line.starts_with("husk: fsck: finding"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Gives every object of an input the same old time, so that what a run touches stands out.
+fn age(root: &Path) {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+    let times = fs::FileTimes::new().set_modified(old).set_accessed(old);
+    for path in paths(root) {
+        if let Ok(file) = fs::File::open(&path) {
+            file.set_times(times).expect("an old time");
+        }
+    }
+}
+
+/// All directories and regular files below `root`, contents before their directory.
+fn paths(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).expect("an input directory").flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(paths(&entry.path())),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found.push(root.to_owned());
+    found
+}

@@ -1,0 +1,13 @@
+//! Real software in an image does what it does on Linux.
+//!
+//! One file per kind of software; each test states its case and what about it may differ. The
+//! scripts lie in `sources/`, readable and runnable by themselves.
+#![forbid(unsafe_code)]
+
+mod build;
+mod files;
+mod git;
+mod golang;
+mod python;
+mod shell;
+mod sqlite;

@@ -1,0 +1,27 @@
+//! Python: subprocesses, threads, temporary files, worker processes, mapped files, signals.
+
+use husk_tests::{Case, Length};
+
+fn python(name: &'static str, source: &'static str) -> Case {
+    Case::new(name, Length::Short, &["python3", "-c", source])
+}
+
+#[test]
+fn subprocess_threads_and_tempfile() {
+    python("python-threads", include_str!("sources/threads.py")).check();
+}
+
+#[test]
+fn a_pool_of_worker_processes() {
+    python("python-pool", include_str!("sources/pool.py")).check();
+}
+
+#[test]
+fn files_through_every_door() {
+    python("python-files", include_str!("sources/files.py")).check();
+}
+
+#[test]
+fn signals_interrupt_and_restart_calls() {
+    python("python-signals", include_str!("sources/signals.py")).check();
+}
