@@ -9,7 +9,7 @@
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{
-    FileHeader, ProgramHeader, Rela as _, SectionHeader, SectionTable, Sym as _,
+    Dyn as _, FileHeader, ProgramHeader, Rela as _, SectionHeader, SectionTable, Sym as _,
 };
 
 /// Largest file that is looked at, bytes.
@@ -130,6 +130,8 @@ pub struct Image<'a> {
     pub pclntab: Option<&'a [u8]>,
     /// Loaded file ranges: offset, address, bytes in the file, executable and not writable.
     pub(crate) loads: Vec<Load>,
+    soname: Option<&'a [u8]>,
+    interpreted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,9 +173,12 @@ impl<'a> Image<'a> {
             eh_frame: None,
             pclntab: None,
             loads,
+            soname: None,
+            interpreted: has_interpreter(header, bytes),
         };
         image.read_sections(&sections)?;
         image.read_symbols(&sections)?;
+        image.soname = soname(&sections, bytes);
         Ok(image)
     }
 
@@ -191,6 +196,12 @@ impl<'a> Image<'a> {
     fn data_at(&self, address: u64) -> Option<&Data<'a>> {
         let after = self.data.partition_point(|data| data.address <= address);
         self.data[..after].last()
+    }
+
+    /// Whether this is glibc's dynamic loader.
+    pub fn is_loader(&self) -> bool {
+        let named = self.soname.is_some_and(|name| name.starts_with(b"ld-linux"));
+        named && !self.interpreted && !self.absolute
     }
 
     /// Bytes of a code range.
@@ -365,4 +376,16 @@ fn loads(header: &Header, bytes: &[u8]) -> Result<Vec<Load>, Refusal> {
         .collect();
     let whole = loads.iter().all(|load| load.file_end() <= bytes.len() as u64);
     if whole && !loads.is_empty() { Ok(loads) } else { Err(Refusal::Malformed) }
+}
+
+fn has_interpreter(header: &Header, bytes: &[u8]) -> bool {
+    let headers = header.program_headers(LE, bytes).unwrap_or(&[]);
+    headers.iter().any(|header| header.p_type(LE) == elf::PT_INTERP)
+}
+
+fn soname<'a>(sections: &SectionTable<'a, Header, &'a [u8]>, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let (entries, link) = sections.dynamic(LE, bytes).ok()??;
+    let strings = sections.strings(LE, bytes, link).ok()?;
+    let entry = entries.iter().find(|entry| entry.tag(LE) == elf::DT_SONAME)?;
+    strings.get(u32::try_from(entry.val(LE)).ok()?).ok()
 }

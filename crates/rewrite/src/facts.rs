@@ -34,7 +34,9 @@ pub struct Facts {
     /// Least number of bytes allocated below a frame pointer.
     frame: Option<i64>,
     frame_open: bool,
-    /// An indirect jump through a computed register.
+    /// An indirect jump through a register.
+    pub indirect_jump: bool,
+    /// One whose register was computed just before.
     pub computed_jump: bool,
     /// Read-only data whose address is taken: possible jump tables.
     pub tables: Vec<u64>,
@@ -75,6 +77,7 @@ impl Facts {
         self.below |= other.below;
         self.switched |= other.switched;
         self.sources |= other.sources;
+        self.indirect_jump |= other.indirect_jump;
         self.computed_jump |= other.computed_jump;
         self.exits |= other.exits;
         self.tables.extend(other.tables);

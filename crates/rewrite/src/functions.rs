@@ -41,12 +41,6 @@ impl Functions {
         findings: &mut Findings,
         targets: &mut Targets,
     ) -> Functions {
-        let live: Vec<u64> = findings
-            .tables
-            .iter()
-            .copied()
-            .filter(|&table| mark_table(image, table, targets) > 0)
-            .collect();
         let parents = join(bounds, &findings.chunks);
         let mut facts = vec![Facts::default(); findings.chunks.len()];
         let mut functions = vec![Function { clean: true, ..Function::default() }; facts.len()];
@@ -55,7 +49,10 @@ impl Functions {
             functions[root as usize].clean &= chunk.clean;
         }
         for (function, facts) in functions.iter_mut().zip(&facts) {
-            let resolved = facts.tables.iter().any(|table| live.binary_search(table).is_ok());
+            let mut resolved = false;
+            for &table in facts.tables.iter().filter(|_| facts.indirect_jump) {
+                resolved |= mark_table(image, table, targets) > 0;
+            }
             function.red_zone = facts.uses_red_zone();
             function.switched = facts.is_switched();
             function.unknown_jump = facts.computed_jump && !resolved;

@@ -32,13 +32,14 @@ mod scan;
 mod site;
 pub mod store;
 mod targets;
+mod version;
 
 pub use elf::{FILE_BYTES_MAX, Refusal};
 pub use site::{
     CALL_BYTES, ENTRY_COMPARE_4095, ENTRY_COMPARE_4096, Edit, Form, GATE_TABLE, NUMBERS_MAX,
     Reason, Site, Verdict,
 };
-pub use store::{Identity, Outcome, Store};
+pub use store::{Identity, Outcome, Store, Unusable};
 
 /// What is to be done to a file.
 #[derive(Clone, Debug, Default)]
@@ -73,4 +74,14 @@ impl Patched {
 pub fn patch(bytes: &[u8]) -> Result<Patched, Refusal> {
     let image = elf::Image::parse(bytes)?;
     Ok(Patched { sites: decide::sites(&image) })
+}
+
+/// Makes the copy of a file in place; returns whether it differs from the file.
+///
+/// With a table, copies of the dynamic loader also answer `cpuid` from it.
+pub fn make_copy(bytes: &mut [u8], table: Option<&cpuid::Table>) -> Result<bool, Refusal> {
+    let patched = patch(bytes)?;
+    let answered = table.map_or(0, |table| cpuid::answer_from(table, bytes).answered);
+    patched.apply(bytes);
+    Ok(answered > 0 || patched.is_changed())
 }

@@ -57,8 +57,6 @@ pub struct Findings {
     pub chunks: Vec<Chunk>,
     /// In address order.
     pub candidates: Vec<Candidate>,
-    /// Read-only data addresses taken anywhere.
-    pub tables: Vec<u64>,
     /// Clean chunks' `cpuid` instructions: chunk index, address.
     pub cpuids: Vec<(usize, u64)>,
 }
@@ -73,8 +71,6 @@ pub fn scan(image: &Image<'_>, bounds: &Bounds, targets: &mut Targets) -> Findin
             Pass { image, code, targets, findings: &mut findings }.chunk(start, end);
         }
     }
-    findings.tables.sort_unstable();
-    findings.tables.dedup();
     findings
 }
 
@@ -135,6 +131,7 @@ impl Pass<'_, '_> {
         }
         if now.flow_control() == FlowControl::IndirectBranch {
             let through_register = now.op0_kind() == OpKind::Register;
+            chunk.facts.indirect_jump |= through_register;
             chunk.facts.computed_jump |= through_register && computed;
         }
     }
@@ -160,7 +157,6 @@ impl Pass<'_, '_> {
     fn note_pointer(&mut self, chunk: &mut Chunk, pointer: u64) {
         if !self.targets.mark(pointer) && self.image.constants_at(pointer).is_some() {
             chunk.facts.tables.push(pointer);
-            self.findings.tables.push(pointer);
         }
     }
 
