@@ -1,1 +1,59 @@
-//! (placeholder)
+//! The command itself: what it says about bad input, what status it ends with, what it gives back.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod limits;
+mod status;
+mod write_back;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use husk_tests::{Outcome, Run, Scratch};
+
+/// No run of these tests takes longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs `command` in `work` to its end.
+fn run(scratch: &Scratch, work: &Path, command: Command) -> Outcome {
+    Run::start(command, work, scratch.path()).wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"))
+}
+
+/// Lines on standard error that come from Husk, apart from the structure check's.
+fn said(outcome: &Outcome) -> Vec<&str> {
+    let lines = outcome.stderr.lines().filter(|line| line.starts_with("husk: "));
+    lines.filter(|line| !line.starts_with("husk: fsck: ")).collect()
+}
+
+/// The user these tests use where being root would hide a refusal.
+const NOBODY: &str = "65534";
+
+/// `command` as an ordinary user; as it is when that is who we are.
+fn as_nobody(command: &Command) -> Command {
+    let mut words = vec![command.get_program().to_owned()];
+    words.extend(command.get_args().map(ToOwned::to_owned));
+    let mut wrapped = if rustix::process::getuid().is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).args(words);
+        setpriv
+    } else {
+        let mut plain = Command::new(&words[0]);
+        plain.args(&words[1..]);
+        plain
+    };
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}
+
+/// Gives `path` to the ordinary user.
+fn give_to_nobody(path: &Path) {
+    if rustix::process::getuid().is_root() {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("chown");
+    }
+}

@@ -1,0 +1,155 @@
+//! Every mistake gets one line that says what to do, the right status, and costs nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use husk_tests::tree::Tree;
+use husk_tests::{Scratch, against_native, husk};
+
+use crate::{as_nobody, give_to_nobody, run, said};
+
+/// One mistake.
+struct Mistake {
+    options: &'static [&'static str],
+    argv: &'static [&'static str],
+    status: i32,
+    /// What the line must mention, in lower case.
+    mentions: &'static [&'static str],
+}
+
+const fn program(
+    argv: &'static [&'static str],
+    status: i32,
+    mentions: &'static [&'static str],
+) -> Mistake {
+    Mistake { options: &[], argv, status, mentions }
+}
+
+const fn option(options: &'static [&'static str], mentions: &'static [&'static str]) -> Mistake {
+    Mistake { options, argv: &["/bin/true"], status: 125, mentions }
+}
+
+const MISTAKES: &[Mistake] = &[
+    program(&["no-such-program"], 127, &["no-such-program"]),
+    program(&["./absent"], 127, &["absent"]),
+    program(&["./directory"], 126, &["directory"]),
+    program(&["./not-executable"], 126, &["not-executable"]),
+    program(&["./elf32"], 126, &["elf32"]),
+    program(&["./orphan"], 127, &["orphan"]),
+    program(&["./truncated"], 126, &["truncated"]),
+    option(&["--memory", "1M"], &["--memory", "32m"]),
+    option(&["--memory", "much"], &["--memory"]),
+    option(&["--kernels", "0"], &["--kernels"]),
+    option(&["--kernels", "1000"], &["--kernels"]),
+    option(&["--overlay", "file"], &["file", "directory"]),
+    option(&["--overlay", "absent"], &["absent"]),
+    option(&["--mount", "absent"], &["absent"]),
+];
+
+/// Programs of every kind that cannot be started.
+fn fill(work: &Path) {
+    fs::create_dir(work.join("directory")).expect("a directory");
+    fs::write(work.join("file"), "precious\n").expect("a file");
+    let mut header = vec![0; 64];
+    header[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    header[16..20].copy_from_slice(&[2, 0, 3, 0]);
+    executable(&work.join("elf32"), &header);
+    executable(&work.join("orphan"), b"#!/no/such/interpreter\n");
+    executable(&work.join("truncated"), &fs::read("/bin/true").expect("a program")[..100]);
+    fs::write(work.join("not-executable"), "#!/bin/sh\n").expect("a script");
+}
+
+fn executable(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("a program");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+#[test]
+fn every_mistake_gets_one_line_and_costs_nothing() {
+    if against_native() {
+        return natively();
+    }
+    let scratch = Scratch::new("mistakes");
+    let work = scratch.fresh("work");
+    fill(&work);
+    let before = Tree::read(&work, None);
+    let wrong: Vec<String> =
+        MISTAKES.iter().filter_map(|one| wrong(&scratch, &work, one)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let lost = before.differences(&Tree::read(&work, None), &before, &|_: &Path| false);
+    assert!(lost.is_empty(), "{}", lost.join("\n"));
+}
+
+/// The statuses are those of `env`, which is asked here; only that libc hands a file of a strange
+/// format to the shell, whose status is then its own.
+fn natively() {
+    let scratch = Scratch::new("mistakes");
+    let work = scratch.fresh("work");
+    fill(&work);
+    let strange = |one: &Mistake| ["./elf32", "./truncated"].contains(&one.argv[0]);
+    for mistake in MISTAKES.iter().filter(|one| one.status != 125 && !strange(one)) {
+        let mut env = std::process::Command::new("env");
+        env.args(mistake.argv);
+        let outcome = run(&scratch, &work, env);
+        assert_eq!(outcome.code(), mistake.status, "env {:?}", mistake.argv);
+    }
+}
+
+/// What is wrong with the answer to a mistake, in a sentence.
+fn wrong(scratch: &Scratch, work: &Path, mistake: &Mistake) -> Option<String> {
+    let outcome = run(scratch, work, husk(mistake.options, mistake.argv));
+    let asked = format!("{:?} {:?}", mistake.options, mistake.argv);
+    let lines = said(&outcome);
+    if outcome.code() != mistake.status {
+        let shown = outcome.shown();
+        return Some(format!(
+            "{asked}: status {}, not {}\n{shown}",
+            outcome.code(),
+            mistake.status
+        ));
+    }
+    let others = outcome.stderr.lines().filter(|line| !line.starts_with("husk: ")).count();
+    if lines.len() != 1 || others != 0 {
+        return Some(format!("{asked}: not one line:\n{}", outcome.stderr));
+    }
+    let line = lines[0].to_lowercase();
+    let missing = mistake.mentions.iter().find(|word| !line.contains(*word))?;
+    Some(format!("{asked}: does not mention {missing:?}: {line}"))
+}
+
+#[test]
+fn an_overlay_without_permission_is_refused() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("permission");
+    let work = scratch.fresh("work");
+    let closed = work.join("closed");
+    fs::create_dir(&closed).expect("a directory");
+    fs::write(closed.join("file"), "precious\n").expect("a file");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("its mode");
+    let command = husk(&["--overlay", "closed"], &["/bin/true"]);
+    let outcome = run(&scratch, &work, as_nobody(&command));
+    assert_eq!(outcome.code(), 125, "{}", outcome.shown());
+    assert!(matches!(said(&outcome)[..], [line] if line.contains("closed")), "{}", outcome.stderr);
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).expect("its mode");
+    assert_eq!(fs::read(closed.join("file")).expect("still there"), b"precious\n");
+}
+
+/// A program that gains rights by exec cannot be served by memory its caller may write.
+#[test]
+fn a_setuid_program_runs_natively_with_a_note() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("setuid");
+    let work = scratch.fresh("work");
+    give_to_nobody(&work);
+    let command = husk(&[], &["/bin/su", "--version"]);
+    let outcome = run(&scratch, &work, as_nobody(&command));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    assert!(outcome.stdout.starts_with(b"su "), "{}", outcome.shown());
+    let lines = said(&outcome);
+    assert!(lines.iter().any(|line| line.contains("set")), "no note: {}", outcome.stderr);
+}

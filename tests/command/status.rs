@@ -1,0 +1,76 @@
+//! The status is the program's own, and signals reach it.
+
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use husk_tests::{Run, Scratch, Side};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::{LIMIT, as_nobody, give_to_nobody, run};
+
+#[test]
+fn the_status_is_the_programs_own() {
+    let scratch = Scratch::new("status");
+    let work = scratch.fresh("work");
+    for script in ["exit 0", "exit 7", "exit 255", "kill -9 $$", "kill -TERM $$", "kill -SEGV $$"] {
+        let status =
+            |side: Side| run(&scratch, &work, side.command(&[], &["sh", "-c", script])).code();
+        let native = status(Side::Native);
+        assert_eq!(status(Side::tested()), native, "{script}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_may_do_it_all() {
+    let scratch = Scratch::new("nobody");
+    for side in [Side::Native, Side::tested()] {
+        let work = scratch.fresh("work");
+        give_to_nobody(&work);
+        let script = "id -u > who; cp who copy; echo more >> who; cat who copy";
+        let command = side.command(&[], &["bash", "-euc", script]);
+        let outcome = run(&scratch, &work, as_nobody(&command));
+        assert!(outcome.status.success(), "{side:?}: {}", outcome.shown());
+        let read = |name| std::fs::read(work.join(name)).expect("a file that came back");
+        assert_eq!(outcome.stdout, [read("who"), read("copy")].concat(), "{side:?}");
+    }
+}
+
+const WAITING: &str = "trap 'echo got term; exit 9' TERM; trap 'echo got int; exit 8' INT
+    echo ready; for n in $(seq 400); do sleep 0.05; done";
+
+/// Starts a script that waits for a signal, sends it, and tells how that ended.
+fn signalled(scratch: &Scratch, side: Side, send: impl Fn(Pid)) -> (i32, String) {
+    let work = scratch.fresh("work");
+    let mut command = side.command(&[], &["bash", "-c", WAITING]);
+    command.process_group(0);
+    let mut run = Run::start(command, &work, scratch.path());
+    for _ in 0..1000 {
+        if run.stdout().starts_with(b"ready") || run.ended() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    send(Pid::from_raw(run.pid()).expect("a process id"));
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{side:?} {hang}"));
+    (outcome.code(), String::from_utf8_lossy(&outcome.stdout).into_owned())
+}
+
+#[test]
+fn sigterm_reaches_the_program() {
+    let scratch = Scratch::new("sigterm");
+    for side in [Side::Native, Side::tested()] {
+        let ended =
+            signalled(&scratch, side, |pid| kill_process(pid, Signal::TERM).expect("alive"));
+        assert_eq!(ended, (9, "ready\ngot term\n".to_owned()), "{side:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_reaches_the_program_once() {
+    let scratch = Scratch::new("ctrl-c");
+    for side in [Side::Native, Side::tested()] {
+        let ended =
+            signalled(&scratch, side, |pid| kill_process_group(pid, Signal::INT).expect("alive"));
+        assert_eq!(ended, (8, "ready\ngot int\n".to_owned()), "{side:?}");
+    }
+}
