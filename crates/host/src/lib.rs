@@ -1,8 +1,11 @@
 //! The only way down to Linux for code that lives in the application: raw system calls.
 //!
 //! No libc, no TLS, no allocation, so that the runtime can link it into its own text (which
-//! Syscall User Dispatch exempts) and tools can use it too.
+//! Syscall User Dispatch exempts) and tools can use it too. `calls` has the few calls the runtime
+//! makes often, with errors as `Errno`.
 #![no_std]
+
+pub mod calls;
 
 use core::arch::asm;
 

@@ -1,2 +1,10 @@
 //! The code that lives in the application: what of it is plain logic and tested on the host.
+//!
+//! `main.rs` is the program (loader, gate, signals, threads); it is built for
+//! `x86_64-unknown-none` only and holds all that touches registers and memory.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod elf;
+pub mod handover;
+pub mod script;

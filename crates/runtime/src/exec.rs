@@ -1,0 +1,407 @@
+//! `execve` and `execveat`: find the program, say no in time, hand over.
+//!
+//! ```text
+//!   path ─► open ─► head ──ELF──► the loader again, path in the hand-over
+//!             ▲        ├──#!───► interpreter is the path now, arguments grow (5 times at most)
+//!             └────────┘  privileged (set-id, capabilities) ─► the host's own exec, out of Husk
+//! ```
+//!
+//! Invariant: every error the host would give before the point of no return is given here,
+//! because after it there is nobody left to hear it.
+
+use crate::gate::{Answer, Frame};
+use crate::memory;
+use crate::signal;
+use crate::start::{self, facts};
+use crate::thread::Thread;
+use crate::wire::Program;
+use core::ffi::CStr;
+use husk_abi::{Errno, PAGE, PATH_MAX, nr};
+use husk_host::{calls, syscall};
+use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Summary};
+use husk_runtime::handover::{self, HEAD_MAX};
+use husk_runtime::script;
+
+const AT_EMPTY_PATH: usize = 0x1000;
+/// Words of argument arrays that lie on the service stack; longer ones get a mapping.
+const WORDS_ON_STACK: usize = 4096;
+/// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
+const WORDS_MAX: usize = 16 * 1024 * 1024;
+
+/// One `#!` line's contribution to the arguments.
+struct Interpreted {
+    text: [u8; script::HEAD_BYTES + 2],
+    argument: Option<usize>,
+}
+
+/// What an exec will start.
+struct Plan {
+    program: Program,
+    path: [u8; PATH_MAX],
+    lines: [Interpreted; script::NESTING_MAX],
+    depth: usize,
+}
+
+impl Plan {
+    fn path(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.path).unwrap_or(c"")
+    }
+}
+
+/// Serves the call. Returns only if it failed.
+pub fn exec(thread: &mut Thread, frame: &Frame) -> Answer {
+    let (at, path, argv, envp, flags) = if frame.number == nr::execve {
+        (calls::AT_FDCWD, frame.args[0], frame.args[1], frame.args[2], 0)
+    } else {
+        (frame.args[0], frame.args[1], frame.args[2], frame.args[3], frame.args[4])
+    };
+    let mut text = [0u8; PATH_MAX];
+    let result = memory::read_string(path, &mut text)
+        .and_then(|length| launch(thread, at, &text[..=length], flags, argv, envp));
+    Answer::value(match result {
+        Ok(never) => match never {},
+        Err(errno) => errno.as_return(),
+    })
+}
+
+/// Nothing: a successful exec does not come back.
+enum Never {}
+
+fn launch(
+    thread: &mut Thread,
+    at: usize,
+    path: &[u8],
+    flags: usize,
+    argv: usize,
+    envp: usize,
+) -> Result<Never, Errno> {
+    let plan = resolve(thread, at, path, flags)?;
+    let result = if plan.depth == 0 && privileged(&plan.program) {
+        Err(natively(thread, &plan, argv, envp))
+    } else {
+        hand_over(thread, &plan, path, argv, envp)
+    };
+    thread.client.close_program(plan.program);
+    result
+}
+
+/// Follows `#!` until an ELF program is found that the loader will accept.
+fn resolve(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<Plan, Errno> {
+    const EMPTY: Interpreted =
+        Interpreted { text: [0; script::HEAD_BYTES + 2], argument: None };
+    let program = thread.client.open_to_execute(at, path, flags)?;
+    let mut plan = Plan { program, path: [0; PATH_MAX], lines: [EMPTY; script::NESTING_MAX], depth: 0 };
+    thread.client.path_of(&plan.program, path, &mut plan.path);
+    loop {
+        match follow(thread, &mut plan) {
+            Ok(true) => {}
+            Ok(false) => return Ok(plan),
+            Err(errno) => {
+                thread.client.close_program(plan.program);
+                return Err(errno);
+            }
+        }
+    }
+}
+
+/// One step of `resolve`: true when the program was a script.
+fn follow(thread: &mut Thread, plan: &mut Plan) -> Result<bool, Errno> {
+    let mut head = [0u8; elf::HEAD_BYTES];
+    let got = plan.program.read(&mut head, 0)?;
+    let head = &head[..got];
+    if !head.starts_with(b"#!") {
+        return loadable(&plan.program, head).map(|()| false);
+    }
+    let line = script::parse(&head[..got.min(script::HEAD_BYTES)]).ok_or(Errno::ENOEXEC)?;
+    let Some(place) = plan.lines.get_mut(plan.depth) else { return Err(Errno::ELOOP) };
+    let length = line.interpreter.len();
+    place.text[..length].copy_from_slice(&head[line.interpreter]);
+    place.text[length] = 0;
+    if let Some(range) = line.argument {
+        let argument = length + 1;
+        place.text[argument..argument + range.len()].copy_from_slice(&head[range.clone()]);
+        place.text[argument + range.len()] = 0;
+        place.argument = Some(argument);
+    }
+    let next = thread.client.open_to_execute(calls::AT_FDCWD, &place.text[..=length], 0)?;
+    let before = core::mem::replace(&mut plan.program, next);
+    thread.client.close_program(before);
+    thread.client.path_of(&plan.program, &place.text[..=length], &mut plan.path);
+    plan.depth += 1;
+    Ok(true)
+}
+
+/// Whether the loader will take it.
+fn loadable(program: &Program, head: &[u8]) -> Result<(), Errno> {
+    let header = Header::parse(head).map_err(|_| Errno::ENOEXEC)?;
+    let mut room = [0u8; HEADERS_MAX * HEADER_BYTES];
+    let table = crate::load::headers(program, &header, head, &mut room)?;
+    let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
+    let Some((offset, bytes)) = summary.interpreter else { return Ok(()) };
+    let mut last = [0u8; 1];
+    let end = offset.checked_add(bytes).filter(|_| (2..=PATH_MAX as u64).contains(&bytes));
+    let end = end.ok_or(Errno::ENOEXEC)?;
+    if program.read(&mut last, end - 1)? != 1 || last[0] != 0 {
+        return Err(Errno::ENOEXEC);
+    }
+    Ok(())
+}
+
+/// Whether the host would give this program other rights than its caller's.
+fn privileged(program: &Program) -> bool {
+    const S_ISUID: u32 = 0o4000;
+    const S_ISGID_EXECUTABLE: u32 = 0o2010;
+    let Some(fd) = program.host_fd() else { return false };
+    let mode = program.mode;
+    // SAFETY: asks for the length only.
+    let capabilities = unsafe {
+        let name = c"security.capability".as_ptr() as usize;
+        syscall(nr::fgetxattr, [fd, name, 0, 0, 0, 0]) > 0
+    };
+    mode & S_ISUID != 0 || mode & S_ISGID_EXECUTABLE == S_ISGID_EXECUTABLE || capabilities
+}
+
+fn natively(thread: &Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
+    keep_open(false);
+    signal::hand_over_ignored(thread, false);
+    let path = plan.path().as_ptr() as usize;
+    // SAFETY: the application's own arrays; on success nothing is left of us.
+    let result = unsafe { syscall(nr::execve, [path, argv, envp, 0, 0, 0]) };
+    signal::hand_over_ignored(thread, true);
+    keep_open(true);
+    Errno(-result as i32)
+}
+
+/// Whether our descriptors outlive an exec.
+fn keep_open(on: bool) {
+    const F_SETFD: usize = 2;
+    for fd in start::kept_fds() {
+        // SAFETY: our own descriptors.
+        unsafe { syscall(nr::fcntl, [fd as usize, F_SETFD, usize::from(!on), 0, 0, 0]) };
+    }
+}
+
+fn hand_over(
+    thread: &mut Thread,
+    plan: &Plan,
+    path: &[u8],
+    argv: usize,
+    envp: usize,
+) -> Result<Never, Errno> {
+    let mut text = [0u8; HEAD_MAX + PATH_MAX];
+    let mut head = [0u8; HEAD_MAX];
+    let mut next = facts().handover;
+    next.process = thread.client.process();
+    next.flags &= !handover::INITIAL;
+    let length = next.head(&mut head);
+    text[..length].copy_from_slice(&head[..length]);
+    let end = length + plan.path().count_bytes();
+    text[length..end].copy_from_slice(plan.path().to_bytes());
+
+    let (arguments, variables) = (count(argv)?, count(envp)?);
+    let words = arguments + variables + 2 * plan.depth + 5;
+    if words > WORDS_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let mut small = [0usize; WORDS_ON_STACK];
+    let arrays = if words <= WORDS_ON_STACK { &mut small[..] } else { area(thread, words)? };
+    let new_argv = arguments_into(arrays, plan, path, argv, arguments)?;
+    let (argv_words, envp_words) = arrays.split_at_mut(new_argv);
+    envp_words[0] = text.as_ptr() as usize;
+    copy_words(&mut envp_words[1..], envp, variables)?;
+    envp_words[variables + 1] = 0;
+    let argv_at = if plan.depth == 0 { argv } else { argv_words.as_ptr() as usize };
+    Err(start_again(thread, argv_at, envp_words.as_ptr() as usize))
+}
+
+fn start_again(thread: &mut Thread, argv: usize, envp: usize) -> Errno {
+    let loader = facts().handover.loader_fd as usize;
+    signal::hand_over_ignored(thread, false);
+    thread.client.before_exec();
+    let args = [loader, c"".as_ptr() as usize, argv, envp, AT_EMPTY_PATH, 0];
+    // SAFETY: arrays built above or the application's; on success nothing is left of us.
+    let result = unsafe { syscall(nr::execveat, args) };
+    signal::hand_over_ignored(thread, true);
+    Errno(-result as i32)
+}
+
+/// Pointers in an array that ends with 0; 0 for no array.
+fn count(array: usize) -> Result<usize, Errno> {
+    let mut count = 0;
+    while array != 0 && memory::word(array + 8 * count)? != 0 {
+        count += 1;
+        if count > WORDS_MAX {
+            return Err(Errno::E2BIG);
+        }
+    }
+    Ok(count)
+}
+
+fn copy_words(target: &mut [usize], source: usize, count: usize) -> Result<(), Errno> {
+    memory::copy(target.as_mut_ptr() as usize, source, 8 * count)
+}
+
+/// The arguments of a script's interpreter: innermost line first, then the script, then the rest.
+/// Returns the words used, with the 0.
+fn arguments_into(
+    out: &mut [usize],
+    plan: &Plan,
+    path: &[u8],
+    argv: usize,
+    count: usize,
+) -> Result<usize, Errno> {
+    if plan.depth == 0 {
+        return Ok(0);
+    }
+    let mut at = 0;
+    for (index, line) in plan.lines[..plan.depth].iter().enumerate().rev() {
+        // Each line names its interpreter; the file it stood in follows as an argument.
+        if index == plan.depth - 1 {
+            out[at] = line.text.as_ptr() as usize;
+            at += 1;
+        }
+        if let Some(argument) = line.argument {
+            out[at] = line.text[argument..].as_ptr() as usize;
+            at += 1;
+        }
+        let script = if index == 0 { path } else { &plan.lines[index - 1].text };
+        out[at] = script.as_ptr() as usize;
+        at += 1;
+    }
+    let rest = count.saturating_sub(1);
+    if rest > 0 {
+        copy_words(&mut out[at..], argv + 8, rest)?;
+    }
+    out[at + rest] = 0;
+    Ok(at + rest + 1)
+}
+
+/// A mapping for long arrays, kept in the block (a vfork child's goes back with it).
+fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno> {
+    let bytes = (words * 8).next_multiple_of(PAGE);
+    if thread.exec_area[1] < bytes {
+        let map = [0, bytes, 3, 0x22, -1isize as usize, 0];
+        // SAFETY: a fresh mapping replaces our own old one.
+        unsafe {
+            if thread.exec_area[1] != 0 {
+                let _ = calls::raw(nr::munmap, [thread.exec_area[0], thread.exec_area[1], 0, 0, 0, 0]);
+                thread.exec_area = [0; 2];
+            }
+            thread.exec_area = [calls::raw(nr::mmap, map)?, bytes];
+        }
+    }
+    // SAFETY: the mapping has room for `words` and is ours.
+    Ok(unsafe { core::slice::from_raw_parts_mut(thread.exec_area[0] as *mut usize, words) })
+}
+
+/// The first exec of an image: searches `PATH`, follows `#!`; ends with 127 or 126 as env does.
+pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
+    let typed = facts().path;
+    match search(thread, typed, envp) {
+        Ok(plan) => begin(thread, plan, argv, envp),
+        Err(errno) => {
+            let status = if errno == Errno::ENOENT { 127 } else { 126 };
+            start::die(status, typed.to_bytes(), b": ", message(errno))
+        }
+    }
+}
+
+static mut FIRST_PATH: [u8; PATH_MAX] = [0; PATH_MAX];
+
+fn begin(thread: &mut Thread, plan: Plan, argv: usize, envp: usize) -> Program {
+    if plan.depth == 0 && !privileged(&plan.program) {
+        let kept = &raw mut FIRST_PATH;
+        // SAFETY: only the first exec comes here, before other threads.
+        let path = unsafe {
+            *kept = plan.path;
+            CStr::from_bytes_until_nul(&*kept).unwrap_or(c"")
+        };
+        start::set_path(path);
+        return plan.program;
+    }
+    let path = plan.path();
+    let result = if plan.depth == 0 {
+        Err(natively(thread, &plan, argv, envp))
+    } else {
+        // The script's own path is the first thing `search` resolved.
+        hand_over(thread, &plan, found(), argv, envp)
+    };
+    let Err(errno) = result;
+    start::die(126, path.to_bytes(), b": ", message(errno))
+}
+
+static mut FOUND: [u8; PATH_MAX] = [0; PATH_MAX];
+
+fn found() -> &'static [u8] {
+    // SAFETY: written by `search` just before, by the only thread.
+    unsafe { &*(&raw const FOUND) }
+}
+
+fn try_path(thread: &mut Thread, parts: &[&[u8]]) -> Result<Plan, Errno> {
+    // SAFETY: the only thread.
+    let found = unsafe { &mut *(&raw mut FOUND) };
+    let mut at = 0;
+    for part in parts {
+        let room = found.get_mut(at..at + part.len()).ok_or(Errno::ENAMETOOLONG)?;
+        room.copy_from_slice(part);
+        at += part.len();
+    }
+    *found.get_mut(at).ok_or(Errno::ENAMETOOLONG)? = 0;
+    resolve(thread, calls::AT_FDCWD, &found[..=at], 0)
+}
+
+fn search(thread: &mut Thread, typed: &CStr, envp: usize) -> Result<Plan, Errno> {
+    let name = typed.to_bytes();
+    if name.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if name.contains(&b'/') {
+        return try_path(thread, &[name]);
+    }
+    let mut worst = Errno::ENOENT;
+    for directory in variable(envp, b"PATH=").split(|&b| b == b':') {
+        let result = if directory.is_empty() {
+            try_path(thread, &[b"./", name])
+        } else {
+            try_path(thread, &[directory, b"/", name])
+        };
+        match result {
+            Ok(plan) => return Ok(plan),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(errno) => worst = errno,
+        }
+    }
+    Err(worst)
+}
+
+fn variable(envp: usize, name: &[u8]) -> &'static [u8] {
+    let mut at = envp as *const *const i8;
+    // SAFETY: the stack of a new program, as the host made it.
+    unsafe {
+        while !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            if let Some(value) = text.strip_prefix(name) {
+                return value;
+            }
+            at = at.add(1);
+        }
+    }
+    b"/usr/local/bin:/usr/bin:/bin"
+}
+
+/// What to tell the user.
+pub fn message(errno: Errno) -> &'static [u8] {
+    match errno {
+        Errno::ENOENT => b"no such file or directory",
+        Errno::EACCES => b"permission denied",
+        Errno::ENOEXEC => b"not a program this machine can run",
+        Errno::ENOTDIR => b"a part of the path is no directory",
+        Errno::EISDIR => b"is a directory",
+        Errno::ELOOP => b"too many symbolic links or script interpreters",
+        Errno::ENAMETOOLONG => b"path too long",
+        Errno::ENOMEM => b"out of memory",
+        Errno::ENOSYS => b"the image cannot be used",
+        Errno::E2BIG => b"argument list too long",
+        _ => b"cannot be started",
+    }
+}

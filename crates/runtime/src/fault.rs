@@ -1,0 +1,149 @@
+//! SIGSYS, SIGSEGV, SIGBUS and SIGILL: the signals that mean something to us first.
+//!
+//! ```text
+//!   SIGSYS of the dispatcher ─► context continues in husk_enter (or, from our vDSO use, made here)
+//!   SIGILL in a patched site's tail ─► the jump meant the old syscall instruction: husk_enter
+//!   fault in husk_copy or husk_mask_load ─► EFAULT
+//!   fault elsewhere in a service ─► one line, die by that signal
+//!   anything else ─► the application's handler, or the default, as natural as Linux makes it
+//! ```
+
+use crate::gate;
+use crate::memory;
+use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
+use crate::thread::Thread;
+use core::sync::atomic::Ordering::Relaxed;
+use husk_abi::nr;
+use husk_host::{calls, syscall};
+
+/// `si_code` of Syscall User Dispatch.
+const SYS_USER_DISPATCH: i32 = 2;
+
+/// The wrapper: the address of the handler to jump to, or 0.
+pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
+    let context = Context(context);
+    // SAFETY: siginfo of the running handler: si_code is its third word of 32 bits.
+    let code = unsafe { *((info + 8) as *const i32) };
+    if signal == signal::SIGSYS && code == SYS_USER_DISPATCH {
+        trapped(context, info);
+        return 0;
+    }
+    let thread = Thread::current();
+    if code > 0 && fixed_up(signal, context) {
+        return 0;
+    }
+    if thread.in_service != 0 {
+        if code > 0 {
+            own_fault(signal, context);
+        } else {
+            signal::defer(thread, signal, info, context);
+        }
+        return 0;
+    }
+    hand_on(thread, signal, info, code, context)
+}
+
+/// A call that was not patched: continue in the gate as if it had been.
+fn trapped(context: Context, info: usize) {
+    // SAFETY: siginfo of SIGSYS: the call's number at 24.
+    let number = unsafe { *((info + 24) as *const i32) } as usize;
+    if Thread::current().in_service != 0 {
+        // Only code of the vDSO that we called ourselves comes here.
+        made_here(context, number);
+        return;
+    }
+    context.set(Register::Rcx, context.get(Register::Rip));
+    context.set(Register::Rax, number);
+    context.set(Register::Rip, gate::husk_enter as *const () as usize);
+}
+
+fn made_here(context: Context, number: usize) {
+    // Register indices of rdi, rsi, rdx, r10, r8, r9 in a ucontext.
+    const ARGS: [usize; 6] = [8, 9, 12, 2, 0, 1];
+    // SAFETY: the running handler's ucontext; the call is the vDSO's own.
+    let result = unsafe {
+        let at = |i: usize| *((context.0 + 40 + 8 * i) as *const usize);
+        syscall(number, ARGS.map(at))
+    };
+    context.set(Register::Rax, result as usize);
+}
+
+fn fixed_up(signal: usize, context: Context) -> bool {
+    let rip = context.get(Register::Rip);
+    if rip == memory::husk_copy_at as *const () as usize {
+        context.set(Register::Rip, memory::husk_copy_fault as *const () as usize);
+        return true;
+    }
+    if rip == gate::husk_mask_load as *const () as usize {
+        context.set(Register::Rip, gate::husk_efault as *const () as usize);
+        return true;
+    }
+    signal == signal::SIGILL && patched_tail(context, rip)
+}
+
+/// The last two bytes of `ff 14 25 xx xx 06 00` were once a syscall instruction.
+fn patched_tail(context: Context, rip: usize) -> bool {
+    let mut site = [0u8; 7];
+    if memory::read(rip.wrapping_sub(5), &mut site).is_err() {
+        return false;
+    }
+    let table = u32::from_le_bytes([site[3], site[4], site[5], site[6]]);
+    if site[..3] != [0xff, 0x14, 0x25] || !(0x60000..0x61000).contains(&table) {
+        return false;
+    }
+    context.set(Register::Rcx, rip + 2);
+    context.set(Register::Rip, gate::husk_enter as *const () as usize);
+    true
+}
+
+/// A bug of ours: say where, then let the fault happen again without a handler.
+fn own_fault(signal: usize, context: Context) {
+    let mut line = *b"husk: fault in the runtime, signal 00 at 0000000000000000\n";
+    line[35] = b'0' + (signal / 10) as u8;
+    line[36] = b'0' + (signal % 10) as u8;
+    let rip = context.get(Register::Rip);
+    for (i, place) in line[41..57].iter_mut().enumerate() {
+        *place = b"0123456789abcdef"[rip >> (60 - 4 * i) & 15];
+    }
+    calls::write(2, &line);
+    set_default(signal);
+}
+
+fn set_default(signal: usize) {
+    let default = HostAction::default();
+    // SAFETY: a host action on our stack.
+    unsafe { syscall(nr::rt_sigaction, [signal, (&raw const default) as usize, 0, 8, 0, 0]) };
+}
+
+/// Not ours: what the application wants done, else the default.
+fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Context) -> u64 {
+    let slot = &thread.group().actions[signal];
+    let action = slot.load();
+    let forced = code > 0;
+    match action.handler {
+        SIG_IGN if !forced => 0,
+        SIG_DFL | SIG_IGN => {
+            set_default(signal);
+            if !forced || signal == signal::SIGSYS {
+                signal::requeue(signal, info);
+            }
+            0
+        }
+        handler => {
+            if action.flags & signal::SA_RESETHAND != 0 {
+                slot.handler.store(SIG_DFL, Relaxed);
+            }
+            if signal == signal::SIGSYS {
+                own_mask(&action, context);
+            }
+            signal::deliver(thread, &action, signal, context);
+            handler
+        }
+    }
+}
+
+/// SIGSYS's host action blocks everything; the application's handler gets the mask it asked for.
+fn own_mask(action: &HostAction, context: Context) {
+    let mask = (context.mask() | action.mask) & !signal::bit(signal::SIGSYS);
+    signal::change_mask(signal::SIG_SETMASK, mask);
+}

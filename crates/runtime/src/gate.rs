@@ -1,0 +1,450 @@
+//! The gate: where a system call of the application enters, and how it leaves.
+//!
+//! ```text
+//!   patched site ─call *[0x60000+8*nr]─► stub nr: pop rcx; mov eax,nr ─┐
+//!   trapped site ─SIGSYS: rax=nr, rcx=return address───────────────────┴► husk_enter
+//!        class 0 ──► husk_pass: syscall on the application's stack ──► application
+//!        class 1 ──► husk_service ─► serve() on this thread's service stack
+//!                        answer 0: value    ──► husk_leave
+//!                        answer 1: pass     ──► husk_pass
+//!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
+//!        class 2 ──► the same with callee-saved registers in the frame (clone, fork, vfork)
+//!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
+//! ```
+//!
+//! Invariants
+//! 1. From the application's point of view only rax, rcx, r11 and the flags change, and after a
+//!    call that a patched site replaced, the flags are those of `cmp $-4096,%rax`.
+//! 2. The 128 bytes below the application's rsp are never written.
+//! 3. `in_service` is set exactly while the service stack is in use. A signal meanwhile is
+//!    deferred (blocked and requeued); at every other instruction here it is delivered at once.
+//!    Leaving clears the flag first and looks at `deferred` after, so none is forgotten.
+//! 4. A call that may sleep is made on the application's stack with `in_service` clear.
+//! 5. What must survive a sleeping call lies on the application's stack (`Detour`), because a
+//!    signal handler may enter here again meanwhile.
+
+use crate::thread::Thread;
+use core::arch::global_asm;
+use core::mem::offset_of;
+
+/// The registers of the application as the entry code pushes them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Arguments in the order of system calls: rdi, rsi, rdx, r10, r8, r9.
+    pub args: [usize; 6],
+    /// The call's number.
+    pub number: usize,
+    /// Where the application continues.
+    pub return_address: usize,
+    /// Its stack pointer.
+    pub rsp: usize,
+}
+
+/// What `serve` wants done.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Answer {
+    /// The result, or the address of a `Detour`.
+    pub value: i64,
+    /// `RETURN`, `PASS` or `DETOUR`.
+    pub action: u64,
+}
+
+/// Return `value`.
+pub const RETURN: u64 = 0;
+/// Make the host call unchanged.
+pub const PASS: u64 = 1;
+/// Make the host call that the `Detour` at `value` describes.
+pub const DETOUR: u64 = 2;
+
+impl Answer {
+    /// The call is answered.
+    pub const fn value(value: i64) -> Answer {
+        Answer { value, action: RETURN }
+    }
+    /// The call is the host's.
+    pub const PASSED: Answer = Answer { value: 0, action: PASS };
+}
+
+/// A host call on the application's stack that differs from what the application asked for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Detour {
+    /// Arguments for the host.
+    pub args: [usize; 6],
+    /// Number for the host.
+    pub number: usize,
+    /// `THEN_LEAVE`, `THEN_AFTER` or `THEN_AGAIN`.
+    pub then: usize,
+    /// The application's own registers.
+    pub original: Frame,
+    /// With `THEN_AFTER`: why, and the call as it is to be noted.
+    pub reason: usize,
+    /// With `THEN_AFTER`: the number to be noted.
+    pub noted_number: usize,
+    /// With `THEN_AFTER`: the arguments to be noted.
+    pub noted_args: [usize; 6],
+    /// Room for what `args` point to: a mask, a timespec.
+    pub scratch: [usize; 3],
+}
+
+const _: () = assert!(size_of::<Detour>().is_multiple_of(16));
+const _: () = assert!(size_of::<Frame>() == 72);
+
+/// The result is the application's.
+pub const THEN_LEAVE: usize = 0;
+/// `serve_after` turns the result into the application's.
+pub const THEN_AFTER: usize = 1;
+/// The application's call starts again, unless the sleep ended with `EINTR`.
+pub const THEN_AGAIN: usize = 2;
+
+unsafe extern "C" {
+    /// `sa_restorer` of every handler: the instructions unwinders look for.
+    pub fn husk_restorer();
+    /// Kernel-side handler of ordinary signals.
+    pub fn husk_on_signal();
+    /// Kernel-side handler of SIGSYS, SIGSEGV, SIGBUS and SIGILL.
+    pub fn husk_on_fault();
+    /// Entry with number in rax and return address in rcx.
+    pub fn husk_enter();
+    /// Where a sleeping `Detour` comes back from the host.
+    pub fn husk_detour_done();
+    /// The one instruction of the gate that reads application memory.
+    pub fn husk_mask_load();
+    /// Continues a call as failed with `EFAULT`.
+    pub fn husk_efault();
+    /// Makes a clone-like call; in the child continues in `child_main`.
+    pub fn husk_clone(launch: *mut crate::spawn::Launch, number: usize) -> i64;
+    /// Gives the thread block back and ends the thread.
+    pub fn husk_vanish(owner: *const u32, app_rsp: usize, status: usize) -> !;
+}
+
+global_asm!(
+    r#"
+    .section .husk_gate,"a",@progbits
+    .balign 4096
+    .set k, 0
+    .rept 512
+    .quad husk_stubs + 16 * k
+    .set k, k + 1
+    .endr
+
+    .text
+    .balign 64
+husk_stubs:
+    .set k, 0
+    .rept 510
+    pop rcx
+    .byte 0xb8
+    .long k
+    jmp husk_enter
+    .balign 16
+    .set k, k + 1
+    .endr
+    .rept 2
+    pop rcx
+    jmp husk_enter
+    .balign 16
+    .endr
+
+    .balign 64
+    .globl husk_enter
+husk_enter:
+    mov eax, eax
+    cmp eax, 512
+    jae husk_unknown
+    lea r11, [rip + {classes}]
+    movzx r11d, byte ptr [r11 + rax]
+    test r11d, r11d
+    jne 2f
+husk_pass:
+    lea rsp, [rsp - 128]
+    push rcx
+    syscall
+    cmp rax, -4096
+    ret 128
+2:  cmp r11d, 1
+    jne 3f
+    mov byte ptr gs:[{in_service}], 1
+    mov gs:[{app_rsp}], rsp
+    mov rsp, gs:[{service_top}]
+husk_serve:
+    push qword ptr gs:[{app_rsp}]
+    push rcx
+    push rax
+    push r9
+    push r8
+    push r10
+    push rdx
+    push rsi
+    push rdi
+    mov rdi, rsp
+    sub rsp, 8
+    cld
+    call {serve}
+    add rsp, 8
+    test edx, edx
+    jne husk_act
+    pop rdi
+    pop rsi
+    pop rdx
+    pop r10
+    pop r8
+    pop r9
+    add rsp, 8
+    pop rcx
+    pop rsp
+husk_leave:
+    mov byte ptr gs:[{in_service}], 0
+7:  cmp qword ptr gs:[{deferred}], 0
+    jne 2f
+    cmp rax, -4096
+    jmp rcx
+2:  lea r11, [rip + 7b]
+    jmp husk_unblock
+
+husk_act:
+    cmp edx, 1
+    jne husk_detour
+    pop rdi
+    pop rsi
+    pop rdx
+    pop r10
+    pop r8
+    pop r9
+    pop rax
+    pop rcx
+    pop rsp
+    mov byte ptr gs:[{in_service}], 0
+7:  cmp qword ptr gs:[{deferred}], 0
+    je husk_pass
+    lea r11, [rip + 7b]
+    jmp husk_unblock
+
+3:  cmp r11d, 2
+    jne 4f
+    mov byte ptr gs:[{in_service}], 1
+    mov gs:[{app_rsp}], rsp
+    mov rsp, gs:[{service_top}]
+    push rbx
+    push rbp
+    push r12
+    push r13
+    push r14
+    push r15
+    jmp husk_serve
+
+4:  cmp r11d, 3
+    jne 5f
+    test rsi, rsi
+    jz husk_pass
+    cmp r10, 8
+    jne husk_pass
+    .globl husk_mask_load
+husk_mask_load:
+    mov r11, [rsi]
+    btr r11, 30
+    jnc husk_pass
+    lea rsp, [rsp - 128]
+    push rcx
+    push rsi
+    push r11
+    mov rsi, rsp
+    syscall
+    lea rsp, [rsp + 8]
+    pop rsi
+    cmp rax, -4096
+    ret 128
+    .globl husk_efault
+husk_efault:
+    mov rax, -14
+    cmp rax, -4096
+    jmp rcx
+
+5:  and dword ptr [rsp + {uc_mask}], 0xbfffffff
+    syscall
+
+husk_unknown:
+    mov rax, -38
+    cmp rax, -4096
+    jmp rcx
+
+husk_detour:
+    mov rsp, rax
+    mov rdi, [rsp]
+    mov rsi, [rsp + 8]
+    mov rdx, [rsp + 16]
+    mov r10, [rsp + 24]
+    mov r8, [rsp + 32]
+    mov r9, [rsp + 40]
+    mov rax, [rsp + 48]
+    mov byte ptr gs:[{in_service}], 0
+7:  cmp qword ptr gs:[{deferred}], 0
+    je 2f
+    lea r11, [rip + 7b]
+    jmp husk_unblock
+2:  syscall
+    .globl husk_detour_done
+husk_detour_done:
+    cmp dword ptr [rsp + {then}], 1
+    je husk_detour_after
+    ja husk_detour_again
+husk_detour_leave:
+    mov rdi, [rsp + {original}]
+    mov rsi, [rsp + {original} + 8]
+    mov rdx, [rsp + {original} + 16]
+    mov r10, [rsp + {original} + 24]
+    mov r8, [rsp + {original} + 32]
+    mov r9, [rsp + {original} + 40]
+    mov rcx, [rsp + {original} + 56]
+    mov rsp, [rsp + {original} + 64]
+    cmp rax, -4096
+    jmp rcx
+husk_detour_after:
+    mov byte ptr gs:[{in_service}], 1
+    mov gs:[{app_rsp}], rsp
+    mov rdi, rsp
+    mov rsi, rax
+    mov rsp, gs:[{service_top}]
+    cld
+    call {serve_after}
+    mov rsp, gs:[{app_rsp}]
+    mov byte ptr gs:[{in_service}], 0
+7:  cmp qword ptr gs:[{deferred}], 0
+    je husk_detour_leave
+    lea r11, [rip + 7b]
+    jmp husk_unblock
+husk_detour_again:
+    cmp rax, -4
+    je husk_detour_leave
+    mov rdi, [rsp + {original}]
+    mov rsi, [rsp + {original} + 8]
+    mov rdx, [rsp + {original} + 16]
+    mov r10, [rsp + {original} + 24]
+    mov r8, [rsp + {original} + 32]
+    mov r9, [rsp + {original} + 40]
+    mov rax, [rsp + {original} + 48]
+    mov rcx, [rsp + {original} + 56]
+    mov rsp, [rsp + {original} + 64]
+    jmp husk_enter
+
+    # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
+husk_unblock:
+    lea rsp, [rsp - 128]
+    push r11
+    push rcx
+    push rax
+    push rdi
+    push rsi
+    push rdx
+    push r10
+    push qword ptr gs:[{deferred}]
+    mov edi, 1
+    mov rsi, rsp
+    xor edx, edx
+    mov r10d, 8
+    mov eax, 14
+    syscall
+    pop r11
+    not r11
+    and gs:[{deferred}], r11
+    pop r10
+    pop rdx
+    pop rsi
+    pop rdi
+    pop rax
+    pop rcx
+    pop r11
+    lea rsp, [rsp + 128]
+    jmp r11
+
+    .balign 16
+    .globl husk_on_signal
+husk_on_signal:
+    push rdi
+    push rsi
+    push rdx
+    cld
+    call {on_signal}
+    jmp 7f
+    .globl husk_on_fault
+husk_on_fault:
+    push rdi
+    push rsi
+    push rdx
+    cld
+    call {on_fault}
+7:  pop rdx
+    pop rsi
+    pop rdi
+    test rax, rax
+    jz 2f
+    mov rcx, rax
+    xor eax, eax
+    jmp rcx
+2:  ret
+    nop
+    .globl husk_restorer
+husk_restorer:
+    .byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0
+    syscall
+    ud2
+
+    .globl husk_clone
+husk_clone:
+    mov r9, rdi
+    mov rax, rsi
+    mov rdi, [r9]
+    mov rsi, [r9 + 8]
+    mov rdx, [r9 + 16]
+    mov r10, [r9 + 24]
+    mov r8, [r9 + 32]
+    syscall
+    test rax, rax
+    jz 7f
+    ret
+7:  mov rsp, [r9 + {launch_top}]
+    mov rdi, r9
+    call {child_main}
+    mov rdi, [rax]
+    mov rsi, [rax + 8]
+    mov rdx, [rax + 16]
+    mov r10, [rax + 24]
+    mov r8, [rax + 32]
+    mov r9, [rax + 40]
+    mov rcx, [rax + 56]
+    mov r15, [rax + 72]
+    mov r14, [rax + 80]
+    mov r13, [rax + 88]
+    mov r12, [rax + 96]
+    mov rbp, [rax + 104]
+    mov rbx, [rax + 112]
+    mov rsp, [rax + 64]
+    xor eax, eax
+    jmp husk_leave
+
+    .globl husk_vanish
+husk_vanish:
+    mov rsp, rsi
+    mov dword ptr [rdi], 0
+    mov edi, edx
+    mov eax, 60
+    syscall
+    ud2
+"#,
+    classes = sym crate::classes::CLASSES,
+    in_service = const offset_of!(Thread, in_service),
+    app_rsp = const offset_of!(Thread, app_rsp),
+    service_top = const offset_of!(Thread, service_top),
+    deferred = const offset_of!(Thread, deferred),
+    then = const offset_of!(Detour, then),
+    original = const offset_of!(Detour, original),
+    launch_top = const offset_of!(crate::spawn::Launch, service_top),
+    uc_mask = const crate::signal::UC_MASK,
+    serve = sym crate::service::serve,
+    serve_after = sym crate::service::serve_after,
+    on_signal = sym crate::signal::on_signal,
+    on_fault = sym crate::fault::on_fault,
+    child_main = sym crate::spawn::child_main,
+);

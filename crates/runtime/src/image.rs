@@ -1,0 +1,27 @@
+//! Where this runtime lies in memory, and what the application may therefore not map over.
+
+use core::ops::Range;
+
+unsafe extern "C" {
+    static __executable_start: u8;
+    static _end: u8;
+    static etext: u8;
+}
+
+/// The gate table.
+const TABLE: Range<usize> = 0x60000..0x61000;
+/// State arena, buffer cache and this image: everything between is Husk's.
+const REGION_START: usize = 0x5000_0000_0000;
+
+/// Our text, exempt from Syscall User Dispatch.
+pub fn text() -> (usize, usize) {
+    ((&raw const __executable_start) as usize, (&raw const etext) as usize)
+}
+
+/// Whether `address..address+length` meets anything of ours.
+pub fn covers(address: usize, length: usize) -> bool {
+    let end = address.saturating_add(length);
+    let image_end = (&raw const _end) as usize;
+    let meets = |range: Range<usize>| address < range.end && end > range.start;
+    meets(TABLE) || meets(REGION_START..image_end)
+}

@@ -1,0 +1,226 @@
+//! Puts an ELF program and its interpreter in memory, as the host's own loader would.
+//!
+//! Invariants
+//! 1. What is mapped executable from a host file is its rewritten copy, when there is one.
+//! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
+
+use crate::thread::Thread;
+use crate::wire::Program;
+use core::ffi::CStr;
+use husk_abi::{Errno, PAGE, PATH_MAX, nr};
+use husk_host::calls;
+use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Segment, Summary};
+
+/// Where a program lies and how it is to be started.
+pub struct Loaded {
+    /// Where to jump: the interpreter's entry, or the program's.
+    pub start: usize,
+    /// `AT_ENTRY`.
+    pub entry: usize,
+    /// `AT_PHDR`.
+    pub headers_address: usize,
+    /// `AT_PHNUM`.
+    pub headers: usize,
+    /// `AT_BASE`, 0 without an interpreter.
+    pub interpreter_base: usize,
+}
+
+struct Placed {
+    bias: usize,
+    entry: usize,
+    headers_address: usize,
+    headers: usize,
+    interpreter: Option<(u64, u64)>,
+    executable_stack: bool,
+}
+
+/// Loads `program` and what it names as interpreter.
+pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
+    let placed = place(thread, program)?;
+    let mut loaded = Loaded {
+        start: placed.entry,
+        entry: placed.entry,
+        headers_address: placed.headers_address,
+        headers: placed.headers,
+        interpreter_base: 0,
+    };
+    if placed.executable_stack {
+        open_stack();
+    }
+    if let Some((offset, bytes)) = placed.interpreter {
+        let mut path = [0u8; PATH_MAX];
+        let path = interpreter_path(program, offset, bytes, &mut path)?;
+        let interpreter = thread.client.open_program(path)?;
+        let placed = place(thread, &interpreter)?;
+        thread.client.close_program(interpreter);
+        loaded.start = placed.entry;
+        loaded.interpreter_base = placed.bias;
+    }
+    thread.client.close_program(*program);
+    Ok(loaded)
+}
+
+fn interpreter_path<'a>(
+    program: &Program,
+    offset: u64,
+    bytes: u64,
+    out: &'a mut [u8; PATH_MAX],
+) -> Result<&'a CStr, Errno> {
+    let bytes = usize::try_from(bytes).map_err(|_| Errno::ENOEXEC)?;
+    let path = out.get_mut(..bytes).ok_or(Errno::ENOEXEC)?;
+    if program.read(path, offset)? != bytes {
+        return Err(Errno::ENOEXEC);
+    }
+    CStr::from_bytes_until_nul(path).map_err(|_| Errno::ENOEXEC)
+}
+
+fn place(thread: &mut Thread, program: &Program) -> Result<Placed, Errno> {
+    let mut head = [0u8; elf::HEAD_BYTES];
+    let got = program.read(&mut head, 0)?;
+    let header = Header::parse(&head[..got]).map_err(|_| Errno::ENOEXEC)?;
+    let mut table = [0u8; HEADERS_MAX * HEADER_BYTES];
+    let table = headers(program, &header, &head[..got], &mut table)?;
+    let summary =
+        Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
+    let source = thread.client.executable(program);
+    let bias = map(thread, &source, &header, &summary, table)?;
+    thread.client.close_executable(program, source);
+    Ok(Placed {
+        bias,
+        entry: bias.wrapping_add(header.entry as usize),
+        headers_address: summary.headers_address.map_or(0, |a| bias.wrapping_add(a as usize)),
+        headers: header.headers,
+        interpreter: summary.interpreter,
+        executable_stack: summary.executable_stack,
+    })
+}
+
+/// The table of program headers: usually within the head already.
+pub fn headers<'a>(
+    program: &Program,
+    header: &Header,
+    head: &'a [u8],
+    room: &'a mut [u8],
+) -> Result<&'a [u8], Errno> {
+    let bytes = header.headers * HEADER_BYTES;
+    let at = header.headers_offset as usize;
+    if let Some(table) = head.get(at..at + bytes) {
+        return Ok(table);
+    }
+    let table = &mut room[..bytes];
+    if program.read(table, header.headers_offset)? != bytes {
+        return Err(Errno::ENOEXEC);
+    }
+    Ok(table)
+}
+
+const PROT_EXEC: usize = 4;
+const PROT_WRITE: usize = 2;
+const PROT_READ: usize = 1;
+const MAP_PRIVATE: usize = 2;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+
+fn protection(segment: &Segment) -> usize {
+    let pick = |flag: u32, prot: usize| if segment.flags & flag != 0 { prot } else { 0 };
+    pick(elf::READ, PROT_READ) | pick(elf::WRITE, PROT_WRITE) | pick(elf::EXECUTE, PROT_EXEC)
+}
+
+fn map(
+    thread: &mut Thread,
+    source: &Program,
+    header: &Header,
+    summary: &Summary,
+    table: &[u8],
+) -> Result<usize, Errno> {
+    let bias = reserve(header, summary)?;
+    for segment in elf::segments(table) {
+        map_segment(thread, source, bias, &segment)?;
+    }
+    Ok(bias)
+}
+
+/// Sets the span aside; returns what is added to the file's addresses.
+fn reserve(header: &Header, summary: &Summary) -> Result<usize, Errno> {
+    let span = (summary.high - summary.low) as usize;
+    let low = summary.low as usize;
+    let anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+    let none = -1isize as usize;
+    if !header.relocatable {
+        let flags = anonymous | MAP_FIXED_NOREPLACE;
+        // SAFETY: a fresh mapping that replaces nothing.
+        unsafe { calls::raw(nr::mmap, [low, span, 0, flags, none, 0]) }
+            .map_err(|_| Errno::ENOMEM)?;
+        return Ok(0);
+    }
+    let align = summary.align as usize;
+    let extra = if align > PAGE { align } else { 0 };
+    // SAFETY: a fresh mapping anywhere.
+    let at = unsafe { calls::raw(nr::mmap, [0, span + extra, 0, anonymous, none, 0]) }?;
+    let base = at.next_multiple_of(align);
+    if base > at {
+        // SAFETY: our own surplus.
+        let _ = unsafe { calls::raw(nr::munmap, [at, base - at, 0, 0, 0, 0]) };
+    }
+    let surplus = at + span + extra - (base + span);
+    if surplus > 0 {
+        // SAFETY: as above.
+        let _ = unsafe { calls::raw(nr::munmap, [base + span, surplus, 0, 0, 0, 0]) };
+    }
+    Ok(base.wrapping_sub(low))
+}
+
+fn map_segment(
+    thread: &mut Thread,
+    source: &Program,
+    bias: usize,
+    segment: &Segment,
+) -> Result<(), Errno> {
+    let prot = protection(segment);
+    let address = bias.wrapping_add(segment.address as usize);
+    let start = address & !(PAGE - 1);
+    let skew = address - start;
+    let file_end = address + segment.file_bytes as usize;
+    let memory_end = address + segment.memory_bytes as usize;
+    if segment.file_bytes > 0 {
+        let length = file_end - start;
+        thread.client.map_file(source, start, length, prot, segment.offset as usize - skew)?;
+    }
+    let mapped_end = if segment.file_bytes > 0 { file_end.next_multiple_of(PAGE) } else { start };
+    if memory_end > file_end && prot & PROT_WRITE != 0 && mapped_end > file_end {
+        // SAFETY: the tail of the page just mapped, private and writable.
+        unsafe { core::ptr::write_bytes(file_end as *mut u8, 0, mapped_end - file_end) };
+    }
+    if memory_end > mapped_end {
+        let length = memory_end - mapped_end;
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        let none = -1isize as usize;
+        // SAFETY: inside the reserved span.
+        unsafe { calls::raw(nr::mmap, [mapped_end, length, prot, flags, none, 0]) }?;
+    }
+    Ok(())
+}
+
+/// Maps a host file's bytes at a fixed place inside a reserved span.
+pub fn map_host(
+    fd: usize,
+    start: usize,
+    length: usize,
+    prot: usize,
+    offset: usize,
+) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_FIXED;
+    // SAFETY: inside the reserved span.
+    unsafe { calls::raw(nr::mmap, [start, length, prot, flags, fd, offset]) }.map(|_| ())
+}
+
+/// An executable stack, as old programs ask for it.
+fn open_stack() {
+    const PROT_GROWSDOWN: usize = 0x0100_0000;
+    let here = 0u8;
+    let page = (&raw const here) as usize & !(PAGE - 1);
+    let prot = PROT_READ | PROT_WRITE | PROT_EXEC | PROT_GROWSDOWN;
+    // SAFETY: widens the protection of the stack we stand on.
+    let _ = unsafe { calls::raw(nr::mprotect, [page, PAGE, prot, 0, 0, 0]) };
+}

@@ -1,0 +1,85 @@
+//! What the application may not do to the runtime under it: map over it, close its descriptors,
+//! take gs or Syscall User Dispatch away.
+
+use crate::gate::{Answer, Frame};
+use crate::{image, start};
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+const MAP_FIXED: usize = 0x10;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MREMAP_FIXED: usize = 2;
+const SHM_REMAP: usize = 0o40000;
+
+/// Why a change of memory is refused.
+pub fn range(frame: &Frame) -> Option<Errno> {
+    let [address, length, second, third, fourth, _] = frame.args;
+    let fixed = |flags: usize| flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    let ours = match frame.number {
+        nr::mmap => fixed(third) && image::covers(address, length),
+        nr::mremap => {
+            let target = third & MREMAP_FIXED != 0 && image::covers(fourth, second);
+            target || image::covers(address, length)
+        }
+        nr::shmat => second & SHM_REMAP != 0 && image::covers(length, 1),
+        _ => image::covers(address, length),
+    };
+    ours.then_some(Errno::EINVAL)
+}
+
+/// Whether the call concerns a descriptor that Husk keeps.
+pub fn descriptor(frame: &Frame) -> bool {
+    let kept = start::kept_fds();
+    let hit = |fd: usize| kept.contains(&(fd as u32));
+    match frame.number {
+        nr::dup2 | nr::dup3 => hit(frame.args[1]),
+        _ => hit(frame.args[0]),
+    }
+}
+
+/// `close_range` on the host around the kept descriptors, in up to three pieces.
+pub fn close_range(frame: &Frame) -> Answer {
+    let (first, last) = (frame.args[0] as u32, frame.args[1] as u32);
+    let [a, b] = start::kept_fds();
+    let (low, high) = (a.min(b), a.max(b));
+    if first > last || (low > last && high > last) || high < first {
+        return Answer::PASSED;
+    }
+    let mut from = first;
+    for keep in [low, high] {
+        if keep > from && keep <= last {
+            let result = piece(from, keep - 1, frame.args[2]);
+            if result < 0 {
+                return Answer::value(result);
+            }
+        }
+        if keep >= from && keep <= last {
+            from = keep.saturating_add(1);
+        }
+    }
+    Answer::value(if from <= last { piece(from, last, frame.args[2]) } else { 0 })
+}
+
+fn piece(first: u32, last: u32, flags: usize) -> i64 {
+    // SAFETY: closes only descriptors the application asked to close.
+    unsafe { syscall(nr::close_range, [first as usize, last as usize, flags, 0, 0, 0]) as i64 }
+}
+
+/// `prctl` and `arch_prctl`.
+pub fn control(frame: &Frame) -> Answer {
+    const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+    const ARCH_SET_GS: usize = 0x1001;
+    const ARCH_GET_GS: usize = 0x1004;
+    let what = frame.args[0];
+    match (frame.number, what) {
+        (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EINVAL.as_return()),
+        (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
+        (nr::arch_prctl, ARCH_GET_GS) => Answer::value(
+            match crate::memory::write_value(frame.args[1], &0usize) {
+                Ok(()) => 0,
+                Err(errno) => errno.as_return(),
+            },
+        ),
+        _ => Answer::PASSED,
+    }
+}

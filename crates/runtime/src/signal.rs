@@ -1,0 +1,345 @@
+//! Signals: the application's handlers run exactly as on Linux, except never during a service.
+//!
+//! The host's handler of every signal the application catches is `husk_on_signal`, installed with
+//! the application's own flags and mask, so nesting, `SA_NODEFER`, `SA_RESETHAND`, `SA_ONSTACK`
+//! and `SA_RESTART` are the host's business. The wrapper only decides: now, or after the service.
+//!
+//! Invariants
+//! 1. Deferring = the signal is blocked in the interrupted context, noted in `deferred`, and sent
+//!    to this thread again with its siginfo; leaving the service unblocks it.
+//! 2. Handlers are jumped to with the host's frame as it is, so unwinders see nothing of us.
+//! 3. SIGSYS is in no mask the host gets; SIGSYS, SIGSEGV, SIGBUS and SIGILL keep our handler
+//!    whatever the application sets (`fault`).
+
+use crate::gate::{self, Answer, Frame};
+use crate::memory;
+use crate::thread::{SIGNALS, Thread};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+/// Offset of `uc_sigmask` in a ucontext.
+pub const UC_MASK: usize = 296;
+/// Offset of the general registers in a ucontext, 8 bytes each.
+const UC_REGISTERS: usize = 40;
+
+/// Index of a register in a ucontext.
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Register {
+    Rsi = 9,
+    Rax = 13,
+    Rcx = 14,
+    Rsp = 15,
+    Rip = 16,
+}
+
+pub const SIGILL: usize = 4;
+pub const SIGBUS: usize = 7;
+pub const SIGSEGV: usize = 11;
+pub const SIGSYS: usize = 31;
+pub const SIG_BLOCK: usize = 0;
+pub const SIG_UNBLOCK: usize = 1;
+pub const SIG_SETMASK: usize = 2;
+
+pub const SIG_DFL: u64 = 0;
+pub const SIG_IGN: u64 = 1;
+
+const SA_SIGINFO: u64 = 4;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_RESTART: u64 = 0x1000_0000;
+pub const SA_RESETHAND: u64 = 0x8000_0000;
+pub const SA_NODEFER: u64 = 0x4000_0000;
+
+/// The bit of a signal in a set.
+pub const fn bit(signal: usize) -> u64 {
+    1 << (signal - 1)
+}
+
+/// `struct sigaction` of the host.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct HostAction {
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: u64,
+}
+
+/// What the application asked for, word by word (read by wrappers at any moment).
+pub struct Action {
+    pub handler: AtomicU64,
+    pub flags: AtomicU64,
+    pub restorer: AtomicU64,
+    pub mask: AtomicU64,
+}
+
+impl Action {
+    pub const EMPTY: Action = Action {
+        handler: AtomicU64::new(0),
+        flags: AtomicU64::new(0),
+        restorer: AtomicU64::new(0),
+        mask: AtomicU64::new(0),
+    };
+
+    pub fn copy_from(&self, other: &Action) {
+        self.store(&other.load());
+    }
+
+    pub fn load(&self) -> HostAction {
+        HostAction {
+            handler: self.handler.load(Relaxed),
+            flags: self.flags.load(Relaxed),
+            restorer: self.restorer.load(Relaxed),
+            mask: self.mask.load(Relaxed),
+        }
+    }
+
+    pub fn store(&self, action: &HostAction) {
+        self.flags.store(action.flags, Relaxed);
+        self.restorer.store(action.restorer, Relaxed);
+        self.mask.store(action.mask, Relaxed);
+        self.handler.store(action.handler, Relaxed);
+    }
+}
+
+/// The interrupted context of a handler.
+#[derive(Clone, Copy)]
+pub struct Context(pub usize);
+
+impl Context {
+    pub fn get(self, register: Register) -> usize {
+        // SAFETY: the host put a ucontext there for the handler that runs now.
+        unsafe { *((self.0 + UC_REGISTERS + 8 * register as usize) as *const usize) }
+    }
+    pub fn set(self, register: Register, value: usize) {
+        // SAFETY: as above; the host reads it at sigreturn.
+        unsafe { *((self.0 + UC_REGISTERS + 8 * register as usize) as *mut usize) = value }
+    }
+    pub fn mask(self) -> u64 {
+        // SAFETY: as above.
+        unsafe { *((self.0 + UC_MASK) as *const u64) }
+    }
+    pub fn set_mask(self, mask: u64) {
+        // SAFETY: as above.
+        unsafe { *((self.0 + UC_MASK) as *mut u64) = mask }
+    }
+}
+
+/// Signals whose host action is always ours.
+pub const fn kept(signal: usize) -> bool {
+    matches!(signal, SIGILL | SIGBUS | SIGSEGV | SIGSYS)
+}
+
+/// Changes this thread's host mask; returns the old one.
+pub fn change_mask(how: usize, set: u64) -> u64 {
+    let mut old = 0u64;
+    let args = [how, (&raw const set) as usize, (&raw mut old) as usize, 8, 0, 0];
+    // SAFETY: both words live here.
+    unsafe { syscall(nr::rt_sigprocmask, args) };
+    old
+}
+
+/// Sends `signal` to this thread once more, as `info` describes it.
+pub fn requeue(signal: usize, info: usize) {
+    // SAFETY: getpid and gettid touch no memory; `info` is the handler's own siginfo.
+    unsafe {
+        let pid = syscall(nr::getpid, [0; 6]) as usize;
+        let tid = syscall(nr::gettid, [0; 6]) as usize;
+        syscall(nr::rt_tgsigqueueinfo, [pid, tid, signal, info, 0, 0]);
+    }
+}
+
+/// Blocks `signal` in the interrupted context until the service ends (invariant 1).
+pub fn defer(thread: &Thread, signal: usize, info: usize, context: Context) {
+    thread.deferred.fetch_or(bit(signal), Relaxed);
+    context.set_mask(context.mask() | thread.deferred.load(Relaxed));
+    requeue(signal, info);
+}
+
+/// The wrapper: the address of the handler to jump to, or 0.
+pub extern "C" fn on_signal(signal: usize, info: usize, context: usize) -> u64 {
+    let thread = Thread::current();
+    let context = Context(context);
+    if thread.in_service != 0 {
+        defer(thread, signal, info, context);
+        return 0;
+    }
+    let action = thread.group().actions[signal & SIGNALS_MASK].load();
+    match action.handler {
+        SIG_IGN => 0,
+        SIG_DFL => {
+            // Another thread has just changed the action: the host knows the right one by now.
+            requeue(signal, info);
+            0
+        }
+        handler => {
+            deliver(thread, &action, signal, context);
+            handler
+        }
+    }
+}
+
+const SIGNALS_MASK: usize = 2 * SIGNALS - 1;
+
+/// What a handler that runs now must find: earlier deferrals undone, a sleep restarted.
+pub fn deliver(thread: &Thread, action: &HostAction, signal: usize, context: Context) {
+    let deferred = thread.deferred.swap(0, Relaxed);
+    if deferred != 0 {
+        context.set_mask(context.mask() & !deferred);
+        let mut keep = action.mask;
+        if action.flags & SA_NODEFER == 0 {
+            keep |= bit(signal);
+        }
+        change_mask(SIG_UNBLOCK, deferred & !keep);
+    }
+    restart_sleep(action, context);
+}
+
+/// A sleep inside a `Detour` that goes on again after a handler with `SA_RESTART`.
+fn restart_sleep(action: &HostAction, context: Context) {
+    const EINTR: usize = Errno::EINTR.as_return() as usize;
+    let done = gate::husk_detour_done as *const () as usize;
+    if context.get(Register::Rip) != done || context.get(Register::Rax) != EINTR {
+        return;
+    }
+    // SAFETY: at this address rsp points to the Detour the thread sleeps in.
+    let detour = unsafe { &*(context.get(Register::Rsp) as *const gate::Detour) };
+    if detour.then == gate::THEN_AGAIN && action.flags & SA_RESTART != 0 {
+        context.set(Register::Rax, 0);
+    }
+}
+
+fn host_action(signal: usize, new: usize, old: usize) -> i64 {
+    // SAFETY: both are null or addresses of `HostAction`s of our callers.
+    unsafe { syscall(nr::rt_sigaction, [signal, new, old, 8, 0, 0]) as i64 }
+}
+
+/// The host's view of an action that the application catches.
+fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
+    if kept(signal) {
+        return kept_action(signal, asked);
+    }
+    if asked.handler <= SIG_IGN {
+        return HostAction { mask: asked.mask & !bit(SIGSYS), ..*asked };
+    }
+    HostAction {
+        handler: gate::husk_on_signal as *const () as u64,
+        flags: asked.flags | SA_SIGINFO | SA_RESTORER,
+        restorer: gate::husk_restorer as *const () as u64,
+        mask: asked.mask & !bit(SIGSYS),
+    }
+}
+
+/// Invariant 3: ours always; the application's wishes about stack, mask and restart apply.
+fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
+    let caught = asked.handler > SIG_IGN;
+    let (mut flags, mut mask) = (SA_ONSTACK, 0);
+    if caught {
+        flags = asked.flags & !SA_RESETHAND;
+        mask = asked.mask & !bit(SIGSYS);
+    }
+    if signal == SIGSYS {
+        (flags, mask) = (SA_ONSTACK | SA_RESTART, !0);
+    }
+    HostAction {
+        handler: gate::husk_on_fault as *const () as u64,
+        flags: flags | SA_SIGINFO | SA_RESTORER,
+        restorer: gate::husk_restorer as *const () as u64,
+        mask,
+    }
+}
+
+/// Installs what invariant 3 keeps; notes what was ignored before `exec`.
+pub fn install(thread: &Thread) {
+    for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
+        let new = kept_action(signal, &HostAction::default());
+        let mut old = HostAction::default();
+        host_action(signal, (&raw const new) as usize, (&raw mut old) as usize);
+        if old.handler == SIG_IGN {
+            thread.group().actions[signal].handler.store(SIG_IGN, Relaxed);
+        }
+    }
+}
+
+/// Before `exec`: what the application ignores stays ignored, also of the kept signals.
+/// `undo` puts ours back.
+pub fn hand_over_ignored(thread: &Thread, undo: bool) {
+    for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
+        if thread.group().actions[signal].handler.load(Relaxed) != SIG_IGN {
+            continue;
+        }
+        let ignore = HostAction { handler: SIG_IGN, ..Default::default() };
+        let new = if undo { kept_action(signal, &HostAction::default()) } else { ignore };
+        host_action(signal, (&raw const new) as usize, 0);
+    }
+}
+
+/// A child with `CLONE_CLEAR_SIGHAND`: what was caught is default again.
+pub fn clear_caught(thread: &Thread) {
+    for action in &thread.group().actions {
+        if action.handler.load(Relaxed) > SIG_IGN {
+            action.store(&HostAction::default());
+        }
+    }
+    install_again();
+}
+
+fn install_again() {
+    for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
+        let new = kept_action(signal, &HostAction::default());
+        host_action(signal, (&raw const new) as usize, 0);
+    }
+}
+
+/// `rt_sigaction` of the application.
+pub fn sigaction(thread: &Thread, frame: &Frame) -> Answer {
+    Answer::value(match try_sigaction(thread, frame.args) {
+        Ok(()) => 0,
+        Err(errno) => errno.as_return(),
+    })
+}
+
+fn try_sigaction(thread: &Thread, args: [usize; 6]) -> Result<(), Errno> {
+    const SIGKILL: usize = 9;
+    const SIGSTOP: usize = 19;
+    let (signal, new_at, old_at, size) = (args[0] as u32 as usize, args[1], args[2], args[3]);
+    let fixed = signal == SIGKILL || signal == SIGSTOP;
+    if size != 8 || signal == 0 || signal > SIGNALS || (fixed && new_at != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let action = &thread.group().actions[signal];
+    let before = action.load();
+    let mut asked = HostAction::default();
+    if new_at != 0 {
+        memory::read_value(new_at, &mut asked)?;
+        action.store(&asked);
+    }
+    let host = wrapped(signal, &asked);
+    let mut old = HostAction::default();
+    let host_at = if new_at == 0 { 0 } else { (&raw const host) as usize };
+    Errno::check(host_action(signal, host_at, (&raw mut old) as usize))?;
+    if old_at != 0 {
+        memory::write_value(old_at, &seen(signal, &before, &old))?;
+    }
+    Ok(())
+}
+
+/// The old action as the application set it, whatever stands at the host.
+fn seen(signal: usize, asked: &HostAction, host: &HostAction) -> HostAction {
+    const OURS: u64 = SA_SIGINFO | SA_RESTORER;
+    if kept(signal) {
+        return *asked;
+    }
+    if host.restorer != gate::husk_restorer as *const () as u64 {
+        return *host;
+    }
+    let caught = host.handler == gate::husk_on_signal as *const () as u64;
+    HostAction {
+        handler: if caught { asked.handler } else { host.handler },
+        flags: host.flags & !OURS | asked.flags & OURS,
+        restorer: asked.restorer,
+        mask: asked.mask,
+    }
+}

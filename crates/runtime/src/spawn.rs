@@ -1,0 +1,224 @@
+//! New threads and processes: `clone`, `clone3`, `fork`, `vfork` in all their shapes.
+//!
+//! ```text
+//!   parent, on its service stack                       child
+//!   block all signals                                  gs = its block, SUD on
+//!   embryo record, block for the child                 carrier: enter_child
+//!   husk_clone ──────────── host clone ──────────────► child_main on its own service stack
+//!   unblock, leave                                     mask back, ORIGINAL registers, leave
+//! ```
+//!
+//! Invariants
+//! 1. The child returns with exactly the registers of the parent's call, rax = 0 and rsp = the
+//!    stack it was given (or the same).
+//! 2. Nothing of ours is kept on the application's stack meanwhile: a vfork child shares it.
+//! 3. A child that shares memory has its own block before it runs its first instruction; if it is
+//!    another process, the parent takes the block back when a vfork ends.
+//! 4. The child's mask is the parent's without signals that were only deferred.
+
+use crate::gate::{self, Answer, Frame};
+use crate::signal;
+use crate::thread::{self, Thread};
+use crate::{memory, wire};
+use core::sync::atomic::Ordering::Relaxed;
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_FS: u64 = 0x200;
+const CLONE_FILES: u64 = 0x400;
+const CLONE_SIGHAND: u64 = 0x800;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x10000;
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+
+/// The whole register file of the caller: what `husk_serve` pushed in class 2.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchFrame {
+    /// Arguments, number, return address, rsp.
+    pub base: Frame,
+    /// r15, r14, r13, r12, rbp, rbx.
+    pub saved: [usize; 6],
+}
+
+/// What the child starts from; lies in the child's block (or the forked copy of the parent's).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Launch {
+    /// Its registers.
+    pub frame: LaunchFrame,
+    /// Its service stack.
+    pub service_top: usize,
+    /// Its block.
+    pub block: *mut Thread,
+    /// Clone flags.
+    pub flags: u64,
+    /// Its signal mask.
+    pub mask: u64,
+    /// Its process record, if it is a process.
+    pub process: wire::Embryo,
+}
+
+/// What a call asks for, whatever its spelling.
+struct Shape {
+    flags: u64,
+    /// The child's rsp, 0 = the caller's.
+    stack: usize,
+}
+
+fn shape(frame: &Frame) -> Result<Shape, Errno> {
+    match frame.number {
+        nr::fork => Ok(Shape { flags: 0, stack: 0 }),
+        nr::vfork => Ok(Shape { flags: CLONE_VM | CLONE_VFORK, stack: 0 }),
+        nr::clone => Ok(Shape { flags: frame.args[0] as u64 & !0xff, stack: frame.args[1] }),
+        _ => clone3_shape(frame.args),
+    }
+}
+
+fn clone3_shape(args: [usize; 6]) -> Result<Shape, Errno> {
+    // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls.
+    let mut fields = [0u64; 8];
+    if args[1] < 64 {
+        return Err(Errno::EINVAL);
+    }
+    memory::read_value(args[0], &mut fields)?;
+    let stack = if fields[5] == 0 { 0 } else { fields[5].wrapping_add(fields[6]) };
+    Ok(Shape { flags: fields[0], stack: stack as usize })
+}
+
+/// Serves the call. `frame` is the start of a `LaunchFrame`.
+pub fn launch(thread: &mut Thread, frame: &mut Frame) -> Answer {
+    // SAFETY: class 2 of the gate pushes the saved registers right above the frame.
+    let whole = unsafe { *core::ptr::from_mut(frame).cast::<LaunchFrame>() };
+    Answer::value(match try_launch(thread, &whole) {
+        Ok(value) => value,
+        Err(errno) => errno.as_return(),
+    })
+}
+
+fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
+    let shape = shape(&whole.base)?;
+    let mask = signal::change_mask(signal::SIG_BLOCK, !0);
+    let result = launch_blocked(thread, whole, &shape, mask);
+    signal::change_mask(signal::SIG_SETMASK, mask);
+    result
+}
+
+fn launch_blocked(
+    thread: &mut Thread,
+    whole: &LaunchFrame,
+    shape: &Shape,
+    mask: u64,
+) -> Result<i64, Errno> {
+    let is = |flag: u64| shape.flags & flag != 0;
+    let process = if is(CLONE_THREAD) {
+        wire::Embryo::NONE
+    } else {
+        thread.client.prepare_fork(is(CLONE_FILES), is(CLONE_FS))?
+    };
+    let block = if is(CLONE_VM) {
+        let group = thread.group;
+        match thread::take(group) {
+            Some(fresh) => core::ptr::from_mut(fresh),
+            None => {
+                thread.client.cancel_fork(process);
+                return Err(Errno::EAGAIN);
+            }
+        }
+    } else {
+        core::ptr::from_mut(thread)
+    };
+    let mask = mask & !thread.deferred.load(Relaxed);
+    let mut launch = Launch {
+        frame: *whole,
+        // SAFETY: a block just taken, or our own.
+        service_top: unsafe { (*block).service_top },
+        block,
+        flags: shape.flags,
+        mask,
+        process,
+    };
+    if shape.stack != 0 {
+        launch.frame.base.rsp = shape.stack;
+    }
+    start(thread, launch)
+}
+
+fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
+    let shares_memory = launch.flags & CLONE_VM != 0;
+    let is_thread = launch.flags & CLONE_THREAD != 0;
+    // SAFETY: the block is ours or taken for the child, who does not run yet.
+    let child = unsafe { &mut *launch.block };
+    child.launch = launch;
+    if shares_memory && launch.flags & CLONE_SIGHAND == 0 {
+        child.copy_group(thread.group());
+    }
+    if is_thread {
+        thread.group().threads.fetch_add(1, Relaxed);
+    }
+    if shares_memory {
+        child.client.inherit(&thread.client);
+    }
+    // SAFETY: the application's own call with its own arguments; the child continues from
+    // `child.launch`, which stays until its next launch.
+    let result = unsafe { gate::husk_clone(&raw mut child.launch, launch.frame.base.number) };
+    let failed = result < 0;
+    if failed {
+        thread.client.cancel_fork(launch.process);
+        if is_thread {
+            thread.group().threads.fetch_sub(1, Relaxed);
+        }
+    }
+    let done = launch.flags & CLONE_VFORK != 0 && !is_thread;
+    if shares_memory && (failed || done) {
+        child.give_back();
+    }
+    Errno::check(result).map(|v| v as i64)
+}
+
+/// The child's first Rust: everything that is per thread or per process made its own.
+pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
+    // SAFETY: gs may still be the parent's, so the block comes from the launch itself.
+    let (launch, thread) = unsafe { (&mut *launch, &mut *(*launch).block) };
+    if launch.flags & CLONE_VM != 0 {
+        thread.enter();
+        thread.in_service = 1;
+        thread.guest.store(launch.flags & CLONE_THREAD == 0, Relaxed);
+    } else {
+        thread.deferred.store(0, Relaxed);
+        thread::reset_after_fork(thread);
+    }
+    dispatch_calls();
+    if launch.flags & CLONE_CLEAR_SIGHAND != 0 {
+        signal::clear_caught(thread);
+    }
+    if launch.flags & CLONE_THREAD == 0 {
+        thread.client.enter_child(launch.process);
+    } else {
+        thread.client.enter_thread();
+    }
+    signal::change_mask(signal::SIG_SETMASK, launch.mask);
+    &launch.frame
+}
+
+/// Arms Syscall User Dispatch for the calling thread: all but our own text.
+pub fn dispatch_calls() -> bool {
+    const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+    let (start, end) = crate::image::text();
+    let args = [PR_SET_SYSCALL_USER_DISPATCH, 1, start, end - start, 0, 0];
+    // SAFETY: only says which text may call the host.
+    unsafe { syscall(nr::prctl, args) == 0 }
+}
+
+/// `exit` of one thread: its block goes back as its very last act.
+pub fn exit_thread(thread: &mut Thread, frame: &Frame) -> ! {
+    let last = thread.group().threads.fetch_sub(1, Relaxed) == 1;
+    thread.client.leave(last);
+    signal::change_mask(signal::SIG_BLOCK, !0);
+    // A guest's block is its creator's to take back: it still sleeps in vfork.
+    let guest = thread.guest.load(Relaxed);
+    let owner = if guest { &raw mut thread.scrap } else { thread.owner.as_ptr() };
+    // SAFETY: nothing of this block is used after; signals are blocked.
+    unsafe { gate::husk_vanish(owner, frame.rsp, frame.args[0]) }
+}

@@ -1,0 +1,240 @@
+//! The first instructions of every program: take over, put the program in memory, step aside.
+//!
+//! ```text
+//!   host exec ─► _start ─► start: hand-over out of the environment
+//!                             ─► thread block, handlers, image
+//!                             ─► load: program and interpreter (or their rewritten copies)
+//!                             ─► auxv as the program must see it ─► jump
+//! ```
+//!
+//! Invariant: the program finds its stack exactly as the host would have made it; only the
+//! hand-over string itself stays above, where nothing points to it but `AT_EXECFN`.
+
+use crate::thread::{self, Thread};
+use crate::wire::{self, Program};
+use crate::{exec, load, signal, spawn};
+use core::arch::global_asm;
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use husk_abi::{Errno, nr};
+use husk_host::{calls, syscall};
+use husk_runtime::handover::{self, Handover};
+
+global_asm!(
+    ".text",
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rdi, rsp",
+    "mov rbx, rsp",
+    "and rsp, -16",
+    "call {start}",
+    "mov rsp, rbx",
+    "mov rcx, rax",
+    "xor eax, eax",
+    "xor ebx, ebx",
+    "xor edx, edx",
+    "xor esi, esi",
+    "xor edi, edi",
+    "xor r8d, r8d",
+    "xor r9d, r9d",
+    "xor r10d, r10d",
+    "xor r11d, r11d",
+    "jmp rcx",
+    start = sym start,
+);
+
+/// What this process was started with; written once, before any other thread exists.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// The hand-over.
+    pub handover: Handover,
+    /// The program's path.
+    pub path: &'static CStr,
+    /// The vDSO, or 0.
+    pub vdso: usize,
+}
+
+struct Cell(UnsafeCell<Facts>);
+// SAFETY: written once in `start` (single thread), read only after.
+unsafe impl Sync for Cell {}
+static FACTS: Cell = Cell(UnsafeCell::new(Facts {
+    handover: Handover { process: 0, region_fd: -1, loader_fd: -1, flags: 0 },
+    path: c"",
+    vdso: 0,
+}));
+
+/// What this process was started with.
+pub fn facts() -> &'static Facts {
+    // SAFETY: never written after `start`.
+    unsafe { &*FACTS.0.get() }
+}
+
+/// The descriptors the application must not touch.
+pub fn kept_fds() -> [u32; 2] {
+    let handover = &facts().handover;
+    [handover.region_fd as u32, handover.loader_fd as u32]
+}
+
+/// Exit status when there is no image to run in.
+const STATUS_NO_IMAGE: usize = 125;
+
+/// Prints one line and ends the process.
+pub fn die(status: usize, what: &[u8], about: &[u8], why: &[u8]) -> ! {
+    for part in [&b"husk: "[..], what, about, why, b"\n"] {
+        if !part.is_empty() {
+            calls::write(2, part);
+        }
+    }
+    calls::exit_group(status)
+}
+
+extern "C" fn start(sp: *mut usize) -> usize {
+    let Some(mut stack) = take_over(sp) else {
+        die(STATUS_NO_IMAGE, b"husk-rt starts programs inside an image; use `husk run`", b"", b"");
+    };
+    let thread = thread::first(stack.find(AT_HWCAP2) & 2 != 0);
+    thread.in_service = 1;
+    signal::install(thread);
+    if let Err(errno) = thread.client.start() {
+        die(STATUS_NO_IMAGE, b"cannot join the image", b"", exec::message(errno));
+    }
+    let program = program(thread, &mut stack);
+    let loaded = match load::load(thread, &program) {
+        Ok(loaded) => loaded,
+        Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
+    };
+    stack.describe(&loaded);
+    name_thread();
+    if !spawn::dispatch_calls() {
+        die(STATUS_NO_IMAGE, b"this host has no Syscall User Dispatch", b"", b"");
+    }
+    thread.in_service = 0;
+    loaded.start
+}
+
+/// Opens the program: as resolved by the exec that led here, or (first exec) searched for.
+fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
+    if facts().handover.flags & handover::INITIAL != 0 {
+        return exec::first(thread, stack.argv(), stack.envp());
+    }
+    match thread.client.open_program(facts().path) {
+        Ok(program) => program,
+        Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
+    }
+}
+
+/// Makes another path the program's (the first exec found it).
+pub fn set_path(path: &'static CStr) {
+    // SAFETY: only called from `start`, before other threads.
+    unsafe { (*FACTS.0.get()).path = path }
+}
+
+fn name_thread() {
+    const PR_SET_NAME: usize = 15;
+    let path = facts().path.to_bytes_with_nul();
+    let from = path.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
+    let name = path[from..].as_ptr() as usize;
+    // SAFETY: a string with NUL.
+    unsafe { syscall(nr::prctl, [PR_SET_NAME, name, 0, 0, 0, 0]) };
+}
+
+const AT_PHDR: usize = 3;
+const AT_PHENT: usize = 4;
+const AT_PHNUM: usize = 5;
+const AT_BASE: usize = 7;
+const AT_ENTRY: usize = 9;
+const AT_HWCAP2: usize = 26;
+const AT_EXECFN: usize = 31;
+const AT_SYSINFO_EHDR: usize = 33;
+
+/// The stack the host made: argc, argv, 0, environment, 0, auxv.
+struct Stack {
+    argv: *mut usize,
+    envp: *mut usize,
+    auxv: *mut [usize; 2],
+}
+
+/// Reads the hand-over and removes it. `None`: there is none.
+fn take_over(sp: *mut usize) -> Option<Stack> {
+    // SAFETY: the host's layout of a new stack, which nobody else uses yet.
+    unsafe {
+        let argv = sp.add(1);
+        let envp = argv.add(*sp + 1);
+        if *envp == 0 {
+            return None;
+        }
+        let text = CStr::from_ptr(*envp as *const i8);
+        let (handover, at) = Handover::parse(text.to_bytes())?;
+        let path = CStr::from_ptr((*envp + at) as *const i8);
+        let mut end = envp;
+        while *end != 0 {
+            end = end.add(1);
+        }
+        let auxv = end.add(1).cast::<[usize; 2]>();
+        let mut last = auxv;
+        while (*last)[0] != 0 {
+            last = last.add(1);
+        }
+        let words = last.add(1).cast::<usize>().offset_from(envp.add(1)) as usize;
+        core::ptr::copy(envp.add(1), envp, words);
+        let auxv = auxv.cast::<usize>().sub(1).cast::<[usize; 2]>();
+        let stack = Stack { argv, envp, auxv };
+        let vdso = stack.find(AT_SYSINFO_EHDR);
+        *FACTS.0.get() = Facts { handover, path, vdso };
+        Some(stack)
+    }
+}
+
+impl Stack {
+    fn argv(&self) -> usize {
+        self.argv as usize
+    }
+
+    fn envp(&self) -> usize {
+        self.envp as usize
+    }
+
+    fn find(&self, kind: usize) -> usize {
+        let mut at = self.auxv;
+        // SAFETY: the vector ends with kind 0.
+        unsafe {
+            while (*at)[0] != 0 {
+                if (*at)[0] == kind {
+                    return (*at)[1];
+                }
+                at = at.add(1);
+            }
+        }
+        0
+    }
+
+    /// Lets the auxiliary vector describe the program instead of us.
+    fn describe(&mut self, loaded: &load::Loaded) {
+        let mut at = self.auxv;
+        // SAFETY: as in `find`.
+        unsafe {
+            while (*at)[0] != 0 {
+                let value = match (*at)[0] {
+                    AT_PHDR => loaded.headers_address,
+                    AT_PHENT => husk_runtime::elf::HEADER_BYTES,
+                    AT_PHNUM => loaded.headers,
+                    AT_BASE => loaded.interpreter_base,
+                    AT_ENTRY => loaded.entry,
+                    AT_EXECFN => facts().path.as_ptr() as usize,
+                    _ => (*at)[1],
+                };
+                (*at)[1] = value;
+                at = at.add(1);
+            }
+        }
+    }
+}
+
+/// The errno of a client that is not there.
+pub const NO_IMAGE: Errno = Errno::ENOSYS;
+
+/// Whether calls are served by an image at all.
+pub fn has_region() -> bool {
+    facts().handover.region_fd != handover::NO_REGION && wire::SERVED
+}

@@ -1,0 +1,222 @@
+//! What each thread of the application has here: a block with its service stack, found through gs.
+//!
+//! ```text
+//!   low ─ guard page ─ service stack (grows down) ─ Thread ─ high        BLOCK_BYTES in all
+//!                                               gs ──┘
+//! ```
+//!
+//! The first thread's block is a static; others come from a list of anonymous mappings that only
+//! grows and whose members are taken and given back by their `owner` word, without a lock.
+//!
+//! Invariants
+//! 1. A block belongs to one thread from `take` until `husk_vanish` (or its creator's `give_back`).
+//! 2. The list needs no lock, so a fork at any moment leaves it usable; the child frees all blocks
+//!    but its own (`reset_after_fork`).
+//! 3. A child that shares memory without sharing handlers (`posix_spawn`) has its own `Group`.
+
+use crate::signal::Action;
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use husk_abi::nr;
+use husk_host::calls;
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 256 * 1024;
+/// Signals of Linux on x86-64.
+pub const SIGNALS: usize = 64;
+
+/// What the threads of one process share.
+#[repr(C)]
+pub struct Group {
+    /// The application's signal actions, by number.
+    pub actions: [Action; SIGNALS + 1],
+    /// Threads that run.
+    pub threads: AtomicU32,
+}
+
+/// One thread. The first fields are read by the gate.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// Itself (gs:0).
+    pub this: *mut Thread,
+    /// Where the service stack starts.
+    pub service_top: usize,
+    /// The application's rsp during a service.
+    pub app_rsp: usize,
+    /// 1 while the service stack is in use.
+    pub in_service: u64,
+    /// Signals blocked because they came during a service.
+    pub deferred: AtomicU64,
+    /// 0 = free.
+    pub owner: AtomicU32,
+    /// Next in the list.
+    next: AtomicPtr<Thread>,
+    /// Handlers and count of the process.
+    pub group: *mut Group,
+    /// Set by `vfork`-like creation: memory is shared with another process.
+    pub guest: AtomicBool,
+    /// Where a guest that ends writes the word it must not give back.
+    pub scrap: u32,
+    /// What this thread's next child starts from.
+    pub launch: crate::spawn::Launch,
+    /// Larger exec arguments than the stack takes: address and bytes of a mapping.
+    pub exec_area: [usize; 2],
+    /// The client of this thread.
+    pub client: crate::wire::Wire,
+    /// The group of a process that shares memory with its creator.
+    own_group: Group,
+}
+
+#[repr(C, align(4096))]
+struct Block(UnsafeCell<[u8; BLOCK_BYTES]>);
+// SAFETY: only the first thread touches it (invariant 1).
+unsafe impl Sync for Block {}
+
+#[repr(transparent)]
+struct MainGroup(UnsafeCell<Group>);
+// SAFETY: all fields are atomics.
+unsafe impl Sync for MainGroup {}
+
+static MAIN: Block = Block(UnsafeCell::new([0; BLOCK_BYTES]));
+static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {
+    actions: [const { Action::EMPTY }; SIGNALS + 1],
+    threads: AtomicU32::new(1),
+}));
+static LIST: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+static FSGSBASE: AtomicBool = AtomicBool::new(false);
+
+const THREAD_AT: usize = BLOCK_BYTES - size_of::<Thread>().next_multiple_of(64);
+
+impl Thread {
+    /// The calling thread's block.
+    #[inline(always)]
+    pub fn current() -> &'static mut Thread {
+        let this: *mut Thread;
+        // SAFETY: gs points to this thread's block from `enter` on, whose first word is its own
+        // address; only this thread uses it (invariant 1), and signal wrappers touch atomics only.
+        unsafe {
+            asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly));
+            &mut *this
+        }
+    }
+
+    /// The application's actions.
+    pub fn group(&self) -> &'static Group {
+        // SAFETY: set by `prepare`; groups live as long as a thread of theirs.
+        unsafe { &*self.group }
+    }
+
+    /// Makes gs point here, for the calling thread.
+    pub fn enter(&self) {
+        let base = core::ptr::from_ref(self) as usize;
+        if FSGSBASE.load(Ordering::Relaxed) {
+            // SAFETY: the host says the instruction is allowed; gs is ours alone.
+            unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+        } else {
+            const ARCH_SET_GS: usize = 0x1001;
+            // SAFETY: as above, by the host.
+            unsafe { husk_host::syscall(nr::arch_prctl, [ARCH_SET_GS, base, 0, 0, 0, 0]) };
+        }
+    }
+
+    /// Gives the block back from outside: its process has left this memory.
+    pub fn give_back(&self) {
+        self.owner.store(0, Ordering::Release);
+    }
+
+    /// Handlers of its own, as they are now (a child without `CLONE_SIGHAND`).
+    pub fn copy_group(&mut self, source: &Group) {
+        for (own, theirs) in self.own_group.actions.iter().zip(&source.actions) {
+            own.copy_from(theirs);
+        }
+        self.own_group.threads.store(1, Ordering::Relaxed);
+        self.group = &raw mut self.own_group;
+    }
+
+    /// Fresh state for a new owner.
+    fn prepare(&mut self, group: *mut Group) {
+        self.this = self;
+        self.service_top = core::ptr::from_mut(self) as usize;
+        self.in_service = 0;
+        self.deferred = AtomicU64::new(0);
+        self.group = group;
+        self.guest = AtomicBool::new(false);
+        self.client = crate::wire::Wire::EMPTY;
+    }
+}
+
+/// The first thread's block, gs set.
+pub fn first(fsgsbase: bool) -> &'static mut Thread {
+    FSGSBASE.store(fsgsbase, Ordering::Relaxed);
+    let at = MAIN.0.get() as usize + THREAD_AT;
+    // SAFETY: the static is large and aligned enough, zeroed (every field is valid zeroed), and
+    // nobody else has it yet.
+    let thread = unsafe { &mut *(at as *mut Thread) };
+    thread.owner.store(1, Ordering::Relaxed);
+    thread.prepare(MAIN_GROUP.0.get());
+    thread.enter();
+    thread
+}
+
+/// A block for a new thread. `None`: no memory.
+pub fn take(group: *mut Group) -> Option<&'static mut Thread> {
+    let mut at = LIST.load(Ordering::Acquire);
+    while !at.is_null() {
+        // SAFETY: members of the list are never unmapped.
+        let free = unsafe { &(*at).owner };
+        if free.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // SAFETY: taking the owner word made it ours.
+            let thread = unsafe { &mut *at };
+            thread.prepare(group);
+            return Some(thread);
+        }
+        // SAFETY: as above.
+        at = unsafe { (*at).next.load(Ordering::Acquire) };
+    }
+    grow(group)
+}
+
+fn grow(group: *mut Group) -> Option<&'static mut Thread> {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+    let none = -1isize as usize;
+    let map = [0, BLOCK_BYTES, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, none, 0];
+    // SAFETY: a fresh mapping; its lowest page becomes the guard.
+    let base = unsafe { calls::raw(nr::mmap, map) }.ok()?;
+    // SAFETY: our own fresh page.
+    let _ = unsafe { calls::raw(nr::mprotect, [base, husk_abi::PAGE, 0, 0, 0, 0]) };
+    // SAFETY: fresh zeroed memory, aligned, ours alone.
+    let thread = unsafe { &mut *((base + THREAD_AT) as *mut Thread) };
+    thread.owner.store(1, Ordering::Relaxed);
+    thread.prepare(group);
+    let mut head = LIST.load(Ordering::Relaxed);
+    loop {
+        thread.next.store(head, Ordering::Relaxed);
+        match LIST.compare_exchange(head, thread, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return Some(thread),
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// In a forked child: only the calling thread is here.
+pub fn reset_after_fork(own: &mut Thread) {
+    let mut at = LIST.load(Ordering::Relaxed);
+    while !at.is_null() {
+        // SAFETY: members of the list are never unmapped, and no other thread runs.
+        let other = unsafe { &*at };
+        if at != core::ptr::from_mut(own) {
+            other.give_back();
+        }
+        at = other.next.load(Ordering::Relaxed);
+    }
+    let main = MAIN_GROUP.0.get();
+    let group = own.group;
+    if group == main || group == &raw mut own.own_group {
+        own.group().threads.store(1, Ordering::Relaxed);
+    } else {
+        // SAFETY: the group lies in a block that has just been freed but not reused.
+        own.copy_group(unsafe { &*group });
+    }
+}
