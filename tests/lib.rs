@@ -18,7 +18,7 @@
 //! | `HUSK_TEST_OPTIONS` | further options of `husk run`, separated by spaces |
 //!
 //! Invariants
-//! 1. Every wait is bounded; who hangs is described (state, blocked signals, wait channel) and killed.
+//! 1. Every wait is bounded; who hangs is described (state, blocked signals, wait channel), killed.
 //! 2. A run leaves no process behind: all of its processes carry a marker in their environment.
 //! 3. Scratch directories lie on disk below `target/`, never in a tmpfs, and are removed when the
 //!    test passed.

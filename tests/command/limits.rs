@@ -38,8 +38,10 @@ fn removing_files_makes_room_again() {
     }
     let scratch = Scratch::new("room");
     let work = scratch.fresh("work");
-    let script = "for n in 1 2 3 4 5 6 7 8 9; do head -c 24M /dev/zero > big || exit 1; rm big; done;
-                  head -c 500M /dev/zero > big 2> /dev/null && exit 1; rm big; head -c 24M /dev/zero > big";
+    let script =
+        "for n in 1 2 3 4 5 6 7 8 9; do head -c 24M /dev/zero > big || exit 1; rm big; done
+        head -c 500M /dev/zero > big 2> /dev/null && exit 1
+        rm big; head -c 24M /dev/zero > big";
     let outcome = run(&scratch, &work, husk(&["--memory", "64M"], &["bash", "-c", script]));
     assert!(outcome.status.success(), "{}", outcome.shown());
     assert_eq!(fs::metadata(work.join("big")).expect("the file").len(), 24 << 20);

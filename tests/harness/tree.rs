@@ -97,7 +97,7 @@ impl Tree {
         match (self.age(ours), other.age(theirs)) {
             (None, None) => None,
             (Some(a), Some(b)) if a == b => None,
-            // Write-back replaces files by renaming: a directory that a program left alone moves on.
+            // Write-back replaces files by renaming: the time of their directory moves on.
             (Some(_), None) if directory && known => None,
             (a, b) => Some(format!("modified {} natively, {}", age_text(a), age_text(b))),
         }
