@@ -1,16 +1,19 @@
 //! Unsafe code has addresses: `region`, `carrier`, `runtime`, `host`, and nowhere else.
 //!
 //! Invariants
-//! 1. Every root file (library, program, test, build script) of any other package forbids unsafe.
+//! 1. The libraries and programs of any other package forbid unsafe code; its tests, examples and
+//!    build scripts have none.
 //! 2. Every unsafe block and impl of the four says why it is sound, in a `// SAFETY:` comment.
 //! 3. What runs inside an application or decides for a kernel is `no_std`.
 //! 4. Every package takes the workspace's lints.
 
 use crate::finding::Finding;
-use crate::workspace::{File, Package, Workspace};
+use crate::workspace::{File, Package, Target, Workspace};
 
 /// Where unsafe code may live.
 const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-host"];
+/// Kinds of targets that are shipped.
+const SHIPPED: &[&str] = &["lib", "bin"];
 /// What must do without `std`, in its library at least.
 const NO_STD: &[&str] = &["husk-abi", "husk-proto", "husk-kernel", "husk-client", "husk-region"];
 /// How far above an unsafe block its argument may begin, in lines.
@@ -23,16 +26,18 @@ pub fn check(workspace: &Workspace) -> Vec<Finding> {
 
 fn check_package(workspace: &Workspace, package: &Package) -> Vec<Finding> {
     let manifest = workspace.relative(&package.manifest_path);
+    let folder = manifest.trim_end_matches("Cargo.toml");
     let mut findings = Vec::new();
     if !has_workspace_lints(workspace.file(&manifest)) {
         findings.push(Finding::new(&manifest, 0, "needs `[lints] workspace = true`"));
     }
     if UNSAFE.contains(&package.name.as_str()) {
-        let folder = manifest.trim_end_matches("Cargo.toml");
-        let own = workspace.files.iter().filter(|file| file.path.starts_with(folder));
-        findings.extend(own.filter(|file| file.is_rust()).flat_map(unexplained));
+        findings.extend(sources(workspace, folder).flat_map(unexplained));
     } else {
         findings.extend(roots(workspace, package).filter_map(unforbidden));
+        let shipped = format!("{folder}src/");
+        let beside = sources(workspace, folder).filter(|file| !file.path.starts_with(&shipped));
+        findings.extend(beside.filter(|file| !forbids(file)).flat_map(unsafe_here));
     }
     if NO_STD.contains(&package.name.as_str()) {
         let library = manifest.replace("Cargo.toml", "src/lib.rs");
@@ -41,17 +46,29 @@ fn check_package(workspace: &Workspace, package: &Package) -> Vec<Finding> {
     findings
 }
 
+/// The Rust files below `folder`.
+fn sources<'a>(workspace: &'a Workspace, folder: &'a str) -> impl Iterator<Item = &'a File> {
+    let below = workspace.files.iter().filter(move |file| file.path.starts_with(folder));
+    below.filter(|file| file.is_rust())
+}
+
+/// Root files of libraries and programs.
 fn roots<'a>(workspace: &'a Workspace, package: &'a Package) -> impl Iterator<Item = &'a File> {
-    package.targets.iter().filter_map(|root| workspace.file(&workspace.relative(&root.src_path)))
+    let shipped = |target: &&Target| target.kind.iter().any(|kind| SHIPPED.contains(&&**kind));
+    let paths = package.targets.iter().filter(shipped).map(|target| &target.src_path);
+    paths.filter_map(|path| workspace.file(&workspace.relative(path)))
 }
 
 fn has_workspace_lints(manifest: Option<&File>) -> bool {
     manifest.is_some_and(|file| file.text.contains("[lints]\nworkspace = true"))
 }
 
+fn forbids(root: &File) -> bool {
+    root.text.lines().any(|line| line == "#![forbid(unsafe_code)]")
+}
+
 fn unforbidden(root: &File) -> Option<Finding> {
-    let forbids = root.text.lines().any(|line| line == "#![forbid(unsafe_code)]");
-    (!forbids).then(|| Finding::new(&root.path, 0, "needs `#![forbid(unsafe_code)]`"))
+    (!forbids(root)).then(|| Finding::new(&root.path, 0, "needs `#![forbid(unsafe_code)]`"))
 }
 
 fn with_std(library: &File) -> Option<Finding> {
@@ -63,37 +80,53 @@ fn with_std(library: &File) -> Option<Finding> {
 /// Unsafe blocks and impls without a reason. Text, not syntax: it sees inside macros too.
 fn unexplained(file: &File) -> Vec<Finding> {
     let lines: Vec<&str> = file.text.lines().collect();
-    let opens = |line: &str| {
-        let code = line.split("//").next().unwrap_or_default();
-        code.contains("unsafe {") || code.trim_start().starts_with("unsafe impl")
+    let opens =
+        |code: &str| code.contains("unsafe {") || code.trim_start().starts_with("unsafe impl");
+    let explained = |line: usize| {
+        let reach = line.saturating_sub(REASON_DISTANCE_LINES);
+        lines[reach..line].iter().any(|line| line.contains("// SAFETY:"))
     };
-    let explained = |at: usize| {
-        let reach = at.saturating_sub(REASON_DISTANCE_LINES);
-        lines[reach..=at].iter().any(|line| line.contains("// SAFETY:"))
-    };
-    (0..lines.len())
-        .filter(|&at| opens(lines[at]) && !explained(at))
-        .map(|at| Finding::new(&file.path, at + 1, "unsafe without a `// SAFETY:` comment"))
+    file.code()
+        .filter(|&(line, code)| opens(code) && !explained(line))
+        .map(|(line, _)| Finding::new(&file.path, line, "unsafe without a `// SAFETY:` comment"))
+        .collect()
+}
+
+/// Unsafe code of any form, in a file that should have none.
+fn unsafe_here(file: &File) -> Vec<Finding> {
+    let forms =
+        ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe(", "unsafe trait"];
+    file.code()
+        .filter(|(_, code)| forms.iter().any(|form| code.contains(form)))
+        .map(|(line, _)| Finding::new(&file.path, line, "unsafe code outside of its four rooms"))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::Target;
 
     fn check_one(name: &str, source: &str) -> Vec<String> {
+        check_both(name, source, "")
+    }
+
+    /// The findings about a package with this library and this test.
+    fn check_both(name: &str, source: &str, beside: &str) -> Vec<String> {
         let package = Package {
             name: name.into(),
             dependencies: Vec::new(),
             license: None,
             manifest_path: "/w/crates/one/Cargo.toml".into(),
-            targets: vec![Target { src_path: "/w/crates/one/src/lib.rs".into() }],
+            targets: vec![Target {
+                kind: vec!["lib".into()],
+                src_path: "/w/crates/one/src/lib.rs".into(),
+            }],
             source: None,
         };
         let files = [
             ("crates/one/Cargo.toml", "[lints]\nworkspace = true\n"),
             ("crates/one/src/lib.rs", source),
+            ("crates/one/tests/all.rs", beside),
         ];
         let workspace = Workspace::of(vec![package], &files);
         check(&workspace).iter().map(ToString::to_string).collect()
@@ -106,6 +139,15 @@ mod tests {
             ["crates/one/src/lib.rs: needs `#![forbid(unsafe_code)]`"]
         );
         assert_eq!(check_one("husk-rewrite", "#![forbid(unsafe_code)]\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_test_of_a_safe_room_with_unsafe_code_is_found() {
+        let beside = "// no unsafe { here\nfn f() {\n    unsafe { g() }\n}\n";
+        assert_eq!(
+            check_both("husk-rewrite", "#![forbid(unsafe_code)]\n", beside),
+            ["crates/one/tests/all.rs:3: unsafe code outside of its four rooms"]
+        );
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Dependency {
 /// One thing that is compiled.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
+    /// `lib`, `bin`, `test`, `example`, `bench` or `custom-build`.
+    pub kind: Vec<String>,
     /// Its root file.
     pub src_path: PathBuf,
 }
@@ -63,6 +65,14 @@ pub struct File {
 }
 
 impl File {
+    /// What its lines say, without comments, with their numbers.
+    pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line.split("//").next().unwrap_or_default()))
+    }
+
     /// Ends in `.rs`.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
