@@ -23,5 +23,5 @@
 mod patch;
 mod table;
 
-pub use patch::{Cost, answer_from};
-pub use table::Table;
+pub use patch::{Cost, answer_from, is_loader};
+pub use table::{ANY, Entry, Table};

@@ -220,7 +220,10 @@ impl<'a> Image<'a> {
                 continue;
             }
             let bytes = section.data(LE, self.bytes).map_err(|_| Refusal::Malformed)?;
+            // Others were applied by the linker and are kept for tools.
+            let loaded = section.sh_flags(LE).0 & elf::SHF_ALLOC.0 != 0;
             match kind {
+                _ if !loaded => {}
                 elf::SHT_RELA => self.read_relocations(section)?,
                 elf::SHT_RELR => self.read_relative(section, &mut in_place)?,
                 _ => {}

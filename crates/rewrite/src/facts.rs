@@ -27,7 +27,8 @@ pub struct Facts {
     /// Registers that ever hold the stack pointer plus a constant, and the smallest constant.
     copies: u16,
     copy_min: [i32; 16],
-    /// Smallest displacement each register is used with as a base.
+    /// Registers ever used as a base, and the smallest displacement of each.
+    bases: u16,
     base_min: [i32; 16],
     /// Registers the stack pointer is loaded from.
     sources: u16,
@@ -66,7 +67,7 @@ impl Facts {
         let rbp = bit_of(Register::RBP);
         let deep = |bit: usize| i64::from(self.base_min[bit]);
         let through_copy = (0..16)
-            .filter(|&bit| self.copies >> bit & 1 == 1)
+            .filter(|&bit| (self.copies & self.bases) >> bit & 1 == 1)
             .any(|bit| deep(bit) + i64::from(self.copy_min[bit]) < 0);
         let below_frame = self.frame.is_some_and(|allocated| deep(rbp) + allocated < 0);
         self.below || through_copy || below_frame
@@ -85,6 +86,7 @@ impl Facts {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
         };
+        self.bases |= other.bases;
         for bit in 0..16 {
             if other.copies >> bit & 1 == 1 {
                 self.add_copy(bit, other.copy_min[bit]);
@@ -117,17 +119,21 @@ impl Facts {
             return;
         }
         let displacement = instruction.memory_displacement64() as i64;
-        let address_only = instruction.mnemonic() == Mnemonic::Lea;
-        if displacement >= 0 || (address_only && displacement < -RED_ZONE_BYTES) {
+        if base != Register::RSP {
+            let displacement = displacement.clamp(i64::from(i32::MIN) / 2, 0);
+            self.add_base(bit_of(base), displacement as i32);
             return;
         }
-        if base == Register::RSP {
-            // `lea -N(%rsp),%rsp` allocates.
-            self.below |= !(address_only && instruction.op0_register() == Register::RSP);
-        } else {
-            let least = &mut self.base_min[bit_of(base)];
-            *least = (*least).min(displacement.max(i64::from(i32::MIN) / 2) as i32);
-        }
+        let address_only = instruction.mnemonic() == Mnemonic::Lea;
+        // `lea -N(%rsp),%rsp` allocates; an address behind the red zone is a probe's limit.
+        let harmless = address_only
+            && (displacement < -RED_ZONE_BYTES || instruction.op0_register() == Register::RSP);
+        self.below |= displacement < 0 && !harmless;
+    }
+
+    fn add_base(&mut self, bit: usize, displacement: i32) {
+        self.base_min[bit] = self.base_min[bit].min(displacement);
+        self.bases |= 1 << bit;
     }
 
     fn note_copy(&mut self, instruction: &Instruction) {

@@ -208,6 +208,7 @@ fn compare_form(behind: &Instruction) -> Option<Form> {
 /// The register this may compute as the target of a jump through a table of distances.
 fn computed_register(instruction: &Instruction) -> Register {
     match instruction.mnemonic() {
+        Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => Register::None,
         Mnemonic::Add | Mnemonic::Lea | Mnemonic::Sub => instruction.op0_register(),
         _ => Register::None,
     }

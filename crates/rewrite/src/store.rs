@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::cpuid::Table;
+use crate::cpuid::{self, Table};
 use crate::elf::FILE_BYTES_MAX;
 use crate::version::REWRITER;
 
@@ -199,7 +199,9 @@ impl Store {
         let mut bytes = read_settled(path, identity)?;
         let key = identity.key();
         // What is refused now is refused for ever: these bytes do not change.
-        let changed = crate::make_copy(&mut bytes, self.table.as_ref()).unwrap_or(false);
+        let table = self.table.as_ref().filter(|_| cpuid::is_loader(&bytes));
+        let table = table.filter(|table| table.holds_everywhere());
+        let changed = crate::make_copy(&mut bytes, table).unwrap_or(false);
         if changed {
             self.publish(&key, &bytes, 0o500)?;
         } else {

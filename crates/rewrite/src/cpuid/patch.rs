@@ -67,6 +67,11 @@ pub fn answer_from(table: &Table, bytes: &mut [u8]) -> Cost {
     cost
 }
 
+/// Whether these are the bytes of a dynamic loader.
+pub fn is_loader(bytes: &[u8]) -> bool {
+    Image::parse(bytes).is_ok_and(|image| image.is_loader())
+}
+
 type Edits = Vec<(usize, Vec<u8>)>;
 
 fn plan(table: &Table, bytes: &[u8]) -> Option<(Edits, Cost)> {
