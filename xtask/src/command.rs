@@ -123,10 +123,18 @@ mod tests {
         let ended = run(shell(&script), limit, Output::Kept).expect("sh runs");
         assert!(!ended.passed && ended.text.contains("stopped after"));
         let argument = format!("sleep\0{mark}\0");
-        let left = parents().into_iter().any(|(pid, _)| {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == argument.as_bytes())
-        });
-        assert!(!left, "a child was left running");
+        let left = || {
+            parents().into_iter().any(|(pid, _)| {
+                let line = fs::read(format!("/proc/{pid}/cmdline"));
+                line.is_ok_and(|line| line == argument.as_bytes())
+            })
+        };
+        // A killed process needs a moment to be gone.
+        let started = Instant::now();
+        while left() && started.elapsed() < Duration::from_secs(5) {
+            thread::sleep(LOOK_INTERVAL);
+        }
+        assert!(!left(), "a child was left running");
     }
 
     #[test]
