@@ -2,86 +2,112 @@
 //!
 //! The runtime hands over a call (`Client::call`); the client answers with a `Verdict`. It never
 //! touches application memory, the host or a kernel by itself: all three are traits.
+//!
+//! ```text
+//!   call ─► calls (table) ─► names / open / data / attributes / ...
+//!                               │            │
+//!                               ▼            ▼
+//!                             path         descriptor slot ──► Husk, shadow or host?
+//!                     (magic, outside, walk)
+//! ```
+//!
+//! Invariants
+//! 1. A call that concerns no Husk object is passed on unchanged, with the application's pointers.
+//! 2. A path whose walk touched a Husk tree and ended on the host is called on the host with the
+//!    absolute text the walk has built, never with the application's text.
+//! 3. Whatever is refused on a Husk object is counted (`Image::count_unsupported`).
+//! 4. No operation is under way (no token held) while the client calls the host or copies memory.
+//! 5. Buffers are bounded and live in `Buffers`; nothing is allocated, nothing recurses.
 #![no_std]
 #![forbid(unsafe_code)]
 
-use husk_proto::{Errno, Inode, fs::Run, fs::Span};
+mod attributes;
+mod boundary;
+mod buffers;
+mod calls;
+mod data;
+mod descriptors;
+mod directory;
+mod exec;
+mod identity;
+mod layout;
+mod locks;
+mod magic;
+mod mapping;
+mod names;
+mod open;
+mod outside;
+mod overlay;
+mod passing;
+mod path;
+mod places;
+mod polling;
+mod refusals;
+mod seek;
+mod sockets;
+mod space;
+mod statfs;
+mod times;
+mod transfer;
+mod vector;
+mod walk;
 
-/// One system call as the application made it.
-#[derive(Clone, Copy, Debug)]
-pub struct Call {
-    /// Its number.
-    pub number: usize,
-    /// Its arguments.
-    pub args: [usize; 6],
+pub use boundary::{After, Call, Host, Memory, Verdict};
+pub use buffers::Buffers;
+pub use calls::{CALLS, Entry, Support, wants};
+pub use exec::{ExecTarget, Program};
+
+use buffers::Identity;
+use husk_proto::{Errno, Services};
+
+/// How a handler ends.
+pub(crate) type Answer = Result<Verdict, Errno>;
+
+/// The call is answered with `value`.
+pub(crate) const fn value(value: u64) -> Answer {
+    Ok(Verdict::Return(value as i64))
 }
 
-/// What the runtime does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The answer (negative errno on failure).
-    Return(i64),
-    /// Make the host call unchanged, on the application's stack, interruptible by signals.
-    Pass,
-    /// The same, then hand the result to `Client::after` and return what that returns.
-    PassThen(After),
-    /// Sleep on this futex word while it is `value` (at most `timeout_ns`), interruptible
-    /// (`EINTR`), then make the same call to the client again.
-    Wait {
-        /// The word, in this process.
-        address: usize,
-        /// What it should still be.
-        value: u32,
-        /// Bound, ns.
-        timeout_ns: u64,
-    },
+/// The POSIX side of one thread.
+pub struct Client<S, H, M> {
+    pub(crate) services: S,
+    pub(crate) host: H,
+    pub(crate) memory: M,
+    pub(crate) buffers: &'static mut Buffers,
+    pub(crate) identity: Identity,
+    /// Soft `RLIMIT_NOFILE`; 0 = to be asked.
+    pub(crate) limit: u32,
+    /// Nested mounts have been looked for.
+    pub(crate) mounts_known: bool,
 }
 
-/// What is to be noted after a passed call; opaque to the runtime (kept in the thread block).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct After {
-    /// The call's number.
-    pub number: usize,
-    /// The call's arguments.
-    pub args: [usize; 6],
-    /// Why.
-    pub reason: u32,
-}
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// A client for the calling thread. `buffers` is scratch: any content, all zero will do.
+    pub fn new(services: S, host: H, memory: M, buffers: &'static mut Buffers) -> Self {
+        let identity = Identity::default();
+        Client { services, host, memory, buffers, identity, limit: 0, mounts_known: false }
+    }
 
-/// Application memory. Every access may fault: `EFAULT`, never a crash.
-pub trait Memory {
-    /// Copies application bytes at `source` into `target`.
-    fn read(&self, source: usize, target: &mut [u8]) -> Result<(), Errno>;
-    /// Copies `source` to the application at `target`.
-    fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno>;
-    /// Copies a NUL-terminated string into `target`; its length without the NUL.
-    /// `ENAMETOOLONG` when it does not end within `target`.
-    fn read_string(&self, source: usize, target: &mut [u8]) -> Result<usize, Errno>;
-    /// Copies a span of the buffer cache to the application.
-    fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno>;
-    /// Copies application bytes into a span of the buffer cache.
-    fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno>;
-}
+    /// The services below, for what the runtime asks by itself (fork, exec, exit, unpin).
+    pub fn services(&mut self) -> &mut S {
+        &mut self.services
+    }
 
-/// The host kernel, called directly (not interruptible: only for calls that do not block).
-pub trait Host {
-    /// A host call with numbers and addresses in this process (also addresses of the caller's own
-    /// buffers); raw return value.
-    fn call(&self, number: usize, args: [usize; 6]) -> i64;
-    /// `CLOCK_REALTIME_COARSE`, ns since the epoch.
-    fn now_ns(&self) -> i64;
-    /// Maps runs of the buffer cache's memfd as `mmap` with these `prot` and `flags` would map
-    /// them at `address` (0 = anywhere), one behind the other; `length` bytes in all, the last
-    /// page's rest zero. Returns the address.
-    fn map_cache(
-        &self,
-        address: usize,
-        length: usize,
-        prot: usize,
-        flags: usize,
-        runs: &[Run],
-    ) -> Result<usize, Errno>;
-    /// Remembers that `inode` is pinned for the mapping at `address..address+length`, so that the
-    /// runtime unpins it when the last of it is unmapped.
-    fn note_mapping(&self, address: usize, length: usize, inode: Inode);
+    /// The host below.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// What the call means.
+    pub fn call(&mut self, call: Call) -> Verdict {
+        match self.dispatch(&call) {
+            Ok(verdict) => verdict,
+            Err(errno) => Verdict::Return(errno.as_return()),
+        }
+    }
+
+    /// Notes the result of a passed call; returns what the application gets.
+    pub fn after(&mut self, after: After, result: i64) -> i64 {
+        self.note_passed(&after, result)
+    }
 }

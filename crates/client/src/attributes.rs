@@ -1,0 +1,210 @@
+//! What an object is like: `stat`, `access`, `chmod`, `chown`.
+//!
+//! Order of errors: the path first, then permission, then the store to application memory, as in
+//! Linux. Shadows (host descriptors of overlay files) are answered from their inode.
+
+use crate::path::{Aim, Place, Spot};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
+use husk_abi::sys::general::{
+    AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW, O_PATH,
+};
+use husk_proto::descriptor::Slot;
+use husk_proto::fs::{Change, Kind, Step};
+use husk_proto::{Credentials, Errno, Inode, Services};
+
+/// `STATX__RESERVED`.
+const STATX_RESERVED: usize = 0x8000_0000;
+
+/// Which attributes of a directory entry a flags argument selects.
+pub(crate) fn aim_of(flags: usize) -> Aim {
+    let flags = flags as u32;
+    Aim {
+        follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+        empty: flags & AT_EMPTY_PATH != 0,
+        ..Aim::default()
+    }
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `stat`, `lstat`, `newfstatat`: `struct stat` of the path at `spot` to `out`.
+    pub(crate) fn stat_path(&mut self, c: &Call, spot: Spot, aim: Aim, out: usize) -> Answer {
+        match self.find(c, 0, spot, aim)? {
+            Place::Husk(target) => {
+                let inode = target.existing()?.inode;
+                if self.is_portal(0, &target)? {
+                    return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
+                }
+                self.give_stat(inode, out)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
+        let attributes = self.services.attributes(inode)?;
+        self.memory.write(out, &layout::stat(&attributes, self.services.device()))?;
+        value(0)
+    }
+
+    /// `newfstatat`.
+    pub(crate) fn newfstatat(&mut self, c: &Call) -> Answer {
+        let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) as usize;
+        if c.args[3] as u32 as usize & !allowed != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.stat_path(c, crate::path::at(0), aim_of(c.args[3]), c.args[2])
+    }
+
+    /// `fstat`.
+    pub(crate) fn fstat(&mut self, c: &Call) -> Answer {
+        match self.inode_behind(c.args[0])? {
+            Some(inode) => self.give_stat(inode, c.args[1]),
+            None => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `statx`.
+    pub(crate) fn statx(&mut self, c: &Call) -> Answer {
+        let (flags, mask) = (c.args[2] as u32, c.args[3]);
+        let sync = AT_STATX_SYNC_TYPE;
+        let allowed = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | sync;
+        if mask & STATX_RESERVED != 0 || flags & sync == sync || flags & !allowed != 0 {
+            return Err(Errno::EINVAL);
+        }
+        match self.find(c, 0, crate::path::at(0), aim_of(c.args[2]))? {
+            Place::Husk(target) => {
+                let inode = target.existing()?.inode;
+                if self.is_portal(0, &target)? {
+                    return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0))));
+                }
+                let attributes = self.services.attributes(inode)?;
+                let out = layout::statx(&attributes, self.services.device());
+                self.memory.write(c.args[4], &out)?;
+                value(0)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `access`, `faccessat`, `faccessat2`.
+    pub(crate) fn access(&mut self, c: &Call, spot: Spot, mode: usize, flags: usize) -> Answer {
+        let allowed = (AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) as usize;
+        if mode & !7 != 0 || flags & !allowed != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let saved = self.identity;
+        if flags & AT_EACCESS as usize == 0 {
+            self.become_real();
+        }
+        let found = self.find(c, 0, spot, aim_of(flags)).and_then(|place| match place {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if self.is_portal(0, &target)? {
+                    return Ok(Place::Elsewhere);
+                }
+                self.credentials().permit(&step, mode as u32)?;
+                Ok(place)
+            }
+            other => Ok(other),
+        });
+        if saved.known {
+            self.identity = saved;
+        } else {
+            self.identity.known = false;
+        }
+        match found? {
+            Place::Husk(_) => value(0),
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// Judges by the real ids, as `access` does.
+    fn become_real(&mut self) {
+        self.identify();
+        let (uid, gid) = self.real_ids();
+        (self.identity.uid, self.identity.gid) = (uid, gid);
+        self.identity.capabilities = if uid == 0 { self.identity.permitted } else { 0 };
+    }
+
+    /// The caller's credentials.
+    pub(crate) fn credentials(&self) -> Credentials<'_> {
+        self.identity.credentials(&self.buffers.groups)
+    }
+
+    /// Changes attributes of the object at `spot`.
+    pub(crate) fn change_path(&mut self, c: &Call, spot: Spot, aim: Aim, change: Change) -> Answer {
+        match self.find(c, 0, spot, aim)? {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if self.is_portal(0, &target)? {
+                    return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
+                }
+                self.change_step(step, change)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    fn change_step(&mut self, step: Step, change: Change) -> Answer {
+        if step.kind == Kind::Symlink && change.mode.is_some() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let who = self.identity.credentials(&self.buffers.groups);
+        self.services.change(&who, step.inode, change)?;
+        value(0)
+    }
+
+    /// Changes attributes of what a descriptor shows.
+    pub(crate) fn change_open(&mut self, fd: usize, change: Change) -> Answer {
+        self.identify();
+        let files = self.services.files();
+        let inode = match self.services.slot(files, fd as u32) {
+            Slot::Husk(description) => {
+                let open = self.services.description(description)?;
+                if open.flags & O_PATH != 0 {
+                    return Err(Errno::EBADF);
+                }
+                open.inode
+            }
+            Slot::Host(Some(inode)) => inode,
+            _ => return Ok(Verdict::Pass),
+        };
+        let step = self.services.step(inode)?;
+        self.change_step(step, change)
+    }
+
+    /// `fchmodat2`.
+    pub(crate) fn fchmodat2(&mut self, c: &Call) -> Answer {
+        let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) as usize;
+        if c.args[3] & !allowed != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let change = mode_change(c.args[2]);
+        self.change_path(c, crate::path::at(0), aim_of(c.args[3]), change)
+    }
+
+    /// `fchownat`.
+    pub(crate) fn fchownat(&mut self, c: &Call) -> Answer {
+        let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) as usize;
+        if c.args[4] & !allowed != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let change = owner_change(c.args[2], c.args[3]);
+        self.change_path(c, crate::path::at(0), aim_of(c.args[4]), change)
+    }
+}
+
+/// New permission bits.
+pub(crate) fn mode_change(mode: usize) -> Change {
+    Change { mode: Some(mode as u32 & 0o7777), ..Change::default() }
+}
+
+/// New owner and group; -1 leaves one alone.
+pub(crate) fn owner_change(uid: usize, gid: usize) -> Change {
+    let id = |raw: usize| (raw as u32 != u32::MAX).then_some(raw as u32);
+    Change { uid: id(uid), gid: id(gid), ..Change::default() }
+}

@@ -1,0 +1,93 @@
+//! The edges of the client: what comes in from the runtime, what goes out to memory and host.
+
+use husk_proto::{Errno, Inode, fs::Run, fs::Span};
+
+/// One system call as the application made it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Its number.
+    pub number: usize,
+    /// Its arguments.
+    pub args: [usize; 6],
+}
+
+/// What the runtime does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The answer (negative errno on failure).
+    Return(i64),
+    /// Make the host call unchanged, on the application's stack, interruptible by signals.
+    Pass,
+    /// The same, then hand the result to `Client::after` and return what that returns.
+    PassThen(After),
+    /// Sleep on this futex word while it is `value` (at most `timeout_ns`), interruptible
+    /// (`EINTR`), then make the same call to the client again.
+    Wait {
+        /// The word, in this process.
+        address: usize,
+        /// What it should still be.
+        value: u32,
+        /// Bound, ns.
+        timeout_ns: u64,
+    },
+}
+
+/// What is to be noted after a passed call; opaque to the runtime (kept in the thread block).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct After {
+    /// The call's number.
+    pub number: usize,
+    /// The call's arguments.
+    pub args: [usize; 6],
+    /// Why.
+    pub reason: u32,
+}
+
+/// Application memory. Every access may fault: `EFAULT`, never a crash.
+pub trait Memory {
+    /// Copies application bytes at `source` into `target`.
+    fn read(&self, source: usize, target: &mut [u8]) -> Result<(), Errno>;
+    /// Copies `source` to the application at `target`.
+    fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno>;
+    /// Copies a NUL-terminated string into `target`; its length without the NUL.
+    /// `ENAMETOOLONG` when it does not end within `target`.
+    fn read_string(&self, source: usize, target: &mut [u8]) -> Result<usize, Errno>;
+    /// Copies a span of the buffer cache to the application.
+    fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno>;
+    /// Copies application bytes into a span of the buffer cache.
+    fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno>;
+}
+
+/// The host kernel, called directly (not interruptible: only for calls that do not block).
+pub trait Host {
+    /// A host call with numbers and addresses in this process (also addresses of the caller's own
+    /// buffers); raw return value.
+    fn call(&self, number: usize, args: [usize; 6]) -> i64;
+    /// `CLOCK_REALTIME_COARSE`, ns since the epoch.
+    fn now_ns(&self) -> i64;
+    /// Maps runs of the buffer cache's memfd as `mmap` with these `prot` and `flags` would map
+    /// them at `address` (0 = anywhere), one behind the other; `length` bytes in all, the last
+    /// page's rest zero. Pages past the runs are mapped without access. Returns the address.
+    fn map_cache(
+        &self,
+        address: usize,
+        length: usize,
+        prot: usize,
+        flags: usize,
+        runs: &[Run],
+    ) -> Result<usize, Errno>;
+    /// Remembers that `inode` is pinned for the mapping at `address..address+length`, so that the
+    /// runtime unpins it when the last of it is unmapped.
+    fn note_mapping(&self, address: usize, length: usize, inode: Inode);
+    /// Descriptors Husk itself keeps in the host's table (region first, then loader): the
+    /// application cannot close or replace them. `u32::MAX` = none.
+    fn kept_fds(&self) -> [u32; 2] {
+        [u32::MAX; 2]
+    }
+    /// Absolute path of the running program (`/proc/self/exe`) into `out`; its length, 0 = the
+    /// host's own answer is right.
+    fn program_path(&self, out: &mut [u8]) -> usize {
+        let _ = out;
+        0
+    }
+}

@@ -1,0 +1,81 @@
+//! Scratch memory and cached facts of one thread, all bounded.
+
+use husk_abi::PATH_MAX;
+use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};
+
+/// Longest text of a path in the middle of a walk: a link's target before what is left.
+pub(crate) const TEXT_MAX: usize = 2 * PATH_MAX;
+/// Supplementary groups a client knows of.
+pub(crate) const GROUPS_MAX: usize = 256;
+/// Bytes moved at once between two files, and of a host listing.
+pub(crate) const BOUNCE_BYTES: usize = 16384;
+
+/// A path being walked: `text[at..length]` is what is left.
+#[repr(C)]
+pub(crate) struct Walk {
+    pub text: [u8; TEXT_MAX + 8],
+    pub at: usize,
+    pub length: usize,
+}
+
+/// Scratch memory of one client; valid with any content, so zeroed pages will do.
+#[repr(C)]
+pub struct Buffers {
+    pub(crate) walks: [Walk; 2],
+    pub(crate) link: [u8; PATH_MAX + 8],
+    pub(crate) base: [u8; PATH_MAX + 8],
+    pub(crate) bounce: [u8; BOUNCE_BYTES],
+    pub(crate) groups: [u32; GROUPS_MAX],
+    pub(crate) nested: [[u32; 4]; MOUNTS_MAX],
+    pub(crate) nested_count: usize,
+}
+
+impl Buffers {
+    /// All zero.
+    pub const fn new() -> Self {
+        const EMPTY: Walk = Walk { text: [0; TEXT_MAX + 8], at: 0, length: 0 };
+        Buffers {
+            walks: [EMPTY; 2],
+            link: [0; PATH_MAX + 8],
+            base: [0; PATH_MAX + 8],
+            bounce: [0; BOUNCE_BYTES],
+            groups: [0; GROUPS_MAX],
+            nested: [[0; 4]; MOUNTS_MAX],
+            nested_count: 0,
+        }
+    }
+
+    /// Root of the mount that covers directory `inode` of another Husk tree.
+    pub(crate) fn nested_root(&self, inode: Inode) -> Option<Inode> {
+        let count = self.nested_count.min(MOUNTS_MAX);
+        let here = [inode.number, inode.generation];
+        let found = self.nested[..count].iter().find(|n| n[..2] == here)?;
+        Some(Inode { number: found[2], generation: found[3] })
+    }
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Who the thread is, as the host says; asked once, again after calls that change it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Identity {
+    pub known: bool,
+    pub uid: u32,
+    pub gid: u32,
+    pub capabilities: u64,
+    pub permitted: u64,
+    pub groups: usize,
+}
+
+impl Identity {
+    /// The credentials for operations.
+    #[inline]
+    pub fn credentials<'a>(&self, groups: &'a [u32; GROUPS_MAX]) -> Credentials<'a> {
+        let groups = &groups[..self.groups.min(GROUPS_MAX)];
+        Credentials { uid: self.uid, gid: self.gid, groups, capabilities: self.capabilities }
+    }
+}

@@ -1,0 +1,309 @@
+//! The table of calls: which ones concern Husk, how far they are served, who handles them.
+//!
+//! Every call that is not here goes to the host without the client (`wants`). The documentation's
+//! list of calls is made from `CALLS`.
+
+use crate::attributes::{mode_change, owner_change};
+use crate::path::{Aim, at, plain};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
+use husk_abi::{Errno, nr};
+use husk_proto::Services;
+
+/// How far a call is served on Husk objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Support {
+    /// As Linux does.
+    Full,
+    /// Mostly; the note says what is missing.
+    Partial,
+    /// Goes to the host; the client only takes notes.
+    Passed,
+    /// Refused on Husk objects with the error in the note.
+    Refused,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its number.
+    pub number: usize,
+    /// How far.
+    pub support: Support,
+    /// What to know.
+    pub note: &'static str,
+}
+
+/// Not a socket; not in the common list of errors.
+const ENOTSOCK: Errno = Errno(88);
+
+/// Whether call `number` must be handed to the client.
+#[inline]
+pub const fn wants(number: usize) -> bool {
+    number < nr::LIMIT && WANTED[number]
+}
+
+macro_rules! calls {
+    (|$client:ident, $c:ident, $a:ident| $($name:ident $support:ident $note:literal => $body:expr;)*) => {
+        /// Every call the client handles.
+        pub static CALLS: &[Entry] = &[
+            $(Entry { number: nr::$name, support: Support::$support, note: $note },)*
+        ];
+
+        const WANTED: [bool; nr::LIMIT] = {
+            let mut wanted = [false; nr::LIMIT];
+            $(wanted[nr::$name] = true;)*
+            wanted
+        };
+
+        impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+            /// Finds the handler.
+            pub(crate) fn dispatch(&mut self, $c: &Call) -> Answer {
+                let $client = self;
+                let $a = &$c.args;
+                match $c.number {
+                    $(nr::$name => $body,)*
+                    _ => Ok(Verdict::Pass),
+                }
+            }
+        }
+    };
+}
+
+/// `O_WRONLY | O_CREAT | O_TRUNC`.
+const CREAT_FLAGS: usize = 0o1101;
+/// `SOCK_CLOEXEC`, `O_CLOEXEC` and the like all have this value.
+const CLOSE_ON_EXEC: usize = 0o2_000_000;
+/// `MFD_CLOEXEC`.
+const MEMFD_CLOSE_ON_EXEC: usize = 1;
+/// `CLONE_FS`, `CLONE_FILES`.
+const SHARE_CONTEXT: usize = 0x200;
+const SHARE_FILES: usize = 0x400;
+/// `bpf` commands whose result is a descriptor.
+const BPF_OPENERS: [usize; 10] = [0, 5, 7, 13, 14, 17, 18, 19, 28, 33];
+/// `ioctl` requests whose result is a descriptor: terminals, name spaces, KVM.
+const IOCTL_OPENERS: [usize; 5] = [0x5441, 0xb701, 0xb702, 0xae01, 0xae41];
+
+calls! { |client, c, a|
+    // ---- bytes
+    read Full "" => client.read(c);
+    write Full "" => client.write(c);
+    pread64 Full "" => client.pread(c);
+    pwrite64 Full "" => client.pwrite(c);
+    readv Full "" => client.readv(c);
+    writev Full "" => client.writev(c);
+    preadv Full "" => client.preadv(c, 0);
+    pwritev Full "" => client.pwritev(c, 0);
+    preadv2 Partial "RWF_NOWAIT and RWF_*SYNC change nothing in memory; others EOPNOTSUPP"
+        => client.preadv(c, a[5]);
+    pwritev2 Partial "RWF_APPEND served; others as preadv2" => client.pwritev(c, a[5]);
+    lseek Full "" => client.lseek(c);
+    sendfile Full "at most 4 MiB a call" => client.sendfile(c);
+    copy_file_range Partial "EXDEV between a Husk and a host file" => client.copy_file_range(c);
+    splice Refused "EINVAL" => client.splice(c, Some(2));
+    tee Refused "EINVAL" => client.splice(c, Some(1));
+    vmsplice Refused "EINVAL" => client.splice(c, None);
+    truncate Full "" => client.truncate(c);
+    ftruncate Full "" => client.ftruncate(c);
+    fallocate Partial "0, KEEP_SIZE, PUNCH_HOLE; others EOPNOTSUPP" => client.fallocate(c);
+    fsync Full "nothing to flush: the image lies in memory" => client.flush(c);
+    fdatasync Full "as fsync" => client.flush(c);
+    syncfs Full "as fsync" => client.flush(c);
+    sync_file_range Full "as fsync" => client.sync_file_range(c);
+    fadvise64 Full "" => client.fadvise(c);
+    readahead Full "" => client.readahead(c);
+    mmap Partial "pages a file gains later do not appear in older mappings" => client.mmap(c);
+
+    // ---- opening and numbers
+    open Full "" => client.open(c, plain(0), a[1], a[2]);
+    openat Full "" => client.open(c, at(0), a[2], a[3]);
+    creat Full "" => client.open(c, plain(0), CREAT_FLAGS, a[1]);
+    openat2 Partial "resolve flags on Husk paths: ENOSYS" => client.openat2(c);
+    close Full "" => client.close(c);
+    close_range Full "" => client.close_range(c);
+    dup Full "" => client.dup(c);
+    dup2 Full "" => client.dup2(c);
+    dup3 Full "" => client.dup3(c);
+    fcntl Partial "leases, notification and owners are refused (EINVAL)" => client.fcntl(c);
+    flock Full "" => client.flock(c);
+    ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO; others ENOTTY" => {
+        if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) {
+            passing::then(c, passing::ASK)
+        } else {
+            client.ioctl(c)
+        }
+    };
+
+    // ---- attributes
+    stat Full "" => client.stat_path(c, plain(0), Aim::FOLLOW, a[1]);
+    lstat Full "" => client.stat_path(c, plain(0), Aim::STAY, a[1]);
+    fstat Full "" => client.fstat(c);
+    newfstatat Full "" => client.newfstatat(c);
+    statx Full "" => client.statx(c);
+    access Full "" => client.access(c, plain(0), a[1], 0);
+    faccessat Full "" => client.access(c, at(0), a[2], 0);
+    faccessat2 Full "" => client.access(c, at(0), a[2], a[3]);
+    chmod Full "" => client.change_path(c, plain(0), Aim::FOLLOW, mode_change(a[1]));
+    fchmod Full "" => client.change_open(a[0], mode_change(a[1]));
+    fchmodat Full "" => client.change_path(c, at(0), Aim::FOLLOW, mode_change(a[2]));
+    fchmodat2 Full "" => client.fchmodat2(c);
+    chown Full "" => client.change_path(c, plain(0), Aim::FOLLOW, owner_change(a[1], a[2]));
+    lchown Full "" => client.change_path(c, plain(0), Aim::STAY, owner_change(a[1], a[2]));
+    fchown Full "" => client.change_open(a[0], owner_change(a[1], a[2]));
+    fchownat Full "" => client.fchownat(c);
+    utime Full "" => client.utime(c);
+    utimes Full "" => client.utimes(c, plain(0), a[1]);
+    futimesat Full "" => client.utimes(c, at(0), a[2]);
+    utimensat Full "" => client.utimensat(c);
+    statfs Full "shown as tmpfs" => client.statfs(c);
+    fstatfs Full "shown as tmpfs" => client.fstatfs(c);
+
+    // ---- names
+    mkdir Full "" => client.mkdir(c, plain(0), a[1]);
+    mkdirat Full "" => client.mkdir(c, at(0), a[2]);
+    rmdir Full "" => client.remove(c, plain(0), true);
+    unlink Full "" => client.remove(c, plain(0), false);
+    unlinkat Full "" => client.unlinkat(c);
+    rename Full "" => client.rename(c, plain(0), plain(1), 0);
+    renameat Full "" => client.rename(c, at(0), at(2), 0);
+    renameat2 Partial "RENAME_WHITEOUT: EINVAL" => client.rename(c, at(0), at(2), a[4] as u32);
+    link Full "" => client.link(c, plain(0), plain(1), 0);
+    linkat Full "" => client.link(c, at(0), at(2), a[4]);
+    symlink Full "" => client.symlink(c, 0, plain(1));
+    symlinkat Full "" => client.symlink(c, 0, at(1));
+    readlink Partial "/proc/self/fd/N of a Husk file that is no directory: EOPNOTSUPP"
+        => client.readlink(c, plain(0), a[1], a[2]);
+    readlinkat Partial "as readlink" => client.readlink(c, at(0), a[2], a[3]);
+    mknod Partial "regular files; others EPERM" => client.mknod(c, plain(0), a[1]);
+    mknodat Partial "regular files; others EPERM" => client.mknod(c, at(0), a[2]);
+    getdents Full "" => client.getdents(c, false);
+    getdents64 Full "" => client.getdents(c, true);
+    chdir Full "" => client.chdir(c);
+    fchdir Full "" => client.fchdir(c);
+    getcwd Full "" => client.getcwd(c);
+    umask Full "" => client.umask(c);
+    chroot Refused "EPERM" => client.chroot(c);
+
+    // ---- waiting for descriptors
+    poll Partial "a set with a Husk file never waits" => client.poll(c);
+    ppoll Partial "as poll" => client.poll(c);
+    select Partial "as poll" => client.select(c);
+    pselect6 Partial "as poll" => client.select(c);
+    epoll_ctl Full "EPERM, as for any regular file" => client.epoll_ctl(c);
+    epoll_wait Full "" => client.other_kind(c, Errno::EINVAL);
+    epoll_pwait Full "" => client.other_kind(c, Errno::EINVAL);
+    epoll_pwait2 Full "" => client.other_kind(c, Errno::EINVAL);
+
+    // ---- refused on Husk files
+    setxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
+    lsetxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
+    fsetxattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
+    getxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
+    lgetxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
+    fgetxattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
+    listxattr Full "always empty" => client.path_attribute(c, Aim::FOLLOW, true);
+    llistxattr Full "always empty" => client.path_attribute(c, Aim::STAY, true);
+    flistxattr Full "always empty" => client.open_attribute(c, true);
+    removexattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
+    lremovexattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
+    fremovexattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
+    setxattrat Refused "EOPNOTSUPP" => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    getxattrat Refused "EOPNOTSUPP" => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    listxattrat Refused "EOPNOTSUPP"
+        => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    removexattrat Refused "EOPNOTSUPP"
+        => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    name_to_handle_at Refused "EOPNOTSUPP"
+        => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    inotify_add_watch Refused "EOPNOTSUPP"
+        => client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EOPNOTSUPP);
+    fanotify_mark Refused "EOPNOTSUPP"
+        => if a[4] == 0 { client.refuse_open(c, 3, Errno::EOPNOTSUPP) }
+           else { client.refuse_path(c, at(3), Aim::FOLLOW, Errno::EOPNOTSUPP) };
+    mount Refused "EPERM" => client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EPERM);
+    umount2 Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
+    pivot_root Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
+    open_tree Refused "EPERM" => match client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EPERM)? {
+        Verdict::Pass => passing::then(c, passing::ASK),
+        other => Ok(other),
+    };
+    fspick Refused "EPERM" => match client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EPERM)? {
+        Verdict::Pass => passing::then(c, passing::ASK),
+        other => Ok(other),
+    };
+    move_mount Refused "EPERM" => client.refuse_path(c, at(2), Aim::FOLLOW, Errno::EPERM);
+    mount_setattr Refused "EPERM" => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EPERM);
+    swapon Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
+    swapoff Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
+    acct Refused "EPERM" => if a[0] == 0 { Ok(Verdict::Pass) }
+        else { client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM) };
+    quotactl Refused "EPERM" => if a[1] == 0 { Ok(Verdict::Pass) }
+        else { client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EPERM) };
+    quotactl_fd Refused "EPERM" => client.refuse_open(c, 0, Errno::EPERM);
+    cachestat Refused "EOPNOTSUPP" => client.refuse_open(c, 0, Errno::EOPNOTSUPP);
+    finit_module Refused "EPERM" => client.refuse_open(c, 0, Errno::EPERM);
+    io_uring_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
+
+    // ---- sockets
+    bind Partial "AF_UNIX names in Husk trees: EOPNOTSUPP" => client.socket_address(c, true);
+    connect Partial "as bind" => client.socket_address(c, false);
+    sendmsg Partial "a Husk descriptor in a message: EOPNOTSUPP" => client.sendmsg(c);
+    sendmmsg Partial "as sendmsg" => client.sendmmsg(c);
+    recvmsg Passed "" => client.socket_then(c, passing::MESSAGE);
+    recvmmsg Passed "" => client.socket_then(c, passing::MESSAGES);
+    sendto Passed "" => client.other_kind(c, ENOTSOCK);
+    recvfrom Passed "" => client.other_kind(c, ENOTSOCK);
+    shutdown Passed "" => client.other_kind(c, ENOTSOCK);
+    listen Passed "" => client.other_kind(c, ENOTSOCK);
+    getsockname Passed "" => client.other_kind(c, ENOTSOCK);
+    getpeername Passed "" => client.other_kind(c, ENOTSOCK);
+    getsockopt Passed "" => client.other_kind(c, ENOTSOCK);
+    setsockopt Passed "" => client.other_kind(c, ENOTSOCK);
+    accept Passed "" => client.socket_then(c, passing::opened(false));
+    accept4 Passed "" => client.socket_then(c, passing::opened(a[3] & CLOSE_ON_EXEC != 0));
+
+    // ---- new host descriptors
+    socket Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
+    socketpair Passed "" => passing::then(c, passing::SOCKET_PAIR);
+    pipe Passed "" => passing::then(c, passing::PAIR);
+    pipe2 Passed "" => passing::then(c, passing::PAIR);
+    epoll_create Passed "" => passing::then(c, passing::opened(false));
+    epoll_create1 Passed "" => passing::then(c, passing::opened(a[0] & CLOSE_ON_EXEC != 0));
+    eventfd Passed "" => passing::then(c, passing::opened(false));
+    eventfd2 Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
+    signalfd Passed "" => passing::then(c, passing::ASK);
+    signalfd4 Passed "" => passing::then(c, passing::ASK);
+    timerfd_create Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
+    inotify_init Passed "" => passing::then(c, passing::opened(false));
+    inotify_init1 Passed "" => passing::then(c, passing::opened(a[0] & CLOSE_ON_EXEC != 0));
+    fanotify_init Passed "" => passing::then(c, passing::ASK);
+    memfd_create Passed "" => passing::then(c, passing::opened(a[1] & MEMFD_CLOSE_ON_EXEC != 0));
+    memfd_secret Passed "" => passing::then(c, passing::ASK);
+    userfaultfd Passed "" => passing::then(c, passing::ASK);
+    perf_event_open Passed "" => passing::then(c, passing::ASK);
+    pidfd_open Passed "" => passing::then(c, passing::opened(true));
+    pidfd_getfd Passed "" => passing::then(c, passing::opened(true));
+    open_by_handle_at Passed "" => passing::then(c, passing::ASK);
+    mq_open Passed "" => passing::then(c, passing::ASK);
+    fsopen Passed "" => passing::then(c, passing::ASK);
+    fsmount Passed "" => passing::then(c, passing::ASK);
+    bpf Passed "" => if BPF_OPENERS.contains(&a[0]) { passing::then(c, passing::ASK) }
+        else { Ok(Verdict::Pass) };
+    landlock_create_ruleset Passed "" => if a[0] == 0 { Ok(Verdict::Pass) }
+        else { passing::then(c, passing::opened(true)) };
+
+    // ---- what the client remembers of the host
+    setuid Passed "" => passing::then(c, passing::IDENTITY);
+    setgid Passed "" => passing::then(c, passing::IDENTITY);
+    setreuid Passed "" => passing::then(c, passing::IDENTITY);
+    setregid Passed "" => passing::then(c, passing::IDENTITY);
+    setresuid Passed "" => passing::then(c, passing::IDENTITY);
+    setresgid Passed "" => passing::then(c, passing::IDENTITY);
+    setfsuid Passed "" => passing::then(c, passing::IDENTITY);
+    setfsgid Passed "" => passing::then(c, passing::IDENTITY);
+    setgroups Passed "" => passing::then(c, passing::IDENTITY);
+    capset Passed "" => passing::then(c, passing::IDENTITY);
+    setns Passed "" => passing::then(c, passing::IDENTITY);
+    unshare Passed "" => client.unshare(c, a[0] & SHARE_FILES != 0, a[0] & SHARE_CONTEXT != 0);
+    setrlimit Passed "" => passing::then(c, passing::LIMIT);
+    prlimit64 Passed "" => passing::then(c, passing::LIMIT);
+}

@@ -1,0 +1,86 @@
+//! Who asks: file-system ids, groups and capabilities, fetched from the host when first needed.
+//!
+//! Credentials belong to a thread on Linux, and so they do here: each thread's client asks for
+//! its own and forgets them when a passed call may have changed them (`passing`).
+
+use crate::buffers::GROUPS_MAX;
+use crate::{Client, Host, Memory};
+use husk_abi::{nr, sys::general::RLIMIT_NOFILE};
+use husk_proto::{Errno, Services};
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+/// Descriptor limit assumed when the host does not tell.
+const LIMIT_DEFAULT: u32 = 1024;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Makes sure `identity` is current.
+    #[inline]
+    pub(crate) fn identify(&mut self) {
+        if !self.identity.known {
+            self.fetch_identity();
+        }
+    }
+
+    #[cold]
+    fn fetch_identity(&mut self) {
+        let asking = u32::MAX as usize;
+        self.identity.uid = self.host.call(nr::setfsuid, [asking, 0, 0, 0, 0, 0]) as u32;
+        self.identity.gid = self.host.call(nr::setfsgid, [asking, 0, 0, 0, 0, 0]) as u32;
+        let groups = self.buffers.groups.as_mut_ptr() as usize;
+        let count = self.host.call(nr::getgroups, [GROUPS_MAX, groups, 0, 0, 0, 0]);
+        self.identity.groups = count.max(0) as usize;
+        let mut header = [CAPABILITY_VERSION, 0];
+        let mut data = [0u32; 6];
+        let (h, d) = (header.as_mut_ptr() as usize, data.as_mut_ptr() as usize);
+        let raw = self.host.call(nr::capget, [h, d, 0, 0, 0, 0]);
+        let data = core::hint::black_box(data);
+        if raw == 0 {
+            self.identity.capabilities = u64::from(data[0]) | u64::from(data[3]) << 32;
+            self.identity.permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
+        }
+        self.identity.known = true;
+    }
+
+    /// Real user and group, for `access`.
+    pub(crate) fn real_ids(&mut self) -> (u32, u32) {
+        let uid = self.host.call(nr::getuid, [0; 6]) as u32;
+        let gid = self.host.call(nr::getgid, [0; 6]) as u32;
+        (uid, gid)
+    }
+
+    /// Soft limit of descriptor numbers.
+    #[inline]
+    pub(crate) fn descriptor_limit(&mut self) -> u32 {
+        if self.limit == 0 {
+            self.limit = self.fetch_limit();
+        }
+        self.limit
+    }
+
+    #[cold]
+    fn fetch_limit(&mut self) -> u32 {
+        let mut limit = [0u64; 2];
+        let address = limit.as_mut_ptr() as usize;
+        let args = [0, RLIMIT_NOFILE as usize, 0, address, 0, 0];
+        let raw = self.host.call(nr::prlimit64, args);
+        let limit = core::hint::black_box(limit);
+        if raw == 0 { limit[0].clamp(1, u64::from(u32::MAX)) as u32 } else { LIMIT_DEFAULT }
+    }
+
+    /// Runs `step` with the cached limit, and once more with a fresh one if that was too low.
+    pub(crate) fn with_limit<T>(
+        &mut self,
+        mut step: impl FnMut(&mut Self, u32) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let limit = self.descriptor_limit();
+        match step(self, limit) {
+            Err(Errno::EMFILE) => {
+                self.limit = 0;
+                let fresh = self.descriptor_limit();
+                if fresh > limit { step(self, fresh) } else { Err(Errno::EMFILE) }
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The structures of Linux's interface that the client fills or reads, byte by byte.
+
+use husk_abi::sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use husk_proto::fs::{Attributes, Kind};
+
+/// Bytes of `struct stat`.
+pub(crate) const STAT_BYTES: usize = 144;
+/// Bytes of `struct statx`.
+pub(crate) const STATX_BYTES: usize = 256;
+/// Bytes of `struct statfs`.
+pub(crate) const STATFS_BYTES: usize = 120;
+/// Nanoseconds in a second.
+pub(crate) const SECOND_NS: i64 = 1_000_000_000;
+/// `STATX_BASIC_STATS | STATX_BTIME`.
+const STATX_MASK: u32 = 0xfff;
+
+/// Stores a little-endian value at `at`.
+#[inline]
+pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
+    out[at..at + N].copy_from_slice(&bytes);
+}
+
+/// The `u64` at `at`.
+#[inline]
+pub(crate) fn get64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// The `u32` at `at`.
+#[inline]
+pub(crate) fn get32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// The `u16` at `at`.
+#[inline]
+pub(crate) fn get16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Writes `number` in decimal at the start of `out`; returns its length.
+pub(crate) fn put_decimal(out: &mut [u8], mut number: u32) -> usize {
+    let mut digits = [0u8; 10];
+    let mut length = 0;
+    loop {
+        digits[length] = b'0' + (number % 10) as u8;
+        number /= 10;
+        length += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    for i in 0..length {
+        out[i] = digits[length - 1 - i];
+    }
+    length
+}
+
+/// Type bits of `st_mode`.
+pub(crate) fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::Directory => S_IFDIR,
+        Kind::Symlink => S_IFLNK,
+        Kind::File | Kind::Portal => S_IFREG,
+    }
+}
+
+/// Seconds and nanoseconds of a time.
+pub(crate) fn split_ns(ns: i64) -> (i64, i64) {
+    (ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
+}
+
+/// `struct stat`.
+pub(crate) fn stat(a: &Attributes, device: u64) -> [u8; STAT_BYTES] {
+    let mut out = [0u8; STAT_BYTES];
+    put(&mut out, 0, device.to_le_bytes());
+    put(&mut out, 8, u64::from(a.step.inode.number).to_le_bytes());
+    put(&mut out, 16, u64::from(a.links).to_le_bytes());
+    put(&mut out, 24, (a.step.mode & 0o7777 | type_bits(a.step.kind)).to_le_bytes());
+    put(&mut out, 28, a.step.uid.to_le_bytes());
+    put(&mut out, 32, a.step.gid.to_le_bytes());
+    put(&mut out, 48, a.size.to_le_bytes());
+    put(&mut out, 56, 4096u64.to_le_bytes());
+    put(&mut out, 64, a.blocks_512.to_le_bytes());
+    for (at, ns) in [(72, a.accessed_ns), (88, a.modified_ns), (104, a.changed_ns)] {
+        let (seconds, rest) = split_ns(ns);
+        put(&mut out, at, seconds.to_le_bytes());
+        put(&mut out, at + 8, rest.to_le_bytes());
+    }
+    out
+}
+
+/// `struct statx`.
+pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
+    let mut out = [0u8; STATX_BYTES];
+    put(&mut out, 0, STATX_MASK.to_le_bytes());
+    put(&mut out, 4, 4096u32.to_le_bytes());
+    put(&mut out, 16, a.links.to_le_bytes());
+    put(&mut out, 20, a.step.uid.to_le_bytes());
+    put(&mut out, 24, a.step.gid.to_le_bytes());
+    let mode = (a.step.mode & 0o7777 | type_bits(a.step.kind)) as u16;
+    put(&mut out, 28, mode.to_le_bytes());
+    put(&mut out, 32, u64::from(a.step.inode.number).to_le_bytes());
+    put(&mut out, 40, a.size.to_le_bytes());
+    put(&mut out, 48, a.blocks_512.to_le_bytes());
+    let times = [(64, a.accessed_ns), (80, a.born_ns), (96, a.changed_ns), (112, a.modified_ns)];
+    for (at, ns) in times {
+        let (seconds, rest) = split_ns(ns);
+        put(&mut out, at, seconds.to_le_bytes());
+        put(&mut out, at + 8, (rest as u32).to_le_bytes());
+    }
+    put(&mut out, 136, (major(device) as u32).to_le_bytes());
+    put(&mut out, 140, (minor(device) as u32).to_le_bytes());
+    out
+}
+
+/// Major number of a `dev_t` as `stat` shows it.
+pub(crate) fn major(device: u64) -> u64 {
+    device >> 8 & 0xfff | device >> 32 & 0xffff_f000
+}
+
+/// Minor number.
+pub(crate) fn minor(device: u64) -> u64 {
+    device & 0xff | device >> 12 & 0xffff_ff00
+}
+
+/// `dev_t` from major and minor.
+pub(crate) fn device(major: u32, minor: u32) -> u64 {
+    let (major, minor) = (u64::from(major), u64::from(minor));
+    (major & 0xfff) << 8 | (major & 0xffff_f000) << 32 | minor & 0xff | (minor & 0xffff_ff00) << 12
+}

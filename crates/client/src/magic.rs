@@ -1,0 +1,154 @@
+//! Links of `/proc` and `/dev` that stand for Husk objects.
+//!
+//! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` lead to the object itself, not to a path;
+//! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
+
+use crate::path::Aim;
+use crate::{Client, Host, Memory};
+use husk_abi::PATH_MAX;
+use husk_proto::descriptor::Slot;
+use husk_proto::fs::Step;
+use husk_proto::process::WorkingDirectory;
+use husk_proto::{Errno, Result, Services};
+
+/// What a text means.
+pub(crate) enum Magic {
+    /// Nothing special.
+    No,
+    /// A Husk object; what is left of the text starts at this place.
+    Object(Step, usize),
+    /// The text was replaced by where the link leads.
+    Rewritten,
+    /// A magic link of the host.
+    Host,
+}
+
+/// A name below `/proc/self`.
+pub(crate) enum Proc {
+    Fd(u32),
+    WorkingDirectory,
+    Program,
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Looks for a magic link at the start of the text.
+    pub(crate) fn magic(&mut self, w: usize, aim: Aim) -> Result<Magic> {
+        let Some((what, rest)) = self.magic_name(w) else { return Ok(Magic::No) };
+        let walk = &self.buffers.walks[w];
+        if rest == walk.length && (!aim.follow || aim.parent) {
+            return Ok(Magic::Host);
+        }
+        match what {
+            Proc::Fd(fd) => {
+                let files = self.services.files();
+                match self.services.slot(files, fd) {
+                    Slot::Husk(d) => {
+                        let inode = self.services.description(d)?.inode;
+                        Ok(Magic::Object(self.services.step(inode)?, rest))
+                    }
+                    _ => Ok(Magic::Host),
+                }
+            }
+            Proc::WorkingDirectory => match self.services.working_directory() {
+                WorkingDirectory::Husk(inode) => {
+                    Ok(Magic::Object(self.services.step(inode)?, rest))
+                }
+                WorkingDirectory::Host => Ok(Magic::Host),
+            },
+            Proc::Program => {
+                let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
+                if length == 0 {
+                    return Ok(Magic::Host);
+                }
+                let path = &self.buffers.link[..length.min(PATH_MAX)];
+                self.buffers.walks[w].replace_front(rest, path)?;
+                Ok(Magic::Rewritten)
+            }
+        }
+    }
+
+    /// Which magic name the text starts with, and where it ends.
+    pub(crate) fn magic_name(&self, w: usize) -> Option<(Proc, usize)> {
+        let text = self.buffers.walks[w].whole();
+        match text.get(1)? {
+            b'p' if text.starts_with(b"/proc/") => self.proc_name(text),
+            b'd' if text.starts_with(b"/dev/") => device_name(text),
+            _ => None,
+        }
+    }
+
+    fn proc_name(&self, text: &[u8]) -> Option<(Proc, usize)> {
+        let who = &text[6..];
+        let length = who.iter().position(|&b| b == b'/')?;
+        let mine = match &who[..length] {
+            b"self" | b"thread-self" => true,
+            digits => decimal(digits)? == self.process_id(),
+        };
+        let (start, name) = (7 + length, &who[length + 1..]);
+        if !mine {
+            return None;
+        }
+        if let Some(number) = name.strip_prefix(b"fd/") {
+            let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
+            return Some((Proc::Fd(decimal(&number[..end])?), start + 3 + end));
+        }
+        let end = name.iter().position(|&b| b == b'/').unwrap_or(name.len());
+        match &name[..end] {
+            b"cwd" => Some((Proc::WorkingDirectory, start + end)),
+            b"exe" => Some((Proc::Program, start + end)),
+            _ => None,
+        }
+    }
+
+    /// `readlink` of a magic link that stands for a Husk object: its path into `link`.
+    pub(crate) fn magic_target(&mut self, w: usize) -> Result<Option<usize>> {
+        let Some((what, rest)) = self.magic_name(w) else { return Ok(None) };
+        if rest != self.buffers.walks[w].length {
+            return Ok(None);
+        }
+        let inode = match what {
+            Proc::Fd(fd) => {
+                let files = self.services.files();
+                match self.services.slot(files, fd) {
+                    Slot::Husk(d) => self.services.description(d)?.inode,
+                    _ => return Ok(None),
+                }
+            }
+            Proc::WorkingDirectory => match self.services.working_directory() {
+                WorkingDirectory::Husk(inode) => inode,
+                WorkingDirectory::Host => return Ok(None),
+            },
+            Proc::Program => {
+                let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
+                return Ok((length > 0).then_some(length.min(PATH_MAX)));
+            }
+        };
+        match self.path_of(inode) {
+            Err(Errno::ENOTDIR) => self.refuse(husk_abi::nr::readlink, Errno::EOPNOTSUPP),
+            other => other.map(Some),
+        }
+    }
+}
+
+fn device_name(text: &[u8]) -> Option<(Proc, usize)> {
+    if let Some(number) = text.strip_prefix(b"/dev/fd/") {
+        let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
+        return Some((Proc::Fd(decimal(&number[..end])?), 8 + end));
+    }
+    let fd = match text {
+        b"/dev/stdin" => 0,
+        b"/dev/stdout" => 1,
+        b"/dev/stderr" => 2,
+        _ => return None,
+    };
+    Some((Proc::Fd(fd), text.len()))
+}
+
+fn decimal(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 9 {
+        return None;
+    }
+    digits
+        .iter()
+        .try_fold(0u32, |sum, &b| b.is_ascii_digit().then(|| sum * 10 + u32::from(b - b'0')))
+}

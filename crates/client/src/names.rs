@@ -1,0 +1,371 @@
+//! Names: `mkdir`, `unlink`, `rename`, `link`, `symlink`, `readlink`.
+//!
+//! Order of errors as in Linux: the parent's walk, then what the last component is (`.`, `..`,
+//! root, trailing slash), then the operation's own (`EEXIST`, permission, ...).
+
+use crate::buffers::TEXT_MAX;
+use crate::path::{Aim, Last, Place, Spot, Target, at};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::PATH_MAX;
+use husk_abi::sys::general::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG,
+};
+use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use husk_proto::{Errno, Inode, Result, Services};
+
+/// `RENAME_WHITEOUT`.
+const RENAME_WHITEOUT: u32 = 4;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `mkdir`, `mkdirat`.
+    pub(crate) fn mkdir(&mut self, c: &Call, spot: Spot, mode: usize) -> Answer {
+        match self.find(c, 0, spot, Aim::PARENT)? {
+            Place::Husk(target) => {
+                if target.last != Last::Name {
+                    return Err(Errno::EEXIST);
+                }
+                let mode = mode as u32 & 0o1777 & !self.services.umask();
+                self.create(0, &target, Node::Directory(mode))
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    fn create(&mut self, w: usize, target: &Target, node: Node<'_>) -> Answer {
+        let name = &self.buffers.walks[w].text[target.name.0..target.name.1];
+        let who = self.identity.credentials(&self.buffers.groups);
+        self.services.create(&who, target.directory, name, node)?;
+        value(0)
+    }
+
+    /// A new name that is no directory may not end in a slash: `EEXIST` or `ENOENT`.
+    fn refuse_slash(&mut self, w: usize, target: &Target) -> Result<()> {
+        if target.last != Last::Name {
+            return Err(Errno::EEXIST);
+        }
+        if !target.slash {
+            return Ok(());
+        }
+        let name = &self.buffers.walks[w].text[target.name.0..target.name.1];
+        self.services.lookup(target.directory, name)?;
+        Err(Errno::EEXIST)
+    }
+
+    /// `mknod`, `mknodat`: regular files only.
+    pub(crate) fn mknod(&mut self, c: &Call, spot: Spot, mode: usize) -> Answer {
+        match self.find(c, 0, spot, Aim::PARENT)? {
+            Place::Husk(target) => {
+                self.refuse_slash(0, &target)?;
+                let kind = mode as u32 & S_IFMT;
+                if kind != 0 && kind != S_IFREG {
+                    return self.refuse(c.number, Errno::EPERM);
+                }
+                let mode = mode as u32 & 0o7777 & !self.services.umask();
+                self.create(0, &target, Node::File(mode))
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `unlink`, `rmdir`, `unlinkat`.
+    pub(crate) fn remove(&mut self, c: &Call, spot: Spot, directory: bool) -> Answer {
+        match self.find(c, 0, spot, Aim::PARENT)? {
+            Place::Husk(target) => self.remove_target(&target, directory),
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `unlinkat`.
+    pub(crate) fn unlinkat(&mut self, c: &Call) -> Answer {
+        if c.args[2] & !(AT_REMOVEDIR as usize) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.remove(c, at(0), c.args[2] != 0)
+    }
+
+    fn remove_target(&mut self, target: &Target, directory: bool) -> Answer {
+        match (target.last, directory) {
+            (Last::Name, _) => {}
+            (_, false) => return Err(Errno::EISDIR),
+            (Last::Dot, true) => return Err(Errno::EINVAL),
+            (Last::DotDot, true) => return Err(Errno::ENOTEMPTY),
+            (Last::Root, true) => return Err(Errno::EBUSY),
+        }
+        let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
+        let who = self.identity.credentials(&self.buffers.groups);
+        if directory {
+            let step = self.services.lookup(target.directory, name)?;
+            if self.buffers.nested_root(step.inode).is_some() {
+                return Err(Errno::EBUSY);
+            }
+            if step.unlisted {
+                self.import(step.inode)?;
+            }
+            let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
+            let who = self.identity.credentials(&self.buffers.groups);
+            self.services.rmdir(&who, target.directory, name)?;
+            return value(0);
+        }
+        if target.slash {
+            let step = self.services.lookup(target.directory, name)?;
+            let is_directory = step.kind == Kind::Directory;
+            return Err(if is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
+        }
+        self.services.unlink(&who, target.directory, name)?;
+        value(0)
+    }
+
+    /// Resolves both paths; a mixed pair is `EXDEV`, two host paths are called on the host.
+    fn find_both(&mut self, c: &Call, source: (Spot, Aim), target: Spot) -> Result<Both> {
+        let first = self.find(c, 0, source.0, source.1)?;
+        let first = match first {
+            Place::Husk(found) if found.step.is_some_and(|s| s.kind == Kind::Portal) => {
+                return Err(Errno::EXDEV);
+            }
+            other => other,
+        };
+        let second = self.find(c, 1, target, Aim::PARENT)?;
+        match (first, second) {
+            (Place::Husk(first), Place::Husk(second)) => Ok(Both::Husk(first, second)),
+            (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
+            (Place::Host, Place::Host) => Ok(Both::Pass),
+            (first, second) => {
+                let mut args = c.args;
+                if let Place::Elsewhere = first {
+                    args[source.0.path] = self.buffers.walks[0].for_host();
+                    if let Some(index) = source.0.directory {
+                        args[index] = AT_FDCWD as usize;
+                    }
+                }
+                if let Place::Elsewhere = second {
+                    args[target.path] = self.buffers.walks[1].for_host();
+                    if let Some(index) = target.directory {
+                        args[index] = AT_FDCWD as usize;
+                    }
+                }
+                Ok(Both::Answered(self.host.call(c.number, args)))
+            }
+        }
+    }
+
+    /// `rename`, `renameat`, `renameat2`.
+    pub(crate) fn rename(&mut self, c: &Call, source: Spot, target: Spot, flags: u32) -> Answer {
+        let known = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+        let exclusive = RENAME_NOREPLACE | RENAME_WHITEOUT;
+        if flags & !known != 0 || (flags & RENAME_EXCHANGE != 0 && flags & exclusive != 0) {
+            return Err(Errno::EINVAL);
+        }
+        let (from, to) = match self.find_both(c, (source, Aim::PARENT), target)? {
+            Both::Husk(from, to) => (from, to),
+            Both::Pass => return Ok(Verdict::Pass),
+            Both::Answered(raw) => return Ok(Verdict::Return(raw)),
+        };
+        if from.last != Last::Name {
+            return Err(Errno::EBUSY);
+        }
+        if to.last != Last::Name {
+            let busy = flags & RENAME_NOREPLACE == 0;
+            return Err(if busy { Errno::EBUSY } else { Errno::EEXIST });
+        }
+        if flags & RENAME_WHITEOUT != 0 {
+            return self.refuse(c.number, Errno::EINVAL);
+        }
+        self.prepare_rename(&from, &to, flags)?;
+        let source = &self.buffers.walks[0].text[from.name.0..from.name.1];
+        let target = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let who = self.identity.credentials(&self.buffers.groups);
+        self.services.rename(&who, from.directory, source, to.directory, target, flags)?;
+        value(0)
+    }
+
+    /// What Linux checks before the move itself, and listings it will need.
+    fn prepare_rename(&mut self, from: &Target, to: &Target, flags: u32) -> Result<()> {
+        let source = &self.buffers.walks[0].text[from.name.0..from.name.1];
+        let target = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let moved = self.services.lookup(from.directory, source)?;
+        let replaced = match self.services.lookup(to.directory, target) {
+            Ok(step) => Some(step),
+            Err(Errno::ENOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        if flags & RENAME_NOREPLACE != 0 && replaced.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if flags & RENAME_EXCHANGE != 0 {
+            let other = replaced.ok_or(Errno::ENOENT)?;
+            if to.slash && other.kind != Kind::Directory {
+                return Err(Errno::ENOTDIR);
+            }
+        }
+        let exchange = flags & RENAME_EXCHANGE != 0;
+        if moved.kind != Kind::Directory && (from.slash || (to.slash && !exchange)) {
+            return Err(Errno::ENOTDIR);
+        }
+        let pinned_down =
+            |step: husk_proto::fs::Step| self.buffers.nested_root(step.inode).is_some();
+        if pinned_down(moved) || replaced.is_some_and(pinned_down) {
+            return Err(Errno::EBUSY);
+        }
+        match replaced {
+            Some(step) if step.unlisted && !exchange => self.import(step.inode),
+            _ => Ok(()),
+        }
+    }
+
+    /// `link`, `linkat`.
+    pub(crate) fn link(&mut self, c: &Call, source: Spot, target: Spot, flags: usize) -> Answer {
+        if flags & !((AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) as usize) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let aim = Aim {
+            follow: flags & AT_SYMLINK_FOLLOW as usize != 0,
+            empty: flags & AT_EMPTY_PATH as usize != 0,
+            ..Aim::default()
+        };
+        let (from, to) = match self.find_both(c, (source, aim), target)? {
+            Both::Husk(from, to) => (from, to),
+            Both::Pass => return Ok(Verdict::Pass),
+            Both::Answered(raw) => return Ok(Verdict::Return(raw)),
+        };
+        let step = from.existing()?;
+        self.refuse_slash(1, &to)?;
+        if step.kind == Kind::Directory {
+            let name = &self.buffers.walks[1].text[to.name.0..to.name.1];
+            let there = self.services.lookup(to.directory, name).is_ok();
+            return Err(if there { Errno::EEXIST } else { Errno::EPERM });
+        }
+        let name = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let who = self.identity.credentials(&self.buffers.groups);
+        self.services.link(&who, step.inode, to.directory, name)?;
+        value(0)
+    }
+
+    /// `symlink`, `symlinkat`: the target's text is argument `text`.
+    pub(crate) fn symlink(&mut self, c: &Call, text: usize, spot: Spot) -> Answer {
+        let out = &mut self.buffers.walks[1].text[..PATH_MAX];
+        let length = self.memory.read_string(c.args[text], out)?;
+        if length == 0 {
+            return Err(Errno::ENOENT);
+        }
+        match self.find(c, 0, spot, Aim::PARENT)? {
+            Place::Husk(target) => {
+                self.refuse_slash(0, &target)?;
+                let [walk, link] = &self.buffers.walks;
+                let name = &walk.text[target.name.0..target.name.1];
+                let node = Node::Symlink(&link.text[..length.min(TEXT_MAX)]);
+                let who = self.identity.credentials(&self.buffers.groups);
+                self.services.create(&who, target.directory, name, node)?;
+                value(0)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `readlink`, `readlinkat`: into `out`, at most `room` bytes.
+    pub(crate) fn readlink(&mut self, c: &Call, spot: Spot, out: usize, room: usize) -> Answer {
+        if room as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let aim = Aim { empty: spot.directory.is_some(), ..Aim::STAY };
+        match self.find(c, 0, spot, aim)? {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if step.kind != Kind::Symlink {
+                    // An empty path to what is no link is "no such file" in Linux.
+                    let empty = target.last == Last::Root && self.buffers.walks[0].length == 0;
+                    return Err(if empty { Errno::ENOENT } else { Errno::EINVAL });
+                }
+                let link = &mut self.buffers.link[..PATH_MAX];
+                let length = self.services.read_link(step.inode, link)?;
+                self.give_link(length, out, room)
+            }
+            place => {
+                if let Some(length) = self.magic_target(0)? {
+                    return self.give_link(length, out, room);
+                }
+                match place {
+                    Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+                    _ => Ok(Verdict::Pass),
+                }
+            }
+        }
+    }
+
+    fn give_link(&mut self, length: usize, out: usize, room: usize) -> Answer {
+        let length = length.min(room).min(PATH_MAX);
+        self.memory.write(out, &self.buffers.link[..length])?;
+        value(length as u64)
+    }
+
+    /// The absolute path of directory `inode` into `link`; its length. `ENOTDIR` for others,
+    /// `ENOENT` when it was removed.
+    pub(crate) fn path_of(&mut self, inode: Inode) -> Result<usize> {
+        if self.services.step(inode)?.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let mut start = PATH_MAX;
+        let mut here = inode;
+        // Built from the end of `base` towards its front.
+        for _ in 0..PATH_MAX {
+            let parent = self.services.parent(here)?;
+            if parent == here {
+                return self.finish_path(here, start);
+            }
+            let mut name = [0u8; 255];
+            let length = self.services.name_of(here, &mut name)?;
+            if length + 1 > start {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            start -= length + 1;
+            self.buffers.base[start] = b'/';
+            self.buffers.base[start + 1..start + 1 + length].copy_from_slice(&name[..length]);
+            here = parent;
+        }
+        Err(Errno::ENAMETOOLONG)
+    }
+
+    fn finish_path(&mut self, root: Inode, start: usize) -> Result<usize> {
+        for index in 0..self.services.mounts() {
+            let mount = self.services.mount(index);
+            if mount.root != root {
+                continue;
+            }
+            let prefix = if mount.path == b"/" { b"" } else { mount.path };
+            let rest = PATH_MAX - start;
+            if prefix.len() + rest > PATH_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            self.buffers.link[..prefix.len()].copy_from_slice(prefix);
+            let place = prefix.len()..prefix.len() + rest;
+            self.buffers.link[place].copy_from_slice(&self.buffers.base[start..PATH_MAX]);
+            return Ok(prefix.len() + rest);
+        }
+        Err(Errno::ENOENT)
+    }
+
+    /// `getcwd`.
+    pub(crate) fn getcwd(&mut self, c: &Call) -> Answer {
+        use husk_proto::process::WorkingDirectory;
+        let WorkingDirectory::Husk(inode) = self.services.working_directory() else {
+            return Ok(Verdict::Pass);
+        };
+        let length = self.path_of(inode)?;
+        if length + 1 > c.args[1] {
+            return Err(Errno::ERANGE);
+        }
+        self.buffers.link[length] = 0;
+        self.memory.write(c.args[0], &self.buffers.link[..length + 1])?;
+        value(length as u64 + 1)
+    }
+}
+
+/// Two resolved paths.
+enum Both {
+    Husk(Target, Target),
+    Pass,
+    Answered(i64),
+}

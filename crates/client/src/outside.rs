@@ -1,0 +1,127 @@
+//! Host paths that may lead into a Husk tree after all: through links, `..`, or a relative start.
+//!
+//! A text that does not begin with a mount can only get into one through a symbolic link of the
+//! host (or of the host's working directory). That is checked once a path and remembered for the
+//! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup.
+//!
+//! Limit: a name that was seen to lead outside and later becomes a link into a tree is missed.
+
+use crate::path::{Aim, Start};
+use crate::walk::{flatten, is_odd, lies_below};
+use crate::{Client, Host, Memory};
+use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH};
+use husk_abi::{PATH_MAX, nr};
+use husk_proto::{Errno, Result, Services};
+
+/// Ancestors tried for one path that does not exist.
+const ANCESTORS_MAX: usize = 64;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Puts the path of the host's working directory, or of descriptor `fd`, before the text.
+    pub(crate) fn join_host_directory(&mut self, w: usize, fd: Option<i32>) -> Result<Start> {
+        if self.services.mounts() == 0 {
+            return Ok(Start::Outside);
+        }
+        let base = self.buffers.base.as_mut_ptr() as usize;
+        let length = match fd {
+            None => self.host.call(nr::getcwd, [base, PATH_MAX, 0, 0, 0, 0]) - 1,
+            Some(fd) => self.descriptor_path(fd as u32, base),
+        };
+        let length = usize::try_from(length).unwrap_or(0).min(PATH_MAX);
+        if length == 0 || self.buffers.base[0] != b'/' {
+            return Ok(Start::Outside);
+        }
+        self.buffers.walks[w].join(&self.buffers.base[..length])?;
+        Ok(Start::Absolute)
+    }
+
+    /// The host's name of descriptor `fd` at `out` (`PATH_MAX` bytes); its length or an error.
+    pub(crate) fn descriptor_path(&self, fd: u32, out: usize) -> i64 {
+        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        crate::layout::put_decimal(&mut name[14..25], fd);
+        let args = [AT_FDCWD as usize, name.as_ptr() as usize, out, PATH_MAX, 0, 0];
+        self.host.call(nr::readlinkat, args)
+    }
+
+    /// Decides whether an absolute host text leads into a mount; rewrites it if so.
+    pub(crate) fn leads_into_mount(&mut self, w: usize, aim: Aim) -> Result<Start> {
+        let walk = &self.buffers.walks[w];
+        let follow = aim.follow && !aim.parent;
+        let mut end = if follow { walk.length } else { walk.directory_length() };
+        if self.services.mounts() == 0 || self.services.known_outside(&walk.text[..end]) {
+            return Ok(Start::Outside);
+        }
+        if is_odd(walk.whole()) && self.flattens_into_mount(w)? {
+            return Ok(Start::Absolute);
+        }
+        for _ in 0..ANCESTORS_MAX {
+            if let Some(length) = self.real_path(w, end) {
+                return self.judge(w, end, length);
+            }
+            let walk = &mut self.buffers.walks[w];
+            let whole = core::mem::replace(&mut walk.length, end);
+            let shorter = walk.directory_length();
+            walk.length = whole;
+            if shorter >= end || self.services.known_outside(&walk.text[..shorter]) {
+                break;
+            }
+            end = shorter;
+        }
+        Ok(Start::Outside)
+    }
+
+    /// The real path of `text[..end]` in `base`; `None` when it does not exist.
+    fn real_path(&mut self, w: usize, end: usize) -> Option<usize> {
+        let text = &mut self.buffers.walks[w].text;
+        let kept = core::mem::replace(&mut text[end], 0);
+        let flags = (O_PATH | O_CLOEXEC) as usize;
+        let args = [AT_FDCWD as usize, text.as_ptr() as usize, flags, 0, 0, 0];
+        let fd = self.host.call(nr::openat, args);
+        self.buffers.walks[w].text[end] = kept;
+        let fd = usize::try_from(fd).ok()?;
+        let base = self.buffers.base.as_mut_ptr() as usize;
+        let length = self.descriptor_path(fd as u32, base);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        usize::try_from(length).ok().map(|l| l.min(PATH_MAX))
+    }
+
+    /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered.
+    fn judge(&mut self, w: usize, end: usize, length: usize) -> Result<Start> {
+        let real = &self.buffers.base[..length];
+        let inside = (0..self.services.mounts())
+            .any(|index| lies_below(real, self.services.mount(index).path));
+        if inside {
+            self.buffers.walks[w].replace_front(end, real)?;
+            return Ok(Start::Absolute);
+        }
+        let text = &self.buffers.walks[w].text[..end];
+        self.services.note_outside(text);
+        Ok(Start::Outside)
+    }
+
+    /// Whether the text without its `.` and `..` lies in a mount; if so it becomes that text.
+    fn flattens_into_mount(&mut self, w: usize) -> Result<bool> {
+        let walk = &mut self.buffers.walks[w];
+        let length = flatten(walk.whole(), &mut self.buffers.base[..PATH_MAX]);
+        let flat = &self.buffers.base[..length];
+        let inside = (0..self.services.mounts())
+            .any(|index| lies_below(flat, self.services.mount(index).path));
+        if !inside {
+            return Ok(false);
+        }
+        let slash = walk.whole().ends_with(b"/");
+        walk.replace_front(walk.length, flat)?;
+        if slash && walk.length < PATH_MAX {
+            walk.text[walk.length] = b'/';
+            walk.length += 1;
+        }
+        Ok(true)
+    }
+
+    /// Refuses a Husk object for a call that does not serve it, counted.
+    #[cold]
+    pub(crate) fn refuse<T>(&mut self, number: usize, errno: Errno) -> Result<T> {
+        self.services.count_unsupported(number);
+        Err(errno)
+    }
+}

@@ -1,0 +1,324 @@
+//! The host's side of an overlay: reading listings, copying files up, shadows.
+//!
+//! ```text
+//!   unlisted directory ── getdents64, statx, readlink ──► import (batches)
+//!   host-backed file   ── pread into a nameless file  ──► adopt
+//!   shadow descriptor of a file copied up meanwhile   ──► a Husk descriptor, same number
+//! ```
+//! Invariant: a listing is complete before `import_done`; a copy is complete before `adopt`; a
+//! death in between leaves the directory unlisted and the file on the host.
+
+use crate::layout::{get16, get32, get64};
+use crate::{Client, Host, Memory};
+use husk_abi::sys::general::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_DIRECTORY,
+    O_NOFOLLOW, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
+};
+use husk_abi::{PATH_MAX, nr};
+use husk_proto::descriptor::Slot;
+use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
+use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
+
+/// Names offered with one operation.
+const BATCH: usize = 16;
+/// Bytes copied up with one operation.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Bytes of `bounce` that take the host's listing; the rest takes link targets.
+const LISTING_BYTES: usize = 8192;
+
+/// One name of a host listing, as places in the buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Fact {
+    name: (usize, usize),
+    target: (usize, usize),
+    pub kind: Kind,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub identity: HostIdentity,
+    accessed_ns: i64,
+}
+
+const NO_FACT: Fact = Fact {
+    name: (0, 0),
+    target: (0, 0),
+    kind: Kind::Portal,
+    mode: 0,
+    uid: 0,
+    gid: 0,
+    identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
+    accessed_ns: 0,
+};
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Reads the host listing of an unlisted directory into the image.
+    #[cold]
+    pub(crate) fn import(&mut self, directory: Inode) -> Result<()> {
+        let Some(origin) = self.services.attributes(directory)?.origin else {
+            return self.services.import_done(directory);
+        };
+        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW)?;
+        let result = self.import_listing(directory, fd);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        if result? { self.services.import_done(directory) } else { Ok(()) }
+    }
+
+    /// Opens the host object behind `origin` for reading.
+    pub(crate) fn open_origin(
+        &mut self,
+        origin: husk_proto::fs::Origin,
+        flags: u32,
+    ) -> Result<usize> {
+        let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
+        self.buffers.link[length.min(PATH_MAX)] = 0;
+        let path = self.buffers.link.as_ptr() as usize;
+        let flags = (flags | O_CLOEXEC) as usize;
+        let fd = self.host.call(nr::openat, [AT_FDCWD as usize, path, flags, 0, 0, 0]);
+        Errno::check(fd).map(|fd| fd as usize)
+    }
+
+    /// `Ok(false)`: somebody else has completed the listing.
+    fn import_listing(&mut self, directory: Inode, fd: usize) -> Result<bool> {
+        let device = self.host_fact(fd, None)?.identity.device;
+        loop {
+            let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+            let raw = self.host.call(nr::getdents64, [fd, bounce, LISTING_BYTES, 0, 0, 0]);
+            let length = Errno::check(raw)? as usize;
+            if length == 0 {
+                return Ok(true);
+            }
+            let mut at = 0;
+            while at < length {
+                if !self.import_batch(directory, fd, device, &mut at, length)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Offers up to `BATCH` names of the listing in `bounce[at..length]`.
+    fn import_batch(
+        &mut self,
+        directory: Inode,
+        fd: usize,
+        device: u64,
+        at: &mut usize,
+        length: usize,
+    ) -> Result<bool> {
+        let mut facts = [NO_FACT; BATCH];
+        let (mut count, mut targets) = (0, LISTING_BYTES);
+        while *at < length && count < BATCH && self.buffers.bounce.len() - targets >= PATH_MAX {
+            let record = usize::from(get16(&self.buffers.bounce, *at + 16));
+            let start = *at + 19;
+            let area = &self.buffers.bounce[start..*at + record];
+            let end = start + area.iter().position(|&b| b == 0).unwrap_or(area.len());
+            *at += record;
+            if matches!(&self.buffers.bounce[start..end], b"." | b"..") {
+                continue;
+            }
+            let name = self.buffers.bounce[start..].as_ptr() as usize;
+            let Ok(mut fact) = self.host_fact(fd, Some(name)) else { continue };
+            if fact.identity.device != device && fact.kind != Kind::Symlink {
+                fact.kind = Kind::Portal;
+            }
+            fact.name = (start, end);
+            if fact.kind == Kind::Symlink {
+                let Ok(size) = self.host_link(fd, name, targets) else { continue };
+                fact.target = (targets, targets + size);
+                targets += size;
+            }
+            facts[count] = fact;
+            count += 1;
+        }
+        self.offer(directory, &facts[..count])
+    }
+
+    fn host_link(&mut self, fd: usize, name: usize, at: usize) -> Result<usize> {
+        let out = self.buffers.bounce[at..].as_mut_ptr() as usize;
+        let room = self.buffers.bounce.len() - at;
+        let raw = self.host.call(nr::readlinkat, [fd, name, out, room.min(PATH_MAX), 0, 0]);
+        Errno::check(raw).map(|size| size as usize)
+    }
+
+    /// `statx` of `name` in `fd`, or of `fd` itself.
+    pub(crate) fn host_fact(&self, fd: usize, name: Option<usize>) -> Result<Fact> {
+        let empty = [0u8];
+        let mut out = [0u8; crate::layout::STATX_BYTES];
+        let flags = match name {
+            Some(_) => AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+            None => AT_EMPTY_PATH,
+        };
+        let path = name.unwrap_or(empty.as_ptr() as usize);
+        let args = [fd, path, flags as usize, 0xfff, out.as_mut_ptr() as usize, 0];
+        Errno::check(self.host.call(nr::statx, args))?;
+        Ok(read_fact(&core::hint::black_box(out)))
+    }
+
+    fn offer(&mut self, directory: Inode, facts: &[Fact]) -> Result<bool> {
+        if facts.is_empty() {
+            return Ok(true);
+        }
+        let bytes = &self.buffers.bounce;
+        let entries: [Imported<'_>; BATCH] = core::array::from_fn(|i| {
+            let fact = facts.get(i).unwrap_or(&NO_FACT);
+            Imported {
+                name: &bytes[fact.name.0..fact.name.1],
+                kind: fact.kind,
+                mode: fact.mode,
+                uid: fact.uid,
+                gid: fact.gid,
+                identity: fact.identity,
+                accessed_ns: fact.accessed_ns,
+                target: &bytes[fact.target.0..fact.target.1],
+            }
+        });
+        self.services.import(directory, &entries[..facts.len()])
+    }
+
+    /// Makes the first `keep` bytes of a host-backed file the image's own.
+    pub(crate) fn make_image(&mut self, inode: Inode, keep: u64) -> Result<()> {
+        let attributes = self.services.attributes(inode)?;
+        if attributes.backing == Backing::Image || attributes.step.kind != Kind::File {
+            return Ok(());
+        }
+        let groups = &self.buffers.groups;
+        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
+        let donor = self.services.create_nameless(&who, inode, 0o600)?;
+        let origin = attributes.origin.ok_or(Errno::EIO)?;
+        let size = attributes.size.min(keep);
+        let result = self.fill_donor(donor, origin, size);
+        let result = result.and_then(|()| self.services.adopt(inode, donor));
+        self.services.unpin(donor);
+        result.map(|_| ())
+    }
+
+    fn fill_donor(
+        &mut self,
+        donor: Inode,
+        origin: husk_proto::fs::Origin,
+        size: u64,
+    ) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        let fd = self.open_origin(origin, O_NOFOLLOW)?;
+        let result = self.copy_up(fd, donor, size);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        result
+    }
+
+    fn copy_up(&mut self, fd: usize, donor: Inode, size: u64) -> Result<()> {
+        let host = &self.host;
+        let mut offset = 0;
+        while offset < size {
+            let mut at = offset;
+            let length = (size - offset).min(CHUNK_BYTES) as usize;
+            let mut copy = |span: husk_proto::fs::Span| {
+                let mut done = 0;
+                while done < span.length {
+                    let (address, rest) = (span.address + done, span.length - done);
+                    let args = [fd, address, rest, at as usize, 0, 0];
+                    let got = Errno::check(host.call(nr::pread64, args))? as usize;
+                    if got == 0 {
+                        return Err(Errno::EIO);
+                    }
+                    done += got;
+                    at += got as u64;
+                }
+                Ok(())
+            };
+            let (_, count) = self.services.write(donor, Place::At(offset), length, &mut copy)?;
+            if count == 0 {
+                return Err(Errno::EIO);
+            }
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    /// The Husk description behind `fd`. A shadow whose file the image now holds becomes one.
+    #[inline]
+    pub(crate) fn described(&mut self, fd: usize) -> Result<Option<Description>> {
+        let files = self.services.files();
+        match self.services.slot(files, fd as u32) {
+            Slot::Husk(description) => Ok(Some(description)),
+            Slot::Host(Some(inode)) => self.refresh_shadow(fd, inode),
+            _ => Ok(None),
+        }
+    }
+
+    fn refresh_shadow(&mut self, fd: usize, inode: Inode) -> Result<Option<Description>> {
+        match self.services.attributes(inode) {
+            Ok(a) if a.backing == Backing::Image && a.step.kind == Kind::File => {
+                self.promote(fd, inode).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Like `described`, but copies the file of a shadow up first (locks need it in the image).
+    pub(crate) fn described_in_image(&mut self, fd: usize) -> Result<Option<Description>> {
+        let files = self.services.files();
+        match self.services.slot(files, fd as u32) {
+            Slot::Husk(description) => Ok(Some(description)),
+            Slot::Host(Some(inode)) => {
+                self.identify();
+                self.make_image(inode, u64::MAX)?;
+                self.promote(fd, inode).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Turns the shadow `fd` into a Husk descriptor under the same number, at the same offset.
+    #[cold]
+    fn promote(&mut self, fd: usize, inode: Inode) -> Result<Description> {
+        let files = self.services.files();
+        let number = fd as u32;
+        let offset = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]).max(0) as u64;
+        let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]).max(0) as u32;
+        let close_on_exec = self.services.close_on_exec(files, number).unwrap_or(false);
+        self.identify();
+        self.services.host_closed(files, number);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        let groups = &self.buffers.groups;
+        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
+        self.services.open(&who, files, inode, flags, number, number + 1)?;
+        self.services.set_close_on_exec(files, number, close_on_exec)?;
+        let Slot::Husk(description) = self.services.slot(files, number) else {
+            return Err(Errno::EBADF);
+        };
+        self.services.set_offset(description, offset)?;
+        Ok(description)
+    }
+}
+
+/// What a `struct statx` says about a host object.
+fn read_fact(out: &[u8]) -> Fact {
+    let time = |at: usize| {
+        let seconds = get64(out, at) as i64;
+        seconds.saturating_mul(crate::layout::SECOND_NS) + i64::from(get32(out, at + 8))
+    };
+    let mode = u32::from(get16(out, 28));
+    let kind = match mode & S_IFMT {
+        S_IFREG => Kind::File,
+        S_IFDIR => Kind::Directory,
+        S_IFLNK => Kind::Symlink,
+        _ => Kind::Portal,
+    };
+    Fact {
+        kind,
+        mode: mode & 0o7777,
+        uid: get32(out, 20),
+        gid: get32(out, 24),
+        identity: HostIdentity {
+            device: crate::layout::device(get32(out, 136), get32(out, 140)),
+            inode: get64(out, 32),
+            size: get64(out, 40),
+            modified_ns: time(112),
+            changed_ns: time(96),
+        },
+        accessed_ns: time(64),
+        ..NO_FACT
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a process works: `chdir`, `fchdir`, `umask`, `chroot`.
+
+use crate::path::{Aim, Place, plain};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
+use husk_proto::fs::{Kind, Step};
+use husk_proto::process::{Sharing, WorkingDirectory};
+use husk_proto::{Errno, Services};
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `chdir`.
+    pub(crate) fn chdir(&mut self, c: &Call) -> Answer {
+        match self.find(c, 0, plain(0), Aim::FOLLOW)? {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if !self.is_portal(0, &target)? {
+                    return self.work_in(step);
+                }
+                self.chdir_elsewhere(c)
+            }
+            Place::Elsewhere => self.chdir_elsewhere(c),
+            Place::Host => passing::then(c, passing::DIRECTORY),
+        }
+    }
+
+    fn chdir_elsewhere(&mut self, c: &Call) -> Answer {
+        let raw = self.call_elsewhere(c, plain(0));
+        if raw == 0 {
+            self.services.set_working_directory(WorkingDirectory::Host)?;
+        }
+        Ok(Verdict::Return(raw))
+    }
+
+    fn work_in(&mut self, step: Step) -> Answer {
+        if step.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        self.credentials().permit(&step, 1)?;
+        self.services.set_working_directory(WorkingDirectory::Husk(step.inode))?;
+        value(0)
+    }
+
+    /// `fchdir`.
+    pub(crate) fn fchdir(&mut self, c: &Call) -> Answer {
+        match self.inode_behind(c.args[0])? {
+            Some(inode) => {
+                self.identify();
+                let step = self.services.step(inode)?;
+                self.work_in(step)
+            }
+            None => passing::then(c, passing::DIRECTORY),
+        }
+    }
+
+    /// `umask`: Husk's own and the host's, which files made on the host obey.
+    pub(crate) fn umask(&mut self, c: &Call) -> Answer {
+        let mask = c.args[0] & 0o777;
+        self.host.call(c.number, [mask, 0, 0, 0, 0, 0]);
+        value(u64::from(self.services.set_umask(mask as u32)))
+    }
+
+    /// `unshare`: Husk's tables are parted first, the host's by the call itself.
+    pub(crate) fn unshare(&mut self, c: &Call, files: bool, context: bool) -> Answer {
+        if files || context {
+            self.services.unshare(Sharing { files, context })?;
+        }
+        passing::then(c, passing::IDENTITY)
+    }
+
+    /// `chroot`: never into a Husk tree.
+    pub(crate) fn chroot(&mut self, c: &Call) -> Answer {
+        match self.find(c, 0, plain(0), Aim::FOLLOW)? {
+            Place::Husk(target) => {
+                target.existing()?;
+                self.refuse(c.number, Errno::EPERM)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, plain(0)))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+}

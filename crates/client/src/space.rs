@@ -1,0 +1,121 @@
+//! Length and space: `truncate`, `fallocate`, and the calls that flush.
+
+use crate::path::{Aim, Place, plain};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, O_PATH};
+use husk_proto::fs::Kind;
+use husk_proto::{Errno, Services};
+
+/// Largest file offset.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `truncate`.
+    pub(crate) fn truncate(&mut self, c: &Call) -> Answer {
+        if (c.args[1] as i64) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        match self.find(c, 0, plain(0), Aim::FOLLOW)? {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if self.is_portal(0, &target)? {
+                    return Ok(Verdict::Return(self.call_elsewhere(c, plain(0))));
+                }
+                match step.kind {
+                    Kind::Directory => return Err(Errno::EISDIR),
+                    Kind::File => {}
+                    _ => return Err(Errno::EINVAL),
+                }
+                self.credentials().permit(&step, 2)?;
+                self.make_image(step.inode, c.args[1] as u64)?;
+                self.services.truncate(step.inode, c.args[1] as u64)?;
+                value(0)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, plain(0)))),
+            Place::Host => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `ftruncate`.
+    pub(crate) fn ftruncate(&mut self, c: &Call) -> Answer {
+        if (c.args[1] as i64) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
+        if file.flags & O_PATH != 0 {
+            return Err(Errno::EBADF);
+        }
+        if !file.writes() || self.services.step(file.inode)?.kind != Kind::File {
+            return Err(Errno::EINVAL);
+        }
+        self.services.truncate(file.inode, c.args[1] as u64)?;
+        value(0)
+    }
+
+    /// `fallocate`.
+    pub(crate) fn fallocate(&mut self, c: &Call) -> Answer {
+        let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
+        let (mode, offset, length) = (c.args[1] as u32, c.args[2] as i64, c.args[3] as i64);
+        if file.flags & O_PATH != 0 {
+            return Err(Errno::EBADF);
+        }
+        if offset < 0 || length <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        if !matches!(mode, 0 | FALLOC_FL_KEEP_SIZE) && mode != punch {
+            return self.refuse(c.number, Errno::EOPNOTSUPP);
+        }
+        if !file.writes() {
+            return Err(Errno::EBADF);
+        }
+        match self.services.step(file.inode)?.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::EISDIR),
+            _ => return Err(Errno::ENODEV),
+        }
+        let (offset, length) = (offset as u64, length as u64);
+        if offset + length > OFFSET_MAX {
+            return Err(Errno::EFBIG);
+        }
+        if mode == punch {
+            self.services.punch(file.inode, offset, length)?;
+        } else {
+            let keep_size = mode == FALLOC_FL_KEEP_SIZE;
+            self.services.allocate(file.inode, offset, length, keep_size)?;
+        }
+        value(0)
+    }
+
+    /// `fsync`, `fdatasync`, `syncfs`: the image lies in memory, there is nothing to flush.
+    pub(crate) fn flush(&mut self, c: &Call) -> Answer {
+        self.nothing_to_do(c, |_| Ok(()))
+    }
+
+    /// `sync_file_range`.
+    pub(crate) fn sync_file_range(&mut self, c: &Call) -> Answer {
+        self.nothing_to_do(c, |args| {
+            let bad = args[3] & !7 != 0 || (args[1] as i64) < 0 || (args[2] as i64) < 0;
+            if bad { Err(Errno::EINVAL) } else { Ok(()) }
+        })
+    }
+
+    /// `fadvise64`: advice about memory is taken as given.
+    pub(crate) fn fadvise(&mut self, c: &Call) -> Answer {
+        self.nothing_to_do(c, |args| if args[3] > 5 { Err(Errno::EINVAL) } else { Ok(()) })
+    }
+
+    /// `readahead`.
+    pub(crate) fn readahead(&mut self, c: &Call) -> Answer {
+        self.nothing_to_do(c, |_| Ok(()))
+    }
+
+    fn nothing_to_do(&mut self, c: &Call, check: fn(&[usize; 6]) -> Result<(), Errno>) -> Answer {
+        let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
+        if file.flags & O_PATH != 0 {
+            return Err(Errno::EBADF);
+        }
+        check(&c.args)?;
+        value(0)
+    }
+}

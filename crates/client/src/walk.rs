@@ -1,0 +1,149 @@
+//! The text of a path in the middle of a walk: pieces off the front, link targets onto it.
+//!
+//! ```text
+//!   text:  / a / link / b / c            after `link` -> x/y:     x/y / b / c
+//!                   └at                                           └at
+//! ```
+//! Invariant: `at <= length <= TEXT_MAX`, and `text[length]` is 0 whenever the host is to see it.
+
+use crate::buffers::{TEXT_MAX, Walk};
+use husk_proto::Errno;
+
+/// One component of a path.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub start: usize,
+    pub end: usize,
+    /// Nothing but slashes behind it.
+    pub last: bool,
+    /// A slash directly behind it.
+    pub slash: bool,
+}
+
+impl Walk {
+    /// Takes the next component off the front; `None` at the end.
+    #[inline]
+    pub fn next(&mut self) -> Option<Piece> {
+        let text = &self.text[..self.length.min(TEXT_MAX)];
+        let mut start = self.at.min(text.len());
+        while start < text.len() && text[start] == b'/' {
+            start += 1;
+        }
+        let mut end = start;
+        while end < text.len() && text[end] != b'/' {
+            end += 1;
+        }
+        let mut rest = end;
+        while rest < text.len() && text[rest] == b'/' {
+            rest += 1;
+        }
+        self.at = end;
+        (end > start).then_some(Piece { start, end, last: rest == text.len(), slash: rest > end })
+    }
+
+    /// What is left, from `at`.
+    pub fn rest(&self) -> &[u8] {
+        &self.text[self.at..self.length]
+    }
+
+    /// The whole text.
+    pub fn whole(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+
+    /// Whether what is left starts at the root.
+    pub fn is_absolute(&self) -> bool {
+        self.at < self.length && self.text[self.at] == b'/'
+    }
+
+    /// Replaces everything before `keep` by `front`; the walk goes on at the start of it.
+    pub fn replace_front(&mut self, keep: usize, front: &[u8]) -> Result<(), Errno> {
+        let rest = self.length - keep;
+        if front.len() + rest > TEXT_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.text.copy_within(keep..self.length, front.len());
+        self.text[..front.len()].copy_from_slice(front);
+        self.at = 0;
+        self.length = front.len() + rest;
+        Ok(())
+    }
+
+    /// Puts directory `base` (absolute) before a relative text.
+    pub fn join(&mut self, base: &[u8]) -> Result<(), Errno> {
+        self.replace_front(0, base)?;
+        if !base.ends_with(b"/") {
+            self.insert_slash(base.len())?;
+        }
+        Ok(())
+    }
+
+    fn insert_slash(&mut self, place: usize) -> Result<(), Errno> {
+        if self.length + 1 > TEXT_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.text.copy_within(place..self.length, place + 1);
+        self.text[place] = b'/';
+        self.length += 1;
+        Ok(())
+    }
+
+    /// Ends the text for the host and tells where it starts.
+    pub fn for_host(&mut self) -> usize {
+        self.text[self.length] = 0;
+        self.text.as_ptr() as usize
+    }
+
+    /// Length of the part up to the last component (without its slash, at least 1 for the root).
+    pub fn directory_length(&self) -> usize {
+        let mut end = self.length;
+        while end > 1 && self.text[end - 1] == b'/' {
+            end -= 1;
+        }
+        while end > 0 && self.text[end - 1] != b'/' {
+            end -= 1;
+        }
+        while end > 1 && self.text[end - 1] == b'/' {
+            end -= 1;
+        }
+        end.max(1)
+    }
+}
+
+/// Whether `text` is `prefix` or lies below it.
+#[inline]
+pub(crate) fn lies_below(text: &[u8], prefix: &[u8]) -> bool {
+    text.len() >= prefix.len()
+        && text[..prefix.len()] == *prefix
+        && (text.len() == prefix.len() || text[prefix.len()] == b'/' || prefix == b"/")
+}
+
+/// Whether an absolute text has `.`, `..` or empty components in the middle.
+pub(crate) fn is_odd(text: &[u8]) -> bool {
+    text.windows(2).any(|w| w == b"//" || w == b"/.")
+}
+
+/// Resolves `.`, `..` and empty components of an absolute `text` by its letters alone into `out`.
+/// Returns the length, 0 when it does not fit.
+pub(crate) fn flatten(text: &[u8], out: &mut [u8]) -> usize {
+    let mut length = 0;
+    for piece in text.split(|&b| b == b'/') {
+        match piece {
+            b"" | b"." => {}
+            b".." => length = out[..length].iter().rposition(|&b| b == b'/').unwrap_or(0),
+            name => {
+                if length + 1 + name.len() > out.len() {
+                    return 0;
+                }
+                out[length] = b'/';
+                out[length + 1..length + 1 + name.len()].copy_from_slice(name);
+                length += 1 + name.len();
+            }
+        }
+    }
+    if length == 0 && !out.is_empty() {
+        out[0] = b'/';
+        length = 1;
+    }
+    length
+}
