@@ -9,9 +9,16 @@ use crate::run::{Outcome, Run};
 use crate::scratch::{Scratch, remove};
 use crate::tree::Tree;
 
+/// Lines shown before the first that differs.
+const CONTEXT_LINES: usize = 8;
+/// Characters shown of a line.
+const LINE_CHARACTERS: usize = 200;
+
 /// How long a case takes, which decides how often it is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
+    /// One of many with another input each: 1 run.
+    Once,
     /// Under a second natively: 20 runs.
     Short,
     /// Longer: 3 runs.
@@ -45,7 +52,7 @@ impl Case {
         Self {
             name,
             length,
-            limit: Duration::from_secs(if length == Length::Short { 60 } else { 180 }),
+            limit: Duration::from_secs(if length == Length::Long { 180 } else { 60 }),
             options: Vec::new(),
             prepare: Box::new(|_| {}),
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
@@ -96,6 +103,7 @@ impl Case {
         let asked = std::env::var("HUSK_REPEAT").ok();
         let asked = asked.map(|count| count.parse().expect("HUSK_REPEAT is a number"));
         match (asked, self.length) {
+            (_, Length::Once) => 1,
             (Some(count), _) => count,
             _ if against_native() => 2,
             (None, Length::Long) if std::env::var_os("HUSK_FULL").is_some() => 20,
@@ -132,15 +140,30 @@ impl Case {
         if native.outcome.status != tested.outcome.status {
             found.push(format!("{}, not {}", tested.outcome.status, native.outcome.status));
         }
-        if native.outcome.stdout != tested.outcome.stdout {
-            let shown = native.outcome.shown();
-            found.push(format!("standard output differs; natively it was\n{shown}\n"));
-        }
+        found.extend(first_difference(&native.outcome.stdout, &tested.outcome.stdout));
         found.extend(tested.outcome.left.iter().map(|left| format!("left running: {left:?}")));
         found.extend(findings(&tested.outcome.stderr));
         found.extend(native.tree.differences(&tested.tree, input, &self.unspecified));
         found
     }
+}
+
+/// The first line in which two outputs differ, and what came before it.
+fn first_difference(native: &[u8], tested: &[u8]) -> Option<String> {
+    if native == tested {
+        return None;
+    }
+    let (native, tested) = (String::from_utf8_lossy(native), String::from_utf8_lossy(tested));
+    let (native, tested): (Vec<_>, Vec<_>) = (native.lines().collect(), tested.lines().collect());
+    let same = native.iter().zip(&tested).take_while(|(a, b)| a == b).count();
+    let before = native[same.saturating_sub(CONTEXT_LINES)..same].join("\n      ");
+    let line = |lines: &[&str]| lines.get(same).map_or("(nothing)".to_owned(), |line| clip(line));
+    let (a, b) = (line(&native), line(&tested));
+    Some(format!("standard output, line {}:\n      {before}\n    - {a}\n    + {b}", same + 1))
+}
+
+fn clip(line: &str) -> String {
+    line.chars().take(LINE_CHARACTERS).collect()
 }
 
 /// What the image's own structure check reported.

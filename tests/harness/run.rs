@@ -199,3 +199,34 @@ fn end_of(text: &str) -> String {
     let start = (start..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     text[start..].trim_end().replace('\n', "\n    ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scratch;
+
+    fn shell(script: &str) -> (Scratch, Run) {
+        let scratch = Scratch::new("run");
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let run = Run::start(command, scratch.path(), scratch.path());
+        (scratch, run)
+    }
+
+    #[test]
+    fn a_hang_is_described_and_killed() {
+        let (_scratch, run) = shell("sleep 71 | cat");
+        let marker = run.marker.clone();
+        let hang = run.wait(Duration::from_millis(300)).expect_err("it sleeps");
+        assert!(hang.contains("HANG") && hang.contains("sleep 71"), "{hang}");
+        assert!(process::marked(&marker).is_empty());
+    }
+
+    #[test]
+    fn what_is_left_behind_is_named_and_killed() {
+        let (_scratch, run) = shell("setsid sleep 72 & exit 3");
+        let outcome = run.wait(Duration::from_secs(10)).expect("no hang");
+        assert_eq!(outcome.code(), 3);
+        assert!(matches!(&outcome.left[..], [left] if left.arguments == "sleep 72"), "{outcome:?}");
+    }
+}

@@ -198,3 +198,73 @@ fn hash_file(path: &Path, hash: &mut impl Hasher) {
 fn ns(time: SystemTime) -> i128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::Scratch;
+
+    fn build(root: &Path) {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/f"), "content").unwrap();
+        fs::hard_link(root.join("d/f"), root.join("g")).unwrap();
+        symlink("d/f", root.join("l")).unwrap();
+    }
+
+    /// What is found after `change` was done to a copy of a tree.
+    fn found(change: impl Fn(&Path)) -> Vec<String> {
+        let scratch = Scratch::new("tree");
+        let (ours, theirs) = (scratch.fresh("ours"), scratch.fresh("theirs"));
+        let started = SystemTime::now();
+        build(&ours);
+        build(&theirs);
+        change(&theirs);
+        let read = |root| Tree::read(root, Some((started, SystemTime::now())));
+        let nothing = Tree { objects: BTreeMap::new(), run: None };
+        read(&ours).differences(&read(&theirs), &nothing, &|_| false)
+    }
+
+    #[test]
+    fn the_same_twice_is_no_difference() {
+        assert_eq!(found(|_| {}), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_found() {
+        type Change = fn(&Path);
+        let changes: [(Change, &str); 8] = [
+            (|root| fs::write(root.join("d/f"), "CONTENT").unwrap(), "d/f: content"),
+            (|root| fs::remove_file(root.join("l")).unwrap(), "l: missing"),
+            (|root| fs::write(root.join("x"), "").unwrap(), "x: should not"),
+            (|root| mode(&root.join("d"), 0o700), "d: type and mode"),
+            (|root| replace(root, |at| symlink("d/g", at).unwrap()), "l: content"),
+            (|root| replace(root, |at| fs::write(at, "d/f").unwrap()), "l: type"),
+            (|root| unlinked(&root.join("g")), "g: hard link"),
+            (|root| old(&root.join("d/f")), "d/f: modified"),
+        ];
+        for (change, expected) in changes {
+            let found = found(change);
+            assert!(found.iter().any(|one| one.starts_with(expected)), "{expected}: {found:?}");
+        }
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn replace(root: &Path, by: impl Fn(&Path)) {
+        fs::remove_file(root.join("l")).unwrap();
+        by(&root.join("l"));
+    }
+
+    fn unlinked(path: &Path) {
+        fs::remove_file(path).unwrap();
+        fs::write(path, "content").unwrap();
+    }
+
+    fn old(path: &Path) {
+        fs::File::open(path).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+    }
+}

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod conformance;
 mod files;
 mod git;
 mod golang;

@@ -24,19 +24,12 @@
 //!    test passed.
 #![forbid(unsafe_code)]
 
-#[path = "harness/case.rs"]
 pub mod case;
-#[path = "harness/husk.rs"]
 pub mod husk;
-#[path = "harness/process.rs"]
 pub mod process;
-#[path = "harness/run.rs"]
 pub mod run;
-#[path = "harness/scratch.rs"]
 pub mod scratch;
-#[path = "harness/toolchain.rs"]
 pub mod toolchain;
-#[path = "harness/tree.rs"]
 pub mod tree;
 
 pub use case::{Case, Length};
