@@ -3,7 +3,7 @@
 use crate::command::{self, Output};
 use crate::finding::Finding;
 use crate::workspace::{Workspace, cargo};
-use crate::{edges, fences, licences, links, pins, tidy, toolchain};
+use crate::{edges, fences, licences, links, pins, syscalls, tidy, toolchain};
 use anyhow::Result;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ const STEPS: &[(&str, Work)] = &[
     ("tidy", Work::Look(tidy::check)),
     ("links", Work::Look(|workspace| Ok(links::check(workspace)))),
     ("pins", Work::Look(|workspace| Ok(pins::check(workspace)))),
+    ("syscalls", Work::Look(syscalls::check)),
     ("fmt", Work::Cargo(&["fmt", "--all", "--check"])),
     ("clippy", Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
     (

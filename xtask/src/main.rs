@@ -21,6 +21,7 @@ mod functions;
 mod licences;
 mod links;
 mod pins;
+mod syscalls;
 mod tidy;
 mod toolchain;
 mod workspace;
@@ -30,9 +31,11 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 Usage: cargo xtask check [--full] [STEP...]
+       cargo xtask syscalls
 
-Runs every check of the project, or only the steps named.
-  --full   also the long suites (HUSK_FULL=1)";
+check      runs every check of the project, or only the steps named
+  --full   also the long suites (HUSK_FULL=1)
+syscalls   writes docs/syscalls.md from the client's table of calls";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -46,13 +49,23 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<ExitCode> {
-    let Some(("check", rest)) = args.split_first().map(|(task, rest)| (task.as_str(), rest)) else {
-        eprintln!("{USAGE}");
-        return Ok(ExitCode::from(2));
-    };
-    let (flags, steps): (Vec<_>, Vec<_>) = rest.iter().partition(|arg| arg.starts_with('-'));
+    match args.split_first().map(|(task, rest)| (task.as_str(), rest)) {
+        Some(("check", rest)) => check(rest),
+        Some(("syscalls", [])) => {
+            syscalls::write(&workspace::Workspace::load()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+fn check(args: &[String]) -> Result<ExitCode> {
+    let (flags, steps): (Vec<_>, Vec<_>) = args.iter().partition(|arg| arg.starts_with('-'));
     if flags.iter().any(|flag| *flag != "--full") || !check::known(&steps) {
-        eprintln!("{USAGE}\nSteps: {}", check::names().join(" "));
+        eprintln!("{USAGE}\nsteps: {}", check::names().join(" "));
         return Ok(ExitCode::from(2));
     }
     let passed = check::check(!flags.is_empty(), &steps)?;
