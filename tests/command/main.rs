@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod json;
 mod limits;
 mod status;
 mod write_back;
