@@ -1,7 +1,10 @@
-//! Random sequences of file calls, each answer as Linux gives it. A failing seed is the test's
-//! whole input: `HUSK_SEED=7 cargo test -p husk-tests random_sequences`.
+//! File calls are answered as Linux answers them: one after the other, and racing.
+//!
+//! The seed of a random sequence is its whole input:
+//! `HUSK_SEED=7 cargo test -p husk-tests random_sequences`.
 
-use husk_tests::{Case, Length};
+use husk_tests::toolchain::build_c;
+use husk_tests::{Case, Length, Scratch};
 
 /// Seeds tried for every change, and with `HUSK_FULL`.
 const SEEDS: (u32, u32) = (12, 300);
@@ -23,4 +26,12 @@ fn random_sequences_of_file_calls_are_answered_as_linux_does() {
         println!("HUSK_SEED={seed}");
         Case::new("sequence", Length::Once, &["python3", "-c", script, &seed, CALLS]).check();
     }
+}
+
+#[test]
+fn races_for_names_and_bytes_have_one_winner_each() {
+    let scratch = Scratch::new("races-build");
+    let program = scratch.path().join("races");
+    build_c(include_str!("sources/races.c"), &program);
+    Case::new("races", Length::Short, &[program.to_str().expect("a plain path")]).check();
 }

@@ -1,0 +1,117 @@
+//! Files, names and trees.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Difference, nothing, one_file};
+
+#[test]
+fn an_older_mapping_of_a_host_file_keeps_its_bytes() {
+    let script = "
+import mmap
+with open('file', 'rb') as file:
+    view = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+with open('file', 'r+b') as file:
+    file.write(b'new')
+print(view[:4].decode())
+";
+    Difference { script, linux: "newm\n", husk: "from\n" }.check("mapping", one_file);
+}
+
+#[test]
+fn two_names_of_a_host_file_are_two_files() {
+    fn linked(work: &Path) {
+        one_file(work);
+        fs::hard_link(work.join("file"), work.join("other")).expect("a link");
+    }
+    let script = "
+with open('file', 'a') as file:
+    file.write('more')
+print(open('other').read().endswith('more'))
+";
+    Difference { script, linux: "True\n", husk: "False\n" }.check("links", linked);
+}
+
+#[test]
+fn a_mapping_does_not_grow_with_its_file() {
+    let script = "
+import ctypes, mmap, os, signal
+signal.alarm(20)
+fd = os.open('grows', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'x' * 4096)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+view = libc.mmap(None, ctypes.c_size_t(8192), 1, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+os.pwrite(fd, b'y' * 4096, 4096)
+child = os.fork()
+if child == 0:
+    os._exit(ctypes.string_at(view + 4096, 1) == b'y')
+print(os.waitpid(child, 0)[1] == 1 << 8)
+";
+    Difference { script, linux: "True\n", husk: "False\n" }.check("grows", nothing);
+}
+
+#[test]
+fn extended_attributes_are_refused() {
+    let script = "
+import os
+open('new', 'w').close()
+try:
+    os.setxattr('new', 'user.note', b'x')
+    print(os.getxattr('new', 'user.note'))
+except OSError as error:
+    print(error.errno)
+";
+    Difference { script, linux: "b'x'\n", husk: "95\n" }.check("attributes", nothing);
+}
+
+#[test]
+fn fifos_and_sockets_have_no_place_in_a_tree() {
+    let script = "
+import os, socket
+def attempt(make):
+    try:
+        make()
+        return 0
+    except OSError as error:
+        return error.errno
+print(attempt(lambda: os.mkfifo('fifo')))
+print(attempt(lambda: socket.socket(socket.AF_UNIX).bind('socket')))
+";
+    Difference { script, linux: "0\n0\n", husk: "1\n95\n" }.check("fifos", nothing);
+}
+
+#[test]
+fn changes_of_files_are_not_watched() {
+    let script = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+watch = libc.inotify_add_watch(libc.inotify_init(), b'.', 0x100)
+print(ctypes.get_errno() if watch < 0 else 'watched')
+";
+    Difference { script, linux: "watched\n", husk: "95\n" }.check("watching", nothing);
+}
+
+#[test]
+fn files_are_not_spliced() {
+    let script = "
+import os
+source, target = os.open('file', os.O_RDWR), os.pipe()[1]
+try:
+    print(os.splice(source, target, 4))
+except OSError as error:
+    print(error.errno)
+";
+    Difference { script, linux: "4\n", husk: "22\n" }.check("splice", one_file);
+}
+
+#[test]
+fn a_file_system_of_an_image_is_shown_as_tmpfs() {
+    let script = "
+import subprocess
+open('new', 'w').close()
+kind = subprocess.run(['stat', '-f', '-c', '%T', 'new'], capture_output=True, text=True).stdout
+print(kind.strip() == 'tmpfs')
+";
+    Difference { script, linux: "False\n", husk: "True\n" }.check("statfs", nothing);
+}
