@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 struct Difference<'a> {
     /// Python, run in the prepared directory.
     script: &'a str,
-    linux: &'a str,
+    /// `None`: hosts differ.
+    linux: Option<&'a str>,
     husk: &'a str,
 }
 
@@ -28,9 +29,11 @@ impl Difference<'_> {
     /// Runs both sides, each in a directory that `prepare` has filled.
     #[track_caller]
     fn check(&self, name: &str, prepare: fn(&Path)) {
-        assert_ne!(self.linux, self.husk, "no difference");
+        assert_ne!(self.linux, Some(self.husk), "no difference");
         let scratch = Scratch::new(name);
-        assert_eq!(self.run(&scratch, Side::Native, prepare), self.linux, "on Linux");
+        if let Some(linux) = self.linux {
+            assert_eq!(self.run(&scratch, Side::Native, prepare), linux, "on Linux");
+        }
         if !against_native() {
             assert_eq!(self.run(&scratch, Side::Husk, prepare), self.husk, "in an image");
         }
