@@ -16,10 +16,10 @@ const PAGE: &str = "docs/syscalls.md";
 const HEAD: &str = "\
 # System calls on files of an image
 
-Made by `cargo xtask syscalls` from [the client's table](../crates/client/src/calls.rs); do not edit.
-It says how each call is answered where it concerns Husk: *full* as Linux does, *partial* with what
-is missing in the note, *passed* to the host while the client takes notes, *refused* with the error
-in the note. A call that is not listed goes to the host unchanged, and so does every call that
+Made by `cargo xtask syscalls` from [the client's table](../crates/client/src/calls.rs), not by
+hand. It says how each call is answered where it concerns Husk: *full* as Linux does, *partial* with
+what is missing in the note, *passed* to the host while the client takes notes, *refused* with the
+error in the note. A call that is not listed goes to the host unchanged, and so does every call that
 concerns only the host's files.
 ";
 
@@ -89,8 +89,15 @@ fn row(line: &str) -> Option<Row<'_>> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "x\ncalls! { |c|\n    // ---- bytes\n    read Full \"\" => c.read();\n    \
-                         tee Refused \"EINVAL\"\n        => c.tee(\"no row\");\n}\nother Full \"\" =>\n";
+    const TABLE: &str = r#"x
+calls! { |c|
+    // ---- bytes
+    read Full "" => c.read();
+    tee Refused "EINVAL"
+        => c.tee("no row");
+}
+other Full "" =>
+"#;
 
     #[test]
     fn the_page_has_a_row_for_each_call() {
