@@ -1,10 +1,10 @@
 //! Which form a site gets, or why it gets none.
 
 use crate::bounds::Bounds;
-use crate::elf::Image;
+use crate::elf::{Image, Refusal};
 use crate::functions::{Function, Functions};
 use crate::scan::{Candidate, Findings, NUMBER_EXIT, scan};
-use crate::site::{Form, NUMBERS_MAX, Reason, Site, Verdict};
+use crate::site::{NUMBERS_MAX, Reason, Site, Verdict};
 use crate::targets::{Targets, mark_declared};
 
 const NUMBER_MUNMAP: u32 = 11;
@@ -26,7 +26,7 @@ pub struct Survey {
 
 impl Survey {
     /// Looks through a file.
-    pub fn make(image: &Image<'_>) -> Survey {
+    pub fn make(image: &Image<'_>) -> Result<Survey, Refusal> {
         let mut targets = Targets::new(image);
         let bounds = Bounds::gather(image, &mut targets);
         mark_declared(image, &mut targets);
@@ -34,7 +34,10 @@ impl Survey {
         let functions = Functions::gather(image, &bounds, &mut findings, &mut targets);
         let mut relocated: Vec<u64> = image.relocations.iter().map(|r| r.address).collect();
         relocated.sort_unstable();
-        Survey { findings, targets, functions, relocated }
+        if targets.is_incomplete() {
+            return Err(Refusal::TooComplex);
+        }
+        Ok(Survey { findings, targets, functions, relocated })
     }
 
     /// Why these bytes may not be replaced by one instruction, if they may not.
@@ -72,15 +75,15 @@ impl Survey {
 }
 
 /// All sites of a file.
-pub fn sites(image: &Image<'_>) -> Vec<Site> {
-    let survey = Survey::make(image);
+pub fn sites(image: &Image<'_>) -> Result<Vec<Site>, Refusal> {
+    let survey = Survey::make(image)?;
     let site = |candidate: &Candidate| Site {
         address: candidate.address,
         offset: candidate.offset,
         number: candidate.number.map(|(number, _)| number),
         verdict: survey.verdict(candidate),
     };
-    survey.findings.candidates.iter().map(site).collect()
+    Ok(survey.findings.candidates.iter().map(site).collect())
 }
 
 fn number_reason(site: &Candidate, function: Function) -> Option<Reason> {
@@ -104,10 +107,4 @@ fn function_reason(function: Function) -> Option<Reason> {
     } else {
         None
     }
-}
-
-impl Form {
-    /// All forms, for tables.
-    pub const ALL: [Form; 4] =
-        [Form::Numbered, Form::NumberedWide, Form::Compare4095, Form::Compare4096];
 }

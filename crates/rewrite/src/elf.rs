@@ -15,6 +15,9 @@ use object::read::elf::{
 /// Largest file that is looked at, bytes.
 pub const FILE_BYTES_MAX: usize = 512 << 20;
 
+/// Most loaded segments; linkers make four to eight.
+const LOADS_MAX: usize = 256;
+
 type Header = elf::FileHeader64<LE>;
 
 /// Why a whole file is refused.
@@ -32,6 +35,8 @@ pub enum Refusal {
     NoSections,
     /// Longer than [`FILE_BYTES_MAX`].
     TooLarge,
+    /// Its tables take more work than a file of its length can need.
+    TooComplex,
 }
 
 impl std::fmt::Display for Refusal {
@@ -43,6 +48,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Malformed => "malformed or truncated ELF file",
             Refusal::NoSections => "no section headers",
             Refusal::TooLarge => "file too large",
+            Refusal::TooComplex => "tables out of proportion",
         })
     }
 }
@@ -378,7 +384,11 @@ fn loads(header: &Header, bytes: &[u8]) -> Result<Vec<Load>, Refusal> {
         })
         .collect();
     let whole = loads.iter().all(|load| load.file_end() <= bytes.len() as u64);
-    if whole && !loads.is_empty() { Ok(loads) } else { Err(Refusal::Malformed) }
+    if whole && (1..=LOADS_MAX).contains(&loads.len()) {
+        Ok(loads)
+    } else {
+        Err(Refusal::Malformed)
+    }
 }
 
 fn has_interpreter(header: &Header, bytes: &[u8]) -> bool {

@@ -119,16 +119,18 @@ impl Facts {
             return;
         }
         let displacement = instruction.memory_displacement64() as i64;
+        let address_only = instruction.mnemonic() == Mnemonic::Lea;
+        if address_only && displacement < -RED_ZONE_BYTES {
+            // Too far for a red zone: the limit of a stack probe, or plain arithmetic.
+            return;
+        }
         if base != Register::RSP {
             let displacement = displacement.clamp(i64::from(i32::MIN) / 2, 0);
             self.add_base(bit_of(base), displacement as i32);
-            return;
+        } else if displacement < 0 {
+            // `lea -N(%rsp),%rsp` allocates.
+            self.below |= !(address_only && instruction.op0_register() == Register::RSP);
         }
-        let address_only = instruction.mnemonic() == Mnemonic::Lea;
-        // `lea -N(%rsp),%rsp` allocates; an address behind the red zone is a probe's limit.
-        let harmless = address_only
-            && (displacement < -RED_ZONE_BYTES || instruction.op0_register() == Register::RSP);
-        self.below |= displacement < 0 && !harmless;
     }
 
     fn add_base(&mut self, bit: usize, displacement: i32) {

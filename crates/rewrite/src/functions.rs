@@ -48,7 +48,9 @@ impl Functions {
             facts[root as usize].merge(std::mem::take(&mut chunk.facts));
             functions[root as usize].clean &= chunk.clean;
         }
-        for (function, facts) in functions.iter_mut().zip(&facts) {
+        for (function, facts) in functions.iter_mut().zip(&mut facts) {
+            facts.tables.sort_unstable();
+            facts.tables.dedup();
             let mut resolved = false;
             for &table in facts.tables.iter().filter(|_| facts.indirect_jump) {
                 resolved |= mark_table(image, table, targets) > 0;
@@ -97,15 +99,7 @@ impl Functions {
 /// For each chunk the index that stands for its function.
 fn join(bounds: &Bounds, chunks: &[Chunk]) -> Vec<u32> {
     let mut parents: Vec<u32> = (0..chunks.len() as u32).collect();
-    for &(start, end) in bounds.spans() {
-        let first = chunks.partition_point(|chunk| chunk.start < start);
-        for index in first + 1..chunks.len() {
-            if chunks[index].start >= end {
-                break;
-            }
-            unite(&mut parents, first, index);
-        }
-    }
+    unite_spans(&mut parents, bounds, chunks);
     let opens_span = |address: u64| bounds.spans().binary_search_by_key(&address, |s| s.0).is_ok();
     for (index, chunk) in chunks.iter().enumerate() {
         let next = index + 1;
@@ -122,6 +116,23 @@ fn join(bounds: &Bounds, chunks: &[Chunk]) -> Vec<u32> {
         }
     }
     (0..chunks.len()).map(|index| find(&mut parents, index as u32)).collect()
+}
+
+/// Spans that overlap share a chunk, so one sweep over their unions is enough.
+fn unite_spans(parents: &mut [u32], bounds: &Bounds, chunks: &[Chunk]) {
+    let mut first = 0;
+    let mut reach = 0;
+    let mut spans = bounds.spans().iter().peekable();
+    for (index, chunk) in chunks.iter().enumerate() {
+        if chunk.start < reach {
+            unite(parents, first, index);
+        } else {
+            first = index;
+        }
+        while let Some(&(_, end)) = spans.next_if(|span| span.0 <= chunk.start) {
+            reach = reach.max(end);
+        }
+    }
 }
 
 fn chunk_at(chunks: &[Chunk], address: u64) -> Option<usize> {

@@ -73,7 +73,7 @@ impl Patched {
 /// Finds the sites of a file and decides what becomes of each.
 pub fn patch(bytes: &[u8]) -> Result<Patched, Refusal> {
     let image = elf::Image::parse(bytes)?;
-    Ok(Patched { sites: decide::sites(&image) })
+    Ok(Patched { sites: decide::sites(&image)? })
 }
 
 /// Makes the copy of a file in place; returns whether it differs from the file.

@@ -8,6 +8,9 @@ use crate::elf::Image;
 
 /// Longest jump table that is followed, entries.
 const TABLE_ENTRIES_MAX: usize = 8192;
+/// Most steps of work: this many, and so many more for each byte of the file.
+const STEPS_MIN: u64 = 1 << 20;
+const STEPS_PER_BYTE: u64 = 16;
 
 struct Range {
     address: u64,
@@ -19,6 +22,7 @@ struct Range {
 pub struct Targets {
     ranges: Vec<Range>,
     last: usize,
+    steps_left: u64,
 }
 
 impl Targets {
@@ -29,7 +33,20 @@ impl Targets {
             len: code.len as u64,
             bits: vec![0; code.len.div_ceil(64)],
         });
-        Targets { ranges: ranges.collect(), last: 0 }
+        let steps_left = STEPS_MIN + STEPS_PER_BYTE * image.bytes.len() as u64;
+        Targets { ranges: ranges.collect(), last: 0, steps_left }
+    }
+
+    /// Counts one step of work; false once there were too many for a file of this length, which
+    /// only tables that are read again and again can bring about.
+    pub fn step(&mut self) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(1);
+        self.steps_left > 0
+    }
+
+    /// Whether marks may be missing because there were too many steps.
+    pub fn is_incomplete(&self) -> bool {
+        self.steps_left == 0
     }
 
     /// Adds an address; returns whether it is code.
@@ -98,6 +115,8 @@ pub fn mark_table(image: &Image<'_>, address: u64, targets: &mut Targets) -> usi
     let entries = bytes.chunks_exact(4).take(TABLE_ENTRIES_MAX);
     entries
         .map(|entry| i32::from_le_bytes(entry.try_into().expect("4 bytes")))
-        .take_while(|&distance| targets.mark(address.wrapping_add_signed(i64::from(distance))))
+        .take_while(|&distance| {
+            targets.step() && targets.mark(address.wrapping_add_signed(i64::from(distance)))
+        })
         .count()
 }

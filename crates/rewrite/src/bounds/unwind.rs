@@ -42,6 +42,10 @@ fn try_read(
             common.insert(offset.0, read.clone());
             Ok(read)
         })?;
+        // A signal trampoline's range begins one byte early, in the middle of an instruction.
+        if frame.is_signal_trampoline() {
+            continue;
+        }
         add(frame.initial_address(), frame.len());
         if let Some(Pointer::Direct(table)) = frame.lsda() {
             let _ = mark_landing_pads(image, table, frame.initial_address(), targets);
@@ -69,7 +73,7 @@ fn mark_landing_pads(
     let encoding = input.read_u8()?;
     let len = input.read_uleb128()? as usize;
     let mut records = input.split(len)?;
-    while !records.is_empty() {
+    while !records.is_empty() && targets.step() {
         read_value(&mut records, encoding)?;
         read_value(&mut records, encoding)?;
         let pad = read_value(&mut records, encoding)?;
