@@ -6,6 +6,7 @@
 #![no_std]
 
 pub mod calls;
+pub mod probe;
 
 use core::arch::asm;
 
