@@ -47,18 +47,14 @@ impl Home {
         // SAFETY: a `Home` exists, so the region is mapped and formatted, for good.
         unsafe { Direct::attach(clock, process, pid, tid) }
     }
+}
 
+impl Direct {
     /// Reads bytes of a file in the image; 0 = the end.
-    pub fn read_at(
-        &self,
-        direct: &mut Direct,
-        inode: Inode,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize> {
+    pub fn read_at(&mut self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
         let mut at = 0;
         let length = into.len();
-        direct.read(inode, offset, length, &mut |span| {
+        self.read(inode, offset, length, &mut |span| {
             let room = into.get_mut(at..at + span.length).ok_or(Errno::EFAULT)?;
             copy_out(span, room);
             at += span.length;
@@ -67,16 +63,10 @@ impl Home {
     }
 
     /// Writes bytes to a file in the image; how many.
-    pub fn write_at(
-        &self,
-        direct: &mut Direct,
-        inode: Inode,
-        offset: u64,
-        from: &[u8],
-    ) -> Result<usize> {
+    pub fn write_at(&mut self, inode: Inode, offset: u64, from: &[u8]) -> Result<usize> {
         let mut at = 0;
         let place = husk_proto::fs::Place::At(offset);
-        let wrote = direct.write(inode, place, from.len(), &mut |span| {
+        let wrote = self.write(inode, place, from.len(), &mut |span| {
             let bytes = from.get(at..at + span.length).ok_or(Errno::EFAULT)?;
             copy_in(bytes, span);
             at += span.length;
