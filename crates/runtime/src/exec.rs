@@ -14,7 +14,7 @@ use crate::memory;
 use crate::signal;
 use crate::start::{self, facts};
 use crate::thread::Thread;
-use crate::wire::Program;
+use crate::wire::{ExecTarget, Program};
 use core::ffi::CStr;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
 use husk_host::{calls, syscall};
@@ -24,7 +24,7 @@ use husk_runtime::script;
 
 const AT_EMPTY_PATH: usize = 0x1000;
 /// Words of argument arrays that lie on the service stack; longer ones get a mapping.
-const WORDS_ON_STACK: usize = 4096;
+const WORDS_ON_STACK: usize = 1024;
 /// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
 const WORDS_MAX: usize = 16 * 1024 * 1024;
 
@@ -107,10 +107,10 @@ fn resolve(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<
 /// One step of `resolve`: true when the program was a script.
 fn follow(thread: &mut Thread, plan: &mut Plan) -> Result<bool, Errno> {
     let mut head = [0u8; elf::HEAD_BYTES];
-    let got = plan.program.read(&mut head, 0)?;
+    let got = thread.client.read_program(&plan.program, &mut head, 0)?;
     let head = &head[..got];
     if !head.starts_with(b"#!") {
-        return loadable(&plan.program, head).map(|()| false);
+        return loadable(thread, &plan.program, head).map(|()| false);
     }
     let line = script::parse(&head[..got.min(script::HEAD_BYTES)]).ok_or(Errno::ENOEXEC)?;
     let Some(place) = plan.lines.get_mut(plan.depth) else { return Err(Errno::ELOOP) };
@@ -132,16 +132,16 @@ fn follow(thread: &mut Thread, plan: &mut Plan) -> Result<bool, Errno> {
 }
 
 /// Whether the loader will take it.
-fn loadable(program: &Program, head: &[u8]) -> Result<(), Errno> {
+fn loadable(thread: &mut Thread, program: &Program, head: &[u8]) -> Result<(), Errno> {
     let header = Header::parse(head).map_err(|_| Errno::ENOEXEC)?;
     let mut room = [0u8; HEADERS_MAX * HEADER_BYTES];
-    let table = crate::load::headers(program, &header, head, &mut room)?;
+    let table = crate::load::headers(&mut thread.client, program, &header, head, &mut room)?;
     let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
     let Some((offset, bytes)) = summary.interpreter else { return Ok(()) };
     let mut last = [0u8; 1];
     let end = offset.checked_add(bytes).filter(|_| (2..=PATH_MAX as u64).contains(&bytes));
     let end = end.ok_or(Errno::ENOEXEC)?;
-    if program.read(&mut last, end - 1)? != 1 || last[0] != 0 {
+    if thread.client.read_program(program, &mut last, end - 1)? != 1 || last[0] != 0 {
         return Err(Errno::ENOEXEC);
     }
     Ok(())
@@ -151,7 +151,8 @@ fn loadable(program: &Program, head: &[u8]) -> Result<(), Errno> {
 fn privileged(program: &Program) -> bool {
     const S_ISUID: u32 = 0o4000;
     const S_ISGID_EXECUTABLE: u32 = 0o2010;
-    let Some(fd) = program.host_fd() else { return false };
+    let ExecTarget::Host(fd) = program.target else { return false };
+    let fd = fd as usize;
     let mode = program.mode;
     // SAFETY: asks for the length only.
     let capabilities = unsafe {

@@ -10,6 +10,7 @@
 
 use crate::gate;
 use crate::memory;
+use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
 use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
@@ -29,6 +30,9 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
         return 0;
     }
     let thread = Thread::current();
+    if code > 0 && thread.in_service != 0 && region::faulted(fault_address(info)) {
+        return 0;
+    }
     if code > 0 && fixed_up(signal, context) {
         return 0;
     }
@@ -41,6 +45,11 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
         return 0;
     }
     hand_on(thread, signal, info, code, context)
+}
+
+fn fault_address(info: usize) -> usize {
+    // SAFETY: siginfo of a fault: its address at 16.
+    unsafe { *((info + 16) as *const usize) }
 }
 
 /// A call that was not patched: continue in the gate as if it had been.

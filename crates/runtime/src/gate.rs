@@ -99,6 +99,7 @@ pub const THEN_AFTER: usize = 1;
 /// The application's call starts again, unless the sleep ended with `EINTR`.
 pub const THEN_AGAIN: usize = 2;
 
+#[allow(improper_ctypes)]
 unsafe extern "C" {
     /// `sa_restorer` of every handler: the instructions unwinders look for.
     pub fn husk_restorer();

@@ -4,8 +4,9 @@
 //! 1. What is mapped executable from a host file is its rewritten copy, when there is one.
 //! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
 
+use crate::start::facts;
 use crate::thread::Thread;
-use crate::wire::Program;
+use crate::wire::{Program, Wire};
 use core::ffi::CStr;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
 use husk_host::calls;
@@ -36,7 +37,7 @@ struct Placed {
 
 /// Loads `program` and what it names as interpreter.
 pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
-    let placed = place(thread, program)?;
+    let placed = place(thread, program, facts().path)?;
     let mut loaded = Loaded {
         start: placed.entry,
         entry: placed.entry,
@@ -49,9 +50,9 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
     }
     if let Some((offset, bytes)) = placed.interpreter {
         let mut path = [0u8; PATH_MAX];
-        let path = interpreter_path(program, offset, bytes, &mut path)?;
+        let path = interpreter_path(thread, program, offset, bytes, &mut path)?;
         let interpreter = thread.client.open_program(path)?;
-        let placed = place(thread, &interpreter)?;
+        let placed = place(thread, &interpreter, path)?;
         thread.client.close_program(interpreter);
         loaded.start = placed.entry;
         loaded.interpreter_base = placed.bias;
@@ -61,6 +62,7 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
 }
 
 fn interpreter_path<'a>(
+    thread: &mut Thread,
     program: &Program,
     offset: u64,
     bytes: u64,
@@ -68,23 +70,25 @@ fn interpreter_path<'a>(
 ) -> Result<&'a CStr, Errno> {
     let bytes = usize::try_from(bytes).map_err(|_| Errno::ENOEXEC)?;
     let path = out.get_mut(..bytes).ok_or(Errno::ENOEXEC)?;
-    if program.read(path, offset)? != bytes {
+    if thread.client.read_program(program, path, offset)? != bytes {
         return Err(Errno::ENOEXEC);
     }
     CStr::from_bytes_until_nul(path).map_err(|_| Errno::ENOEXEC)
 }
 
-fn place(thread: &mut Thread, program: &Program) -> Result<Placed, Errno> {
+fn place(thread: &mut Thread, program: &Program, path: &CStr) -> Result<Placed, Errno> {
     let mut head = [0u8; elf::HEAD_BYTES];
-    let got = program.read(&mut head, 0)?;
+    let got = thread.client.read_program(program, &mut head, 0)?;
     let header = Header::parse(&head[..got]).map_err(|_| Errno::ENOEXEC)?;
     let mut table = [0u8; HEADERS_MAX * HEADER_BYTES];
-    let table = headers(program, &header, &head[..got], &mut table)?;
+    let table = headers(&mut thread.client, program, &header, &head[..got], &mut table)?;
     let summary =
         Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
-    let source = thread.client.executable(program);
+    let source = thread.client.executable(program, path.to_bytes());
     let bias = map(thread, &source, &header, &summary, table)?;
-    thread.client.close_executable(program, source);
+    if source.target != program.target {
+        thread.client.close_program(source);
+    }
     Ok(Placed {
         bias,
         entry: bias.wrapping_add(header.entry as usize),
@@ -97,6 +101,7 @@ fn place(thread: &mut Thread, program: &Program) -> Result<Placed, Errno> {
 
 /// The table of program headers: usually within the head already.
 pub fn headers<'a>(
+    wire: &mut Wire,
     program: &Program,
     header: &Header,
     head: &'a [u8],
@@ -108,7 +113,7 @@ pub fn headers<'a>(
         return Ok(table);
     }
     let table = &mut room[..bytes];
-    if program.read(table, header.headers_offset)? != bytes {
+    if wire.read_program(program, table, header.headers_offset)? != bytes {
         return Err(Errno::ENOEXEC);
     }
     Ok(table)

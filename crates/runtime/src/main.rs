@@ -14,11 +14,15 @@
 #[cfg(target_os = "none")]
 mod classes;
 #[cfg(target_os = "none")]
+mod clock;
+#[cfg(target_os = "none")]
 mod exec;
 #[cfg(target_os = "none")]
 mod fault;
 #[cfg(target_os = "none")]
 mod gate;
+#[cfg(target_os = "none")]
+mod guard;
 #[cfg(target_os = "none")]
 mod image;
 #[cfg(target_os = "none")]
@@ -32,7 +36,11 @@ mod memory;
 #[cfg(target_os = "none")]
 mod protect;
 #[cfg(target_os = "none")]
+mod region;
+#[cfg(target_os = "none")]
 mod service;
+#[cfg(target_os = "none")]
+mod side;
 #[cfg(target_os = "none")]
 mod signal;
 #[cfg(target_os = "none")]

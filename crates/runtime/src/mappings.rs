@@ -8,6 +8,7 @@
 use crate::gate::{Answer, Frame};
 use crate::service;
 use crate::thread::Thread;
+use crate::wire::Wire;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use husk_abi::{PAGE, nr};
@@ -100,11 +101,11 @@ fn cut(start: usize, end: usize) -> Step {
 }
 
 /// Forgets what lay in `start..end`.
-fn forget(thread: &mut Thread, start: usize, end: usize) {
+fn forget(wire: &mut Wire, start: usize, end: usize) {
     loop {
         match cut(start, end) {
-            Step::Unpin(inode) => thread.client.unpin(inode),
-            Step::Pin(inode) => thread.client.pin(inode),
+            Step::Unpin(inode) => wire.unpin(inode),
+            Step::Pin(inode) => wire.pin(inode),
             Step::Done => return,
         }
     }
@@ -116,6 +117,14 @@ fn at(address: usize) -> Option<Inode> {
         let used = &table[..count.load(Ordering::Relaxed)];
         used.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.inode)
     })
+}
+
+/// Takes over what the client has just mapped: whatever lay there before is gone.
+pub fn keep_noted(wire: &mut Wire) {
+    let Some((address, length, inode)) = wire.take_noted() else { return };
+    forget(wire, address, address + length.next_multiple_of(PAGE));
+    // When the table is full the pin stays until exec or exit.
+    let _ = note(address, length, inode);
 }
 
 /// Serves the calls that end mappings. `None`: no Husk file is concerned.
@@ -131,7 +140,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         nr::munmap => {
             let result = service::host(frame);
             if result == 0 {
-                forget(thread, start, end);
+                forget(&mut thread.client, start, end);
             }
             Some(Answer::value(result))
         }
@@ -139,7 +148,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         nr::mmap if flags & MAP_FIXED != 0 && flags & MAP_ANONYMOUS != 0 => {
             let result = service::host(frame);
             if result == start as i64 {
-                forget(thread, start, end);
+                forget(&mut thread.client, start, end);
             }
             Some(Answer::value(result))
         }
@@ -156,13 +165,12 @@ fn remap(thread: &mut Thread, frame: &Frame) -> i64 {
         return result;
     }
     if flags & MREMAP_DONTUNMAP == 0 {
-        forget(thread, old, old.saturating_add(old_length));
+        forget(&mut thread.client, old, old.saturating_add(old_length));
     }
     if let Some(inode) = inode {
         thread.client.pin(inode);
-        if !note(result as usize, new_length, inode) {
-            // The pin stays until exec or exit.
-        }
+        // When the table is full the pin stays until exec or exit.
+        let _ = note(result as usize, new_length, inode);
     }
     result
 }

@@ -27,7 +27,6 @@ const UC_REGISTERS: usize = 40;
 #[derive(Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Register {
-    Rsi = 9,
     Rax = 13,
     Rcx = 14,
     Rsp = 15,
@@ -68,6 +67,7 @@ pub struct HostAction {
 }
 
 /// What the application asked for, word by word (read by wrappers at any moment).
+#[repr(C)]
 pub struct Action {
     pub handler: AtomicU64,
     pub flags: AtomicU64,

@@ -113,7 +113,7 @@ fn launch_blocked(
 ) -> Result<i64, Errno> {
     let is = |flag: u64| shape.flags & flag != 0;
     let process = if is(CLONE_THREAD) {
-        wire::Embryo::NONE
+        None
     } else {
         thread.client.prepare_fork(is(CLONE_FILES), is(CLONE_FS))?
     };
@@ -158,7 +158,7 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
         thread.group().threads.fetch_add(1, Relaxed);
     }
     if shares_memory {
-        child.client.inherit(&thread.client);
+        child.client.inherit(&mut thread.client);
     }
     // SAFETY: the application's own call with its own arguments; the child continues from
     // `child.launch`, which stays until its next launch.
@@ -169,6 +169,9 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
         if is_thread {
             thread.group().threads.fetch_sub(1, Relaxed);
         }
+    }
+    if !failed && !is_thread && launch.flags & CLONE_VFORK == 0 {
+        thread.client.note_child(launch.process, result as u32);
     }
     let done = launch.flags & CLONE_VFORK != 0 && !is_thread;
     if shares_memory && (failed || done) {
@@ -194,9 +197,7 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
         signal::clear_caught(thread);
     }
     if launch.flags & CLONE_THREAD == 0 {
-        thread.client.enter_child(launch.process);
-    } else {
-        thread.client.enter_thread();
+        thread.client.enter_child(launch.process, launch.flags & CLONE_VM != 0);
     }
     signal::change_mask(signal::SIG_SETMASK, launch.mask);
     &launch.frame

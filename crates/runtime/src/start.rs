@@ -11,12 +11,12 @@
 //! hand-over string itself stays above, where nothing points to it but `AT_EXECFN`.
 
 use crate::thread::{self, Thread};
-use crate::wire::{self, Program};
+use crate::wire::Program;
 use crate::{exec, load, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use husk_abi::{Errno, nr};
+use husk_abi::nr;
 use husk_host::{calls, syscall};
 use husk_runtime::handover::{self, Handover};
 
@@ -231,10 +231,7 @@ impl Stack {
     }
 }
 
-/// The errno of a client that is not there.
-pub const NO_IMAGE: Errno = Errno::ENOSYS;
-
 /// Whether calls are served by an image at all.
 pub fn has_region() -> bool {
-    facts().handover.region_fd != handover::NO_REGION && wire::SERVED
+    facts().handover.region_fd != handover::NO_REGION
 }

@@ -142,7 +142,7 @@ impl Thread {
         self.deferred = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
-        self.client = crate::wire::Wire::EMPTY;
+        self.client.reset();
     }
 }
 

@@ -1,78 +1,384 @@
-//! Where the runtime meets the client: one value a thread. This build passes every call.
+//! Where the runtime meets the client: one value a thread, attached at its first call.
+//!
+//! Invariants
+//! 1. The region is touched only with the guard open, and the guard is closed again before the
+//!    service ends.
+//! 2. A child that shares memory has its own client; a forked child goes on with its copy.
+//! 3. Without a region (the gate alone) every call is the host's.
 
-use crate::load;
+use crate::thread::Thread;
+use crate::{clock, guard, mappings, region, side::Side, start};
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
+use husk_carrier::Direct;
+use husk_client::{Buffers, Client};
 use husk_host::calls;
-use husk_proto::Inode;
+use husk_proto::fs::HostIdentity;
+use husk_proto::process::{Process, Processes, Sharing};
+use husk_proto::{Inode, image::Image, image::Rewritten};
+use husk_runtime::handover;
 
-/// Whether an image serves calls.
-pub const SERVED: bool = false;
+pub use husk_client::{After, Call, ExecTarget, Program, Verdict};
 
-/// One system call as the application made it.
-#[derive(Clone, Copy, Debug)]
-pub struct Call { pub number: usize, pub args: [usize; 6] }
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict { Return(i64), Pass, PassThen(After), Wait { address: usize, value: u32, timeout_ns: u64 } }
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct After { pub number: usize, pub args: [usize; 6], pub reason: u32 }
+type Served = Client<Direct, Side, Side>;
 
-#[derive(Clone, Copy)]
-pub struct Embryo(u32);
-impl Embryo { pub const NONE: Embryo = Embryo(u32::MAX); }
-
-#[derive(Clone, Copy)]
-pub struct Program { fd: usize, pub mode: u32 }
-
-impl Program {
-    pub fn host_fd(&self) -> Option<usize> { Some(self.fd) }
-    pub fn read(&self, out: &mut [u8], offset: u64) -> Result<usize, Errno> { calls::pread(self.fd, out, offset) }
-}
+/// A child's record before the child runs; `None` for a thread, or without an image.
+pub type Embryo = Option<Process>;
 
 /// Whether the client has business with a call.
-pub const fn wants(number: usize) -> bool { number == nr::getppid }
+pub const fn wants(number: usize) -> bool {
+    husk_client::wants(number)
+}
 
-pub struct Wire {}
+/// The client of one thread.
+pub struct Wire {
+    client: Option<Served>,
+    process: u32,
+    pid: u32,
+    /// A mapping of a Husk file that the call just made has noted.
+    noted: Option<(usize, usize, Inode)>,
+    buffers: MaybeUninit<Buffers>,
+}
 
 impl Wire {
-    pub const EMPTY: Wire = Wire {};
-    pub fn start(&mut self) -> Result<(), Errno> { Ok(()) }
+    /// Makes a fresh one of whatever bytes are there; the buffers stay as they are.
+    pub fn reset(&mut self) {
+        // SAFETY: plain fields of our own block; nothing in the old client needs dropping.
+        unsafe { (&raw mut self.client).write(None) };
+        self.noted = None;
+    }
+
+    /// Joins the image as the process the hand-over names.
+    pub fn start(&mut self) -> Result<(), Errno> {
+        let handover = &start::facts().handover;
+        if !start::has_region() {
+            return Ok(());
+        }
+        region::join()?;
+        self.process = handover.process;
+        self.pid = calls::getpid();
+        let _open = guard::open();
+        let pid = self.pid;
+        let served = self.attach(pid);
+        if handover.flags & handover::INITIAL == 0 {
+            served.services().finish_exec()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn attach(&mut self, tid: u32) -> &mut Served {
+        // SAFETY: `region::join` has mapped the region for good, and a supervisor formatted it.
+        let direct =
+            unsafe { Direct::attach(clock::now_ns, Process(self.process), self.pid, tid) };
+        // SAFETY: any bytes are valid buffers; blocks are never unmapped, and only this client,
+        // which lives in the same block, uses them.
+        let buffers = unsafe { &mut *self.buffers.as_mut_ptr() };
+        self.client.insert(Client::new(direct, Side, Side, buffers))
+    }
+
+    /// The client; `None` without an image. The guard must be open.
+    #[inline(always)]
+    fn served(&mut self) -> Option<&mut Served> {
+        if self.client.is_none() {
+            if !start::has_region() {
+                return None;
+            }
+            return Some(self.attach(calls::gettid()));
+        }
+        self.client.as_mut()
+    }
+
+    /// Asks the client.
+    #[inline]
     pub fn call(&mut self, call: Call) -> Verdict {
-        if call.number == nr::getppid { return Verdict::Return(1) }
-        Verdict::Pass
-    }
-    pub fn after(&mut self, _after: After, result: i64) -> i64 { result }
-    pub fn process(&self) -> u32 { 0 }
-    pub fn prepare_fork(&mut self, _files: bool, _context: bool) -> Result<Embryo, Errno> { Ok(Embryo::NONE) }
-    pub fn cancel_fork(&mut self, _e: Embryo) {}
-    pub fn inherit(&mut self, _parent: &Wire) {}
-    pub fn enter_child(&mut self, _e: Embryo) {}
-    pub fn enter_thread(&mut self) {}
-    pub fn leave(&mut self, _last: bool) {}
-    pub fn before_exec(&mut self) {}
-    pub fn pin(&mut self, _i: Inode) {}
-    pub fn unpin(&mut self, _i: Inode) {}
-    pub fn open_program(&mut self, path: &CStr) -> Result<Program, Errno> {
-        calls::open(path).map(|fd| Program { fd, mode: 0 })
-    }
-    pub fn open_to_execute(&mut self, at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
-        let p = path.as_ptr() as usize;
-        // SAFETY: NUL-terminated.
-        unsafe {
-            calls::raw(nr::faccessat2, [at, p, 1, 0x200 | (flags & 0x1100), 0, 0])?;
-            let fd = calls::raw(nr::openat, [at, p, 0o2000000, 0, 0, 0])?;
-            let stat = calls::fstat(fd)?;
-            if stat.mode & 0o170000 != 0o100000 { calls::close(fd); return Err(Errno::EACCES) }
-            Ok(Program { fd, mode: stat.mode })
+        let _open = guard::open();
+        match self.served() {
+            Some(served) => served.call(call),
+            None => Verdict::Pass,
         }
     }
-    pub fn path_of(&mut self, _p: &Program, path: &[u8], out: &mut [u8; PATH_MAX]) {
-        out[..path.len()].copy_from_slice(path);
+
+    /// The result of a passed call.
+    pub fn after(&mut self, after: After, result: i64) -> i64 {
+        let _open = guard::open();
+        self.served().map_or(result, |served| served.after(after, result))
     }
-    pub fn executable(&mut self, p: &Program) -> Program { *p }
-    pub fn close_executable(&mut self, _p: &Program, _s: Program) {}
-    pub fn close_program(&mut self, p: Program) { calls::close(p.fd) }
-    pub fn map_file(&mut self, p: &Program, start: usize, length: usize, prot: usize, offset: usize) -> Result<(), Errno> {
-        load::map_host(p.fd, start, length, prot, offset)
+
+    /// The process record's number.
+    pub fn process(&mut self) -> u32 {
+        let _open = guard::open();
+        self.served().map_or(0, |served| served.services().current().0)
     }
+
+    // ---- processes ----------------------------------------------------------------------------
+
+    /// A record for a child.
+    pub fn prepare_fork(&mut self, files: bool, context: bool) -> Result<Embryo, Errno> {
+        let _open = guard::open();
+        let sharing = Sharing { files, context };
+        self.served().map(|s| s.services().prepare_fork(sharing)).transpose()
+    }
+
+    /// The host refused.
+    pub fn cancel_fork(&mut self, embryo: Embryo) {
+        let _open = guard::open();
+        if let (Some(embryo), Some(served)) = (embryo, self.served()) {
+            served.services().cancel_fork(embryo);
+        }
+    }
+
+    /// In the parent: the child runs as `pid`.
+    pub fn note_child(&mut self, embryo: Embryo, pid: u32) {
+        let _open = guard::open();
+        if let (Some(embryo), Some(served)) = (embryo, self.served()) {
+            served.services().note_child(embryo, pid);
+        }
+    }
+
+    /// A block for a child that shares memory: whose thread it will be.
+    pub fn inherit(&mut self, parent: &mut Wire) {
+        self.process = parent.process();
+        self.pid = parent.pid;
+    }
+
+    /// In a child process.
+    pub fn enter_child(&mut self, embryo: Embryo, shares_memory: bool) {
+        let Some(embryo) = embryo else { return };
+        let _open = guard::open();
+        let pid = calls::getpid();
+        self.pid = pid;
+        let Some(served) = self.served() else { return };
+        served.services().enter_child(embryo, pid);
+        self.process = embryo.0;
+        if !shares_memory {
+            mappings::inherited(|inode| self.pin(inode));
+        }
+    }
+
+    /// The thread ends; `last`: its process too.
+    pub fn leave(&mut self, last: bool) {
+        let _open = guard::open();
+        if last && self.client.is_none() {
+            let _ = self.served();
+        }
+        let Some(served) = self.client.as_mut() else { return };
+        if last {
+            served.services().exit();
+        } else {
+            served.services().detach();
+        }
+    }
+
+    /// Right before the host's exec.
+    pub fn before_exec(&mut self) {
+        let _open = guard::open();
+        if let Some(served) = self.client.as_mut() {
+            served.services().detach();
+        }
+    }
+
+    // ---- mappings -----------------------------------------------------------------------------
+
+    /// One more pin.
+    pub fn pin(&mut self, inode: Inode) {
+        let _open = guard::open();
+        if let Some(served) = self.served() {
+            // A gone inode has nothing left to keep.
+            let _ = served.services().pin(inode);
+        }
+    }
+
+    /// One less.
+    pub fn unpin(&mut self, inode: Inode) {
+        let _open = guard::open();
+        if let Some(served) = self.served() {
+            served.services().unpin(inode);
+        }
+    }
+
+    /// The client mapped a Husk file; kept until the call is over (`take_noted`).
+    pub fn note_mapping(&mut self, address: usize, length: usize, inode: Inode) {
+        self.noted = Some((address, length, inode));
+    }
+
+    /// What the last call mapped.
+    pub fn take_noted(&mut self) -> Option<(usize, usize, Inode)> {
+        self.noted.take()
+    }
+
+    // ---- programs -----------------------------------------------------------------------------
+
+    /// Opens a program by path, as the loader does.
+    pub fn open_program(&mut self, path: &CStr) -> Result<Program, Errno> {
+        self.open_to_execute(calls::AT_FDCWD, path.to_bytes_with_nul(), 0)
+    }
+
+    /// Opens what `execveat(at, path, flags)` names; `path` ends with NUL.
+    pub fn open_to_execute(&mut self, at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
+        let _open = guard::open();
+        let address = path.as_ptr() as usize;
+        match self.served() {
+            Some(served) => served.open_program(at as i32, address, flags as u32),
+            None => host_program(at, address, flags),
+        }
+    }
+
+    /// The real path of the program just opened, or `given`.
+    pub fn path_of(&mut self, program: &Program, given: &[u8], out: &mut [u8; PATH_MAX]) {
+        let found = self.client.as_ref().map_or(&b""[..], |c| c.program_text(program));
+        let text = if found.is_empty() { given } else { found };
+        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len()).min(PATH_MAX - 1);
+        out[..end].copy_from_slice(&text[..end]);
+        out[end] = 0;
+    }
+
+    /// Reads a program's bytes.
+    pub fn read_program(&mut self, program: &Program, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let _open = guard::open();
+        match (program.target, self.client.as_mut()) {
+            (ExecTarget::Host(fd), _) => calls::pread(fd as usize, out, offset),
+            (_, Some(served)) => served.read_program(program, offset, out),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Maps a program's bytes at a fixed place inside a reserved span.
+    pub fn map_file(
+        &mut self,
+        program: &Program,
+        start: usize,
+        length: usize,
+        prot: usize,
+        offset: usize,
+    ) -> Result<(), Errno> {
+        const PRIVATE_FIXED: usize = 0x12;
+        let _open = guard::open();
+        match (program.target, self.client.as_mut()) {
+            (ExecTarget::Host(fd), _) => {
+                crate::load::map_host(fd as usize, start, length, prot, offset)
+            }
+            (_, Some(served)) => {
+                let length = length.next_multiple_of(husk_abi::PAGE);
+                served.map_program(program, start, length, prot, PRIVATE_FIXED, offset as u64)?;
+                mappings::keep_noted(self);
+                Ok(())
+            }
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Lets a program go.
+    pub fn close_program(&mut self, program: Program) {
+        let _open = guard::open();
+        match (program.target, self.client.as_mut()) {
+            (ExecTarget::Host(fd), _) => calls::close(fd as usize),
+            (_, Some(served)) => served.close_program(program),
+            _ => {}
+        }
+    }
+
+    // ---- rewritten copies ---------------------------------------------------------------------
+
+    /// The rewritten copy of a host file, opened; asks for one if nobody has.
+    pub fn rewritten(&mut self, file: &HostIdentity, path: impl Fn(&mut [u8; PATH_MAX]) -> usize) -> Option<usize> {
+        if start::facts().handover.flags & handover::PLAIN != 0 {
+            return None;
+        }
+        let _open = guard::open();
+        let services = self.served()?.services();
+        match services.rewritten(file) {
+            Rewritten::Ready => open_copy(services.copies_path(), file),
+            Rewritten::Unknown => {
+                let mut text = [0u8; PATH_MAX];
+                let length = path(&mut text);
+                services.request_rewrite(file, &text[..length]);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What is to be mapped instead of `program`: its copy, or itself.
+    pub fn executable(&mut self, program: &Program, path: &[u8]) -> Program {
+        let Some(identity) = program.identity else { return *program };
+        let copy = self.rewritten(&identity, |text| {
+            text[..path.len()].copy_from_slice(path);
+            path.len()
+        });
+        match copy {
+            Some(fd) => Program { target: ExecTarget::Host(fd as u32), ..*program },
+            None => *program,
+        }
+    }
+}
+
+fn host_program(at: usize, path: usize, flags: usize) -> Result<Program, Errno> {
+    const X_OK: usize = 1;
+    const AT_EACCESS: usize = 0x200;
+    const O_CLOEXEC: usize = 0o2000000;
+    const S_IFMT: u32 = 0o170000;
+    const S_IFREG: u32 = 0o100000;
+    // SAFETY: the caller's path ends with NUL.
+    let fd = unsafe {
+        calls::raw(nr::faccessat2, [at, path, X_OK, AT_EACCESS | flags, 0, 0])?;
+        calls::raw(nr::openat, [at, path, O_CLOEXEC, 0, 0, 0])?
+    };
+    match calls::fstat(fd) {
+        Ok(stat) if stat.mode & S_IFMT == S_IFREG => Ok(Program {
+            target: ExecTarget::Host(fd as u32),
+            mode: stat.mode & 0o7777,
+            uid: stat.uid,
+            gid: stat.gid,
+            size: stat.size as u64,
+            identity: None,
+            path_length: 0,
+        }),
+        other => {
+            calls::close(fd);
+            Err(other.err().unwrap_or(Errno::EACCES))
+        }
+    }
+}
+
+/// Opens `copies_path/<device>-<inode>-<modified_ns>-<size>`.
+fn open_copy(directory: &[u8], file: &HostIdentity) -> Option<usize> {
+    let mut path = [0u8; PATH_MAX];
+    let mut end = directory.len();
+    path.get_mut(..end)?.copy_from_slice(directory);
+    let key = [file.device, file.inode, file.modified_ns as u64, file.size];
+    for (i, number) in key.into_iter().enumerate() {
+        *path.get_mut(end)? = if i == 0 { b'/' } else { b'-' };
+        end = hex(&mut path, end + 1, number)?;
+    }
+    *path.get_mut(end)? = 0;
+    calls::open(CStr::from_bytes_with_nul(&path[..=end]).ok()?).ok()
+}
+
+fn hex(out: &mut [u8], at: usize, number: u64) -> Option<usize> {
+    let digits = (67 - number.leading_zeros() as usize) / 4;
+    let digits = digits.max(1);
+    for (i, place) in out.get_mut(at..at + digits)?.iter_mut().enumerate() {
+        *place = b"0123456789abcdef"[(number >> (4 * (digits - 1 - i)) & 15) as usize];
+    }
+    Some(at + digits)
+}
+
+/// The identity of an open host file.
+pub fn identity(fd: usize) -> Option<HostIdentity> {
+    let stat = calls::fstat(fd).ok()?;
+    let ns = |time: [i64; 2]| time[0] * 1_000_000_000 + time[1];
+    Some(HostIdentity {
+        device: stat.device,
+        inode: stat.inode,
+        size: stat.size as u64,
+        modified_ns: ns(stat.modified),
+        changed_ns: ns(stat.changed),
+    })
+}
+
+/// The client's own thread (for callbacks that have no other way to it).
+pub fn current() -> &'static mut Wire {
+    &mut Thread::current().client
 }

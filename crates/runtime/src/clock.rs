@@ -1,0 +1,125 @@
+//! `CLOCK_REALTIME_COARSE` without a system call, through the vDSO (found when first asked for).
+
+use crate::start::facts;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use husk_abi::nr;
+use husk_host::syscall;
+
+const CLOCK_REALTIME_COARSE: usize = 5;
+const UNKNOWN: usize = 0;
+const NONE: usize = 1;
+
+static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
+
+/// ns since the epoch, a few ms coarse.
+pub fn now_ns() -> i64 {
+    let mut time = [0i64; 2];
+    let at = (&raw mut time) as usize;
+    let mut function = FUNCTION.load(Relaxed);
+    if function == UNKNOWN {
+        function = find();
+        FUNCTION.store(function, Relaxed);
+    }
+    if function == NONE {
+        // SAFETY: `time` is a timespec.
+        unsafe { syscall(nr::clock_gettime, [CLOCK_REALTIME_COARSE, at, 0, 0, 0, 0]) };
+    } else {
+        // SAFETY: the vDSO's own clock_gettime, found by name, C calling convention.
+        unsafe {
+            let call: extern "C" fn(usize, usize) -> i32 = core::mem::transmute(function);
+            call(CLOCK_REALTIME_COARSE, at);
+        }
+    }
+    let time = core::hint::black_box(time);
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Looks `__vdso_clock_gettime` up in the vDSO's dynamic symbols.
+fn find() -> usize {
+    let base = facts().vdso;
+    if base == 0 {
+        return NONE;
+    }
+    // SAFETY: the host's vDSO is a well-formed ELF image mapped at `base`.
+    unsafe { Vdso::open(base).and_then(|v| v.symbol(c"__vdso_clock_gettime")).unwrap_or(NONE) }
+}
+
+struct Vdso {
+    base: usize,
+    symbols: usize,
+    strings: usize,
+    count: usize,
+}
+
+unsafe fn at<T: Copy>(address: usize) -> T {
+    // SAFETY: the caller names a place inside the vDSO.
+    unsafe { (address as *const T).read_unaligned() }
+}
+
+impl Vdso {
+    unsafe fn open(base: usize) -> Option<Vdso> {
+        const DYNAMIC: u32 = 2;
+        const DT_HASH: usize = 4;
+        const DT_STRTAB: usize = 5;
+        const DT_SYMTAB: usize = 6;
+        const DT_GNU_HASH: usize = 0x6fff_fef5;
+        // SAFETY: offsets of the ELF header, program headers and dynamic section.
+        unsafe {
+            let headers = base + at::<usize>(base + 32);
+            let count = at::<u16>(base + 56) as usize;
+            let dynamic = (0..count)
+                .map(|i| headers + 56 * i)
+                .find(|&h| at::<u32>(h) == DYNAMIC)
+                .map(|h| base + at::<usize>(h + 16))?;
+            let (mut symbols, mut strings, mut total) = (0, 0, 0);
+            let mut entry = dynamic;
+            while at::<usize>(entry) != 0 {
+                let value = at::<usize>(entry + 8);
+                match at::<usize>(entry) {
+                    DT_HASH => total = at::<u32>(base + value + 4) as usize,
+                    DT_GNU_HASH if total == 0 => total = gnu_count(base + value),
+                    DT_STRTAB => strings = base + value,
+                    DT_SYMTAB => symbols = base + value,
+                    _ => {}
+                }
+                entry += 16;
+            }
+            (symbols != 0 && strings != 0).then_some(Vdso { base, symbols, strings, count: total })
+        }
+    }
+
+    unsafe fn symbol(&self, name: &CStr) -> Option<usize> {
+        const SYMBOL_BYTES: usize = 24;
+        for i in 1..self.count {
+            let symbol = self.symbols + SYMBOL_BYTES * i;
+            // SAFETY: within the symbol table and its strings.
+            unsafe {
+                let text = CStr::from_ptr((self.strings + at::<u32>(symbol) as usize) as *const i8);
+                if text == name {
+                    return Some(self.base + at::<usize>(symbol + 8));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Symbols behind a GNU hash table: one past the end of the last chain.
+unsafe fn gnu_count(table: usize) -> usize {
+    // SAFETY: the layout of DT_GNU_HASH: buckets, first symbol, bloom words, shift.
+    unsafe {
+        let (buckets, first) = (at::<u32>(table) as usize, at::<u32>(table + 4) as usize);
+        let bloom = at::<u32>(table + 8) as usize;
+        let bucket_at = table + 16 + 8 * bloom;
+        let chains = bucket_at + 4 * buckets;
+        let mut last = (0..buckets).map(|i| at::<u32>(bucket_at + 4 * i) as usize).max().unwrap_or(0);
+        if last < first {
+            return first;
+        }
+        while at::<u32>(chains + 4 * (last - first)) & 1 == 0 {
+            last += 1;
+        }
+        last + 1
+    }
+}

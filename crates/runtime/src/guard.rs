@@ -1,0 +1,76 @@
+//! The guard: a protection key on the state arena that only services open.
+//!
+//! Invariants
+//! 1. Only our key's two bits of PKRU change, and they are put back as they were.
+//! 2. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
+//!    and nothing between `open` and its drop leaves the service.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use husk_abi::{Errno, nr};
+use husk_host::calls;
+
+/// The two bits of our key; 0 = no guard.
+static BITS: AtomicU32 = AtomicU32::new(0);
+
+/// While it lives, the arena may be touched.
+pub struct Opened(u32);
+
+/// Opens the guard.
+#[inline(always)]
+pub fn open() -> Opened {
+    let bits = BITS.load(Relaxed);
+    if bits == 0 {
+        return Opened(0);
+    }
+    let before = read();
+    write(before & !bits);
+    Opened(before | 1 << 31)
+}
+
+impl Drop for Opened {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0 != 0 {
+            // Key 15 is never ours (the host hands out the lowest), so bit 31 is free to mark.
+            write(self.0);
+        }
+    }
+}
+
+/// Puts the arena behind a key. Without one (no hardware, no key left) it stays open.
+pub fn set(address: usize, length: usize) {
+    const PKEY_DISABLE_ACCESS: usize = 1;
+    const READ_WRITE: usize = 3;
+    const KEY_MAX: usize = 14;
+    // SAFETY: a key of our own, put on a mapping of our own.
+    unsafe {
+        let Ok(key) = calls::raw(nr::pkey_alloc, [0, PKEY_DISABLE_ACCESS, 0, 0, 0, 0]) else {
+            return;
+        };
+        let args = [address, length, READ_WRITE, key, 0, 0];
+        let done: Result<usize, Errno> = calls::raw(nr::pkey_mprotect, args);
+        if key <= KEY_MAX && done.is_ok() {
+            BITS.store(3 << (2 * key), Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn read() -> u32 {
+    let value: u32;
+    // SAFETY: a key exists, so the instruction does.
+    unsafe {
+        asm!("rdpkru", in("ecx") 0, out("eax") value, out("edx") _,
+             options(nostack, nomem, preserves_flags));
+    }
+    value
+}
+
+#[inline(always)]
+fn write(value: u32) {
+    // SAFETY: as above; no `nomem`, so that accesses stay on their side.
+    unsafe {
+        asm!("wrpkru", in("eax") value, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags));
+    }
+}

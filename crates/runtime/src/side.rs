@@ -1,0 +1,106 @@
+//! What the client asks of memory and host, answered from inside the application.
+
+use crate::start::{facts, kept_fds};
+use crate::{clock, memory, region, wire};
+use husk_abi::{Errno, PAGE, nr};
+use husk_client::{Host, Memory};
+use husk_host::{calls, syscall};
+use husk_proto::{Inode, fs::Run, fs::Span};
+
+/// Both traits; holds nothing.
+#[derive(Clone, Copy)]
+pub struct Side;
+
+impl Memory for Side {
+    #[inline]
+    fn read(&self, source: usize, target: &mut [u8]) -> Result<(), Errno> {
+        memory::read(source, target)
+    }
+
+    #[inline]
+    fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno> {
+        memory::write(target, source)
+    }
+
+    fn read_string(&self, source: usize, target: &mut [u8]) -> Result<usize, Errno> {
+        memory::read_string(source, target)
+    }
+
+    #[inline]
+    fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
+        region::need_cache();
+        memory::copy(target, span.address, span.length)
+    }
+
+    #[inline]
+    fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
+        region::need_cache();
+        memory::copy(span.address, source, span.length)
+    }
+}
+
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_PRIVATE: usize = 2;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+
+impl Host for Side {
+    #[inline]
+    fn call(&self, number: usize, args: [usize; 6]) -> i64 {
+        // SAFETY: the client passes the application's arguments, as the application would have,
+        // or addresses of its own buffers.
+        unsafe { syscall(number, args) as i64 }
+    }
+
+    fn now_ns(&self) -> i64 {
+        clock::now_ns()
+    }
+
+    fn map_cache(
+        &self,
+        address: usize,
+        length: usize,
+        prot: usize,
+        flags: usize,
+        runs: &[Run],
+    ) -> Result<usize, Errno> {
+        let length = length.next_multiple_of(PAGE);
+        let base = reserve(address, length, flags)?;
+        let shape = flags & !(MAP_ANONYMOUS | MAP_FIXED_NOREPLACE) | MAP_FIXED;
+        let mut at = base;
+        for run in runs {
+            let part = (run.length as usize).min(base + length - at);
+            let fd = facts().handover.region_fd as usize;
+            let args = [at, part, prot, shape, fd, run.cache_offset as usize];
+            // SAFETY: inside what `reserve` set aside (or the application gave with MAP_FIXED).
+            unsafe { calls::raw(nr::mmap, args) }?;
+            at += part;
+        }
+        Ok(base)
+    }
+
+    fn note_mapping(&self, address: usize, length: usize, inode: Inode) {
+        wire::current().note_mapping(address, length, inode);
+    }
+
+    fn kept_fds(&self) -> [u32; 2] {
+        kept_fds()
+    }
+
+    fn program_path(&self, out: &mut [u8]) -> usize {
+        let path = facts().path.to_bytes();
+        match out.get_mut(..path.len()) {
+            Some(room) => room.copy_from_slice(path),
+            None => return 0,
+        }
+        path.len()
+    }
+}
+
+/// An inaccessible span where the runs go, as `flags` and `address` ask for it.
+fn reserve(address: usize, length: usize, flags: usize) -> Result<usize, Errno> {
+    let placed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE);
+    let args = [address, length, 0, MAP_PRIVATE | MAP_ANONYMOUS | placed, -1isize as usize, 0];
+    // SAFETY: new memory, or a place the application named itself; our own ranges were refused.
+    unsafe { calls::raw(nr::mmap, args) }
+}
