@@ -49,6 +49,9 @@ fn as_nobody(command: &Command) -> Command {
             None => wrapped.env_remove(name),
         };
     }
+    let home = husk_tests::run::home("nobody");
+    give_to_nobody(&home);
+    wrapped.env("HOME", home);
     wrapped
 }
 

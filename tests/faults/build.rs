@@ -62,7 +62,9 @@ fn killed_build(scratch: &Scratch, side: Side) -> Tree {
     assert!(killed >= 20, "{side:?}: only {killed} killed\n{shown}");
     assert!(outcome.status.success(), "{side:?}:\n{shown}");
     assert!(outcome.left.is_empty(), "{side:?}: left running: {:?}", outcome.left);
-    assert!(findings(&outcome.stderr).is_empty(), "{shown}");
+    if side == Side::Husk {
+        assert!(findings(&outcome.stderr).is_empty(), "{shown}");
+    }
     Tree::read(&work, Some((outcome.started, outcome.ended)))
 }
 

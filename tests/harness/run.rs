@@ -64,7 +64,7 @@ impl Run {
         let marker = format!("run-{}-{count}.", std::process::id());
         let file = |name: &str| File::create(output.join(name)).expect("an output file");
         command.current_dir(directory).env(MARKER, &marker);
-        quiet_environment(&mut command, directory);
+        quiet_environment(&mut command);
         command.stdout(file("stdout")).stderr(file("stderr"));
         let (started, timer) = (SystemTime::now(), Instant::now());
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -156,16 +156,31 @@ impl Drop for Run {
     }
 }
 
-/// The same environment everywhere: no user's configuration, no locale, one time zone.
-fn quiet_environment(command: &mut Command, directory: &Path) {
+/// The same environment everywhere: no user's configuration, no locale, one time zone, and a home
+/// directory that outlives the run, for the copies of programs that Husk keeps there.
+fn quiet_environment(command: &mut Command) {
+    if command.get_envs().all(|(name, _)| name != "HOME") {
+        command.env("HOME", home("own"));
+    }
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    command.env("PATH", path).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");
+    command.env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC");
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if name.starts_with("CARGO") || name.starts_with("GIT_") || name.starts_with("MAKE") {
+        if name.starts_with("CARGO")
+            || name.starts_with("GIT_")
+            || name.starts_with("MAKE")
+            || name.starts_with("XDG_")
+        {
             command.env_remove(&*name);
         }
     }
+}
+
+/// A home directory that all tests of one user share.
+pub fn home(user: &str) -> PathBuf {
+    let path = crate::husk::workspace().join("target/husk-tests/home").join(user);
+    fs::create_dir_all(&path).expect("a home directory");
+    path.canonicalize().expect("its real path")
 }
 
 /// Waits for the end of a process, without reaping it.
