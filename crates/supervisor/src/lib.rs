@@ -1,1 +1,29 @@
-//! supervisor
+//! The supervisor: one process around an image. It makes the image, starts the first program,
+//! buries the dead, serves what is done in the background, and writes changes back at the end.
+//!
+//!     request -> settings -> image (region, mounts) -> launch -> watch -> write_back
+//!     (typed)    (checked)                             (exec)    (wait)   (host tree)
+//!
+//! Nothing waits for the supervisor while it works: programs run handlers themselves, and a
+//! waiter that meets a dead holder recovers by itself. If the supervisor dies, programs go on;
+//! what they changed in overlays is then not written back.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod clock;
+pub mod copies;
+pub mod descent;
+pub mod descriptors;
+pub mod failure;
+pub mod image;
+pub mod launch;
+pub mod program;
+pub mod request;
+pub mod run;
+pub mod signals;
+pub mod watch;
+pub mod write_back;
+
+pub use failure::Failure;
+pub use request::{Request, Settings};
+pub use run::run;

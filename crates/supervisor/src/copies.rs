@@ -1,0 +1,172 @@
+//! Rewritten copies of host programs: known ones are announced at the start, missing ones are made
+//! in the background when a program asks.
+//!
+//!     at the start   copies on disk -> announced; this machine's loader and C library, and the
+//!                    command itself -> made if missing (once in a machine's life, some 100 ms)
+//!     meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
+//!
+//! Without a usable store everything still runs: each call is trapped, which is slower.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use husk_carrier::{Direct, Home};
+use husk_proto::Process;
+use husk_proto::fs::HostIdentity;
+use husk_proto::image::{Image as _, Rewritten};
+use husk_rewrite::{Identity, Outcome, Store};
+
+use crate::clock::now_ns;
+use crate::image::thread_id;
+use crate::write_back::host::path_of;
+
+/// Between two looks for wishes.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long the start may wait for copies.
+const START_MAX: Duration = Duration::from_millis(500);
+/// Longest path of a wish.
+const PATH_BYTES_MAX: usize = 4096;
+/// Where copies would be when there are none.
+const NOWHERE: &str = "/nonexistent";
+
+/// The copies of this run.
+pub struct Copies {
+    store: Option<Store>,
+    /// Why there is no store.
+    pub note: Option<String>,
+}
+
+impl Copies {
+    /// Opens the user's store.
+    pub fn open() -> Copies {
+        match Store::default_path().and_then(|path| Store::open(&path)) {
+            Ok(store) => Copies { store: Some(store), note: None },
+            Err(problem) => {
+                let note = format!("no rewritten copies, calls will be slower: {problem}");
+                Copies { store: None, note: Some(note) }
+            }
+        }
+    }
+
+    /// Directory of the copies.
+    pub fn path(&self) -> &Path {
+        self.store.as_ref().map_or(Path::new(NOWHERE), Store::copies_path)
+    }
+
+    /// Announces what there is, and makes what nearly every program needs.
+    pub fn announce(&self, direct: &mut Direct, program: &Path) {
+        let Some(store) = &self.store else { return };
+        for (identity, outcome) in store.entries().unwrap_or_default() {
+            direct.set_rewritten(&host_identity(&identity), state(&outcome));
+        }
+        let end = Instant::now() + START_MAX;
+        for path in loaded_files().iter().map(PathBuf::as_path).chain([program]) {
+            if Instant::now() < end {
+                make(store, direct, path);
+            }
+        }
+    }
+
+    /// Serves wishes in the background until the service is dropped.
+    pub fn serve(self, home: Home) -> Service {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let work = move |store: Store| {
+            let mut direct = home.attach(now_ns, Process(0), std::process::id(), thread_id());
+            while !told.load(Ordering::Relaxed) {
+                if !serve_one(&store, &mut direct) {
+                    thread::sleep(LOOK);
+                }
+            }
+            direct.detach();
+        };
+        let thread = self.store.map(|store| thread::spawn(move || work(store)));
+        Service { stop, thread }
+    }
+}
+
+/// The thread that makes copies.
+pub struct Service {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends after the copy in hand; a panic there has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether there was a wish.
+fn serve_one(store: &Store, direct: &mut Direct) -> bool {
+    let mut path = [0; PATH_BYTES_MAX];
+    let Some((file, length)) = direct.next_rewrite(&mut path) else { return false };
+    let identity = identity(&file);
+    let outcome = store.ensure(&path_of(&path[..length.min(PATH_BYTES_MAX)]), &identity);
+    direct.set_rewritten(&file, state(&outcome));
+    true
+}
+
+fn make(store: &Store, direct: &mut Direct, path: &Path) {
+    let Ok(found) = fs::metadata(path) else { return };
+    if !found.is_file() || found.size() == 0 {
+        return;
+    }
+    let identity = Identity::of(&found);
+    let outcome = store.ensure(path, &identity);
+    direct.set_rewritten(&host_identity(&identity), state(&outcome));
+}
+
+/// A refusal is for this time: somebody may ask again.
+fn state(outcome: &Outcome) -> Rewritten {
+    match outcome {
+        Outcome::Ready => Rewritten::Ready,
+        Outcome::Plain => Rewritten::Plain,
+        Outcome::Refused(_) => Rewritten::Unknown,
+    }
+}
+
+fn identity(file: &HostIdentity) -> Identity {
+    let HostIdentity { device, inode, size, modified_ns, .. } = *file;
+    Identity { device, inode, modified_ns, size }
+}
+
+fn host_identity(file: &Identity) -> HostIdentity {
+    let Identity { device, inode, modified_ns, size } = *file;
+    HostIdentity { device, inode, size, modified_ns, changed_ns: 0 }
+}
+
+/// Files this process executes, apart from itself: the machine's loader and C library, which
+/// nearly every program maps.
+fn loaded_files() -> Vec<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let executed = maps.lines().filter(|line| line.contains(" r-xp "));
+    let paths = executed.filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let mut paths: Vec<_> = paths.filter(|path| Some(path) != own.as_ref()).collect();
+    paths.dedup();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_and_the_c_library_are_loaded() {
+        let names: Vec<_> =
+            loaded_files().iter().filter_map(|path| Some(path.file_name()?.to_owned())).collect();
+        let names = format!("{names:?}");
+        assert!(names.contains("libc.so") && names.contains("ld-linux"), "{names}");
+        assert!(!names.contains("husk_supervisor"), "{names}");
+    }
+}

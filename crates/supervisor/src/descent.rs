@@ -1,0 +1,140 @@
+//! Who descends from the supervisor, and how the last of them are ended.
+//!
+//! The supervisor is the subreaper of its image: whoever loses its parent becomes its child, so
+//! that a walk from parent to child finds every process that was started in the image.
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// How long what outlives the program may take to end by itself, unasked: the rest of a pipeline.
+const QUIET: Duration = Duration::from_millis(250);
+/// Between hang-up and termination.
+const HANGUP: Duration = Duration::from_millis(200);
+/// Between termination and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+/// Bound on waiting for what was killed.
+const KILLED: Duration = Duration::from_secs(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+/// Longest process name shown.
+const NAMES_SHOWN_MAX: usize = 5;
+
+/// All live descendants of this process.
+pub fn descendants() -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for (pid, parent) in processes() {
+        children.entry(parent).or_default().push(pid);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![std::process::id() as i32];
+    while let Some(parent) = open.pop() {
+        for &child in children.get(&parent).map_or(&[][..], Vec::as_slice) {
+            found.push(Pid::from_raw(child));
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// (pid, parent) of every process that is no zombie.
+fn processes() -> impl Iterator<Item = (i32, i32)> {
+    let listing = fs::read_dir("/proc").into_iter().flatten().flatten();
+    listing.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name may hold spaces and brackets; what follows the last bracket may not.
+        let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        (state != "Z" && state != "X").then_some((pid, parent))
+    })
+}
+
+/// Ends what outlived the program: waits a moment, then hangs up, terminates, kills. Returns a
+/// line about it if anybody had to be told.
+pub fn end_stragglers(mut buried: impl FnMut(Pid)) -> Option<String> {
+    if gone_within(QUIET, &mut buried) {
+        return None;
+    }
+    let told = names(&descendants());
+    let steps = [(Signal::SIGHUP, HANGUP), (Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILLED)];
+    for (signal, patience) in steps {
+        for pid in descendants() {
+            let _ = kill(pid, signal);
+            // A stopped process takes no signal but this and the kill.
+            let _ = kill(pid, Signal::SIGCONT);
+        }
+        if gone_within(patience, &mut buried) {
+            return Some(format!("{told} outlived the program: ended with {signal}"));
+        }
+    }
+    Some(format!("{told} outlived the program and could not be killed"))
+}
+
+fn gone_within(patience: Duration, buried: &mut impl FnMut(Pid)) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        bury(buried);
+        if descendants().is_empty() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(LOOK);
+    }
+}
+
+/// Waits for all children that have ended.
+fn bury(buried: &mut impl FnMut(Pid)) {
+    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        match status {
+            WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => buried(pid),
+            WaitStatus::StillAlive => return,
+            _ => {}
+        }
+    }
+}
+
+fn names(pids: &[Pid]) -> String {
+    let shown = pids.iter().take(NAMES_SHOWN_MAX).map(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{} ({pid})", name.trim_end())
+    });
+    let shown: Vec<_> = shown.collect();
+    match pids.len().saturating_sub(NAMES_SHOWN_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grandchild_is_a_descendant() {
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "sleep 20 & wait"]).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        let is_sleep = |pid: &Pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+        };
+        let grandchild = loop {
+            if let Some(&pid) = descendants().iter().find(|pid| is_sleep(pid)) {
+                break pid;
+            }
+            assert!(Instant::now() < end, "the grandchild never appeared");
+            sleep(LOOK);
+        };
+        kill(grandchild, Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(!descendants().contains(&grandchild));
+    }
+}

@@ -1,0 +1,139 @@
+//! Descriptors of an image: two memfds under high numbers, and what the program inherits.
+//!
+//! Invariants
+//! 1. Every descriptor the supervisor opens for itself is close-on-exec; only the region and the
+//!    loader are handed down, under numbers that programs do not get by accident.
+//! 2. The loader's bytes are sealed before anybody executes them; the region's size is sealed
+//!    before anybody maps it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Resource, getrlimit};
+
+use crate::failure::Failure;
+
+/// The two numbers lie below this, whatever the limit: some programs loop over all numbers.
+const NUMBERS_END_MAX: u64 = 1024;
+/// Fewer numbers than this leave a program no room.
+const NUMBERS_END_MIN: u64 = 16;
+
+/// A memfd of `bytes` bytes that can neither shrink nor grow.
+pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {
+    let made = memfd(c"husk-region", MemfdFlags::NOEXEC_SEAL).and_then(|region| {
+        rustix::fs::ftruncate(&region, bytes)?;
+        rustix::fs::fcntl_add_seals(&region, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(region)
+    });
+    made.map_err(|errno| {
+        let remedy = match errno {
+            Errno::FBIG => "raise the file size limit (ulimit -f) or choose a smaller --memory",
+            Errno::NOSYS => "Husk needs memfd_create (Linux 3.17)",
+            _ => "choose a smaller --memory",
+        };
+        Failure::new(format!("cannot make an image of {bytes} bytes"), in_words(errno), remedy)
+    })
+}
+
+/// A sealed memfd with the runtime.
+pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
+    let made = memfd(c"husk-runtime", MemfdFlags::EXEC).and_then(|loader| {
+        let mut file = File::from(loader);
+        file.write_all(runtime)
+            .map_err(|problem| Errno::from_io_error(&problem).unwrap_or(Errno::IO))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(OwnedFd::from(file))
+    });
+    made.map_err(|errno| {
+        let remedy = match errno {
+            Errno::ACCESS => "allow executable memfds: sysctl vm.memfd_noexec=0",
+            _ => "run `husk check`",
+        };
+        Failure::new("cannot load the runtime", in_words(errno), remedy)
+    })
+}
+
+/// `kind` is left away on a host that does not know it (before Linux 6.3).
+fn memfd(name: &std::ffi::CStr, kind: MemfdFlags) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | kind) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        other => other,
+    }
+}
+
+/// Gives `descriptor` the highest free number below the limit, without close-on-exec.
+pub fn hand_down(descriptor: OwnedFd) -> Result<OwnedFd, Failure> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let few = |why: &str| {
+        let remedy = "raise it: ulimit -n 1024";
+        Failure::new("cannot place the image's descriptors", why, remedy)
+    };
+    if limit < NUMBERS_END_MIN {
+        return Err(few("the limit on open files is too low"));
+    }
+    let end = limit.min(NUMBERS_END_MAX) as i32;
+    for number in (3..end).rev().filter(|number| !is_open(*number)) {
+        let Ok(placed) = rustix::io::fcntl_dupfd_cloexec(descriptor.as_fd(), number) else {
+            continue;
+        };
+        if placed.as_raw_fd() == number {
+            let set = rustix::io::fcntl_setfd(&placed, FdFlags::empty());
+            return set.map(|()| placed).map_err(|errno| few(&in_words(errno)));
+        }
+    }
+    Err(few("no number is free"))
+}
+
+fn is_open(number: i32) -> bool {
+    fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok()
+}
+
+/// Numbers a program started now would inherit.
+pub fn inherited() -> Vec<u32> {
+    let listing = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = listing
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|number| !is_close_on_exec(*number))
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Reads the flag from /proc: the number may not be ours to borrow. True for what has gone.
+fn is_close_on_exec(number: u32) -> bool {
+    const O_CLOEXEC: u32 = 0o2_000_000;
+    let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { return true };
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(O_CLOEXEC)
+        & O_CLOEXEC
+        != 0
+}
+
+fn in_words(errno: Errno) -> String {
+    crate::request::reason(&std::io::Error::from(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_down_is_high_and_inherited() {
+        let region = hand_down(region(1 << 20).unwrap()).unwrap();
+        assert!(region.as_raw_fd() > 100, "{region:?}");
+        assert!(inherited().contains(&(region.as_raw_fd() as u32)));
+        assert!(rustix::fs::ftruncate(&region, 4096).is_err(), "the size is not sealed");
+    }
+
+    #[test]
+    fn the_loader_cannot_be_changed_any_more() {
+        let loader = loader(b"\x7fELF").unwrap();
+        assert!(!inherited().contains(&(loader.as_raw_fd() as u32)));
+        assert!(File::from(loader).write_all(b"x").is_err());
+    }
+}

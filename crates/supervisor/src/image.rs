@@ -1,0 +1,186 @@
+//! Makes an image: region, mounts, the first process record.
+//!
+//! Where a mount lies below a memory tree (a project below the private /tmp), the directories
+//! that lead to it are made there too, so that `ls` and `..` show a whole tree.
+
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use husk_carrier::{Direct, Home};
+use husk_proto::fs::{Imported, Kind, Node};
+use husk_proto::image::Cover;
+use husk_proto::process::WorkingDirectory;
+use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
+use husk_region::Layout;
+
+use crate::clock::now_ns;
+use crate::descriptors;
+use crate::failure::Failure;
+use crate::request::{MountPlan, Settings};
+use crate::write_back::{Source, host};
+
+/// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.
+const DEVICE: u64 = 0xf_ffff;
+/// Nobody's process record: the supervisor runs no program.
+const NOBODY: Process = Process(0);
+/// All capabilities: the supervisor acts for the image, not for a user.
+const ALL_CAPABILITIES: u64 = u64::MAX;
+
+/// A mounted tree.
+#[derive(Debug, Clone)]
+pub struct Mounted {
+    /// Root of the tree.
+    pub root: Inode,
+    /// Where and what.
+    pub plan: MountPlan,
+}
+
+/// An image and the supervisor's way to it.
+pub struct Image {
+    /// The mapped region.
+    pub home: Home,
+    /// This thread's way.
+    pub direct: Direct,
+    /// Its trees.
+    pub mounts: Vec<Mounted>,
+    /// When it was made, ns since the epoch.
+    pub started_ns: i64,
+    /// Its memory.
+    pub region: OwnedFd,
+}
+
+impl Image {
+    /// Makes an image; `copies` is the directory of rewritten copies.
+    pub fn make(settings: &Settings, copies: &Path) -> Result<Image, Failure> {
+        let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
+        let region = descriptors::region(layout.total_bytes())?;
+        let home = Home::make(region.as_raw_fd(), layout, DEVICE, copies.as_os_str().as_bytes())
+            .map_err(|errno| unmade("map it", errno))?;
+        let direct = home.attach(now_ns, NOBODY, std::process::id(), thread_id());
+        let started_ns = now_ns();
+        let mut image = Image { home, direct, mounts: Vec::new(), started_ns, region };
+        for plan in &settings.mounts {
+            image.mount(plan)?;
+        }
+        Ok(image)
+    }
+
+    fn mount(&mut self, plan: &MountPlan) -> Result<(), Failure> {
+        let what = format!("mount {}", plan.path.display());
+        let found = fs::metadata(&plan.path).map_err(|problem| {
+            Failure::new(format!("cannot {what}"), crate::request::reason(&problem), "check it")
+        })?;
+        let attributes = root_attributes(&found);
+        let path = plan.path.as_os_str().as_bytes();
+        let root = self
+            .direct
+            .add_mount(path, plan.cover, &attributes)
+            .map_err(|errno| unmade(&what, errno))?;
+        self.lead_to(&plan.path).map_err(|errno| unmade(&what, errno))?;
+        self.mounts.push(Mounted { root, plan: plan.clone() });
+        Ok(())
+    }
+
+    /// Makes the directories of an outer memory tree that lead to `path`.
+    fn lead_to(&mut self, path: &Path) -> Result<(), Errno> {
+        let outer = self.deepest(path);
+        let Some(outer) = outer.filter(|outer| outer.plan.cover == Cover::Memory) else {
+            return Ok(());
+        };
+        let (mut dir, mut at) = (outer.root, outer.plan.path.clone());
+        let rest = path.strip_prefix(&at).map(Path::to_owned).unwrap_or_default();
+        for name in &rest {
+            at.push(name);
+            dir = self.leading_directory(dir, name.as_bytes(), &at)?;
+        }
+        Ok(())
+    }
+
+    /// One of them, owned and permitted as on the host.
+    fn leading_directory(&mut self, dir: Inode, name: &[u8], at: &Path) -> Result<Inode, Errno> {
+        let found = fs::metadata(at).map_err(|_| Errno::ENOENT)?;
+        let who = Credentials {
+            uid: found.uid(),
+            gid: found.gid(),
+            groups: &[],
+            capabilities: ALL_CAPABILITIES,
+        };
+        match self.direct.create(&who, dir, name, Node::Directory(found.mode() & 0o7777)) {
+            Err(Errno::EEXIST) => self.direct.lookup(dir, name).map(|step| step.inode),
+            other => other,
+        }
+    }
+
+    /// The mount that holds `path` or its nearest ancestor.
+    fn deepest(&self, path: &Path) -> Option<Mounted> {
+        let holding = self.mounts.iter().filter(|mount| path.starts_with(&mount.plan.path));
+        holding.max_by_key(|mount| mount.plan.path.as_os_str().len()).cloned()
+    }
+
+    /// The record of the first program, with its descriptors, umask and working directory.
+    pub fn first_process(&mut self, inherited: &[u32]) -> Result<Process, Failure> {
+        let first = self.direct.first_process(std::process::id(), inherited);
+        let process = first.map_err(|errno| unmade("register the program", errno))?;
+        let mut program = self.home.attach(now_ns, process, std::process::id(), thread_id());
+        program.set_umask(umask());
+        let here = std::env::current_dir().ok();
+        let root = self.mounts.iter().find(|mount| Some(&mount.plan.path) == here.as_ref());
+        if let Some(root) = root {
+            program
+                .set_working_directory(WorkingDirectory::Husk(root.root))
+                .map_err(|errno| unmade("set the working directory", errno))?;
+        }
+        program.detach();
+        Ok(process)
+    }
+
+    /// Overlays to write back.
+    pub fn overlays(&self) -> Vec<(Inode, PathBuf)> {
+        let overlays = self.mounts.iter().filter(|mount| mount.plan.cover == Cover::Overlay);
+        overlays.map(|mount| (mount.root, mount.plan.path.clone())).collect()
+    }
+}
+
+fn unmade(what: &str, errno: Errno) -> Failure {
+    let remedy = match errno {
+        Errno::ENOSPC | Errno::ENOMEM => "choose more --memory",
+        _ => "this is a bug in Husk: please report it",
+    };
+    Failure::new(format!("cannot make the image ({what})"), format!("{errno:?}"), remedy)
+}
+
+fn root_attributes(found: &fs::Metadata) -> Imported<'static> {
+    const NS_PER_S: i64 = 1_000_000_000;
+    Imported {
+        name: b"",
+        kind: Kind::Directory,
+        mode: found.mode() & 0o7777,
+        uid: found.uid(),
+        gid: found.gid(),
+        identity: host::identity_of(found),
+        accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
+        target: b"",
+    }
+}
+
+/// Read, not set and set back: other threads may be making files.
+fn umask() -> u32 {
+    const USUAL: u32 = 0o022;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(USUAL)
+}
+
+/// Number of the calling thread.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+impl Source for Direct {
+    fn read_at(&mut self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        Direct::read_at(self, inode, offset, into)
+    }
+}

@@ -1,0 +1,345 @@
+//! What the user asked for, checked before anything is started.
+//!
+//!     Request (as typed) --settle()--> Settings (valid: real paths, sizes in range)
+//!
+//! Invariants
+//! 1. Every mount path in `Settings` is real: absolute, no symlinks, a directory that was there.
+//! 2. No path is mounted twice; where one lies below another, the deeper one wins, and mounts are
+//!    sorted so that outer ones come first.
+//! 3. An overlay that will be written back is readable and writable, when the user named it.
+//!
+//! Defaults: an overlay on the current directory (unless `--overlay` says otherwise; never on
+//! `/`), and an empty /tmp in memory (unless the user mounts /tmp in some way).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use husk_proto::image::{Cover, MOUNTS_MAX};
+use rustix::fs::{Access, access};
+
+use crate::failure::Failure;
+
+/// Most kernels in one image.
+pub const KERNELS_MAX: u32 = 64;
+/// Smallest image that is of any use.
+pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
+/// Most memory an image takes when the user does not say.
+const MEMORY_BYTES_DEFAULT_MAX: u64 = 16 << 30;
+/// Hard end of `--memory`: what the region's addresses have room for.
+pub const MEMORY_BYTES_MAX: u64 = 256 << 30;
+
+/// What was typed.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// `--kernels`; `None` = one per online core.
+    pub kernels: Option<u32>,
+    /// `--memory` in bytes; `None` = a quarter of the machine's, at most 16 GiB.
+    pub memory_bytes: Option<u64>,
+    /// `--overlay`, in order.
+    pub overlays: Vec<PathBuf>,
+    /// `--mount`, in order.
+    pub mounts: Vec<PathBuf>,
+    /// `--discard`: nothing is written back.
+    pub discard: bool,
+    /// `--guard`: protection key on the state arena.
+    pub guard: bool,
+    /// Never use rewritten copies of programs: every call is trapped (for tests).
+    pub trap_only: bool,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// One mount of the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPlan {
+    /// Real path of the covered directory.
+    pub path: PathBuf,
+    /// What it shows.
+    pub cover: Cover,
+}
+
+/// A request that was found valid.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Kernels of the image, 1..=`KERNELS_MAX`.
+    pub kernels: u32,
+    /// Memory of the image, bytes.
+    pub memory_bytes: u64,
+    /// Mounts, outer ones first.
+    pub mounts: Vec<MountPlan>,
+    /// Nothing is written back.
+    pub discard: bool,
+    /// Protection key wanted.
+    pub guard: bool,
+    /// Never use rewritten copies.
+    pub trap_only: bool,
+    /// The command, never empty.
+    pub command: Vec<OsString>,
+    /// Remarks for the user, one line each.
+    pub notes: Vec<String>,
+}
+
+impl Request {
+    /// Checks everything that can be checked before the image is made.
+    pub fn settle(self) -> Result<Settings, Failure> {
+        let mut notes = Vec::new();
+        let kernels = settle_kernels(self.kernels)?;
+        let memory_bytes = settle_memory(self.memory_bytes)?;
+        let mounts = self.settle_mounts(&mut notes)?;
+        if self.command.is_empty() {
+            return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
+        }
+        Ok(Settings {
+            kernels,
+            memory_bytes,
+            mounts,
+            discard: self.discard,
+            guard: self.guard,
+            trap_only: self.trap_only,
+            command: self.command,
+            notes,
+        })
+    }
+
+    fn settle_mounts(&self, notes: &mut Vec<String>) -> Result<Vec<MountPlan>, Failure> {
+        let mut plans = Vec::new();
+        for path in &self.overlays {
+            add(&mut plans, overlay(path, !self.discard)?)?;
+        }
+        for path in &self.mounts {
+            add(&mut plans, memory(path)?)?;
+        }
+        if self.overlays.is_empty() {
+            add_current_directory(&mut plans, notes)?;
+        }
+        if let Ok(tmp) = fs::canonicalize("/tmp")
+            && plans.iter().all(|plan| plan.path != tmp)
+        {
+            plans.push(MountPlan { path: tmp, cover: Cover::Memory });
+        }
+        if plans.len() > MOUNTS_MAX {
+            return Err(Failure::new(
+                format!("cannot mount {} trees", plans.len()),
+                format!("an image has at most {MOUNTS_MAX}"),
+                "name fewer with --overlay and --mount",
+            ));
+        }
+        plans.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(plans)
+    }
+}
+
+fn settle_kernels(asked: Option<u32>) -> Result<u32, Failure> {
+    match asked {
+        Some(kernels) if (1..=KERNELS_MAX).contains(&kernels) => Ok(kernels),
+        Some(kernels) => Err(Failure::new(
+            format!("cannot run {kernels} kernels"),
+            "out of range",
+            format!("choose --kernels 1 to {KERNELS_MAX}"),
+        )),
+        None => Ok(online_cores().min(KERNELS_MAX)),
+    }
+}
+
+fn online_cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
+    let bytes = asked.unwrap_or_else(default_memory_bytes);
+    if (MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let (why, remedy) = if bytes < MEMORY_BYTES_MIN {
+        ("too small", format!("choose at least --memory {}M", MEMORY_BYTES_MIN >> 20))
+    } else {
+        ("too large", format!("choose at most --memory {}G", MEMORY_BYTES_MAX >> 30))
+    };
+    Err(Failure::new(format!("cannot make an image of {bytes} bytes"), why, remedy))
+}
+
+fn default_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::unnecessary_cast)] // c_ulong differs between targets
+    let total = info.totalram as u64 * u64::from(info.mem_unit.max(1));
+    (total / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
+}
+
+/// Reads `64M`, `2G`, `1048576`; suffixes K, M, G, T, with or without `iB` or `B`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, suffix) = text.split_at(digits);
+    let shift = match suffix.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("not a size; write 512M or 2G".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "not a size; write 512M or 2G")?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+}
+
+fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
+    if plans.iter().any(|other| other.path == plan.path) {
+        return Err(Failure::new(
+            format!("cannot mount {} twice", plan.path.display()),
+            "two options name the same directory",
+            "keep one of them",
+        ));
+    }
+    plans.push(plan);
+    Ok(())
+}
+
+fn overlay(path: &Path, written_back: bool) -> Result<MountPlan, Failure> {
+    let what = format!("cannot overlay {}", path.display());
+    let path = real_directory(path, &what)?;
+    if path == Path::new("/") {
+        return Err(Failure::new(
+            what,
+            "the root directory holds the host's devices and processes",
+            "name the directory you work in",
+        ));
+    }
+    if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
+        let remedy = "choose a directory you may list, or change its mode";
+        return Err(Failure::new(what, "no permission to read it", remedy));
+    }
+    if written_back && access(&path, Access::WRITE_OK).is_err() {
+        let remedy = "add --discard if changes need not come back, or change its mode";
+        return Err(Failure::new(what, "no permission to write changes back", remedy));
+    }
+    Ok(MountPlan { path, cover: Cover::Overlay })
+}
+
+fn memory(path: &Path) -> Result<MountPlan, Failure> {
+    let what = format!("cannot mount on {}", path.display());
+    let path = real_directory(path, &what)?;
+    if path == Path::new("/") {
+        return Err(Failure::new(what, "nothing would be left to run", "name another directory"));
+    }
+    Ok(MountPlan { path, cover: Cover::Memory })
+}
+
+/// The real path of a directory that is there (invariant 1).
+fn real_directory(path: &Path, what: &str) -> Result<PathBuf, Failure> {
+    let remedy = "name an existing directory";
+    let real =
+        fs::canonicalize(path).map_err(|problem| Failure::new(what, reason(&problem), remedy))?;
+    if !real.is_dir() {
+        return Err(Failure::new(what, "it is not a directory", remedy));
+    }
+    Ok(real)
+}
+
+/// An I/O error in words, without Rust's `(os error 2)`.
+pub fn reason(problem: &std::io::Error) -> String {
+    let text = problem.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
+fn add_current_directory(
+    plans: &mut Vec<MountPlan>,
+    notes: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let here = env::current_dir().map_err(|problem| {
+        let remedy = "change to a directory that exists, or name one with --overlay";
+        Failure::new("cannot overlay the current directory", reason(&problem), remedy)
+    })?;
+    if here == Path::new("/") {
+        notes.push("the current directory is /: not overlaid, changes go to the host".into());
+        return Ok(());
+    }
+    if plans.iter().any(|plan| plan.path == here) {
+        return Ok(());
+    }
+    let plan = overlay(&here, false)?;
+    plans.push(plan);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn request(overlays: &[&Path], mounts: &[&Path]) -> Request {
+        Request {
+            overlays: overlays.iter().map(PathBuf::from).collect(),
+            mounts: mounts.iter().map(PathBuf::from).collect(),
+            command: vec!["true".into()],
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_with_binary_suffixes() {
+        assert_eq!(parse_size("1M"), Ok(1 << 20));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        for bad in ["", "M", "-1", "1.5G", "12Q", "99999999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad} was taken for a size");
+        }
+    }
+
+    #[test]
+    fn kernels_and_memory_out_of_range_name_the_range() {
+        let none = settle_kernels(Some(0)).unwrap_err();
+        assert!(none.to_string().contains("1 to 64"), "{none}");
+        assert!(settle_kernels(Some(1000)).is_err());
+        let small = settle_memory(Some(1 << 20)).unwrap_err();
+        assert!(small.to_string().contains("at least --memory 32M"), "{small}");
+        assert_eq!(small.status, 125);
+    }
+
+    #[test]
+    fn an_overlay_is_a_real_directory() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let on_file = request(&[&file], &[]).settle().unwrap_err();
+        assert!(on_file.why.contains("not a directory"), "{on_file}");
+        let missing = request(&[&scratch.path().join("none")], &[]).settle().unwrap_err();
+        assert_eq!(missing.why, "no such file or directory");
+        let link = scratch.path().join("link");
+        fs::create_dir(scratch.path().join("real")).unwrap();
+        symlink("real", &link).unwrap();
+        let settings = request(&[&link], &[]).settle().unwrap();
+        let real = fs::canonicalize(scratch.path()).unwrap().join("real");
+        assert!(settings.mounts.contains(&MountPlan { path: real, cover: Cover::Overlay }));
+    }
+
+    #[test]
+    fn one_directory_is_mounted_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let twice = request(&[scratch.path()], &[scratch.path()]).settle().unwrap_err();
+        assert!(twice.what.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn tmp_is_private_unless_the_user_mounts_it() {
+        let tmp = fs::canonicalize("/tmp").unwrap();
+        let cover_of = |settings: &Settings| {
+            settings.mounts.iter().find(|plan| plan.path == tmp).map(|plan| plan.cover)
+        };
+        let private = request(&[Path::new("/usr")], &[]);
+        let private = Request { discard: true, ..private }.settle().unwrap();
+        assert_eq!(cover_of(&private), Some(Cover::Memory));
+        let shared = request(&[Path::new("/tmp")], &[]).settle().unwrap();
+        assert_eq!(cover_of(&shared), Some(Cover::Overlay));
+    }
+
+    #[test]
+    fn an_empty_command_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let empty = Request { command: vec![], ..request(&[scratch.path()], &[]) };
+        assert!(empty.settle().unwrap_err().to_string().contains("no command"));
+    }
+}

@@ -1,0 +1,185 @@
+//! `husk run`: from the request to the exit status.
+//!
+//! The run ends when the program has ended. What is still running then is given a moment, hung
+//! up, terminated, killed (`descent`), and only then are the overlays written back: nobody changes
+//! the image meanwhile.
+//!
+//! Exit status: the program's own, 128 + n on signal n; 125 when Husk failed, or when the program
+//! succeeded and not all of its changes could be written back as they were.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use husk_carrier::Direct;
+use nix::unistd::Pid;
+
+use crate::copies::Copies;
+use crate::descent;
+use crate::descriptors::{hand_down, inherited, loader};
+use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
+use crate::image::Image;
+use crate::launch::{self, HandOver};
+use crate::program::{self, Program};
+use crate::request::{Request, Settings};
+use crate::signals::Signals;
+use crate::watch::{Burial, End, watch};
+use crate::write_back::{self, Outcome, scan::Run};
+
+/// Calls are counted by number up to here.
+const CALL_NUMBERS_END: usize = 512;
+/// Names the calls Husk refused when the run ends.
+const TRACE: &str = "HUSK_TRACE";
+
+/// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
+pub fn run(request: Request, runtime: &[u8]) -> Result<u8, Failure> {
+    let settings = request.settle()?;
+    settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    match program::look(&settings.command[0], &settings.mounts)? {
+        Program::Image(path) => in_image(&settings, &path, runtime),
+        Program::Native(path) => natively(&settings, &path),
+    }
+}
+
+fn say(line: &str) {
+    eprintln!("husk: {}", line.replace('\n', "?"));
+}
+
+fn take_signals() -> Result<Signals, Failure> {
+    Signals::take().map_err(|errno| {
+        let remedy = "allow signalfd in your sandbox";
+        Failure::new("cannot watch for signals", errno.desc(), remedy)
+    })
+}
+
+fn natively(settings: &Settings, path: &Path) -> Result<u8, Failure> {
+    say(&format!(
+        "note: {} is set-user-ID or set-group-ID: it runs natively, outside the image",
+        path.display()
+    ));
+    let signals = take_signals()?;
+    let program = launch::natively(path, &settings.command, &signals.original)?;
+    Ok(status(watch(program, &signals, &mut NoImage)))
+}
+
+/// Nobody to tell of deaths.
+struct NoImage;
+
+impl Burial for NoImage {
+    fn child(&mut self, _: Pid) {}
+    fn tick(&mut self) {}
+}
+
+fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Failure> {
+    ensure_able()?;
+    let copies = Copies::open();
+    if let Some(note) = &copies.note {
+        say(&format!("note: {note}"));
+    }
+    let mut image = Image::make(settings, copies.path())?;
+    copies.announce(&mut image.direct, path);
+    let signals = take_signals()?;
+    become_subreaper();
+    let region = hand_down(image.region.try_clone().map_err(no_descriptor)?)?;
+    let loader = hand_down(loader(runtime)?)?;
+    let own = [region.as_raw_fd() as u32, loader.as_raw_fd() as u32];
+    let inherited: Vec<u32> = inherited().into_iter().filter(|n| !own.contains(n)).collect();
+    let process = image.first_process(&inherited)?;
+    let hand_over = HandOver {
+        process: process.0,
+        region: region.as_raw_fd(),
+        loader: loader.as_raw_fd(),
+        guard: settings.guard,
+        trap_only: settings.trap_only,
+    };
+    let program = launch::in_image(&settings.command, hand_over, &signals.original)?;
+    image.direct.note_child(process, program.as_raw() as u32);
+    drop((region, loader));
+    let service = copies.serve(image.home);
+    let end = watch(program, &signals, &mut Undertaker(&mut image.direct));
+    let told = descent::end_stragglers(|pid| image.direct.reap(pid.as_raw() as u32));
+    drop(service);
+    told.iter().for_each(|line| say(line));
+    finish(settings, &mut image, end)
+}
+
+fn ensure_able() -> Result<(), Failure> {
+    husk_host::probe::syscall_user_dispatch().map_err(|errno| {
+        let why = format!("this host has no Syscall User Dispatch ({errno:?})");
+        let remedy = "it needs Linux 5.11 or newer: see `husk check`";
+        Failure::new("cannot catch system calls", why, remedy)
+    })
+}
+
+fn no_descriptor(problem: std::io::Error) -> Failure {
+    let remedy = "raise the limit on open files: ulimit -n 1024";
+    Failure::new("cannot open the image", crate::request::reason(&problem), remedy)
+}
+
+/// Whoever loses its parent becomes our child. Where that is refused, orphans go to init: they
+/// are then not ended with the run.
+fn become_subreaper() {
+    if nix::sys::prctl::set_child_subreaper(true).is_err() {
+        say("note: cannot become a subreaper: background processes may outlive the run");
+    }
+}
+
+/// Tells the image of deaths.
+struct Undertaker<'a>(&'a mut Direct);
+
+impl Burial for Undertaker<'_> {
+    fn child(&mut self, pid: Pid) {
+        self.0.reap(pid.as_raw() as u32);
+    }
+
+    fn tick(&mut self) {
+        // What cannot be recovered now is found again at the next tick.
+        let _ = self.0.scan_dead();
+    }
+}
+
+fn finish(settings: &Settings, image: &mut Image, end: End) -> Result<u8, Failure> {
+    // Several rounds: releasing what one dead process held may take more than one.
+    for _ in 0..8 {
+        if matches!(image.direct.scan_dead(), Ok(0)) {
+            break;
+        }
+    }
+    if std::env::var(TRACE).is_ok_and(|wanted| wanted.split(',').any(|one| one == "unsupported")) {
+        print_unsupported(&image.direct);
+    }
+    let status = status(end);
+    if settings.discard {
+        return Ok(status);
+    }
+    let run = Run { number: std::process::id(), started_ns: image.started_ns };
+    let overlays = image.overlays();
+    let outcome = write_back::write_back(&mut image.direct, run, &overlays);
+    report(&outcome);
+    Ok(if status == 0 && !outcome.is_complete() { STATUS_HUSK } else { status })
+}
+
+fn report(outcome: &Outcome) {
+    for conflict in &outcome.conflicts {
+        say(&format!("conflict: {conflict}"));
+    }
+    for failure in &outcome.failures {
+        say(&format!("not written back: {failure}"));
+    }
+}
+
+fn print_unsupported(direct: &Direct) {
+    for number in 0..CALL_NUMBERS_END {
+        let count = direct.unsupported(number);
+        if count != 0 {
+            let name = husk_abi::nr::name(number);
+            say(&format!("unsupported: {name} ({number}): {count} times"));
+        }
+    }
+}
+
+fn status(end: End) -> u8 {
+    match end {
+        End::Exit(status) => status as u8,
+        End::Signal(signal) => STATUS_SIGNAL_BASE + signal as u8,
+    }
+}

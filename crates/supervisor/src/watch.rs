@@ -1,0 +1,101 @@
+//! Waits for the program, buries the dead, sends signals on.
+//!
+//!     signal descriptor --+                    +-- child ended: reap, tell the image
+//!                         +-- poll, 25 ms ---- +-- signal for us alone: send it on
+//!     the tick -----------+                    +-- tick: `dead()` looks for killed grandchildren
+//!
+//! Invariants
+//! 1. The image is told of every death within 100 ms, whoever the parent was.
+//! 2. When the program stops (Ctrl-Z) in our process group, so do we, and we take it along when
+//!    we go on, so that a shell's job control sees one job.
+//! 3. Nothing else ends the wait: a program that ignores SIGTERM is waited for.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgid, getpgrp};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::signals::{Event, Signals};
+
+/// Between two looks for the dead nobody tells us about.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How the program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this status.
+    Exit(i32),
+    /// A signal ended it.
+    Signal(Signal),
+}
+
+/// What the watch tells the image.
+pub trait Burial {
+    /// A child has ended and was waited for.
+    fn child(&mut self, pid: Pid);
+    /// Time to look for the dead.
+    fn tick(&mut self);
+}
+
+/// Waits until `program` has ended.
+pub fn watch(program: Pid, signals: &Signals, burial: &mut impl Burial) -> End {
+    loop {
+        // Reap first: a child may have ended before its signal was blocked.
+        if let Some(end) = reap(program, burial) {
+            return end;
+        }
+        wait(signals);
+        while let Some(event) = signals.next() {
+            if let Event::Forward(signal) = event {
+                // It may be gone already; then the next reap ends the watch.
+                let _ = kill(program, signal);
+            }
+        }
+        burial.tick();
+    }
+}
+
+fn wait(signals: &Signals) {
+    let mut watched = [PollFd::from_borrowed_fd(signals.descriptor.as_fd(), PollFlags::IN)];
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+    // An interrupted wait is as good as a tick.
+    let _ = poll(&mut watched, Some(&tick));
+}
+
+fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
+    loop {
+        let end = match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, status)) => Some((pid, End::Exit(status))),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => Some((pid, End::Signal(signal))),
+            Ok(WaitStatus::Stopped(pid, _)) => {
+                if pid == program {
+                    stop_along(program);
+                }
+                None
+            }
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
+            Ok(_) => None,
+            Err(_) => return None,
+        };
+        let Some((pid, end)) = end else { continue };
+        burial.child(pid);
+        if pid == program {
+            return Some(end);
+        }
+    }
+}
+
+/// Invariant 2. A program that moved to its own process group is the terminal's business.
+fn stop_along(program: Pid) {
+    if getpgid(Some(program)) != Ok(getpgrp()) {
+        return;
+    }
+    // Returns once somebody has continued us.
+    let _ = raise(Signal::SIGSTOP);
+    let _ = kill(program, Signal::SIGCONT);
+}

@@ -1,0 +1,215 @@
+//! Second half of a write-back: what was made takes its names, then what the image removed goes.
+//!
+//!     make (temporary names) -> sync -> rename into place -> delete -> times and modes -> sync
+//!
+//! Invariants
+//! 1. A rename into place is atomic: at each moment a name leads to the complete old or the
+//!    complete new object.
+//! 2. Deletions come after all renames, so that a moved file has its new name before it loses the
+//!    old one. A crash in between leaves both.
+//! 3. Whatever is not, at the very moment, what the plan expected stays, and is reported.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use husk_proto::fs::HostIdentity;
+
+use super::host;
+use super::plan::{Delete, Put, Touch, beside};
+use super::{Outcome, Source, make::Maker, plan::Plan};
+
+/// Carries plans out.
+pub struct Commit<'a> {
+    /// Number of this run.
+    pub number: u32,
+    /// Temporary names.
+    pub names: &'a mut host::Names,
+    /// What happened.
+    pub outcome: &'a mut Outcome,
+    /// Directories whose names changed.
+    pub directories: BTreeSet<PathBuf>,
+}
+
+impl Commit<'_> {
+    /// Phase 2: what lies under `temporary` takes its name.
+    pub fn place(&mut self, put: &Put, temporary: &Path) {
+        let target = put.target();
+        let placed = match put.replaces {
+            None => self.place_new(temporary, &target),
+            Some(expected) => self.place_over(put, temporary, &target, expected),
+        };
+        self.directories.insert(put.directory.clone());
+        match placed {
+            Ok(()) => self.outcome.written += 1,
+            Err(problem) => {
+                // The temporary name is never removed here: it holds the image's only copy.
+                let aside = self.keep_aside(temporary, &target);
+                let (why, target) = (super::reason(&problem), target.display());
+                let line = format!("{target}: {why}; the image's is {}", aside.display());
+                self.outcome.failures.push(line);
+            }
+        }
+    }
+
+    fn place_new(&mut self, temporary: &Path, target: &Path) -> io::Result<()> {
+        match rename(temporary, target, RenameFlags::NOREPLACE) {
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
+                self.place_beside(temporary, target, "appeared on the host meanwhile")
+            }
+            other => other,
+        }
+    }
+
+    fn place_over(
+        &mut self,
+        put: &Put,
+        temporary: &Path,
+        target: &Path,
+        expected: HostIdentity,
+    ) -> io::Result<()> {
+        let found = fs::symlink_metadata(target)?;
+        let now = host::identity_of(&found);
+        // Links made from it moments ago (`make`) changed its status, not its content.
+        let same = (now.device, now.inode) == (expected.device, expected.inode)
+            && (found.is_dir() || now.modified_ns == expected.modified_ns);
+        if !same {
+            return self.place_beside(temporary, target, "changed on the host meanwhile");
+        }
+        if !found.is_dir() && !put.object.is_tree() {
+            return fs::rename(temporary, target);
+        }
+        self.exchange(temporary, target)
+    }
+
+    /// Swaps `temporary` and `target`, then removes what was there (now under the temporary name).
+    fn exchange(&mut self, temporary: &Path, target: &Path) -> io::Result<()> {
+        if rename(temporary, target, RenameFlags::EXCHANGE).is_ok() {
+            self.outcome.note(target, host::remove_tree(temporary));
+            return Ok(());
+        }
+        // A file system without exchange: a short moment without the name, nothing lost.
+        let old = self.names.fresh(target.parent().unwrap_or(Path::new("/")));
+        fs::rename(target, &old)?;
+        if let Err(problem) = fs::rename(temporary, target) {
+            fs::rename(&old, target)?;
+            return Err(problem);
+        }
+        self.outcome.note(target, host::remove_tree(&old));
+        Ok(())
+    }
+
+    fn place_beside(&mut self, temporary: &Path, target: &Path, what: &str) -> io::Result<()> {
+        let aside = self.keep_aside(temporary, target);
+        let conflict = format!("{} {what}: the image's is {}", target.display(), aside.display());
+        self.outcome.conflicts.push(conflict);
+        Ok(())
+    }
+
+    fn keep_aside(&mut self, temporary: &Path, target: &Path) -> PathBuf {
+        let aside = beside(target, self.number);
+        match rename(temporary, &aside, RenameFlags::NOREPLACE) {
+            Ok(()) => aside,
+            Err(_) => temporary.to_owned(),
+        }
+    }
+
+    /// Phase 3: what the image removed goes, unless its content is needed (`withheld`).
+    pub fn delete(&mut self, delete: &Delete, withheld: &[PathBuf]) {
+        let path = &delete.path;
+        if withheld.iter().any(|kept| kept.starts_with(path)) {
+            return;
+        }
+        let deleted = self.delete_if_same(delete);
+        self.outcome.note(path, deleted);
+    }
+
+    fn delete_if_same(&mut self, delete: &Delete) -> io::Result<()> {
+        let path = &delete.path;
+        let found = match fs::symlink_metadata(path) {
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let now = host::identity_of(&found);
+        let same = (now.device, now.inode) == (delete.identity.device, delete.identity.inode)
+            && (found.is_dir() || now.modified_ns == delete.identity.modified_ns);
+        if !same {
+            let line = format!("{} changed on the host meanwhile: it is kept", path.display());
+            self.outcome.conflicts.push(line);
+            return Ok(());
+        }
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        self.directories.insert(directory.to_owned());
+        self.outcome.removed += 1;
+        if !found.is_dir() {
+            return fs::remove_file(path);
+        }
+        // Out of sight at once: a crash in the middle leaves no half directory under its name.
+        let temporary = self.names.fresh(directory);
+        fs::rename(path, &temporary)?;
+        fs::remove_dir_all(&temporary)
+    }
+
+    /// Phase 4: attributes of what stays.
+    pub fn touch(&mut self, touch: &Touch) {
+        let set = host::set_attributes(&touch.path, &touch.attributes);
+        self.outcome.note(&touch.path, set);
+    }
+
+    /// Phase 5: names become durable.
+    pub fn sync(&mut self) {
+        for directory in std::mem::take(&mut self.directories) {
+            // A directory removed meanwhile by a later deletion has nothing to sync.
+            if directory.exists() {
+                self.outcome.note(&directory, host::sync_directory(&directory));
+            }
+        }
+    }
+}
+
+/// `renameat2`, or a checked plain rename on file systems without the flag.
+fn rename(source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
+    match renameat_with(CWD, source, CWD, target, flags) {
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS)
+            if flags == RenameFlags::NOREPLACE =>
+        {
+            if fs::symlink_metadata(target).is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            fs::rename(source, target)
+        }
+        other => other.map_err(io::Error::from),
+    }
+}
+
+/// Makes, places, deletes, touches and syncs everything in `plan`.
+pub fn carry_out<S: Source>(source: &mut S, run: &mut super::Work, plan: Plan) -> Outcome {
+    let mut outcome = Outcome::default();
+    outcome.conflicts.extend(plan.conflicts);
+    outcome.failures.extend(plan.failures);
+    for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
+        host::remove_leftovers(directory);
+    }
+    let super::Work { number, names, rescue, progress } = run;
+    let mut maker = Maker::new(source, names, rescue, progress, &mut outcome);
+    let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
+    let withheld = maker.finish();
+    let directories = BTreeSet::new();
+    let mut commit = Commit { number: *number, names, outcome: &mut outcome, directories };
+    for (put, temporary) in plan.puts.iter().zip(&made) {
+        if let Some(temporary) = temporary {
+            commit.place(put, temporary);
+        }
+    }
+    for delete in &plan.deletes {
+        commit.delete(delete, &withheld);
+    }
+    for touch in &plan.touches {
+        commit.touch(touch);
+    }
+    commit.sync();
+    outcome
+}

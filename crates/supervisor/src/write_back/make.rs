@@ -1,0 +1,185 @@
+//! First half of the commit: everything new is made under temporary names.
+//!
+//! Invariants
+//! 1. Nothing the user can name changes here: a crash leaves temporary names and nothing else.
+//! 2. What is linked or copied from the host is taken while its old name still stands.
+//! 3. Several names of one inode become hard links of one host file.
+//! 4. An object that cannot be made is reported, and tried once more in the rescue directory;
+//!    its siblings are made nevertheless.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use husk_proto::Inode;
+
+use super::plan::{Content, Object, Put};
+use super::progress::Progress;
+use super::rescue::Rescue;
+use super::{Outcome, Source, content, host};
+
+/// Files that are synced one by one; from here on the whole file system is, once.
+const SYNCED_SINGLY_MAX: usize = 16;
+
+/// Makes the objects of a plan.
+pub struct Maker<'a, S> {
+    source: &'a mut S,
+    names: &'a mut host::Names,
+    rescue: &'a mut Rescue,
+    progress: &'a mut Progress,
+    outcome: &'a mut Outcome,
+    /// Where an inode of the image already lies on the host (invariant 3).
+    made: HashMap<Inode, PathBuf>,
+    /// Host paths whose content did not make it to its new place: they must stay.
+    withheld: Vec<PathBuf>,
+    /// Files to sync one by one.
+    files: Vec<fs::File>,
+    /// One file or directory of each host file system that is synced as a whole, by `st_dev`.
+    devices: HashMap<u64, fs::File>,
+}
+
+impl<'a, S: Source> Maker<'a, S> {
+    /// A maker that has made nothing yet.
+    pub fn new(
+        source: &'a mut S,
+        names: &'a mut host::Names,
+        rescue: &'a mut Rescue,
+        progress: &'a mut Progress,
+        outcome: &'a mut Outcome,
+    ) -> Self {
+        let (made, withheld, files, devices) = Default::default();
+        Self { source, names, rescue, progress, outcome, made, withheld, files, devices }
+    }
+
+    /// Makes the object of `put` under a temporary name in its directory.
+    pub fn make(&mut self, put: &Put) -> Option<PathBuf> {
+        let temporary = self.names.fresh(&put.directory);
+        self.object(&put.object, &temporary, &put.target()).then_some(temporary)
+    }
+
+    /// Makes everything made so far durable; then hands out what must not be deleted.
+    pub fn finish(self) -> Vec<PathBuf> {
+        for device in self.devices.values() {
+            let synced = rustix::fs::syncfs(device).map_err(io::Error::from);
+            self.outcome.note(Path::new("file system"), synced);
+        }
+        for file in &self.files {
+            self.outcome.note(Path::new("file"), file.sync_all());
+        }
+        self.withheld
+    }
+
+    /// Makes `object` at `path`; `shown` is the name the user knows it by.
+    fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> bool {
+        let made = self.attempt(object, path, shown);
+        self.progress.step();
+        let Err(problem) = made else { return true };
+        // What is half there under a temporary name is of no use.
+        let _ = host::remove_tree(path);
+        self.lose(object, shown, &problem);
+        false
+    }
+
+    fn attempt(&mut self, object: &Object, path: &Path, shown: &Path) -> io::Result<()> {
+        if let Some(first) = self.made.get(&object.inode)
+            && fs::hard_link(first, path).is_ok()
+        {
+            return Ok(());
+        }
+        match &object.content {
+            Content::Image => self.file(object, path)?,
+            Content::Host(origin) => content::link_or_copy(origin, path)?,
+            Content::Symlink(target) => symlink(target, path)?,
+            Content::Tree(children) => self.tree(children, path, shown)?,
+            Content::HostTree(origin) => self.host_tree(origin, path)?,
+        }
+        host::set_attributes(path, &object.attributes)?;
+        if !object.is_tree() && object.attributes.links > 1 {
+            self.made.insert(object.inode, path.to_owned());
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, object: &Object, path: &Path) -> io::Result<()> {
+        let file = content::export(self.source, object.inode, path)?;
+        let device = file.metadata()?.dev();
+        if self.devices.contains_key(&device) {
+            return Ok(());
+        }
+        if self.files.len() < SYNCED_SINGLY_MAX {
+            self.files.push(file);
+        } else {
+            self.devices.insert(device, file);
+        }
+        Ok(())
+    }
+
+    fn tree(
+        &mut self,
+        children: &[(OsString, Object)],
+        path: &Path,
+        shown: &Path,
+    ) -> io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(path)?;
+        for (name, child) in children {
+            self.object(child, &path.join(name), &shown.join(name));
+        }
+        Ok(())
+    }
+
+    /// All of a host directory, by hard links (invariant 2).
+    fn host_tree(&mut self, origin: &Path, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(path)?;
+        for entry in fs::read_dir(origin)? {
+            let entry = entry?;
+            let (from, to) = (entry.path(), path.join(entry.file_name()));
+            let found = entry.metadata()?;
+            if !found.is_dir() {
+                content::link_or_copy(&from, &to)?;
+                continue;
+            }
+            self.host_tree(&from, &to)?;
+            copy_directory_attributes(&found, &to)?;
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, object: &Object, shown: &Path, problem: &io::Error) {
+        let why = super::reason(problem);
+        let mut line = format!("{}: {why}", shown.display());
+        match &object.content {
+            Content::Host(origin) | Content::HostTree(origin) => {
+                line.push_str(&format!("; it is still {}", origin.display()));
+                self.withheld.push(origin.clone());
+            }
+            Content::Image => match self.rescue.path_for(shown) {
+                Some(saved) if content::export(self.source, object.inode, &saved).is_ok() => {
+                    line.push_str(&format!("; saved as {}", saved.display()));
+                }
+                _ => line.push_str("; its content is lost"),
+            },
+            Content::Symlink(target) => {
+                line.push_str(&format!("; it was a symlink to {}", target.display()));
+            }
+            Content::Tree(children) => {
+                self.outcome.failures.push(line);
+                for (name, child) in children {
+                    self.lose(child, &shown.join(name), problem);
+                }
+                return;
+            }
+        }
+        self.outcome.failures.push(line);
+    }
+}
+
+fn copy_directory_attributes(found: &fs::Metadata, target: &Path) -> io::Result<()> {
+    let _ = std::os::unix::fs::lchown(target, Some(found.uid()), Some(found.gid()));
+    fs::set_permissions(target, found.permissions())?;
+    let times =
+        fs::FileTimes::new().set_accessed(found.accessed()?).set_modified(found.modified()?);
+    fs::File::open(target)?.set_times(times)
+}

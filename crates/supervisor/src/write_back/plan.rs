@@ -1,0 +1,130 @@
+//! What is to happen on the host, decided before anything happens there.
+//!
+//! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use husk_proto::Inode;
+use husk_proto::fs::{Attributes, HostIdentity};
+
+/// Everything a write-back will do.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Objects that appear under a name of a host directory.
+    pub puts: Vec<Put>,
+    /// Host objects that go.
+    pub deletes: Vec<Delete>,
+    /// Mode, owner and times of objects that stay; directories after what they hold.
+    pub touches: Vec<Touch>,
+    /// What somebody else did to the host meanwhile, one line each.
+    pub conflicts: Vec<String>,
+    /// What could not even be looked at, one line each.
+    pub failures: Vec<String>,
+}
+
+impl Plan {
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: Plan) {
+        self.puts.extend(other.puts);
+        self.deletes.extend(other.deletes);
+        self.touches.extend(other.touches);
+        self.conflicts.extend(other.conflicts);
+        self.failures.extend(other.failures);
+    }
+
+    /// Nothing to do and nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.puts.is_empty()
+            && self.deletes.is_empty()
+            && self.touches.is_empty()
+            && self.conflicts.is_empty()
+            && self.failures.is_empty()
+    }
+}
+
+/// An object that appears.
+#[derive(Debug)]
+pub struct Put {
+    /// Host directory; it is there.
+    pub directory: PathBuf,
+    /// Name in it.
+    pub name: OsString,
+    /// What.
+    pub object: Object,
+    /// What the image replaced under this name; `None`: the name was free.
+    pub replaces: Option<HostIdentity>,
+}
+
+impl Put {
+    /// Where it will be.
+    pub fn target(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+}
+
+/// A host object that goes.
+#[derive(Debug)]
+pub struct Delete {
+    /// Where.
+    pub path: PathBuf,
+    /// What it was when the image saw it.
+    pub identity: HostIdentity,
+}
+
+/// Attributes to be set in place.
+#[derive(Debug)]
+pub struct Touch {
+    /// On what.
+    pub path: PathBuf,
+    /// To what.
+    pub attributes: Attributes,
+}
+
+/// What appears under a name.
+#[derive(Debug)]
+pub struct Object {
+    /// Its inode in the image: several names of one inode become hard links.
+    pub inode: Inode,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Where its content comes from.
+    pub content: Content,
+}
+
+/// Where the content of an object comes from.
+#[derive(Debug)]
+pub enum Content {
+    /// Bytes in the image.
+    Image,
+    /// A host file the image only moved or linked: a hard link, or a copy.
+    Host(PathBuf),
+    /// A symlink to this target.
+    Symlink(PathBuf),
+    /// A directory with these names.
+    Tree(Vec<(OsString, Object)>),
+    /// A directory that was moved and never looked into: all the host has below this path.
+    HostTree(PathBuf),
+}
+
+impl Object {
+    /// Files and directories that will be made, for the progress line.
+    pub fn count(&self) -> u64 {
+        match &self.content {
+            Content::Tree(children) => 1 + children.iter().map(|(_, o)| o.count()).sum::<u64>(),
+            _ => 1,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_tree(&self) -> bool {
+        matches!(self.content, Content::Tree(_) | Content::HostTree(_))
+    }
+}
+
+/// `name.husk-<run>`: where the image's version goes when the host's has to stay.
+pub fn beside(path: &Path, run: u32) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".husk-{run}"));
+    path.with_file_name(name)
+}
