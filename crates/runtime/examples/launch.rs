@@ -46,7 +46,8 @@ fn start(loader: i32, argv: &[CString], envp: &[CString]) -> isize {
     };
     let (argv, envp) = (pointers(argv), pointers(envp));
     let path = c"".as_ptr() as usize;
-    let args = [loader as usize, path, argv.as_ptr() as usize, envp.as_ptr() as usize, AT_EMPTY_PATH, 0];
+    let args =
+        [loader as usize, path, argv.as_ptr() as usize, envp.as_ptr() as usize, AT_EMPTY_PATH, 0];
     // SAFETY: arrays of NUL-terminated strings that end with 0.
     unsafe { husk_host::syscall(EXECVEAT, args) }
 }

@@ -113,7 +113,8 @@ unsafe fn gnu_count(table: usize) -> usize {
         let bloom = at::<u32>(table + 8) as usize;
         let bucket_at = table + 16 + 8 * bloom;
         let chains = bucket_at + 4 * buckets;
-        let mut last = (0..buckets).map(|i| at::<u32>(bucket_at + 4 * i) as usize).max().unwrap_or(0);
+        let mut last =
+            (0..buckets).map(|i| at::<u32>(bucket_at + 4 * i) as usize).max().unwrap_or(0);
         if last < first {
             return first;
         }

@@ -87,10 +87,10 @@ fn launch(
 
 /// Follows `#!` until an ELF program is found that the loader will accept.
 fn resolve(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<Plan, Errno> {
-    const EMPTY: Interpreted =
-        Interpreted { text: [0; script::HEAD_BYTES + 2], argument: None };
+    const EMPTY: Interpreted = Interpreted { text: [0; script::HEAD_BYTES + 2], argument: None };
     let program = thread.client.open_to_execute(at, path, flags)?;
-    let mut plan = Plan { program, path: [0; PATH_MAX], lines: [EMPTY; script::NESTING_MAX], depth: 0 };
+    let mut plan =
+        Plan { program, path: [0; PATH_MAX], lines: [EMPTY; script::NESTING_MAX], depth: 0 };
     thread.client.path_of(&plan.program, path, &mut plan.path);
     loop {
         match follow(thread, &mut plan) {
@@ -285,7 +285,8 @@ fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno
         // SAFETY: a fresh mapping replaces our own old one.
         unsafe {
             if thread.exec_area[1] != 0 {
-                let _ = calls::raw(nr::munmap, [thread.exec_area[0], thread.exec_area[1], 0, 0, 0, 0]);
+                let _ =
+                    calls::raw(nr::munmap, [thread.exec_area[0], thread.exec_area[1], 0, 0, 0, 0]);
                 thread.exec_area = [0; 2];
             }
             thread.exec_area = [calls::raw(nr::mmap, map)?, bytes];

@@ -82,8 +82,7 @@ fn place(thread: &mut Thread, program: &Program, path: &CStr) -> Result<Placed, 
     let header = Header::parse(&head[..got]).map_err(|_| Errno::ENOEXEC)?;
     let mut table = [0u8; HEADERS_MAX * HEADER_BYTES];
     let table = headers(&mut thread.client, program, &header, &head[..got], &mut table)?;
-    let summary =
-        Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
+    let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
     let source = thread.client.executable(program, path.to_bytes());
     let bias = map(thread, &source, &header, &summary, table)?;
     if source.target != program.target {

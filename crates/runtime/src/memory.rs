@@ -145,7 +145,10 @@ pub unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize)
     while i + 8 <= count {
         // SAFETY: both regions have `count` bytes.
         let (l, r) = unsafe {
-            (left.add(i).cast::<u64>().read_unaligned(), right.add(i).cast::<u64>().read_unaligned())
+            (
+                left.add(i).cast::<u64>().read_unaligned(),
+                right.add(i).cast::<u64>().read_unaligned(),
+            )
         };
         if l != r {
             break;

@@ -74,12 +74,12 @@ pub fn control(frame: &Frame) -> Answer {
     match (frame.number, what) {
         (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EINVAL.as_return()),
         (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
-        (nr::arch_prctl, ARCH_GET_GS) => Answer::value(
-            match crate::memory::write_value(frame.args[1], &0usize) {
+        (nr::arch_prctl, ARCH_GET_GS) => {
+            Answer::value(match crate::memory::write_value(frame.args[1], &0usize) {
                 Ok(()) => 0,
                 Err(errno) => errno.as_return(),
-            },
-        ),
+            })
+        }
         _ => Answer::PASSED,
     }
 }

@@ -51,7 +51,10 @@ mod tests {
     #[test]
     fn one_argument_with_its_blanks() {
         assert_eq!(split(b"#!/bin/sh\n"), Some((&b"/bin/sh"[..], None)));
-        assert_eq!(split(b"#! \t/bin/sh  -e  x \nrest"), Some((&b"/bin/sh"[..], Some(&b"-e  x"[..]))));
+        assert_eq!(
+            split(b"#! \t/bin/sh  -e  x \nrest"),
+            Some((&b"/bin/sh"[..], Some(&b"-e  x"[..])))
+        );
         assert_eq!(split(b"#!/bin/sh"), Some((&b"/bin/sh"[..], None)));
     }
 

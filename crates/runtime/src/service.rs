@@ -69,19 +69,7 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
 
 fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {
     let file = wire::identity(fd)?;
-    thread.client.rewritten(&file, |text| {
-        let mut link = *b"/proc/self/fd/00000000000\0";
-        let mut rest = fd;
-        for place in link[14..25].iter_mut().rev() {
-            *place = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        let first = link[14..24].iter().take_while(|&&b| b == b'0').count();
-        link.copy_within(14 + first..26, 14);
-        let args = [link.as_ptr() as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0];
-        // SAFETY: a path with NUL and a buffer with its length.
-        unsafe { syscall(nr::readlink, args).max(0) as usize }
-    })
+    thread.client.rewritten(&file, |text| wire::descriptor_path(fd, text))
 }
 
 fn carry(frame: &Frame, verdict: Verdict) -> Answer {
@@ -148,11 +136,7 @@ fn wait(frame: &Frame, address: usize, value: u32, timeout_ns: u64) -> Answer {
 
 /// Entry from the gate after a detour with `THEN_AFTER`.
 pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
-    let after = After {
-        number: way.noted_number,
-        args: way.noted_args,
-        reason: way.reason as u32,
-    };
+    let after = After { number: way.noted_number, args: way.noted_args, reason: way.reason as u32 };
     Thread::current().client.after(after, result)
 }
 

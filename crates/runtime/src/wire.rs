@@ -70,8 +70,7 @@ impl Wire {
     #[cold]
     fn attach(&mut self, tid: u32) -> &mut Served {
         // SAFETY: `region::join` has mapped the region for good, and a supervisor formatted it.
-        let direct =
-            unsafe { Direct::attach(clock::now_ns, Process(self.process), self.pid, tid) };
+        let direct = unsafe { Direct::attach(clock::now_ns, Process(self.process), self.pid, tid) };
         // SAFETY: any bytes are valid buffers; blocks are never unmapped, and only this client,
         // which lives in the same block, uses them.
         let buffers = unsafe { &mut *self.buffers.as_mut_ptr() };
@@ -216,18 +215,30 @@ impl Wire {
     }
 
     /// Opens what `execveat(at, path, flags)` names; `path` ends with NUL.
-    pub fn open_to_execute(&mut self, at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
+    pub fn open_to_execute(
+        &mut self,
+        at: usize,
+        path: &[u8],
+        flags: usize,
+    ) -> Result<Program, Errno> {
         let _open = guard::open();
         let address = path.as_ptr() as usize;
         match self.served() {
             Some(served) => served.open_program(at as i32, address, flags as u32),
-            None => host_program(at, address, flags),
+            None => host_program(at, path, flags),
         }
     }
 
     /// The real path of the program just opened, or `given`.
     pub fn path_of(&mut self, program: &Program, given: &[u8], out: &mut [u8; PATH_MAX]) {
         let found = self.client.as_ref().map_or(&b""[..], |c| c.program_text(program));
+        if let (true, ExecTarget::Host(fd)) = (found.is_empty(), program.target) {
+            let length = descriptor_path(fd as usize, &mut out[..PATH_MAX - 1]);
+            out[length] = 0;
+            if length > 0 {
+                return;
+            }
+        }
         let text = if found.is_empty() { given } else { found };
         let end = text.iter().position(|&b| b == 0).unwrap_or(text.len()).min(PATH_MAX - 1);
         out[..end].copy_from_slice(&text[..end]);
@@ -235,7 +246,12 @@ impl Wire {
     }
 
     /// Reads a program's bytes.
-    pub fn read_program(&mut self, program: &Program, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    pub fn read_program(
+        &mut self,
+        program: &Program,
+        out: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
         let _open = guard::open();
         match (program.target, self.client.as_mut()) {
             (ExecTarget::Host(fd), _) => calls::pread(fd as usize, out, offset),
@@ -282,7 +298,11 @@ impl Wire {
     // ---- rewritten copies ---------------------------------------------------------------------
 
     /// The rewritten copy of a host file, opened; asks for one if nobody has.
-    pub fn rewritten(&mut self, file: &HostIdentity, path: impl Fn(&mut [u8; PATH_MAX]) -> usize) -> Option<usize> {
+    pub fn rewritten(
+        &mut self,
+        file: &HostIdentity,
+        path: impl Fn(&mut [u8; PATH_MAX]) -> usize,
+    ) -> Option<usize> {
         if start::facts().handover.flags & handover::PLAIN != 0 {
             return None;
         }
@@ -314,16 +334,38 @@ impl Wire {
     }
 }
 
-fn host_program(at: usize, path: usize, flags: usize) -> Result<Program, Errno> {
+/// The real path of an open descriptor; its length, 0 = unknown.
+pub fn descriptor_path(fd: usize, out: &mut [u8]) -> usize {
+    let mut link = *b"/proc/self/fd/00000000000\0";
+    let mut rest = fd;
+    for place in link[14..25].iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let first = link[14..24].iter().take_while(|&&b| b == b'0').count();
+    link.copy_within(14 + first..26, 14);
+    let args = [link.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0];
+    // SAFETY: a path with NUL and a buffer with its length.
+    unsafe { calls::raw(nr::readlink, args) }.unwrap_or(0)
+}
+
+fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
     const X_OK: usize = 1;
     const AT_EACCESS: usize = 0x200;
+    const AT_EMPTY_PATH: usize = 0x1000;
+    const F_DUPFD_CLOEXEC: usize = 1030;
     const O_CLOEXEC: usize = 0o2000000;
     const S_IFMT: u32 = 0o170000;
     const S_IFREG: u32 = 0o100000;
     // SAFETY: the caller's path ends with NUL.
     let fd = unsafe {
-        calls::raw(nr::faccessat2, [at, path, X_OK, AT_EACCESS | flags, 0, 0])?;
-        calls::raw(nr::openat, [at, path, O_CLOEXEC, 0, 0, 0])?
+        let address = path.as_ptr() as usize;
+        calls::raw(nr::faccessat2, [at, address, X_OK, AT_EACCESS | flags, 0, 0])?;
+        if path[0] == 0 && flags & AT_EMPTY_PATH != 0 {
+            calls::raw(nr::fcntl, [at, F_DUPFD_CLOEXEC, 0, 0, 0, 0])?
+        } else {
+            calls::raw(nr::openat, [at, address, O_CLOEXEC, 0, 0, 0])?
+        }
     };
     match calls::fstat(fd) {
         Ok(stat) if stat.mode & S_IFMT == S_IFREG => Ok(Program {
