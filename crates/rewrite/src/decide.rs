@@ -3,7 +3,7 @@
 use crate::bounds::Bounds;
 use crate::elf::{Image, Refusal};
 use crate::functions::{Function, Functions};
-use crate::scan::{Candidate, Findings, NUMBER_EXIT, scan};
+use crate::scan::{Candidate, Findings, NUMBER_EXIT, has_sites, scan};
 use crate::site::{NUMBERS_MAX, Reason, Site, Verdict};
 use crate::targets::{Targets, mark_declared};
 
@@ -25,10 +25,13 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Looks through a file.
-    pub fn make(image: &Image<'_>) -> Result<Survey, Refusal> {
+    /// Looks through a file; `None` if there is no site in it.
+    pub fn make(image: &Image<'_>) -> Result<Option<Survey>, Refusal> {
         let mut targets = Targets::new(image);
         let bounds = Bounds::gather(image, &mut targets);
+        if !has_sites(image, &bounds) {
+            return Ok(None);
+        }
         mark_declared(image, &mut targets);
         let mut findings = scan(image, &bounds, &mut targets);
         let functions = Functions::gather(image, &bounds, &mut findings, &mut targets);
@@ -37,7 +40,7 @@ impl Survey {
         if targets.is_incomplete() {
             return Err(Refusal::TooComplex);
         }
-        Ok(Survey { findings, targets, functions, relocated })
+        Ok(Some(Survey { findings, targets, functions, relocated }))
     }
 
     /// Why these bytes may not be replaced by one instruction, if they may not.
@@ -76,7 +79,7 @@ impl Survey {
 
 /// All sites of a file.
 pub fn sites(image: &Image<'_>) -> Result<Vec<Site>, Refusal> {
-    let survey = Survey::make(image)?;
+    let Some(survey) = Survey::make(image)? else { return Ok(Vec::new()) };
     let site = |candidate: &Candidate| Site {
         address: candidate.address,
         offset: candidate.offset,

@@ -25,7 +25,7 @@ type Header = elf::FileHeader64<LE>;
 pub enum Refusal {
     /// Not an ELF file.
     NotElf,
-    /// Not 64-bit little-endian x86-64.
+    /// Not 64-bit little-endian x86-64 for Linux.
     Machine,
     /// Neither a program nor a shared library.
     Kind,
@@ -43,7 +43,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Refusal::NotElf => "not an ELF file",
-            Refusal::Machine => "not for 64-bit x86",
+            Refusal::Machine => "not for Linux on 64-bit x86",
             Refusal::Kind => "neither a program nor a shared library",
             Refusal::Malformed => "malformed or truncated ELF file",
             Refusal::NoSections => "no section headers",
@@ -360,7 +360,8 @@ fn check_header(bytes: &[u8]) -> Result<&Header, Refusal> {
         return Err(Refusal::Machine);
     }
     let header = Header::parse(bytes).map_err(|_| Refusal::Malformed)?;
-    if header.e_machine(LE) != elf::EM_X86_64 {
+    let for_linux = matches!(header.e_ident.os_abi, elf::ELFOSABI_SYSV | elf::ELFOSABI_GNU);
+    if header.e_machine(LE) != elf::EM_X86_64 || !for_linux {
         return Err(Refusal::Machine);
     }
     let kind = header.e_type(LE);

@@ -16,6 +16,7 @@ use crate::targets::Targets;
 
 /// Number of `exit`: ends a thread.
 pub const NUMBER_EXIT: u32 = 60;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// How many instructions before an indirect jump its register may have been computed.
 const COMPUTED_WITHIN: usize = 4;
 
@@ -59,6 +60,31 @@ pub struct Findings {
     pub candidates: Vec<Candidate>,
     /// Clean chunks' `cpuid` instructions: chunk index, address.
     pub cpuids: Vec<(usize, u64)>,
+}
+
+/// Whether any chunk has a `syscall` instruction. Raw bytes only tell where not to look.
+pub fn has_sites(image: &Image<'_>, bounds: &Bounds) -> bool {
+    image.code.iter().any(|code| {
+        let (bytes, starts) = (image.code_bytes(code), bounds.chunks(code));
+        let pairs = bytes.windows(2).enumerate().filter(|(_, pair)| *pair == SYSCALL);
+        let chunk_of = |(place, _)| {
+            let address = code.address + place as u64;
+            starts.partition_point(|&start| start <= address) - 1
+        };
+        let mut decoded = None;
+        pairs.map(chunk_of).any(|index| {
+            let again = decoded.replace(index) == Some(index);
+            !again && chunk_has_site(image, code, starts, index)
+        })
+    })
+}
+
+fn chunk_has_site(image: &Image<'_>, code: &Code, starts: &[u64], index: usize) -> bool {
+    let from = (starts[index] - code.address) as usize;
+    let to = starts.get(index + 1).map_or(code.len, |end| (end - code.address) as usize);
+    let bytes = &image.code_bytes(code)[from..to];
+    let mut decoder = Decoder::with_ip(64, bytes, starts[index], DecoderOptions::NONE);
+    decoder.iter().any(|instruction| instruction.mnemonic() == Mnemonic::Syscall)
 }
 
 /// Decodes all code.

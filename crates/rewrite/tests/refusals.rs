@@ -233,6 +233,8 @@ fn whole_files_are_refused_with_a_reason() {
     assert_eq!(with(0, 0), Err(Refusal::NotElf));
     assert_eq!(with(4, 1), Err(Refusal::Machine)); // 32-bit
     assert_eq!(with(5, 2), Err(Refusal::Machine)); // big-endian
+    assert_eq!(with(7, 9), Err(Refusal::Machine)); // FreeBSD
+    assert_eq!(with(7, 3), Ok(1)); // GNU
     assert_eq!(with(18, 0xb7), Err(Refusal::Machine)); // AArch64
     assert_eq!(with(16, 1), Err(Refusal::Kind)); // relocatable
     assert_eq!(with(16, 4), Err(Refusal::Kind)); // core

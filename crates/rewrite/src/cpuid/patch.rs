@@ -79,7 +79,7 @@ fn plan(table: &Table, bytes: &[u8]) -> Option<(Edits, Cost)> {
     if !image.is_loader() {
         return None;
     }
-    let survey = Survey::make(&image).ok()?;
+    let survey = Survey::make(&image).ok()??;
     let mut slack = Slack::of(&image)?;
     let answers = table.bytes();
     let start = slack.put(&answers)?;
