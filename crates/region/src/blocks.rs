@@ -120,21 +120,30 @@ impl Session {
                 txn.unmark(Blocks { first: (run >> 32) as u32, count: run as u32 })
             })?;
         }
-        while self.region.load(base.word(COUNTS + BLOCK as u32)) > 0 {
-            self.spill_blocks()?;
-        }
-        Ok(())
+        self.spill_blocks(0)
     }
 
+    /// Puts blocks of the stack back into the bitmaps until `keep` are left; each transaction those
+    /// on top that lie in one chunk, so that nobody holds two chunks.
     #[cold]
-    pub(crate) fn spill_blocks(&self) -> Result<(), Errno> {
-        self.quiet(|txn| {
-            for _ in 0..SPILL {
-                let Some(block) = txn.pop(BLOCK) else { break };
-                txn.unmark(Blocks { first: block, count: 1 })?;
-            }
-            Ok(())
-        })
+    pub(crate) fn spill_blocks(&self, keep: u64) -> Result<(), Errno> {
+        let base = self.base()?;
+        let counter = base.word(COUNTS + BLOCK as u32);
+        while self.region.load(counter) > keep {
+            self.quiet(|txn| {
+                let top = txn.session.stack_top(base, txn.get(counter)) / CHUNK_BLOCKS;
+                for _ in 0..SPILL {
+                    let count = txn.get(counter);
+                    if count <= keep || txn.session.stack_top(base, count) / CHUNK_BLOCKS != top {
+                        break;
+                    }
+                    let block = txn.pop(BLOCK).ok_or(Errno::EIO)?;
+                    txn.unmark(Blocks { first: block, count: 1 })?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Free blocks: in the bitmaps and set aside.
@@ -201,7 +210,7 @@ impl Txn<'_> {
         self.unmark(blocks)
     }
 
-    /// Clears bits; locks chunks in the order met, so one call at a time may span two.
+    /// Clears bits; a run must not leave its chunk when others are freed in the same transaction.
     fn unmark(&mut self, blocks: Blocks) -> Result<(), Errno> {
         let (mut first, mut count) = (blocks.first, blocks.count);
         while count > 0 {

@@ -10,10 +10,12 @@ pub const INODE: usize = 0;
 pub const LINE: usize = 1;
 /// Slab class of 576-byte objects: a word and 64 more, radix nodes and long texts.
 pub const NODE: usize = 2;
+/// Slab class of 64-byte objects whose word 0 is a lock word in every life.
+pub const RECORD: usize = 3;
 /// Number of slab classes.
-pub const CLASSES: usize = 3;
+pub const CLASSES: usize = 4;
 /// Words of one object, by class.
-pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72];
+pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72, 8];
 
 /// Most threads that run operations in one image at a time, plus one (slot 0 is nobody).
 pub const SLOTS: u32 = 4096;
@@ -112,7 +114,7 @@ impl Layout {
         let chunk_count = self.chunk_count();
         let memory = chunk_count as u64 * CHUNK_BLOCKS as u64 * 4096;
         let inodes = (memory / 4096).clamp(8192, 1 << 23) as u32;
-        let counts = [inodes, inodes * 2 + 16384, inodes / 2 + 4096];
+        let counts = [inodes, inodes * 2 + 16384, inodes / 2 + 4096, inodes / 2 + 16384];
         let buckets = (memory / 16384).next_power_of_two().clamp(1 << 14, 1 << 21) as u32;
         let kernels = self.kernels.clamp(1, KERNELS_MAX);
         let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
@@ -122,7 +124,7 @@ impl Layout {
         let partition_base = next.take(partitions, PARTITION_WORDS);
         let fixed = next.take(FIXED_WORDS, 1);
         let bucket_base = next.take(buckets, 2);
-        let classes = [INODE, LINE, NODE].map(|class| {
+        let classes = [INODE, LINE, NODE, RECORD].map(|class| {
             let words = CLASS_WORDS[class];
             Class { base: next.take(counts[class], words), words, count: counts[class] }
         });

@@ -31,8 +31,8 @@ mod session;
 
 pub use blocks::Blocks;
 pub use journal::{RETRY, Txn};
-pub use layout::{CLASSES, Class, INODE, LINE, Layout, Map, NODE};
-pub use life::Life;
+pub use layout::{CLASSES, Class, INODE, LINE, Layout, Map, NODE, RECORD};
+pub use life::{Life, judge};
 pub use lock::{is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS};
 pub use session::{Session, SlotView};

@@ -9,8 +9,8 @@
 //!    holds a pool's lock.
 //! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room to
 //!    give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
-//! 3. An object in a pool is linked through its word 1; words of free objects mean nothing else,
-//!    except word 0, which every tenant keeps as version and tag.
+//! 3. An object in a pool is linked through its the low half of its word 1; of a free object only
+//!    that, the high half of word 1 and word 0 mean anything (generation, version, lock).
 
 use husk_abi::Errno;
 
@@ -77,7 +77,7 @@ impl Session {
             }
         }
         if self.region.load(count_of(base, BLOCK)) > HIGH {
-            self.spill_blocks()?;
+            self.spill_blocks(HIGH - SPILL)?;
         }
         Ok(())
     }
@@ -156,7 +156,8 @@ impl Session {
             for n in 0..SPILL {
                 let number = txn.get(item(txn.base, class, n)) & 0xffff_ffff;
                 let link = txn.region.map.object(class, number as u32).word(1);
-                txn.init(link, head & 0xffff_ffff);
+                // The high half is a generation in some classes: it stays.
+                txn.init(link, txn.get(link) & !0xffff_ffff | head & 0xffff_ffff);
                 head = (head & !0xffff_ffff) + (1 << 32) | number;
             }
             for n in SPILL..count {

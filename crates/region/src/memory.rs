@@ -135,6 +135,13 @@ impl Region {
         CACHE_ADDRESS + block as usize * 4096
     }
 
+    /// Bytes stored in words that never change any more.
+    pub fn text(&self, cell: Cell, length: usize) -> &[u8] {
+        assert!(cell.0 as usize + length.div_ceil(8) <= self.map.limit as usize);
+        // SAFETY: inside the arena; the caller's words are written once, before anybody looks.
+        unsafe { core::slice::from_raw_parts(self.futex_address(cell) as *const u8, length) }
+    }
+
     /// Zeroes bytes `from..to` of a block the caller owns.
     pub fn zero_block(&self, block: u32, from: usize, to: usize) {
         assert!(from <= to && to <= 4096 && block != 0 && block < self.block_count());

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   slot, words:  0 phase:32 length:32   1 process   2 waits for   3 pending
-//!                 4..8 long locks        8..11 magazine counts     12 block run
-//!                 13 heap run            14 chunk hint
-//!                 16..80 frees of this transaction    80..336 magazines    512..1024 journal
+//!                 4..8 long locks        8..13 magazine counts     13 block run
+//!                 14 heap run            15 chunk hint
+//!                 16..80 frees of this transaction    80..400 magazines    512..1024 journal
 //! ```
 
 use core::cell::Cell as Local;
@@ -22,9 +22,9 @@ pub(crate) const PENDING: u32 = 3;
 pub(crate) const LONG: u32 = 4;
 pub(crate) const LONG_MAX: u32 = 4;
 pub(crate) const COUNTS: u32 = 8;
-pub(crate) const RUN: u32 = 12;
-pub(crate) const HEAP: u32 = 13;
-pub(crate) const CHUNK_HINT: u32 = 14;
+pub(crate) const RUN: u32 = 13;
+pub(crate) const HEAP: u32 = 14;
+pub(crate) const CHUNK_HINT: u32 = 15;
 pub(crate) const FREES: u32 = 16;
 pub(crate) const FREES_MAX: u32 = 32;
 pub(crate) const MAGAZINES: u32 = 80;

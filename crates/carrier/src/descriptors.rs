@@ -1,0 +1,113 @@
+//! `Descriptors`, by calling the handlers.
+
+use husk_proto::descriptor::{Description, Descriptors, Files, Open, Slot};
+use husk_proto::{Inode, Result};
+
+use crate::Direct;
+
+#[allow(clippy::too_many_arguments)]
+impl Descriptors for Direct {
+    #[inline]
+    fn slot(&mut self, files: Files, fd: u32) -> Slot {
+        husk_kernel::descriptor::table::slot(&self.kernel, files, fd)
+    }
+    #[inline]
+    fn description(&mut self, description: Description) -> Result<Open> {
+        husk_kernel::descriptor::open::description(&self.kernel, description)
+    }
+    #[inline]
+    fn close_on_exec(&mut self, files: Files, fd: u32) -> Result<bool> {
+        husk_kernel::descriptor::table::close_on_exec(&self.kernel, files, fd)
+    }
+    #[inline]
+    fn set_close_on_exec(&mut self, files: Files, fd: u32, on: bool) -> Result<()> {
+        husk_kernel::descriptor::table::set_close_on_exec(&self.kernel, files, fd, on)
+    }
+    #[inline]
+    fn lowest_free(&mut self, files: Files, minimum: u32, limit: u32) -> Result<u32> {
+        husk_kernel::descriptor::table::lowest_free(
+            &self.kernel.session.region,
+            files,
+            minimum,
+            limit,
+        )
+    }
+    #[inline]
+    fn duplicate(
+        &mut self,
+        files: Files,
+        fd: u32,
+        minimum: u32,
+        limit: u32,
+        close_on_exec: bool,
+    ) -> Result<u32> {
+        husk_kernel::descriptor::table::duplicate(
+            &self.kernel,
+            files,
+            fd,
+            minimum,
+            limit,
+            close_on_exec,
+        )
+    }
+    #[inline]
+    fn duplicate_to(
+        &mut self,
+        files: Files,
+        fd: u32,
+        target: u32,
+        close_on_exec: bool,
+    ) -> Result<()> {
+        husk_kernel::descriptor::table::duplicate_to(&self.kernel, files, fd, target, close_on_exec)
+    }
+    #[inline]
+    fn close(&mut self, files: Files, fd: u32) -> Result<bool> {
+        husk_kernel::descriptor::table::close(&self.kernel, files, fd)
+    }
+    #[inline]
+    fn for_each(&mut self, files: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot)) {
+        husk_kernel::descriptor::table::for_each(&self.kernel, files, first, last, emit);
+    }
+    #[inline]
+    fn host_opened(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Option<Inode>,
+    ) -> Result<bool> {
+        husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
+    }
+    #[inline]
+    fn host_closed(&mut self, files: Files, fd: u32) {
+        let _ = husk_kernel::descriptor::table::host_closed(&self.kernel, files, fd);
+    }
+    #[inline]
+    fn plug(&mut self, files: Files, fd: u32) {
+        let _ = husk_kernel::descriptor::table::plug(&self.kernel, files, fd);
+    }
+    #[inline]
+    fn offset(&mut self, description: Description) -> Result<u64> {
+        husk_kernel::descriptor::open::offset(&self.kernel, description)
+    }
+    #[inline]
+    fn set_offset(&mut self, description: Description, offset: u64) -> Result<()> {
+        husk_kernel::descriptor::open::set_offset(&self.kernel, description, offset)
+    }
+    #[inline]
+    fn advance(
+        &mut self,
+        description: Description,
+        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+    ) -> Result<usize> {
+        let offset = husk_kernel::descriptor::open::begin_advance(&self.kernel, description)?;
+        let result = step(self, offset);
+        let next = result.as_ref().ok().map(|&(next, _)| next);
+        husk_kernel::descriptor::open::end_advance(&self.kernel, description, next);
+        result.map(|(_, count)| count)
+    }
+    #[inline]
+    fn set_flags(&mut self, description: Description, flags: u32) -> Result<()> {
+        husk_kernel::descriptor::open::set_flags(&self.kernel, description, flags)
+    }
+}

@@ -1,0 +1,242 @@
+//! `Fs` and `Locks`, by calling the handlers.
+
+use husk_proto::fs::*;
+use husk_proto::lock::{Held, Locks, Mode, Outcome, Owner, Range};
+use husk_proto::{Files, Inode, Result};
+
+use crate::Direct;
+
+#[allow(clippy::too_many_arguments)]
+impl Fs for Direct {
+    #[inline]
+    fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step> {
+        husk_kernel::fs::walk::lookup(&self.kernel, dir, name)
+    }
+    #[inline]
+    fn step(&mut self, inode: Inode) -> Result<Step> {
+        husk_kernel::fs::walk::step(&self.kernel, inode)
+    }
+    #[inline]
+    fn attributes(&mut self, inode: Inode) -> Result<Attributes> {
+        husk_kernel::fs::walk::attributes(&self.kernel, inode)
+    }
+    #[inline]
+    fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize> {
+        husk_kernel::fs::walk::read_link(&self.kernel, inode, out)
+    }
+    #[inline]
+    fn list(
+        &mut self,
+        dir: Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        husk_kernel::fs::list::list(&self.kernel, dir, cookie, emit)
+    }
+    #[inline]
+    fn parent(&mut self, dir: Inode) -> Result<Inode> {
+        husk_kernel::fs::walk::parent(&self.kernel, dir)
+    }
+    #[inline]
+    fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize> {
+        husk_kernel::fs::walk::name_of(&self.kernel, dir, out)
+    }
+    #[inline]
+    fn create(
+        &mut self,
+        who: &Credentials<'_>,
+        dir: Inode,
+        name: &[u8],
+        node: Node<'_>,
+    ) -> Result<Inode> {
+        husk_kernel::fs::names::create(&self.kernel, who, dir, name, node, self.now())
+    }
+    #[inline]
+    fn create_nameless(&mut self, who: &Credentials<'_>, like: Inode, mode: u32) -> Result<Inode> {
+        husk_kernel::process::create_nameless(&self.kernel, who, like, mode, self.now())
+    }
+    #[inline]
+    fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()> {
+        husk_kernel::fs::names::link(&self.kernel, who, inode, dir, name, self.now())
+    }
+    #[inline]
+    fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
+        husk_kernel::fs::names::unlink(&self.kernel, who, dir, name, self.now())
+    }
+    #[inline]
+    fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
+        husk_kernel::fs::names::rmdir(&self.kernel, who, dir, name, self.now())
+    }
+    #[inline]
+    fn rename(
+        &mut self,
+        who: &Credentials<'_>,
+        source_dir: Inode,
+        source: &[u8],
+        target_dir: Inode,
+        target: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        husk_kernel::fs::rename::rename(
+            &self.kernel,
+            who,
+            source_dir,
+            source,
+            target_dir,
+            target,
+            flags,
+            self.now(),
+        )
+    }
+    #[inline]
+    fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
+        husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
+    }
+    #[inline]
+    fn truncate(&mut self, inode: Inode, size: u64) -> Result<()> {
+        husk_kernel::fs::bytes::truncate(&self.kernel, inode, size, self.now())
+    }
+    #[inline]
+    fn read(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize> {
+        husk_kernel::fs::bytes::read(&self.kernel, inode, offset, length, copy, self.now())
+    }
+    #[inline]
+    fn write(
+        &mut self,
+        inode: Inode,
+        place: Place,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<(u64, usize)> {
+        husk_kernel::fs::bytes::write(&self.kernel, inode, place, length, copy, self.now())
+    }
+    #[inline]
+    fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()> {
+        husk_kernel::fs::bytes::allocate(&self.kernel, inode, offset, length, keep_size, self.now())
+    }
+    #[inline]
+    fn punch(&mut self, inode: Inode, offset: u64, length: u64) -> Result<()> {
+        husk_kernel::fs::bytes::punch(&self.kernel, inode, offset, length, self.now())
+    }
+    #[inline]
+    fn seek_data(&mut self, inode: Inode, offset: u64, data: bool) -> Result<u64> {
+        husk_kernel::fs::bytes::seek_data(&self.kernel, inode, offset, data)
+    }
+    #[inline]
+    fn runs(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: u64,
+        emit: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
+        husk_kernel::fs::bytes::runs(&self.kernel, inode, offset, length, emit)
+    }
+    #[inline]
+    fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool> {
+        husk_kernel::fs::overlay::import(&self.kernel, dir, entries, self.now())
+    }
+    #[inline]
+    fn import_done(&mut self, dir: Inode) -> Result<()> {
+        husk_kernel::fs::overlay::import_done(&self.kernel, dir)
+    }
+    #[inline]
+    fn host_path(&mut self, origin: Origin, out: &mut [u8]) -> Result<usize> {
+        husk_kernel::fs::overlay::host_path(&self.kernel, origin, out)
+    }
+    #[inline]
+    fn host_identity(&mut self, origin: Origin) -> Result<HostIdentity> {
+        husk_kernel::fs::overlay::host_identity(&self.kernel, origin)
+    }
+    #[inline]
+    fn adopt(&mut self, inode: Inode, donor: Inode) -> Result<bool> {
+        husk_kernel::fs::overlay::adopt(&self.kernel, inode, donor)
+    }
+    #[inline]
+    fn whiteouts(
+        &mut self,
+        dir: Inode,
+        emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
+    ) -> Result<()> {
+        husk_kernel::fs::list::whiteouts(&self.kernel, dir, emit)
+    }
+    #[inline]
+    fn usage(&mut self) -> Usage {
+        husk_kernel::fs::attributes::usage(&self.kernel)
+    }
+    #[inline]
+    fn open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        inode: Inode,
+        flags: u32,
+        minimum: u32,
+        limit: u32,
+    ) -> Result<u32> {
+        husk_kernel::descriptor::open::open(
+            &self.kernel,
+            who,
+            files,
+            inode,
+            flags,
+            minimum,
+            limit,
+            self.now(),
+        )
+    }
+    #[inline]
+    fn create_open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        dir: Inode,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+        limit: u32,
+    ) -> Result<u32> {
+        husk_kernel::descriptor::open::create_open(
+            &self.kernel,
+            who,
+            files,
+            dir,
+            name,
+            mode,
+            flags,
+            limit,
+            self.now(),
+        )
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+impl Locks for Direct {
+    #[inline]
+    fn lock(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+        wait: bool,
+    ) -> Result<Outcome> {
+        husk_kernel::lock::lock(&self.kernel, owner, inode, range, mode, wait)
+    }
+    #[inline]
+    fn test(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<Held>> {
+        husk_kernel::lock::test(&self.kernel, owner, inode, range, mode)
+    }
+}

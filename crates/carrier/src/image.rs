@@ -1,0 +1,54 @@
+//! `Image`, by calling the handlers.
+
+use husk_proto::fs::HostIdentity;
+use husk_proto::image::{Image, Mount, Rewritten};
+
+use crate::Direct;
+
+#[allow(clippy::too_many_arguments)]
+impl Image for Direct {
+    #[inline]
+    fn mounts(&self) -> usize {
+        husk_kernel::image::mounts(&self.kernel)
+    }
+    #[inline]
+    fn mount(&self, index: usize) -> Mount<'_> {
+        husk_kernel::image::mount(&self.kernel, index)
+    }
+    #[inline]
+    fn device(&self) -> u64 {
+        husk_kernel::image::device(&self.kernel)
+    }
+    #[inline]
+    fn known_outside(&self, path: &[u8]) -> bool {
+        husk_kernel::image::known_outside(&self.kernel, path)
+    }
+    #[inline]
+    fn note_outside(&mut self, path: &[u8]) {
+        husk_kernel::image::note_outside(&self.kernel, path)
+    }
+    #[inline]
+    fn count_unsupported(&mut self, number: usize) {
+        husk_kernel::image::count_unsupported(&self.kernel, number)
+    }
+    #[inline]
+    fn copies_path(&self) -> &[u8] {
+        husk_kernel::image::copies_path(&self.kernel)
+    }
+    #[inline]
+    fn rewritten(&self, file: &HostIdentity) -> Rewritten {
+        husk_kernel::image::rewritten(&self.kernel, file)
+    }
+    #[inline]
+    fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]) {
+        husk_kernel::image::request_rewrite(&self.kernel, file, path)
+    }
+    #[inline]
+    fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
+        husk_kernel::image::next_rewrite(&self.kernel, path)
+    }
+    #[inline]
+    fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten) {
+        husk_kernel::image::set_rewritten(&self.kernel, file, state)
+    }
+}

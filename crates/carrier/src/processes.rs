@@ -1,0 +1,71 @@
+//! `Processes`, by calling the handlers.
+
+use husk_proto::process::{Processes, Sharing, WorkingDirectory};
+use husk_proto::{Files, Inode, Process, Result};
+
+use crate::Direct;
+
+#[allow(clippy::too_many_arguments)]
+impl Processes for Direct {
+    #[inline]
+    fn current(&self) -> Process {
+        Process(self.kernel.process)
+    }
+    #[inline]
+    fn files(&self) -> Files {
+        husk_kernel::process::files(&self.kernel)
+    }
+    #[inline]
+    fn prepare_fork(&mut self, sharing: Sharing) -> Result<Process> {
+        husk_kernel::process::prepare_fork(&self.kernel, sharing, self.now())
+    }
+    #[inline]
+    fn cancel_fork(&mut self, child: Process) {
+        let _ = husk_kernel::process::cancel_fork(&self.kernel, child);
+    }
+    #[inline]
+    fn enter_child(&mut self, child: Process, pid: u32) {
+        self.kernel.session.reseat(pid, pid);
+        self.kernel.process = child.0;
+        // A slot that still names this pid is of an earlier process that died.
+        let _ = self.kernel.session.recover_where(|owner, _| owner == pid);
+        let _ = husk_kernel::process::set_pid(&self.kernel, child, pid);
+    }
+    #[inline]
+    fn unshare(&mut self, sharing: Sharing) -> Result<()> {
+        husk_kernel::process::unshare(&self.kernel, sharing, self.now())
+    }
+    #[inline]
+    fn finish_exec(&mut self) -> Result<()> {
+        husk_kernel::process::finish_exec(&self.kernel, self.now())
+    }
+    #[inline]
+    fn exit(&mut self) {
+        let _ = husk_kernel::process::release(&self.kernel, self.kernel.process);
+        self.kernel.session.detach();
+    }
+    #[inline]
+    fn working_directory(&mut self) -> WorkingDirectory {
+        husk_kernel::process::working_directory(&self.kernel).unwrap_or(WorkingDirectory::Host)
+    }
+    #[inline]
+    fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()> {
+        husk_kernel::process::set_working_directory(&self.kernel, place)
+    }
+    #[inline]
+    fn umask(&mut self) -> u32 {
+        husk_kernel::process::umask(&self.kernel)
+    }
+    #[inline]
+    fn set_umask(&mut self, mask: u32) -> u32 {
+        husk_kernel::process::set_umask(&self.kernel, mask).unwrap_or(0)
+    }
+    #[inline]
+    fn pin(&mut self, inode: Inode) -> Result<()> {
+        husk_kernel::process::pin(&self.kernel, inode)
+    }
+    #[inline]
+    fn unpin(&mut self, inode: Inode) {
+        let _ = husk_kernel::process::unpin(&self.kernel, inode);
+    }
+}

@@ -1,0 +1,53 @@
+//! A system to run a script on: Linux itself, or a client over a carrier.
+
+use super::plain::{Plain, host};
+use husk_abi::nr;
+use husk_client::{Call, Client, Verdict};
+use husk_proto::Services;
+
+/// Rounds of waiting before a script is stuck.
+const WAITS_MAX: usize = 50;
+
+/// Something that answers system calls.
+pub trait System {
+    /// One call; negative errno on failure.
+    fn call(&mut self, number: usize, args: [usize; 6]) -> i64;
+}
+
+/// Linux.
+pub struct Linux;
+
+impl System for Linux {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> i64 {
+        host(number, args)
+    }
+}
+
+/// Husk, without gate and runtime.
+pub struct Husk<S: Services> {
+    pub client: Client<S, Plain, Plain>,
+}
+
+impl<S: Services> System for Husk<S> {
+    fn call(&mut self, number: usize, args: [usize; 6]) -> i64 {
+        for _ in 0..WAITS_MAX {
+            if !husk_client::wants(number) {
+                return host(number, args);
+            }
+            match self.client.call(Call { number, args }) {
+                Verdict::Return(value) => return value,
+                Verdict::Pass => return host(number, args),
+                Verdict::PassThen(after) => {
+                    let result = host(number, args);
+                    return self.client.after(after, result);
+                }
+                Verdict::Wait { address, value, timeout_ns } => {
+                    let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
+                    let args = [address, 0, value as usize, time.as_ptr() as usize, 0, 0];
+                    host(nr::futex, args);
+                }
+            }
+        }
+        panic!("call {} waits for ever", nr::name(number));
+    }
+}

@@ -1,0 +1,251 @@
+//! Open-file descriptions: opening, sharing, offsets, flags.
+
+use husk_proto::descriptor::Open;
+use husk_proto::fs::{Credentials, Kind, Node};
+use husk_proto::{Description, Errno, Files, Inode, Result};
+use husk_region::{Cell, INODE, RECORD, Region, Txn};
+
+use crate::Kernel;
+use crate::descriptor::table;
+use crate::fs::entries::{self, Key};
+use crate::fs::{bytes, inodes, names, walk};
+use crate::state::{high, ino, live, low, pair, tag};
+
+const TAG: u32 = 1;
+const TARGET: u32 = 2;
+const REFERENCES: u32 = 3;
+const OFFSET: u32 = 4;
+const INODE_GENERATION: u32 = 5;
+
+const ACCESS: u32 = 0o3;
+const TRUNCATE: u32 = 0o1000;
+const CREATION: u32 = 0o100 | 0o200 | 0o400 | TRUNCATE | CLOSE_ON_EXEC;
+const CLOSE_ON_EXEC: u32 = 0o2000000;
+const PATH: u32 = 0o10000000;
+/// What `F_SETFL` may change: append, nonblock, async, direct, noatime.
+const SETTABLE: u32 = 0o2000 | 0o4000 | 0o20000 | 0o40000 | 0o1000000;
+
+fn cell(region: &Region, description: u32) -> Cell {
+    region.map.object(RECORD, description)
+}
+
+fn alive(region: &Region, description: u32) -> Result<Cell> {
+    let cell = cell(region, description);
+    if low(region.load(cell.word(TAG))) == tag::DESCRIPTION { Ok(cell) } else { Err(Errno::EBADF) }
+}
+
+/// The inode a description is of.
+pub(crate) fn inode_number(region: &Region, description: u32) -> u32 {
+    high(region.load(cell(region, description).word(TARGET)))
+}
+
+/// Makes a description of an inode whose count the caller has raised.
+fn make(txn: &mut Txn<'_>, inode: u32, flags: u32) -> Result<u32> {
+    let number = txn.allocate(RECORD)?;
+    let cell = cell(txn.region, number);
+    let ident = txn.get(txn.region.map.object(INODE, inode).word(ino::IDENT));
+    txn.init(cell.word(TARGET), pair(inode, flags & !CREATION));
+    txn.init(cell.word(REFERENCES), 1);
+    txn.init(cell.word(OFFSET), 0);
+    txn.init(cell.word(INODE_GENERATION), high(ident) as u64);
+    let generation = high(txn.get(cell.word(TAG)));
+    txn.init(cell.word(TAG), pair(generation, tag::DESCRIPTION));
+    Ok(number)
+}
+
+/// One more number names a description.
+pub(crate) fn hold(txn: &mut Txn<'_>, description: u32) -> Result<()> {
+    let cell = cell(txn.region, description);
+    txn.lock(cell)?;
+    let references = txn.get(cell.word(REFERENCES));
+    txn.set(cell.word(REFERENCES), references + 1);
+    Ok(())
+}
+
+/// One number less; the last one closes the inode.
+pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
+    let cell = cell(txn.region, description);
+    txn.lock(cell)?;
+    let references = txn.get(cell.word(REFERENCES));
+    txn.set(cell.word(REFERENCES), references.checked_sub(1).ok_or(Errno::EIO)?);
+    if references > 1 {
+        return Ok(());
+    }
+    let generation = high(txn.get(cell.word(TAG))).wrapping_add(1);
+    txn.set(cell.word(TAG), pair(generation, 0));
+    txn.free(RECORD, description);
+    let inode = high(txn.get(cell.word(TARGET)));
+    let inode_cell = txn.region.map.object(INODE, inode);
+    txn.lock(inode_cell)?;
+    crate::lock::drop_description(txn, inode_cell, description)?;
+    inodes::close(txn, inode)
+}
+
+/// Runs `body`, which may close the description of `entry`, and wakes who waits for its locks.
+pub(crate) fn wake_after<T>(
+    kernel: &Kernel,
+    entry: u64,
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let region = &kernel.session.region;
+    let number = if table::is_husk(entry) { inode_number(region, high(entry)) } else { 0 };
+    let inode = region.map.object(INODE, number);
+    let locked = number != 0 && high(region.load(inode.word(ino::ORIGIN))) != 0;
+    let result = body();
+    if locked {
+        crate::lock::wake(kernel, number);
+    }
+    result
+}
+
+fn wanted(flags: u32) -> u32 {
+    match flags & ACCESS {
+        0 => 4,
+        1 => 2,
+        _ => 6,
+    }
+}
+
+fn may_open(who: &Credentials<'_>, step: &husk_proto::fs::Step, flags: u32) -> Result<()> {
+    if flags & PATH != 0 {
+        return Ok(());
+    }
+    let want = wanted(flags) | if flags & TRUNCATE != 0 { 2 } else { 0 };
+    match step.kind {
+        Kind::Symlink => return Err(Errno::ELOOP),
+        Kind::Portal => return Err(Errno::ENXIO),
+        Kind::Directory if want & 2 != 0 => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    who.permit(step, want)
+}
+
+/// `Fs::open`.
+#[allow(clippy::too_many_arguments)]
+pub fn open(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    files: Files,
+    inode: Inode,
+    flags: u32,
+    minimum: u32,
+    limit: u32,
+    now_ns: i64,
+) -> Result<u32> {
+    if flags & TRUNCATE != 0 && flags & PATH == 0 {
+        may_open(who, &walk::step(kernel, inode)?, flags)?;
+        table::lowest_free(&kernel.session.region, files, minimum, limit)?;
+        bytes::truncate(kernel, inode, 0, now_ns)?;
+    }
+    kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let fd = table::lowest_free(txn.region, files, minimum, limit)?;
+        let cell = live(txn.region, inode)?;
+        txn.lock(cell)?;
+        live(txn.region, inode)?;
+        may_open(who, &names::step(txn, inode.number), flags)?;
+        if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 {
+            return Err(Errno::EIO);
+        }
+        inodes::add_users(txn, cell, 1, 0);
+        let description = make(txn, inode.number, flags)?;
+        let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
+        table::put(txn, table, fd, entry)?;
+        Ok(fd)
+    })
+}
+
+/// `Fs::create_open`.
+#[allow(clippy::too_many_arguments)]
+pub fn create_open(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    files: Files,
+    dir: Inode,
+    name: &[u8],
+    mode: u32,
+    flags: u32,
+    limit: u32,
+    now_ns: i64,
+) -> Result<u32> {
+    let key = Key::new(dir.number, name)?;
+    kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let dir_cell = entries::open_directory(txn, dir)?;
+        let number = names::create_in(txn, who, dir_cell, &key, &Node::File(mode), now_ns)?;
+        let fd = table::lowest_free(txn.region, files, 0, limit)?;
+        let cell = txn.region.map.object(INODE, number);
+        txn.init(cell.word(ino::USERS), 1);
+        let description = make(txn, number, flags)?;
+        let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
+        table::put(txn, table, fd, entry)?;
+        Ok(fd)
+    })
+}
+
+/// `Descriptors::description`.
+#[inline]
+pub fn description(kernel: &Kernel, description: Description) -> Result<Open> {
+    let region = &kernel.session.region;
+    let cell = alive(region, description.0)?;
+    let target = region.load(cell.word(TARGET));
+    let generation = region.load(cell.word(INODE_GENERATION)) as u32;
+    Ok(Open { inode: Inode { number: high(target), generation }, flags: low(target) })
+}
+
+/// `Descriptors::offset`.
+pub fn offset(kernel: &Kernel, description: Description) -> Result<u64> {
+    let region = &kernel.session.region;
+    Ok(region.load(alive(region, description.0)?.word(OFFSET)))
+}
+
+/// `Descriptors::set_offset`.
+pub fn set_offset(kernel: &Kernel, description: Description, offset: u64) -> Result<()> {
+    begin_advance(kernel, description)?;
+    end_advance(kernel, description, Some(offset));
+    Ok(())
+}
+
+/// Locks the offset against others and returns it.
+#[inline]
+pub fn begin_advance(kernel: &Kernel, description: Description) -> Result<u64> {
+    let region = &kernel.session.region;
+    let cell = cell(region, description.0);
+    kernel.session.lock_long(cell)?;
+    match alive(region, description.0) {
+        Ok(_) => Ok(region.load(cell.word(OFFSET))),
+        Err(error) => {
+            kernel.session.unlock_long(cell);
+            Err(error)
+        }
+    }
+}
+
+/// Stores the new offset (one word: needs no undoing) and lets it go.
+#[inline]
+pub fn end_advance(kernel: &Kernel, description: Description, offset: Option<u64>) {
+    let region = &kernel.session.region;
+    let cell = cell(region, description.0);
+    if let Some(offset) = offset {
+        region.store(cell.word(OFFSET), offset);
+    }
+    kernel.session.unlock_long(cell);
+}
+
+/// `Descriptors::set_flags`.
+pub fn set_flags(kernel: &Kernel, description: Description, flags: u32) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = cell(txn.region, description.0);
+        txn.lock(cell)?;
+        alive(txn.region, description.0)?;
+        let target = txn.get(cell.word(TARGET));
+        let kept = low(target) & !SETTABLE | flags & SETTABLE;
+        txn.set(cell.word(TARGET), pair(high(target), kept));
+        Ok(())
+    })
+}
+
+/// References of a description, for the checker.
+pub(crate) fn references(region: &Region, description: u32) -> u64 {
+    region.load(cell(region, description).word(REFERENCES))
+}

@@ -1,0 +1,135 @@
+//! Changing attributes, with Linux's rules about who may; and what `statfs` shows.
+
+use husk_abi::capability::{CHOWN, FOWNER, FSETID};
+use husk_proto::fs::{Change, Credentials, Step, Time, Usage};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, Txn};
+
+use crate::Kernel;
+use crate::fs::{entries, names};
+use crate::state::{high, ino, kind_bits, live, low, pair};
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+
+/// `Fs::change`.
+pub fn change(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    inode: Inode,
+    change: Change,
+    now_ns: i64,
+) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = live(txn.region, inode)?;
+        let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
+        if kind == ino::DIRECTORY {
+            txn.lock(entries::token(txn.region, inode.number))?;
+        }
+        txn.lock(cell)?;
+        live(txn.region, inode)?;
+        let step = names::step(txn, inode.number);
+        if change.uid.is_some() || change.gid.is_some() {
+            set_owner(txn, cell, who, &step, &change)?;
+        }
+        if let Some(mode) = change.mode {
+            set_mode(txn, cell, who, &step, mode)?;
+        }
+        set_times(txn, cell, who, &step, &change, now_ns)?;
+        entries::touch(txn, cell.word(ino::CTIME), now_ns);
+        Ok(())
+    })
+}
+
+fn owns(who: &Credentials<'_>, step: &Step) -> bool {
+    who.uid == step.uid || who.can(FOWNER)
+}
+
+fn set_mode(
+    txn: &mut Txn<'_>,
+    cell: Cell,
+    who: &Credentials<'_>,
+    step: &Step,
+    mode: u32,
+) -> Result<()> {
+    if !owns(who, step) {
+        return Err(Errno::EPERM);
+    }
+    let gid = low(txn.get(cell.word(ino::OWNER)));
+    let keep_group = who.in_group(gid) || who.can(FSETID);
+    let mode = if keep_group { mode } else { mode & !SET_GROUP } & 0o7777;
+    write_mode(txn, cell, mode);
+    Ok(())
+}
+
+fn write_mode(txn: &mut Txn<'_>, cell: Cell, mode: u32) {
+    let ident = txn.get(cell.word(ino::IDENT));
+    txn.set(cell.word(ino::IDENT), pair(high(ident), low(ident) & !0o7777 | mode));
+}
+
+fn set_owner(
+    txn: &mut Txn<'_>,
+    cell: Cell,
+    who: &Credentials<'_>,
+    step: &Step,
+    change: &Change,
+) -> Result<()> {
+    let (uid, gid) = (change.uid.unwrap_or(step.uid), change.gid.unwrap_or(step.gid));
+    let mine = who.uid == step.uid;
+    let uid_ok = change.uid.is_none() || (mine && uid == step.uid) || who.can(CHOWN);
+    let group_mine = who.in_group(gid) || gid == step.gid;
+    let gid_ok = change.gid.is_none() || (mine && group_mine) || who.can(CHOWN);
+    if !uid_ok || !gid_ok {
+        return Err(Errno::EPERM);
+    }
+    txn.set(cell.word(ino::OWNER), pair(uid, gid));
+    let bits = step.mode & (SET_USER | SET_GROUP);
+    if step.kind != husk_proto::fs::Kind::Directory && bits != 0 {
+        write_mode(txn, cell, without_set_bits(step.mode));
+    }
+    Ok(())
+}
+
+/// A mode after a change of owner or content: set-user goes, set-group too unless it marks locking.
+pub fn without_set_bits(mode: u32) -> u32 {
+    let group = if mode & 0o010 != 0 { SET_GROUP } else { 0 };
+    mode & !(SET_USER | group)
+}
+
+fn set_times(
+    txn: &mut Txn<'_>,
+    cell: Cell,
+    who: &Credentials<'_>,
+    step: &Step,
+    change: &Change,
+    now_ns: i64,
+) -> Result<()> {
+    let times = [(change.accessed, ino::ATIME), (change.modified, ino::MTIME)];
+    let chosen = times.iter().any(|(time, _)| matches!(time, Some(Time::At(_))));
+    let any = times.iter().any(|(time, _)| time.is_some());
+    if any && !owns(who, step) {
+        if chosen {
+            return Err(Errno::EPERM);
+        }
+        who.permit(step, 2)?;
+    }
+    for (time, word) in times {
+        match time {
+            Some(Time::Now) => txn.set(cell.word(word), now_ns as u64),
+            Some(Time::At(at)) => txn.set(cell.word(word), at as u64),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// `Fs::usage`.
+pub fn usage(kernel: &Kernel) -> Usage {
+    let session = &kernel.session;
+    Usage {
+        blocks: session.region.block_count() as u64 - 1,
+        blocks_free: session.blocks_free(),
+        inodes: session.region.map.classes[INODE].count as u64 - 1,
+        inodes_free: session.free_count(INODE),
+    }
+}

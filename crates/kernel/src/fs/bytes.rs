@@ -1,0 +1,518 @@
+//! Bytes of files: the caller copies, the kernel says where.
+//!
+//! 1. A read holds nothing: it looks under the inode's sequence, copies, and looks again if the map
+//!    sequence moved meanwhile.
+//! 2. A write holds the inode's writer lock (a long lock), and the inode's own lock only while it
+//!    changes map, size and times.
+//! 3. New blocks are filled before they enter the map, and size moves in the same transaction: an
+//!    append that dies leaves nothing, and nobody ever sees stale bytes.
+//! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end first
+//!    (with the mark TRIM) and frees blocks after; the next writer finishes what a death left.
+//! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
+
+use husk_proto::fs::{Place, Run, Span};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Blocks, Cell, Txn};
+
+use crate::Kernel;
+use crate::fs::attributes::without_set_bits;
+use crate::fs::{entries, extent};
+use crate::state::{high, ino, kind_bits, live, low, pair};
+use crate::tree;
+
+const PAGE: u64 = 4096;
+/// Blocks handled at a time.
+const SEGMENT: u64 = 64;
+/// Longest file.
+pub const SIZE_MAX: u64 = extent::BLOCKS_MAX * PAGE;
+const LOOKS_MAX: u32 = 1 << 16;
+
+fn regular(ident: u64) -> Result<()> {
+    match kind_bits(ident) {
+        ino::FILE if low(ident) & ino::HOST != 0 => Err(Errno::EIO),
+        ino::FILE => Ok(()),
+        ino::DIRECTORY => Err(Errno::EISDIR),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `Fs::read`.
+pub fn read(
+    kernel: &Kernel,
+    inode: Inode,
+    offset: u64,
+    length: usize,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<usize> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let mut done = 0;
+    let mut looks = 0;
+    while done < length {
+        let at = offset.saturating_add(done as u64);
+        let sequence = region.load(cell.word(ino::MAP_SEQUENCE));
+        let (ident, piece) = kernel.session.read(cell, || {
+            let ident = region.load(cell.word(ino::IDENT));
+            (ident, piece_at(kernel, cell, at, length - done))
+        })?;
+        if high(ident) != inode.generation {
+            return Err(Errno::ESTALE);
+        }
+        regular(ident)?;
+        let Some(span) = piece else { break };
+        if let Err(error) = copy(span) {
+            return if done > 0 { Ok(done) } else { Err(error) };
+        }
+        if region.load(cell.word(ino::MAP_SEQUENCE)) != sequence && looks < LOOKS_MAX {
+            looks += 1;
+            continue;
+        }
+        done += span.length;
+    }
+    if done > 0 {
+        note_access(kernel, cell, now_ns);
+    }
+    Ok(done)
+}
+
+/// The bytes at `at`, at most `length`, as far as they lie in one piece.
+#[inline]
+fn piece_at(kernel: &Kernel, cell: Cell, at: u64, length: usize) -> Option<Span> {
+    let region = &kernel.session.region;
+    let left = region.load(cell.word(ino::SIZE)).checked_sub(at).filter(|&left| left > 0)?;
+    let want = left.min(length as u64);
+    let within = at % PAGE;
+    let most = (within + want).div_ceil(PAGE).min(SEGMENT);
+    let root = region.load(cell.word(ino::ROOT));
+    let (first, count) = extent::run_at(region, root, at / PAGE, most);
+    let count = if first == 0 { 1 } else { count };
+    let length = (count * PAGE - within).min(want) as usize;
+    Some(Span { address: region.block_address(first) + within as usize, length })
+}
+
+/// Access times as `relatime` keeps them: one store, never journalled.
+#[inline]
+fn note_access(kernel: &Kernel, cell: Cell, now_ns: i64) {
+    const DAY_NS: i64 = 86_400_000_000_000;
+    let region = &kernel.session.region;
+    let accessed = region.load(cell.word(ino::ATIME)) as i64;
+    let modified = region.load(cell.word(ino::MTIME)) as i64;
+    if accessed != now_ns && (accessed <= modified || now_ns - accessed > DAY_NS) {
+        region.store(cell.word(ino::ATIME), now_ns as u64);
+    }
+}
+
+/// Runs `body` with the writer lock of a regular file of the image.
+fn writing<T>(
+    kernel: &Kernel,
+    inode: Inode,
+    body: impl FnOnce(Cell) -> Result<T>,
+) -> Result<T> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    kernel.session.lock_long(cell.word(ino::WRITER))?;
+    let checked = live(region, inode).and_then(|cell| {
+        let ident = region.load(cell.word(ino::IDENT));
+        if low(ident) & ino::TRIM != 0 { trim(kernel, cell) } else { Ok(()) }
+    });
+    let result = checked.and_then(|()| body(cell));
+    kernel.session.unlock_long(cell.word(ino::WRITER));
+    result
+}
+
+/// `Fs::write`.
+pub fn write(
+    kernel: &Kernel,
+    inode: Inode,
+    place: Place,
+    length: usize,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<(u64, usize)> {
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        regular(region.load(cell.word(ino::IDENT)))?;
+        let size = region.load(cell.word(ino::SIZE));
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => size,
+        };
+        if length == 0 {
+            return Ok((offset, 0));
+        }
+        if offset >= SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let length = (length as u64).min(SIZE_MAX - offset);
+        if offset > size {
+            zero_mapped(kernel, cell, size, offset);
+        }
+        let done = fill(kernel, cell, offset, length, copy, now_ns)?;
+        finish_write(kernel, cell, offset + done, now_ns)?;
+        Ok((offset, done as usize))
+    })
+}
+
+/// Copies piece by piece; how many bytes went in before something failed.
+fn fill(
+    kernel: &Kernel,
+    cell: Cell,
+    offset: u64,
+    length: u64,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<u64> {
+    let region = &kernel.session.region;
+    let mut done = 0;
+    while done < length {
+        let at = offset + done;
+        let within = at % PAGE;
+        let most = (within + length - done).div_ceil(PAGE).min(SEGMENT);
+        let root = region.load(cell.word(ino::ROOT));
+        let (first, count) = extent::run_at(region, root, at / PAGE, most);
+        let piece = if first != 0 {
+            let bytes = (count * PAGE - within).min(length - done);
+            let address = region.block_address(first) + within as usize;
+            copy(Span { address, length: bytes as usize }).map(|()| bytes)
+        } else {
+            fill_hole(kernel, cell, at, (count, length - done), copy, now_ns)
+        };
+        match piece {
+            Ok(bytes) => done += bytes,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, then maps them.
+fn fill_hole(
+    kernel: &Kernel,
+    cell: Cell,
+    at: u64,
+    room: (u64, u64),
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<u64> {
+    let region = &kernel.session.region;
+    let within = at % PAGE;
+    let blocks = ahead(kernel, cell, room.0)?;
+    let bytes = (blocks.count as u64 * PAGE - within).min(room.1);
+    let end = within + bytes;
+    region.zero_block(blocks.first, 0, within as usize);
+    if !end.is_multiple_of(PAGE) {
+        let last = blocks.first + (end / PAGE) as u32;
+        region.zero_block(last, (end % PAGE) as usize, PAGE as usize);
+    }
+    let address = region.block_address(blocks.first) + within as usize;
+    copy(Span { address, length: bytes as usize })?;
+    kernel.run(|txn| {
+        txn.lock(cell)?;
+        extent::map(txn, cell, at / PAGE, blocks)?;
+        grow_to(txn, cell, at + bytes);
+        stamp(txn, cell, now_ns);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Blocks this thread may fill for a file: larger files want to lie in runs.
+fn ahead(kernel: &Kernel, cell: Cell, want: u64) -> Result<Blocks> {
+    let held = kernel.session.region.load(cell.word(ino::BLOCKS));
+    let wish = want.max(if held >= 4 { 2 } else { 1 }) as u32;
+    let blocks = kernel.session.blocks_ahead(wish)?;
+    Ok(Blocks { first: blocks.first, count: blocks.count.min(want as u32) })
+}
+
+fn grow_to(txn: &mut Txn<'_>, cell: Cell, end: u64) {
+    if txn.get(cell.word(ino::SIZE)) < end {
+        txn.set(cell.word(ino::SIZE), end);
+    }
+}
+
+/// Content changed now: times, and set-id bits go.
+fn stamp(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
+    entries::touch(txn, cell.word(ino::MTIME), now_ns);
+    entries::touch(txn, cell.word(ino::CTIME), now_ns);
+    let ident = txn.get(cell.word(ino::IDENT));
+    let mode = low(ident) & 0o7777;
+    if mode & 0o6000 != 0 && without_set_bits(mode) != mode {
+        let bits = low(ident) & !0o7777 | without_set_bits(mode);
+        txn.set(cell.word(ino::IDENT), pair(high(ident), bits));
+    }
+}
+
+/// Moves end and times after a write; nothing to do when they stand already.
+#[inline]
+fn finish_write(kernel: &Kernel, cell: Cell, end: u64, now_ns: i64) -> Result<()> {
+    let region = &kernel.session.region;
+    let word = |n: u32| region.load(cell.word(n));
+    let stamped = word(ino::MTIME) == now_ns as u64 && word(ino::CTIME) == now_ns as u64;
+    if end <= word(ino::SIZE) && stamped && low(word(ino::IDENT)) & 0o6000 == 0 {
+        return Ok(());
+    }
+    kernel.run(|txn| {
+        txn.lock(cell)?;
+        grow_to(txn, cell, end);
+        stamp(txn, cell, now_ns);
+        Ok(())
+    })
+}
+
+/// Zeroes what is mapped of `from..to` (bytes).
+fn zero_mapped(kernel: &Kernel, cell: Cell, from: u64, to: u64) {
+    let region = &kernel.session.region;
+    let root = region.load(cell.word(ino::ROOT));
+    let mut block = from / PAGE;
+    while let Some((_, base)) = tree::next_leaf(region, root, block / 2) {
+        block = block.max(base * 2);
+        let end = ((base + 64) * 2).min(to.div_ceil(PAGE));
+        while block < end {
+            let here = extent::block_at(region, root, block);
+            if here != 0 {
+                let start = from.max(block * PAGE) - block * PAGE;
+                let stop = to.min((block + 1) * PAGE) - block * PAGE;
+                region.zero_block(here, start as usize, stop as usize);
+            }
+            block += 1;
+        }
+        if block * PAGE >= to {
+            break;
+        }
+        block = (base + 64) * 2;
+    }
+}
+
+/// Frees (or, while pinned, zeroes) what lies past the end. The writer lock is held.
+pub fn trim(kernel: &Kernel, cell: Cell) -> Result<()> {
+    let region = &kernel.session.region;
+    let size = region.load(cell.word(ino::SIZE));
+    let tail = size.next_multiple_of(PAGE);
+    zero_mapped(kernel, cell, size, tail);
+    loop {
+        let done = kernel.run(|txn| {
+            txn.lock(cell)?;
+            if high(txn.get(cell.word(ino::USERS))) != 0 {
+                return Ok(None);
+            }
+            let done = extent::unmap_step(txn, cell, tail / PAGE, u64::MAX)?;
+            if done {
+                let ident = txn.get(cell.word(ino::IDENT));
+                txn.set(cell.word(ino::IDENT), ident & !(ino::TRIM as u64));
+            }
+            Ok(Some(done))
+        })?;
+        match done {
+            None => break zero_mapped(kernel, cell, tail, SIZE_MAX),
+            Some(true) => break,
+            Some(false) => {}
+        }
+    }
+    Ok(())
+}
+
+/// `Fs::truncate`.
+pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result<()> {
+    if size > i64::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        let ident = region.load(cell.word(ino::IDENT));
+        if size != 0 || kind_bits(ident) != ino::FILE {
+            regular(ident)?;
+        }
+        if size > SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let old = region.load(cell.word(ino::SIZE));
+        if size > old {
+            zero_mapped(kernel, cell, old, size);
+        }
+        let shrinks = size < old;
+        kernel.run(|txn| {
+            txn.lock(cell)?;
+            let ident = txn.get(cell.word(ino::IDENT));
+            let trim = if shrinks { ino::TRIM as u64 } else { 0 };
+            txn.set(cell.word(ino::IDENT), ident & !(ino::HOST as u64) | trim);
+            txn.set(cell.word(ino::SIZE), size);
+            stamp(txn, cell, now_ns);
+            Ok(())
+        })?;
+        if shrinks { trim(kernel, cell) } else { Ok(()) }
+    })
+}
+
+/// Maps zeroed blocks at every hole of blocks `first..end`. The writer lock is held.
+fn fill_holes(kernel: &Kernel, cell: Cell, first: u64, end: u64) -> Result<()> {
+    let region = &kernel.session.region;
+    let mut block = first;
+    while block < end {
+        let root = region.load(cell.word(ino::ROOT));
+        let (here, count) = extent::run_at(region, root, block, (end - block).min(SEGMENT));
+        if here != 0 {
+            block += count;
+            continue;
+        }
+        let blocks = ahead(kernel, cell, count)?;
+        for n in 0..blocks.count {
+            region.zero_block(blocks.first + n, 0, PAGE as usize);
+        }
+        kernel.run(|txn| {
+            txn.lock(cell)?;
+            extent::map(txn, cell, block, blocks)
+        })?;
+        block += blocks.count as u64;
+    }
+    Ok(())
+}
+
+/// `Fs::allocate`.
+pub fn allocate(
+    kernel: &Kernel,
+    inode: Inode,
+    offset: u64,
+    length: u64,
+    keep_size: bool,
+    now_ns: i64,
+) -> Result<()> {
+    let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if end > SIZE_MAX {
+        return Err(Errno::EFBIG);
+    }
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        regular(region.load(cell.word(ino::IDENT)))?;
+        if end.div_ceil(PAGE) - offset / PAGE > region.block_count() as u64 {
+            return Err(Errno::ENOSPC);
+        }
+        let size = region.load(cell.word(ino::SIZE));
+        if end > size && !keep_size {
+            zero_mapped(kernel, cell, size, end);
+        }
+        fill_holes(kernel, cell, offset / PAGE, end.div_ceil(PAGE))?;
+        kernel.run(|txn| {
+            txn.lock(cell)?;
+            if !keep_size {
+                grow_to(txn, cell, end);
+            }
+            stamp(txn, cell, now_ns);
+            Ok(())
+        })
+    })
+}
+
+/// `Fs::punch`.
+pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i64) -> Result<()> {
+    let end = offset.checked_add(length).ok_or(Errno::EFBIG)?.min(SIZE_MAX);
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        regular(region.load(cell.word(ino::IDENT)))?;
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        if first > last {
+            zero_mapped(kernel, cell, offset, end);
+        } else {
+            zero_mapped(kernel, cell, offset, first * PAGE);
+            zero_mapped(kernel, cell, last * PAGE, end);
+        }
+        while first < last {
+            let done = kernel.run(|txn| {
+                txn.lock(cell)?;
+                stamp(txn, cell, now_ns);
+                if high(txn.get(cell.word(ino::USERS))) != 0 {
+                    return Ok(None);
+                }
+                extent::unmap_step(txn, cell, first, last).map(Some)
+            })?;
+            match done {
+                None => {
+                    zero_mapped(kernel, cell, first * PAGE, last * PAGE);
+                    break;
+                }
+                Some(true) => break,
+                Some(false) => {}
+            }
+        }
+        finish_write(kernel, cell, 0, now_ns)
+    })
+}
+
+/// `Fs::seek_data`.
+pub fn seek_data(kernel: &Kernel, inode: Inode, offset: u64, data: bool) -> Result<u64> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let (ident, size, found) = kernel.session.read(cell, || {
+        let size = region.load(cell.word(ino::SIZE));
+        let root = region.load(cell.word(ino::ROOT));
+        let found = if offset < size { scan(kernel, root, offset, size, data) } else { None };
+        (region.load(cell.word(ino::IDENT)), size, found)
+    })?;
+    regular(ident)?;
+    match found {
+        _ if offset >= size => Err(Errno::ENXIO),
+        Some(at) => Ok(at),
+        None if data => Err(Errno::ENXIO),
+        None => Ok(size),
+    }
+}
+
+/// The first block at or after `offset` that is data (or a hole), within `size`.
+fn scan(kernel: &Kernel, root: u64, offset: u64, size: u64, data: bool) -> Option<u64> {
+    let region = &kernel.session.region;
+    let mut block = offset / PAGE;
+    while block * PAGE < size {
+        let Some((_, base)) = tree::next_leaf(region, root, block / 2) else {
+            return if data { None } else { Some(offset.max(block * PAGE)) };
+        };
+        if base * 2 > block {
+            if !data {
+                return Some(offset.max(block * PAGE));
+            }
+            block = base * 2;
+            continue;
+        }
+        if (extent::block_at(region, root, block) != 0) == data {
+            return Some(offset.max(block * PAGE));
+        }
+        block += 1;
+    }
+    None
+}
+
+/// `Fs::runs`: pages past the end of the file are left out.
+pub fn runs(
+    kernel: &Kernel,
+    inode: Inode,
+    offset: u64,
+    length: u64,
+    emit: &mut dyn FnMut(Run) -> Result<()>,
+) -> Result<()> {
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        regular(region.load(cell.word(ino::IDENT)))?;
+        let pages = region.load(cell.word(ino::SIZE)).div_ceil(PAGE);
+        let end = offset.saturating_add(length).div_ceil(PAGE).min(pages);
+        fill_holes(kernel, cell, offset / PAGE, end)?;
+        let root = region.load(cell.word(ino::ROOT));
+        let mut block = offset / PAGE;
+        while block < end {
+            let (first, count) = extent::run_at(region, root, block, end - block);
+            emit(Run { cache_offset: first as u64 * PAGE, length: count * PAGE })?;
+            block += count;
+        }
+        Ok(())
+    })
+}
+
+/// Trims a file whose last pin has gone.
+pub fn trim_unpinned(kernel: &Kernel, inode: Inode) -> Result<()> {
+    writing(kernel, inode, |_| Ok(()))
+}

@@ -1,0 +1,133 @@
+//! Birth and death of inodes.
+//!
+//! An inode lives while it has a link, a pin or an open; whoever takes the last away, in the same
+//! transaction, frees it or (when that is more than a few objects) leaves it to `orphan`.
+
+use husk_proto::fs::Credentials;
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, Txn};
+
+use crate::state::{high, ino, kind_bits, low, pair};
+use crate::{text, tree};
+
+/// What a new inode is.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// Kind bits.
+    pub kind: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Flags beside.
+    pub flags: u32,
+    /// Links at birth (0 for directories: they count subdirectories).
+    pub links: u32,
+    /// Now.
+    pub now_ns: i64,
+}
+
+/// Makes an inode; nobody reaches it before commit.
+pub fn make(txn: &mut Txn<'_>, birth: &Birth) -> Result<(u32, Cell)> {
+    let number = txn.allocate(INODE)?;
+    let cell = txn.region.map.object(INODE, number);
+    let generation = high(txn.get(cell.word(ino::IDENT))).max(1);
+    let bits = birth.mode & 0o7777 | birth.kind << 12 | birth.flags;
+    txn.init(cell.word(ino::OWNER), pair(birth.uid, birth.gid));
+    txn.init(cell.word(ino::SIZE), 0);
+    for time in [ino::MTIME, ino::CTIME, ino::ATIME, ino::BORN] {
+        txn.init(cell.word(time), birth.now_ns as u64);
+    }
+    txn.init(cell.word(ino::LINKS), birth.links as u64);
+    txn.init(cell.word(ino::ROOT), 0);
+    txn.init(cell.word(ino::USERS), 0);
+    txn.init(cell.word(ino::ORIGIN), 0);
+    txn.init(cell.word(ino::BLOCKS), 0);
+    if birth.kind == ino::DIRECTORY {
+        txn.init(cell.word(ino::PARENT), 0);
+        txn.init(cell.word(ino::ARRAY), 0);
+    }
+    txn.init(cell.word(ino::IDENT), pair(generation, bits));
+    Ok((number, cell))
+}
+
+/// Group and mode a new node gets in a directory with the set-group bit.
+pub fn inherit(txn: &Txn<'_>, dir: Cell, who: &Credentials<'_>, mode: u32, directory: bool) -> (u32, u32) {
+    let ident = low(txn.get(dir.word(ino::IDENT)));
+    if ident & 0o2000 == 0 {
+        return (who.gid, mode);
+    }
+    let gid = low(txn.get(dir.word(ino::OWNER)));
+    (gid, if directory { mode | 0o2000 } else { mode })
+}
+
+/// The proto name of inode `number`.
+pub fn name(txn: &Txn<'_>, number: u32) -> Inode {
+    let cell = txn.region.map.object(INODE, number);
+    Inode { number, generation: high(txn.get(cell.word(ino::IDENT))) }
+}
+
+/// Adds to the opens (low half) or pins (high half) of a locked inode.
+pub fn add_users(txn: &mut Txn<'_>, cell: Cell, opens: i64, pins: i64) {
+    let users = txn.get(cell.word(ino::USERS));
+    txn.set(cell.word(ino::USERS), users.wrapping_add_signed(opens + (pins << 32)));
+}
+
+/// Takes a link of a locked inode away; frees it when it was the last of everything.
+pub fn unlink(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
+    let cell = txn.region.map.object(INODE, number);
+    let links = txn.get(cell.word(ino::LINKS));
+    txn.set(cell.word(ino::LINKS), links.checked_sub(1).ok_or(Errno::EIO)?);
+    txn.set(cell.word(ino::CTIME), now_ns as u64);
+    reap(txn, number)
+}
+
+/// Takes an open away and frees the inode when it was the last of everything. Locks it.
+pub fn close(txn: &mut Txn<'_>, number: u32) -> Result<()> {
+    let cell = txn.region.map.object(INODE, number);
+    txn.lock(cell)?;
+    add_users(txn, cell, -1, 0);
+    reap(txn, number)
+}
+
+/// Frees a locked inode if nothing holds it any more.
+pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
+    let cell = txn.region.map.object(INODE, number);
+    let ident = txn.get(cell.word(ino::IDENT));
+    if txn.get(cell.word(ino::USERS)) != 0 {
+        return Ok(());
+    }
+    if kind_bits(ident) == ino::DIRECTORY {
+        if low(ident) & ino::REMOVED == 0 {
+            return Ok(());
+        }
+    } else if txn.get(cell.word(ino::LINKS)) != 0 {
+        return Ok(());
+    }
+    let root = txn.get(cell.word(ino::ROOT));
+    if root != 0 && kind_bits(ident) != ino::SYMLINK {
+        txn.set_pending(number as u64);
+        return Ok(());
+    }
+    free(txn, number)
+}
+
+/// Frees an inode that holds no tree.
+pub fn free(txn: &mut Txn<'_>, number: u32) -> Result<()> {
+    let cell = txn.region.map.object(INODE, number);
+    let ident = txn.get(cell.word(ino::IDENT));
+    if kind_bits(ident) == ino::SYMLINK {
+        text::release(txn, low(txn.get(cell.word(ino::ROOT))));
+    }
+    let generation = high(ident).wrapping_add(1).max(1);
+    txn.set(cell.word(ino::IDENT), pair(generation, 0));
+    txn.free(INODE, number);
+    Ok(())
+}
+
+/// Whether a tree is there at all.
+pub fn has_tree(root: u64) -> bool {
+    tree::reach(high(root)) > 0
+}

@@ -1,0 +1,13 @@
+//! Service `fs`: trees and bytes.
+
+pub mod attributes;
+pub mod bytes;
+pub mod entries;
+pub mod extent;
+pub mod inodes;
+pub mod list;
+pub mod names;
+pub mod orphan;
+pub mod overlay;
+pub mod rename;
+pub mod walk;

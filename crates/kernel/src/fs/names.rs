@@ -1,0 +1,231 @@
+//! Making and removing names: create, link, unlink, rmdir.
+
+use husk_proto::fs::{Credentials, Node};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, LINE, Txn};
+
+use crate::Kernel;
+use crate::fs::entries::{self, Key};
+use crate::fs::inodes::{self, Birth};
+use crate::state::{ino, kind_bits, low, pair, step_of};
+use crate::text;
+
+const WRITE_SEARCH: u32 = 3;
+const STICKY: u32 = 0o1000;
+
+/// The facts of an inode whose words the caller may read.
+pub fn step(txn: &Txn<'_>, number: u32) -> husk_proto::fs::Step {
+    let cell = txn.region.map.object(INODE, number);
+    step_of(number, txn.get(cell.word(ino::IDENT)), txn.get(cell.word(ino::OWNER)))
+}
+
+/// May `who` change names of this directory?
+pub fn permit_change(txn: &Txn<'_>, dir: u32, who: &Credentials<'_>) -> Result<()> {
+    who.permit(&step(txn, dir), WRITE_SEARCH)
+}
+
+/// May `who` take this name away (sticky directories)?
+pub fn permit_removal(txn: &Txn<'_>, dir: u32, inode: u32, who: &Credentials<'_>) -> Result<()> {
+    permit_change(txn, dir, who)?;
+    let parent = step(txn, dir);
+    let owner = step(txn, inode).uid;
+    let mine = who.uid == owner || who.uid == parent.uid;
+    if parent.mode & STICKY == 0 || mine || who.can(husk_abi::capability::FOWNER) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+fn birth_of(txn: &Txn<'_>, dir: Cell, who: &Credentials<'_>, node: &Node<'_>, now_ns: i64) -> Birth {
+    let (kind, mode, links) = match *node {
+        Node::File(mode) => (ino::FILE, mode, 1),
+        Node::Directory(mode) => (ino::DIRECTORY, mode, 0),
+        Node::Symlink(_) => (ino::SYMLINK, 0o777, 1),
+    };
+    let (gid, mode) = inodes::inherit(txn, dir, who, mode, kind == ino::DIRECTORY);
+    Birth { kind, mode, uid: who.uid, gid, flags: 0, links, now_ns }
+}
+
+/// Creates `key` in the open directory `dir`; its token is held. Returns the inode's number.
+pub fn create_in(
+    txn: &mut Txn<'_>,
+    who: &Credentials<'_>,
+    dir: Cell,
+    key: &Key<'_>,
+    node: &Node<'_>,
+    now_ns: i64,
+) -> Result<u32> {
+    txn.lock(key.bucket(txn.region))?;
+    if entries::find(txn.region, key).is_some() {
+        return Err(Errno::EEXIST);
+    }
+    permit_change(txn, key.dir, who)?;
+    let birth = birth_of(txn, dir, who, node, now_ns);
+    let (number, cell) = inodes::make(txn, &birth)?;
+    if let Node::Symlink(target) = *node {
+        let kept = text::keep(txn, target)?;
+        txn.init(cell.word(ino::ROOT), kept as u64);
+        txn.init(cell.word(ino::SIZE), target.len() as u64);
+    }
+    let line = entries::add(txn, dir, key, number, birth.kind, 0, None)?;
+    let directory = birth.kind == ino::DIRECTORY;
+    if directory {
+        txn.init(cell.word(ino::PARENT), pair(key.dir, line));
+    }
+    entries::changed(txn, dir, 1, directory as i32, now_ns);
+    Ok(number)
+}
+
+/// `Fs::create`.
+pub fn create(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    dir: Inode,
+    name: &[u8],
+    node: Node<'_>,
+    now_ns: i64,
+) -> Result<Inode> {
+    let key = Key::new(dir.number, name)?;
+    if let Node::Symlink(target) = node {
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if target.len() >= husk_abi::PATH_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+    }
+    kernel.run(|txn| {
+        let cell = entries::open_directory(txn, dir)?;
+        let number = create_in(txn, who, cell, &key, &node, now_ns)?;
+        Ok(inodes::name(txn, number))
+    })
+}
+
+/// `Fs::link`.
+pub fn link(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    inode: Inode,
+    dir: Inode,
+    name: &[u8],
+    now_ns: i64,
+) -> Result<()> {
+    let key = Key::new(dir.number, name)?;
+    kernel.run(|txn| {
+        let dir_cell = entries::open_directory(txn, dir)?;
+        txn.lock(key.bucket(txn.region))?;
+        if entries::find(txn.region, &key).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        permit_change(txn, dir.number, who)?;
+        let cell = crate::state::live(txn.region, inode)?;
+        txn.lock(cell)?;
+        crate::state::live(txn.region, inode)?;
+        let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
+        if kind == ino::DIRECTORY || kind == ino::PORTAL {
+            return Err(Errno::EPERM);
+        }
+        let links = txn.get(cell.word(ino::LINKS));
+        if links >= u32::MAX as u64 {
+            return Err(Errno::EMLINK);
+        }
+        txn.set(cell.word(ino::LINKS), links + 1);
+        entries::touch(txn, cell.word(ino::CTIME), now_ns);
+        entries::add(txn, dir_cell, &key, inode.number, kind, 0, None)?;
+        entries::changed(txn, dir_cell, 1, 0, now_ns);
+        Ok(())
+    })
+}
+
+/// `Fs::unlink`.
+pub fn unlink(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    dir: Inode,
+    name: &[u8],
+    now_ns: i64,
+) -> Result<()> {
+    let key = Key::new(dir.number, name)?;
+    kernel.run(|txn| {
+        let cell = entries::open_directory(txn, dir)?;
+        txn.lock(key.bucket(txn.region))?;
+        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
+        let found = entries::found(txn.region, line);
+        permit_removal(txn, dir.number, found.inode, who)?;
+        if found.kind == ino::DIRECTORY {
+            return Err(Errno::EISDIR);
+        }
+        txn.lock(txn.region.map.object(INODE, found.inode))?;
+        entries::remove(txn, cell, &key, line, false)?;
+        inodes::unlink(txn, found.inode, now_ns)?;
+        entries::changed(txn, cell, -1, 0, now_ns);
+        Ok(())
+    })
+}
+
+/// Takes the empty directory `number` out of the tree: its token and its name's locks are held.
+/// Locks the inode.
+pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
+    let cell = txn.region.map.object(INODE, number);
+    txn.lock(cell)?;
+    let ident = txn.get(cell.word(ino::IDENT));
+    let unlisted = low(ident) & ino::UNLISTED != 0;
+    if txn.get(cell.word(ino::SIZE)) != 0 || unlisted {
+        return Err(Errno::ENOTEMPTY);
+    }
+    txn.set(cell.word(ino::IDENT), ident | ino::REMOVED as u64);
+    txn.set(cell.word(ino::CTIME), now_ns as u64);
+    inodes::reap(txn, number)
+}
+
+/// Takes the tokens of some directories in partition order (0 = none).
+pub fn lock_tokens(txn: &mut Txn<'_>, dirs: &[u32]) -> Result<()> {
+    let mut tokens = [None; 4];
+    for (place, &dir) in tokens.iter_mut().zip(dirs) {
+        *place = (dir != 0).then(|| entries::token(txn.region, dir));
+    }
+    tokens.sort_unstable();
+    for token in tokens.into_iter().flatten() {
+        txn.lock(token)?;
+    }
+    Ok(())
+}
+
+/// `Fs::rmdir`.
+pub fn rmdir(
+    kernel: &Kernel,
+    who: &Credentials<'_>,
+    dir: Inode,
+    name: &[u8],
+    now_ns: i64,
+) -> Result<()> {
+    let key = Key::new(dir.number, name)?;
+    kernel.run(|txn| {
+        crate::state::live(txn.region, dir)?;
+        let seen = entries::peek(txn.session, &key)?;
+        let found = seen.ok_or(Errno::ENOENT)?;
+        if found.kind == ino::PORTAL {
+            return Err(Errno::EBUSY);
+        }
+        if found.kind != ino::DIRECTORY {
+            return Err(Errno::ENOTDIR);
+        }
+        lock_tokens(txn, &[dir.number, found.inode])?;
+        let cell = entries::open_directory(txn, dir)?;
+        txn.lock(key.bucket(txn.region))?;
+        entries::find_again(txn, &key, seen)?;
+        permit_removal(txn, dir.number, found.inode, who)?;
+        entries::remove(txn, cell, &key, found.line, false)?;
+        remove_directory(txn, found.inode, now_ns)?;
+        entries::changed(txn, cell, -1, -1, now_ns);
+        Ok(())
+    })
+}
+
+/// Points a moved directory at its new name.
+pub fn set_parent(txn: &mut Txn<'_>, number: u32, dir: u32, line: u32) {
+    let cell = txn.region.map.object(INODE, number);
+    debug_assert!(line < txn.region.map.classes[LINE].count);
+    txn.set(cell.word(ino::PARENT), pair(dir, line));
+}

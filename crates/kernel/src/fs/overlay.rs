@@ -1,0 +1,227 @@
+//! The host's side of an overlay: imported entries, their origins, taking over bytes.
+//!
+//! ```text
+//!   origin: 0 parent:32 mode:32   1 device   2 inode   3 size   4 modified   5 changed
+//!           6 name length   7.. name          in the heap, never freed, named by its first word
+//! ```
+
+use husk_proto::fs::{HostIdentity, Imported, Kind, Origin};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, Region, Txn};
+
+use crate::Kernel;
+use crate::fs::entries::{self, Key};
+use crate::fs::inodes::{self, Birth};
+use crate::state::{bits_of, high, ino, live, low, pair};
+use crate::text;
+
+const NAME: u32 = 7;
+const DEPTH_MAX: u32 = 4096;
+
+fn origin_words(name: &[u8]) -> u32 {
+    NAME + name.len().div_ceil(8) as u32
+}
+
+/// Writes an origin record; `heap_ready` has made room.
+fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u32> {
+    let cell = txn.heap(origin_words(entry.name))?;
+    let host = &entry.identity;
+    txn.init(cell, pair(parent, entry.mode));
+    txn.init(cell.word(1), host.device);
+    txn.init(cell.word(2), host.inode);
+    txn.init(cell.word(3), host.size);
+    txn.init(cell.word(4), host.modified_ns as u64);
+    txn.init(cell.word(5), host.changed_ns as u64);
+    txn.init(cell.word(6), entry.name.len() as u64);
+    text::fill_words(txn, cell.word(NAME), entry.name);
+    Ok(cell.index())
+}
+
+/// Makes an inode of a host object.
+fn make_imported(
+    txn: &mut Txn<'_>,
+    parent_origin: u32,
+    entry: &Imported<'_>,
+    now_ns: i64,
+) -> Result<(u32, Cell)> {
+    let kind = bits_of(entry.kind);
+    let flags = match entry.kind {
+        Kind::Directory => ino::UNLISTED,
+        Kind::File => ino::HOST,
+        _ => 0,
+    };
+    let links = (entry.kind != Kind::Directory) as u32;
+    let birth =
+        Birth { kind, mode: entry.mode, uid: entry.uid, gid: entry.gid, flags, links, now_ns };
+    let (number, cell) = inodes::make(txn, &birth)?;
+    let origin = keep_origin(txn, parent_origin, entry)?;
+    txn.init(cell.word(ino::ORIGIN), origin as u64);
+    txn.init(cell.word(ino::MTIME), entry.identity.modified_ns as u64);
+    txn.init(cell.word(ino::CTIME), entry.identity.changed_ns as u64);
+    txn.init(cell.word(ino::ATIME), entry.accessed_ns as u64);
+    match entry.kind {
+        Kind::File => txn.init(cell.word(ino::SIZE), entry.identity.size),
+        Kind::Symlink => {
+            let target = text::keep(txn, entry.target)?;
+            txn.init(cell.word(ino::ROOT), target as u64);
+            txn.init(cell.word(ino::SIZE), entry.target.len() as u64);
+        }
+        _ => {}
+    }
+    Ok((number, cell))
+}
+
+/// Makes the root of a mount; it is its own parent. An overlay's is unlisted and has an origin.
+pub fn make_root(kernel: &Kernel, root: &Imported<'_>, overlay: bool, now_ns: i64) -> Result<Inode> {
+    kernel.session.heap_ready(origin_words(root.name))?;
+    kernel.run(|txn| {
+        let (number, cell) = make_imported(txn, 0, root, now_ns)?;
+        if !overlay {
+            let ident = txn.get(cell.word(ino::IDENT));
+            txn.init(cell.word(ino::IDENT), ident & !(ino::UNLISTED as u64));
+            txn.init(cell.word(ino::ORIGIN), 0);
+            for time in [ino::MTIME, ino::CTIME, ino::ATIME] {
+                txn.init(cell.word(time), now_ns as u64);
+            }
+        }
+        txn.init(cell.word(ino::PARENT), pair(number, 0));
+        Ok(inodes::name(txn, number))
+    })
+}
+
+/// `Fs::import`: each entry is a transaction; whoever dies is carried on by the next lister.
+pub fn import(kernel: &Kernel, dir: Inode, list: &[Imported<'_>], now_ns: i64) -> Result<bool> {
+    for entry in list {
+        kernel.session.heap_ready(origin_words(entry.name))?;
+        if !import_one(kernel, dir, entry, now_ns)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) -> Result<bool> {
+    let key = Key::new(dir.number, entry.name)?;
+    kernel.run(|txn| {
+        let cell = entries::open_directory(txn, dir)?;
+        if low(txn.get(cell.word(ino::IDENT))) & ino::UNLISTED == 0 {
+            return Ok(false);
+        }
+        txn.lock(key.bucket(txn.region))?;
+        if entries::find(txn.region, &key).is_some() {
+            return Ok(true);
+        }
+        let parent = low(txn.get(cell.word(ino::ORIGIN)));
+        let (number, inode) = make_imported(txn, parent, entry, now_ns)?;
+        let kind = bits_of(entry.kind);
+        let line =
+            entries::add(txn, cell, &key, number, kind, crate::state::ent::FROM_HOST, None)?;
+        let directory = entry.kind == Kind::Directory;
+        if directory {
+            txn.init(inode.word(ino::PARENT), pair(dir.number, line));
+        }
+        // The directory did not change, the host's entry was there all along: times stay.
+        let count = txn.get(cell.word(ino::SIZE));
+        txn.set(cell.word(ino::SIZE), count + 1);
+        if directory {
+            let links = txn.get(cell.word(ino::LINKS));
+            txn.set(cell.word(ino::LINKS), links + 1);
+        }
+        Ok(true)
+    })
+}
+
+/// `Fs::import_done`.
+pub fn import_done(kernel: &Kernel, dir: Inode) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = entries::open_directory(txn, dir)?;
+        txn.lock(cell)?;
+        let ident = txn.get(cell.word(ino::IDENT));
+        txn.set(cell.word(ino::IDENT), ident & !(ino::UNLISTED as u64));
+        Ok(())
+    })
+}
+
+fn record(region: &Region, origin: u32) -> Result<Cell> {
+    if origin < region.map.heap || origin >= region.map.heap_end {
+        return Err(Errno::ENOENT);
+    }
+    Ok(region.map.heap(origin))
+}
+
+/// `Fs::host_path`.
+pub fn host_path(kernel: &Kernel, origin: Origin, out: &mut [u8]) -> Result<usize> {
+    let region = &kernel.session.region;
+    let mut length = 0;
+    let mut here = origin.0;
+    for _ in 0..DEPTH_MAX {
+        let cell = record(region, here)?;
+        here = high(region.load(cell));
+        length += region.load(cell.word(6)) as usize + (here != 0) as usize;
+        if here == 0 {
+            break;
+        }
+    }
+    if length > out.len() {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let (mut end, mut here) = (length, origin.0);
+    while end > 0 {
+        let cell = record(region, here)?;
+        let start = end - region.load(cell.word(6)) as usize;
+        text::copy_words(region, cell.word(NAME), &mut out[start..end]);
+        here = high(region.load(cell));
+        if here == 0 {
+            break;
+        }
+        end = start - 1;
+        out[end] = b'/';
+    }
+    Ok(length)
+}
+
+/// `Fs::host_identity`.
+pub fn host_identity(kernel: &Kernel, origin: Origin) -> Result<HostIdentity> {
+    let region = &kernel.session.region;
+    let cell = record(region, origin.0)?;
+    let word = |n: u32| region.load(cell.word(n));
+    Ok(HostIdentity {
+        device: word(1),
+        inode: word(2),
+        size: word(3),
+        modified_ns: word(4) as i64,
+        changed_ns: word(5) as i64,
+    })
+}
+
+/// Mode of the host object and the origin of its directory (`None` for a mount's root).
+pub fn origin_facts(kernel: &Kernel, origin: Origin) -> Result<(u32, Option<Origin>)> {
+    let region = &kernel.session.region;
+    let word = region.load(record(region, origin.0)?);
+    Ok((low(word), (high(word) != 0).then(|| Origin(high(word)))))
+}
+
+/// `Fs::adopt`.
+pub fn adopt(kernel: &Kernel, inode: Inode, donor: Inode) -> Result<bool> {
+    kernel.run(|txn| {
+        let (target, source) = (live(txn.region, inode)?, live(txn.region, donor)?);
+        if target == source {
+            return Err(Errno::EINVAL);
+        }
+        txn.lock(target.min(source))?;
+        txn.lock(target.max(source))?;
+        live(txn.region, inode)?;
+        live(txn.region, donor)?;
+        let ident = txn.get(target.word(ino::IDENT));
+        if low(ident) & ino::HOST == 0 {
+            return Ok(false);
+        }
+        for word in [ino::ROOT, ino::BLOCKS, ino::SIZE] {
+            let value = txn.get(source.word(word));
+            txn.set(target.word(word), value);
+            txn.set(source.word(word), 0);
+        }
+        txn.set(target.word(ino::IDENT), ident & !(ino::HOST as u64));
+        Ok(true)
+    })
+}

@@ -1,0 +1,275 @@
+//! Service `image`: mounts, caches and wishes that every program of the image shares.
+//!
+//! Written once at the start (mounts, paths), or caches whose loss costs time only.
+
+use husk_proto::fs::HostIdentity;
+use husk_proto::image::{Cover, MOUNTS_MAX, Mount, Rewritten};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, Region};
+
+use crate::Kernel;
+use crate::state::{high, low, pair};
+use crate::text::{self, word_at};
+
+const DEVICE: u32 = 0;
+const MOUNTS: u32 = 1;
+/// Lock of renames that change a directory's parent.
+pub(crate) const RENAME_LOCK: u32 = 16;
+/// Lock of the process records' free list.
+pub(crate) const PROCESS_LOCK: u32 = 8;
+pub(crate) const PROCESS_FREE: u32 = 9;
+pub(crate) const PROCESS_HIGH: u32 = 10;
+const QUEUE_LOCK: u32 = 24;
+const QUEUE: u32 = 25;
+const COPIES_LENGTH: u32 = 32;
+const COPIES: u32 = 64;
+const MOUNT_TABLE: u32 = 1024;
+const MOUNT_WORDS: u32 = 528;
+const COUNTERS: u32 = 9600;
+const COUNTERS_MAX: usize = 512;
+/// Words that waiters for record locks sleep on.
+pub(crate) const LOCK_WORDS: u32 = 10240;
+pub(crate) const LOCK_WORDS_MAX: u32 = 256;
+const OUTSIDE: u32 = 12288;
+const OUTSIDE_MAX: u64 = 4096;
+const REWRITTEN: u32 = 24576;
+const REWRITTEN_MAX: u64 = 16384;
+const REWRITTEN_PROBES: u64 = 16;
+const WISHES: u32 = 57344;
+const WISH_WORDS: u32 = 528;
+const WISHES_MAX: u32 = 64;
+/// Process records.
+pub(crate) const PROCESSES: u32 = 131_072;
+/// Most processes in one image, plus one.
+pub(crate) const PROCESSES_MAX: u32 = 32768;
+
+const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
+const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
+const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
+
+fn fixed(kernel: &Kernel, index: u32) -> Cell {
+    kernel.session.region.map.fixed(index)
+}
+
+fn put_text(region: &Region, cell: Cell, bytes: &[u8]) {
+    for n in 0..bytes.len().div_ceil(8) {
+        region.store(cell.word(n as u32), word_at(bytes, n * 8));
+    }
+}
+
+/// Writes what is fixed for an image's life. `EINVAL` for a path that is too long.
+pub fn format(region: &Region, device: u64, copies_path: &[u8]) -> Result<()> {
+    if copies_path.len() > husk_abi::PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    region.store(region.map.fixed(DEVICE), device);
+    put_text(region, region.map.fixed(COPIES), copies_path);
+    region.store(region.map.fixed(COPIES_LENGTH), copies_path.len() as u64);
+    Ok(())
+}
+
+/// Adds a mount. `ENFILE` when there are too many.
+pub fn add_mount(kernel: &Kernel, path: &[u8], root: Inode, cover: Cover) -> Result<()> {
+    let region = &kernel.session.region;
+    let index = region.load(fixed(kernel, MOUNTS)) as u32;
+    if index as usize >= MOUNTS_MAX {
+        return Err(Errno::ENFILE);
+    }
+    if path.len() > husk_abi::PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let cell = fixed(kernel, MOUNT_TABLE + index * MOUNT_WORDS);
+    put_text(region, cell.word(8), path);
+    region.store(cell.word(1), (cover == Cover::Overlay) as u64);
+    region.store(cell.word(2), path.len() as u64);
+    region.store(cell, pair(root.generation, root.number));
+    region.store(fixed(kernel, MOUNTS), index as u64 + 1);
+    Ok(())
+}
+
+/// `Image::mounts`.
+pub fn mounts(kernel: &Kernel) -> usize {
+    (kernel.session.region.load(fixed(kernel, MOUNTS)) as usize).min(MOUNTS_MAX)
+}
+
+/// `Image::mount`.
+pub fn mount(kernel: &Kernel, index: usize) -> Mount<'_> {
+    assert!(index < mounts(kernel), "mount out of range");
+    let region = &kernel.session.region;
+    let cell = fixed(kernel, MOUNT_TABLE + index as u32 * MOUNT_WORDS);
+    let root = region.load(cell);
+    Mount {
+        path: region.text(cell.word(8), region.load(cell.word(2)) as usize),
+        root: Inode { number: low(root), generation: high(root) },
+        cover: if region.load(cell.word(1)) == 0 { Cover::Memory } else { Cover::Overlay },
+    }
+}
+
+/// `Image::device`.
+pub fn device(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, DEVICE))
+}
+
+/// `Image::copies_path`.
+pub fn copies_path(kernel: &Kernel) -> &[u8] {
+    let length = kernel.session.region.load(fixed(kernel, COPIES_LENGTH)) as usize;
+    kernel.session.region.text(fixed(kernel, COPIES), length)
+}
+
+/// Two independent 64-bit hashes.
+fn hash(bytes: &[u8]) -> (u64, u64) {
+    let (mut one, mut two) = (bytes.len() as u64 ^ 0x9e37_79b9, 0xc2b2_ae3d_27d4_eb4f);
+    for at in (0..bytes.len()).step_by(8) {
+        let word = word_at(bytes, at);
+        one = (one.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        two = (two ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
+    }
+    (one ^ one >> 29, two ^ two >> 33)
+}
+
+/// `Image::known_outside`. A torn entry matches no path (both halves are hashes).
+pub fn known_outside(kernel: &Kernel, path: &[u8]) -> bool {
+    let (one, two) = hash(path);
+    let cell = fixed(kernel, OUTSIDE + (one % OUTSIDE_MAX) as u32 * 2);
+    let region = &kernel.session.region;
+    region.load(cell) == one && region.load(cell.word(1)) == two
+}
+
+/// `Image::note_outside`.
+pub fn note_outside(kernel: &Kernel, path: &[u8]) {
+    let (one, two) = hash(path);
+    let cell = fixed(kernel, OUTSIDE + (one % OUTSIDE_MAX) as u32 * 2);
+    kernel.session.region.store(cell, one);
+    kernel.session.region.store(cell.word(1), two);
+}
+
+/// `Image::count_unsupported`.
+pub fn count_unsupported(kernel: &Kernel, number: usize) {
+    let index = number.min(COUNTERS_MAX - 1) as u32;
+    kernel.session.region.add(fixed(kernel, COUNTERS + index), 1);
+}
+
+/// How often call `number` was refused.
+pub fn unsupported(kernel: &Kernel, number: usize) -> u64 {
+    let index = number.min(COUNTERS_MAX - 1) as u32;
+    kernel.session.region.load(fixed(kernel, COUNTERS + index))
+}
+
+fn identity_hash(file: &HostIdentity) -> (u64, u64) {
+    let mut bytes = [0; 32];
+    let words = [file.device, file.inode, file.size, file.modified_ns as u64];
+    for (eight, word) in bytes.chunks_mut(8).zip(words) {
+        eight.copy_from_slice(&word.to_le_bytes());
+    }
+    let (one, two) = hash(&bytes);
+    (one.max(1), two & !3)
+}
+
+fn code(state: Rewritten) -> u64 {
+    match state {
+        Rewritten::Unknown => 0,
+        Rewritten::Requested => 1,
+        Rewritten::Plain => 2,
+        Rewritten::Ready => 3,
+    }
+}
+
+/// The cells that hold (or may hold) a file's state: key, then second hash and state.
+fn place(kernel: &Kernel, file: &HostIdentity, add: bool) -> Option<Cell> {
+    let region = &kernel.session.region;
+    let (one, _) = identity_hash(file);
+    for probe in 0..REWRITTEN_PROBES {
+        let index = (one.wrapping_add(probe)) % REWRITTEN_MAX;
+        let cell = fixed(kernel, REWRITTEN + index as u32 * 2);
+        let key = region.load(cell);
+        if key == one || (key == 0 && add && region.swap_if(cell, 0, one)) {
+            return Some(cell);
+        }
+        if key == 0 && !add {
+            return None;
+        }
+    }
+    None
+}
+
+/// `Image::rewritten`.
+pub fn rewritten(kernel: &Kernel, file: &HostIdentity) -> Rewritten {
+    let Some(cell) = place(kernel, file, false) else { return Rewritten::Unknown };
+    let (_, two) = identity_hash(file);
+    let word = kernel.session.region.load(cell.word(1));
+    if word & !3 != two {
+        return Rewritten::Unknown;
+    }
+    match word & 3 {
+        1 => Rewritten::Requested,
+        2 => Rewritten::Plain,
+        3 => Rewritten::Ready,
+        _ => Rewritten::Unknown,
+    }
+}
+
+/// `Image::set_rewritten`.
+pub fn set_rewritten(kernel: &Kernel, file: &HostIdentity, state: Rewritten) {
+    if let Some(cell) = place(kernel, file, true) {
+        let (_, two) = identity_hash(file);
+        kernel.session.region.store(cell.word(1), two | code(state));
+    }
+}
+
+/// `Image::request_rewrite`: a full queue drops the wish.
+pub fn request_rewrite(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
+    if path.len() > husk_abi::PATH_MAX || rewritten(kernel, file) != Rewritten::Unknown {
+        return;
+    }
+    let queued = kernel.run(|txn| {
+        txn.lock(txn.region.map.fixed(QUEUE_LOCK))?;
+        let queue = txn.region.map.fixed(QUEUE);
+        let ends = txn.get(queue);
+        if high(ends).wrapping_sub(low(ends)) >= WISHES_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        let wish = txn.region.map.fixed(WISHES + high(ends) % WISHES_MAX * WISH_WORDS);
+        let facts = [file.device, file.inode, file.size, file.modified_ns as u64];
+        for (n, fact) in facts.into_iter().enumerate() {
+            txn.init(wish.word(n as u32), fact);
+        }
+        txn.init(wish.word(4), file.changed_ns as u64);
+        txn.init(wish.word(5), path.len() as u64);
+        text::fill_words(txn, wish.word(8), path);
+        txn.set(queue, pair(high(ends).wrapping_add(1), low(ends)));
+        Ok(())
+    });
+    if queued.is_ok() {
+        set_rewritten(kernel, file, Rewritten::Requested);
+    }
+}
+
+/// `Image::next_rewrite`.
+pub fn next_rewrite(kernel: &Kernel, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
+    let ends = kernel.session.region.load(fixed(kernel, QUEUE));
+    if high(ends) == low(ends) {
+        return None;
+    }
+    let taken = kernel.run(|txn| {
+        txn.lock(txn.region.map.fixed(QUEUE_LOCK))?;
+        let queue = txn.region.map.fixed(QUEUE);
+        let ends = txn.get(queue);
+        if high(ends) == low(ends) {
+            return Ok(None);
+        }
+        let wish = txn.region.map.fixed(WISHES + low(ends) % WISHES_MAX * WISH_WORDS);
+        let word = |n: u32| txn.get(wish.word(n));
+        let identity = HostIdentity {
+            device: word(0),
+            inode: word(1),
+            size: word(2),
+            modified_ns: word(3) as i64,
+            changed_ns: word(4) as i64,
+        };
+        let length = (word(5) as usize).min(path.len());
+        text::copy_words(txn.region, wish.word(8), &mut path[..length]);
+        txn.set(queue, pair(high(ends), low(ends).wrapping_add(1)));
+        Ok(Some((identity, length)))
+    });
+    taken.ok().flatten()
+}

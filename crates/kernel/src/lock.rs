@@ -1,0 +1,352 @@
+//! Service `lock`: POSIX, open-file-description and `flock` locks of an inode, in one list.
+//!
+//! ```text
+//!   a line: 1 kind:32 next:32   2 owner   3 start   4 end   5 exclusive:32 pid:32
+//! ```
+//!
+//! 1. The list is guarded by the inode's lock; its head is the high half of the inode's ORIGIN word.
+//! 2. A POSIX lock belongs to a descriptor table, as on Linux: threads and `CLONE_FILES` share it.
+//! 3. Waiters sleep on a word that moves whenever a lock of an inode with the same hash is given back;
+//!    it is read under the inode's lock, so no wake-up is lost.
+
+use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
+use husk_proto::{Errno, Files, Inode, Result};
+use husk_region::{Cell, INODE, LINE, Region, Txn};
+
+use crate::Kernel;
+use crate::image::{LOCK_WORDS, LOCK_WORDS_MAX};
+use crate::state::{high, ino, live, low, pair, tag};
+use crate::text;
+
+const NEXT: u32 = 1;
+const OWNER: u32 = 2;
+const START: u32 = 3;
+const END: u32 = 4;
+const MODE: u32 = 5;
+
+const POSIX: u32 = 1;
+const OFD: u32 = 2;
+const FLOCK: u32 = 3;
+
+/// Locks of the same owner taken apart in one transaction.
+const CARVE_MAX: u32 = 8;
+/// Longest chain of waiters that is searched for a circle.
+const CIRCLE_MAX: u32 = 64;
+/// Locks on one inode.
+const LIST_MAX: u32 = 1 << 20;
+
+/// A kind of lock and who holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    kind: u32,
+    id: u32,
+}
+
+/// The holder of a table's POSIX locks.
+pub(crate) fn posix(files: Files) -> Holder {
+    Holder { kind: POSIX, id: files.0 }
+}
+
+fn holder(kernel: &Kernel, owner: Owner) -> Holder {
+    match owner {
+        Owner::Process => posix(crate::process::files(kernel)),
+        Owner::Description(description) => Holder { kind: OFD, id: description.0 },
+        Owner::Flock(description) => Holder { kind: FLOCK, id: description.0 },
+    }
+}
+
+/// One lock, read from its line.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    holder: Holder,
+    range: Range,
+    exclusive: bool,
+    pid: u32,
+    next: u32,
+}
+
+fn line(region: &Region, number: u32) -> Line {
+    let cell = region.map.object(LINE, number);
+    let word = |n: u32| region.load(cell.word(n));
+    Line {
+        holder: Holder { kind: high(word(NEXT)), id: word(OWNER) as u32 },
+        range: Range { start: word(START), end: word(END) },
+        exclusive: high(word(MODE)) != 0,
+        pid: low(word(MODE)),
+        next: low(word(NEXT)),
+    }
+}
+
+fn overlap(one: &Range, two: &Range) -> bool {
+    one.start < two.end && two.start < one.end
+}
+
+/// The first lock that stands in the way.
+fn conflict(
+    region: &Region,
+    inode: Cell,
+    who: Holder,
+    range: &Range,
+    mode: Mode,
+) -> Option<Line> {
+    let mut number = high(region.load(inode.word(ino::ORIGIN)));
+    for _ in 0..LIST_MAX {
+        if number == 0 {
+            return None;
+        }
+        let held = line(region, number);
+        let same_family = (held.holder.kind == FLOCK) == (who.kind == FLOCK);
+        let against = held.exclusive || mode == Mode::Exclusive;
+        if held.holder != who && same_family && against && overlap(&held.range, range) {
+            return Some(held);
+        }
+        number = held.next;
+    }
+    None
+}
+
+fn wake_word(region: &Region, inode: u32) -> Cell {
+    region.map.fixed(LOCK_WORDS + inode % LOCK_WORDS_MAX)
+}
+
+/// Wakes all who wait for locks of an inode.
+#[cold]
+pub(crate) fn wake(kernel: &Kernel, inode: u32) {
+    let word = wake_word(&kernel.session.region, inode);
+    kernel.session.region.add(word, 1);
+    kernel.session.wake(word, u32::MAX >> 1);
+}
+
+/// `Locks::lock`.
+pub fn lock(
+    kernel: &Kernel,
+    owner: Owner,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+    wait: bool,
+) -> Result<Outcome> {
+    if range.start >= range.end {
+        return Err(Errno::EINVAL);
+    }
+    let who = holder(kernel, owner);
+    let pid = if who.kind == OFD { u32::MAX } else { kernel.session.pid() };
+    loop {
+        let step = kernel.run(|txn| attempt(txn, who, inode, range, mode, pid));
+        match step.map_err(|error| if error == Errno::ENOSPC { Errno::ENOLCK } else { error })? {
+            Step::Again => {}
+            Step::Done { freed } => {
+                if freed {
+                    wake(kernel, inode.number);
+                }
+                return Ok(Outcome::Granted);
+            }
+            Step::Blocked { by, value } => {
+                if wait {
+                    note_wait(kernel, who, by)?;
+                }
+                let word = wake_word(&kernel.session.region, inode.number);
+                let address = kernel.session.region.futex_address(word);
+                return Ok(Outcome::Blocked { address, value });
+            }
+        }
+    }
+}
+
+enum Step {
+    Again,
+    Done { freed: bool },
+    Blocked { by: Holder, value: u32 },
+}
+
+fn attempt(
+    txn: &mut Txn<'_>,
+    who: Holder,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+    pid: u32,
+) -> Result<Step> {
+    let cell = live(txn.region, inode)?;
+    txn.lock(cell)?;
+    live(txn.region, inode)?;
+    let blocker = conflict(txn.region, cell, who, &range, mode);
+    if let Some(blocker) = blocker.filter(|_| mode != Mode::Unlock) {
+        let value = txn.region.futex_value(wake_word(txn.region, inode.number));
+        return Ok(Step::Blocked { by: blocker.holder, value });
+    }
+    let mut whole = range;
+    let carved = carve(txn, cell, who, range, mode, &mut whole)?;
+    if mode != Mode::Unlock {
+        insert(txn, cell, who, whole, mode == Mode::Exclusive, pid)?;
+    }
+    if carved == CARVE_MAX { Ok(Step::Again) } else { Ok(Step::Done { freed: carved > 0 }) }
+}
+
+/// Takes the owner's own locks in `range` apart; those of the same mode that touch it are merged
+/// into `whole`. How many were changed, at most `CARVE_MAX`.
+fn carve(
+    txn: &mut Txn<'_>,
+    inode: Cell,
+    who: Holder,
+    range: Range,
+    mode: Mode,
+    whole: &mut Range,
+) -> Result<u32> {
+    let (mut link, mut half_high) = (inode.word(ino::ORIGIN), true);
+    let mut carved = 0;
+    while carved < CARVE_MAX {
+        let word = txn.get(link);
+        let number = if half_high { high(word) } else { low(word) };
+        if number == 0 {
+            break;
+        }
+        let held = line(txn.region, number);
+        let cell = txn.region.map.object(LINE, number);
+        let same_mode = mode != Mode::Unlock && held.exclusive == (mode == Mode::Exclusive);
+        let touches = held.range.start <= range.end && range.start <= held.range.end;
+        let mine = held.holder == who;
+        let merges = mine && same_mode && touches;
+        if !merges && !(mine && overlap(&held.range, &range)) {
+            (link, half_high) = (cell.word(NEXT), false);
+            continue;
+        }
+        carved += 1;
+        if merges {
+            whole.start = whole.start.min(held.range.start);
+            whole.end = whole.end.max(held.range.end);
+        } else if held.range.start < range.start {
+            // The left part stays in the line, the right part gets its own.
+            txn.set(cell.word(END), range.start);
+            if held.range.end > range.end {
+                let right = Range { start: range.end, end: held.range.end };
+                insert(txn, inode, who, right, held.exclusive, held.pid)?;
+            }
+            (link, half_high) = (cell.word(NEXT), false);
+            continue;
+        } else if held.range.end > range.end {
+            txn.set(cell.word(START), range.end);
+            (link, half_high) = (cell.word(NEXT), false);
+            continue;
+        }
+        unlink(txn, link, half_high, number, held.next);
+    }
+    Ok(carved)
+}
+
+fn unlink(txn: &mut Txn<'_>, link: Cell, half_high: bool, number: u32, next: u32) {
+    let word = txn.get(link);
+    let new = if half_high { pair(next, low(word)) } else { pair(high(word), next) };
+    txn.set(link, new);
+    text::retire_line(txn, number);
+}
+
+fn insert(
+    txn: &mut Txn<'_>,
+    inode: Cell,
+    who: Holder,
+    range: Range,
+    exclusive: bool,
+    pid: u32,
+) -> Result<()> {
+    let number = txn.allocate(LINE)?;
+    let cell = txn.region.map.object(LINE, number);
+    let head = inode.word(ino::ORIGIN);
+    let word = txn.get(head);
+    txn.init(cell, pair(high(txn.get(cell)), tag::LOCK));
+    txn.init(cell.word(NEXT), pair(who.kind, high(word)));
+    txn.init(cell.word(OWNER), who.id as u64);
+    txn.init(cell.word(START), range.start);
+    txn.init(cell.word(END), range.end);
+    txn.init(cell.word(MODE), pair(exclusive as u32, pid));
+    txn.set(head, pair(number, low(word)));
+    Ok(())
+}
+
+/// Notes that this thread's table waits for another one; `EDEADLK` when that closes a circle.
+fn note_wait(kernel: &Kernel, who: Holder, by: Holder) -> Result<()> {
+    if who.kind != POSIX || by.kind != POSIX {
+        return Ok(());
+    }
+    let mut here = by.id;
+    for _ in 0..CIRCLE_MAX {
+        if here == who.id {
+            return Err(Errno::EDEADLK);
+        }
+        let edge = (1..=kernel.session.slots_high())
+            .map(|id| kernel.session.view(id))
+            .find(|view| view.pid != 0 && high(view.waits_for) == here);
+        match edge {
+            Some(view) => here = low(view.waits_for),
+            None => break,
+        }
+    }
+    kernel.session.set_waits_for(pair(who.id, by.id))?;
+    kernel.waits.set(true);
+    Ok(())
+}
+
+/// `Locks::test`.
+pub fn test(
+    kernel: &Kernel,
+    owner: Owner,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+) -> Result<Option<Held>> {
+    let region = &kernel.session.region;
+    let who = holder(kernel, owner);
+    let cell = live(region, inode)?;
+    let found = kernel.session.read(cell, || conflict(region, cell, who, &range, mode))?;
+    Ok(found.map(|held| Held {
+        mode: if held.exclusive { Mode::Exclusive } else { Mode::Shared },
+        range: held.range,
+        pid: if held.holder.kind == OFD { -1 } else { held.pid as i32 },
+    }))
+}
+
+/// Takes all locks of an owner away, some in each transaction, and wakes who waits.
+pub(crate) fn drop_owner(kernel: &Kernel, inode: u32, who: Holder) -> Result<()> {
+    let all = Range { start: 0, end: u64::MAX };
+    loop {
+        let carved = kernel.run(|txn| {
+            let cell = txn.region.map.object(INODE, inode);
+            txn.lock(cell)?;
+            carve(txn, cell, who, all, Mode::Unlock, &mut all.clone())
+        })?;
+        if carved > 0 {
+            wake(kernel, inode);
+        }
+        if carved < CARVE_MAX {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes the locks of a description away that is being closed; its inode is locked. `drop_many` has
+/// run before: at most a few are left.
+pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32) -> Result<()> {
+    if high(txn.get(inode.word(ino::ORIGIN))) == 0 {
+        return Ok(());
+    }
+    let all = Range { start: 0, end: u64::MAX };
+    for kind in [OFD, FLOCK] {
+        let who = Holder { kind, id: description };
+        carve(txn, inode, who, all, Mode::Unlock, &mut all.clone())?;
+    }
+    Ok(())
+}
+
+/// Takes the OFD locks of a description away before it is closed for the last time.
+pub(crate) fn drop_many(kernel: &Kernel, inode: u32, description: u32) -> Result<()> {
+    drop_owner(kernel, inode, Holder { kind: OFD, id: description })
+}
+
+/// Calls `emit` for each lock line of an inode, for the checker.
+pub(crate) fn each_line(region: &Region, inode: Cell, emit: &mut dyn FnMut(u32)) {
+    let mut number = high(region.load(inode.word(ino::ORIGIN)));
+    while number != 0 {
+        emit(number);
+        number = line(region, number).next;
+    }
+}

@@ -1,0 +1,622 @@
+//! Service `process`: records, contexts, pins, and the end of it all.
+//!
+//! ```text
+//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 parent   4 pins   5 next free   6 born
+//!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)   4 its generation   5 umask
+//!   pin      (a line) 1 -:32 next:32   2 count:32 inode:32
+//! ```
+//!
+//! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes on.
+//! 2. An embryo whose parent died is kept `EMBRYO_NS`: its child may be on its way.
+
+use husk_proto::process::{Sharing, WorkingDirectory};
+use husk_proto::{Errno, Files, Inode, Process, Result};
+use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn};
+
+use crate::Kernel;
+use crate::descriptor::table;
+use crate::fs::entries;
+use crate::fs::inodes::{self, Birth};
+use crate::fs::{bytes, names};
+use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSES_MAX};
+use crate::state::{high, ino, live, low, pair, tag};
+use crate::text;
+
+const STATE: u32 = 1;
+const PARTS: u32 = 2;
+const PARENT: u32 = 3;
+const PINS: u32 = 4;
+const NEXT: u32 = 5;
+const BORN: u32 = 6;
+
+const FREE: u32 = 0;
+const EMBRYO: u32 = 1;
+const RUNNING: u32 = 2;
+const DYING: u32 = 3;
+
+const TAG: u32 = 1;
+const REFERENCES: u32 = 2;
+const DIRECTORY: u32 = 3;
+const GENERATION: u32 = 4;
+const UMASK: u32 = 5;
+
+/// How long an embryo without a parent may still find its child.
+const EMBRYO_NS: i64 = 60_000_000_000;
+
+/// The record of a process.
+pub(crate) fn record(region: &Region, process: u32) -> Cell {
+    region.map.fixed(PROCESSES + process % PROCESSES_MAX * 8)
+}
+
+/// The descriptor table of a process.
+#[inline]
+pub fn files(kernel: &Kernel) -> Files {
+    let region = &kernel.session.region;
+    Files(high(region.load(record(region, kernel.process).word(PARTS))))
+}
+
+fn context(kernel: &Kernel) -> Cell {
+    let region = &kernel.session.region;
+    region.map.object(RECORD, low(region.load(record(region, kernel.process).word(PARTS))))
+}
+
+/// Takes a free record.
+fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u32, now_ns: i64) -> Result<u32> {
+    let map = txn.region.map;
+    txn.lock(map.fixed(PROCESS_LOCK))?;
+    let free = txn.get(map.fixed(PROCESS_FREE)) as u32;
+    let number = if free != 0 {
+        let next = txn.get(record(txn.region, free).word(NEXT));
+        txn.set(map.fixed(PROCESS_FREE), next);
+        free
+    } else {
+        let high = txn.get(map.fixed(PROCESS_HIGH)) as u32 + 1;
+        if high >= PROCESSES_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        txn.set(map.fixed(PROCESS_HIGH), high as u64);
+        high
+    };
+    let cell = record(txn.region, number);
+    txn.set(cell.word(STATE), pair(state, pid));
+    txn.set(cell.word(PARTS), 0);
+    txn.set(cell.word(PARENT), parent as u64);
+    txn.set(cell.word(PINS), 0);
+    txn.set(cell.word(BORN), now_ns as u64);
+    Ok(number)
+}
+
+fn make_context(txn: &mut Txn<'_>, directory: Option<Inode>, umask: u32) -> Result<u32> {
+    let number = txn.allocate(RECORD)?;
+    let cell = txn.region.map.object(RECORD, number);
+    txn.init(cell.word(REFERENCES), 1);
+    txn.init(cell.word(DIRECTORY), directory.map_or(0, |dir| dir.number) as u64);
+    txn.init(cell.word(GENERATION), directory.map_or(0, |dir| dir.generation) as u64);
+    txn.init(cell.word(UMASK), umask as u64);
+    let generation = high(txn.get(cell.word(TAG)));
+    txn.init(cell.word(TAG), pair(generation, tag::CONTEXT));
+    if let Some(dir) = directory {
+        let inode = live(txn.region, dir)?;
+        txn.lock(inode)?;
+        inodes::add_users(txn, inode, 1, 0);
+    }
+    Ok(number)
+}
+
+/// The record of the first program of an image.
+pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result<Process> {
+    let number = kernel.run(|txn| {
+        let number = take(txn, RUNNING, pid, 0, now_ns)?;
+        let parts = pair(table::make(txn)?, make_context(txn, None, 0o022)?);
+        txn.set(record(txn.region, number).word(PARTS), parts);
+        Ok(number)
+    })?;
+    let region = &kernel.session.region;
+    let files = Files(high(region.load(record(region, number).word(PARTS))));
+    for &fd in host_fds {
+        table::host_opened(kernel, files, fd, false, None)?;
+    }
+    Ok(Process(number))
+}
+
+/// `Processes::prepare_fork`.
+pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
+    let child = kernel.run(|txn| {
+        let number = take(txn, EMBRYO, 0, kernel.process, now_ns)?;
+        let shared = files(kernel);
+        let child_files = if sharing.files {
+            let table = table::lock(txn, shared)?;
+            let sharers = txn.get(table.word(table::SHARERS));
+            txn.set(table.word(table::SHARERS), sharers + 1);
+            shared.0
+        } else {
+            table::make(txn)?
+        };
+        let child_context = context_for_child(txn, kernel, sharing.context)?;
+        let parts = pair(child_files, child_context);
+        txn.set(record(txn.region, number).word(PARTS), parts);
+        Ok(Process(number))
+    })?;
+    if !sharing.files
+        && let Err(error) = copy_table(kernel, files(kernel), files_of(kernel, child))
+    {
+        cancel_fork(kernel, child)?;
+        return Err(error);
+    }
+    Ok(child)
+}
+
+fn context_for_child(txn: &mut Txn<'_>, kernel: &Kernel, shared: bool) -> Result<u32> {
+    let own = context(kernel);
+    txn.lock(own)?;
+    if shared {
+        let references = txn.get(own.word(REFERENCES));
+        txn.set(own.word(REFERENCES), references + 1);
+        return Ok(low(txn.get(record(txn.region, kernel.process).word(PARTS))));
+    }
+    let directory = directory_of(txn.region, own);
+    let umask = txn.get(own.word(UMASK)) as u32;
+    make_context(txn, directory, umask)
+}
+
+fn directory_of(region: &Region, context: Cell) -> Option<Inode> {
+    let number = region.load(context.word(DIRECTORY)) as u32;
+    let generation = region.load(context.word(GENERATION)) as u32;
+    (number != 0).then_some(Inode { number, generation })
+}
+
+fn files_of(kernel: &Kernel, process: Process) -> Files {
+    let region = &kernel.session.region;
+    Files(high(region.load(record(region, process.0).word(PARTS))))
+}
+
+fn copy_table(kernel: &Kernel, source: Files, target: Files) -> Result<()> {
+    let mut from = 0;
+    while let Some((fd, _)) = table::next_used(&kernel.session.region, source, from) {
+        table::copy_one(kernel, source, target, fd)?;
+        from = fd + 1;
+    }
+    Ok(())
+}
+
+/// `Processes::cancel_fork`.
+pub fn cancel_fork(kernel: &Kernel, child: Process) -> Result<()> {
+    release(kernel, child.0)
+}
+
+/// Notes which host process an embryo became; whether it was one.
+pub fn set_pid(kernel: &Kernel, child: Process, pid: u32) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = record(txn.region, child.0);
+        txn.lock(cell)?;
+        if high(txn.get(cell.word(STATE))) == EMBRYO {
+            txn.set(cell.word(STATE), pair(RUNNING, pid));
+        }
+        Ok(())
+    })
+}
+
+/// `Processes::unshare`: an embryo gets the private copies, then both records swap what they name,
+/// and the embryo ends with the shared parts. A death in between leaves an embryo, nothing else.
+pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<()> {
+    let region = &kernel.session.region;
+    let table = table::cell(region, files(kernel));
+    let wanted = Sharing {
+        files: sharing.files && region.load(table.word(table::SHARERS)) > 1,
+        context: sharing.context && region.load(context(kernel).word(REFERENCES)) > 1,
+    };
+    if !wanted.files && !wanted.context {
+        return Ok(());
+    }
+    let kept = Sharing { files: !wanted.files, context: !wanted.context };
+    let embryo = prepare_fork(kernel, kept, now_ns)?;
+    kernel.run(|txn| {
+        let (one, two) = (kernel.process.min(embryo.0), kernel.process.max(embryo.0));
+        let (one, two) = (record(txn.region, one), record(txn.region, two));
+        txn.lock(one)?;
+        txn.lock(two)?;
+        let (first, second) = (txn.get(one.word(PARTS)), txn.get(two.word(PARTS)));
+        txn.set(one.word(PARTS), second);
+        txn.set(two.word(PARTS), first);
+        Ok(())
+    })?;
+    release(kernel, embryo.0)
+}
+
+fn set_files(txn: &mut Txn<'_>, process: u32, files: u32) {
+    let cell = record(txn.region, process);
+    let parts = txn.get(cell.word(PARTS));
+    txn.set(cell.word(PARTS), pair(files, low(parts)));
+}
+
+/// `Processes::finish_exec`.
+pub fn finish_exec(kernel: &Kernel, now_ns: i64) -> Result<()> {
+    let pid = kernel.session.pid();
+    kernel.session.recover_where(|owner, _| owner == pid)?;
+    unshare(kernel, Sharing { files: true, context: true }, now_ns)?;
+    let files = files(kernel);
+    let mut from = 0;
+    while let Some((fd, entry)) = table::next_used(&kernel.session.region, files, from) {
+        if entry & table::CLOSE_ON_EXEC != 0 {
+            table::close_any(kernel, files, fd)?;
+        }
+        from = fd + 1;
+    }
+    drop_pins(kernel, kernel.process)
+}
+
+/// Releases everything a process holds and its record; repeatable, and fine on a free record.
+pub fn release(kernel: &Kernel, process: u32) -> Result<()> {
+    let region = &kernel.session.region;
+    let cell = record(region, process);
+    if process == 0 || high(region.load(cell.word(STATE))) == FREE {
+        return Ok(());
+    }
+    kernel.run(|txn| {
+        txn.lock(cell)?;
+        let state = txn.get(cell.word(STATE));
+        txn.set(cell.word(STATE), pair(DYING, low(state)));
+        Ok(())
+    })?;
+    release_files(kernel, process)?;
+    release_context(kernel, process)?;
+    drop_pins(kernel, process)?;
+    orphan_embryos(kernel, process)?;
+    kernel.run(|txn| {
+        txn.lock(txn.region.map.fixed(PROCESS_LOCK))?;
+        if high(txn.get(cell.word(STATE))) != DYING {
+            return Ok(());
+        }
+        let free = txn.get(txn.region.map.fixed(PROCESS_FREE));
+        txn.set(cell.word(STATE), 0);
+        txn.set(cell.word(NEXT), free);
+        txn.set(txn.region.map.fixed(PROCESS_FREE), process as u64);
+        Ok(())
+    })
+}
+
+fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
+    let files = files_of(kernel, Process(process));
+    if files.0 == 0 {
+        return Ok(());
+    }
+    let shared = kernel.run(|txn| {
+        txn.lock(record(txn.region, process))?;
+        let table = table::lock(txn, files)?;
+        let sharers = txn.get(table.word(table::SHARERS));
+        if sharers > 1 {
+            txn.set(table.word(table::SHARERS), sharers - 1);
+            set_files(txn, process, 0);
+        }
+        Ok(sharers > 1)
+    });
+    match shared {
+        Ok(false) => {}
+        Ok(true) | Err(Errno::EBADF) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let mut from = 0;
+    while let Some((fd, _)) = table::next_used(&kernel.session.region, files, from) {
+        table::close_any(kernel, files, fd)?;
+        from = fd + 1;
+    }
+    table::dissolve(kernel, files, |txn| {
+        set_files(txn, process, 0);
+        Ok(())
+    })
+}
+
+fn release_context(kernel: &Kernel, process: u32) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = record(txn.region, process);
+        txn.lock(cell)?;
+        let parts = txn.get(cell.word(PARTS));
+        if low(parts) == 0 {
+            return Ok(());
+        }
+        let context = txn.region.map.object(RECORD, low(parts));
+        txn.lock(context)?;
+        txn.set(cell.word(PARTS), pair(high(parts), 0));
+        let references = txn.get(context.word(REFERENCES));
+        txn.set(context.word(REFERENCES), references - 1);
+        if references > 1 {
+            return Ok(());
+        }
+        let generation = high(txn.get(context.word(TAG))).wrapping_add(1);
+        txn.set(context.word(TAG), pair(generation, 0));
+        txn.free(RECORD, low(parts));
+        match directory_of(txn.region, context) {
+            Some(dir) => inodes::close(txn, dir.number),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Children that have not arrived yet have no parent from now on.
+fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
+    let region = &kernel.session.region;
+    for child in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
+        let cell = record(region, child);
+        let mine = region.load(cell.word(PARENT)) == process as u64;
+        if mine && high(region.load(cell.word(STATE))) == EMBRYO {
+            kernel.run(|txn| {
+                txn.lock(cell)?;
+                txn.set(cell.word(PARENT), 0);
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Releases the processes that ran as host process `pid`, and embryos that waited too long.
+pub fn reap(kernel: &Kernel, pid: u32, now_ns: i64) -> Result<u32> {
+    kernel.session.recover_where(|owner, _| owner == pid)?;
+    let region = &kernel.session.region;
+    let mut found = 0;
+    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
+        let cell = record(region, process);
+        let state = region.load(cell.word(STATE));
+        let born = region.load(cell.word(BORN)) as i64;
+        let stale = high(state) == EMBRYO
+            && region.load(cell.word(PARENT)) == 0
+            && now_ns.saturating_sub(born) > EMBRYO_NS;
+        let theirs = pid != 0 && low(state) == pid && high(state) > EMBRYO;
+        if theirs || stale {
+            release(kernel, process)?;
+            found += 1;
+        }
+    }
+    finish_left_over(kernel)?;
+    Ok(found)
+}
+
+/// Finishes what dead threads have left in free slots.
+pub fn finish_left_over(kernel: &Kernel) -> Result<()> {
+    for id in 1..=kernel.session.slots_high() {
+        let view = kernel.session.view(id);
+        if view.pid == 0 && view.pending != 0 {
+            let session = husk_region::Session::new(kernel.session.region, kernel.session.pid(), 0);
+            if session.adopt_slot(id) {
+                let helper = Kernel::new(session, 0);
+                crate::fs::orphan::finish(&helper)?;
+                helper.session.detach();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The host processes of all live records, for the supervisor's scan.
+pub fn each_pid(kernel: &Kernel, emit: &mut dyn FnMut(u32)) {
+    let region = &kernel.session.region;
+    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
+        let state = region.load(record(region, process).word(STATE));
+        if high(state) > EMBRYO && low(state) != 0 {
+            emit(low(state));
+        }
+    }
+}
+
+/// `Processes::working_directory`.
+pub fn working_directory(kernel: &Kernel) -> Result<WorkingDirectory> {
+    let region = &kernel.session.region;
+    let cell = context(kernel);
+    let dir = kernel.session.read(cell, || directory_of(region, cell))?;
+    Ok(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
+}
+
+/// `Processes::set_working_directory`.
+pub fn set_working_directory(kernel: &Kernel, place: WorkingDirectory) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = context(kernel);
+        txn.lock(cell)?;
+        let old = directory_of(txn.region, cell);
+        let new = match place {
+            WorkingDirectory::Host => None,
+            WorkingDirectory::Husk(dir) => Some(dir),
+        };
+        if old == new {
+            return Ok(());
+        }
+        lock_inodes(txn, old, new)?;
+        if let Some(dir) = new {
+            let inode = live(txn.region, dir)?;
+            inodes::add_users(txn, inode, 1, 0);
+        }
+        txn.set(cell.word(DIRECTORY), new.map_or(0, |dir| dir.number) as u64);
+        txn.set(cell.word(GENERATION), new.map_or(0, |dir| dir.generation) as u64);
+        match old {
+            Some(dir) => inodes::close(txn, dir.number),
+            None => Ok(()),
+        }
+    })
+}
+
+fn lock_inodes(txn: &mut Txn<'_>, one: Option<Inode>, two: Option<Inode>) -> Result<()> {
+    let mut numbers = [one.map_or(0, |dir| dir.number), two.map_or(0, |dir| dir.number)];
+    numbers.sort_unstable();
+    for number in numbers {
+        if number != 0 {
+            txn.lock(txn.region.map.object(INODE, number))?;
+        }
+    }
+    Ok(())
+}
+
+/// `Processes::umask`.
+pub fn umask(kernel: &Kernel) -> u32 {
+    kernel.session.region.load(context(kernel).word(UMASK)) as u32
+}
+
+/// `Processes::set_umask`.
+pub fn set_umask(kernel: &Kernel, mask: u32) -> Result<u32> {
+    kernel.run(|txn| {
+        let cell = context(kernel);
+        txn.lock(cell)?;
+        let old = txn.get(cell.word(UMASK)) as u32;
+        txn.set(cell.word(UMASK), (mask & 0o777) as u64);
+        Ok(old)
+    })
+}
+
+/// The link (cell) that leads to the pin of `inode`, and its line (0 = none, the list's end).
+fn find_pin(txn: &Txn<'_>, process: Cell, inode: u32) -> (Cell, u32) {
+    let mut link = process.word(PINS);
+    loop {
+        let line = low(txn.get(link));
+        let cell = txn.region.map.object(LINE, line);
+        if line == 0 || low(txn.get(cell.word(2))) == inode {
+            return (link, line);
+        }
+        link = cell.word(1);
+    }
+}
+
+/// Adds a pin of the process; the inode is locked.
+fn add_pin(txn: &mut Txn<'_>, process: Cell, inode: u32) -> Result<()> {
+    let (_, line) = find_pin(txn, process, inode);
+    if line != 0 {
+        let count = txn.region.map.object(LINE, line).word(2);
+        let word = txn.get(count);
+        txn.set(count, word + (1 << 32));
+        return Ok(());
+    }
+    let line = txn.allocate(LINE)?;
+    let cell = txn.region.map.object(LINE, line);
+    txn.init(cell, pair(high(txn.get(cell)), tag::PIN));
+    txn.init(cell.word(1), txn.get(process.word(PINS)));
+    txn.init(cell.word(2), pair(1, inode));
+    txn.set(process.word(PINS), line as u64);
+    let inode_cell = txn.region.map.object(INODE, inode);
+    inodes::add_users(txn, inode_cell, 0, 1);
+    Ok(())
+}
+
+/// `Processes::pin`.
+pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        let cell = live(txn.region, inode)?;
+        txn.lock(cell)?;
+        live(txn.region, inode)?;
+        add_pin(txn, process, inode.number)
+    })
+}
+
+/// Takes one pin (or all) of a process on an inode back.
+fn take_pin(kernel: &Kernel, process: u32, number: u32, all: bool) -> Result<()> {
+    let region = &kernel.session.region;
+    let cell = region.map.object(INODE, number);
+    let trims = low(region.load(cell.word(ino::IDENT))) & ino::TRIM != 0;
+    let inode = Inode { number, generation: high(region.load(cell.word(ino::IDENT))) };
+    let gone = kernel.run(|txn| {
+        let process = record(txn.region, process);
+        txn.lock(process)?;
+        let (link, line) = find_pin(txn, process, number);
+        if line == 0 {
+            return Ok(false);
+        }
+        let pin = txn.region.map.object(LINE, line);
+        let word = txn.get(pin.word(2));
+        if high(word) > 1 && !all {
+            txn.set(pin.word(2), word - (1 << 32));
+            return Ok(false);
+        }
+        let next = low(txn.get(pin.word(1)));
+        let old = txn.get(link);
+        txn.set(link, pair(high(old), next));
+        text::retire_line(txn, line);
+        txn.lock(cell)?;
+        inodes::add_users(txn, cell, 0, -1);
+        let last = high(txn.get(cell.word(ino::USERS))) == 0;
+        inodes::reap(txn, number)?;
+        Ok(last)
+    })?;
+    if gone && trims && live(region, inode).is_ok() {
+        bytes::trim_unpinned(kernel, inode)?;
+    }
+    Ok(())
+}
+
+/// `Processes::unpin`.
+pub fn unpin(kernel: &Kernel, inode: Inode) -> Result<()> {
+    live(&kernel.session.region, inode)?;
+    take_pin(kernel, kernel.process, inode.number, false)
+}
+
+fn drop_pins(kernel: &Kernel, process: u32) -> Result<()> {
+    let region = &kernel.session.region;
+    loop {
+        let line = low(region.load(record(region, process).word(PINS)));
+        if line == 0 {
+            return Ok(());
+        }
+        let inode = low(region.load(region.map.object(LINE, line).word(2)));
+        take_pin(kernel, process, inode, true)?;
+    }
+}
+
+/// `Fs::create_nameless`.
+pub fn create_nameless(
+    kernel: &Kernel,
+    who: &husk_proto::Credentials<'_>,
+    like: Inode,
+    mode: u32,
+    now_ns: i64,
+) -> Result<Inode> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        let near = live(txn.region, like)?;
+        let directory = names::step(txn, like.number).kind == husk_proto::fs::Kind::Directory;
+        let (gid, mode) = if directory {
+            entries::open_directory(txn, like)?;
+            names::permit_change(txn, like.number, who)?;
+            inodes::inherit(txn, near, who, mode, false)
+        } else {
+            (who.gid, mode)
+        };
+        let birth =
+            Birth { kind: ino::FILE, mode, uid: who.uid, gid, flags: 0, links: 0, now_ns };
+        let (number, _) = inodes::make(txn, &birth)?;
+        add_pin(txn, process, number)?;
+        Ok(inodes::name(txn, number))
+    })
+}
+
+/// Walks what live records hold, for the checker: tables, contexts, pins (inode, 1 a process).
+pub(crate) fn each_held(region: &Region, emit: &mut dyn FnMut(Holding)) {
+    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
+        let cell = record(region, process);
+        if high(region.load(cell.word(STATE))) == FREE {
+            continue;
+        }
+        let parts = region.load(cell.word(PARTS));
+        emit(Holding::Table(high(parts)));
+        emit(Holding::Context(low(parts)));
+        let mut line = low(region.load(cell.word(PINS)));
+        while line != 0 {
+            let pin = region.map.object(LINE, line);
+            emit(Holding::Pin(line, low(region.load(pin.word(2)))));
+            line = low(region.load(pin.word(1)));
+        }
+    }
+}
+
+/// Something a process record holds.
+pub(crate) enum Holding {
+    /// A descriptor table.
+    Table(u32),
+    /// A context.
+    Context(u32),
+    /// A pin: its line and its inode.
+    Pin(u32, u32),
+}
+
+/// References and directory of a context, for the checker.
+pub(crate) fn context_facts(region: &Region, context: u32) -> (u64, Option<Inode>) {
+    let cell = region.map.object(RECORD, context);
+    (region.load(cell.word(REFERENCES)), directory_of(region, cell))
+}

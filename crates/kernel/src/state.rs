@@ -1,0 +1,143 @@
+//! What the words of inodes, entries and records mean.
+//!
+//! ```text
+//!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 uid:32 gid:32   3 size | entries
+//!          4 mtime  5 ctime   6 links | subdirectories        7 height:32 root:32 (tree)
+//!          8 pins:32 opens:32   9 atime   10 born   11 locks:32 origin:32
+//!          12 parent:32 entry:32 (directories)   13 map sequence | hole:32 next:32
+//!          14 blocks   15 writer lock (never anything else: who waits for it may come late)
+//!   entry  0 version:32 flags:8 kind:8 length:8 tag:8   1 hash:32 next:32   2 dir:32 inode:32
+//!          3 slot:32 text:32   4..8 first 32 bytes of the name
+//! ```
+//!
+//! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..14 by the token of its
+//! home partition; a file's 13 only grows, and every reader of blocks compares it.
+
+use husk_proto::fs::{Kind, Step};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, Region};
+
+/// Upper half of a word.
+#[inline(always)]
+pub fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// Lower half of a word.
+#[inline(always)]
+pub fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// A word of two halves.
+#[inline(always)]
+pub fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+/// Words of an inode.
+pub mod ino {
+    pub const LOCK: u32 = 0;
+    pub const IDENT: u32 = 1;
+    pub const OWNER: u32 = 2;
+    pub const SIZE: u32 = 3;
+    pub const MTIME: u32 = 4;
+    pub const CTIME: u32 = 5;
+    pub const LINKS: u32 = 6;
+    pub const ROOT: u32 = 7;
+    pub const USERS: u32 = 8;
+    pub const ATIME: u32 = 9;
+    pub const BORN: u32 = 10;
+    pub const ORIGIN: u32 = 11;
+    pub const WRITER: u32 = 15;
+    pub const PARENT: u32 = 12;
+    pub const MAP_SEQUENCE: u32 = 13;
+    pub const ARRAY: u32 = 13;
+    pub const BLOCKS: u32 = 14;
+
+    pub const FILE: u32 = 1;
+    pub const DIRECTORY: u32 = 2;
+    pub const SYMLINK: u32 = 3;
+    pub const PORTAL: u32 = 4;
+
+    /// No name leads here any more (directories).
+    pub const REMOVED: u32 = 1 << 16;
+    /// The host listing has not been imported.
+    pub const UNLISTED: u32 = 1 << 17;
+    /// The bytes are the host's.
+    pub const HOST: u32 = 1 << 18;
+    /// Blocks past the end are still to be taken away.
+    pub const TRIM: u32 = 1 << 19;
+}
+
+/// Words and bits of an entry, a line of tag `tag::ENTRY`.
+pub mod ent {
+    pub const HEAD: u32 = 0;
+    pub const NEXT: u32 = 1;
+    pub const LINK: u32 = 2;
+    pub const PLACE: u32 = 3;
+    pub const NAME: u32 = 4;
+
+    /// Imported from the host.
+    pub const FROM_HOST: u32 = 1 << 24;
+    /// Removed name of the host; `LINK` holds its origin.
+    pub const WHITEOUT: u32 = 1 << 25;
+}
+
+/// What lives in a line or record: the low byte of word 0 of a line, of word 1 of a record.
+pub mod tag {
+    pub const ENTRY: u32 = 1;
+    pub const TEXT: u32 = 2;
+    pub const LOCK: u32 = 3;
+    pub const PIN: u32 = 4;
+    pub const DESCRIPTION: u32 = 5;
+    pub const FILES: u32 = 6;
+    pub const CONTEXT: u32 = 7;
+}
+
+/// The inode behind a number, and a check that it is still the same.
+#[inline]
+pub fn live(region: &Region, inode: Inode) -> Result<Cell> {
+    let cell = region.map.object(INODE, inode.number);
+    let ident = region.load(cell.word(ino::IDENT));
+    if high(ident) == inode.generation && inode.number != 0 { Ok(cell) } else { Err(Errno::ESTALE) }
+}
+
+/// Kind bits of an identity word.
+#[inline(always)]
+pub fn kind_bits(ident: u64) -> u32 {
+    low(ident) >> 12 & 0xf
+}
+
+/// The kind as the protocol names it.
+pub fn kind_of(bits: u32) -> Kind {
+    match bits {
+        ino::DIRECTORY => Kind::Directory,
+        ino::SYMLINK => Kind::Symlink,
+        ino::PORTAL => Kind::Portal,
+        _ => Kind::File,
+    }
+}
+
+/// The bits of a kind.
+pub fn bits_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => ino::FILE,
+        Kind::Directory => ino::DIRECTORY,
+        Kind::Symlink => ino::SYMLINK,
+        Kind::Portal => ino::PORTAL,
+    }
+}
+
+/// What a path walk needs of inode `number`.
+#[inline]
+pub fn step_of(number: u32, ident: u64, owner: u64) -> Step {
+    Step {
+        inode: Inode { number, generation: high(ident) },
+        kind: kind_of(kind_bits(ident)),
+        mode: low(ident) & 0o7777,
+        uid: high(owner),
+        gid: low(owner),
+        unlisted: low(ident) & ino::UNLISTED != 0,
+    }
+}

@@ -1,0 +1,179 @@
+//! Radix trees of words, 64 ways: block maps (two blocks a word), directory arrays, descriptor tables.
+//!
+//! ```text
+//!   root word: height:32 node:32      height 0 = empty, height h covers 64^h words
+//!   node: [ full bitmap | ... | 8..72 entries ]      entry: node number, or at height 1 the value
+//! ```
+//!
+//! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the slab.
+//! 2. The bitmap (word 0) is kept by descriptor tables only.
+
+use husk_proto::{Errno, Result};
+use husk_region::{Cell, NODE, Region, Txn};
+
+use crate::state::{high, low, pair};
+
+/// Entries of a node.
+pub const WAYS: u32 = 64;
+/// First entry's word.
+pub const ENTRIES: u32 = 8;
+/// Highest tree: 64^5 words.
+pub const HEIGHT_MAX: u32 = 5;
+
+/// Words that a tree of `height` covers.
+#[inline]
+pub fn reach(height: u32) -> u64 {
+    if height == 0 { 0 } else { 1 << (6 * height) }
+}
+
+/// The entry of `node` on the way to `index`, `level` levels above the leaves.
+#[inline]
+pub fn entry(region: &Region, node: u32, index: u64, level: u32) -> Cell {
+    region.map.object(NODE, node).word(ENTRIES + (index >> (6 * level) & 63) as u32)
+}
+
+/// The word at `index`, 0 where there is none.
+#[inline]
+pub fn get(region: &Region, root: u64, index: u64) -> u64 {
+    let height = high(root);
+    if index >= reach(height) || height > HEIGHT_MAX {
+        return 0;
+    }
+    let mut node = low(root);
+    let mut level = height - 1;
+    while level > 0 {
+        node = low(region.load(entry(region, node, index, level)));
+        if node == 0 {
+            return 0;
+        }
+        level -= 1;
+    }
+    region.load(entry(region, node, index, 0))
+}
+
+/// The cell at `index` if its leaf is there.
+pub fn cell(region: &Region, root: u64, index: u64) -> Option<Cell> {
+    let height = high(root);
+    if index >= reach(height) || height > HEIGHT_MAX {
+        return None;
+    }
+    let mut node = low(root);
+    for level in (1..height).rev() {
+        node = low(region.load(entry(region, node, index, level)));
+        if node == 0 {
+            return None;
+        }
+    }
+    Some(entry(region, node, index, 0))
+}
+
+fn fresh(txn: &mut Txn<'_>) -> Result<u32> {
+    let node = txn.allocate(NODE)?;
+    let cell = txn.region.map.object(NODE, node);
+    for n in 0..ENTRIES + WAYS {
+        txn.init(cell.word(n), 0);
+    }
+    Ok(node)
+}
+
+/// The cell at `index`, its nodes made as needed. `EFBIG` past the highest tree, `ENOSPC`.
+pub fn grow(txn: &mut Txn<'_>, root_cell: Cell, index: u64) -> Result<Cell> {
+    let mut root = txn.get(root_cell);
+    if index >= reach(HEIGHT_MAX) {
+        return Err(Errno::EFBIG);
+    }
+    while index >= reach(high(root)) {
+        let node = fresh(txn)?;
+        if high(root) > 0 {
+            txn.init(txn.region.map.object(NODE, node).word(ENTRIES), low(root) as u64);
+        }
+        root = pair(high(root) + 1, node);
+        txn.set(root_cell, root);
+    }
+    let mut node = low(root);
+    for level in (1..high(root)).rev() {
+        let cell = entry(txn.region, node, index, level);
+        let next = low(txn.get(cell));
+        node = if next != 0 {
+            next
+        } else {
+            let next = fresh(txn)?;
+            txn.set(cell, next as u64);
+            next
+        };
+    }
+    Ok(entry(txn.region, node, index, 0))
+}
+
+/// The first leaf at or after word `from` that exists: its node and its first index.
+pub fn next_leaf(region: &Region, root: u64, from: u64) -> Option<(u32, u64)> {
+    let height = high(root);
+    let mut index = from & !63;
+    while index < reach(height) {
+        let mut node = low(root);
+        let mut level = height - 1;
+        while level > 0 && node != 0 {
+            node = low(region.load(entry(region, node, index, level)));
+            if node == 0 {
+                break;
+            }
+            level -= 1;
+        }
+        if level == 0 {
+            return Some((node, index));
+        }
+        let span = reach(level);
+        index = (index / span + 1) * span;
+    }
+    None
+}
+
+/// Takes the leaf at `index` out of the tree if it is all zero, and every node that this empties.
+pub fn prune(txn: &mut Txn<'_>, root_cell: Cell, index: u64) {
+    let root = txn.get(root_cell);
+    let height = high(root);
+    if index >= reach(height) {
+        return;
+    }
+    let mut path = [0u32; HEIGHT_MAX as usize];
+    path[height as usize - 1] = low(root);
+    for level in (1..height).rev() {
+        let next = low(txn.get(entry(txn.region, path[level as usize], index, level)));
+        if next == 0 {
+            return;
+        }
+        path[level as usize - 1] = next;
+    }
+    for level in 0..height {
+        let node = path[level as usize];
+        let cell = txn.region.map.object(NODE, node);
+        if (0..WAYS).any(|n| txn.get(cell.word(ENTRIES + n)) != 0) {
+            return;
+        }
+        if level + 1 == height {
+            txn.set(root_cell, 0);
+        } else {
+            txn.set(entry(txn.region, path[level as usize + 1], index, level + 1), 0);
+        }
+        txn.free(NODE, node);
+    }
+}
+
+/// Calls `emit` for each node of a tree (for the checker).
+pub fn each_node(region: &Region, root: u64, emit: &mut dyn FnMut(u32)) {
+    fn walk(region: &Region, node: u32, level: u32, emit: &mut dyn FnMut(u32)) {
+        emit(node);
+        for n in 0..WAYS {
+            if level > 0 {
+                let child = low(region.load(region.map.object(NODE, node).word(ENTRIES + n)));
+                if child != 0 {
+                    walk(region, child, level - 1, emit);
+                }
+            }
+        }
+    }
+    let height = high(root);
+    if (1..=HEIGHT_MAX).contains(&height) {
+        walk(region, low(root), height - 1, emit);
+    }
+}
