@@ -299,8 +299,9 @@ fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno
 /// The first exec of an image: searches `PATH`, follows `#!`; ends with 127 or 126 as env does.
 pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
     let typed = facts().path;
-    match search(thread, typed, envp) {
-        Ok(plan) => begin(thread, plan, argv, envp),
+    let mut found = [0u8; PATH_MAX];
+    match search(thread, typed, envp, &mut found) {
+        Ok(plan) => begin(thread, plan, &found, argv, envp),
         Err(errno) => {
             let status = if errno == Errno::ENOENT { 127 } else { 126 };
             start::die(status, typed.to_bytes(), b": ", message(errno))
@@ -308,40 +309,29 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
     }
 }
 
-static mut FIRST_PATH: [u8; PATH_MAX] = [0; PATH_MAX];
-
-fn begin(thread: &mut Thread, plan: Plan, argv: usize, envp: usize) -> Program {
-    if plan.depth == 0 && !privileged(&plan.program) {
-        let kept = &raw mut FIRST_PATH;
-        // SAFETY: only the first exec comes here, before other threads.
-        let path = unsafe {
-            *kept = plan.path;
-            CStr::from_bytes_until_nul(&*kept).unwrap_or(c"")
-        };
-        start::set_path(path);
+/// `found` is the path that led to the plan: a script's own.
+fn begin(thread: &mut Thread, plan: Plan, found: &[u8], argv: usize, envp: usize) -> Program {
+    let native = privileged(&plan.program);
+    if plan.depth == 0 && !native {
+        start::set_path(&plan.path);
         return plan.program;
     }
-    let path = plan.path();
-    let result = if plan.depth == 0 {
-        Err(natively(thread, &plan, argv, envp))
+    let errno = if plan.depth == 0 {
+        natively(thread, &plan, argv, envp)
     } else {
-        // The script's own path is the first thing `search` resolved.
-        hand_over(thread, &plan, found(), argv, envp)
+        match hand_over(thread, &plan, found, argv, envp) {
+            Ok(never) => match never {},
+            Err(errno) => errno,
+        }
     };
-    let Err(errno) = result;
-    start::die(126, path.to_bytes(), b": ", message(errno))
+    start::die(126, plan.path().to_bytes(), b": ", message(errno))
 }
 
-static mut FOUND: [u8; PATH_MAX] = [0; PATH_MAX];
-
-fn found() -> &'static [u8] {
-    // SAFETY: written by `search` just before, by the only thread.
-    unsafe { &*(&raw const FOUND) }
-}
-
-fn try_path(thread: &mut Thread, parts: &[&[u8]]) -> Result<Plan, Errno> {
-    // SAFETY: the only thread.
-    let found = unsafe { &mut *(&raw mut FOUND) };
+fn try_path(
+    thread: &mut Thread,
+    parts: &[&[u8]],
+    found: &mut [u8; PATH_MAX],
+) -> Result<Plan, Errno> {
     let mut at = 0;
     for part in parts {
         let room = found.get_mut(at..at + part.len()).ok_or(Errno::ENAMETOOLONG)?;
@@ -352,20 +342,25 @@ fn try_path(thread: &mut Thread, parts: &[&[u8]]) -> Result<Plan, Errno> {
     resolve(thread, calls::AT_FDCWD, &found[..=at], 0)
 }
 
-fn search(thread: &mut Thread, typed: &CStr, envp: usize) -> Result<Plan, Errno> {
+fn search(
+    thread: &mut Thread,
+    typed: &CStr,
+    envp: usize,
+    found: &mut [u8; PATH_MAX],
+) -> Result<Plan, Errno> {
     let name = typed.to_bytes();
     if name.is_empty() {
         return Err(Errno::ENOENT);
     }
     if name.contains(&b'/') {
-        return try_path(thread, &[name]);
+        return try_path(thread, &[name], found);
     }
     let mut worst = Errno::ENOENT;
     for directory in variable(envp, b"PATH=").split(|&b| b == b':') {
         let result = if directory.is_empty() {
-            try_path(thread, &[b"./", name])
+            try_path(thread, &[b"./", name], found)
         } else {
-            try_path(thread, &[directory, b"/", name])
+            try_path(thread, &[directory, b"/", name], found)
         };
         match result {
             Ok(plan) => return Ok(plan),

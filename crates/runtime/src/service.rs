@@ -53,18 +53,17 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
     let [_, _, prot, flags, fd, _] = frame.args;
     mappings::keep_noted(&mut thread.client);
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
-    if verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private {
-        if let Some(copy) = copy_of(thread, fd) {
-            let mut args = frame.args;
-            args[4] = copy;
-            // SAFETY: the application's own mapping, of a file with the same contents but for
-            // patched call sites.
-            let result = unsafe { syscall(nr::mmap, args) as i64 };
-            husk_host::calls::close(copy);
-            return Answer::value(result);
-        }
-    }
-    carry(frame, verdict)
+    let code = verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
+    let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
+        return carry(frame, verdict);
+    };
+    let mut args = frame.args;
+    args[4] = copy;
+    // SAFETY: the application's own mapping, of a file with the same contents but for patched
+    // call sites.
+    let result = unsafe { syscall(nr::mmap, args) as i64 };
+    husk_host::calls::close(copy);
+    Answer::value(result)
 }
 
 fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {

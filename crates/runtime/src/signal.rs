@@ -76,12 +76,15 @@ pub struct Action {
 }
 
 impl Action {
-    pub const EMPTY: Action = Action {
-        handler: AtomicU64::new(0),
-        flags: AtomicU64::new(0),
-        restorer: AtomicU64::new(0),
-        mask: AtomicU64::new(0),
-    };
+    /// Default, nothing asked for.
+    pub const fn new() -> Action {
+        Action {
+            handler: AtomicU64::new(SIG_DFL),
+            flags: AtomicU64::new(0),
+            restorer: AtomicU64::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
 
     pub fn copy_from(&self, other: &Action) {
         self.store(&other.load());

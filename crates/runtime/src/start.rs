@@ -16,7 +16,7 @@ use crate::{exec, load, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use husk_abi::nr;
+use husk_abi::{PATH_MAX, nr};
 use husk_host::{calls, syscall};
 use husk_runtime::handover::{self, Handover};
 
@@ -125,9 +125,16 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
 }
 
 /// Makes another path the program's (the first exec found it).
-pub fn set_path(path: &'static CStr) {
+pub fn set_path(path: &[u8; PATH_MAX]) {
+    struct Kept(UnsafeCell<[u8; PATH_MAX]>);
+    // SAFETY: written once, before other threads.
+    unsafe impl Sync for Kept {}
+    static KEPT: Kept = Kept(UnsafeCell::new([0; PATH_MAX]));
     // SAFETY: only called from `start`, before other threads.
-    unsafe { (*FACTS.0.get()).path = path }
+    unsafe {
+        *KEPT.0.get() = *path;
+        (*FACTS.0.get()).path = CStr::from_bytes_until_nul(&*KEPT.0.get()).unwrap_or(c"");
+    }
 }
 
 fn name_thread() {

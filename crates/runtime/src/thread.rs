@@ -80,7 +80,7 @@ unsafe impl Sync for MainGroup {}
 
 static MAIN: Block = Block(UnsafeCell::new([0; BLOCK_BYTES]));
 static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {
-    actions: [const { Action::EMPTY }; SIGNALS + 1],
+    actions: [const { Action::new() }; SIGNALS + 1],
     threads: AtomicU32::new(1),
 }));
 static LIST: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
