@@ -93,7 +93,10 @@ static void *thread(void *sum) {
     pthread_mutex_lock(&lock); ++*(int *)sum; pthread_mutex_unlock(&lock);
     return sum;
 }
-#define CHECK(x) do { if (!(x)) { printf("line %d: %s, errno %d\n", __LINE__, #x, errno); return 1; } } while (0)
+#define CHECK(x) if (!(x)) { \
+    printf("line %d: %s, errno %d\n", __LINE__, #x, errno); \
+    return 1; \
+}
 int main(int count, char **arguments) {
     unsetenv("LD_LIBRARY_PATH"); // its children have no gate
     char name[] = "/tmp/gate-XXXXXX", bytes[16] = "";

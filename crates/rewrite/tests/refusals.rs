@@ -61,7 +61,7 @@ fn a_jump_to_the_compare_is_left() {
 #[test]
 fn a_jump_from_another_function_counts() {
     let source = function("mov $39,%eax; .Linside: syscall; ret")
-        + ".globl g\n.type g,@function\ng: .cfi_startproc; jmp .Linside; .cfi_endproc; .size g,.-g\n";
+        + ".type g,@function\ng: .cfi_startproc; jmp .Linside; .cfi_endproc; .size g,.-g\n";
     assert_eq!(verdicts(&source, SHARED), [Left(Reason::TargetInside)]);
 }
 
@@ -163,7 +163,8 @@ fn a_stack_pointer_from_elsewhere_is_left() {
     {
         assert_eq!(one(&format!("{load}; {site}")), Left(Reason::StackSwitched), "{load}");
     }
-    let saved = "push %rbx; mov %rsp,%rbx; sub %rdi,%rsp; mov $39,%eax; syscall; mov %rbx,%rsp; pop %rbx; ret";
+    let saved = "push %rbx; mov %rsp,%rbx; sub %rdi,%rsp; mov $39,%eax; syscall
+        mov %rbx,%rsp; pop %rbx; ret";
     assert_eq!(one(saved), Patched(Form::Numbered));
 }
 
