@@ -10,7 +10,7 @@ use husk_abi::nr;
 use husk_abi::sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_OFD_GETLK, F_OFD_SETLK,
     F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, O_APPEND, O_CLOEXEC, O_DIRECT,
-    O_LARGEFILE, O_NOATIME, O_NONBLOCK, O_PATH,
+    O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::lock::{Mode, Owner, Range};
@@ -229,6 +229,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Slot::Host(Some(_)) if is_lock(command) => {
                 return self.record_lock(c, command);
             }
+            Slot::Host(Some(_)) if command == F_GETFL => {
+                // Shadows are opened without following links, whatever was asked for.
+                let flags = self.host.call(c.number, c.args);
+                let shown = if flags < 0 { flags } else { flags & !i64::from(O_NOFOLLOW) };
+                return Ok(Verdict::Return(shown));
+            }
             Slot::Host(_) if command == F_SETFD => {
                 return passing::then(c, passing::CLOSE_ON_EXEC);
             }
@@ -247,6 +253,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn fcntl_description(&mut self, c: &Call, d: Description, command: u32) -> Answer {
         let flags = self.services.description(d)?.flags & !O_CLOEXEC;
         match command {
+            F_GETFL if flags & O_PATH != 0 => value(u64::from(flags)),
             F_GETFL => value(u64::from(flags | O_LARGEFILE)),
             _ if flags & O_PATH != 0 => Err(Errno::EBADF),
             F_SETFL => {

@@ -42,21 +42,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => {}
         }
         let wait = matches!(command, F_SETLKW | F_OFD_SETLKW);
-        self.take(owner, open.inode, range, mode, wait, Errno::EAGAIN)
+        self.take(owner, open.inode, range, mode, wait)
     }
 
-    fn take(
-        &mut self,
-        owner: Owner,
-        inode: Inode,
-        range: Range,
-        mode: Mode,
-        wait: bool,
-        busy: Errno,
-    ) -> Answer {
+    fn take(&mut self, owner: Owner, inode: Inode, range: Range, mode: Mode, wait: bool) -> Answer {
         match self.services.lock(owner, inode, range, mode, wait)? {
             Outcome::Granted => value(0),
-            Outcome::Blocked { .. } if !wait => Err(busy),
+            Outcome::Blocked { .. } if !wait => Err(Errno::EAGAIN),
             Outcome::Blocked { address, value } => {
                 Ok(Verdict::Wait { address, value, timeout_ns: LOOK_AGAIN_NS })
             }
@@ -126,7 +118,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EBADF);
         }
         let wait = operation & LOCK_NB == 0;
-        self.take(Owner::Flock(d), open.inode, ALL, mode, wait, Errno::EAGAIN)
+        let answer = self.take(Owner::Flock(d), open.inode, ALL, mode, wait);
+        if !matches!(answer, Ok(Verdict::Return(_))) {
+            // Linux gives a lock back before it asks for the other kind: a refused conversion
+            // leaves none.
+            self.services.lock(Owner::Flock(d), open.inode, ALL, Mode::Unlock, false)?;
+        }
+        answer
     }
 }
 

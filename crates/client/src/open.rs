@@ -138,7 +138,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             _ => {}
         }
-        let flags = flags & !(O_CREAT | O_EXCL | O_NOFOLLOW);
+        let flags = flags & !(O_CREAT | O_EXCL);
         value(u64::from(self.open_inode(step.inode, flags, false)?))
     }
 

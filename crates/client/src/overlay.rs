@@ -12,7 +12,7 @@ use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_DIRECTORY,
-    O_NOFOLLOW, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
+    O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -61,6 +61,42 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let result = self.import_listing(directory, fd);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         if result? { self.services.import_done(directory) } else { Ok(()) }
+    }
+
+    /// A directory the caller may search but not list: reads the one name `walk[start..end]`.
+    #[cold]
+    pub(crate) fn import_name(
+        &mut self,
+        directory: Inode,
+        w: usize,
+        (start, end): (usize, usize),
+    ) -> Result<()> {
+        let origin = self.services.attributes(directory)?.origin.ok_or(Errno::EACCES)?;
+        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH)?;
+        let length = end - start;
+        self.buffers.bounce[..length].copy_from_slice(&self.buffers.walks[w].text[start..end]);
+        self.buffers.bounce[length] = 0;
+        let result = self.import_fact(directory, fd, length);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        match result {
+            Err(Errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn import_fact(&mut self, directory: Inode, fd: usize, length: usize) -> Result<()> {
+        let device = self.host_fact(fd, None)?.identity.device;
+        let name = self.buffers.bounce.as_ptr() as usize;
+        let mut fact = self.host_fact(fd, Some(name))?;
+        if fact.identity.device != device && fact.kind != Kind::Symlink {
+            fact.kind = Kind::Portal;
+        }
+        fact.name = (0, length);
+        if fact.kind == Kind::Symlink {
+            let size = self.host_link(fd, name, LISTING_BYTES)?;
+            fact.target = (LISTING_BYTES, LISTING_BYTES + size);
+        }
+        self.offer(directory, &[fact]).map(|_| ())
     }
 
     /// Opens the host object behind `origin` for reading.
@@ -276,7 +312,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         let number = fd as u32;
         let offset = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]).max(0) as u64;
-        let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]).max(0) as u32;
+        let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]).max(0) as u32 & !O_NOFOLLOW;
         let close_on_exec = self.services.close_on_exec(files, number).unwrap_or(false);
         self.identify();
         self.services.host_closed(files, number);

@@ -312,7 +312,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::ENAMETOOLONG);
             }
             if directory.unlisted {
-                self.import(directory.inode)?;
+                match self.import(directory.inode) {
+                    Err(Errno::EACCES) => {
+                        self.import_name(directory.inode, w, (piece.start, piece.end))?;
+                    }
+                    other => other?,
+                }
             }
             let mut target = Target {
                 directory: directory.inode,
