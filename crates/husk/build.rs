@@ -1,9 +1,11 @@
 //! Builds the runtime for its own target and hands it to the command, so that one `cargo build`
 //! makes one file.
 //!
-//!     cargo build -p husk
-//!       '-- build.rs --> cargo build -p husk-runtime --target x86_64-unknown-none
-//!                          '-- OUT_DIR/runtime/.../husk-rt --include_bytes!--> husk
+//! ```text
+//!   cargo build -p husk
+//!     '-- build.rs --> cargo build -p husk-runtime --target x86_64-unknown-none
+//!                        '-- OUT_DIR/runtime/.../husk-rt --include_bytes!--> husk
+//! ```
 //!
 //! Invariants
 //! 1. The inner build has its own target directory: the outer one's lock is held meanwhile.

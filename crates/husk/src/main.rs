@@ -1,8 +1,10 @@
 //! The command line. What it does lies in `husk-supervisor`; here is only what is typed.
 //!
-//!     husk run [OPTIONS] -- COMMAND...     a throw-away image around one command
-//!     husk check [--json]                  is this host able?
-//!     husk bench fs [--json]               what do calls cost natively and in an image?
+//! ```text
+//!   husk run [OPTIONS] -- COMMAND...     a throw-away image around one command
+//!   husk check [--json]                  is this host able?
+//!   husk bench fs [--json]               what do calls cost natively and in an image?
+//! ```
 //!
 //! Exit status of `run`: the command's own, 128 + n when signal n ended it; 125 when Husk failed,
 //! 126 when the command cannot be executed, 127 when it was not found.

@@ -1,9 +1,11 @@
 //! Rewritten copies of host programs: known ones are announced at the start, missing ones are made
 //! in the background when a program asks.
 //!
-//!     at the start   copies on disk -> announced; this machine's loader and C library, and the
-//!                    command itself -> made if missing (once in a machine's life, some 100 ms)
-//!     meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
+//! ```text
+//!   at the start   copies on disk -> announced; this machine's loader and C library, and the
+//!                  command itself -> made if missing (once in a machine's life, some 100 ms)
+//!   meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
+//! ```
 //!
 //! Without a usable store everything still runs: each call is trapped, which is slower.
 
@@ -15,14 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use husk_carrier::{Direct, Home};
-use husk_proto::Process;
+use husk_carrier::Direct;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten};
 use husk_rewrite::{Identity, Outcome, Store};
 
-use crate::clock::now_ns;
-use crate::image::thread_id;
+use crate::image::attach;
 use crate::write_back::host::path_of;
 
 /// Between two looks for wishes.
@@ -73,11 +73,12 @@ impl Copies {
     }
 
     /// Serves wishes in the background until the service is dropped.
-    pub fn serve(self, home: Home) -> Service {
+    pub fn serve(self) -> Service {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let work = move |store: Store| {
-            let mut direct = home.attach(now_ns, Process(0), std::process::id(), thread_id());
+            // Without a way to the image wishes stay wishes: calls are trapped.
+            let Ok(mut direct) = attach() else { return };
             while !told.load(Ordering::Relaxed) {
                 if !serve_one(&store, &mut direct) {
                     thread::sleep(LOOK);

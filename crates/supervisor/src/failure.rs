@@ -1,7 +1,9 @@
 //! How Husk itself fails: one line that says what failed, why, and what to do.
 //!
-//!     husk: cannot overlay /etc/passwd: it is not a directory; name a directory
-//!           '------- what ---------'  '------ why ------'  '---- remedy ----'
+//! ```text
+//!   husk: cannot overlay /etc/passwd: it is not a directory; name a directory
+//!         '------- what ---------'  '------ why ------'  '---- remedy ----'
+//! ```
 
 use std::fmt;
 

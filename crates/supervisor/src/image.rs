@@ -9,12 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_carrier::{Direct, Home};
+use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Imported, Kind, Node};
 use husk_proto::image::Cover;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
-use husk_region::Layout;
 
 use crate::clock::now_ns;
 use crate::descriptors;
@@ -40,8 +39,6 @@ pub struct Mounted {
 
 /// An image and the supervisor's way to it.
 pub struct Image {
-    /// The mapped region.
-    pub home: Home,
     /// This thread's way.
     pub direct: Direct,
     /// Its trees.
@@ -57,11 +54,9 @@ impl Image {
     pub fn make(settings: &Settings, copies: &Path) -> Result<Image, Failure> {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
         let region = descriptors::region(layout.total_bytes())?;
-        let home = Home::make(region.as_raw_fd(), layout, DEVICE, copies.as_os_str().as_bytes())
-            .map_err(|errno| unmade("map it", errno))?;
-        let direct = home.attach(now_ns, NOBODY, std::process::id(), thread_id());
+        let direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
         let started_ns = now_ns();
-        let mut image = Image { home, direct, mounts: Vec::new(), started_ns, region };
+        let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {
             image.mount(plan)?;
         }
@@ -124,7 +119,8 @@ impl Image {
     pub fn first_process(&mut self, inherited: &[u32]) -> Result<Process, Failure> {
         let first = self.direct.first_process(std::process::id(), inherited);
         let process = first.map_err(|errno| unmade("register the program", errno))?;
-        let mut program = self.home.attach(now_ns, process, std::process::id(), thread_id());
+        let program = Direct::attach(now_ns, process, std::process::id(), thread_id());
+        let mut program = program.map_err(|errno| unmade("register the program", errno))?;
         program.set_umask(umask());
         let here = std::env::current_dir().ok();
         let root = self.mounts.iter().find(|mount| Some(&mount.plan.path) == here.as_ref());
@@ -142,6 +138,18 @@ impl Image {
         let overlays = self.mounts.iter().filter(|mount| mount.plan.cover == Cover::Overlay);
         overlays.map(|mount| (mount.root, mount.plan.path.clone())).collect()
     }
+}
+
+/// Maps a new region, writes an empty image into it, and attaches.
+fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno> {
+    husk_carrier::map_region(region.as_raw_fd() as u32, layout)?;
+    husk_carrier::format(layout, DEVICE, copies.as_os_str().as_bytes())?;
+    attach()
+}
+
+/// The calling thread's way to the image.
+pub fn attach() -> Result<Direct, Errno> {
+    Direct::attach(now_ns, NOBODY, std::process::id(), thread_id())
 }
 
 fn unmade(what: &str, errno: Errno) -> Failure {

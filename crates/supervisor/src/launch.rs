@@ -1,6 +1,8 @@
 //! Starts the first program of an image.
 //!
-//!     posix_spawn(/proc/self/fd/LOADER, argv, [HUSK_EXEC=..., environment...])
+//! ```text
+//!   posix_spawn(/proc/self/fd/LOADER, argv, [HUSK_EXEC=..., environment...])
+//! ```
 //!
 //! argv is the program's own, unchanged. `HUSK_EXEC` comes first in the environment: the runtime
 //! takes it out again by moving what follows. The program gets the signal mask the supervisor was

@@ -1,8 +1,10 @@
 //! The supervisor: one process around an image. It makes the image, starts the first program,
 //! buries the dead, serves what is done in the background, and writes changes back at the end.
 //!
-//!     request -> settings -> image (region, mounts) -> launch -> watch -> write_back
-//!     (typed)    (checked)                             (exec)    (wait)   (host tree)
+//! ```text
+//!   request -> settings -> image (region, mounts) -> launch -> watch -> write_back
+//!   (typed)    (checked)                             (exec)    (wait)   (host tree)
+//! ```
 //!
 //! Nothing waits for the supervisor while it works: programs run handlers themselves, and a
 //! waiter that meets a dead holder recovers by itself. If the supervisor dies, programs go on;

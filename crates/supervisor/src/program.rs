@@ -1,7 +1,9 @@
 //! A first look at the command, so that what cannot run is said in one line before anything
 //! starts.
 //!
-//!     typed --PATH--> file --first bytes--> ELF (class, whole, interpreter) | script | something
+//! ```text
+//!   typed --PATH--> file --first bytes--> ELF (class, whole, interpreter) | script | something
+//! ```
 //!
 //! The runtime looks again inside the image and has the last word; this look only knows the host.
 //! A set-user-ID program cannot run inside an image (the host would refuse it the image's memory,

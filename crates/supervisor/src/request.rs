@@ -1,6 +1,8 @@
 //! What the user asked for, checked before anything is started.
 //!
-//!     Request (as typed) --settle()--> Settings (valid: real paths, sizes in range)
+//! ```text
+//!   Request (as typed) --settle()--> Settings (valid: real paths, sizes in range)
+//! ```
 //!
 //! Invariants
 //! 1. Every mount path in `Settings` is real: absolute, no symlinks, a directory that was there.

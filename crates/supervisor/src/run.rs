@@ -94,9 +94,9 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
     let program = launch::in_image(&settings.command, hand_over, &signals.original)?;
     image.direct.note_child(process, program.as_raw() as u32);
     drop((region, loader));
-    let service = copies.serve(image.home);
+    let service = copies.serve();
     let end = watch(program, &signals, &mut Undertaker(&mut image.direct));
-    let told = descent::end_stragglers(|pid| image.direct.reap(pid.as_raw() as u32));
+    let told = descent::end_stragglers(|pid| Undertaker(&mut image.direct).child(pid));
     drop(service);
     told.iter().for_each(|line| say(line));
     finish(settings, &mut image, end)
@@ -128,7 +128,8 @@ struct Undertaker<'a>(&'a mut Direct);
 
 impl Burial for Undertaker<'_> {
     fn child(&mut self, pid: Pid) {
-        self.0.reap(pid.as_raw() as u32);
+        // What cannot be released now is found again at the next tick.
+        let _ = self.0.reap(pid.as_raw() as u32);
     }
 
     fn tick(&mut self) {

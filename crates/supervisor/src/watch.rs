@@ -1,8 +1,10 @@
 //! Waits for the program, buries the dead, sends signals on.
 //!
-//!     signal descriptor --+                    +-- child ended: reap, tell the image
-//!                         +-- poll, 25 ms ---- +-- signal for us alone: send it on
-//!     the tick -----------+                    +-- tick: `dead()` looks for killed grandchildren
+//! ```text
+//!   signal descriptor --+                    +-- child ended: reap, tell the image
+//!                       +-- poll, 25 ms ---- +-- signal for us alone: send it on
+//!   the tick -----------+                    +-- tick: `dead()` looks for killed grandchildren
+//! ```
 //!
 //! Invariants
 //! 1. The image is told of every death within 100 ms, whoever the parent was.
@@ -11,6 +13,7 @@
 //! 3. Nothing else ends the wait: a program that ignores SIGTERM is waited for.
 
 use std::os::fd::AsFd;
+use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -23,6 +26,9 @@ use crate::signals::{Event, Signals};
 
 /// Between two looks for the dead nobody tells us about.
 const TICK: Duration = Duration::from_millis(25);
+
+/// How long a signal to the whole group may take to end the program before it is sent on.
+const MOMENT: Duration = Duration::from_millis(30);
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +56,28 @@ pub fn watch(program: Pid, signals: &Signals, burial: &mut impl Burial) -> End {
         }
         wait(signals);
         while let Some(event) = signals.next() {
-            if let Event::Forward(signal) = event {
-                // It may be gone already; then the next reap ends the watch.
-                let _ = kill(program, signal);
+            if let Event::Forward(signal) = event
+                && let Some(end) = forward(program, signal, burial)
+            {
+                return end;
             }
         }
         burial.tick();
     }
+}
+
+/// Sends `signal` on. `kill(1)` to a process group (as `timeout` does) looks to us like one to us
+/// alone: a program of our group may have it already, and is given a moment to end of it.
+fn forward(program: Pid, signal: Signal, burial: &mut impl Burial) -> Option<End> {
+    if getpgid(Some(program)) == Ok(getpgrp()) {
+        sleep(MOMENT);
+        if let Some(end) = reap(program, burial) {
+            return Some(end);
+        }
+    }
+    // It may be gone already; then the next reap ends the watch.
+    let _ = kill(program, signal);
+    None
 }
 
 fn wait(signals: &Signals) {

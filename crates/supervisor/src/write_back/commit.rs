@@ -1,6 +1,8 @@
 //! Second half of a write-back: what was made takes its names, then what the image removed goes.
 //!
-//!     make (temporary names) -> sync -> rename into place -> delete -> times and modes -> sync
+//! ```text
+//!   make (temporary names) -> sync -> rename into place -> delete -> times and modes -> sync
+//! ```
 //!
 //! Invariants
 //! 1. A rename into place is atomic: at each moment a name leads to the complete old or the

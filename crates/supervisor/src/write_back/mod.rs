@@ -1,7 +1,9 @@
 //! Brings host directories to the state their overlays have in the image.
 //!
-//!     image --scan--> plan --make--> temporary names --commit--> the host's tree
-//!           (reads)   (data)         (new objects)              (renames, then deletions)
+//! ```text
+//!   image --scan--> plan --make--> temporary names --commit--> the host's tree
+//!         (reads)   (data)         (new objects)              (renames, then deletions)
+//! ```
 //!
 //! Invariants
 //! 1. At each moment every name of the host leads to the complete old or the complete new object;
@@ -103,6 +105,7 @@ fn write_back_with<S: Source>(
         return Outcome::default();
     }
     let total = plan.puts.iter().map(|put| put.object.count()).sum();
-    let (number, names, progress) = (run.number, host::Names::of_this_process(), Progress::new(total));
+    let (number, names, progress) =
+        (run.number, host::Names::of_this_process(), Progress::new(total));
     commit::carry_out(source, &mut Work { number, names, rescue, progress }, plan)
 }

@@ -2,10 +2,12 @@
 //!
 //! For each name of a listed directory one of these holds:
 //!
-//!     origin is this very path, nothing changed      nothing to do (the usual case: no host call)
-//!     origin is this very path, attributes changed   touch
-//!     origin is this very path, bytes changed        put, replacing what was imported
-//!     anything else                                  put, replacing what a whiteout names
+//! ```text
+//!   origin is this very path, nothing changed      nothing to do (the usual case: no host call)
+//!   origin is this very path, attributes changed   touch
+//!   origin is this very path, bytes changed        put, replacing what was imported
+//!   anything else                                  put, replacing what a whiteout names
+//! ```
 //!
 //! and each whiteout whose name is not taken again is a delete.
 //!
