@@ -60,7 +60,7 @@ impl Wire {
         self.pid = calls::getpid();
         let _open = guard::open();
         let pid = self.pid;
-        let served = self.attach(pid);
+        let served = self.attach(pid)?;
         if handover.flags & handover::INITIAL == 0 {
             served.services().finish_exec()?;
         }
@@ -68,23 +68,20 @@ impl Wire {
     }
 
     #[cold]
-    fn attach(&mut self, tid: u32) -> &mut Served {
-        // SAFETY: `region::join` has mapped the region for good, and a supervisor formatted it.
-        let direct = unsafe { Direct::attach(clock::now_ns, Process(self.process), self.pid, tid) };
+    fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
+        let direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
         // SAFETY: any bytes are valid buffers; blocks are never unmapped, and only this client,
         // which lives in the same block, uses them.
         let buffers = unsafe { &mut *self.buffers.as_mut_ptr() };
-        self.client.insert(Client::new(direct, Side, Side, buffers))
+        Ok(self.client.insert(Client::new(direct, Side, Side, buffers)))
     }
 
     /// The client; `None` without an image. The guard must be open.
     #[inline(always)]
     fn served(&mut self) -> Option<&mut Served> {
-        if self.client.is_none() {
-            if !start::has_region() {
-                return None;
-            }
-            return Some(self.attach(calls::gettid()));
+        if self.client.is_none() && start::has_region() {
+            // The first thread has attached, so the image is there: this cannot fail.
+            return self.attach(calls::gettid()).ok();
         }
         self.client.as_mut()
     }
