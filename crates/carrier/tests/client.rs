@@ -7,6 +7,8 @@
 //! ```
 //! Nothing is written down as expectation: a scenario asks, Linux answers.
 
+#[path = "client/image.rs"]
+mod image;
 #[path = "client/model.rs"]
 mod model;
 #[path = "client/plain.rs"]
@@ -38,7 +40,7 @@ impl Scratch {
     /// `below` and the name are as long together on both systems.
     fn new(name: &str, below: &str) -> Scratch {
         let name = format!("husk-client-{}-{}", std::process::id(), name.replace(' ', "-"));
-        let pad = "_".repeat("/dev/shm".len() - below.len());
+        let pad = "_".repeat(image::LONGEST - below.len());
         let path = Path::new(below).join(name + &pad);
         std::fs::create_dir_all(path.join("root")).expect("a scratch directory");
         Scratch(path)
@@ -70,9 +72,14 @@ fn client<S: Services>(services: S, region: i32) -> Husk<S> {
 fn run(system: &mut dyn System, root: &str, scenario: fn(&mut Script)) -> Vec<String> {
     let slash = b"/\0";
     system.call(nr::chdir, [slash.as_ptr() as usize, 0, 0, 0, 0, 0]);
+    let before = open_fds();
     let mut script = Script::new(system, root);
     scenario(&mut script);
-    script.log
+    let log = script.log;
+    for fd in (0..1024).filter(|fd| !before.contains(fd)) {
+        system.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+    }
+    log
 }
 
 /// The first answers that differ, with what led to them.
@@ -91,30 +98,104 @@ fn tidy(before: &[u32]) {
     }
 }
 
-fn compare(make: fn(&str, u32) -> Box<dyn System>) {
-    plain::host(nr::umask, [0o22, 0, 0, 0, 0, 0]);
-    let only = std::env::var("SCENARIO").unwrap_or_default();
-    let mut failures = String::new();
+/// Which mount to make, and what for.
+struct Wanted<'a> {
+    mount: &'a str,
+    overlay: bool,
+    uid: u32,
+}
+
+type Make = fn(&Wanted) -> Box<dyn System>;
+
+/// The host's side of a mount.
+fn mounted(name: &str, overlay: bool) -> Scratch {
+    Scratch::new(name, if overlay { image::OVERLAY } else { image::MEMORY })
+}
+
+/// A scenario and its two directories.
+struct Case {
+    scenario: scenarios::Scenario,
+    overlay: bool,
+    native: Scratch,
+    mount: Scratch,
+}
+
+impl Case {
+    /// An overlay's directories are filled before anybody lists them.
+    fn new(scenario: scenarios::Scenario, overlay: bool) -> Case {
+        let name = scenario.0;
+        let (native, mount) = (Scratch::new(name, "/dev/shm"), mounted(name, overlay));
+        if overlay {
+            scenarios::prepare(&native.0.join("root"));
+            scenarios::prepare(&mount.0.join("root"));
+        }
+        Case { scenario, overlay, native, mount }
+    }
+}
+
+/// Runs one scenario on both systems; what differs.
+fn compare_one(case: &Case, make: Make) -> Option<String> {
     let before = open_fds();
-    for (name, scenario) in scenarios::ALL.iter().filter(|s| s.0.contains(&only)) {
-        let (native, mount) = (Scratch::new(name, "/dev/shm"), Scratch::new(name, "/tmp"));
-        let linux = run(&mut Linux, &native.root(), *scenario);
+    let (overlay, (name, scenario)) = (case.overlay, case.scenario);
+    let ordinary = name.starts_with("ordinary");
+    let (native, mount) = (case.native.root(), case.mount.root());
+    let body = move || {
+        if ordinary {
+            become_ordinary();
+        }
+        let linux = run(&mut Linux, &native, scenario);
         tidy(&before);
         let uid = plain::host(nr::geteuid, [0; 6]) as u32;
-        let mut husk = make(&mount.root(), uid);
-        let husk = run(husk.as_mut(), &mount.root(), *scenario);
+        let mut husk = make(&Wanted { mount: &mount, overlay, uid });
+        let husk = run(husk.as_mut(), &mount, scenario);
         tidy(&before);
-        if let Some(difference) = difference(&linux, &husk) {
-            failures.push_str(&format!("\n{name}:{difference}\n"));
-        }
+        difference(&linux, &husk).map(|text| format!("\n{name}:{text}\n"))
+    };
+    std::thread::spawn(body).join().expect("a script that ends")
+}
+
+/// This thread becomes nobody (ids belong to threads below libc).
+fn become_ordinary() {
+    const NOBODY: usize = 65534;
+    plain::host(nr::setgroups, [0; 6]);
+    plain::host(nr::setresgid, [NOBODY, NOBODY, NOBODY, 0, 0, 0]);
+    plain::host(nr::setresuid, [NOBODY, NOBODY, NOBODY, 0, 0, 0]);
+}
+
+/// One comparison at a time: descriptors belong to the whole process.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn compare(make: Make, leave_out: &[&str]) {
+    let _turn = TURN.lock();
+    plain::host(nr::umask, [0o22, 0, 0, 0, 0, 0]);
+    let only = std::env::var("SCENARIO").unwrap_or_default();
+    let root = plain::host(nr::geteuid, [0; 6]) == 0;
+    let mut failures = String::new();
+    let prepared = scenarios::PREPARED.iter().chain(scenarios::UNPRIVILEGED);
+    // Foreign owners can only be prepared by root.
+    let prepared = prepared.filter(|_| root).map(|s| (s, true));
+    let all = scenarios::ALL.iter().map(|s| (s, false)).chain(prepared);
+    let chosen = all.filter(|(s, _)| s.0.contains(&only) && !leave_out.contains(&s.0));
+    let cases: Vec<Case> = chosen.map(|(s, overlay)| Case::new(*s, overlay)).collect();
+    for case in &cases {
+        failures.extend(compare_one(case, make));
     }
     assert!(failures.is_empty(), "{failures}");
 }
 
 #[test]
 fn a_client_over_the_model_answers_as_linux_does() {
-    compare(|mount, uid| {
-        let model = model::Model::new(mount.as_bytes(), 0o755, uid, &open_fds(), false);
-        Box::new(client(model, -1))
-    });
+    compare(
+        |wanted| {
+            let (mount, uid) = (wanted.mount.as_bytes(), wanted.uid);
+            let model = model::Model::new(mount, 0o755, uid, &open_fds(), wanted.overlay);
+            Box::new(client(model, -1))
+        },
+        scenarios::KERNEL_ONLY,
+    );
+}
+
+#[test]
+fn a_client_over_the_direct_carrier_answers_as_linux_does() {
+    compare(|wanted| Box::new(image::enter(wanted.mount, wanted.overlay)), &[]);
 }

@@ -7,8 +7,9 @@ use crate::buffers::TEXT_MAX;
 use crate::path::{Aim, Last, Place, Spot, Target, at};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PATH_MAX;
+use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG,
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG, S_ISVTX,
 };
 use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -106,6 +107,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
             let who = self.identity.credentials(&self.buffers.groups);
+            if step.kind != Kind::Directory {
+                // Permission on the parent is judged before the kind, as Linux does.
+                let parent = self.services.step(target.directory)?;
+                who.permit(&parent, 3)?;
+                let mine = who.uid == step.uid || who.uid == parent.uid || who.can(FOWNER);
+                let sticky = parent.mode & S_ISVTX != 0;
+                return Err(if sticky && !mine { Errno::EPERM } else { Errno::ENOTDIR });
+            }
             self.services.rmdir(&who, target.directory, name)?;
             return value(0);
         }

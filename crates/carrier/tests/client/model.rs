@@ -63,6 +63,7 @@ impl Model {
         if overlay {
             let node = model.node(root);
             node.step.unlisted = true;
+            node.step.mode = 0o777;
             node.origin = Some((mount.to_vec(), HostIdentity::default(), 0));
         }
         for &fd in host_fds {
@@ -113,7 +114,11 @@ impl Model {
         self.may(who, dir)?;
         let over = self.node(dir).step;
         let free = over.mode & 0o1000 == 0 || who.can(3);
-        if free || who.uid == over.uid || who.uid == there.uid { Ok(there.inode) } else { Err(Errno::EPERM) }
+        if free || who.uid == over.uid || who.uid == there.uid {
+            Ok(there.inode)
+        } else {
+            Err(Errno::EPERM)
+        }
     }
 
     fn enter(&mut self, dir: Inode, name: &[u8], inode: Inode) {
@@ -181,7 +186,12 @@ impl Fs for Model {
         out[..length].copy_from_slice(&node.target[..length]);
         Ok(node.target.len())
     }
-    fn list(&mut self, dir: Inode, cookie: u64, emit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+    fn list(
+        &mut self,
+        dir: Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
         let node = self.node(dir).clone();
         if node.removed {
             return Err(Errno::ENOENT);
@@ -207,7 +217,13 @@ impl Fs for Model {
         out[..name.len()].copy_from_slice(name);
         Ok(name.len())
     }
-    fn create(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8], node: Node<'_>) -> Result<Inode> {
+    fn create(
+        &mut self,
+        who: &Credentials<'_>,
+        dir: Inode,
+        name: &[u8],
+        node: Node<'_>,
+    ) -> Result<Inode> {
         if self.lookup(dir, name).is_ok() {
             return Err(Errno::EEXIST);
         }
@@ -266,7 +282,15 @@ impl Fs for Model {
         self.node(inode).links = 0;
         Ok(())
     }
-    fn rename(&mut self, who: &Credentials<'_>, source_dir: Inode, source: &[u8], target_dir: Inode, target: &[u8], flags: u32) -> Result<()> {
+    fn rename(
+        &mut self,
+        who: &Credentials<'_>,
+        source_dir: Inode,
+        source: &[u8],
+        target_dir: Inode,
+        target: &[u8],
+        flags: u32,
+    ) -> Result<()> {
         let moved = self.lookup(source_dir, source)?;
         let there = self.lookup(target_dir, target).ok();
         let exchange = flags & RENAME_EXCHANGE != 0;
@@ -315,8 +339,11 @@ impl Fs for Model {
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
         let step = self.node(inode).step;
         let owner = who.uid == step.uid || who.can(3);
-        let now_only = [change.accessed, change.modified].iter().all(|t| matches!(t, None | Some(Time::Now)));
-        if change.mode.is_some() && !owner || (change.uid.is_some() && !who.can(0)) {
+        let now_only =
+            [change.accessed, change.modified].iter().all(|t| matches!(t, None | Some(Time::Now)));
+        let keeps = change.uid.is_none_or(|uid| who.uid == step.uid && uid == step.uid);
+        let joins = change.gid.is_none_or(|gid| who.uid == step.uid && who.in_group(gid));
+        if change.mode.is_some() && !owner || (!(keeps && joins) && !who.can(0)) {
             return Err(Errno::EPERM);
         }
         if (change.accessed.is_some() || change.modified.is_some()) && !owner {
@@ -349,7 +376,13 @@ impl Fs for Model {
         self.node(inode).data.resize(size as usize, 0);
         Ok(())
     }
-    fn read(&mut self, inode: Inode, offset: u64, length: usize, copy: &mut dyn FnMut(Span) -> Result<()>) -> Result<usize> {
+    fn read(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize> {
         let node = self.node(inode);
         if node.step.kind != Kind::File || node.backing == Backing::Host {
             return Err(Errno::EIO);
@@ -361,7 +394,13 @@ impl Fs for Model {
         }
         Ok(end - start)
     }
-    fn write(&mut self, inode: Inode, place: Place, length: usize, copy: &mut dyn FnMut(Span) -> Result<()>) -> Result<(u64, usize)> {
+    fn write(
+        &mut self,
+        inode: Inode,
+        place: Place,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<(u64, usize)> {
         let node = self.node(inode);
         let offset = match place {
             Place::At(offset) => offset as usize,
@@ -403,7 +442,13 @@ impl Fs for Model {
         }
         if data { Err(Errno::ENXIO) } else { Ok(bytes.len() as u64) }
     }
-    fn runs(&mut self, _: Inode, _: u64, _: u64, _: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+    fn runs(
+        &mut self,
+        _: Inode,
+        _: u64,
+        _: u64,
+        _: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
         Err(Errno::ENODEV)
     }
     fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool> {
@@ -448,13 +493,25 @@ impl Fs for Model {
         (node.data, node.backing) = (data, Backing::Image);
         Ok(true)
     }
-    fn whiteouts(&mut self, _: Inode, _: &mut dyn FnMut(&[u8], Origin) -> Result<()>) -> Result<()> {
+    fn whiteouts(
+        &mut self,
+        _: Inode,
+        _: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
+    ) -> Result<()> {
         Ok(())
     }
     fn usage(&mut self) -> Usage {
         Usage { blocks: 1000, blocks_free: 900, inodes: 1000, inodes_free: 900 }
     }
-    fn open(&mut self, who: &Credentials<'_>, files: Files, inode: Inode, flags: u32, minimum: u32, limit: u32) -> Result<u32> {
+    fn open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        inode: Inode,
+        flags: u32,
+        minimum: u32,
+        limit: u32,
+    ) -> Result<u32> {
         if flags & 0o10000000 == 0 {
             let want = [4, 2, 6, 6][(flags & 3) as usize] | if flags & 0o1000 != 0 { 2 } else { 0 };
             let step = self.node(inode).step;
@@ -470,7 +527,16 @@ impl Fs for Model {
         self.slots.insert(fd, (Slot::Husk(description), flags & 0o2000000 != 0, false));
         Ok(fd)
     }
-    fn create_open(&mut self, who: &Credentials<'_>, files: Files, dir: Inode, name: &[u8], mode: u32, flags: u32, limit: u32) -> Result<u32> {
+    fn create_open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        dir: Inode,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+        limit: u32,
+    ) -> Result<u32> {
         self.lowest_free(files, 0, limit)?;
         let inode = self.create(who, dir, name, Node::File(mode))?;
         let all = Credentials { capabilities: u64::MAX, ..*who };
@@ -494,7 +560,14 @@ impl Descriptors for Model {
     fn lowest_free(&mut self, _: Files, minimum: u32, limit: u32) -> Result<u32> {
         (minimum..limit).find(|fd| !self.slots.contains_key(fd)).ok_or(Errno::EMFILE)
     }
-    fn duplicate(&mut self, files: Files, fd: u32, minimum: u32, limit: u32, on_exec: bool) -> Result<u32> {
+    fn duplicate(
+        &mut self,
+        files: Files,
+        fd: u32,
+        minimum: u32,
+        limit: u32,
+        on_exec: bool,
+    ) -> Result<u32> {
         let new = self.lowest_free(files, minimum, limit)?;
         let slot = self.slot(files, fd);
         self.slots.insert(new, (slot, on_exec, false));
@@ -522,7 +595,13 @@ impl Descriptors for Model {
             emit(fd, slot.0);
         }
     }
-    fn host_opened(&mut self, _: Files, fd: u32, on_exec: bool, shows: Option<Inode>) -> Result<bool> {
+    fn host_opened(
+        &mut self,
+        _: Files,
+        fd: u32,
+        on_exec: bool,
+        shows: Option<Inode>,
+    ) -> Result<bool> {
         if let Some((Slot::Husk(_), ..)) = self.slots.get(&fd) {
             return Ok(false);
         }
@@ -544,7 +623,11 @@ impl Descriptors for Model {
         self.opens[description.0 as usize].1 = offset;
         Ok(())
     }
-    fn advance(&mut self, description: Description, step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>) -> Result<usize> {
+    fn advance(
+        &mut self,
+        description: Description,
+        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+    ) -> Result<usize> {
         let offset = self.opens[description.0 as usize].1;
         let (offset, count) = step(self, offset)?;
         self.opens[description.0 as usize].1 = offset;
@@ -595,9 +678,19 @@ impl Processes for Model {
 }
 
 impl Locks for Model {
-    fn lock(&mut self, owner: Owner, inode: Inode, range: Range, mode: Mode, _: bool) -> Result<Outcome> {
+    fn lock(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+        _: bool,
+    ) -> Result<Outcome> {
         if mode != Mode::Unlock && self.test(owner, inode, range, mode)?.is_some() {
-            return Ok(Outcome::Blocked { address: (&raw const self.umask) as usize, value: self.umask });
+            return Ok(Outcome::Blocked {
+                address: (&raw const self.umask) as usize,
+                value: self.umask,
+            });
         }
         let (kind, id) = identity(owner);
         let mut kept = Vec::new();
@@ -608,7 +701,13 @@ impl Locks for Model {
                 continue;
             }
             if lock.3.start < range.start {
-                kept.push((kind, id, inode, Range { start: lock.3.start, end: range.start }, lock.4));
+                kept.push((
+                    kind,
+                    id,
+                    inode,
+                    Range { start: lock.3.start, end: range.start },
+                    lock.4,
+                ));
             }
             if lock.3.end > range.end {
                 kept.push((kind, id, inode, Range { start: range.end, end: lock.3.end }, lock.4));
@@ -630,7 +729,13 @@ impl Locks for Model {
         }
         Ok(Outcome::Granted)
     }
-    fn test(&mut self, owner: Owner, inode: Inode, range: Range, mode: Mode) -> Result<Option<Held>> {
+    fn test(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<Held>> {
         let (kind, id) = identity(owner);
         let found = self.locks.iter().find(|l| {
             l.2 == inode

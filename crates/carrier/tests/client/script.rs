@@ -25,7 +25,11 @@ pub struct Script<'a> {
 }
 
 fn text(value: i64) -> String {
-    if (-4095..0).contains(&value) { format!("{:?}", Errno(-value as i32)) } else { value.to_string() }
+    if (-4095..0).contains(&value) {
+        format!("{:?}", Errno(-value as i32))
+    } else {
+        value.to_string()
+    }
 }
 
 impl<'a> Script<'a> {
@@ -133,8 +137,7 @@ impl<'a> Script<'a> {
     pub fn fstatat(&mut self, dir: i32, path: &str, flags: usize) {
         let bytes = self.path(path);
         let mut out = [0u8; 144];
-        let args =
-            [dir as usize, bytes.as_ptr() as usize, out.as_mut_ptr() as usize, flags, 0, 0];
+        let args = [dir as usize, bytes.as_ptr() as usize, out.as_mut_ptr() as usize, flags, 0, 0];
         let result = self.raw(&format!("stat {dir} {path} {flags:x}"), nr::newfstatat, args);
         if result == 0 {
             self.log.push(shape(&out));

@@ -1,0 +1,74 @@
+//! One image for all scenarios: a mount in memory and an overlay, entered by one thread at a time.
+
+use super::plain::host;
+use super::system::{Husk, System};
+use husk_abi::nr;
+use husk_carrier::{Direct, Layout};
+use husk_proto::fs::{HostIdentity, Imported, Kind};
+use husk_proto::image::Cover;
+use husk_proto::process::Process;
+use std::sync::OnceLock;
+
+/// Where the mount in memory lies.
+pub const MEMORY: &str = "/tmp";
+/// Where the overlay lies.
+pub const OVERLAY: &str = "/var/tmp";
+/// Length of the longest of all places, Linux's `/dev/shm` included.
+pub const LONGEST: usize = 8;
+/// Memory of the image, bytes.
+const BYTES: u64 = 64 << 20;
+
+#[derive(Clone, Copy)]
+struct Made {
+    region: i32,
+    process: Process,
+}
+
+static IMAGE: OnceLock<Made> = OnceLock::new();
+
+fn make() -> Made {
+    let layout = Layout { kernels: 2, memory_bytes: BYTES };
+    let name = b"husk-client-test\0";
+    let region = host(nr::memfd_create, [name.as_ptr() as usize, 1, 0, 0, 0, 0]);
+    // A high number, out of the way of the scripts.
+    let high = host(nr::fcntl, [region as usize, 1030, 500, 0, 0, 0]);
+    host(nr::close, [region as usize, 0, 0, 0, 0, 0]);
+    assert!(high >= 0, "a memfd");
+    host(nr::ftruncate, [high as usize, layout.total_bytes() as usize, 0, 0, 0, 0]);
+    husk_carrier::map_region(high as u32, layout).expect("the region");
+    husk_carrier::format(layout, 0x55, b"/nowhere").expect("an image");
+    let pid = std::process::id();
+    let mut direct = Direct::attach(super::clock, Process(0), pid, pid).expect("a carrier");
+    for (path, cover) in [(MEMORY, Cover::Memory), (OVERLAY, Cover::Overlay)] {
+        let root = Imported {
+            name: path.as_bytes(),
+            kind: Kind::Directory,
+            mode: 0o1777,
+            uid: 0,
+            gid: 0,
+            identity: HostIdentity::default(),
+            accessed_ns: 0,
+            target: b"",
+        };
+        direct.add_mount(path.as_bytes(), cover, &root).expect("a mount");
+    }
+    let fds: Vec<u32> = super::open_fds();
+    let process = direct.first_process(pid, &fds).expect("a process");
+    direct.detach();
+    Made { region: high as i32, process }
+}
+
+/// A client of the calling thread; a mount in memory gets its directory made.
+pub fn enter(mount: &str, overlay: bool) -> Husk<Direct> {
+    let made = *IMAGE.get_or_init(make);
+    let tid = host(nr::gettid, [0; 6]) as u32;
+    let direct = Direct::attach(super::clock, made.process, std::process::id(), tid);
+    let mut husk = super::client(direct.expect("a carrier"), made.region);
+    let parent = mount.rsplit_once('/').expect("two levels").0;
+    for path in [parent, mount].into_iter().filter(|_| !overlay) {
+        let path = format!("{path}\0");
+        let args = [path.as_ptr() as usize, 0o755, 0, 0, 0, 0];
+        assert_eq!(husk.call(nr::mkdir, args), 0, "{path}");
+    }
+    husk
+}
