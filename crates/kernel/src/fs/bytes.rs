@@ -502,10 +502,12 @@ pub fn runs(
         let end = offset.saturating_add(length).div_ceil(PAGE).min(pages);
         fill_holes(kernel, cell, offset / PAGE, end)?;
         let root = region.load(cell.word(ino::ROOT));
+        let cache = region.layout().cache_offset();
         let mut block = offset / PAGE;
         while block < end {
             let (first, count) = extent::run_at(region, root, block, end - block);
-            emit(Run { cache_offset: first as u64 * PAGE, length: count * PAGE })?;
+            let cache_offset = cache + first as u64 * PAGE;
+            emit(Run { cache_offset, length: count * PAGE })?;
             block += count;
         }
         Ok(())
