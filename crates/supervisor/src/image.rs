@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Imported, Kind, Node};
 use husk_proto::image::Cover;
-use husk_proto::process::WorkingDirectory;
+use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 
 use crate::clock::now_ns;
@@ -115,22 +115,26 @@ impl Image {
         holding.max_by_key(|mount| mount.plan.path.as_os_str().len()).cloned()
     }
 
-    /// The record of the first program, with its descriptors, umask and working directory.
-    pub fn first_process(&mut self, inherited: &[u32]) -> Result<Process, Failure> {
-        let first = self.direct.first_process(std::process::id(), inherited);
-        let process = first.map_err(|errno| unmade("register the program", errno))?;
-        let program = Direct::attach(now_ns, process, std::process::id(), thread_id());
-        let mut program = program.map_err(|errno| unmade("register the program", errno))?;
-        program.set_umask(umask());
+    /// Records for the supervisor as the program's parent, as a shell is one, and for the program:
+    /// an embryo until `Birth::happened`. It has these descriptors, our umask and directory.
+    pub fn prepare_birth(&mut self, inherited: &[u32]) -> Result<Birth, Failure> {
+        let birth = self.parent(inherited).and_then(|mut parent| {
+            let child = parent.prepare_fork(Sharing::default())?;
+            Ok(Birth { parent, child })
+        });
+        birth.map_err(|errno| unmade("register the program", errno))
+    }
+
+    fn parent(&mut self, inherited: &[u32]) -> Result<Direct, Errno> {
+        let pid = std::process::id();
+        let process = self.direct.first_process(pid, inherited)?;
+        let mut parent = Direct::attach(now_ns, process, pid, thread_id())?;
+        parent.set_umask(umask());
         let here = std::env::current_dir().ok();
-        let root = self.mounts.iter().find(|mount| Some(&mount.plan.path) == here.as_ref());
-        if let Some(root) = root {
-            program
-                .set_working_directory(WorkingDirectory::Husk(root.root))
-                .map_err(|errno| unmade("set the working directory", errno))?;
+        if let Some(mount) = self.mounts.iter().find(|m| Some(&m.plan.path) == here.as_ref()) {
+            parent.set_working_directory(WorkingDirectory::Husk(mount.root))?;
         }
-        program.detach();
-        Ok(process)
+        Ok(parent)
     }
 
     /// Overlays to write back.
@@ -185,6 +189,21 @@ fn umask() -> u32 {
 /// Number of the calling thread.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// A program about to be started.
+pub struct Birth {
+    parent: Direct,
+    /// Its record.
+    pub child: Process,
+}
+
+impl Birth {
+    /// It runs as host process `pid`; the parent's record is not needed any more.
+    pub fn happened(mut self, pid: u32) {
+        self.parent.note_child(self.child, pid);
+        self.parent.exit();
+    }
 }
 
 impl Source for Direct {

@@ -27,6 +27,8 @@ use crate::write_back::{self, Outcome, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;
+/// Checks the image's structure when the run ends (for tests).
+const FSCK: &str = "HUSK_FSCK";
 /// Names the calls Husk refused when the run ends.
 const TRACE: &str = "HUSK_TRACE";
 
@@ -83,16 +85,16 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
     let loader = hand_down(loader(runtime)?)?;
     let own = [region.as_raw_fd() as u32, loader.as_raw_fd() as u32];
     let inherited: Vec<u32> = inherited().into_iter().filter(|n| !own.contains(n)).collect();
-    let process = image.first_process(&inherited)?;
+    let birth = image.prepare_birth(&inherited)?;
     let hand_over = HandOver {
-        process: process.0,
+        process: birth.child.0,
         region: region.as_raw_fd(),
         loader: loader.as_raw_fd(),
         guard: settings.guard,
         trap_only: settings.trap_only,
     };
     let program = launch::in_image(&settings.command, hand_over, &signals.original)?;
-    image.direct.note_child(process, program.as_raw() as u32);
+    birth.happened(program.as_raw() as u32);
     drop((region, loader));
     let service = copies.serve();
     let end = watch(program, &signals, &mut Undertaker(&mut image.direct));
@@ -145,6 +147,9 @@ fn finish(settings: &Settings, image: &mut Image, end: End) -> Result<u8, Failur
             break;
         }
     }
+    if std::env::var_os(FSCK).is_some() {
+        structure_check(&image.direct);
+    }
     if std::env::var(TRACE).is_ok_and(|wanted| wanted.split(',').any(|one| one == "unsupported")) {
         print_unsupported(&image.direct);
     }
@@ -175,6 +180,16 @@ fn print_unsupported(direct: &Direct) {
             let name = husk_abi::nr::name(number);
             say(&format!("unsupported: {name} ({number}): {count} times"));
         }
+    }
+}
+
+fn structure_check(direct: &Direct) {
+    let mut scratch = vec![0; husk_carrier::scratch_words(direct.kernel())];
+    let findings = husk_carrier::check(direct.kernel(), &mut scratch, &mut |finding| {
+        say(&format!("fsck: finding: {finding:?}"));
+    });
+    if findings == 0 {
+        say("fsck: clean");
     }
 }
 

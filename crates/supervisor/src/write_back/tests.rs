@@ -1,1 +1,448 @@
+//! Write-back against a real image in the test process and a real host directory.
+//!
+//! An image has fixed addresses and a bounded number of mounts: there is one image here, and each
+//! test lays an overlay of its own on a directory of its own.
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use husk_carrier::{Direct, Layout};
+use husk_proto::fs::{Change, Imported, Kind, Node, Time};
+use husk_proto::image::Cover;
+use husk_proto::{Credentials, Errno, Fs, Inode};
+
+use super::host::identity_of;
+use super::rescue::Rescue;
+use super::scan::Run;
+use super::{Outcome, write_back_with};
+use crate::{clock, descriptors, image};
+
+const RUN: u32 = 77;
+const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 32 << 20 };
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static IMAGE: OnceLock<std::os::fd::OwnedFd> = OnceLock::new();
+
+fn who() -> Credentials<'static> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Credentials { uid, gid, groups: &[], capabilities: u64::MAX }
+}
+
+/// An overlay on a fresh host directory.
+struct Scene {
+    direct: Direct,
+    root: Inode,
+    path: PathBuf,
+    scratch: tempfile::TempDir,
+    started_ns: i64,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// `fill` makes the host's side before the image sees it.
+    fn new(fill: impl Fn(&Path)) -> Scene {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let scratch = tempfile::tempdir().unwrap();
+        let path = fs::canonicalize(scratch.path()).unwrap().join("tree");
+        fs::create_dir(&path).unwrap();
+        fill(&path);
+        IMAGE.get_or_init(|| {
+            use std::os::fd::AsRawFd;
+            let region = descriptors::region(LAYOUT.total_bytes()).unwrap();
+            husk_carrier::map_region(region.as_raw_fd() as u32, LAYOUT).unwrap();
+            husk_carrier::format(LAYOUT, 99, b"/nonexistent").unwrap();
+            region
+        });
+        let mut direct = image::attach().unwrap();
+        let bytes = path.as_os_str().as_bytes().to_vec();
+        let found = fs::metadata(&path).unwrap();
+        let root =
+            with_imported(&path, &found, |root| direct.add_mount(&bytes, Cover::Overlay, root));
+        let (root, started_ns) = (root.unwrap(), settle());
+        Scene { direct, root, path, scratch, started_ns, _turn: turn }
+    }
+
+    /// Reads the host's listing into the image, as a client does.
+    fn list(&mut self, dir: Inode, path: &Path) {
+        for entry in fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap();
+            let found = entry.metadata().unwrap();
+            let listed =
+                with_imported(&entry.path(), &found, |one| self.direct.import(dir, &[*one]));
+            assert_eq!(listed, Ok(true));
+        }
+        self.direct.import_done(dir).unwrap();
+    }
+
+    /// The inode at `path` below the overlay; directories on the way are listed.
+    fn at(&mut self, path: &str) -> Inode {
+        let (mut inode, mut host) = (self.root, self.path.clone());
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            self.ensure_listed(inode, &host);
+            inode = self.direct.lookup(inode, name.as_bytes()).unwrap().inode;
+            host.push(name);
+        }
+        if self.direct.step(inode).unwrap().kind == Kind::Directory {
+            self.ensure_listed(inode, &host);
+        }
+        inode
+    }
+
+    fn ensure_listed(&mut self, dir: Inode, host: &Path) {
+        if self.direct.step(dir).unwrap().unlisted {
+            self.list(dir, host);
+        }
+    }
+
+    fn split<'p>(&mut self, path: &'p str) -> (Inode, &'p [u8]) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (self.at(dir), name.as_bytes())
+    }
+
+    fn write(&mut self, path: &str, content: &[u8]) -> Inode {
+        let (dir, name) = self.split(path);
+        let inode = self.direct.create(&who(), dir, name, Node::File(0o640)).unwrap();
+        assert_eq!(self.direct.write_at(inode, 0, content), Ok(content.len()));
+        inode
+    }
+
+    /// What an application does to a host file: copies it up, then writes.
+    fn rewrite(&mut self, path: &str, content: &[u8]) {
+        let inode = self.at(path);
+        let donor = self.direct.create_nameless(&who(), inode, 0o600).unwrap();
+        let old = fs::read(self.path.join(path)).unwrap();
+        self.direct.write_at(donor, 0, &old).unwrap();
+        assert_eq!(self.direct.adopt(inode, donor), Ok(true));
+        self.direct.truncate(inode, 0).unwrap();
+        self.direct.write_at(inode, 0, content).unwrap();
+    }
+
+    fn mkdir(&mut self, path: &str) -> Inode {
+        let (dir, name) = self.split(path);
+        self.direct.create(&who(), dir, name, Node::Directory(0o751)).unwrap()
+    }
+
+    fn unlink(&mut self, path: &str) {
+        let (dir, name) = self.split(path);
+        self.direct.unlink(&who(), dir, name).unwrap();
+    }
+
+    fn rename(&mut self, source: &str, target: &str) {
+        let (source_dir, source) = self.split(source);
+        let (target_dir, target) = self.split(target);
+        self.direct.rename(&who(), source_dir, source, target_dir, target, 0).unwrap();
+    }
+
+    fn write_back(&mut self) -> Outcome {
+        let run = Run { number: RUN, started_ns: self.started_ns };
+        let overlays = [(self.root, self.path.clone())];
+        let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
+        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue);
+        self.assert_no_temporary_names();
+        outcome
+    }
+
+    fn assert_no_temporary_names(&self) {
+        let mut open = vec![self.path.clone()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory).unwrap().flatten() {
+                let name = entry.file_name().into_string().unwrap();
+                assert!(!name.starts_with(".husk-tmp-"), "{name} was left");
+                if entry.file_type().unwrap().is_dir() {
+                    open.push(entry.path());
+                }
+            }
+        }
+    }
+
+    fn host(&self, path: &str) -> String {
+        fs::read_to_string(self.path.join(path)).unwrap_or_else(|problem| format!("{problem}"))
+    }
+}
+
+fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Imported<'_>) -> T) -> T {
+    let target = fs::read_link(path).unwrap_or_default();
+    let kind = match found.file_type() {
+        kind if kind.is_dir() => Kind::Directory,
+        kind if kind.is_symlink() => Kind::Symlink,
+        _ => Kind::File,
+    };
+    give(&Imported {
+        name: path.file_name().unwrap().as_bytes(),
+        kind,
+        mode: found.mode() & 0o7777,
+        uid: found.uid(),
+        gid: found.gid(),
+        identity: identity_of(found),
+        accessed_ns: found.atime() * 1_000_000_000 + found.atime_nsec(),
+        target: target.as_os_str().as_bytes(),
+    })
+}
+
+/// Now, once the host's coarse clock has passed what was made before.
+fn settle() -> i64 {
+    let begin = clock::now_ns();
+    while clock::now_ns() < begin + 20_000_000 {
+        std::thread::yield_now();
+    }
+    clock::now_ns()
+}
+
+#[track_caller]
+fn complete(outcome: &Outcome) {
+    assert!(outcome.is_complete(), "{outcome:?}");
+}
+
+#[test]
+fn new_objects_appear_with_content_mode_and_times() {
+    let mut scene = Scene::new(|_| {});
+    let file = scene.write("new", b"hello");
+    let times = Change {
+        mode: Some(0o4755),
+        accessed: Some(Time::At(1_000_000_001)),
+        modified: Some(Time::At(2_000_000_003)),
+        ..Change::default()
+    };
+    scene.direct.change(&who(), file, times).unwrap();
+    scene.mkdir("d");
+    scene.mkdir("d/e");
+    scene.write("d/e/deep", b"deep");
+    let (dir, name) = scene.split("d/link");
+    scene.direct.create(&who(), dir, name, Node::Symlink(b"../new")).unwrap();
+    complete(&scene.write_back());
+    assert_eq!(scene.host("new"), "hello");
+    assert_eq!(scene.host("d/link"), "hello");
+    assert_eq!(scene.host("d/e/deep"), "deep");
+    let found = fs::metadata(scene.path.join("new")).unwrap();
+    assert_eq!(found.permissions().mode() & 0o7777, 0o4755);
+    assert_eq!((found.mtime(), found.mtime_nsec()), (2, 3));
+    assert_eq!(found.atime(), 1);
+    let directory = fs::metadata(scene.path.join("d")).unwrap();
+    assert_eq!(directory.permissions().mode() & 0o7777, 0o751);
+}
+
+#[test]
+fn an_untouched_tree_costs_nothing_and_stays() {
+    let mut scene = Scene::new(|path| {
+        fs::write(path.join("a"), "a").unwrap();
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("d/b"), "b").unwrap();
+    });
+    scene.at("d/b");
+    let before = identity_of(&fs::metadata(scene.path.join("d")).unwrap());
+    let outcome = scene.write_back();
+    complete(&outcome);
+    assert_eq!((outcome.written, outcome.removed), (0, 0));
+    assert_eq!(identity_of(&fs::metadata(scene.path.join("d")).unwrap()), before);
+}
+
+#[test]
+fn changed_removed_and_replaced_files_follow() {
+    let mut scene = Scene::new(|path| {
+        for name in ["changed", "removed", "replaced", "kept"] {
+            fs::write(path.join(name), name).unwrap();
+        }
+        fs::set_permissions(path.join("changed"), fs::Permissions::from_mode(0o750)).unwrap();
+    });
+    scene.rewrite("changed", b"new bytes");
+    scene.unlink("removed");
+    scene.unlink("replaced");
+    scene.write("replaced", b"another");
+    let kept = scene.at("kept");
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    scene.direct.change(&who(), kept, mode).unwrap();
+    complete(&scene.write_back());
+    assert_eq!(scene.host("changed"), "new bytes");
+    let changed = fs::metadata(scene.path.join("changed")).unwrap();
+    assert_eq!(changed.permissions().mode() & 0o7777, 0o750);
+    assert!(!scene.path.join("removed").exists());
+    assert_eq!(scene.host("replaced"), "another");
+    assert_eq!(scene.host("kept"), "kept");
+    let kept = fs::metadata(scene.path.join("kept")).unwrap();
+    assert_eq!(kept.permissions().mode() & 0o7777, 0o600);
+}
+
+#[test]
+fn moved_files_and_directories_move_whether_listed_or_not() {
+    let mut scene = Scene::new(|path| {
+        fs::write(path.join("file"), "moved").unwrap();
+        fs::create_dir_all(path.join("seen/inner")).unwrap();
+        fs::write(path.join("seen/inner/x"), "x").unwrap();
+        fs::write(path.join("seen/gone"), "gone").unwrap();
+        fs::create_dir_all(path.join("unseen/inner")).unwrap();
+        fs::write(path.join("unseen/inner/y"), "y").unwrap();
+        symlink("y", path.join("unseen/inner/link")).unwrap();
+    });
+    let old = fs::metadata(scene.path.join("unseen/inner/y")).unwrap().ino();
+    scene.mkdir("to");
+    scene.rename("file", "to/file");
+    scene.at("seen/inner/x");
+    scene.unlink("seen/gone");
+    scene.rename("seen", "to/seen");
+    scene.rename("unseen", "to/unseen");
+    complete(&scene.write_back());
+    assert_eq!(scene.host("to/file"), "moved");
+    assert_eq!(scene.host("to/seen/inner/x"), "x");
+    assert!(!scene.path.join("to/seen/gone").exists());
+    assert_eq!(scene.host("to/unseen/inner/link"), "y");
+    assert_eq!(fs::metadata(scene.path.join("to/unseen/inner/y")).unwrap().ino(), old);
+    for gone in ["file", "seen", "unseen"] {
+        assert!(!scene.path.join(gone).exists(), "{gone} is still there");
+    }
+}
+
+#[test]
+fn hard_links_of_the_image_are_hard_links_on_the_host() {
+    let mut scene = Scene::new(|path| fs::write(path.join("old"), "old").unwrap());
+    let new = scene.write("one", b"linked");
+    scene.mkdir("d");
+    let (dir, name) = scene.split("d/two");
+    scene.direct.link(&who(), new, dir, name).unwrap();
+    let old = scene.at("old");
+    let (dir, name) = scene.split("d/old-too");
+    scene.direct.link(&who(), old, dir, name).unwrap();
+    complete(&scene.write_back());
+    let ino = |path| fs::metadata(scene.path.join(path)).unwrap().ino();
+    assert_eq!(ino("one"), ino("d/two"));
+    assert_eq!(ino("old"), ino("d/old-too"));
+    assert_eq!(scene.host("d/two"), "linked");
+}
+
+#[test]
+fn kinds_may_change_places() {
+    let mut scene = Scene::new(|path| {
+        fs::write(path.join("was-file"), "f").unwrap();
+        fs::create_dir(path.join("was-directory")).unwrap();
+        fs::write(path.join("was-directory/x"), "x").unwrap();
+    });
+    scene.unlink("was-file");
+    scene.mkdir("was-file");
+    scene.write("was-file/inside", b"i");
+    scene.unlink("was-directory/x");
+    let (dir, name) = scene.split("was-directory");
+    scene.direct.rmdir(&who(), dir, name).unwrap();
+    scene.write("was-directory", b"now a file");
+    complete(&scene.write_back());
+    assert_eq!(scene.host("was-file/inside"), "i");
+    assert_eq!(scene.host("was-directory"), "now a file");
+}
+
+#[test]
+fn holes_stay_holes() {
+    let mut scene = Scene::new(|_| {});
+    let file = scene.write("sparse", b"begin");
+    let end: u64 = 8 << 20;
+    assert_eq!(scene.direct.write_at(file, end, b"end"), Ok(3));
+    complete(&scene.write_back());
+    let found = fs::metadata(scene.path.join("sparse")).unwrap();
+    assert_eq!(found.len(), end + 3);
+    assert!(found.blocks() * 512 < 1 << 20, "{} blocks", found.blocks());
+    let bytes = fs::read(scene.path.join("sparse")).unwrap();
+    assert!(bytes.starts_with(b"begin\0") && bytes.ends_with(b"\0end"));
+}
+
+#[test]
+fn what_the_host_changed_meanwhile_is_kept_and_so_is_ours() {
+    let mut scene = Scene::new(|path| {
+        for name in ["both", "host-removed", "we-removed"] {
+            fs::write(path.join(name), "imported").unwrap();
+        }
+    });
+    scene.rewrite("both", b"ours");
+    scene.rewrite("host-removed", b"ours");
+    scene.unlink("we-removed");
+    scene.write("appeared", b"ours");
+    fs::write(scene.path.join("both"), "theirs").unwrap();
+    fs::remove_file(scene.path.join("host-removed")).unwrap();
+    fs::write(scene.path.join("we-removed"), "theirs").unwrap();
+    fs::write(scene.path.join("appeared"), "theirs").unwrap();
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 4, "{outcome:?}");
+    assert_eq!(scene.host("both"), "theirs");
+    assert_eq!(scene.host("both.husk-77"), "ours");
+    assert!(!scene.path.join("host-removed").exists());
+    assert_eq!(scene.host("host-removed.husk-77"), "ours");
+    assert_eq!(scene.host("we-removed"), "theirs");
+    assert_eq!(scene.host("appeared"), "theirs");
+    assert_eq!(scene.host("appeared.husk-77"), "ours");
+}
+
+#[test]
+fn a_removed_directory_stays_if_the_host_put_something_into_it() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir_all(path.join("d/e")).unwrap();
+        fs::write(path.join("d/e/x"), "x").unwrap();
+    });
+    scene.unlink("d/e/x");
+    for path in ["d/e", "d"] {
+        let (dir, name) = scene.split(path);
+        scene.direct.rmdir(&who(), dir, name).unwrap();
+    }
+    fs::write(scene.path.join("d/e/late"), "precious").unwrap();
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
+    assert_eq!(scene.host("d/e/late"), "precious");
+}
+
+#[test]
+fn what_was_changed_in_a_directory_the_host_removed_is_kept_beside() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("d/x"), "x").unwrap();
+    });
+    scene.write("d/ours", b"ours");
+    fs::remove_dir_all(scene.path.join("d")).unwrap();
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
+    assert_eq!(scene.host("d.husk-77/ours"), "ours");
+    assert!(!scene.path.join("d").exists());
+}
+
+#[test]
+fn what_cannot_be_written_is_rescued_and_the_rest_is_written() {
+    let mut scene = Scene::new(|path| fs::create_dir(path.join("d")).unwrap());
+    // A name that the host's file system cannot hold beside our temporary directory's limit:
+    // a path longer than the host accepts.
+    let mut path = String::from("d");
+    for _ in 0..17 {
+        path.push('/');
+        path.push_str(&"n".repeat(250));
+        scene.mkdir(&path);
+    }
+    scene.write(&format!("{path}/lost"), b"precious");
+    scene.write("d/fine", b"fine");
+    let outcome = scene.write_back();
+    assert!(!outcome.failures.is_empty(), "the host took a path of over 4096 bytes");
+    assert_eq!(scene.host("d/fine"), "fine");
+    let saved: Vec<_> = fs::read_dir(scene.scratch.path().join("rescue"))
+        .unwrap()
+        .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    assert_eq!(saved, [b"precious"], "{outcome:?}");
+}
+
+#[test]
+fn a_file_opened_for_writing_and_not_written_is_not_replaced() {
+    let mut scene = Scene::new(|path| fs::write(path.join("same"), "same").unwrap());
+    let inode = scene.at("same");
+    let donor = scene.direct.create_nameless(&who(), inode, 0o600).unwrap();
+    scene.direct.write_at(donor, 0, b"same").unwrap();
+    assert_eq!(scene.direct.adopt(inode, donor), Ok(true));
+    let before = fs::metadata(scene.path.join("same")).unwrap().ino();
+    let outcome = scene.write_back();
+    complete(&outcome);
+    assert_eq!(outcome.written, 0);
+    assert_eq!(fs::metadata(scene.path.join("same")).unwrap().ino(), before);
+}
+
+#[test]
+fn a_stale_inode_is_an_error_of_the_image_and_not_of_the_test() {
+    // The scene's own helpers rely on it.
+    let mut scene = Scene::new(|_| {});
+    let file = scene.write("x", b"x");
+    scene.unlink("x");
+    assert_eq!(scene.direct.attributes(file).map(|_| ()), Err(Errno::ESTALE));
+}
