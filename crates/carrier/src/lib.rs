@@ -13,6 +13,7 @@
 //! 2. A value's journal slot is taken at its first operation and belongs to one thread.
 #![no_std]
 
+mod copying;
 mod descriptors;
 mod files;
 mod image;

@@ -1,12 +1,435 @@
-//! placeholder
+//! The structure checker (`fsck`): everything counted twice, from the objects and from who names them.
+//!
+//! The image must be quiet: no operation runs. Nothing is changed. It needs one `u32` of scratch
+//! memory for each object and block that was ever used (`scratch_words`).
+//!
+//! 1. Each object is free once, or used once; each block too.
+//! 2. Links, opens, pins, references, sharers, entries and subdirectories equal what is found.
+//! 3. Each entry is in its bucket's chain and in its directory's array, and nothing else is.
+//! 4. Nobody holds a lock word; journals are empty.
+
+use husk_proto::Files;
+use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
+
 use crate::Kernel;
-/// What the checker found.
-#[derive(Clone, Copy, Debug)]
+use crate::descriptor::{open, table};
+use crate::fs::entries::{self, slot_hole, slot_line};
+use crate::image::{PROCESS_LOCK, RENAME_LOCK, mount, mounts};
+use crate::process::{Holding, context_facts, each_held};
+use crate::state::{ent, high, ino, kind_bits, low, tag};
+use crate::{lock, text, tree};
+
+/// One thing that is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What is wrong.
+    /// What.
     pub what: &'static str,
+    /// Of which object (inode, line, block, ...).
+    pub object: u32,
+    /// What was found.
+    pub found: u64,
+    /// What there should be.
+    pub expected: u64,
 }
-/// Checks.
-pub fn check(_: &Kernel) {}
-/// Words.
-pub fn scratch_words(_: &Kernel) -> usize { 0 }
+
+/// `u32`s that `check` needs.
+pub fn scratch_words(kernel: &Kernel) -> usize {
+    let session = &kernel.session;
+    let objects: usize = (0..CLASSES).map(|class| session.never_used(class) as usize).sum();
+    objects + 3 * session.never_used(INODE) as usize + session.region.block_count() as usize
+}
+
+/// Checks the image; how many findings were reported. `scratch` holds `scratch_words` zeros.
+pub fn check(kernel: &Kernel, scratch: &mut [u32], report: &mut dyn FnMut(Finding)) -> u32 {
+    let inodes = kernel.session.never_used(INODE) as usize;
+    let (uses, scratch) = scratch.split_at_mut(inodes);
+    let (links, scratch) = scratch.split_at_mut(inodes);
+    let (opens, scratch) = scratch.split_at_mut(inodes);
+    let (pins, scratch) = scratch.split_at_mut(inodes);
+    let (lines, scratch) = scratch.split_at_mut(kernel.session.never_used(LINE) as usize);
+    let (nodes, scratch) = scratch.split_at_mut(kernel.session.never_used(NODE) as usize);
+    let (records, blocks) = scratch.split_at_mut(kernel.session.never_used(RECORD) as usize);
+    let region = &kernel.session.region;
+    let mut checker = Checker {
+        kernel,
+        region,
+        used: [uses, lines, nodes, records],
+        links,
+        opens,
+        pins,
+        blocks,
+        entries: 0,
+        report,
+        count: 0,
+    };
+    checker.everything();
+    checker.count
+}
+
+/// Mark of a free object.
+const FREE: u32 = 1 << 31;
+
+struct Checker<'a> {
+    kernel: &'a Kernel,
+    region: &'a Region,
+    used: [&'a mut [u32]; CLASSES],
+    links: &'a mut [u32],
+    opens: &'a mut [u32],
+    pins: &'a mut [u32],
+    blocks: &'a mut [u32],
+    entries: u64,
+    report: &'a mut dyn FnMut(Finding),
+    count: u32,
+}
+
+impl Checker<'_> {
+    fn find(&mut self, what: &'static str, object: u32, found: u64, expected: u64) {
+        self.count += 1;
+        (self.report)(Finding { what, object, found, expected });
+    }
+
+    fn equal(&mut self, what: &'static str, object: u32, found: u64, expected: u64) {
+        if found != expected {
+            self.find(what, object, found, expected);
+        }
+    }
+
+    fn rest(&mut self, what: &'static str, object: u32, cell: Cell) {
+        let word = self.region.load(cell);
+        if is_locked(word) {
+            self.find(what, object, word, 0);
+        }
+    }
+
+    /// Counts a use of an object.
+    fn name(&mut self, class: usize, number: u32) {
+        match self.used[class].get_mut(number as usize) {
+            Some(uses) if number != 0 => *uses += 1,
+            _ => self.find("object that never was is named", number, class as u64, 0),
+        }
+    }
+
+    fn everything(&mut self) {
+        self.slots();
+        self.free_objects();
+        self.holdings();
+        for number in 1..self.used[INODE].len() as u32 {
+            if self.used[INODE][number as usize] & FREE == 0 {
+                self.inode(number);
+            }
+        }
+        for number in 1..self.used[RECORD].len() as u32 {
+            self.description(number);
+        }
+        for index in 0..mounts(self.kernel) {
+            let root = mount(self.kernel, index).root.number;
+            self.name(INODE, root);
+        }
+        self.chains();
+        self.inode_counts();
+        self.leaks();
+        self.all_blocks();
+    }
+
+    fn slots(&mut self) {
+        for id in 1..=self.kernel.session.slots_high() {
+            if let Some(length) = self.kernel.session.open_journal(id) {
+                self.find("journal is not empty", id, length, 0);
+            }
+            let view = self.kernel.session.view(id);
+            if view.pending != 0 {
+                self.find("work left over", id, view.pending, 0);
+            }
+        }
+        for (what, word) in [("rename lock held", RENAME_LOCK), ("process lock held", PROCESS_LOCK)] {
+            self.rest(what, word, self.region.map.fixed(word));
+        }
+        for index in 0..=self.region.map.partition_mask {
+            self.rest("token held", index, self.region.map.partition(index));
+        }
+    }
+
+    fn free_objects(&mut self) {
+        let session = &self.kernel.session;
+        for class in 0..CLASSES {
+            let mut twice = 0;
+            let used = &mut self.used[class];
+            session.each_free(class, &mut |number| match used.get_mut(number as usize) {
+                Some(mark) if *mark == 0 && number != 0 => *mark = FREE,
+                _ => twice = number.max(1),
+            });
+            if twice != 0 {
+                self.find("object is free twice", twice, class as u64, 0);
+            }
+        }
+    }
+
+    /// What process records name: tables and their entries, contexts, pins.
+    fn holdings(&mut self) {
+        let region = self.region;
+        each_held(region, &mut |holding| match holding {
+            Holding::Table(0) | Holding::Context(0) => {}
+            Holding::Table(files) => self.table(files),
+            Holding::Context(context) => {
+                self.name(RECORD, context);
+                let (_, dir) = context_facts(region, context);
+                let first = self.used[RECORD].get(context as usize) == Some(&1);
+                if let Some(dir) = dir.filter(|_| first) {
+                    self.open_of(dir.number);
+                }
+            }
+            Holding::Pin(line, inode) => {
+                self.name(LINE, line);
+                if let Some(pins) = self.pins.get_mut(inode as usize) {
+                    *pins += 1;
+                }
+            }
+        });
+    }
+
+    fn open_of(&mut self, inode: u32) {
+        if let Some(opens) = self.opens.get_mut(inode as usize) {
+            *opens += 1;
+        }
+    }
+
+    fn table(&mut self, files: u32) {
+        self.name(RECORD, files);
+        if self.used[RECORD].get(files as usize) != Some(&1) {
+            return;
+        }
+        let cell = table::cell(self.region, Files(files));
+        self.rest("table is locked", files, cell);
+        let root = self.region.load(cell.word(table::ROOT));
+        let region = self.region;
+        tree::each_node(region, root, &mut |node| self.name(NODE, node));
+        let mut from = 0;
+        while let Some((fd, entry)) = table::next_used(region, Files(files), from) {
+            if table::is_husk(entry) {
+                self.name(RECORD, high(entry));
+            } else if high(entry) != 0 {
+                self.open_of(high(entry));
+            }
+            from = fd + 1;
+        }
+    }
+
+    /// Counts and target of a record, once all who name it are counted.
+    fn description(&mut self, number: u32) {
+        let uses = self.used[RECORD][number as usize];
+        if uses & FREE != 0 || uses == 0 {
+            return;
+        }
+        let cell = self.region.map.object(RECORD, number);
+        self.rest("record is locked", number, cell);
+        match low(self.region.load(cell.word(1))) {
+            tag::DESCRIPTION => {
+                let references = open::references(self.region, number);
+                self.equal("references of a description", number, references, uses as u64);
+                self.open_of(open::inode_number(self.region, number));
+            }
+            tag::FILES => {
+                let sharers = self.region.load(cell.word(table::SHARERS));
+                self.equal("sharers of a table", number, sharers, uses as u64);
+            }
+            tag::CONTEXT => {
+                let (references, _) = context_facts(self.region, number);
+                self.equal("references of a context", number, references, uses as u64);
+            }
+            other => self.find("record of no kind", number, other as u64, 0),
+        }
+        self.used[RECORD][number as usize] = 1;
+    }
+
+    fn inode(&mut self, number: u32) {
+        let cell = self.region.map.object(INODE, number);
+        self.rest("inode is locked", number, cell);
+        self.rest("inode's writer lock is held", number, cell.word(ino::WRITER));
+        let region = self.region;
+        lock::each_line(region, cell, &mut |line| self.name(LINE, line));
+        let root = region.load(cell.word(ino::ROOT));
+        match kind_bits(region.load(cell.word(ino::IDENT))) {
+            ino::FILE => self.file(number, cell, root),
+            ino::DIRECTORY => self.directory(number, cell, root),
+            ino::SYMLINK => {
+                let region = self.region;
+                text::each_part(region, low(root), &mut |class, part| self.name(class, part));
+            }
+            ino::PORTAL => {}
+            other => self.find("inode of no kind", number, other as u64, 0),
+        }
+    }
+
+    fn file(&mut self, number: u32, cell: Cell, root: u64) {
+        let region = self.region;
+        tree::each_node(region, root, &mut |node| self.name(NODE, node));
+        let (mut from, mut held) = (0, 0);
+        while let Some((node, base)) = tree::next_leaf(region, root, from) {
+            for way in 0..tree::WAYS as u64 {
+                let word = region.load(tree::entry(region, node, way, 0));
+                for block in [low(word), high(word)] {
+                    if block != 0 {
+                        held += 1;
+                        self.block(block);
+                    }
+                }
+            }
+            from = base + 64;
+        }
+        self.equal("blocks of a file", number, region.load(cell.word(ino::BLOCKS)), held);
+    }
+
+    fn block(&mut self, block: u32) {
+        match self.blocks.get_mut(block as usize) {
+            Some(uses) => *uses += 1,
+            None => self.find("block out of range", block, 0, 0),
+        }
+    }
+
+    fn directory(&mut self, number: u32, cell: Cell, root: u64) {
+        let region = self.region;
+        tree::each_node(region, root, &mut |node| self.name(NODE, node));
+        let array = region.load(cell.word(ino::ARRAY));
+        let (mut count, mut subdirectories, mut holes) = (0, 0, 0);
+        for index in 0..low(array) {
+            let slot = tree::get(region, root, index as u64);
+            holes += slot_hole(slot).is_some() as u32;
+            let Some(line) = slot_line(slot) else { continue };
+            let (entry, subdirectory) = self.entry(number, index, line);
+            count += entry as u64;
+            subdirectories += subdirectory as u64;
+        }
+        let mut hole = high(array);
+        while hole != 0 && holes > 0 {
+            holes -= 1;
+            let next = slot_hole(tree::get(region, root, hole as u64 - 1));
+            if next.is_none() {
+                self.find("hole list leads to no hole", number, hole as u64, 0);
+            }
+            hole = next.unwrap_or(0);
+        }
+        self.equal("holes of a directory", number, hole as u64 + holes as u64, 0);
+        self.equal("entries of a directory", number, region.load(cell.word(ino::SIZE)), count);
+        let links = region.load(cell.word(ino::LINKS));
+        self.equal("subdirectories", number, links, subdirectories);
+    }
+
+    /// Whether a line is an entry (no whiteout), and one of a directory.
+    fn entry(&mut self, dir: u32, index: u32, line: u32) -> (bool, bool) {
+        let region = self.region;
+        self.name(LINE, line);
+        self.entries += 1;
+        let cell = region.map.object(LINE, line);
+        let (head, link) = (low(region.load(cell)), region.load(cell.word(ent::LINK)));
+        let place = region.load(cell.word(ent::PLACE));
+        self.equal("directory of an entry", line, high(link) as u64, dir as u64);
+        self.equal("slot of an entry", line, high(place) as u64, index as u64);
+        self.equal("tag of an entry", line, (head & 0xff) as u64, tag::ENTRY as u64);
+        text::each_part(region, low(place), &mut |class, part| self.name(class, part));
+        if head & ent::WHITEOUT != 0 {
+            return (false, false);
+        }
+        let target = low(link);
+        let inode = region.map.object(INODE, target);
+        let kind = kind_bits(region.load(inode.word(ino::IDENT)));
+        self.equal("kind of an entry", line, (head >> 16 & 0xff) as u64, kind as u64);
+        if let Some(links) = self.links.get_mut(target as usize) {
+            *links += 1;
+        }
+        let mut name = [0; 255];
+        let length = entries::copy_name(region, cell, &mut name);
+        let found = entries::Key::new(dir, &name[..length])
+            .ok()
+            .and_then(|key| entries::find(region, &key));
+        self.equal("entry in its bucket", line, found.unwrap_or(0) as u64, line as u64);
+        let directory = kind == ino::DIRECTORY;
+        if directory {
+            let parent = region.load(inode.word(ino::PARENT));
+            self.equal("parent of a directory", target, high(parent) as u64, dir as u64);
+            self.equal("name of a directory", target, low(parent) as u64, line as u64);
+        }
+        (true, directory)
+    }
+
+    /// Nothing but the entries of directories is in the chains.
+    fn chains(&mut self) {
+        let mut chained = 0;
+        for bucket in 0..=self.region.map.bucket_mask {
+            let cell = self.region.map.bucket(bucket);
+            self.rest("bucket is locked", bucket, cell);
+            let mut line = low(self.region.load(cell.word(1)));
+            let mut left = 1 << 20;
+            while line != 0 && left > 0 {
+                chained += 1;
+                left -= 1;
+                line = low(self.region.load(self.region.map.object(LINE, line).word(ent::NEXT)));
+            }
+        }
+        self.equal("entries in chains", 0, chained, self.entries);
+    }
+
+    fn inode_counts(&mut self) {
+        for number in 1..self.used[INODE].len() as u32 {
+            let n = number as usize;
+            if self.used[INODE][n] & FREE != 0 {
+                continue;
+            }
+            let cell = self.region.map.object(INODE, number);
+            let users = self.region.load(cell.word(ino::USERS));
+            self.equal("opens", number, low(users) as u64, self.opens[n] as u64);
+            self.equal("pins", number, high(users) as u64, self.pins[n] as u64);
+            let ident = self.region.load(cell.word(ino::IDENT));
+            if kind_bits(ident) != ino::DIRECTORY {
+                let links = self.region.load(cell.word(ino::LINKS));
+                self.equal("links", number, links, self.links[n] as u64);
+            } else {
+                let here = low(ident) & ino::REMOVED == 0;
+                let root = self.used[INODE][n];
+                let named = self.links[n] + root;
+                self.equal("names of a directory", number, named as u64, here as u64);
+            }
+            let held = self.links[n] + self.opens[n] + self.pins[n] + self.used[INODE][n];
+            self.used[INODE][n] = (held != 0) as u32;
+        }
+    }
+
+    fn leaks(&mut self) {
+        for class in 0..CLASSES {
+            for number in 1..self.used[class].len() as u32 {
+                let uses = self.used[class][number as usize];
+                if uses != FREE && uses != 1 {
+                    let what = match class {
+                        INODE => "inode is leaked or used twice",
+                        LINE => "line is leaked or used twice",
+                        NODE => "node is leaked or used twice",
+                        _ => "record is leaked or used twice",
+                    };
+                    self.find(what, number, (uses & !FREE) as u64, 1);
+                }
+            }
+        }
+    }
+
+    fn all_blocks(&mut self) {
+        let session = &self.kernel.session;
+        let blocks = &mut *self.blocks;
+        session.each_block_aside(&mut |block| {
+            if let Some(uses) = blocks.get_mut(block as usize) {
+                *uses += 1;
+            }
+        });
+        blocks[0] += 1;
+        let mut free = 0;
+        for block in 0..self.region.block_count() {
+            let taken = session.block_taken(block) as u64;
+            let uses = self.blocks[block as usize] as u64;
+            self.equal("uses of a block", block, uses, taken);
+            free += 1 - taken;
+            if (block + 1).is_multiple_of(1024) {
+                let chunk = block / 1024;
+                self.equal("free blocks of a chunk", chunk, session.chunk_free(chunk), free);
+                free = 0;
+            }
+        }
+    }
+}

@@ -338,7 +338,9 @@ fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
     for child in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
         let cell = record(region, child);
         let mine = region.load(cell.word(PARENT)) == process as u64;
-        if mine && high(region.load(cell.word(STATE))) == EMBRYO {
+        let state = region.load(cell.word(STATE));
+        let unborn = high(state) == EMBRYO || (high(state) == DYING && low(state) == 0);
+        if mine && unborn {
             kernel.run(|txn| {
                 txn.lock(cell)?;
                 txn.set(cell.word(PARENT), 0);
@@ -358,9 +360,9 @@ pub fn reap(kernel: &Kernel, pid: u32, now_ns: i64) -> Result<u32> {
         let cell = record(region, process);
         let state = region.load(cell.word(STATE));
         let born = region.load(cell.word(BORN)) as i64;
-        let stale = high(state) == EMBRYO
-            && region.load(cell.word(PARENT)) == 0
-            && now_ns.saturating_sub(born) > EMBRYO_NS;
+        let waited = now_ns.saturating_sub(born) > EMBRYO_NS;
+        let unborn = high(state) == EMBRYO && waited || high(state) == DYING && low(state) == 0;
+        let stale = unborn && region.load(cell.word(PARENT)) == 0;
         let theirs = pid != 0 && low(state) == pid && high(state) > EMBRYO;
         if theirs || stale {
             release(kernel, process)?;

@@ -37,7 +37,6 @@ pub fn pair(high: u32, low: u32) -> u64 {
 
 /// Words of an inode.
 pub mod ino {
-    pub const LOCK: u32 = 0;
     pub const IDENT: u32 = 1;
     pub const OWNER: u32 = 2;
     pub const SIZE: u32 = 3;
@@ -72,7 +71,6 @@ pub mod ino {
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.
 pub mod ent {
-    pub const HEAD: u32 = 0;
     pub const NEXT: u32 = 1;
     pub const LINK: u32 = 2;
     pub const PLACE: u32 = 3;

@@ -174,6 +174,12 @@ impl Session {
         }
     }
 
+    /// Length of a slot's journal if it is not empty (for the checker).
+    pub fn open_journal(&self, id: u32) -> Option<u64> {
+        let state = self.region.load(self.region.map.slot(id).word(STATE));
+        (state != 0).then_some(state)
+    }
+
     /// The left-over work of the own slot (see `Txn::set_pending`).
     #[inline]
     pub fn pending(&self) -> Result<u64, Errno> {

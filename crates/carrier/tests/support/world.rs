@@ -1,0 +1,330 @@
+//! A small tree with one of everything, its snapshot, and the operations that tests stop half-way.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use husk_carrier::{Direct, Finding, check, scratch_words};
+use husk_proto::descriptor::{Description, Slot};
+use husk_proto::fs::{
+    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, Time,
+};
+use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
+use husk_proto::process::{Sharing, WorkingDirectory};
+use husk_proto::{Descriptors, Fs, Inode, Processes};
+
+use crate::support::root_user;
+
+pub const LONG: &[u8] = &[b'n'; 200];
+pub const FLAGS_WRITE: u32 = 2;
+
+/// Writes `length` bytes of `byte` at `offset`.
+pub fn put(me: &mut Direct, inode: Inode, offset: u64, length: usize, byte: u8) -> usize {
+    me.write(inode, Place::At(offset), length, &mut |span| {
+        // SAFETY: a span of the mapped cache.
+        unsafe { std::ptr::write_bytes(span.address as *mut u8, byte, span.length) };
+        Ok(())
+    })
+    .map_or(0, |(_, count)| count)
+}
+
+/// All bytes of a file.
+pub fn contents(me: &mut Direct, inode: Inode) -> Vec<u8> {
+    let size = me.attributes(inode).expect("attributes").size as usize;
+    let mut bytes = Vec::new();
+    let got = me.read(inode, 0, size, &mut |span| {
+        // SAFETY: a span of the mapped cache.
+        let slice = unsafe { std::slice::from_raw_parts(span.address as *const u8, span.length) };
+        bytes.extend_from_slice(slice);
+        Ok(())
+    });
+    assert_eq!(got.unwrap_or(0), bytes.len());
+    bytes
+}
+
+pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
+    let identity =
+        HostIdentity { device: 5, inode: 9, size: 100, modified_ns: 3, changed_ns: 4 };
+    let target: &[u8] = if kind == Kind::Symlink { b"somewhere" } else { b"" };
+    Imported { name, kind, mode: 0o644, uid: 0, gid: 0, identity, accessed_ns: 5, target }
+}
+
+pub fn at(me: &mut Direct, dir: Inode, name: &[u8]) -> Inode {
+    me.lookup(dir, name).expect("name is there").inode
+}
+
+/// Fills an empty overlay mount.
+pub fn build(me: &mut Direct, root: Inode) {
+    let who = root_user();
+    let host = [
+        imported(b"host-file", Kind::File),
+        imported(b"host-file-2", Kind::File),
+        imported(b"host-link", Kind::Symlink),
+        imported(b"host-dir", Kind::Directory),
+    ];
+    assert_eq!(me.import(root, &host), Ok(true));
+    me.import_done(root).expect("listed");
+    let host_dir = at(me, root, b"host-dir");
+    assert_eq!(me.import(host_dir, &[imported(b"inner", Kind::File)]), Ok(true));
+    me.import_done(host_dir).expect("listed");
+    for dir in [&b"a"[..], b"b", b"empty", b"empty2"] {
+        me.create(&who, root, dir, Node::Directory(0o755)).expect("mkdir");
+    }
+    let a = at(me, root, b"a");
+    for n in 0..8u8 {
+        let file = me.create(&who, a, &[b'f', b'0' + n], Node::File(0o644)).expect("create");
+        put(me, file, 0, n as usize * 3000, n);
+    }
+    let big = me.create(&who, a, b"big", Node::File(0o644)).expect("create");
+    put(me, big, 0, 400 * 4096, 9);
+    me.create(&who, a, b"link", Node::Symlink(&[b't'; 900])).expect("symlink");
+    me.create(&who, a, LONG, Node::File(0o600)).expect("long name");
+    let f1 = at(me, a, b"f1");
+    let b = at(me, root, b"b");
+    me.link(&who, f1, b, b"second").expect("link");
+}
+
+/// Everything a user could see, and what is free.
+pub fn snapshot(me: &mut Direct, root: Inode) -> BTreeMap<String, String> {
+    let mut seen = BTreeMap::new();
+    walk(me, root, "", &mut seen);
+    let usage = me.usage();
+    seen.insert("free".into(), format!("{} {}", usage.blocks_free, usage.inodes_free));
+    seen
+}
+
+fn walk(me: &mut Direct, dir: Inode, path: &str, seen: &mut BTreeMap<String, String>) {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    me.list(dir, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    })
+    .expect("list");
+    me.whiteouts(dir, &mut |name, _| {
+        seen.insert(format!("{path}/{}", String::from_utf8_lossy(name)) + " (gone)", String::new());
+        Ok(())
+    })
+    .expect("whiteouts");
+    for name in names {
+        let inode = at(me, dir, &name);
+        let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+        let facts = me.attributes(inode).expect("attributes");
+        let mut line = format!(
+            "{:?} {:o} {} {} {} {} {}",
+            facts.step.kind, facts.step.mode, facts.step.uid, facts.links, facts.size,
+            facts.modified_ns, facts.blocks_512
+        );
+        if facts.step.kind == Kind::File && facts.origin.is_none() {
+            let bytes = contents(me, inode);
+            line += &format!(" {}", bytes.iter().map(|&byte| byte as u64 + 1).sum::<u64>());
+        }
+        assert!(seen.insert(path.clone(), line).is_none(), "{path} twice in one listing");
+        if facts.step.kind == Kind::Directory {
+            walk(me, inode, &path, seen);
+        }
+    }
+}
+
+/// Runs the structure checker.
+pub fn findings(me: &Direct) -> Vec<Finding> {
+    let mut scratch = vec![0; scratch_words(me.kernel())];
+    let mut found = Vec::new();
+    check(me.kernel(), &mut scratch, &mut |finding| found.push(finding));
+    found
+}
+
+pub fn opened(me: &mut Direct, fd: u32) -> Description {
+    let files = me.files();
+    match me.slot(files, fd) {
+        Slot::Husk(description) => description,
+        other => panic!("descriptor {fd} is {other:?}"),
+    }
+}
+
+/// What an operation's test runs before it is armed; then the operation; whether a death may leave a
+/// part of it (several transactions).
+pub struct Operation {
+    pub name: &'static str,
+    pub before: fn(&mut Direct, Inode),
+    pub run: fn(&mut Direct, Inode),
+    pub in_parts: bool,
+}
+
+fn nothing(_: &mut Direct, _: Inode) {}
+
+fn open_two(me: &mut Direct, root: Inode) {
+    let (who, files) = (root_user(), me.files());
+    let a = at(me, root, b"a");
+    for name in [b"f2", b"f3"] {
+        let inode = at(me, a, name);
+        me.open(&who, files, inode, FLAGS_WRITE, 10, 1024).expect("open");
+    }
+}
+
+fn open_unlinked(me: &mut Direct, root: Inode) {
+    open_two(me, root);
+    let a = at(me, root, b"a");
+    me.unlink(&root_user(), a, b"f2").expect("unlink");
+}
+
+macro_rules! operation {
+    ($list:ident, $name:literal, $before:expr, $parts:expr, |$me:ident, $root:ident, $a:ident| $body:expr) => {
+        $list.push(Operation {
+            name: $name,
+            before: $before,
+            in_parts: $parts,
+            run: |$me, $root| {
+                #[allow(unused_variables)]
+                let $a = at($me, $root, b"a");
+                $body
+            },
+        });
+    };
+}
+
+/// One of each.
+pub fn operations() -> Vec<Operation> {
+    let mut all = Vec::new();
+    operation!(all, "create", nothing, false, |me, root, a| {
+        me.create(&root_user(), a, b"new", Node::File(0o644)).expect("create");
+    });
+    operation!(all, "create long", nothing, false, |me, root, a| {
+        me.create(&root_user(), a, &[b'm'; 255], Node::File(0o644)).expect("create");
+    });
+    operation!(all, "mkdir", nothing, false, |me, root, a| {
+        me.create(&root_user(), a, b"newdir", Node::Directory(0o755)).expect("mkdir");
+    });
+    operation!(all, "symlink", nothing, false, |me, root, a| {
+        me.create(&root_user(), a, b"newlink", Node::Symlink(&[b'q'; 3000])).expect("symlink");
+    });
+    operation!(all, "create and open", nothing, true, |me, root, a| {
+        let files = me.files();
+        me.create_open(&root_user(), files, a, b"new", 0o644, 2, 1024).expect("create");
+    });
+    operation!(all, "link", nothing, false, |me, root, a| {
+        let file = at(me, a, b"f2");
+        me.link(&root_user(), file, root, b"another").expect("link");
+    });
+    operation!(all, "unlink", nothing, false, |me, root, a| {
+        me.unlink(&root_user(), a, b"f3").expect("unlink");
+    });
+    operation!(all, "unlink long", nothing, false, |me, root, a| {
+        me.unlink(&root_user(), a, LONG).expect("unlink");
+    });
+    operation!(all, "unlink big", nothing, false, |me, root, a| {
+        me.unlink(&root_user(), a, b"big").expect("unlink");
+    });
+    operation!(all, "unlink symlink", nothing, false, |me, root, a| {
+        me.unlink(&root_user(), a, b"link").expect("unlink");
+    });
+    operation!(all, "unlink of the host", nothing, false, |me, root, a| {
+        me.unlink(&root_user(), root, b"host-file").expect("unlink");
+    });
+    operation!(all, "unlink open", open_two, false, |me, root, a| {
+        me.unlink(&root_user(), a, b"f2").expect("unlink");
+    });
+    operation!(all, "close", open_two, false, |me, root, a| {
+        let files = me.files();
+        me.close(files, 10).expect("close");
+    });
+    operation!(all, "last close of unlinked", open_unlinked, false, |me, root, a| {
+        let files = me.files();
+        me.close(files, 10).expect("close");
+    });
+    operation!(all, "dup2", open_unlinked, false, |me, root, a| {
+        let files = me.files();
+        me.duplicate_to(files, 11, 10, false).expect("dup2");
+        me.duplicate(files, 11, 70, 1024, true).expect("dup");
+    });
+    operation!(all, "rmdir", nothing, false, |me, root, a| {
+        me.rmdir(&root_user(), root, b"empty").expect("rmdir");
+    });
+    operation!(all, "rename", nothing, false, |me, root, a| {
+        me.rename(&root_user(), a, b"f4", a, b"g4", 0).expect("rename");
+    });
+    operation!(all, "rename over", nothing, false, |me, root, a| {
+        me.rename(&root_user(), a, b"f4", a, b"f5", 0).expect("rename");
+    });
+    operation!(all, "rename across", nothing, false, |me, root, a| {
+        let b = at(me, root, b"b");
+        me.rename(&root_user(), a, b"f4", b, b"second", 0).expect("rename");
+    });
+    operation!(all, "rename directory", nothing, false, |me, root, a| {
+        let b = at(me, root, b"b");
+        me.rename(&root_user(), root, b"empty", b, b"moved", 0).expect("rename");
+    });
+    operation!(all, "rename directory over", nothing, false, |me, root, a| {
+        me.rename(&root_user(), root, b"empty", root, b"empty2", 0).expect("rename");
+    });
+    operation!(all, "rename of the host over", nothing, false, |me, root, a| {
+        me.rename(&root_user(), root, b"host-file", root, b"host-file-2", 0).expect("rename");
+    });
+    operation!(all, "exchange", nothing, false, |me, root, a| {
+        me.rename(&root_user(), a, b"f4", root, b"host-dir", RENAME_EXCHANGE).expect("exchange");
+    });
+    operation!(all, "append", nothing, false, |me, root, a| {
+        let file = at(me, a, b"f5");
+        assert_eq!(put(me, file, 15_000, 9000, 3), 9000);
+    });
+    operation!(all, "large write", nothing, true, |me, root, a| {
+        let file = at(me, a, b"f5");
+        assert_eq!(put(me, file, 100, 700_000, 3), 700_000);
+    });
+    operation!(all, "truncate", nothing, true, |me, root, a| {
+        let file = at(me, a, b"big");
+        me.truncate(file, 5000).expect("truncate");
+        me.truncate(file, 50_000).expect("truncate");
+        assert_eq!(contents(me, file)[5000..].iter().map(|&b| b as u32).sum::<u32>(), 0);
+    });
+    operation!(all, "punch and allocate", nothing, true, |me, root, a| {
+        let file = at(me, a, b"big");
+        me.punch(file, 5000, 300_000).expect("punch");
+        me.allocate(file, 0, 500_000, false).expect("allocate");
+    });
+    operation!(all, "change", nothing, false, |me, root, a| {
+        let file = at(me, a, b"f5");
+        let change = Change { mode: Some(0o4711), uid: Some(5), modified: Some(Time::At(7)), ..Change::default() };
+        me.change(&root_user(), file, change).expect("change");
+    });
+    operation!(all, "directories and pins", nothing, false, |me, root, a| {
+        let (file, empty) = (at(me, a, b"f5"), at(me, root, b"empty"));
+        me.pin(file).expect("pin");
+        me.pin(file).expect("pin");
+        me.set_working_directory(WorkingDirectory::Husk(empty)).expect("chdir");
+        me.unpin(file);
+        me.set_working_directory(WorkingDirectory::Host).expect("chdir");
+        me.set_umask(0o77);
+    });
+    operation!(all, "nameless and adopt", nothing, true, |me, root, a| {
+        let donor = me.create_nameless(&root_user(), a, 0o600).expect("nameless");
+        assert_eq!(put(me, donor, 0, 100, 1), 100);
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.adopt(file, donor), Ok(true));
+        me.unpin(donor);
+    });
+    operation!(all, "locks", open_two, false, |me, root, a| {
+        let (file, who) = (at(me, a, b"f2"), Owner::Process);
+        let all = Range { start: 0, end: 1000 };
+        assert_eq!(me.lock(who, file, all, Mode::Exclusive, false), Ok(Outcome::Granted));
+        let middle = Range { start: 400, end: 500 };
+        assert_eq!(me.lock(who, file, middle, Mode::Unlock, false), Ok(Outcome::Granted));
+        assert_eq!(me.lock(who, file, all, Mode::Shared, false), Ok(Outcome::Granted));
+        let description = opened(me, 10);
+        let flock = Owner::Flock(description);
+        assert_eq!(me.lock(flock, file, all, Mode::Exclusive, false), Ok(Outcome::Granted));
+        let files = me.files();
+        me.close(files, 10).expect("close");
+    });
+    operation!(all, "fork and exec", open_unlinked, false, |me, root, a| {
+        let files = me.files();
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.host_opened(files, 20, true, Some(file)), Ok(true));
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        me.cancel_fork(child);
+        let child = me.prepare_fork(Sharing { files: true, context: true }).expect("fork");
+        me.unshare(Sharing { files: true, context: true }).expect("unshare");
+        me.cancel_fork(child);
+        me.finish_exec().expect("exec");
+    });
+    operation!(all, "exit", open_unlinked, false, |me, root, a| me.exit());
+    all
+}
