@@ -292,7 +292,7 @@ fn storm() {
 #[test]
 fn death_leaves_all_or_nothing() {
     map();
+    storm();
     every_point();
     bugs_are_seen();
-    storm();
 }

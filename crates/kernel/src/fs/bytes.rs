@@ -8,6 +8,8 @@
 //!    append that dies leaves nothing, and nobody ever sees stale bytes.
 //! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end first
 //!    (with the mark TRIM) and frees blocks after; the next writer finishes what a death left.
+//!    A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a block that
+//!    has another owner already.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
 
 use husk_proto::fs::{Place, Run, Span};
@@ -103,6 +105,12 @@ fn note_access(kernel: &Kernel, cell: Cell, now_ns: i64) {
     }
 }
 
+/// Locks an inode and checks that it is still the one meant.
+fn hold(txn: &mut Txn<'_>, inode: Inode) -> Result<()> {
+    txn.lock(live(txn.region, inode)?)?;
+    live(txn.region, inode).map(|_| ())
+}
+
 /// Runs `body` with the writer lock of a regular file of the image.
 fn writing<T>(
     kernel: &Kernel,
@@ -114,7 +122,7 @@ fn writing<T>(
     kernel.session.lock_long(cell.word(ino::WRITER))?;
     let checked = live(region, inode).and_then(|cell| {
         let ident = region.load(cell.word(ino::IDENT));
-        if low(ident) & ino::TRIM != 0 { trim(kernel, cell) } else { Ok(()) }
+        if low(ident) & ino::TRIM != 0 { trim(kernel, inode) } else { Ok(()) }
     });
     let result = checked.and_then(|()| body(cell));
     kernel.session.unlock_long(cell.word(ino::WRITER));
@@ -148,8 +156,8 @@ pub fn write(
         if offset > size {
             zero_mapped(kernel, cell, size, offset);
         }
-        let done = fill(kernel, cell, offset, length, copy, now_ns)?;
-        finish_write(kernel, cell, offset + done, now_ns)?;
+        let done = fill(kernel, inode, offset, length, copy, now_ns)?;
+        finish_write(kernel, inode, offset + done, now_ns)?;
         Ok((offset, done as usize))
     })
 }
@@ -157,13 +165,14 @@ pub fn write(
 /// Copies piece by piece; how many bytes went in before something failed.
 fn fill(
     kernel: &Kernel,
-    cell: Cell,
+    inode: Inode,
     offset: u64,
     length: u64,
     copy: &mut dyn FnMut(Span) -> Result<()>,
     now_ns: i64,
 ) -> Result<u64> {
     let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let mut done = 0;
     while done < length {
         let at = offset + done;
@@ -176,7 +185,7 @@ fn fill(
             let address = region.block_address(first) + within as usize;
             copy(Span { address, length: bytes as usize }).map(|()| bytes)
         } else {
-            fill_hole(kernel, cell, at, (count, length - done), copy, now_ns)
+            fill_hole(kernel, inode, at, (count, length - done), copy, now_ns)
         };
         match piece {
             Ok(bytes) => done += bytes,
@@ -190,13 +199,14 @@ fn fill(
 /// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, then maps them.
 fn fill_hole(
     kernel: &Kernel,
-    cell: Cell,
+    inode: Inode,
     at: u64,
     room: (u64, u64),
     copy: &mut dyn FnMut(Span) -> Result<()>,
     now_ns: i64,
 ) -> Result<u64> {
     let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let within = at % PAGE;
     let blocks = ahead(kernel, cell, room.0)?;
     let bytes = (blocks.count as u64 * PAGE - within).min(room.1);
@@ -209,7 +219,7 @@ fn fill_hole(
     let address = region.block_address(blocks.first) + within as usize;
     copy(Span { address, length: bytes as usize })?;
     kernel.run(|txn| {
-        txn.lock(cell)?;
+        hold(txn, inode)?;
         extent::map(txn, cell, at / PAGE, blocks)?;
         grow_to(txn, cell, at + bytes);
         stamp(txn, cell, now_ns);
@@ -246,15 +256,16 @@ fn stamp(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
 
 /// Moves end and times after a write; nothing to do when they stand already.
 #[inline]
-fn finish_write(kernel: &Kernel, cell: Cell, end: u64, now_ns: i64) -> Result<()> {
+fn finish_write(kernel: &Kernel, inode: Inode, end: u64, now_ns: i64) -> Result<()> {
     let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let word = |n: u32| region.load(cell.word(n));
     let stamped = word(ino::MTIME) == now_ns as u64 && word(ino::CTIME) == now_ns as u64;
     if end <= word(ino::SIZE) && stamped && low(word(ino::IDENT)) & 0o6000 == 0 {
         return Ok(());
     }
     kernel.run(|txn| {
-        txn.lock(cell)?;
+        hold(txn, inode)?;
         grow_to(txn, cell, end);
         stamp(txn, cell, now_ns);
         Ok(())
@@ -286,14 +297,15 @@ fn zero_mapped(kernel: &Kernel, cell: Cell, from: u64, to: u64) {
 }
 
 /// Frees (or, while pinned, zeroes) what lies past the end. The writer lock is held.
-pub fn trim(kernel: &Kernel, cell: Cell) -> Result<()> {
+pub fn trim(kernel: &Kernel, inode: Inode) -> Result<()> {
     let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let size = region.load(cell.word(ino::SIZE));
     let tail = size.next_multiple_of(PAGE);
     zero_mapped(kernel, cell, size, tail);
     loop {
         let done = kernel.run(|txn| {
-            txn.lock(cell)?;
+            hold(txn, inode)?;
             if high(txn.get(cell.word(ino::USERS))) != 0 {
                 return Ok(None);
             }
@@ -333,7 +345,7 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
         }
         let shrinks = size < old;
         kernel.run(|txn| {
-            txn.lock(cell)?;
+            hold(txn, inode)?;
             let ident = txn.get(cell.word(ino::IDENT));
             let trim = if shrinks { ino::TRIM as u64 } else { 0 };
             txn.set(cell.word(ino::IDENT), ident & !(ino::HOST as u64) | trim);
@@ -341,13 +353,14 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
             stamp(txn, cell, now_ns);
             Ok(())
         })?;
-        if shrinks { trim(kernel, cell) } else { Ok(()) }
+        if shrinks { trim(kernel, inode) } else { Ok(()) }
     })
 }
 
 /// Maps zeroed blocks at every hole of blocks `first..end`. The writer lock is held.
-fn fill_holes(kernel: &Kernel, cell: Cell, first: u64, end: u64) -> Result<()> {
+fn fill_holes(kernel: &Kernel, inode: Inode, first: u64, end: u64) -> Result<()> {
     let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let mut block = first;
     while block < end {
         let root = region.load(cell.word(ino::ROOT));
@@ -361,7 +374,7 @@ fn fill_holes(kernel: &Kernel, cell: Cell, first: u64, end: u64) -> Result<()> {
             region.zero_block(blocks.first + n, 0, PAGE as usize);
         }
         kernel.run(|txn| {
-            txn.lock(cell)?;
+            hold(txn, inode)?;
             extent::map(txn, cell, block, blocks)
         })?;
         block += blocks.count as u64;
@@ -395,9 +408,9 @@ pub fn allocate(
         if end > size && !keep_size {
             zero_mapped(kernel, cell, size, end);
         }
-        fill_holes(kernel, cell, offset / PAGE, end.div_ceil(PAGE))?;
+        fill_holes(kernel, inode, offset / PAGE, end.div_ceil(PAGE))?;
         kernel.run(|txn| {
-            txn.lock(cell)?;
+            hold(txn, inode)?;
             if !keep_size {
                 grow_to(txn, cell, end);
             }
@@ -425,7 +438,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
         }
         while first < last {
             let done = kernel.run(|txn| {
-                txn.lock(cell)?;
+                hold(txn, inode)?;
                 stamp(txn, cell, now_ns);
                 if high(txn.get(cell.word(ino::USERS))) != 0 {
                     return Ok(None);
@@ -441,7 +454,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
                 Some(false) => {}
             }
         }
-        finish_write(kernel, cell, 0, now_ns)
+        finish_write(kernel, inode, 0, now_ns)
     })
 }
 
@@ -500,7 +513,7 @@ pub fn runs(
         regular(region.load(cell.word(ino::IDENT)))?;
         let pages = region.load(cell.word(ino::SIZE)).div_ceil(PAGE);
         let end = offset.saturating_add(length).div_ceil(PAGE).min(pages);
-        fill_holes(kernel, cell, offset / PAGE, end)?;
+        fill_holes(kernel, inode, offset / PAGE, end)?;
         let root = region.load(cell.word(ino::ROOT));
         let cache = region.layout().cache_offset();
         let mut block = offset / PAGE;

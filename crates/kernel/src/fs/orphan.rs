@@ -15,13 +15,19 @@ const ENTRIES_A_STEP: u32 = 6;
 /// Finishes what the slot's `pending` word says.
 #[cold]
 pub fn finish(kernel: &Kernel) -> Result<()> {
-    loop {
-        let number = low(kernel.session.pending()?);
-        if number == 0 {
-            return Ok(());
-        }
-        kernel.session.transact(|txn| step(txn, number))?;
+    let number = low(kernel.session.pending()?);
+    if number == 0 {
+        return Ok(());
     }
+    // A writer that came before the last close may still be copying into the blocks.
+    let writer = kernel.session.region.map.object(INODE, number).word(ino::WRITER);
+    kernel.session.lock_long(writer)?;
+    let mut result = Ok(());
+    while result.is_ok() && kernel.session.pending()? != 0 {
+        result = kernel.session.transact(|txn| step(txn, number));
+    }
+    kernel.session.unlock_long(writer);
+    result
 }
 
 fn step(txn: &mut Txn<'_>, number: u32) -> Result<()> {
