@@ -72,7 +72,7 @@ struct RunOptions {
     #[arg(long, value_name = "WHEN", default_value = "on")]
     guard: Switch,
     /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

@@ -262,8 +262,11 @@ fn add_current_directory(
     if plans.iter().any(|plan| plan.path == here) {
         return Ok(());
     }
-    let plan = overlay(&here, false)?;
-    plans.push(plan);
+    if access(&here, Access::READ_OK | Access::EXEC_OK).is_err() {
+        notes.push(format!("{} cannot be listed: not overlaid", here.display()));
+        return Ok(());
+    }
+    plans.push(overlay(&here, false)?);
     Ok(())
 }
 
