@@ -44,6 +44,14 @@ fn a_jump_to_the_syscall_itself_is_left_or_takes_the_other_form() {
 }
 
 #[test]
+fn a_jump_to_any_later_byte_is_left() {
+    for byte in 1..7 {
+        let body = format!("1: mov $39,%eax; syscall; test %rax,%rax; js 1b+{byte}; ret");
+        assert_eq!(one(&body), Left(Reason::TargetInside), "{byte}");
+    }
+}
+
+#[test]
 fn a_jump_to_the_start_of_a_site_is_harmless() {
     assert_eq!(
         one("1: mov $39,%eax; syscall; test %rax,%rax; js 1b; ret"),
@@ -76,6 +84,7 @@ fn a_pointer_in_data_counts() {
     let source = function("mov $39,%eax; .Linside: syscall; ret") + ".data\n.quad .Linside\n";
     assert_eq!(verdicts(&source, SHARED), [Left(Reason::TargetInside)]);
     assert_eq!(verdicts(&source, FIXED), [Left(Reason::TargetInside)]);
+    let source = source.replace(".data", ".data\n.balign 8");
     let packed: Vec<&str> = [SHARED, &["-Wl,-z,pack-relative-relocs"]].concat();
     assert_eq!(verdicts(&source, &packed), [Left(Reason::TargetInside)]);
 }
@@ -199,6 +208,39 @@ fn writable_code_is_never_touched() {
     let writable: Vec<&str> = [FIXED, &["-Wl,-N"]].concat();
     assert_eq!(verdicts(&source, &writable), []);
     assert_eq!(verdicts(&source, FIXED), [Patched(Form::Numbered)]);
+}
+
+/// File offsets of the program headers that are loaded.
+fn loads(bytes: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let count = u16::from_le_bytes([bytes[56], bytes[57]]) as usize;
+    let headers = (0..count).map(|index| word(32) as usize + 56 * index);
+    headers.filter(|&at| bytes[at..at + 4] == [1, 0, 0, 0]).collect()
+}
+
+#[test]
+fn only_executable_read_only_segments_are_touched() {
+    let good = assemble(&function("mov $39,%eax; syscall; ret"), FIXED);
+    let text = loads(&good).into_iter().find(|&at| good[at + 4] == 5).expect("text");
+    let sites = |bytes: &[u8]| patch(bytes).expect("a good file").sites.len();
+    assert_eq!(sites(&good), 1);
+    for flags in [4, 6, 7] {
+        let mut bytes = good.clone();
+        bytes[text + 4] = flags;
+        assert_eq!(sites(&bytes), 0, "flags {flags}");
+    }
+}
+
+#[test]
+fn code_under_a_writable_segment_is_never_touched() {
+    let good = assemble(&function("mov $39,%eax; syscall; ret"), FIXED);
+    let text = loads(&good).into_iter().find(|&at| good[at + 4] == 5).expect("text");
+    let other = loads(&good).into_iter().find(|&at| good[at + 4] == 4).expect("constants");
+    let mut bytes = good.clone();
+    bytes[other + 4] = 6;
+    assert_eq!(patch(&bytes).expect("a good file").sites.len(), 1);
+    bytes.copy_within(text + 16..text + 24, other + 16); // p_vaddr
+    assert_eq!(patch(&bytes).expect("a good file").sites.len(), 0);
 }
 
 #[test]
