@@ -1,9 +1,8 @@
-//! ns per operation of the direct carrier, before interception: `cargo run --release --example ops`.
+//! CPU ns per operation of the direct carrier, one thread, before interception:
+//! `cargo run --release -p husk-carrier --example ops [PART OF A NAME]`.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
-
-use std::time::Instant;
 
 use husk_carrier::Layout;
 use husk_proto::descriptor::{Description, Slot};
@@ -16,13 +15,16 @@ const OPS: usize = 20_000;
 
 /// Best and median ns per run of `body` over batches.
 fn measure(name: &str, mut body: impl FnMut(usize)) {
+    if std::env::args().nth(1).is_some_and(|part| !name.contains(&part)) {
+        return;
+    }
     let mut times = Vec::new();
     for _ in 0..BATCHES {
-        let start = Instant::now();
+        let start = cpu_ns();
         for n in 0..OPS {
             body(n);
         }
-        times.push(start.elapsed().as_nanos() as f64 / OPS as f64);
+        times.push((cpu_ns() - start) as f64 / OPS as f64);
     }
     times.sort_by(f64::total_cmp);
     println!("{name:28} {:8.1} best {:8.1} median ns", times[0], times[BATCHES / 2]);
@@ -40,6 +42,22 @@ fn main() {
         me.create(&who, dir, name.as_bytes(), Node::File(0o644)).expect("create");
     }
     let name = |n: usize| names[n % 64].as_bytes();
+    measure("control: 64 multiplications", |n| {
+        let product = (0..64).fold(n as u64 | 1, |x, _| std::hint::black_box(x).wrapping_mul(x));
+        std::hint::black_box(product);
+    });
+    let word = std::sync::atomic::AtomicU64::new(0);
+    measure("control: compare and swap", |_| {
+        let order = std::sync::atomic::Ordering::SeqCst;
+        let _ = std::hint::black_box(word.compare_exchange(0, 0, order, order));
+    });
+    measure("control: native fstat", |_| {
+        // SAFETY: a plain call into a local.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            libc::fstat(0, &mut stat);
+        }
+    });
     measure("open+close", |n| {
         let step = me.lookup(dir, name(n)).expect("there");
         let fd = me.open(&who, files, step.inode, 0, 0, 1024).expect("open");
@@ -107,8 +125,16 @@ fn copy(source: usize, target: usize, length: usize) -> husk_proto::Result<()> {
 }
 
 fn coarse() -> i64 {
+    clock(libc::CLOCK_REALTIME_COARSE)
+}
+
+fn cpu_ns() -> i64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock(which: libc::clockid_t) -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the struct lives over the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
+    unsafe { libc::clock_gettime(which, &mut now) };
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

@@ -26,6 +26,9 @@ pub(crate) const RUNNING: u64 = 0;
 pub(crate) const COMMITTED: u64 = 1;
 pub(crate) const ROLLED: u64 = 2;
 
+/// Locks that a transaction remembers outside its journal.
+const LOCKS_KEPT: usize = 8;
+
 const UNDO: u64 = 1;
 const LOCK: u64 = 2;
 const REDO: u64 = 3;
@@ -43,6 +46,10 @@ pub struct Txn<'s> {
     length: u32,
     frees: u32,
     overflow: bool,
+    redo: bool,
+    /// The locks taken, so that a commit need not read its journal; more are found there.
+    locks: [Cell; LOCKS_KEPT],
+    locked: usize,
 }
 
 impl Session {
@@ -73,7 +80,18 @@ impl Session {
         let base = self.region.map.slot(slot);
         debug_assert_eq!(self.region.load(base.word(STATE)), 0, "transaction within another");
         let region = &self.region;
-        Ok(Txn { session: self, region, slot, base, length: 0, frees: 0, overflow: false })
+        Ok(Txn {
+            session: self,
+            region,
+            slot,
+            base,
+            length: 0,
+            frees: 0,
+            overflow: false,
+            redo: false,
+            locks: [Cell(0); LOCKS_KEPT],
+            locked: 0,
+        })
     }
 }
 
@@ -126,6 +144,7 @@ impl Txn<'_> {
     pub fn set_at_commit(&mut self, cell: Cell, value: u64) {
         let old = self.region.load(cell);
         // Both entries or none: a lone REDO at the end of a journal is ignored.
+        self.redo = true;
         if self.log(REDO, cell, old) {
             self.log(REDO_NEW, cell, value);
         }
@@ -141,6 +160,10 @@ impl Txn<'_> {
             return Err(Errno::EIO);
         }
         self.session.acquire(cell, self.slot)?;
+        if self.locked < LOCKS_KEPT {
+            self.locks[self.locked] = cell;
+        }
+        self.locked += 1;
         kill::point();
         Ok(())
     }
@@ -195,7 +218,17 @@ impl Txn<'_> {
             self.region.store(self.base.word(STATE), COMMITTED << 32 | self.length as u64);
         }
         kill::point();
-        self.session.finish_commit(self.slot, self.length);
+        if self.redo || self.locked > LOCKS_KEPT {
+            self.session.finish_commit(self.slot, self.length);
+            return Ok(());
+        }
+        // The short way of `finish_commit`: nothing to redo, and all locks are known.
+        for cell in self.locks[..self.locked].iter().rev() {
+            self.session.release(*cell);
+            kill::point();
+        }
+        self.region.store(self.base.word(STATE), 0);
+        kill::point();
         Ok(())
     }
 
@@ -244,6 +277,7 @@ impl Session {
     pub(crate) fn let_go(&self, slot: u32, length: u32) {
         for n in (0..length).rev() {
             let (kind, cell, _) = self.entry(slot, n);
+            // A lock may have found another owner already.
             if kind == LOCK && owner_of(self.region.load(cell)) == slot {
                 self.release(cell);
                 kill::point();

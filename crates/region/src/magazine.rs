@@ -60,7 +60,10 @@ impl Txn<'_> {
         let cell = count_of(self.base, class);
         let count = self.get(cell);
         assert!(count < MAGAZINE_ITEMS as u64, "magazine overflow (invariant 2)");
-        self.set(item(self.base, class, count), number as u64);
+        let place = item(self.base, class, count);
+        if self.get(place) != number as u64 {
+            self.set(place, number as u64);
+        }
         self.set(cell, count + 1);
     }
 }

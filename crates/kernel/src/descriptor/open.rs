@@ -67,8 +67,8 @@ pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);
     txn.lock(cell)?;
     let references = txn.get(cell.word(REFERENCES));
-    txn.set(cell.word(REFERENCES), references.checked_sub(1).ok_or(Errno::EIO)?);
     if references > 1 {
+        txn.set(cell.word(REFERENCES), references - 1);
         return Ok(());
     }
     let generation = high(txn.get(cell.word(TAG))).wrapping_add(1);

@@ -1,0 +1,341 @@
+//! What each service promises, through the direct carrier; each test in a child with its own image.
+
+#[path = "support/mod.rs"]
+mod support;
+#[path = "support/world.rs"]
+mod world;
+
+use husk_carrier::Direct;
+use husk_proto::descriptor::Slot;
+use husk_proto::fs::{Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use husk_proto::image::{Cover, Image, Rewritten};
+use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
+use husk_proto::process::{Sharing, WorkingDirectory};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
+use support::{LAYOUT, clock, image, program, root_user};
+use world::{at, contents, findings, put};
+
+const USER: Credentials<'static> =
+    Credentials { uid: 1000, gid: 1000, groups: &[50], capabilities: 0 };
+
+/// Runs `body` in a child process with an image of its own; the structure must be whole after.
+fn in_image(cover: Cover, body: fn(&mut Direct, Inode)) {
+    // SAFETY: the child runs the test and leaves by `_exit`.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let done = std::panic::catch_unwind(|| {
+                let (mut boss, root) = image(LAYOUT, cover);
+                let mut me = program(&mut boss, clock);
+                body(&mut me, root);
+                me.exit();
+                assert_eq!(findings(&boss), []);
+            });
+            libc::_exit(done.is_err() as i32);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+        assert_eq!(status, 0, "see the child's message above");
+    }
+}
+
+fn names(me: &mut Direct, dir: Inode) -> Vec<String> {
+    let mut names = Vec::new();
+    me.list(dir, 0, &mut |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        true
+    })
+    .expect("list");
+    names.sort();
+    names
+}
+
+#[test]
+fn names_come_and_go() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let dir = me.create(&who, root, b"d", Node::Directory(0o755)).expect("mkdir");
+        assert_eq!(me.create(&who, root, b"d", Node::File(0o644)).err(), Some(Errno::EEXIST));
+        for bad in [&b""[..], b".", b".."] {
+            assert_eq!(me.create(&who, root, bad, Node::File(0)).err(), Some(Errno::EINVAL));
+        }
+        let long = [b'x'; 256];
+        assert_eq!(me.lookup(root, &long).err(), Some(Errno::ENAMETOOLONG));
+        for length in [1, 31, 32, 33, 80, 81, 255] {
+            me.create(&who, dir, &long[..length], Node::File(0o644)).expect("create");
+        }
+        for length in [1, 31, 32, 33, 80, 81, 255] {
+            at(me, dir, &long[..length]);
+        }
+        assert_eq!(names(me, dir).len(), 7);
+        assert_eq!(me.rmdir(&who, root, b"d").err(), Some(Errno::ENOTEMPTY));
+        assert_eq!(me.unlink(&who, root, b"d").err(), Some(Errno::EISDIR));
+        for length in [1, 31, 32, 33, 80, 81, 255] {
+            me.unlink(&who, dir, &long[..length]).expect("unlink");
+        }
+        me.set_working_directory(WorkingDirectory::Husk(dir)).expect("chdir");
+        me.rmdir(&who, root, b"d").expect("rmdir");
+        assert_eq!(me.create(&who, dir, b"x", Node::File(0)).err(), Some(Errno::ENOENT));
+        assert_eq!(me.parent(dir).err(), Some(Errno::ENOENT));
+        me.set_working_directory(WorkingDirectory::Host).expect("chdir");
+        assert_eq!(me.step(dir).err(), Some(Errno::ESTALE));
+        assert_eq!(me.parent(root), Ok(root));
+    });
+}
+
+#[test]
+fn renames_follow_linux() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let a = me.create(&who, root, b"a", Node::Directory(0o755)).expect("mkdir");
+        let b = me.create(&who, a, b"b", Node::Directory(0o755)).expect("mkdir");
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        assert_eq!(me.rename(&who, root, b"a", b, b"x", 0).err(), Some(Errno::EINVAL));
+        assert_eq!(me.rename(&who, root, b"f", root, b"a", 0).err(), Some(Errno::EISDIR));
+        assert_eq!(me.rename(&who, root, b"a", root, b"f", 0).err(), Some(Errno::ENOTDIR));
+        let keep = RENAME_NOREPLACE;
+        assert_eq!(me.rename(&who, root, b"f", root, b"a", keep).err(), Some(Errno::EEXIST));
+        me.rename(&who, root, b"f", b, b"g", RENAME_EXCHANGE).expect_err("no target");
+        me.rename(&who, root, b"f", b, b"g", 0).expect("rename");
+        assert_eq!(at(me, b, b"g"), file);
+        me.rename(&who, a, b"b", root, b"b", 0).expect("move up");
+        assert_eq!(me.parent(b), Ok(root));
+        let mut name = [0; 255];
+        assert_eq!(me.name_of(b, &mut name), Ok(1));
+        assert_eq!(me.attributes(root).expect("stat").links, 4);
+        assert_eq!(me.attributes(a).expect("stat").links, 2);
+        me.rename(&who, root, b"b", a, b"h", 0).expect("move down");
+        me.rename(&who, root, b"a", root, b"c", RENAME_EXCHANGE).expect_err("no target");
+        assert_eq!(names(me, root), ["a"]);
+    });
+}
+
+#[test]
+fn bytes_are_what_was_written() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let mut model = vec![0u8; 0];
+        let mut seed = 7u64;
+        for round in 0..400u64 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (offset, length) = ((seed >> 20) as usize % 600_000, (seed >> 44) as usize % 50_000);
+            match round % 5 {
+                0..=2 => {
+                    assert_eq!(put(me, file, offset as u64, length, round as u8), length);
+                    if length > 0 {
+                        model.resize(model.len().max(offset + length), 0);
+                        model[offset..offset + length].fill(round as u8);
+                    }
+                }
+                3 => {
+                    me.truncate(file, offset as u64).expect("truncate");
+                    model.resize(offset, 0);
+                }
+                _ => {
+                    me.punch(file, offset as u64, length as u64 + 1).expect("punch");
+                    let (from, to) = (offset.min(model.len()), (offset + length + 1).min(model.len()));
+                    model[from..to].fill(0);
+                }
+            }
+            assert!(contents(me, file) == model, "round {round}");
+        }
+        me.truncate(file, 1 << 40).expect("sparse");
+        assert_eq!(put(me, file, (1 << 42) - 10, 5, 1), 5);
+        assert_eq!(me.seek_data(file, 1 << 40, true), Ok((1 << 42) - 4096));
+        assert_eq!(me.attributes(file).expect("stat").size, (1 << 42) - 5);
+        let end = me.write(file, Place::End, 3, &mut |_| Ok(())).expect("append");
+        assert_eq!(end, ((1 << 42) - 5, 3));
+    });
+}
+
+#[test]
+fn full_means_full_and_space_comes_back() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let free = me.usage();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let mut at = 0;
+        loop {
+            let count = put(me, file, at, 1 << 20, 1) as u64;
+            at += count;
+            if count == 0 {
+                break;
+            }
+        }
+        assert!(me.usage().blocks_free < 64, "{:?} left", me.usage());
+        let refused = me.write(file, Place::End, 4096, &mut |_| Ok(()));
+        assert_eq!(refused.err(), Some(Errno::ENOSPC));
+        me.unlink(&who, root, b"f").expect("unlink");
+        assert_eq!(me.usage().blocks_free, free.blocks_free);
+        let mut made = 0;
+        while me.create(&who, root, format!("n{made}").as_bytes(), Node::File(0)).is_ok() {
+            made += 1;
+        }
+        assert!(made as u64 >= free.inodes_free - 64, "ENOSPC after {made} of {free:?}");
+        for n in 0..made {
+            me.unlink(&who, root, format!("n{n}").as_bytes()).expect("unlink");
+        }
+        assert_eq!(me.usage().inodes_free, free.inodes_free);
+    });
+}
+
+#[test]
+fn numbers_are_the_lowest_free() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        for expected in 3..300 {
+            assert_eq!(me.open(&who, files, file, 0, 0, 1024), Ok(expected));
+        }
+        assert_eq!(me.open(&who, files, file, 0, 0, 300), Err(Errno::EMFILE));
+        for fd in [5, 64, 128, 255] {
+            me.close(files, fd).expect("close");
+        }
+        assert_eq!(me.lowest_free(files, 6, 1024), Ok(64));
+        assert_eq!(me.duplicate(files, 3, 0, 1024, true), Ok(5));
+        assert_eq!(me.close_on_exec(files, 5), Ok(true));
+        me.duplicate_to(files, 3, 200_000, false).expect("dup2");
+        assert_eq!(me.lowest_free(files, 200_000, 262_144), Ok(200_001));
+        assert_eq!(me.host_opened(files, 64, false, None), Ok(true));
+        assert_eq!(me.host_opened(files, 3, false, None), Ok(false));
+        assert_eq!(me.slot(files, 64), Slot::Host(None));
+        me.unlink(&who, root, b"f").expect("unlink");
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        me.finish_exec().expect("exec");
+        assert_eq!(me.slot(files, 5), Slot::Free);
+        me.cancel_fork(child);
+        assert!(me.step(file).is_ok(), "still open");
+    });
+}
+
+#[test]
+fn permissions_are_linuxs() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o640)).expect("create");
+        assert_eq!(me.open(&USER, files, file, 0, 0, 64), Err(Errno::EACCES));
+        assert_eq!(me.unlink(&USER, root, b"f"), Err(Errno::EACCES));
+        let change = husk_proto::fs::Change { mode: Some(0o777), ..Default::default() };
+        assert_eq!(me.change(&USER, file, change), Err(Errno::EPERM));
+        let give = husk_proto::fs::Change { gid: Some(50), ..Default::default() };
+        me.change(&who, file, give).expect("chgrp");
+        assert!(me.open(&USER, files, file, 0, 0, 64).is_ok(), "by group");
+        let sticky = me.create(&who, root, b"t", Node::Directory(0o1777)).expect("mkdir");
+        me.create(&who, sticky, b"theirs", Node::File(0o666)).expect("create");
+        assert_eq!(me.unlink(&USER, sticky, b"theirs"), Err(Errno::EPERM));
+        me.create(&USER, sticky, b"mine", Node::File(0o666)).expect("create");
+        me.unlink(&USER, sticky, b"mine").expect("own file");
+    });
+}
+
+#[test]
+fn locks_exclude_and_find_circles() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let one = me.open(&who, files, file, 2, 0, 64).expect("open");
+        let two = me.open(&who, files, file, 2, 0, 64).expect("open");
+        let (first, second) = (world::opened(me, one), world::opened(me, two));
+        let range = |start, end| Range { start, end };
+        let ofd = Owner::Description(first);
+        assert_eq!(me.lock(ofd, file, range(0, 100), Mode::Exclusive, false), Ok(Outcome::Granted));
+        let other = Owner::Description(second);
+        let blocked = me.lock(other, file, range(50, 60), Mode::Shared, false);
+        assert!(matches!(blocked, Ok(Outcome::Blocked { .. })));
+        assert_eq!(me.lock(other, file, range(100, 200), Mode::Shared, false), Ok(Outcome::Granted));
+        let held = me.test(Owner::Process, file, range(0, 10), Mode::Shared).expect("test");
+        assert_eq!(held.map(|held| (held.pid, held.range)), Some((-1, range(0, 100))));
+        for n in 0..40 {
+            let all = me.lock(ofd, file, range(n * 2, n * 2 + 1), Mode::Unlock, false);
+            assert_eq!(all, Ok(Outcome::Granted));
+        }
+        me.close(files, one).expect("close");
+        assert_eq!(me.lock(other, file, range(0, 90), Mode::Exclusive, false), Ok(Outcome::Granted));
+    });
+}
+
+#[test]
+fn an_overlay_remembers_what_the_host_had() {
+    in_image(Cover::Overlay, |me, root| {
+        let who = root_user();
+        assert!(me.step(root).expect("root").unlisted);
+        world::build(me, root);
+        let file = at(me, root, b"host-file");
+        let facts = me.attributes(file).expect("stat");
+        assert_eq!((facts.backing, facts.size), (Backing::Host, 100));
+        let inner = at(me, root, b"host-dir");
+        let inner = at(me, inner, b"inner");
+        let origin = me.attributes(inner).expect("stat").origin.expect("imported");
+        let mut path = [0; 4096];
+        let length = me.host_path(origin, &mut path).expect("path");
+        assert_eq!(&path[..length], b"/tmp/mount/host-dir/inner");
+        assert_eq!(me.host_identity(origin).expect("identity").inode, 9);
+        assert_eq!(me.read(file, 0, 10, &mut |_| Ok(())), Err(Errno::EIO));
+        me.rename(&who, root, b"host-file", root, b"renamed", 0).expect("rename");
+        me.create(&who, root, b"host-file", Node::File(0o600)).expect("create anew");
+        me.unlink(&who, root, b"host-link").expect("unlink");
+        let mut gone = Vec::new();
+        me.whiteouts(root, &mut |name, _| {
+            gone.push(String::from_utf8_lossy(name).into_owned());
+            Ok(())
+        })
+        .expect("whiteouts");
+        gone.sort();
+        assert_eq!(gone, ["host-file", "host-link"]);
+        assert_eq!(me.lookup(root, b"host-link").err(), Some(Errno::ENOENT));
+        assert_eq!(me.lookup(root, b"renamed").expect("there").kind, Kind::File);
+        me.truncate(file, 0).expect("truncated without its bytes");
+        assert_eq!(me.attributes(file).expect("stat").backing, Backing::Image);
+    });
+}
+
+#[test]
+fn the_image_shares_its_caches() {
+    in_image(Cover::Memory, |me, root| {
+        assert_eq!(me.mounts(), 1);
+        assert_eq!((me.mount(0).path, me.mount(0).root), (&b"/tmp/mount"[..], root));
+        assert_eq!((me.device(), me.copies_path()), (77, &b"/tmp/copies"[..]));
+        assert!(!me.known_outside(b"/usr/lib"));
+        me.note_outside(b"/usr/lib");
+        assert!(me.known_outside(b"/usr/lib") && !me.known_outside(b"/usr/lib6"));
+        let file = husk_proto::fs::HostIdentity { inode: 4, ..Default::default() };
+        me.request_rewrite(&file, b"/bin/true");
+        me.request_rewrite(&file, b"/bin/true");
+        assert_eq!(me.rewritten(&file), Rewritten::Requested);
+        let mut path = [0; 4096];
+        assert_eq!(me.next_rewrite(&mut path), Some((file, 9)));
+        assert_eq!(me.next_rewrite(&mut path), None);
+        me.set_rewritten(&file, Rewritten::Ready);
+        assert_eq!(me.rewritten(&file), Rewritten::Ready);
+    });
+}
+
+#[test]
+fn pinned_blocks_stay() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        put(me, file, 0, 100_000, 7);
+        me.pin(file).expect("pin");
+        let mut before = Vec::new();
+        let runs = |me: &mut Direct, list: &mut Vec<u64>| {
+            me.runs(file, 0, 100_000, &mut |run| {
+                list.push(run.cache_offset);
+                Ok(())
+            })
+        };
+        runs(me, &mut before).expect("runs");
+        assert!(before.len() < 5, "a file written in one go lies in few pieces");
+        me.truncate(file, 0).expect("truncate");
+        me.truncate(file, 100_000).expect("grow");
+        assert_eq!(contents(me, file), vec![0; 100_000]);
+        let mut after = Vec::new();
+        runs(me, &mut after).expect("runs");
+        assert_eq!(before, after);
+        me.unlink(&who, root, b"f").expect("unlink");
+        assert!(me.step(file).is_ok(), "pinned");
+        me.unpin(file);
+        assert_eq!(me.step(file).err(), Some(Errno::ESTALE));
+    });
+}
