@@ -193,12 +193,60 @@ fn hand_over(
     let mut head = [0u8; HEAD_MAX];
     let mut next = facts().handover;
     next.process = thread.client.process();
-    next.flags &= !handover::INITIAL;
+    next.flags &= !(handover::INITIAL | handover::HOST);
+    let mut place = [0u8; PATH_MAX];
+    let bequest = nameless(&plan.program, plan.path(), &mut place);
+    let path_text = if bequest.is_some() { &place } else { &plan.path };
+    let path_text = CStr::from_bytes_until_nul(path_text).unwrap_or(c"");
+    let host = matches!(plan.program.target, ExecTarget::Host(_));
+    if bequest.is_some() || (host && thread.client.outside_mounts(path_text.to_bytes())) {
+        next.flags |= handover::HOST;
+    }
     let length = next.head(&mut head);
     text[..length].copy_from_slice(&head[..length]);
-    let end = length + plan.path().count_bytes();
-    text[length..end].copy_from_slice(plan.path().to_bytes());
+    let end = length + path_text.count_bytes();
+    text[length..end].copy_from_slice(path_text.to_bytes());
+    let result = with_arrays(thread, plan, path, &text[..=end], argv, envp);
+    if let Some(fd) = bequest {
+        calls::close(fd);
+    }
+    result
+}
 
+/// A program without a name (a memfd, a removed file): its descriptor outlives the exec, and
+/// `out` becomes its path.
+fn nameless(program: &Program, path: &CStr, out: &mut [u8; PATH_MAX]) -> Option<usize> {
+    const F_DUPFD: usize = 0;
+    let ExecTarget::Host(fd) = program.target else { return None };
+    let path = path.to_bytes();
+    if path.starts_with(b"/") && !path.ends_with(b" (deleted)") {
+        return None;
+    }
+    // SAFETY: a second number for a descriptor of our own.
+    let kept = unsafe { calls::raw(nr::fcntl, [fd as usize, F_DUPFD, 100, 0, 0, 0]) }.ok()?;
+    out[..start::DESCRIPTORS.len()].copy_from_slice(start::DESCRIPTORS);
+    let mut at = start::DESCRIPTORS.len();
+    let mut unit = 1_000_000_000;
+    while unit > 0 {
+        if kept >= unit || unit == 1 {
+            out[at] = b'0' + (kept / unit % 10) as u8;
+            at += 1;
+        }
+        unit /= 10;
+    }
+    out[at] = 0;
+    Some(kept)
+}
+
+/// `text` is the hand-over, with its NUL.
+fn with_arrays(
+    thread: &mut Thread,
+    plan: &Plan,
+    path: &[u8],
+    text: &[u8],
+    argv: usize,
+    envp: usize,
+) -> Result<Never, Errno> {
     let (arguments, variables) = (count(argv)?, count(envp)?);
     let words = arguments + variables + 2 * plan.depth + 5;
     if words > WORDS_MAX {

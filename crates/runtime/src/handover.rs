@@ -15,6 +15,8 @@ pub const GUARD: u32 = 1;
 pub const INITIAL: u32 = 2;
 /// Never map rewritten copies: every call traps.
 pub const PLAIN: u32 = 4;
+/// `path` is a host file's real path: the loader opens it without walking again.
+pub const HOST: u32 = 8;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -29,7 +31,7 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`.
     pub flags: u32,
 }
 

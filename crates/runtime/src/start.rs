@@ -11,7 +11,7 @@
 //! hand-over string itself stays above, where nothing points to it but `AT_EXECFN`.
 
 use crate::thread::{self, Thread};
-use crate::wire::Program;
+use crate::wire::{self, Program};
 use crate::{exec, load, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
@@ -118,10 +118,27 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
     if facts().handover.flags & handover::INITIAL != 0 {
         return exec::first(thread, stack.argv(), stack.envp());
     }
-    match thread.client.open_program(facts().path) {
-        Ok(program) => program,
+    let opened = if facts().handover.flags & handover::HOST != 0 {
+        wire::open_host(facts().path)
+    } else {
+        thread.client.open_program(facts().path)
+    };
+    match opened {
+        Ok(program) => {
+            close_bequest();
+            program
+        }
         Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
     }
+}
+
+/// Where the descriptor of a nameless program is handed over.
+pub const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
+
+/// Closes the descriptor that was only kept for us to open the program by.
+fn close_bequest() {
+    let Some(number) = facts().path.to_bytes().strip_prefix(DESCRIPTORS) else { return };
+    calls::close(number.iter().fold(0, |sum, &digit| sum * 10 + usize::from(digit - b'0')));
 }
 
 /// Makes another path the program's (the first exec found it).

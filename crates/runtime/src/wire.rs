@@ -242,6 +242,17 @@ impl Wire {
         out[end] = 0;
     }
 
+    /// Whether a real path lies outside every tree of the image.
+    pub fn outside_mounts(&mut self, path: &[u8]) -> bool {
+        let _open = guard::open();
+        let Some(served) = self.served() else { return true };
+        let services = served.services();
+        (0..services.mounts()).all(|i| {
+            let rest = path.strip_prefix(services.mount(i).path);
+            !rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        })
+    }
+
     /// Reads a program's bytes.
     pub fn read_program(
         &mut self,
@@ -346,6 +357,24 @@ pub fn descriptor_path(fd: usize, out: &mut [u8]) -> usize {
     unsafe { calls::raw(nr::readlink, args) }.unwrap_or(0)
 }
 
+/// Opens a host file that has been found and checked before.
+pub fn open_host(path: &CStr) -> Result<Program, Errno> {
+    let fd = calls::open(path)?;
+    Ok(described(fd, &calls::fstat(fd)?))
+}
+
+fn described(fd: usize, stat: &calls::Stat) -> Program {
+    Program {
+        target: ExecTarget::Host(fd as u32),
+        mode: stat.mode & 0o7777,
+        uid: stat.uid,
+        gid: stat.gid,
+        size: stat.size as u64,
+        identity: Some(identity_of(stat)),
+        path_length: 0,
+    }
+}
+
 fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
     const X_OK: usize = 1;
     const AT_EACCESS: usize = 0x200;
@@ -365,15 +394,7 @@ fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> 
         }
     };
     match calls::fstat(fd) {
-        Ok(stat) if stat.mode & S_IFMT == S_IFREG => Ok(Program {
-            target: ExecTarget::Host(fd as u32),
-            mode: stat.mode & 0o7777,
-            uid: stat.uid,
-            gid: stat.gid,
-            size: stat.size as u64,
-            identity: None,
-            path_length: 0,
-        }),
+        Ok(stat) if stat.mode & S_IFMT == S_IFREG => Ok(described(fd, &stat)),
         other => {
             calls::close(fd);
             Err(other.err().unwrap_or(Errno::EACCES))
@@ -406,15 +427,18 @@ fn hex(out: &mut [u8], at: usize, number: u64) -> Option<usize> {
 
 /// The identity of an open host file.
 pub fn identity(fd: usize) -> Option<HostIdentity> {
-    let stat = calls::fstat(fd).ok()?;
+    Some(identity_of(&calls::fstat(fd).ok()?))
+}
+
+fn identity_of(stat: &calls::Stat) -> HostIdentity {
     let ns = |time: [i64; 2]| time[0] * 1_000_000_000 + time[1];
-    Some(HostIdentity {
+    HostIdentity {
         device: stat.device,
         inode: stat.inode,
         size: stat.size as u64,
         modified_ns: ns(stat.modified),
         changed_ns: ns(stat.changed),
-    })
+    }
 }
 
 /// The client's own thread (for callbacks that have no other way to it).

@@ -135,7 +135,10 @@ int main(int argc, char **argv) {
     CHECK(execve("/tmp", sh, environ) == -1 && errno == EACCES);
     CHECK(syscall(SYS_execve, 8, sh, environ) == -1 && errno == EFAULT);
     CHECK(syscall(SYS_execve, "/bin/sh", 8, environ) == -1 && errno == EFAULT);
-    int fd = open("/bin/sh", O_RDONLY | O_CLOEXEC);
+    int fd = memfd_create("sh", MFD_CLOEXEC), sh_fd = open("/bin/sh", O_RDONLY);
+    char block[4096];
+    for (ssize_t got; (got = read(sh_fd, block, sizeof block)) > 0;) CHECK(write(fd, block, got) == got);
+    close(sh_fd);
     pid = fork();
     char *three[] = {"sh", "-c", "exit 3", 0};
     if (pid == 0) { syscall(SYS_execveat, fd, "", three, environ, AT_EMPTY_PATH); _exit(99); }
