@@ -96,15 +96,15 @@ pub struct Pair {
 impl Pair {
     /// Starts all three.
     pub fn start(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
-        let program = std::env::current_exe()?;
-        let mut image = Command::new(&program);
+        let program = &scratch.program;
+        let mut image = Command::new(program);
         image.current_dir(&scratch.idle).arg("run").arg("--discard");
         image.arg("--mount").arg(&scratch.mount).args(["--memory", "1G"]);
         image.args(guard.map(|guard| format!("--guard={guard}"))).arg("--");
-        image.arg(&program).args(["bench", "worker"]).arg(&scratch.mount);
+        image.arg(program).args(["bench", "worker"]).arg(&scratch.mount);
         Ok(Self {
-            native: Worker::start(native(&program, &scratch.native.join("a")))?,
-            control: Worker::start(native(&program, &scratch.native.join("b")))?,
+            native: Worker::start(native(program, &scratch.native.join("a")))?,
+            control: Worker::start(native(program, &scratch.native.join("b")))?,
             husk: Worker::start(image)?,
             guard: guard.map(str::to_owned),
         })

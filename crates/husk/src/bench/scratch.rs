@@ -14,6 +14,8 @@ pub struct Scratch {
     pub mount: PathBuf,
     /// Working directory of `husk run`, empty.
     pub idle: PathBuf,
+    /// This command, where an image sees it, too.
+    pub program: PathBuf,
     /// On disk, holds `mount` and `idle`.
     disk: PathBuf,
 }
@@ -24,13 +26,17 @@ impl Scratch {
         let name = format!("husk-bench-{}", std::process::id());
         let native = tmpfs.unwrap_or(Path::new("/dev/shm")).join(&name);
         let disk = Path::new("/var/tmp").join(&name);
-        let scratch = Self { native, mount: disk.join("mount"), idle: disk.join("idle"), disk };
+        let (mount, idle, program) = (disk.join("mount"), disk.join("idle"), disk.join("husk"));
+        let scratch = Self { native, mount, idle, program, disk };
         for directory in
             [&scratch.native.join("a"), &scratch.native.join("b"), &scratch.mount, &scratch.idle]
         {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
         }
+        let own = std::env::current_exe().context("cannot find this command")?;
+        std::fs::copy(&own, &scratch.program)
+            .with_context(|| format!("cannot copy {}", own.display()))?;
         Ok(scratch)
     }
 }
