@@ -74,7 +74,8 @@ fn main() {
         me.unlink(&who, dir, b"fresh").expect("unlink");
     });
     measure("rename in directory", |n| {
-        let (one, two) = if n % 2 == 0 { (b"file-0000", b"other-nam") } else { (b"other-nam", b"file-0000") };
+        let (one, two) =
+            if n % 2 == 0 { (b"file-0000", b"other-nam") } else { (b"other-nam", b"file-0000") };
         me.rename(&who, dir, one, dir, two, RENAME_NOREPLACE).expect("rename");
     });
     measure("mkdir+rmdir", |_| {
@@ -88,7 +89,8 @@ fn main() {
     let into = page.as_mut_ptr() as usize;
     measure("pwrite 4 KiB", |n| {
         let place = Place::At((n % 64 * 4096) as u64);
-        me.write(file, place, 4096, &mut |span| copy(into, span.address, span.length)).expect("write");
+        me.write(file, place, 4096, &mut |span| copy(into, span.address, span.length))
+            .expect("write");
     });
     measure("pread 4 KiB", |n| {
         let at = (n % 64 * 4096) as u64;

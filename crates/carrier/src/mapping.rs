@@ -43,7 +43,10 @@ fn map_part(address: usize, bytes: u64, fd: u32, offset: u64) -> Result<()> {
     let flags = SHARED | FIXED_NOREPLACE | NORESERVE;
     // SAFETY: NOREPLACE: nothing that exists is touched.
     let raw = unsafe {
-        syscall(nr::mmap, [address, bytes as usize, READ_WRITE, flags, fd as usize, offset as usize])
+        syscall(
+            nr::mmap,
+            [address, bytes as usize, READ_WRITE, flags, fd as usize, offset as usize],
+        )
     };
     Errno::check(raw as i64).map(|_| ())
 }

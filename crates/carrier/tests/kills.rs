@@ -229,7 +229,9 @@ fn storm_step(me: &mut Direct, root: Inode, dice: u64) {
         6 => me
             .create_open(&who, files, a, &one, 0o644, 2, 32)
             .and_then(|fd| me.unlink(&who, a, &one).map(|()| fd))
-            .and_then(|fd| if dice >> 29 & 1 == 0 { me.close(files, fd).map(|_| ()) } else { Ok(()) }),
+            .and_then(
+                |fd| if dice >> 29 & 1 == 0 { me.close(files, fd).map(|_| ()) } else { Ok(()) },
+            ),
         _ => {
             let mut list = Vec::new();
             me.for_each(files, 0, 1000, &mut |fd, _| list.push(fd));

@@ -119,7 +119,8 @@ fn bytes_are_what_was_written() {
         let mut seed = 7u64;
         for round in 0..400u64 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (offset, length) = ((seed >> 20) as usize % 600_000, (seed >> 44) as usize % 50_000);
+            let (offset, length) =
+                ((seed >> 20) as usize % 600_000, (seed >> 44) as usize % 50_000);
             match round % 5 {
                 0..=2 => {
                     assert_eq!(put(me, file, offset as u64, length, round as u8), length);
@@ -134,7 +135,8 @@ fn bytes_are_what_was_written() {
                 }
                 _ => {
                     me.punch(file, offset as u64, length as u64 + 1).expect("punch");
-                    let (from, to) = (offset.min(model.len()), (offset + length + 1).min(model.len()));
+                    let (from, to) =
+                        (offset.min(model.len()), (offset + length + 1).min(model.len()));
                     model[from..to].fill(0);
                 }
             }
@@ -243,7 +245,10 @@ fn locks_exclude_and_find_circles() {
         let other = Owner::Description(second);
         let blocked = me.lock(other, file, range(50, 60), Mode::Shared, false);
         assert!(matches!(blocked, Ok(Outcome::Blocked { .. })));
-        assert_eq!(me.lock(other, file, range(100, 200), Mode::Shared, false), Ok(Outcome::Granted));
+        assert_eq!(
+            me.lock(other, file, range(100, 200), Mode::Shared, false),
+            Ok(Outcome::Granted)
+        );
         let held = me.test(Owner::Process, file, range(0, 10), Mode::Shared).expect("test");
         assert_eq!(held.map(|held| (held.pid, held.range)), Some((-1, range(0, 100))));
         for n in 0..40 {
@@ -251,7 +256,10 @@ fn locks_exclude_and_find_circles() {
             assert_eq!(all, Ok(Outcome::Granted));
         }
         me.close(files, one).expect("close");
-        assert_eq!(me.lock(other, file, range(0, 90), Mode::Exclusive, false), Ok(Outcome::Granted));
+        assert_eq!(
+            me.lock(other, file, range(0, 90), Mode::Exclusive, false),
+            Ok(Outcome::Granted)
+        );
     });
 }
 

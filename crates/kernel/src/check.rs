@@ -141,7 +141,8 @@ impl Checker<'_> {
                 self.find("work left over", id, view.pending, 0);
             }
         }
-        for (what, word) in [("rename lock held", RENAME_LOCK), ("process lock held", PROCESS_LOCK)] {
+        for (what, word) in [("rename lock held", RENAME_LOCK), ("process lock held", PROCESS_LOCK)]
+        {
             self.rest(what, word, self.region.map.fixed(word));
         }
         for index in 0..=self.region.map.partition_mask {

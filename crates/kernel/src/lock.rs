@@ -82,13 +82,7 @@ fn overlap(one: &Range, two: &Range) -> bool {
 }
 
 /// The first lock that stands in the way.
-fn conflict(
-    region: &Region,
-    inode: Cell,
-    who: Holder,
-    range: &Range,
-    mode: Mode,
-) -> Option<Line> {
+fn conflict(region: &Region, inode: Cell, who: Holder, range: &Range, mode: Mode) -> Option<Line> {
     let mut number = high(region.load(inode.word(ino::ORIGIN)));
     for _ in 0..LIST_MAX {
         if number == 0 {
@@ -207,7 +201,8 @@ fn carve(
         let touches = held.range.start <= range.end && range.start <= held.range.end;
         let mine = held.holder == who;
         let merges = mine && same_mode && touches;
-        if !merges && !(mine && overlap(&held.range, &range)) {
+        let concerned = merges || (mine && overlap(&held.range, &range));
+        if !concerned {
             (link, half_high) = (cell.word(NEXT), false);
             continue;
         }

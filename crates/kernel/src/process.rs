@@ -580,8 +580,7 @@ pub fn create_nameless(
         } else {
             (who.gid, mode)
         };
-        let birth =
-            Birth { kind: ino::FILE, mode, uid: who.uid, gid, flags: 0, links: 0, now_ns };
+        let birth = Birth { kind: ino::FILE, mode, uid: who.uid, gid, flags: 0, links: 0, now_ns };
         let (number, _) = inodes::make(txn, &birth)?;
         add_pin(txn, process, number)?;
         Ok(inodes::name(txn, number))

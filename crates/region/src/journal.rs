@@ -202,7 +202,8 @@ impl Txn<'_> {
         }
     }
 
-    fn commit(mut self) -> Result<(), Errno> {
+    #[inline]
+    fn commit(&mut self) -> Result<(), Errno> {
         for n in 0..self.frees {
             let word = self.region.load(self.base.word(FREES + n));
             self.push((word >> 32) as usize, word as u32);
@@ -232,7 +233,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    fn abort(self) {
+    fn abort(&mut self) {
         self.session.roll_back(self.slot, self.length);
     }
 }

@@ -54,7 +54,7 @@ struct Patience {
 
 impl Session {
     /// Takes a lock word for `slot`; the intent is already logged (invariant 2 of the crate).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
         let word = self.region.load(cell);
         let mine = word | LOCKED | (slot as u64) << OWNER_SHIFT;
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Lets go of a lock word this slot holds, advancing its sequence.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&self, cell: Cell) {
         let word = self.region.load(cell);
         self.region.store(cell, ((word & SEQUENCE_MASK) + SEQUENCE_ONE) & SEQUENCE_MASK);

@@ -161,7 +161,7 @@ impl Session {
                 let link = txn.region.map.object(class, number as u32).word(1);
                 // The high half is a generation in some classes: it stays.
                 txn.init(link, txn.get(link) & !0xffff_ffff | head & 0xffff_ffff);
-                head = (head & !0xffff_ffff) + (1 << 32) | number;
+                head = ((head & !0xffff_ffff) + (1 << 32)) | number;
             }
             for n in SPILL..count {
                 let number = txn.get(item(txn.base, class, n));
@@ -208,7 +208,8 @@ impl Session {
         let mut free = self.region.map.classes[class].count as u64
             - self.region.load(Cell(header::BUMP + class as u32));
         for index in 0..=self.region.map.partition_mask {
-            free += self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
+            free +=
+                self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
         }
         for id in 1..=self.slots_high() {
             free += self.region.load(count_of(self.region.map.slot(id), class));

@@ -67,7 +67,9 @@ impl Region {
     /// As for `format`; at least the header page is mapped when it is called.
     pub unsafe fn attach() -> Option<Region> {
         // SAFETY: the caller vouches for the header page.
-        let word = |n: u32| unsafe { (*((STATE_ADDRESS as *const AtomicU64).add(n as usize))).load(Ordering::Acquire) };
+        let word = |n: u32| unsafe {
+            (*((STATE_ADDRESS as *const AtomicU64).add(n as usize))).load(Ordering::Acquire)
+        };
         if word(header::MAGIC) != layout::MAGIC {
             return None;
         }
@@ -146,7 +148,9 @@ impl Region {
     pub fn zero_block(&self, block: u32, from: usize, to: usize) {
         assert!(from <= to && to <= 4096 && block != 0 && block < self.block_count());
         // SAFETY: inside the mapped cache; raw bytes, never referenced by Rust.
-        unsafe { core::ptr::write_bytes((self.block_address(block) + from) as *mut u8, 0, to - from) }
+        unsafe {
+            core::ptr::write_bytes((self.block_address(block) + from) as *mut u8, 0, to - from)
+        }
     }
 
     /// Copies a whole block; the target belongs to the caller.

@@ -78,10 +78,7 @@ impl Session {
 
     /// Recovers every slot whose owner `is_dead` says is gone (or that is found dead), other than
     /// the own; how many.
-    pub fn recover_where(
-        &self,
-        mut is_dead: impl FnMut(u32, u32) -> bool,
-    ) -> Result<u32, Errno> {
+    pub fn recover_where(&self, mut is_dead: impl FnMut(u32, u32) -> bool) -> Result<u32, Errno> {
         let me = self.slot()?;
         let mut found = 0;
         for id in 1..=self.slots_high() {

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use husk_carrier::{Direct, Finding, check, scratch_words};
 use husk_proto::descriptor::{Description, Slot};
-use husk_proto::fs::{
-    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, Time,
-};
+use husk_proto::fs::{Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, Time};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Descriptors, Fs, Inode, Processes};
@@ -42,8 +40,7 @@ pub fn contents(me: &mut Direct, inode: Inode) -> Vec<u8> {
 }
 
 pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
-    let identity =
-        HostIdentity { device: 5, inode: 9, size: 100, modified_ns: 3, changed_ns: 4 };
+    let identity = HostIdentity { device: 5, inode: 9, size: 100, modified_ns: 3, changed_ns: 4 };
     let target: &[u8] = if kind == Kind::Symlink { b"somewhere" } else { b"" };
     Imported { name, kind, mode: 0o644, uid: 0, gid: 0, identity, accessed_ns: 5, target }
 }
@@ -110,8 +107,13 @@ fn walk(me: &mut Direct, dir: Inode, path: &str, seen: &mut BTreeMap<String, Str
         let facts = me.attributes(inode).expect("attributes");
         let mut line = format!(
             "{:?} {:o} {} {} {} {} {}",
-            facts.step.kind, facts.step.mode, facts.step.uid, facts.links, facts.size,
-            facts.modified_ns, facts.blocks_512
+            facts.step.kind,
+            facts.step.mode,
+            facts.step.uid,
+            facts.links,
+            facts.size,
+            facts.modified_ns,
+            facts.blocks_512
         );
         if facts.step.kind == Kind::File && facts.origin.is_none() {
             let bytes = contents(me, inode);
@@ -282,7 +284,12 @@ pub fn operations() -> Vec<Operation> {
     });
     operation!(all, "change", nothing, false, |me, root, a| {
         let file = at(me, a, b"f5");
-        let change = Change { mode: Some(0o4711), uid: Some(5), modified: Some(Time::At(7)), ..Change::default() };
+        let change = Change {
+            mode: Some(0o4711),
+            uid: Some(5),
+            modified: Some(Time::At(7)),
+            ..Change::default()
+        };
         me.change(&root_user(), file, change).expect("change");
     });
     operation!(all, "directories and pins", nothing, false, |me, root, a| {

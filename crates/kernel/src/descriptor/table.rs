@@ -116,7 +116,8 @@ fn free_below(region: &Region, node: u32, level: u32, from: u64) -> Option<u64> 
             if level == 0 {
                 return Some(base);
             }
-            let child = low(region.load(region.map.object(NODE, node).word(tree::ENTRIES + way as u32)));
+            let child =
+                low(region.load(region.map.object(NODE, node).word(tree::ENTRIES + way as u32)));
             if child == 0 {
                 return Some(base + within);
             }

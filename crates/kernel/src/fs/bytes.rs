@@ -112,11 +112,7 @@ fn hold(txn: &mut Txn<'_>, inode: Inode) -> Result<()> {
 }
 
 /// Runs `body` with the writer lock of a regular file of the image.
-fn writing<T>(
-    kernel: &Kernel,
-    inode: Inode,
-    body: impl FnOnce(Cell) -> Result<T>,
-) -> Result<T> {
+fn writing<T>(kernel: &Kernel, inode: Inode, body: impl FnOnce(Cell) -> Result<T>) -> Result<T> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     kernel.session.lock_long(cell.word(ino::WRITER))?;
@@ -436,26 +432,35 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
             zero_mapped(kernel, cell, offset, first * PAGE);
             zero_mapped(kernel, cell, last * PAGE, end);
         }
-        while first < last {
-            let done = kernel.run(|txn| {
-                hold(txn, inode)?;
-                stamp(txn, cell, now_ns);
-                if high(txn.get(cell.word(ino::USERS))) != 0 {
-                    return Ok(None);
-                }
-                extent::unmap_step(txn, cell, first, last).map(Some)
-            })?;
-            match done {
-                None => {
-                    zero_mapped(kernel, cell, first * PAGE, last * PAGE);
-                    break;
-                }
-                Some(true) => break,
-                Some(false) => {}
-            }
+        if first < last {
+            unmap(kernel, inode, (first, last), now_ns)?;
         }
         finish_write(kernel, inode, 0, now_ns)
     })
+}
+
+/// Takes blocks `range.0..range.1` out of the map, or zeroes them while the inode is pinned.
+fn unmap(kernel: &Kernel, inode: Inode, range: (u64, u64), now_ns: i64) -> Result<()> {
+    loop {
+        let done = kernel.run(|txn| {
+            hold(txn, inode)?;
+            let cell = live(txn.region, inode)?;
+            stamp(txn, cell, now_ns);
+            if high(txn.get(cell.word(ino::USERS))) != 0 {
+                return Ok(None);
+            }
+            extent::unmap_step(txn, cell, range.0, range.1).map(Some)
+        })?;
+        match done {
+            Some(false) => {}
+            Some(true) => return Ok(()),
+            None => {
+                let cell = live(&kernel.session.region, inode)?;
+                zero_mapped(kernel, cell, range.0 * PAGE, range.1 * PAGE);
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// `Fs::seek_data`.

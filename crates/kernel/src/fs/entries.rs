@@ -208,7 +208,13 @@ pub fn add(
 
 /// Takes an entry away (a whiteout stays for a host's name); bucket and token are held.
 /// `keep_slot`: an heir has the slot.
-pub fn remove(txn: &mut Txn<'_>, dir: Cell, key: &Key<'_>, line: u32, keep_slot: bool) -> Result<()> {
+pub fn remove(
+    txn: &mut Txn<'_>,
+    dir: Cell,
+    key: &Key<'_>,
+    line: u32,
+    keep_slot: bool,
+) -> Result<()> {
     let cell = txn.region.map.object(LINE, line);
     let head = txn.get(cell);
     if low(head) & ent::FROM_HOST != 0 {

@@ -54,7 +54,13 @@ pub fn make(txn: &mut Txn<'_>, birth: &Birth) -> Result<(u32, Cell)> {
 }
 
 /// Group and mode a new node gets in a directory with the set-group bit.
-pub fn inherit(txn: &Txn<'_>, dir: Cell, who: &Credentials<'_>, mode: u32, directory: bool) -> (u32, u32) {
+pub fn inherit(
+    txn: &Txn<'_>,
+    dir: Cell,
+    who: &Credentials<'_>,
+    mode: u32,
+    directory: bool,
+) -> (u32, u32) {
     let ident = low(txn.get(dir.word(ino::IDENT)));
     if ident & 0o2000 == 0 {
         return (who.gid, mode);

@@ -37,7 +37,13 @@ pub fn permit_removal(txn: &Txn<'_>, dir: u32, inode: u32, who: &Credentials<'_>
     }
 }
 
-fn birth_of(txn: &Txn<'_>, dir: Cell, who: &Credentials<'_>, node: &Node<'_>, now_ns: i64) -> Birth {
+fn birth_of(
+    txn: &Txn<'_>,
+    dir: Cell,
+    who: &Credentials<'_>,
+    node: &Node<'_>,
+    now_ns: i64,
+) -> Birth {
     let (kind, mode, links) = match *node {
         Node::File(mode) => (ino::FILE, mode, 1),
         Node::Directory(mode) => (ino::DIRECTORY, mode, 0),

@@ -72,7 +72,12 @@ fn make_imported(
 }
 
 /// Makes the root of a mount; it is its own parent. An overlay's is unlisted and has an origin.
-pub fn make_root(kernel: &Kernel, root: &Imported<'_>, overlay: bool, now_ns: i64) -> Result<Inode> {
+pub fn make_root(
+    kernel: &Kernel,
+    root: &Imported<'_>,
+    overlay: bool,
+    now_ns: i64,
+) -> Result<Inode> {
     kernel.session.heap_ready(origin_words(root.name))?;
     kernel.run(|txn| {
         let (number, cell) = make_imported(txn, 0, root, now_ns)?;
@@ -114,8 +119,7 @@ fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) ->
         let parent = low(txn.get(cell.word(ino::ORIGIN)));
         let (number, inode) = make_imported(txn, parent, entry, now_ns)?;
         let kind = bits_of(entry.kind);
-        let line =
-            entries::add(txn, cell, &key, number, kind, crate::state::ent::FROM_HOST, None)?;
+        let line = entries::add(txn, cell, &key, number, kind, crate::state::ent::FROM_HOST, None)?;
         let directory = entry.kind == Kind::Directory;
         if directory {
             txn.init(inode.word(ino::PARENT), pair(dir.number, line));

@@ -81,7 +81,12 @@ fn side<'a>(txn: &Txn<'_>, dir: Inode, name: &'a [u8]) -> Result<Side<'a>> {
     Ok(Side { dir, key: Key::new(dir.number, name)?, cell: live(txn.region, dir)? })
 }
 
-fn take_locks(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+fn take_locks(
+    txn: &mut Txn<'_>,
+    source: &Side<'_>,
+    target: &Side<'_>,
+    plan: &Plan<'_>,
+) -> Result<()> {
     let apart = source.dir != target.dir;
     if apart && (plan.moves_directory() || plan.target_directory().is_some()) {
         txn.lock(txn.region.map.fixed(RENAME_LOCK))?;
@@ -148,7 +153,12 @@ fn is_below(txn: &Txn<'_>, dir: u32, above: u32) -> Result<bool> {
     Err(Errno::ELOOP)
 }
 
-fn move_name(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+fn move_name(
+    txn: &mut Txn<'_>,
+    source: &Side<'_>,
+    target: &Side<'_>,
+    plan: &Plan<'_>,
+) -> Result<()> {
     let (from, now_ns) = (plan.from, plan.now_ns);
     let same = source.dir == target.dir;
     let host = entries::leaves_whiteout(txn.region, from.line);
@@ -187,7 +197,12 @@ fn drop_replaced(txn: &mut Txn<'_>, to: Found, now_ns: i64) -> Result<()> {
     inodes::unlink(txn, to.inode, now_ns)
 }
 
-fn exchange(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+fn exchange(
+    txn: &mut Txn<'_>,
+    source: &Side<'_>,
+    target: &Side<'_>,
+    plan: &Plan<'_>,
+) -> Result<()> {
     let (from, to) = (plan.from, plan.to.ok_or(RETRY)?);
     let one = entries::replace(txn, source.cell, &source.key, from.line, to.inode, to.kind)?;
     let two = entries::replace(txn, target.cell, &target.key, to.line, from.inode, from.kind)?;
