@@ -109,7 +109,7 @@ fn main() {
 }
 
 fn read_one(me: &mut husk_carrier::Direct, description: Description, into: usize, n: usize) {
-    if n % 4096 == 0 {
+    if n.is_multiple_of(4096) {
         me.set_offset(description, 0).expect("seek");
     }
     me.advance(description, &mut |me, offset| {

@@ -13,6 +13,8 @@ mod image;
 mod model;
 #[path = "client/plain.rs"]
 mod plain;
+#[path = "client/prepared.rs"]
+mod prepared;
 #[path = "client/scenarios.rs"]
 mod scenarios;
 #[path = "client/script.rs"]
@@ -126,8 +128,8 @@ impl Case {
         let name = scenario.0;
         let (native, mount) = (Scratch::new(name, "/dev/shm"), mounted(name, overlay));
         if overlay {
-            scenarios::prepare(&native.0.join("root"));
-            scenarios::prepare(&mount.0.join("root"));
+            prepared::prepare(&native.0.join("root"));
+            prepared::prepare(&mount.0.join("root"));
         }
         Case { scenario, overlay, native, mount }
     }
@@ -171,7 +173,7 @@ fn compare(make: Make, leave_out: &[&str]) {
     let only = std::env::var("SCENARIO").unwrap_or_default();
     let root = plain::host(nr::geteuid, [0; 6]) == 0;
     let mut failures = String::new();
-    let prepared = scenarios::PREPARED.iter().chain(scenarios::UNPRIVILEGED);
+    let prepared = prepared::PREPARED.iter().chain(prepared::UNPRIVILEGED);
     // Foreign owners can only be prepared by root.
     let prepared = prepared.filter(|_| root).map(|s| (s, true));
     let all = scenarios::ALL.iter().map(|s| (s, false)).chain(prepared);
@@ -191,7 +193,7 @@ fn a_client_over_the_model_answers_as_linux_does() {
             let model = model::Model::new(mount, 0o755, uid, &open_fds(), wanted.overlay);
             Box::new(client(model, -1))
         },
-        scenarios::KERNEL_ONLY,
+        prepared::KERNEL_ONLY,
     );
 }
 

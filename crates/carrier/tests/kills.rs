@@ -248,12 +248,12 @@ fn storm() {
     let (mut boss, root) = fresh();
     let board = board();
     let start = Instant::now();
-    let mut seed = 0x5eed;
+    let mut seed = 0x5eedu64;
     let spawn = |n: usize, seed: u64| fork(|| storm_child(board, n, root, seed));
     let mut children: Vec<i32> = (0..CHILDREN).map(|n| spawn(n, n as u64)).collect();
     let (mut kills, mut longest) = (0u64, Duration::ZERO);
     while start.elapsed() < STORM {
-        seed = (seed as u64).wrapping_mul(6364136223846793005).wrapping_add(99991);
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99991);
         std::thread::sleep(Duration::from_micros(seed >> 33 & 0x7ff));
         let victim = (seed >> 50) as usize % CHILDREN;
         // SAFETY: our own child.

@@ -10,18 +10,35 @@ const IN_NODES: u32 = 1 << 31;
 const LINE_BYTES: usize = 48;
 const NODE_BYTES: usize = 568;
 
-/// The word of `bytes` that begins at `at`, zero padded.
+fn four(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 4).map_or(0, |four| u32::from_le_bytes(four.try_into().unwrap_or([0; 4])))
+        as u64
+}
+
+fn eight(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap_or([0; 8])))
+}
+
+/// The word of `bytes` that begins at `at`, zero padded; without a byte loop, as every name of every
+/// path walk comes through here.
 #[inline]
 pub fn word_at(bytes: &[u8], at: usize) -> u64 {
-    match bytes.get(at..at + 8) {
-        Some(eight) => u64::from_le_bytes(eight.try_into().unwrap_or([0; 8])),
-        None => {
-            let mut word = [0; 8];
-            let rest = bytes.get(at..).unwrap_or(&[]);
-            word[..rest.len().min(8)].copy_from_slice(&rest[..rest.len().min(8)]);
-            u64::from_le_bytes(word)
-        }
+    if let Some(word) = eight(bytes, at) {
+        return word;
     }
+    let length = bytes.len();
+    let rest = length.saturating_sub(at);
+    if rest == 0 {
+        return 0;
+    }
+    if length >= 8 {
+        return eight(bytes, length - 8).unwrap_or(0) >> (8 * (8 - rest));
+    }
+    if rest >= 4 {
+        return four(bytes, at) | four(bytes, length - 4) << (8 * (rest - 4));
+    }
+    let byte = |n: usize| (bytes[at + n] as u64) << (8 * n);
+    byte(0) | byte(rest / 2) | byte(rest - 1)
 }
 
 /// Copies bytes out of words.

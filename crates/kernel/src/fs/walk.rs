@@ -26,17 +26,19 @@ pub fn lookup(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Step> {
     let region = &kernel.session.region;
     directory(region, dir)?;
     let key = Key::new(dir.number, name)?;
-    let step = kernel.session.read(key.bucket(region), || {
-        let line = entries::find(region, &key)?;
+    // Plain words out of the look, the answer made of them after: no copies of half-made structs.
+    let (number, ident, owner) = kernel.session.read(key.bucket(region), || {
+        let Some(line) = entries::find(region, &key) else { return (0, 0, 0) };
         let link = region.load(region.map.object(LINE, line).word(crate::state::ent::LINK));
-        Some(step_now(region, low(link)))
+        let cell = region.map.object(INODE, low(link));
+        (low(link), region.load(cell.word(ino::IDENT)), region.load(cell.word(ino::OWNER)))
     })?;
     // The directory may have gone, and its number to another one, between the two looks.
-    let ident = region.load(region.map.object(INODE, dir.number).word(ino::IDENT));
-    if high(ident) != dir.generation {
+    let now = region.load(region.map.object(INODE, dir.number).word(ino::IDENT));
+    if high(now) != dir.generation {
         return Err(Errno::ESTALE);
     }
-    step.ok_or(Errno::ENOENT)
+    if number == 0 { Err(Errno::ENOENT) } else { Ok(step_of(number, ident, owner)) }
 }
 
 /// `Fs::step`.
