@@ -48,7 +48,8 @@ impl Plan {
     }
 }
 
-/// Serves the call. Returns only if it failed.
+/// Serves the call. Returns only if it failed. Never inlined: its frame is large.
+#[inline(never)]
 pub fn exec(thread: &mut Thread, frame: &Frame) -> Answer {
     let (at, path, argv, envp, flags) = if frame.number == nr::execve {
         (calls::AT_FDCWD, frame.args[0], frame.args[1], frame.args[2], 0)
@@ -163,6 +164,11 @@ fn privileged(program: &Program) -> bool {
 }
 
 fn natively(thread: &Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
+    if traced(envp) {
+        for part in [&b"husk: "[..], plan.path().to_bytes(), b" runs outside the image: set-id\n"] {
+            calls::write(2, part);
+        }
+    }
     keep_open(false);
     signal::hand_over_ignored(thread, false);
     let path = plan.path().as_ptr() as usize;
@@ -171,6 +177,17 @@ fn natively(thread: &Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
     signal::hand_over_ignored(thread, true);
     keep_open(true);
     Errno(-result as i32)
+}
+
+/// Whether the environment asks for notes (`HUSK_TRACE=...`).
+fn traced(envp: usize) -> bool {
+    const NAME: &[u8] = b"HUSK_TRACE=";
+    let Ok(count) = count(envp) else { return false };
+    (0..count).any(|i| {
+        let mut start = [0u8; NAME.len()];
+        let text = memory::word(envp + 8 * i);
+        text.and_then(|text| memory::read(text, &mut start)).is_ok() && start == NAME
+    })
 }
 
 /// Whether our descriptors outlive an exec.

@@ -120,6 +120,7 @@ fn at(address: usize) -> Option<Inode> {
 }
 
 /// Takes over what the client has just mapped: whatever lay there before is gone.
+#[inline(never)]
 pub fn keep_noted(wire: &mut Wire) {
     let Some((address, length, inode)) = wire.take_noted() else { return };
     forget(wire, address, address + length.next_multiple_of(PAGE));
@@ -128,6 +129,7 @@ pub fn keep_noted(wire: &mut Wire) {
 }
 
 /// Serves the calls that end mappings. `None`: no Husk file is concerned.
+#[inline(never)]
 pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;

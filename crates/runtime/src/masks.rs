@@ -31,6 +31,7 @@ fn place(frame: &Frame) -> Option<(usize, usize)> {
 }
 
 /// Changes `way` to use a copy without SIGSYS. False: there is nothing to change.
+#[inline(never)]
 pub fn apply(frame: &Frame, way: &mut Detour) -> bool {
     let Some((pointer, size)) = place(frame) else { return false };
     let scratch = detour_address(frame) + offset_of!(Detour, scratch);

@@ -38,13 +38,15 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
 fn ask(thread: &mut Thread, frame: &Frame) -> Answer {
     let call = Call { number: frame.number, args: frame.args };
     let verdict = thread.client.call(call);
-    if frame.number == nr::mmap {
-        return map(thread, frame, verdict);
+    match verdict {
+        Verdict::Return(value) if frame.number != nr::mmap => Answer::value(value),
+        _ if frame.number == nr::mmap => map(thread, frame, verdict),
+        verdict => carry(frame, verdict),
     }
-    carry(frame, verdict)
 }
 
 /// `mmap`: notes what the client mapped, puts rewritten copies in the place of host files.
+#[inline(never)]
 fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
     const PROT_EXEC: usize = 4;
     const MAP_ANONYMOUS: usize = 0x20;
@@ -66,6 +68,7 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
     Answer::value(result)
 }
 
+#[inline(never)]
 fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {
     let file = wire::identity(fd)?;
     thread.client.rewritten(&file, |text| wire::descriptor_path(fd, text))
@@ -110,6 +113,7 @@ pub fn take(frame: &Frame, detour: &Detour) -> Answer {
     }
 }
 
+#[inline(never)]
 fn pass_then(frame: &Frame, after: &After) -> Answer {
     let mut way = detour(frame);
     masks::apply(frame, &mut way);
@@ -120,6 +124,7 @@ fn pass_then(frame: &Frame, after: &After) -> Answer {
     take(frame, &way)
 }
 
+#[inline(never)]
 fn wait(frame: &Frame, address: usize, value: u32, timeout_ns: u64) -> Answer {
     const FUTEX_WAIT: usize = 0;
     const SECOND_NS: u64 = 1_000_000_000;
@@ -139,6 +144,7 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
     Thread::current().client.after(after, result)
 }
 
+#[inline(never)]
 fn exit_group(thread: &mut Thread) -> Answer {
     let last = thread.group().threads.load(core::sync::atomic::Ordering::Relaxed) == 1;
     thread.client.leave(last);

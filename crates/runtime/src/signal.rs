@@ -297,6 +297,7 @@ fn install_again() {
 }
 
 /// `rt_sigaction` of the application.
+#[inline(never)]
 pub fn sigaction(thread: &Thread, frame: &Frame) -> Answer {
     Answer::value(match try_sigaction(thread, frame.args) {
         Ok(()) => 0,

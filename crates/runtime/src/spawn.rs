@@ -88,6 +88,7 @@ fn clone3_shape(args: [usize; 6]) -> Result<Shape, Errno> {
 }
 
 /// Serves the call. `frame` is the start of a `LaunchFrame`.
+#[inline(never)]
 pub fn launch(thread: &mut Thread, frame: &mut Frame) -> Answer {
     // SAFETY: class 2 of the gate pushes the saved registers right above the frame.
     let whole = unsafe { *core::ptr::from_mut(frame).cast::<LaunchFrame>() };
@@ -213,6 +214,7 @@ pub fn dispatch_calls() -> bool {
 }
 
 /// `exit` of one thread: its block goes back as its very last act.
+#[inline(never)]
 pub fn exit_thread(thread: &mut Thread, frame: &Frame) -> ! {
     let last = thread.group().threads.fetch_sub(1, Relaxed) == 1;
     thread.client.leave(last);
