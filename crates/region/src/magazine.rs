@@ -160,7 +160,7 @@ impl Session {
                 let number = txn.get(item(txn.base, class, n)) & 0xffff_ffff;
                 let link = txn.region.map.object(class, number as u32).word(1);
                 // The high half is a generation in some classes: it stays.
-                txn.init(link, txn.get(link) & !0xffff_ffff | head & 0xffff_ffff);
+                txn.init(link, (txn.get(link) & !0xffff_ffff) | (head & 0xffff_ffff));
                 head = ((head & !0xffff_ffff) + (1 << 32)) | number;
             }
             for n in SPILL..count {
