@@ -8,6 +8,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -22,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const KILLED: Duration = Duration::from_secs(1);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longest process name shown.
+/// Processes named in the line about them.
 const NAMES_SHOWN_MAX: usize = 5;
 
 /// All live descendants of this process.
@@ -66,6 +67,7 @@ pub fn end_stragglers(mut buried: impl FnMut(Pid)) -> Option<String> {
     let steps = [(Signal::SIGHUP, HANGUP), (Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILLED)];
     for (signal, patience) in steps {
         for pid in descendants() {
+            // It may have ended this moment.
             let _ = kill(pid, signal);
             // A stopped process takes no signal but this and the kill.
             let _ = kill(pid, Signal::SIGCONT);
@@ -80,8 +82,7 @@ pub fn end_stragglers(mut buried: impl FnMut(Pid)) -> Option<String> {
 fn gone_within(patience: Duration, buried: &mut impl FnMut(Pid)) -> bool {
     let end = Instant::now() + patience;
     loop {
-        bury(buried);
-        if descendants().is_empty() {
+        if bury(buried) {
             return true;
         }
         if Instant::now() >= end {
@@ -91,13 +92,15 @@ fn gone_within(patience: Duration, buried: &mut impl FnMut(Pid)) -> bool {
     }
 }
 
-/// Waits for all children that have ended.
-fn bury(buried: &mut impl FnMut(Pid)) {
-    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-        match status {
-            WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => buried(pid),
-            WaitStatus::StillAlive => return,
-            _ => {}
+/// Waits for all children that have ended. True: there is no other, and so no descendant either,
+/// because orphans become our children.
+fn bury(buried: &mut impl FnMut(Pid)) -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => buried(pid),
+            Ok(WaitStatus::StillAlive) => return false,
+            Ok(_) => {}
+            Err(problem) => return problem == Errno::ECHILD,
         }
     }
 }

@@ -15,7 +15,7 @@ use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 
-use crate::clock::now_ns;
+use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
 use crate::request::{MountPlan, Settings};
@@ -55,7 +55,7 @@ impl Image {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
         let region = descriptors::region(layout.total_bytes())?;
         let direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
-        let started_ns = now_ns();
+        let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {
             image.mount(plan)?;

@@ -178,7 +178,7 @@ fn print_unsupported(direct: &Direct) {
         let count = direct.unsupported(number);
         if count != 0 {
             let name = husk_abi::nr::name(number);
-            say(&format!("unsupported: {name} ({number}): {count} times"));
+            say(&format!("unsupported: {name} ({number}), refused {count}x"));
         }
     }
 }
