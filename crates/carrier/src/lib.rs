@@ -37,8 +37,8 @@ pub struct Direct {
     clock: fn() -> i64,
 }
 
-/// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all its
-/// inodes, `copies_path` the absolute host directory of rewritten programs.
+/// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all
+/// its inodes, `copies_path` the absolute host directory of rewritten programs.
 pub fn format(layout: Layout, device: u64, copies_path: &[u8]) -> Result<()> {
     mapping::check()?;
     // SAFETY: mapped (checked) by somebody who knew the layout.

@@ -1,8 +1,10 @@
-//! Death at every point: after each journalled store, in each phase of each commit, around each lock.
+//! Death at every point: after each journalled store, in each phase of each commit, around each
+//! lock.
 //!
-//! A child runs one operation and kills itself at its n-th kill point, for every n; the parent cleans
-//! up, checks the whole structure, and compares the tree: all before, or all after. Planted bugs show
-//! that the test sees. A storm kills at random besides, with live peers that meet the dead.
+//! A child runs one operation and kills itself at its n-th kill point, for every n; the parent
+//! cleans up, checks the whole structure, and compares the tree: all before, or all after. Planted
+//! bugs show that the test sees. A storm kills at random besides, with live peers that meet the
+//! dead.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! The structure checker (`fsck`): everything counted twice, from the objects and from who names them.
+//! The structure checker (`fsck`): everything counted twice, from the objects and from who names
+//! them.
 //!
 //! The image must be quiet: no operation runs. Nothing is changed. It needs one `u32` of scratch
 //! memory for each object and block that was ever used (`scratch_words`).

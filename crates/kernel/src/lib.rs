@@ -6,10 +6,11 @@
 //!
 //! Invariants
 //! 1. A handler is one transaction: it returns an error and nothing happened, or it happened.
-//!    What takes more than one (freeing a large file, the end of a process) is repeatable, and noted
-//!    in the slot or the record until it is through.
-//! 2. Locks are taken in this order: long locks (offset, writer), process, descriptor table, context,
-//!    rename lock, tokens by partition, buckets by address, descriptions, inodes by number, chunks.
+//!    What takes more than one (freeing a large file, the end of a process) is repeatable, and
+//!    noted in the slot or the record until it is through.
+//! 2. Locks are taken in this order: long locks (offset, writer), process, descriptor table,
+//!    context, rename lock, tokens by partition, buckets by address, descriptions, inodes by
+//!    number, chunks.
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]

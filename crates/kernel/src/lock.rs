@@ -4,10 +4,11 @@
 //!   a line: 1 kind:32 next:32   2 owner   3 start   4 end   5 exclusive:32 pid:32
 //! ```
 //!
-//! 1. The list is guarded by the inode's lock; its head is the high half of the inode's ORIGIN word.
+//! 1. The list is guarded by the inode's lock; its head is the high half of the inode's ORIGIN
+//!    word.
 //! 2. A POSIX lock belongs to a descriptor table, as on Linux: threads and `CLONE_FILES` share it.
-//! 3. Waiters sleep on a word that moves whenever a lock of an inode with the same hash is given back;
-//!    it is read under the inode's lock, so no wake-up is lost.
+//! 3. Waiters sleep on a word that moves whenever a lock of an inode with the same hash is given
+//!    back; it is read under the inode's lock, so no wake-up is lost.
 
 use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
 use husk_proto::{Errno, Files, Inode, Result};

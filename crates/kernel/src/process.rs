@@ -6,7 +6,8 @@
 //!   pin      (a line) 1 -:32 next:32   2 count:32 inode:32
 //! ```
 //!
-//! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes on.
+//! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes
+//!    on.
 //! 2. An embryo whose parent died is kept `EMBRYO_NS`: its child may be on its way.
 
 use husk_proto::process::{Sharing, WorkingDirectory};

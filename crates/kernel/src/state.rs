@@ -10,8 +10,8 @@
 //!          3 slot:32 text:32   4..8 first 32 bytes of the name
 //! ```
 //!
-//! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..14 by the token of its
-//! home partition; a file's 13 only grows, and every reader of blocks compares it.
+//! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..14 by the token of
+//! its home partition; a file's 13 only grows, and every reader of blocks compares it.
 
 use husk_proto::fs::{Kind, Step};
 use husk_proto::{Errno, Inode, Result};

@@ -19,8 +19,8 @@ fn eight(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap_or([0; 8])))
 }
 
-/// The word of `bytes` that begins at `at`, zero padded; without a byte loop, as every name of every
-/// path walk comes through here.
+/// The word of `bytes` that begins at `at`, zero padded; without a byte loop, as every name of
+/// every path walk comes through here.
 #[inline]
 pub fn word_at(bytes: &[u8], at: usize) -> u64 {
     if let Some(word) = eight(bytes, at) {

@@ -1,11 +1,13 @@
-//! Radix trees of words, 64 ways: block maps (two blocks a word), directory arrays, descriptor tables.
+//! Radix trees of words, 64 ways: block maps (two blocks a word), directory arrays, descriptor
+//! tables.
 //!
 //! ```text
 //!   root word: height:32 node:32      height 0 = empty, height h covers 64^h words
 //!   node: [ full bitmap | ... | 8..72 entries ]      entry: node number, or at height 1 the value
 //! ```
 //!
-//! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the slab.
+//! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the
+//!    slab.
 //! 2. The bitmap (word 0) is kept by descriptor tables only.
 
 use husk_proto::{Errno, Result};

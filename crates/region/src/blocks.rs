@@ -2,8 +2,8 @@
 //!
 //! 1. A block is taken in a bitmap from the moment a slot sets it aside; the slot's run and stack
 //!    say which of those are not in a file yet.
-//! 2. A thread fills its run before it puts it into a file, so no stale byte is ever reachable, and a
-//!    file written by one thread lies in one piece.
+//! 2. A thread fills its run before it puts it into a file, so no stale byte is ever reachable, and
+//!    a file written by one thread lies in one piece.
 
 use husk_abi::Errno;
 

@@ -20,8 +20,8 @@ mod armed {
         LEFT.load(Ordering::SeqCst)
     }
 
-    /// Plants a bug: 1 undoes in forward order, 2 forgets the commit mark, 3 forgets redo at replay,
-    /// 4 forgets to release what a dead slot held.
+    /// Plants a bug: 1 undoes in forward order, 2 forgets the commit mark, 3 forgets redo at
+    /// replay, 4 forgets to release what a dead slot held.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }

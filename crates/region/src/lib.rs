@@ -6,11 +6,12 @@
 //! ```
 //!
 //! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
-//! The rooms above read words, and change them only through `Txn`. Nothing here knows what a file is.
+//! The rooms above read words, and change them only through `Txn`. Nothing here knows what a file
+//! is.
 //!
 //! Invariants
-//! 1. A reachable word changes only after its old value stands in the writer's journal (`Txn::set`),
-//!    or as a redo after the commit mark (`Txn::set_at_commit`).
+//! 1. A reachable word changes only after its old value stands in the writer's journal
+//!    (`Txn::set`), or as a redo after the commit mark (`Txn::set_at_commit`).
 //! 2. A lock word names its owner's slot, and the intent is logged before the word is taken, so a
 //!    waiter can find the owner, judge it, and undo it.
 //! 3. Sequences (the same words) only ever advance, also when an operation is undone.

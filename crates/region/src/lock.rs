@@ -9,8 +9,8 @@
 //!    has read what no writer touched.
 //! 2. Letting go is one plain store. A waiter that sets `waiters` between the load and that store
 //!    sleeps at most its 10 ms; the window is two instructions.
-//! 3. A waiter spins about 2 us, then sleeps 10 ms at a time, judging the owner each time it wakes in
-//!    vain; a dead owner is recovered on the spot, a living one gets 1 s, a stopped one 60 s.
+//! 3. A waiter spins about 2 us, then sleeps 10 ms at a time, judging the owner each time it wakes
+//!    in vain; a dead owner is recovered on the spot, a living one gets 1 s, a stopped one 60 s.
 
 use core::sync::atomic::{Ordering, fence};
 

@@ -1,4 +1,5 @@
-//! Objects and blocks: from the slot's magazine, refilled from and spilled to the partitions' pools.
+//! Objects and blocks: from the slot's magazine, refilled from and spilled to the partitions'
+//! pools.
 //!
 //! ```text
 //!   slot magazine (<= 64, no lock)  <-16..32->  pool of partition slot & mask  <-  other pools
@@ -7,8 +8,8 @@
 //!
 //! 1. Refill and spill are transactions of their own, run before an operation begins: no operation
 //!    holds a pool's lock.
-//! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room to
-//!    give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
+//! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room
+//!    to give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
 //! 3. An object in a pool is linked through its the low half of its word 1; of a free object only
 //!    that, the high half of word 1 and word 0 mean anything (generation, version, lock).
 

@@ -22,7 +22,8 @@ pub fn join() -> Result<(), Errno> {
     if facts().handover.flags & handover::GUARD != 0 {
         guard::set(STATE_ADDRESS, length);
     }
-    // SAFETY: the arena is mapped for good; the cache is at its first use (`faulted`), also for good.
+    // SAFETY: the arena is mapped for good; the cache is at its first use (`faulted`), also for
+    // good.
     unsafe { husk_carrier::assume_mapped() };
     Ok(())
 }

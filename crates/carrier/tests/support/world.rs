@@ -142,8 +142,8 @@ pub fn opened(me: &mut Direct, fd: u32) -> Description {
     }
 }
 
-/// What an operation's test runs before it is armed; then the operation; whether a death may leave a
-/// part of it (several transactions).
+/// What an operation's test runs before it is armed; then the operation; whether a death may leave
+/// a part of it (several transactions).
 pub struct Operation {
     pub name: &'static str,
     pub before: fn(&mut Direct, Inode),

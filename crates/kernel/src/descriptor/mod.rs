@@ -9,8 +9,8 @@
 //!
 //! 1. All changes of a table happen under its lock, and in the transaction that changes the
 //!    descriptions they name: a count is never wrong, whoever dies.
-//! 2. Lock words are the first words of records and stay lock words in every life of the record, so a
-//!    thread that comes late to a closed description locks harmlessly and then finds it gone.
+//! 2. Lock words are the first words of records and stay lock words in every life of the record, so
+//!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 
 pub mod open;
 pub mod table;

@@ -6,10 +6,10 @@
 //!    changes map, size and times.
 //! 3. New blocks are filled before they enter the map, and size moves in the same transaction: an
 //!    append that dies leaves nothing, and nobody ever sees stale bytes.
-//! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end first
-//!    (with the mark TRIM) and frees blocks after; the next writer finishes what a death left.
-//!    A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a block that
-//!    has another owner already.
+//! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end
+//!    first (with the mark TRIM) and frees blocks after; the next writer finishes what a death
+//!    left. A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a
+//!    block that has another owner already.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
 
 use husk_proto::fs::{Place, Run, Span};

@@ -1,7 +1,7 @@
 //! Listings: the directory's array, slot by slot, without a token.
 //!
-//! A cookie is the next slot's index, so a small directory's cookies are small. Slots never move, so a
-//! name that stays is seen exactly once.
+//! A cookie is the next slot's index, so a small directory's cookies are small. Slots never move,
+//! so a name that stays is seen exactly once.
 
 use husk_proto::fs::{Entry, Origin};
 use husk_proto::{Errno, Inode, Result};

@@ -1,8 +1,8 @@
 //! Rename: one plan over two directories, the moved inodes and what is replaced.
 //!
 //! 1. Look without locks, take all tokens in order, look again; if anything differs, start over.
-//! 2. Parent links of directories change only under the rename lock (when the parent differs) and the
-//!    tokens of both directories, so the walk upwards is stable under the rename lock.
+//! 2. Parent links of directories change only under the rename lock (when the parent differs) and
+//!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
 use husk_proto::fs::{Credentials, RENAME_EXCHANGE, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result};
