@@ -11,6 +11,8 @@
 mod image;
 #[path = "client/model.rs"]
 mod model;
+#[path = "client/numbers.rs"]
+mod numbers;
 #[path = "client/plain.rs"]
 mod plain;
 #[path = "client/prepared.rs"]

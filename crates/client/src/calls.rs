@@ -43,7 +43,9 @@ pub const fn wants(number: usize) -> bool {
 }
 
 macro_rules! calls {
-    (|$client:ident, $c:ident, $a:ident| $($name:ident $support:ident $note:literal => $body:expr;)*) => {
+    (|$client:ident, $c:ident, $a:ident|
+        $($name:ident $support:ident $note:literal => $body:expr;)*
+    ) => {
         /// Every call the client handles.
         pub static CALLS: &[Entry] = &[
             $(Entry { number: nr::$name, support: Support::$support, note: $note },)*

@@ -15,6 +15,7 @@
 
 use crate::buffers::Walk;
 use crate::magic::Magic;
+use crate::walk::Piece;
 use crate::{Call, Client, Host, Memory};
 use husk_abi::{NAME_MAX, PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
 use husk_proto::descriptor::Slot;
@@ -122,10 +123,18 @@ pub(crate) enum Start {
     Outside,
 }
 
+/// How a stretch of a walk ended.
 enum Walked {
     Done(Target),
     Absolute,
     Outside,
+}
+
+/// What one name led to.
+enum Entered {
+    Below(Step),
+    Link,
+    Ended(Walked),
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -292,70 +301,82 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::ENOTDIR);
             }
             self.identity.credentials(&self.buffers.groups).permit(&directory, 1)?;
-            let name = &self.buffers.walks[w].text[piece.start..piece.end];
-            match name {
-                b"." => {
-                    last = Last::Dot;
-                    continue;
-                }
-                b".." => {
-                    match self.up(w, directory, piece.end)? {
-                        Some(step) => directory = step,
-                        None => return Ok(Walked::Absolute),
-                    }
-                    last = Last::DotDot;
-                    continue;
-                }
-                _ => last = Last::Root,
-            }
-            if name.len() > NAME_MAX {
-                return Err(Errno::ENAMETOOLONG);
-            }
-            if directory.unlisted {
-                match self.import(directory.inode) {
-                    Err(Errno::EACCES) => {
-                        self.import_name(directory.inode, w, (piece.start, piece.end))?;
-                    }
-                    other => other?,
-                }
-            }
-            let mut target = Target {
-                directory: directory.inode,
-                name: (piece.start, piece.end),
-                last: Last::Name,
-                step: None,
-                slash: piece.slash,
-            };
-            if piece.last && aim.parent {
-                return Ok(Walked::Done(target));
-            }
-            let name = &self.buffers.walks[w].text[piece.start..piece.end];
-            let step = match self.services.lookup(directory.inode, name) {
-                Ok(step) => self.cross(step)?,
-                Err(Errno::ENOENT) if piece.last => return Ok(Walked::Done(target)),
-                Err(errno) => return Err(errno),
-            };
-            let through = !piece.last || piece.slash;
-            match step.kind {
-                Kind::Symlink if through || aim.follow => {
-                    count_link(links)?;
-                    if self.expand(w, step.inode, piece.end)? {
-                        return Ok(Walked::Absolute);
+            match &self.buffers.walks[w].text[piece.start..piece.end] {
+                b"." => last = Last::Dot,
+                b".." => match self.up(w, directory, piece.end)? {
+                    Some(step) => (directory, last) = (step, Last::DotDot),
+                    None => return Ok(Walked::Absolute),
+                },
+                name if name.len() > NAME_MAX => return Err(Errno::ENAMETOOLONG),
+                _ => {
+                    last = Last::Root;
+                    match self.enter(w, directory, piece, aim, links)? {
+                        Entered::Below(step) => directory = step,
+                        Entered::Link => {}
+                        Entered::Ended(walked) => return Ok(walked),
                     }
                 }
-                Kind::Portal if through => {
-                    self.portal_text(w, step.inode, piece.end)?;
-                    return Ok(Walked::Outside);
-                }
-                _ if piece.last => {
-                    if piece.slash && step.kind != Kind::Directory && !aim.slash {
-                        return Err(Errno::ENOTDIR);
-                    }
-                    target.step = Some(step);
-                    return Ok(Walked::Done(target));
-                }
-                _ => directory = step,
             }
+        }
+    }
+
+    /// One name of a walk.
+    #[inline]
+    fn enter(
+        &mut self,
+        w: usize,
+        directory: Step,
+        piece: Piece,
+        aim: Aim,
+        links: &mut usize,
+    ) -> Result<Entered> {
+        if directory.unlisted {
+            self.import_for(w, directory.inode, piece)?;
+        }
+        let mut target = Target {
+            directory: directory.inode,
+            name: (piece.start, piece.end),
+            last: Last::Name,
+            step: None,
+            slash: piece.slash,
+        };
+        if piece.last && aim.parent {
+            return Ok(Entered::Ended(Walked::Done(target)));
+        }
+        let name = &self.buffers.walks[w].text[piece.start..piece.end];
+        let step = match self.services.lookup(directory.inode, name) {
+            Ok(step) => self.cross(step)?,
+            Err(Errno::ENOENT) if piece.last => return Ok(Entered::Ended(Walked::Done(target))),
+            Err(errno) => return Err(errno),
+        };
+        let through = !piece.last || piece.slash;
+        match step.kind {
+            Kind::Symlink if through || aim.follow => {
+                count_link(links)?;
+                let absolute = self.expand(w, step.inode, piece.end)?;
+                Ok(if absolute { Entered::Ended(Walked::Absolute) } else { Entered::Link })
+            }
+            Kind::Portal if through => {
+                self.portal_text(w, step.inode, piece.end)?;
+                Ok(Entered::Ended(Walked::Outside))
+            }
+            _ if piece.last => {
+                if piece.slash && step.kind != Kind::Directory && !aim.slash {
+                    return Err(Errno::ENOTDIR);
+                }
+                target.step = Some(step);
+                Ok(Entered::Ended(Walked::Done(target)))
+            }
+            _ => Ok(Entered::Below(step)),
+        }
+    }
+
+    /// Reads the host listing of a directory, or the one name where listing is forbidden.
+    #[cold]
+    fn import_for(&mut self, w: usize, directory: Inode, piece: Piece) -> Result<()> {
+        match self.import(directory) {
+            Err(Errno::EACCES) => self.import_name(directory, w, (piece.start, piece.end)),
+            other => other,
         }
     }
 
