@@ -1,7 +1,7 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | image --> names, tree, text --> region (Txn, Session)
+//!   carrier --> fs | descriptor | process | lock | image --> names, tree, text --> region
 //! ```
 //!
 //! Invariants

@@ -1,8 +1,10 @@
 //! Service `process`: records, contexts, pins, and the end of it all.
 //!
 //! ```text
-//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 parent   4 pins   5 next free   6 born
-//!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)   4 its generation   5 umask
+//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 parent   4 pins   5 next free
+//!            6 born
+//!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)
+//!            4 its generation   5 umask
 //!   pin      (a line) 1 -:32 next:32   2 count:32 inode:32
 //! ```
 //!

@@ -1,7 +1,8 @@
 //! Shared memory that survives the death of whoever was writing it.
 //!
 //! ```text
-//!   state arena  [ header | slots | partitions | buckets | inodes | lines | nodes | heap | chunks | fixed ]
+//!   state arena  [ header | slots | partitions | buckets | inodes | lines | nodes | heap | chunks
+//!                | fixed ]
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
 //! ```
 //!

@@ -71,6 +71,7 @@ fn read() -> u32 {
 fn write(value: u32) {
     // SAFETY: as above; no `nomem`, so that accesses stay on their side.
     unsafe {
-        asm!("wrpkru", in("eax") value, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags));
+        asm!("wrpkru", in("eax") value, in("ecx") 0, in("edx") 0,
+             options(nostack, preserves_flags));
     }
 }

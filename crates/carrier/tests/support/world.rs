@@ -169,7 +169,8 @@ fn open_unlinked(me: &mut Direct, root: Inode) {
 }
 
 macro_rules! operation {
-    ($list:ident, $name:literal, $before:expr, $parts:expr, |$me:ident, $root:ident, $a:ident| $body:expr) => {
+    ($list:ident, $name:literal, $before:expr, $parts:expr,
+     |$me:ident, $root:ident, $a:ident| $body:expr) => {
         $list.push(Operation {
             name: $name,
             before: $before,

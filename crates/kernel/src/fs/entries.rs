@@ -1,7 +1,7 @@
 //! Names in directories: the bucket chains and the directory's array.
 //!
 //! ```text
-//!   bucket[hash(dir, name)] = [ lock | head ] -> entry -> entry ...       (all directories share the table)
+//!   bucket[hash(dir, name)] = [ lock | head ] -> entry -> entry ...    (one table for all)
 //!   directory array (tree of words): slot -> entry | hole -> next hole    (for listings)
 //! ```
 //!
