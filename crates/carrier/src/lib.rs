@@ -89,7 +89,7 @@ impl Direct {
     /// In the parent, after the host's fork: notes which host process the embryo became, so that
     /// `reap` finds it even if it dies before `enter_child`.
     pub fn note_child(&mut self, child: Process, pid: u32) {
-        let _ = husk_kernel::process::set_pid(&self.kernel, child, pid);
+        let _ = husk_kernel::process::set_pid(&self.kernel, child, pid, false);
     }
 
     /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and

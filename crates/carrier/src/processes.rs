@@ -29,7 +29,7 @@ impl Processes for Direct {
         self.kernel.process = child.0;
         // A slot that still names this pid is of an earlier process that died.
         let _ = self.kernel.session.recover_where(|owner, _| owner == pid);
-        let _ = husk_kernel::process::set_pid(&self.kernel, child, pid);
+        let _ = husk_kernel::process::set_pid(&self.kernel, child, pid, true);
     }
     #[inline]
     fn unshare(&mut self, sharing: Sharing) -> Result<()> {

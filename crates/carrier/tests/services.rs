@@ -347,3 +347,99 @@ fn pinned_blocks_stay() {
         assert_eq!(me.step(file).err(), Some(Errno::ESTALE));
     });
 }
+
+/// Lists in small pieces, as `getdents` with a small buffer would.
+fn stable_names(me: &mut Direct, dir: Inode) -> Vec<String> {
+    let (mut cookie, mut names) = (0, Vec::new());
+    loop {
+        let mut count = 0;
+        me.list(dir, cookie, &mut |entry| {
+            if entry.name.starts_with(b"stable") {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+            }
+            (cookie, count) = (entry.next, count + 1);
+            count < 7
+        })
+        .expect("list");
+        if count < 7 {
+            names.sort();
+            return names;
+        }
+    }
+}
+
+#[test]
+fn a_listing_shows_each_stable_name_once_whatever_happens() {
+    in_image(Cover::Memory, |me, root| {
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        static STOP: AtomicBool = AtomicBool::new(false);
+        static CHANGES: AtomicU64 = AtomicU64::new(0);
+        let who = root_user();
+        let mut expected = Vec::new();
+        for n in 0..300 {
+            let name = format!("stable-{n:03}");
+            me.create(&who, root, name.as_bytes(), Node::File(0o644)).expect("create");
+            me.create(&who, root, format!("v{n}").as_bytes(), Node::File(0)).expect("create");
+            expected.push(name);
+        }
+        let process = me.current();
+        let stormer = std::thread::spawn(move || {
+            let pid = std::process::id();
+            let mut me = Direct::attach(clock, process, pid, support::tid()).expect("attached");
+            let mut n = 0u64;
+            while !STOP.load(Ordering::Relaxed) {
+                n = n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (one, two) = (format!("v{}", n >> 40 & 255), format!("v{}", n >> 50 & 255));
+                let done = match n >> 33 & 3 {
+                    0 => me.unlink(&who, root, one.as_bytes()),
+                    1 => me.rename(&who, root, one.as_bytes(), root, two.as_bytes(), 0),
+                    _ => me.create(&who, root, one.as_bytes(), Node::File(0)).map(|_| ()),
+                };
+                CHANGES.fetch_add(done.is_ok() as u64, Ordering::Relaxed);
+            }
+            me.detach();
+        });
+        let start = std::time::Instant::now();
+        let mut listings = 0;
+        while start.elapsed().as_millis() < 700 || CHANGES.load(Ordering::Relaxed) < 1000 {
+            assert_eq!(stable_names(me, root), expected);
+            listings += 1;
+        }
+        STOP.store(true, Ordering::Relaxed);
+        stormer.join().expect("stormer");
+        assert!(listings > 3);
+    });
+}
+
+#[test]
+fn threads_share_one_table() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let (process, files) = (me.current(), me.files());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let pid = std::process::id();
+                    let mut me =
+                        Direct::attach(clock, process, pid, support::tid()).expect("attached");
+                    for n in 0..3000u64 {
+                        let fd = me.open(&who, files, file, 2, 0, 64).expect("open");
+                        let description = world::opened(&mut me, fd);
+                        me.set_offset(description, n).expect("seek");
+                        assert_eq!(me.offset(description), Ok(n), "somebody else has number {fd}");
+                        let end = me.write(file, Place::End, 1, &mut |_| Ok(())).expect("append");
+                        assert_eq!(end.1, 1);
+                        me.close(files, fd).expect("close");
+                    }
+                    me.detach();
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("thread");
+        }
+        assert_eq!(me.attributes(file).expect("stat").size, 12_000);
+        assert_eq!(me.lowest_free(files, 0, 64), Ok(3));
+    });
+}

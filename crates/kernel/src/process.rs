@@ -187,12 +187,15 @@ pub fn cancel_fork(kernel: &Kernel, child: Process) -> Result<()> {
     release(kernel, child.0)
 }
 
-/// Notes which host process an embryo became; whether it was one.
-pub fn set_pid(kernel: &Kernel, child: Process, pid: u32) -> Result<()> {
+/// Notes which host process a child became: by itself (`enters`), or by its parent while it is still
+/// an embryo of this parent's (the child may be through, and its record another one's).
+pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Result<()> {
     kernel.run(|txn| {
         let cell = record(txn.region, child.0);
         txn.lock(cell)?;
-        if high(txn.get(cell.word(STATE))) == EMBRYO {
+        let state = high(txn.get(cell.word(STATE)));
+        let mine = txn.get(cell.word(PARENT)) == kernel.process as u64;
+        if enters && state != FREE || state == EMBRYO && mine {
             txn.set(cell.word(STATE), pair(RUNNING, pid));
         }
         Ok(())

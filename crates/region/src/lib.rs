@@ -17,7 +17,7 @@
 //!    waiter can find the owner, judge it, and undo it.
 //! 3. Sequences (the same words) only ever advance, also when an operation is undone.
 //! 4. What a transaction frees it does not allocate: frees are applied at commit.
-//! 5. No wait is unbounded: 10 ms a sleep, 1 s in all against a living holder.
+//! 5. No wait is unbounded: 10 ms a sleep, 1 s against one sleeping holder (`lock`).
 #![no_std]
 
 mod blocks;

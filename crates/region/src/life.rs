@@ -6,10 +6,10 @@ use husk_host::syscall;
 /// What became of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// Runs, or may run.
+    /// There, but asleep.
     Alive,
-    /// Stopped by a signal or a debugger: it will go on some day.
-    Stopped,
+    /// Stopped by a signal or a debugger, waiting for a core or for memory: it will go on.
+    HeldUp,
     /// Will never run again.
     Dead,
 }
@@ -25,7 +25,7 @@ pub fn judge(pid: u32, tid: u32) -> Life {
     }
     match state(pid, tid) {
         b'Z' | b'X' | b'x' => Life::Dead,
-        b'T' | b't' => Life::Stopped,
+        b'T' | b't' | b'R' | b'D' => Life::HeldUp,
         _ => Life::Alive,
     }
 }

@@ -10,7 +10,8 @@
 //! 2. Letting go is one plain store. A waiter that sets `waiters` between the load and that store
 //!    sleeps at most its 10 ms; the window is two instructions.
 //! 3. A waiter spins about 2 us, then sleeps 10 ms at a time, judging the owner each time it wakes
-//!    in vain; a dead owner is recovered on the spot, a living one gets 1 s, a stopped one 60 s.
+//!    in vain; a dead owner is recovered on the spot. An owner that sleeps gets 1 s, one that is stopped or
+//!    waits for a core 60 s; when owners change, somebody makes progress, and the count starts anew.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -30,7 +31,9 @@ const SEQUENCE_MASK: u64 = (1 << OWNER_SHIFT) - 4;
 const SPINS: u32 = 60;
 const SLEEP_NS: u64 = 10_000_000;
 const SLEEPS_MAX: u32 = 100;
-const SLEEPS_STOPPED_MAX: u32 = 6000;
+const SLEEPS_HELD_UP_MAX: u32 = 6000;
+/// Time-outs in all, whoever holds the word.
+const TIME_OUTS_MAX: u32 = 6000;
 /// Looks at one word before a reader gives up: far more than a storm can cause.
 const LOOKS_MAX: u32 = 1 << 20;
 
@@ -50,6 +53,20 @@ pub fn is_locked(word: u64) -> bool {
 struct Patience {
     spins: u32,
     sleeps: u32,
+    /// Time-outs against the holding `of`, and in all.
+    time_outs: u32,
+    all_time_outs: u32,
+    of: u64,
+}
+
+impl Patience {
+    const NEW: Patience = Patience { spins: 0, sleeps: 0, time_outs: 0, all_time_outs: 0, of: 0 };
+
+    fn timed_out(&mut self, holding: u64) {
+        self.time_outs = if self.of == holding { self.time_outs + 1 } else { 1 };
+        self.of = holding;
+        self.all_time_outs += 1;
+    }
 }
 
 impl Session {
@@ -66,7 +83,7 @@ impl Session {
 
     #[cold]
     fn acquire_slowly(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
-        let mut patience = Patience { spins: 0, sleeps: 0 };
+        let mut patience = Patience::NEW;
         loop {
             let word = self.region.load(cell);
             if word & LOCKED == 0 {
@@ -108,7 +125,7 @@ impl Session {
 
     #[cold]
     fn read_slowly<T>(&self, cell: Cell, look: &mut impl FnMut() -> T) -> Result<T, Errno> {
-        let mut patience = Patience { spins: 0, sleeps: 0 };
+        let mut patience = Patience::NEW;
         for _ in 0..LOOKS_MAX {
             let word = self.region.load(cell);
             if word & LOCKED != 0 {
@@ -141,12 +158,14 @@ impl Session {
         if !timed_out {
             return Ok(());
         }
+        patience.timed_out(flagged);
         let owner = owner_of(word);
         let (pid, tid) = self.owner(owner);
         match life::judge(pid, tid) {
             Life::Dead => self.recover(owner, pid, tid),
-            Life::Alive if patience.sleeps > SLEEPS_MAX => Err(Errno::EIO),
-            Life::Stopped if patience.sleeps > SLEEPS_STOPPED_MAX => Err(Errno::EIO),
+            Life::Alive if patience.time_outs > SLEEPS_MAX => Err(Errno::EIO),
+            Life::HeldUp if patience.time_outs > SLEEPS_HELD_UP_MAX => Err(Errno::EIO),
+            _ if patience.all_time_outs > TIME_OUTS_MAX => Err(Errno::EIO),
             _ => Ok(()),
         }
     }

@@ -130,6 +130,9 @@ fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -
         let circle = to.kind == ino::DIRECTORY && is_below(txn, source.dir.number, to.inode)?;
         return if circle { Err(Errno::EINVAL) } else { Ok(()) };
     }
+    if to.kind == ino::DIRECTORY && is_below(txn, source.dir.number, to.inode)? {
+        return Err(Errno::ENOTEMPTY);
+    }
     match (plan.moves_directory(), to.kind == ino::DIRECTORY) {
         (true, false) => Err(Errno::ENOTDIR),
         (false, true) => Err(Errno::EISDIR),
