@@ -13,6 +13,7 @@ use husk_abi::sys::general::{
     O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::Slot;
+use husk_proto::fs::Backing;
 use husk_proto::lock::{Mode, Owner, Range};
 use husk_proto::process::Sharing;
 use husk_proto::{Description, Errno, Inode, Result, Services};
@@ -64,7 +65,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Marks a host number closed; POSIX locks on the file it shows end, as with any close.
     fn forget_host(&mut self, fd: u32, shows: Option<Inode>) {
         let files = self.services.files();
-        if let Some(inode) = shows {
+        // Files still on the host have no locks: whoever asks for one copies the file up first.
+        let image = |inode: &Inode| {
+            self.services.attributes(*inode).is_ok_and(|a| a.backing == Backing::Image)
+        };
+        if let Some(inode) = shows.filter(image) {
             let all = Range { start: 0, end: u64::MAX };
             let _ = self.services.lock(Owner::Process, inode, all, Mode::Unlock, false);
         }

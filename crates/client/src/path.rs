@@ -3,8 +3,9 @@
 //! ```text
 //!   argument ─► Absolute ─► classify ─┬─► In(directory) ─► walk ─► Husk(target)
 //!            └► In(cwd or dirfd)      │                     │
-//!                                     └─► Outside           └─► Absolute (link, `..` out of a tree)
+//!                                     └─► Outside           └─► Absolute
 //! ```
+//! A walk goes back to `Absolute` after an absolute link and when `..` leaves a tree upward.
 //!
 //! Invariants
 //! 1. `Host`: the application's own arguments lead to a host object; nothing was rewritten.
