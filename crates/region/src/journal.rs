@@ -97,7 +97,7 @@ impl Session {
 
 impl Txn<'_> {
     /// Appends an entry; false when the journal is full (the transaction will fail as a whole).
-    #[inline]
+    #[inline(always)]
     fn log(&mut self, kind: u64, cell: Cell, value: u64) -> bool {
         if self.length >= JOURNAL_MAX {
             self.overflow = true;
@@ -124,7 +124,7 @@ impl Txn<'_> {
     }
 
     /// Changes a reachable word.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, cell: Cell, value: u64) {
         let old = self.region.load(cell);
         if self.log(UNDO, cell, old) {

@@ -369,3 +369,50 @@ pub fn leaving(s: &mut Script) {
     s.both(nr::rename, "d/f", "=/proc/x");
     s.close(i64::from(slash));
 }
+
+/// `mmap` with its answer reduced to "mapped" or the error.
+fn map(s: &mut Script, what: &str, fd: i64, length: usize, prot: usize, flags: usize) -> usize {
+    let offset = if what == "odd offset" { 1 } else { 0 };
+    let address = s.quiet(nr::mmap, [0, length, prot, flags, fd as usize, offset]);
+    let failed = (-4095..0).contains(&address);
+    s.note(format!("{what}: {}", if failed { address } else { 0 }));
+    if failed { 0 } else { address as usize }
+}
+
+/// Bytes go in and out of mappings through the kernel, so that a wrong page is an answer.
+pub fn mapping(s: &mut Script) {
+    s.file("f", &"0123456789".repeat(900));
+    s.file("patch", "PATCHED");
+    let (fd, patch) = (s.open("f", RW, 0), s.open("patch", RD, 0));
+    let out = s.open("out", RW | CREAT, 0o600);
+    let shared = map(s, "shared", fd, 12288, 3, 1);
+    let private = map(s, "private", fd, 12288, 3, 2);
+    for (name, at) in [("shared", shared), ("private", private)] {
+        for place in [5, 4090, 8995, 9000] {
+            let args = [out as usize, at + place, 20, 0, 0, 0];
+            s.raw(&format!("{name} from {place}"), nr::pwrite64, args);
+            s.pread(out, 20, 0);
+        }
+        let args = [patch as usize, at + 4092, 7, 0, 0, 0];
+        s.raw(&format!("{name} into"), nr::pread64, args);
+        s.pread(fd, 20, 4085);
+    }
+    s.pwrite(fd, "written", 100);
+    s.raw("seen", nr::pwrite64, [out as usize, shared + 98, 12, 0, 0, 0]);
+    s.pread(out, 12, 0);
+    let (reader, writer) = (s.open("f", RD, 0), s.open("f", WR, 0));
+    let (folder, only) = (s.open("", RD, 0), s.open("f", PATH, 0));
+    map(s, "reader shared write", reader, 4096, 3, 1);
+    map(s, "reader private write", reader, 4096, 3, 2);
+    map(s, "reader shared read", reader, 4096, 1, 1);
+    map(s, "writer", writer, 4096, 2, 1);
+    map(s, "directory", folder, 4096, 1, 2);
+    map(s, "path only", only, 4096, 1, 2);
+    map(s, "no type", fd, 4096, 1, 0);
+    map(s, "no length", fd, 0, 1, 1);
+    map(s, "odd offset", fd, 4096, 1, 1);
+    s.close(fd);
+    s.on(nr::unlink, "f", 0, 0);
+    s.raw("after unlink", nr::pwrite64, [out as usize, shared + 98, 12, 0, 0, 0]);
+    s.pread(out, 12, 0);
+}

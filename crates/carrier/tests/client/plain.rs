@@ -61,8 +61,8 @@ impl Host for Plain {
     }
 }
 
-/// Addresses below this fault, as the first page does.
-const LOWEST: usize = 4096;
+/// Addresses below this fault, as the first pages do.
+const LOWEST: usize = 65536;
 
 fn check(address: usize) -> Result<(), Errno> {
     if address < LOWEST { Err(Errno::EFAULT) } else { Ok(()) }

@@ -25,7 +25,7 @@ pub const UNPRIVILEGED: &[Scenario] = &[
 ];
 
 /// What the model leaves out.
-pub const KERNEL_ONLY: &[&str] = &["ordinary set-id bits"];
+pub const KERNEL_ONLY: &[&str] = &["ordinary set-id bits", "mapping"];
 
 /// Fills a directory.
 pub fn prepare(root: &Path) {

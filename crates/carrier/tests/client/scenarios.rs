@@ -40,6 +40,7 @@ pub const ALL: &[Scenario] = &[
     ("nameless files", nameless),
     ("other calls", other_calls),
     ("leaving the tree", leaving),
+    ("mapping", mapping),
 ];
 
 fn opening(s: &mut Script) {
