@@ -140,7 +140,9 @@ fn loadable(thread: &mut Thread, program: &Program, head: &[u8]) -> Result<(), E
     let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
     let Some((offset, bytes)) = summary.interpreter else { return Ok(()) };
     let mut last = [0u8; 1];
-    let end = offset.checked_add(bytes).filter(|_| (2..=PATH_MAX as u64).contains(&bytes));
+    let end = offset
+        .checked_add(bytes)
+        .filter(|_| (2..=crate::load::INTERPRETER_MAX as u64).contains(&bytes));
     let end = end.ok_or(Errno::ENOEXEC)?;
     if thread.client.read_program(program, &mut last, end - 1)? != 1 || last[0] != 0 {
         return Err(Errno::ENOEXEC);
@@ -362,6 +364,7 @@ fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno
 }
 
 /// The first exec of an image: searches `PATH`, follows `#!`; ends with 127 or 126 as env does.
+#[inline(never)]
 pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
     let typed = facts().path;
     let mut found = [0u8; PATH_MAX];

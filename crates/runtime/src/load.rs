@@ -8,9 +8,12 @@ use crate::start::facts;
 use crate::thread::Thread;
 use crate::wire::{Program, Wire};
 use core::ffi::CStr;
-use husk_abi::{Errno, PAGE, PATH_MAX, nr};
+use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Segment, Summary};
+
+/// Longest path of an interpreter with its NUL (real ones have about 30 bytes).
+pub const INTERPRETER_MAX: usize = 512;
 
 /// Where a program lies and how it is to be started.
 pub struct Loaded {
@@ -49,7 +52,7 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
         open_stack();
     }
     if let Some((offset, bytes)) = placed.interpreter {
-        let mut path = [0u8; PATH_MAX];
+        let mut path = [0u8; INTERPRETER_MAX];
         let path = interpreter_path(thread, program, offset, bytes, &mut path)?;
         let interpreter = thread.client.open_program(path)?;
         let placed = place(thread, &interpreter, path)?;
@@ -66,7 +69,7 @@ fn interpreter_path<'a>(
     program: &Program,
     offset: u64,
     bytes: u64,
-    out: &'a mut [u8; PATH_MAX],
+    out: &'a mut [u8; INTERPRETER_MAX],
 ) -> Result<&'a CStr, Errno> {
     let bytes = usize::try_from(bytes).map_err(|_| Errno::ENOEXEC)?;
     let path = out.get_mut(..bytes).ok_or(Errno::ENOEXEC)?;
@@ -80,11 +83,37 @@ fn place(thread: &mut Thread, program: &Program, path: &CStr) -> Result<Placed, 
     let mut head = [0u8; elf::HEAD_BYTES];
     let got = thread.client.read_program(program, &mut head, 0)?;
     let header = Header::parse(&head[..got]).map_err(|_| Errno::ENOEXEC)?;
-    let mut table = [0u8; HEADERS_MAX * HEADER_BYTES];
-    let table = headers(&mut thread.client, program, &header, &head[..got], &mut table)?;
+    let at = header.headers_offset as usize;
+    match head[..got].get(at..at + header.headers * HEADER_BYTES) {
+        Some(table) => place_segments(thread, program, path, &header, table),
+        None => place_far(thread, program, path, &header),
+    }
+}
+
+/// A table of program headers that lies behind the head. Apart, so that nobody else pays for its
+/// frame: at start every page of stack is a fault.
+#[inline(never)]
+fn place_far(
+    thread: &mut Thread,
+    program: &Program,
+    path: &CStr,
+    header: &Header,
+) -> Result<Placed, Errno> {
+    let mut room = [0u8; HEADERS_MAX * HEADER_BYTES];
+    let table = headers(&mut thread.client, program, header, &[], &mut room)?;
+    place_segments(thread, program, path, header, table)
+}
+
+fn place_segments(
+    thread: &mut Thread,
+    program: &Program,
+    path: &CStr,
+    header: &Header,
+    table: &[u8],
+) -> Result<Placed, Errno> {
     let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
     let source = thread.client.executable(program, path.to_bytes());
-    let bias = map(thread, &source, &header, &summary, table)?;
+    let bias = map(thread, &source, header, &summary, table)?;
     if source.target != program.target {
         thread.client.close_program(source);
     }

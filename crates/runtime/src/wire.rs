@@ -319,9 +319,7 @@ impl Wire {
         match services.rewritten(file) {
             Rewritten::Ready => open_copy(services.copies_path(), file),
             Rewritten::Unknown => {
-                let mut text = [0u8; PATH_MAX];
-                let length = path(&mut text);
-                services.request_rewrite(file, &text[..length]);
+                request(services, file, path);
                 None
             }
             _ => None,
@@ -402,9 +400,23 @@ fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> 
     }
 }
 
+#[inline(never)]
+fn request(
+    services: &mut Direct,
+    file: &HostIdentity,
+    path: impl Fn(&mut [u8; PATH_MAX]) -> usize,
+) {
+    let mut text = [0u8; PATH_MAX];
+    let length = path(&mut text);
+    services.request_rewrite(file, &text[..length]);
+}
+
+/// Longest path of a copy.
+const COPY_PATH_MAX: usize = 512;
+
 /// Opens `copies_path/<device>-<inode>-<modified_ns>-<size>`.
 fn open_copy(directory: &[u8], file: &HostIdentity) -> Option<usize> {
-    let mut path = [0u8; PATH_MAX];
+    let mut path = [0u8; COPY_PATH_MAX];
     let mut end = directory.len();
     path.get_mut(..end)?.copy_from_slice(directory);
     let key = [file.device, file.inode, file.modified_ns as u64, file.size];
