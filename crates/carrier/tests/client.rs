@@ -61,10 +61,13 @@ impl Drop for Scratch {
     }
 }
 
+/// Numbers scripts use; the region's own lies above.
+const SCRIPT_FDS: u32 = 256;
+
 /// Numbers open in this process.
 fn open_fds() -> Vec<u32> {
     let open = |fd: &u32| plain::host(nr::fcntl, [*fd as usize, 1, 0, 0, 0, 0]) >= 0;
-    (0..256).filter(open).collect()
+    (0..SCRIPT_FDS).filter(open).collect()
 }
 
 fn client<S: Services>(services: S, region: i32) -> Husk<S> {
@@ -80,7 +83,7 @@ fn run(system: &mut dyn System, root: &str, scenario: fn(&mut Script)) -> Vec<St
     let mut script = Script::new(system, root);
     scenario(&mut script);
     let log = script.log;
-    for fd in (0..1024).filter(|fd| !before.contains(fd)) {
+    for fd in (0..SCRIPT_FDS).filter(|fd| !before.contains(fd)) {
         system.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
     }
     log
