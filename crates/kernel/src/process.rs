@@ -187,8 +187,8 @@ pub fn cancel_fork(kernel: &Kernel, child: Process) -> Result<()> {
     release(kernel, child.0)
 }
 
-/// Notes which host process a child became: by itself (`enters`), or by its parent while it is still
-/// an embryo of this parent's (the child may be through, and its record another one's).
+/// Notes which host process a child became: by itself (`enters`), or by its parent while it is
+/// still an embryo of this parent's (the child may be through, and its record another one's).
 pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Result<()> {
     kernel.run(|txn| {
         let cell = record(txn.region, child.0);

@@ -10,8 +10,9 @@
 //! 2. Letting go is one plain store. A waiter that sets `waiters` between the load and that store
 //!    sleeps at most its 10 ms; the window is two instructions.
 //! 3. A waiter spins about 2 us, then sleeps 10 ms at a time, judging the owner each time it wakes
-//!    in vain; a dead owner is recovered on the spot. An owner that sleeps gets 1 s, one that is stopped or
-//!    waits for a core 60 s; when owners change, somebody makes progress, and the count starts anew.
+//!    in vain; a dead owner is recovered on the spot. An owner that sleeps gets 1 s, one that is
+//!    stopped or waits for a core 60 s; when owners change, somebody makes progress, and the count
+//!    starts anew.
 
 use core::sync::atomic::{Ordering, fence};
 
