@@ -343,7 +343,8 @@ impl Fs for Model {
             [change.accessed, change.modified].iter().all(|t| matches!(t, None | Some(Time::Now)));
         let keeps = change.uid.is_none_or(|uid| who.uid == step.uid && uid == step.uid);
         let joins = change.gid.is_none_or(|gid| who.uid == step.uid && who.in_group(gid));
-        if change.mode.is_some() && !owner || (!(keeps && joins) && !who.can(0)) {
+        let may_give = (keeps && joins) || who.can(0);
+        if !may_give || (change.mode.is_some() && !owner) {
             return Err(Errno::EPERM);
         }
         if (change.accessed.is_some() || change.modified.is_some()) && !owner {

@@ -358,7 +358,7 @@ pub fn leaving(s: &mut Script) {
     let text = String::from_utf8_lossy(&root[..root.len() - 2]).into_owned();
     s.on(nr::chdir, "=/", 0, 0);
     let relative = text.trim_start_matches('/');
-    s.quiet(nr::chdir, [b"/\0".as_ptr() as usize, 0, 0, 0, 0, 0]);
+    s.quiet(nr::chdir, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]);
     let slash = s.open("=/", RD | DIRECTORY, 0) as i32;
     let mut path = format!("{relative}/d/f").into_bytes();
     path.push(0);
