@@ -68,6 +68,9 @@ pub(crate) const fn value(value: u64) -> Answer {
     Ok(Verdict::Return(value as i64))
 }
 
+/// Walks after an inode went away under one.
+const STALE_WALKS_MAX: usize = 64;
+
 /// The POSIX side of one thread.
 pub struct Client<S, H, M> {
     pub(crate) services: S,
@@ -102,8 +105,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub fn call(&mut self, call: Call) -> Verdict {
         match self.dispatch(&call) {
             Ok(verdict) => verdict,
+            Err(Errno::ESTALE) => self.walk_again(&call),
             Err(errno) => Verdict::Return(errno.as_return()),
         }
+    }
+
+    /// An inode went between finding and using it; nothing has happened. Linux shows no `ESTALE`
+    /// here: it finds what is there by now, or nothing.
+    #[cold]
+    #[inline(never)]
+    fn walk_again(&mut self, call: &Call) -> Verdict {
+        for _ in 0..STALE_WALKS_MAX {
+            match self.dispatch(call) {
+                Ok(verdict) => return verdict,
+                Err(Errno::ESTALE) => {}
+                Err(errno) => return Verdict::Return(errno.as_return()),
+            }
+        }
+        Verdict::Return(Errno::ENOENT.as_return())
     }
 
     /// Notes the result of a passed call; returns what the application gets.

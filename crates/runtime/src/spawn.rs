@@ -28,6 +28,7 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;
 const CLONE_FILES: u64 = 0x400;
 const CLONE_SIGHAND: u64 = 0x800;
+const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -65,13 +66,18 @@ struct Shape {
     flags: u64,
     /// The child's rsp, 0 = the caller's.
     stack: usize,
+    /// Where the host puts a descriptor of the child; 0 = nowhere.
+    pidfd_at: usize,
 }
 
 fn shape(frame: &Frame) -> Result<Shape, Errno> {
     match frame.number {
-        nr::fork => Ok(Shape { flags: 0, stack: 0 }),
-        nr::vfork => Ok(Shape { flags: CLONE_VM | CLONE_VFORK, stack: 0 }),
-        nr::clone => Ok(Shape { flags: frame.args[0] as u64 & !0xff, stack: frame.args[1] }),
+        nr::fork => Ok(Shape { flags: 0, stack: 0, pidfd_at: 0 }),
+        nr::vfork => Ok(Shape { flags: CLONE_VM | CLONE_VFORK, stack: 0, pidfd_at: 0 }),
+        nr::clone => {
+            let [flags, stack, pidfd_at, ..] = frame.args;
+            Ok(Shape { flags: flags as u64 & !0xff, stack, pidfd_at })
+        }
         _ => clone3_shape(frame.args),
     }
 }
@@ -84,7 +90,7 @@ fn clone3_shape(args: [usize; 6]) -> Result<Shape, Errno> {
     }
     memory::read_value(args[0], &mut fields)?;
     let stack = if fields[5] == 0 { 0 } else { fields[5].wrapping_add(fields[6]) };
-    Ok(Shape { flags: fields[0], stack: stack as usize })
+    Ok(Shape { flags: fields[0], stack: stack as usize, pidfd_at: fields[1] as usize })
 }
 
 /// Serves the call. `frame` is the start of a `LaunchFrame`.
@@ -143,7 +149,24 @@ fn launch_blocked(
     if shape.stack != 0 {
         launch.frame.base.rsp = shape.stack;
     }
-    start(thread, launch)
+    let child = start(thread, launch)?;
+    if is(CLONE_PIDFD) {
+        note_pidfd(thread, shape.pidfd_at);
+    }
+    Ok(child)
+}
+
+/// The host knows nothing of Husk's numbers: a pidfd under one of them moves elsewhere.
+fn note_pidfd(thread: &mut Thread, at: usize) {
+    let mut fd = 0i32;
+    if memory::read_value(at, &mut fd).is_err() {
+        return;
+    }
+    let moved = thread.client.note_host_descriptor(fd as u32) as i32;
+    if moved >= 0 && moved != fd {
+        // The host has just written there.
+        let _ = memory::write_value(at, &moved);
+    }
 }
 
 fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {

@@ -133,6 +133,15 @@ impl Wire {
         }
     }
 
+    /// The host made descriptor `fd` by itself; the number it has from now on.
+    pub fn note_host_descriptor(&mut self, fd: u32) -> i64 {
+        let _open = guard::open();
+        match self.served() {
+            Some(served) => served.note_host_descriptor(fd),
+            None => i64::from(fd),
+        }
+    }
+
     /// A block for a child that shares memory: whose thread it will be.
     pub fn inherit(&mut self, parent: &mut Wire) {
         self.process = parent.process();
