@@ -409,7 +409,7 @@ fn what_cannot_be_written_is_rescued_and_the_rest_is_written() {
     let mut scene = Scene::new(|path| fs::create_dir(path.join("d")).unwrap());
     // A path longer than the host takes in one call.
     let mut path = String::from("d");
-    for _ in 0..17 {
+    for _ in 0..20 {
         path.push('/');
         path.push_str(&"n".repeat(250));
         scene.mkdir(&path);
