@@ -9,9 +9,11 @@ use crate::Direct;
 impl Direct {
     /// Reads bytes of a file in the image; 0 = the end.
     pub fn read_at(&mut self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let mut at = 0;
+        let (mut at, mut before) = (0, 0);
         let length = into.len();
         self.read(inode, offset, length, &mut |span| {
+            at = if span.again { before } else { at };
+            before = at;
             let room = into.get_mut(at..at + span.length).ok_or(Errno::EFAULT)?;
             copy_out(span, room);
             at += span.length;

@@ -122,7 +122,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(errno) => return Verdict::Return(errno.as_return()),
             }
         }
-        Verdict::Return(Errno::ENOENT.as_return())
+        Verdict::Return(Errno::ESTALE.as_return())
     }
 
     /// Notes the result of a passed call; returns what the application gets.

@@ -19,12 +19,14 @@ pub(crate) struct Cursor {
     left_buffers: usize,
     address: usize,
     left: usize,
+    /// Where the last span began: table, buffers, address, bytes.
+    mark: [usize; 4],
 }
 
 impl Cursor {
     /// One buffer.
     pub fn plain(address: usize, length: usize) -> Cursor {
-        Cursor { table: 0, left_buffers: 0, address, left: length }
+        Cursor { table: 0, left_buffers: 0, address, left: length, mark: [0; 4] }
     }
 
     fn refill<M: Memory>(&mut self, memory: &M) -> Result<()> {
@@ -50,15 +52,20 @@ impl Cursor {
         mut span: Span,
         mut step: impl FnMut(&M, Span, usize) -> Result<()>,
     ) -> Result<()> {
+        if span.again {
+            [self.table, self.left_buffers, self.address, self.left] = self.mark;
+        }
+        self.mark = [self.table, self.left_buffers, self.address, self.left];
         while span.length > 0 {
             if self.left == 0 {
                 self.refill(memory)?;
             }
             let length = span.length.min(self.left);
-            step(memory, Span { address: span.address, length }, self.address)?;
+            step(memory, Span { length, ..span }, self.address)?;
             self.address = self.address.wrapping_add(length);
             self.left -= length;
-            span = Span { address: span.address + length, length: span.length - length };
+            span.address += length;
+            span.length -= length;
         }
         Ok(())
     }
@@ -80,7 +87,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             total = total.saturating_add(length as usize);
         }
-        let cursor = Cursor { table, left_buffers: count, address: 0, left: 0 };
+        let cursor = Cursor { table, left_buffers: count, address: 0, left: 0, mark: [0; 4] };
         Ok((cursor, total.min(MOVE_MAX)))
     }
 }

@@ -429,7 +429,7 @@ pub fn set_working_directory(kernel: &Kernel, place: WorkingDirectory) -> Result
         }
         lock_inodes(txn, old, new)?;
         if let Some(dir) = new {
-            let inode = live(txn.region, dir)?;
+            let inode = inodes::lock_to_hold(txn, dir)?;
             inodes::add_users(txn, inode, 1, 0);
         }
         txn.set(cell.word(DIRECTORY), new.map_or(0, |dir| dir.number) as u64);
@@ -506,9 +506,7 @@ pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
     kernel.run(|txn| {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
-        let cell = live(txn.region, inode)?;
-        txn.lock(cell)?;
-        live(txn.region, inode)?;
+        inodes::lock_to_hold(txn, inode)?;
         add_pin(txn, process, inode.number)
     })
 }

@@ -215,6 +215,9 @@ pub struct Span {
     pub address: usize,
     /// Bytes.
     pub length: usize,
+    /// The span before this one lay in blocks that were taken away while it was copied: this one
+    /// starts at the same byte of the file and takes its place.
+    pub again: bool,
 }
 
 /// A run of a file as it lies in the buffer cache's memfd, for `mmap`.

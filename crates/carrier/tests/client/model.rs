@@ -391,7 +391,11 @@ impl Fs for Model {
         let start = (offset as usize).min(node.data.len());
         let end = start.saturating_add(length).min(node.data.len());
         if end > start {
-            copy(Span { address: node.data[start..].as_ptr() as usize, length: end - start })?;
+            copy(Span {
+                address: node.data[start..].as_ptr() as usize,
+                length: end - start,
+                again: false,
+            })?;
         }
         Ok(end - start)
     }
@@ -409,7 +413,8 @@ impl Fs for Model {
         };
         let before = node.data.len();
         node.data.resize(before.max(offset + length), 0);
-        let result = copy(Span { address: node.data[offset..].as_mut_ptr() as usize, length });
+        let result =
+            copy(Span { address: node.data[offset..].as_mut_ptr() as usize, length, again: false });
         if result.is_err() {
             node.data.truncate(before);
         }

@@ -9,7 +9,7 @@ use crate::Kernel;
 use crate::descriptor::table;
 use crate::fs::entries::{self, Key};
 use crate::fs::{bytes, inodes, names, walk};
-use crate::state::{high, ino, live, low, pair, tag};
+use crate::state::{high, ino, low, pair, tag};
 
 const TAG: u32 = 1;
 const TARGET: u32 = 2;
@@ -140,9 +140,7 @@ pub fn open(
     kernel.run(|txn| {
         let table = table::lock(txn, files)?;
         let fd = table::lowest_free(txn.region, files, minimum, limit)?;
-        let cell = live(txn.region, inode)?;
-        txn.lock(cell)?;
-        live(txn.region, inode)?;
+        let cell = inodes::lock_to_hold(txn, inode)?;
         may_open(who, &names::step(txn, inode.number), flags)?;
         if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 {
             return Err(Errno::EIO);

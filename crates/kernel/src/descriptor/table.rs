@@ -353,8 +353,7 @@ pub fn host_opened(
         if let Some(inode) = shows {
             let cell = live(txn.region, inode)?;
             txn.lock(cell.min(shadow(txn, old).unwrap_or(cell)))?;
-            txn.lock(cell)?;
-            live(txn.region, inode)?;
+            inodes::lock_to_hold(txn, inode)?;
             inodes::add_users(txn, cell, 1, 0);
         }
         let number = shows.map_or(0, |inode| inode.number);

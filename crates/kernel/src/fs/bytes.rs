@@ -51,6 +51,7 @@ pub fn read(
     let cell = live(region, inode)?;
     let mut done = 0;
     let mut looks = 0;
+    let mut again = false;
     while done < length {
         let at = offset.saturating_add(done as u64);
         let sequence = region.load(cell.word(ino::MAP_SEQUENCE));
@@ -63,13 +64,15 @@ pub fn read(
         }
         regular(ident)?;
         let Some(span) = piece else { break };
-        if let Err(error) = copy(span) {
+        if let Err(error) = copy(Span { again, ..span }) {
             return if done > 0 { Ok(done) } else { Err(error) };
         }
         if region.load(cell.word(ino::MAP_SEQUENCE)) != sequence && looks < LOOKS_MAX {
             looks += 1;
+            again = true;
             continue;
         }
+        again = false;
         done += span.length;
     }
     if done > 0 {
@@ -90,7 +93,7 @@ fn piece_at(kernel: &Kernel, cell: Cell, at: u64, length: usize) -> Option<Span>
     let (first, count) = extent::run_at(region, root, at / PAGE, most);
     let count = if first == 0 { 1 } else { count };
     let length = (count * PAGE - within).min(want) as usize;
-    Some(Span { address: region.block_address(first) + within as usize, length })
+    Some(Span { address: region.block_address(first) + within as usize, length, again: false })
 }
 
 /// Access times as `relatime` keeps them: one store, never journalled.
@@ -179,7 +182,7 @@ fn fill(
         let piece = if first != 0 {
             let bytes = (count * PAGE - within).min(length - done);
             let address = region.block_address(first) + within as usize;
-            copy(Span { address, length: bytes as usize }).map(|()| bytes)
+            copy(Span { address, length: bytes as usize, again: false }).map(|()| bytes)
         } else {
             fill_hole(kernel, inode, at, (count, length - done), copy, now_ns)
         };
@@ -213,7 +216,7 @@ fn fill_hole(
         region.zero_block(last, (end % PAGE) as usize, PAGE as usize);
     }
     let address = region.block_address(blocks.first) + within as usize;
-    copy(Span { address, length: bytes as usize })?;
+    copy(Span { address, length: bytes as usize, again: false })?;
     kernel.run(|txn| {
         hold(txn, inode)?;
         extent::map(txn, cell, at / PAGE, blocks)?;

@@ -7,7 +7,7 @@ use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
-use crate::state::{high, ino, kind_bits, low, pair};
+use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::{text, tree};
 
 /// What a new inode is.
@@ -75,6 +75,25 @@ pub fn name(txn: &Txn<'_>, number: u32) -> Inode {
     Inode { number, generation: high(txn.get(cell.word(ino::IDENT))) }
 }
 
+/// Locks an inode that somebody is about to hold: `ESTALE` when it is another one by now, or when
+/// nothing holds it any more and whoever took the last away is only not through with freeing it.
+pub fn lock_to_hold(txn: &mut Txn<'_>, inode: Inode) -> Result<Cell> {
+    txn.lock(live(txn.region, inode)?)?;
+    let cell = live(txn.region, inode)?;
+    let doomed = txn.get(cell.word(ino::USERS)) == 0 && !has_name(txn, cell);
+    if doomed { Err(Errno::ESTALE) } else { Ok(cell) }
+}
+
+/// Whether a name leads to a locked inode.
+fn has_name(txn: &Txn<'_>, cell: Cell) -> bool {
+    let ident = txn.get(cell.word(ino::IDENT));
+    if kind_bits(ident) == ino::DIRECTORY {
+        low(ident) & ino::REMOVED == 0
+    } else {
+        txn.get(cell.word(ino::LINKS)) != 0
+    }
+}
+
 /// Adds to the opens (low half) or pins (high half) of a locked inode.
 pub fn add_users(txn: &mut Txn<'_>, cell: Cell, opens: i64, pins: i64) {
     let users = txn.get(cell.word(ino::USERS));
@@ -101,17 +120,10 @@ pub fn close(txn: &mut Txn<'_>, number: u32) -> Result<()> {
 /// Frees a locked inode if nothing holds it any more.
 pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
+    if txn.get(cell.word(ino::USERS)) != 0 || has_name(txn, cell) {
+        return Ok(());
+    }
     let ident = txn.get(cell.word(ino::IDENT));
-    if txn.get(cell.word(ino::USERS)) != 0 {
-        return Ok(());
-    }
-    if kind_bits(ident) == ino::DIRECTORY {
-        if low(ident) & ino::REMOVED == 0 {
-            return Ok(());
-        }
-    } else if txn.get(cell.word(ino::LINKS)) != 0 {
-        return Ok(());
-    }
     let root = txn.get(cell.word(ino::ROOT));
     if root != 0 && kind_bits(ident) != ino::SYMLINK {
         txn.set_pending(number as u64);

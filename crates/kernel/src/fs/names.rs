@@ -125,9 +125,7 @@ pub fn link(
             return Err(Errno::EEXIST);
         }
         permit_change(txn, dir.number, who)?;
-        let cell = crate::state::live(txn.region, inode)?;
-        txn.lock(cell)?;
-        crate::state::live(txn.region, inode)?;
+        let cell = inodes::lock_to_hold(txn, inode)?;
         let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
         if kind == ino::DIRECTORY || kind == ino::PORTAL {
             return Err(Errno::EPERM);
