@@ -1,5 +1,5 @@
 //! CPU ns per operation of the direct carrier, one thread, before interception:
-//! `cargo run --release -p husk-carrier --example ops [PART OF A NAME]`.
+//! `cargo run --release -p husk-carrier --example ops [START OF A NAME]`.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -15,7 +15,7 @@ const OPS: usize = 20_000;
 
 /// Best and median ns per run of `body` over batches.
 fn measure(name: &str, mut body: impl FnMut(usize)) {
-    if std::env::args().nth(1).is_some_and(|part| !name.contains(&part)) {
+    if std::env::args().nth(1).is_some_and(|part| !name.starts_with(&part)) {
         return;
     }
     let mut times = Vec::new();

@@ -26,7 +26,7 @@ mod text;
 mod tree;
 
 use husk_proto::Result;
-use husk_region::{Session, Txn};
+use husk_region::{ATTENTION_ABOVE, Session, Txn};
 
 pub use check::{Finding, check};
 
@@ -37,29 +37,41 @@ pub struct Kernel {
     pub session: Session,
     /// The process record it acts for; 0 is the supervisor.
     pub process: u32,
-    /// Whether this thread is noted as waiting for a lock (`lock`).
-    pub(crate) waits: core::cell::Cell<bool>,
 }
+
+/// Attention: this thread is noted as waiting for a lock (`lock`).
+pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
 
 impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
-        Kernel { session, process, waits: core::cell::Cell::new(false) }
+        Kernel { session, process }
     }
 
     /// Runs one transaction, then whatever it (or a dead thread before) left to be done.
     #[inline]
     pub fn run<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
-        if self.waits.replace(false) {
+        self.session.slot()?;
+        if self.session.attention() != 0 {
+            self.attend(true)?;
+        }
+        let result = self.session.transact(body);
+        if self.session.attention() != 0 {
+            self.attend(false)?;
+        }
+        result
+    }
+
+    /// What is to be done beside operations: the next one ends a wait; left-over work is finished.
+    #[cold]
+    fn attend(&self, before: bool) -> Result<()> {
+        if before && self.session.attention() & WAITS != 0 {
+            self.session.forget(WAITS);
             self.session.set_waits_for(0)?;
         }
         if self.session.pending()? != 0 {
             fs::orphan::finish(self)?;
         }
-        let result = self.session.transact(body);
-        if self.session.pending()? != 0 {
-            fs::orphan::finish(self)?;
-        }
-        result
+        Ok(())
     }
 }

@@ -278,7 +278,7 @@ fn note_wait(kernel: &Kernel, who: Holder, by: Holder) -> Result<()> {
         }
     }
     kernel.session.set_waits_for(pair(who.id, by.id))?;
-    kernel.waits.set(true);
+    kernel.session.note(crate::WAITS);
     Ok(())
 }
 

@@ -16,7 +16,9 @@ use husk_abi::Errno;
 use crate::kill;
 use crate::lock::owner_of;
 use crate::memory::{Cell, Region};
-use crate::session::{FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, PENDING, STATE, Session};
+use crate::session::{
+    FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, STATE, Session, UNBALANCED,
+};
 
 /// What a handler returns when the world moved between its look and its locks: run it again.
 pub const RETRY: Errno = Errno(4001);
@@ -26,13 +28,15 @@ pub(crate) const RUNNING: u64 = 0;
 pub(crate) const COMMITTED: u64 = 1;
 pub(crate) const ROLLED: u64 = 2;
 
-/// Locks that a transaction remembers outside its journal.
-const LOCKS_KEPT: usize = 8;
+/// Locks and redos that a transaction remembers outside its journal.
+const KEPT: u32 = 8;
 
+/// Kinds of entries, in the low bits of the word's name.
 const UNDO: u64 = 1;
 const LOCK: u64 = 2;
 const REDO: u64 = 3;
 const REDO_NEW: u64 = 4;
+const KIND: u64 = 7;
 
 /// A running transaction of one thread.
 #[derive(Debug)]
@@ -46,10 +50,12 @@ pub struct Txn<'s> {
     length: u32,
     frees: u32,
     overflow: bool,
-    redo: bool,
-    /// The locks taken, so that a commit need not read its journal; more are found there.
-    locks: [Cell; LOCKS_KEPT],
-    locked: usize,
+    /// Which entries are locks and redos, a byte each, the last one lowest, so that a commit need
+    /// not read its whole journal; more than eight are found there.
+    locks: u64,
+    locked: u32,
+    redos: u64,
+    redone: u32,
 }
 
 impl Session {
@@ -60,7 +66,9 @@ impl Session {
         mut body: impl FnMut(&mut Txn<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         for _ in 0..RETRIES_MAX {
-            self.prepare()?;
+            if self.attention() & UNBALANCED != 0 {
+                self.prepare()?;
+            }
             let mut txn = self.begin()?;
             match body(&mut txn) {
                 Ok(value) => return txn.commit().map(|()| value),
@@ -76,8 +84,8 @@ impl Session {
 
     #[inline]
     pub(crate) fn begin(&self) -> Result<Txn<'_>, Errno> {
-        let slot = self.slot()?;
-        let base = self.region.map.slot(slot);
+        let base = self.base()?;
+        let slot = self.slot_if_any();
         debug_assert_eq!(self.region.load(base.word(STATE)), 0, "transaction within another");
         let region = &self.region;
         Ok(Txn {
@@ -88,9 +96,10 @@ impl Session {
             length: 0,
             frees: 0,
             overflow: false,
-            redo: false,
-            locks: [Cell(0); LOCKS_KEPT],
+            locks: 0,
             locked: 0,
+            redos: 0,
+            redone: 0,
         })
     }
 }
@@ -104,7 +113,7 @@ impl Txn<'_> {
             return false;
         }
         let entry = self.base.word(JOURNAL + self.length * 2);
-        self.region.store(entry, kind << 32 | cell.0 as u64);
+        self.region.store(entry, cell.name() | kind);
         self.region.store(entry.word(1), value);
         self.length += 1;
         self.region.store(self.base.word(STATE), RUNNING << 32 | self.length as u64);
@@ -126,7 +135,13 @@ impl Txn<'_> {
     /// Changes a reachable word.
     #[inline(always)]
     pub fn set(&mut self, cell: Cell, value: u64) {
-        let old = self.region.load(cell);
+        self.change(cell, self.region.load(cell), value);
+    }
+
+    /// Changes a reachable word that holds `old`, as the caller has just read.
+    #[inline(always)]
+    pub fn change(&mut self, cell: Cell, old: u64, value: u64) {
+        debug_assert_eq!(self.region.load(cell), old);
         if self.log(UNDO, cell, old) {
             self.region.store(cell, value);
             kill::point();
@@ -144,7 +159,8 @@ impl Txn<'_> {
     pub fn set_at_commit(&mut self, cell: Cell, value: u64) {
         let old = self.region.load(cell);
         // Both entries or none: a lone REDO at the end of a journal is ignored.
-        self.redo = true;
+        self.redos = self.redos << 8 | self.length as u64;
+        self.redone += 1;
         if self.log(REDO, cell, old) {
             self.log(REDO_NEW, cell, value);
         }
@@ -153,16 +169,16 @@ impl Txn<'_> {
     /// Takes a lock word until the transaction ends; again is fine.
     #[inline]
     pub fn lock(&mut self, cell: Cell) -> Result<(), Errno> {
-        if owner_of(self.region.load(cell)) == self.slot {
+        let word = self.region.load(cell);
+        if owner_of(word) == self.slot {
             return Ok(());
         }
+        let entry = self.length as u64;
         if !self.log(LOCK, cell, 0) {
             return Err(Errno::EIO);
         }
-        self.session.acquire(cell, self.slot)?;
-        if self.locked < LOCKS_KEPT {
-            self.locks[self.locked] = cell;
-        }
+        self.session.acquire_seen(cell, self.slot, word)?;
+        self.locks = self.locks << 8 | entry;
         self.locked += 1;
         kill::point();
         Ok(())
@@ -170,6 +186,7 @@ impl Txn<'_> {
 
     /// Leaves `work` in the slot: whoever owns the slot next finds it (`Session::pending`).
     pub fn set_pending(&mut self, work: u64) {
+        self.session.note(LEFT_OVER);
         self.set(self.base.word(PENDING), work);
     }
 
@@ -219,13 +236,15 @@ impl Txn<'_> {
             self.region.store(self.base.word(STATE), COMMITTED << 32 | self.length as u64);
         }
         kill::point();
-        if self.redo || self.locked > LOCKS_KEPT {
+        if self.redone > KEPT || self.locked > KEPT {
             self.session.finish_commit(self.slot, self.length);
             return Ok(());
         }
-        // The short way of `finish_commit`: nothing to redo, and all locks are known.
-        for cell in self.locks[..self.locked].iter().rev() {
-            self.session.release(*cell);
+        self.redo();
+        for _ in 0..self.locked {
+            let entry = self.base.word(JOURNAL + (self.locks as u8) as u32 * 2);
+            self.session.release(Cell::of_name(self.region.load(entry) & !KIND));
+            self.locks >>= 8;
             kill::point();
         }
         self.region.store(self.base.word(STATE), 0);
@@ -233,6 +252,20 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// The short way of `finish_commit`: all redos are known, and as we live nobody else redoes
+    /// them, so they need no compare and swap; what they change lies under our locks.
+    #[inline]
+    fn redo(&mut self) {
+        for n in (0..self.redone).rev() {
+            let at = (self.redos >> (8 * n)) as u8 as u32;
+            let entry = self.base.word(JOURNAL + at * 2);
+            let cell = Cell::of_name(self.region.load(entry) & !KIND);
+            self.region.store(cell, self.region.load(entry.word(3)));
+            kill::point();
+        }
+    }
+
+    #[cold]
     fn abort(&mut self) {
         self.session.roll_back(self.slot, self.length);
     }
@@ -242,7 +275,7 @@ impl Session {
     fn entry(&self, slot: u32, n: u32) -> (u64, Cell, u64) {
         let entry = self.region.map.slot(slot).word(JOURNAL + n * 2);
         let word = self.region.load(entry);
-        (word >> 32, Cell(word as u32), self.region.load(entry.word(1)))
+        (word & KIND, self.region.named(word & !KIND), self.region.load(entry.word(1)))
     }
 
     /// Everything after the commit mark; repeatable.

@@ -2,7 +2,7 @@
 //!
 //! Sizes are generous and sparse: what is never touched costs no memory.
 
-use crate::memory::Cell;
+use crate::memory::{Cell, STEP_WORDS};
 
 /// Slab class of 128-byte objects.
 pub const INODE: usize = 0;
@@ -35,6 +35,8 @@ pub const CHUNK_WORDS: u32 = 24;
 pub const FIXED_WORDS: u32 = 1 << 20;
 /// Header words.
 pub const HEADER_WORDS: u32 = 512;
+/// Words of nothing behind the last area: why, says `Cell`.
+pub const MARGIN_WORDS: u32 = 256 * STEP_WORDS;
 
 /// First header word: says that the image is formatted.
 pub const MAGIC: u64 = 0x4855_534b_0000_0001;
@@ -70,9 +72,7 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     /// First word.
-    pub base: u32,
-    /// Words of an object.
-    pub words: u32,
+    pub base: Cell,
     /// Objects.
     pub count: u32,
 }
@@ -83,15 +83,15 @@ pub struct Map {
     /// One past the last word of the arena.
     pub limit: u32,
     /// Owner word of each slot.
-    pub owners: u32,
+    pub owners: Cell,
     /// Slots.
-    pub slots: u32,
+    pub slots: Cell,
     /// Partitions.
-    pub partitions: u32,
+    pub partitions: Cell,
     /// Number of partitions less one (a power of two).
     pub partition_mask: u32,
     /// Hash buckets, two words each: lock and head.
-    pub buckets: u32,
+    pub buckets: Cell,
     /// Number of buckets less one.
     pub bucket_mask: u32,
     /// The slabs.
@@ -101,11 +101,11 @@ pub struct Map {
     /// One past its last word.
     pub heap_end: u32,
     /// Chunks of blocks.
-    pub chunks: u32,
+    pub chunks: Cell,
     /// Number of chunks.
     pub chunk_count: u32,
     /// For the room above.
-    pub fixed: u32,
+    pub fixed: Cell,
 }
 
 impl Layout {
@@ -126,9 +126,9 @@ impl Layout {
         let bucket_base = next.take(buckets, 2);
         let classes = [INODE, LINE, NODE, RECORD].map(|class| {
             let words = CLASS_WORDS[class];
-            Class { base: next.take(counts[class], words), words, count: counts[class] }
+            Class { base: next.take(counts[class], words), count: counts[class] }
         });
-        let heap = next.take(inodes, 16);
+        let heap = next.take(inodes, 16).index();
         let heap_end = next.0;
         let chunks = next.take(chunk_count, CHUNK_WORDS);
         Map {
@@ -155,7 +155,7 @@ impl Layout {
 
     /// Bytes of the state arena, a multiple of 2 MiB.
     pub fn state_bytes(&self) -> u64 {
-        (self.map().limit as u64 * 8).next_multiple_of(2 << 20)
+        ((self.map().limit + MARGIN_WORDS) as u64 * 8).next_multiple_of(2 << 20)
     }
 
     /// Bytes of the buffer cache.
@@ -178,10 +178,10 @@ impl Layout {
 struct Cursor(u32);
 
 impl Cursor {
-    fn take(&mut self, count: u32, words: u32) -> u32 {
+    fn take(&mut self, count: u32, words: u32) -> Cell {
         let base = self.0;
         self.0 = (base + count * words).next_multiple_of(512);
-        base
+        Cell::at(base)
     }
 }
 
@@ -192,48 +192,49 @@ impl Map {
     pub fn object(&self, class: usize, number: u32) -> Cell {
         let slab = &self.classes[class];
         let number = if number < slab.count { number } else { 0 };
-        Cell(slab.base + number * slab.words)
+        slab.base.object(number, CLASS_WORDS[class])
     }
 
     /// Owner word of slot `id`.
     #[inline(always)]
     pub fn owner(&self, id: u32) -> Cell {
-        Cell(self.owners + id % SLOTS)
+        self.owners.object(id % SLOTS, 1)
     }
 
     /// First word of slot `id`.
     #[inline(always)]
     pub fn slot(&self, id: u32) -> Cell {
-        Cell(self.slots + id % SLOTS * SLOT_WORDS)
+        self.slots.object(id % SLOTS, SLOT_WORDS)
     }
 
     /// First word of a partition: its token.
     #[inline(always)]
     pub fn partition(&self, index: u32) -> Cell {
-        Cell(self.partitions + (index & self.partition_mask) * PARTITION_WORDS)
+        self.partitions.object(index & self.partition_mask, PARTITION_WORDS)
     }
 
     /// A bucket: lock word, then head.
     #[inline(always)]
     pub fn bucket(&self, hash: u32) -> Cell {
-        Cell(self.buckets + (hash & self.bucket_mask) * 2)
+        self.buckets.object(hash & self.bucket_mask, 2)
     }
 
     /// A chunk: lock word, free blocks, bitmap (1 = taken).
     #[inline(always)]
     pub fn chunk(&self, index: u32) -> Cell {
-        Cell(self.chunks + index % self.chunk_count * CHUNK_WORDS)
+        self.chunks.object(index % self.chunk_count, CHUNK_WORDS)
     }
 
     /// Word `index` of the fixed area of the room above.
     #[inline(always)]
     pub fn fixed(&self, index: u32) -> Cell {
-        Cell(self.fixed + index)
+        assert!(index < FIXED_WORDS, "outside the fixed area");
+        self.fixed.object(index, 1)
     }
 
     /// Word `index` of the arena, for heap references.
     #[inline(always)]
     pub fn heap(&self, index: u32) -> Cell {
-        Cell(if index >= self.heap && index < self.heap_end { index } else { self.heap })
+        Cell::at(if index >= self.heap && index < self.heap_end { index } else { self.heap })
     }
 }

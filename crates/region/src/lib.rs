@@ -37,4 +37,4 @@ pub use layout::{CLASSES, Class, INODE, LINE, Layout, Map, NODE, RECORD};
 pub use life::{Life, judge};
 pub use lock::{is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS};
-pub use session::{Session, SlotView};
+pub use session::{ATTENTION_ABOVE, Session, SlotView};

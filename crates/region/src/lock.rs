@@ -74,7 +74,12 @@ impl Session {
     /// Takes a lock word for `slot`; the intent is already logged (invariant 2 of the crate).
     #[inline(always)]
     pub(crate) fn acquire(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
-        let word = self.region.load(cell);
+        self.acquire_seen(cell, slot, self.region.load(cell))
+    }
+
+    /// The same with `word` just seen there.
+    #[inline(always)]
+    pub(crate) fn acquire_seen(&self, cell: Cell, slot: u32, word: u64) -> Result<(), Errno> {
         let mine = word | LOCKED | (slot as u64) << OWNER_SHIFT;
         if word & LOCKED == 0 && self.region.swap_if(cell, word, mine) {
             return Ok(());

@@ -18,7 +18,7 @@ use husk_abi::Errno;
 use crate::journal::Txn;
 use crate::layout::{CLASSES, header};
 use crate::memory::Cell;
-use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session};
+use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 
 /// Magazine of single blocks, beside the slab classes.
 pub(crate) const BLOCK: usize = CLASSES;
@@ -49,10 +49,13 @@ impl Txn<'_> {
     pub(crate) fn pop(&mut self, class: usize) -> Option<u32> {
         let cell = count_of(self.base, class);
         let count = self.get(cell);
-        if count == 0 {
+        if count == 0 || count > MAGAZINE_ITEMS as u64 {
             return None;
         }
-        self.set(cell, count - 1);
+        if count <= LOW && class != BLOCK {
+            self.session.note(UNBALANCED);
+        }
+        self.change(cell, count, count - 1);
         Some(self.get(item(self.base, class, count - 1)) as u32)
     }
 
@@ -61,17 +64,21 @@ impl Txn<'_> {
         let cell = count_of(self.base, class);
         let count = self.get(cell);
         assert!(count < MAGAZINE_ITEMS as u64, "magazine overflow (invariant 2)");
-        let place = item(self.base, class, count);
-        if self.get(place) != number as u64 {
-            self.set(place, number as u64);
+        if count >= HIGH {
+            self.session.note(UNBALANCED);
         }
-        self.set(cell, count + 1);
+        let place = item(self.base, class, count);
+        let before = self.get(place);
+        if before != number as u64 {
+            self.change(place, before, number as u64);
+        }
+        self.change(cell, count, count + 1);
     }
 }
 
 impl Session {
-    /// Brings the magazines between their marks.
-    #[inline]
+    /// Brings the magazines between their marks; called when one may be outside (`UNBALANCED`).
+    #[cold]
     pub(crate) fn prepare(&self) -> Result<(), Errno> {
         let base = self.base()?;
         for class in 0..CLASSES {
@@ -82,6 +89,12 @@ impl Session {
         }
         if self.region.load(count_of(base, BLOCK)) > HIGH {
             self.spill_blocks(HIGH - SPILL)?;
+        }
+        // An image that is full keeps trying.
+        let count = |class| self.region.load(count_of(base, class));
+        let rests = (0..CLASSES).all(|class| (LOW..=HIGH).contains(&count(class)));
+        if rests && count(BLOCK) <= HIGH {
+            self.forget(UNBALANCED);
         }
         Ok(())
     }
@@ -129,13 +142,13 @@ impl Session {
     }
 
     fn refill_fresh(&self, class: usize) -> Result<bool, Errno> {
-        let bump = Cell(header::BUMP + class as u32);
+        let bump = Cell::at(header::BUMP + class as u32);
         let limit = self.region.map.classes[class].count as u64;
         if self.region.load(bump) >= limit {
             return Ok(false);
         }
         self.quiet(|txn| {
-            txn.lock(Cell(header::BUMP_LOCK))?;
+            txn.lock(Cell::at(header::BUMP_LOCK))?;
             let next = txn.get(bump);
             let had = txn.get(count_of(txn.base, class));
             let taken = REFILL.min(limit - next);
@@ -192,8 +205,8 @@ impl Session {
         }
         let grant = words.max(256) as u64;
         self.quiet(|txn| {
-            let bump = Cell(header::BUMP + CLASSES as u32);
-            txn.lock(Cell(header::BUMP_LOCK))?;
+            let bump = Cell::at(header::BUMP + CLASSES as u32);
+            txn.lock(Cell::at(header::BUMP_LOCK))?;
             let next = txn.get(bump);
             if next + grant > txn.region.map.heap_end as u64 {
                 return Err(Errno::ENOSPC);
@@ -207,7 +220,7 @@ impl Session {
     /// Objects of `class` that are free (pools and never used), about.
     pub fn free_count(&self, class: usize) -> u64 {
         let mut free = self.region.map.classes[class].count as u64
-            - self.region.load(Cell(header::BUMP + class as u32));
+            - self.region.load(Cell::at(header::BUMP + class as u32));
         for index in 0..=self.region.map.partition_mask {
             free +=
                 self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
@@ -245,7 +258,7 @@ impl Session {
 
     /// First object of `class` that was never used.
     pub fn never_used(&self, class: usize) -> u32 {
-        self.region.load(Cell(header::BUMP + class as u32)) as u32
+        self.region.load(Cell::at(header::BUMP + class as u32)) as u32
     }
 }
 
@@ -259,6 +272,6 @@ impl Txn<'_> {
             return Err(Errno::ENOSPC);
         }
         self.set(run, value + words as u64);
-        Ok(Cell(next as u32))
+        Ok(self.region.map.heap(next as u32))
     }
 }

@@ -9,21 +9,56 @@ pub const STATE_ADDRESS: usize = 0x5000_0000_0000;
 /// Where the buffer cache is mapped in every process.
 pub const CACHE_ADDRESS: usize = 0x5100_0000_0000;
 
-/// A word of the state arena.
+/// A word of the state arena: its address, the same in every process.
+///
+/// Why a `Cell` needs no check when it is used: it comes from a function of `Map`, which clamps
+/// every number to its area, or from `word`, which goes less than `STEP_WORDS` further. The arena
+/// ends in `layout::MARGIN_WORDS` of nothing, room for 256 such steps; code takes four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Cell(pub(crate) u32);
+pub struct Cell(usize);
+
+/// One more than the longest step within an object.
+pub(crate) const STEP_WORDS: u32 = 4096;
 
 impl Cell {
-    /// The word `index` further on.
+    /// No word at all: to be compared, never used.
+    pub(crate) const NONE: Cell = Cell(0);
+
+    /// Word `index` of the arena; the caller knows that it is inside.
+    #[inline(always)]
+    pub(crate) const fn at(index: u32) -> Cell {
+        Cell(STATE_ADDRESS + index as usize * 8)
+    }
+
+    /// The word `index` further on, less than `STEP_WORDS`.
     #[inline(always)]
     pub const fn word(self, index: u32) -> Cell {
-        Cell(self.0 + index)
+        assert!(index < STEP_WORDS);
+        Cell(self.0 + index as usize * 8)
+    }
+
+    /// Object `number` of those of `words` that begin here.
+    #[inline(always)]
+    pub(crate) const fn object(self, number: u32, words: u32) -> Cell {
+        Cell(self.0 + number as usize * (words as usize * 8))
     }
 
     /// Its number, for links that are kept in words.
     #[inline(always)]
     pub const fn index(self) -> u32 {
-        self.0
+        ((self.0 - STATE_ADDRESS) / 8) as u32
+    }
+
+    /// What `name` gave, out of the own journal.
+    #[inline(always)]
+    pub(crate) const fn of_name(name: u64) -> Cell {
+        Cell(name as usize)
+    }
+
+    /// As a word of the region names it.
+    #[inline(always)]
+    pub(crate) const fn name(self) -> u64 {
+        self.0 as u64
     }
 }
 
@@ -43,7 +78,7 @@ impl Region {
     /// `cache_bytes` at `CACHE_ADDRESS`; it stays so as long as any `Region` lives.
     pub unsafe fn format(layout: Layout) -> Region {
         let region = Region { map: layout.map(), layout };
-        let head = Cell(0);
+        let head = Cell::at(0);
         region.store(head.word(header::KERNELS), layout.kernels as u64);
         region.store(head.word(header::MEMORY), layout.memory_bytes);
         for class in 0..layout::CLASSES {
@@ -85,9 +120,10 @@ impl Region {
 
     #[inline(always)]
     pub(crate) fn atomic(&self, cell: Cell) -> &AtomicU64 {
-        assert!(cell.0 < self.map.limit, "cell outside the arena");
-        // SAFETY: inside the arena, which is mapped (attach, format); all access is atomic.
-        unsafe { &*((STATE_ADDRESS + cell.0 as usize * 8) as *const AtomicU64) }
+        debug_assert!(cell.index() < self.map.limit, "cell outside the arena");
+        // SAFETY: inside the arena or its margin (see `Cell`), which are mapped (attach, format);
+        // all access is atomic.
+        unsafe { &*(cell.0 as *const AtomicU64) }
     }
 
     /// Address of the low half of a word, for futex calls.
@@ -99,6 +135,13 @@ impl Region {
     pub fn futex_value(&self, cell: Cell) -> u32 {
         // SAFETY: the word is inside the arena; a little-endian word begins with its low half.
         unsafe { (*(self.futex_address(cell) as *const AtomicU32)).load(Ordering::Acquire) }
+    }
+
+    /// The word that a word of the region names (`Cell::name`).
+    pub(crate) fn named(&self, name: u64) -> Cell {
+        let offset = (name as usize).wrapping_sub(STATE_ADDRESS);
+        assert!(offset.is_multiple_of(8) && offset / 8 < self.map.limit as usize, "no such word");
+        Cell(name as usize)
     }
 
     /// Reads a word.
@@ -139,7 +182,7 @@ impl Region {
 
     /// Bytes stored in words that never change any more.
     pub fn text(&self, cell: Cell, length: usize) -> &[u8] {
-        assert!(cell.0 as usize + length.div_ceil(8) <= self.map.limit as usize);
+        assert!(cell.index() as usize + length.div_ceil(8) <= self.map.limit as usize);
         // SAFETY: inside the arena; the caller's words are written once, before anybody looks.
         unsafe { core::slice::from_raw_parts(self.futex_address(cell) as *const u8, length) }
     }

@@ -28,13 +28,13 @@ impl Session {
         if pid != 0 && self.owner(dead) == (pid, tid) {
             self.settle(dead);
         }
-        self.release(Cell(header::RECOVERY));
+        self.release(Cell::at(header::RECOVERY));
         Ok(())
     }
 
     /// Takes the recovery word; from a dead holder too.
     fn take_recovery(&self, me: u32) -> Result<(), Errno> {
-        let cell = Cell(header::RECOVERY);
+        let cell = Cell::at(header::RECOVERY);
         for _ in 0..1 << 20 {
             let word = self.region.load(cell);
             let mine = word & !(u64::MAX << 48) | LOCKED | (me as u64) << 48;
@@ -65,7 +65,7 @@ impl Session {
             let held = base.word(LONG + n);
             let cell = self.region.load(held);
             if cell != 0 {
-                let cell = Cell(cell as u32);
+                let cell = self.region.named(cell);
                 if owner_of(self.region.load(cell)) == dead {
                     self.release(cell);
                 }

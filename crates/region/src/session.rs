@@ -32,12 +32,23 @@ pub(crate) const MAGAZINE_ITEMS: u32 = 64;
 pub(crate) const JOURNAL: u32 = 512;
 pub(crate) const JOURNAL_MAX: u32 = 256;
 
+/// Attention: a magazine may be outside its marks.
+pub(crate) const UNBALANCED: u32 = 1;
+/// Attention: the slot's word of left-over work may not be 0.
+pub(crate) const LEFT_OVER: u32 = 2;
+/// Attention: the first bit for the room above.
+pub const ATTENTION_ABOVE: u32 = 1 << 8;
+
 /// A thread's seat. Not `Sync`: one per thread.
 #[derive(Debug)]
 pub struct Session {
     /// The region.
     pub region: Region,
     slot: Local<u32>,
+    /// First word of the slot, when there is one.
+    base: Local<Cell>,
+    /// `UNBALANCED`, `LEFT_OVER`, and what the room above keeps there.
+    attention: Local<u32>,
     pid: u32,
     tid: u32,
 }
@@ -62,7 +73,8 @@ pub struct SlotView {
 impl Session {
     /// A seat for thread `tid` of process `pid`, without a slot yet.
     pub fn new(region: Region, pid: u32, tid: u32) -> Session {
-        Session { region, slot: Local::new(0), pid, tid }
+        let (slot, base, attention) = (Local::new(0), Local::new(Cell::NONE), Local::new(0));
+        Session { region, slot, base, attention, pid, tid }
     }
 
     /// The host process this seat is for.
@@ -90,7 +102,7 @@ impl Session {
         for id in 1..SLOTS {
             let owner = self.region.map.owner(id);
             if self.region.load(owner) == 0 && self.region.swap_if(owner, 0, mine) {
-                self.slot.set(id);
+                self.sit_down(id);
                 self.raise_high(id);
                 let base = self.region.map.slot(id);
                 self.region.store(base.word(WAITS_FOR), 0);
@@ -104,8 +116,33 @@ impl Session {
         Err(Errno::EAGAIN)
     }
 
+    /// Slot `id` is this seat's now, with whatever its last owner left in it.
+    fn sit_down(&self, id: u32) {
+        self.base.set(self.region.map.slot(id));
+        self.slot.set(id);
+        self.note(UNBALANCED | LEFT_OVER);
+    }
+
+    /// Whether anything but the ordinary is to be done before or after a transaction.
+    #[inline(always)]
+    pub fn attention(&self) -> u32 {
+        self.attention.get()
+    }
+
+    /// Asks for attention.
+    #[inline]
+    pub fn note(&self, what: u32) {
+        self.attention.set(self.attention.get() | what);
+    }
+
+    /// Needs it no more.
+    #[inline]
+    pub fn forget(&self, what: u32) {
+        self.attention.set(self.attention.get() & !what);
+    }
+
     fn raise_high(&self, id: u32) {
-        let high = Cell(header::SLOTS_HIGH);
+        let high = Cell::at(header::SLOTS_HIGH);
         loop {
             let now = self.region.load(high);
             if now >= id as u64 || self.region.swap_if(high, now, id as u64) {
@@ -134,7 +171,10 @@ impl Session {
     /// First word of the own slot.
     #[inline(always)]
     pub(crate) fn base(&self) -> Result<Cell, Errno> {
-        Ok(self.region.map.slot(self.slot()?))
+        if self.slot.get() == 0 {
+            self.take_slot()?;
+        }
+        Ok(self.base.get())
     }
 
     /// Notes the process record this thread acts for.
@@ -157,7 +197,7 @@ impl Session {
 
     /// Highest slot ever taken.
     pub fn slots_high(&self) -> u32 {
-        (self.region.load(Cell(header::SLOTS_HIGH)) as u32).min(SLOTS - 1)
+        (self.region.load(Cell::at(header::SLOTS_HIGH)) as u32).min(SLOTS - 1)
     }
 
     /// What is known of slot `id`.
@@ -183,7 +223,15 @@ impl Session {
     /// The left-over work of the own slot (see `Txn::set_pending`).
     #[inline]
     pub fn pending(&self) -> Result<u64, Errno> {
-        Ok(self.region.load(self.base()?.word(PENDING)))
+        let base = self.base()?;
+        if self.attention.get() & LEFT_OVER == 0 {
+            return Ok(0);
+        }
+        let work = self.region.load(base.word(PENDING));
+        if work == 0 {
+            self.forget(LEFT_OVER);
+        }
+        Ok(work)
     }
 
     /// Takes free slot `id`, for its left-over work; whether it was free.
@@ -192,7 +240,7 @@ impl Session {
         if self.slot.get() != 0 || !self.region.swap_if(self.region.map.owner(id), 0, mine) {
             return false;
         }
-        self.slot.set(id);
+        self.sit_down(id);
         true
     }
 
@@ -204,7 +252,7 @@ impl Session {
         for n in 0..LONG_MAX {
             let held = base.word(LONG + n);
             if self.region.load(held) == 0 {
-                self.region.store(held, cell.0 as u64);
+                self.region.store(held, cell.name());
                 kill::point();
                 let taken = self.acquire(cell, slot);
                 if taken.is_err() {
@@ -222,7 +270,7 @@ impl Session {
         let base = self.region.map.slot(self.slot.get());
         for n in (0..LONG_MAX).rev() {
             let held = base.word(LONG + n);
-            if self.region.load(held) == cell.0 as u64 {
+            if self.region.load(held) == cell.name() {
                 self.release(cell);
                 kill::point();
                 self.region.store(held, 0);
