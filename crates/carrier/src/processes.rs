@@ -33,11 +33,11 @@ impl Processes for Direct {
     }
     #[inline]
     fn unshare(&mut self, sharing: Sharing) -> Result<()> {
-        husk_kernel::process::unshare(&self.kernel, sharing, self.now())
+        husk_kernel::process::unshare(&self.kernel, sharing, || self.now())
     }
     #[inline]
     fn finish_exec(&mut self) -> Result<()> {
-        husk_kernel::process::finish_exec(&self.kernel, self.now())
+        husk_kernel::process::finish_exec(&self.kernel, || self.now())
     }
     #[inline]
     fn exit(&mut self) {

@@ -204,7 +204,7 @@ pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Resul
 
 /// `Processes::unshare`: an embryo gets the private copies, then both records swap what they name,
 /// and the embryo ends with the shared parts. A death in between leaves an embryo, nothing else.
-pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<()> {
+pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: impl FnOnce() -> i64) -> Result<()> {
     let region = &kernel.session.region;
     let table = table::cell(region, files(kernel));
     let wanted = Sharing {
@@ -215,7 +215,7 @@ pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<()> {
         return Ok(());
     }
     let kept = Sharing { files: !wanted.files, context: !wanted.context };
-    let embryo = prepare_fork(kernel, kept, now_ns)?;
+    let embryo = prepare_fork(kernel, kept, now_ns())?;
     kernel.run(|txn| {
         let (one, two) = (kernel.process.min(embryo.0), kernel.process.max(embryo.0));
         let (one, two) = (record(txn.region, one), record(txn.region, two));
@@ -235,8 +235,9 @@ fn set_files(txn: &mut Txn<'_>, process: u32, files: u32) {
     txn.set(cell.word(PARTS), pair(files, low(parts)));
 }
 
-/// `Processes::finish_exec`.
-pub fn finish_exec(kernel: &Kernel, now_ns: i64) -> Result<()> {
+/// `Processes::finish_exec`. Usually nothing has to change, and then no slot is taken and no clock
+/// asked.
+pub fn finish_exec(kernel: &Kernel, now_ns: impl FnOnce() -> i64) -> Result<()> {
     let pid = kernel.session.pid();
     kernel.session.recover_where(|owner, _| owner == pid)?;
     unshare(kernel, Sharing { files: true, context: true }, now_ns)?;

@@ -79,11 +79,12 @@ impl Session {
     /// Recovers every slot whose owner `is_dead` says is gone (or that is found dead), other than
     /// the own; how many.
     pub fn recover_where(&self, mut is_dead: impl FnMut(u32, u32) -> bool) -> Result<u32, Errno> {
-        let me = self.slot()?;
         let mut found = 0;
         for id in 1..=self.slots_high() {
             let (pid, tid) = self.owner(id);
-            if id != me && pid != 0 && is_dead(pid, tid) {
+            if id != self.slot_if_any() && pid != 0 && is_dead(pid, tid) {
+                // Recovering needs a slot of one's own; looking does not.
+                self.slot()?;
                 self.recover(id, pid, tid)?;
                 found += 1;
             }
