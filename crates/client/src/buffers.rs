@@ -13,9 +13,9 @@ pub(crate) const BOUNCE_BYTES: usize = 16384;
 /// A path being walked: `text[at..length]` is what is left.
 #[repr(C)]
 pub(crate) struct Walk {
-    pub text: [u8; TEXT_MAX + 8],
     pub at: usize,
     pub length: usize,
+    pub text: [u8; TEXT_MAX + 8],
 }
 
 /// Scratch memory of one client; valid with any content, so zeroed pages will do.
@@ -33,7 +33,7 @@ pub struct Buffers {
 impl Buffers {
     /// All zero.
     pub const fn new() -> Self {
-        const EMPTY: Walk = Walk { text: [0; TEXT_MAX + 8], at: 0, length: 0 };
+        const EMPTY: Walk = Walk { at: 0, length: 0, text: [0; TEXT_MAX + 8] };
         Buffers {
             walks: [EMPTY; 2],
             link: [0; PATH_MAX + 8],

@@ -167,10 +167,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Resolves the text in walk `w`.
     pub(crate) fn find_text(&mut self, directory: i32, w: usize, aim: Aim) -> Result<Place> {
-        self.identify();
-        if !self.mounts_known {
-            self.learn_mounts();
-        }
         let start = if self.buffers.walks[w].is_absolute() {
             Start::Absolute
         } else {
@@ -232,10 +228,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     start = self.classify(w, aim, &mut links)?;
                     changed |= matches!(start, Start::Absolute);
                 }
-                Start::Object(step) => return Ok(Place::Husk(Target::whole(step, Last::Root))),
+                Start::Object(step) => {
+                    self.prepare();
+                    return Ok(Place::Husk(Target::whole(step, Last::Root)));
+                }
                 Start::Outside if changed => return Ok(Place::Elsewhere),
                 Start::Outside => return Ok(Place::Host),
                 Start::In(directory) => {
+                    self.prepare();
                     match self.walk(w, directory, aim, &mut links)? {
                         Walked::Done(target) => return Ok(Place::Husk(target)),
                         Walked::Absolute => start = Start::Absolute,
@@ -246,6 +246,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Err(Errno::ELOOP)
+    }
+
+    /// What only paths into a Husk tree need: a program that opens none never asks for it.
+    #[inline]
+    fn prepare(&mut self) {
+        self.identify();
+        if !self.mounts_known {
+            self.learn_mounts();
+        }
     }
 
     /// Decides where an absolute text begins: a mount, a magic link, or the host.
