@@ -10,6 +10,7 @@ const CLOCK_REALTIME_COARSE: usize = 5;
 const UNKNOWN: usize = 0;
 const NONE: usize = 1;
 
+#[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
 /// ns since the epoch, a few ms coarse.

@@ -11,6 +11,7 @@ use husk_abi::{Errno, nr};
 use husk_host::calls;
 
 /// The two bits of our key; 0 = no guard.
+#[unsafe(link_section = ".bss.hot")]
 static BITS: AtomicU32 = AtomicU32::new(0);
 
 /// While it lives, the arena may be touched.

@@ -54,7 +54,7 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
     if let Some((offset, bytes)) = placed.interpreter {
         let mut path = [0u8; INTERPRETER_MAX];
         let path = interpreter_path(thread, program, offset, bytes, &mut path)?;
-        let interpreter = thread.client.open_program(path)?;
+        let interpreter = thread.client.open_interpreter(path)?;
         let placed = place(thread, &interpreter, path)?;
         thread.client.close_program(interpreter);
         loaded.start = placed.entry;

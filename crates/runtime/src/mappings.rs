@@ -31,7 +31,9 @@ struct Table(UnsafeCell<[Mapping; MAPPINGS_MAX]>);
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new([EMPTY; MAPPINGS_MAX]));
+#[unsafe(link_section = ".bss.hot")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+#[unsafe(link_section = ".bss.hot")]
 static LOCK: AtomicBool = AtomicBool::new(false);
 
 fn locked<R>(step: impl FnOnce(&mut [Mapping; MAPPINGS_MAX], &AtomicUsize) -> R) -> R {

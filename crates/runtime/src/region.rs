@@ -8,8 +8,11 @@ use husk_host::calls;
 use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS};
 use husk_runtime::handover;
 
+#[unsafe(link_section = ".bss.hot")]
 static CACHE_BYTES: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.hot")]
 static CACHE_OFFSET: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.hot")]
 static CACHE_MAPPED: AtomicBool = AtomicBool::new(false);
 
 /// Maps the arena and, if asked for, sets the guard.

@@ -16,6 +16,7 @@ use crate::{exec, load, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use husk_abi::{PATH_MAX, nr};
 use husk_host::{calls, syscall};
 use husk_runtime::handover::{self, Handover};
@@ -55,19 +56,16 @@ pub struct Facts {
     pub vdso: usize,
 }
 
-struct Cell(UnsafeCell<Facts>);
+struct Cell(UnsafeCell<MaybeUninit<Facts>>);
 // SAFETY: written once in `start` (single thread), read only after.
 unsafe impl Sync for Cell {}
-static FACTS: Cell = Cell(UnsafeCell::new(Facts {
-    handover: Handover { process: 0, region_fd: -1, loader_fd: -1, flags: 0 },
-    path: c"",
-    vdso: 0,
-}));
+#[unsafe(link_section = ".bss.hot")]
+static FACTS: Cell = Cell(UnsafeCell::new(MaybeUninit::zeroed()));
 
 /// What this process was started with.
 pub fn facts() -> &'static Facts {
-    // SAFETY: never written after `start`.
-    unsafe { &*FACTS.0.get() }
+    // SAFETY: written by `take_over`, the first thing that runs, and never after `start`.
+    unsafe { (*FACTS.0.get()).assume_init_ref() }
 }
 
 /// The descriptors the application must not touch.
@@ -150,7 +148,8 @@ pub fn set_path(path: &[u8; PATH_MAX]) {
     // SAFETY: only called from `start`, before other threads.
     unsafe {
         *KEPT.0.get() = *path;
-        (*FACTS.0.get()).path = CStr::from_bytes_until_nul(&*KEPT.0.get()).unwrap_or(c"");
+        (*FACTS.0.get()).assume_init_mut().path =
+            CStr::from_bytes_until_nul(&*KEPT.0.get()).unwrap_or(c"");
     }
 }
 
@@ -205,7 +204,7 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let auxv = auxv.cast::<usize>().sub(1).cast::<[usize; 2]>();
         let stack = Stack { argv, envp, auxv };
         let vdso = stack.find(AT_SYSINFO_EHDR);
-        *FACTS.0.get() = Facts { handover, path, vdso };
+        (*FACTS.0.get()).write(Facts { handover, path, vdso });
         Some(stack)
     }
 }

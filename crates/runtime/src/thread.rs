@@ -79,14 +79,23 @@ struct MainGroup(UnsafeCell<Group>);
 unsafe impl Sync for MainGroup {}
 
 static MAIN: Block = Block(UnsafeCell::new([0; BLOCK_BYTES]));
+#[unsafe(link_section = ".bss.hot")]
 static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {
     actions: [const { Action::new() }; SIGNALS + 1],
-    threads: AtomicU32::new(1),
+    threads: AtomicU32::new(0),
 }));
+#[unsafe(link_section = ".bss.hot")]
 static LIST: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+#[unsafe(link_section = ".bss.hot")]
 static FSGSBASE: AtomicBool = AtomicBool::new(false);
 
-const THREAD_AT: usize = BLOCK_BYTES - size_of::<Thread>().next_multiple_of(64);
+/// Where in a block the `Thread` lies: its first fields share a page with the upper part of the
+/// service stack, so that a short service touches one page.
+const THREAD_AT: usize = BLOCK_BYTES
+    - (size_of::<Thread>() + STACK_SHARE).next_multiple_of(husk_abi::PAGE)
+    + STACK_SHARE;
+/// Bytes of service stack in the page where the `Thread` begins.
+const STACK_SHARE: usize = 2048;
 
 impl Thread {
     /// The calling thread's block.
@@ -155,6 +164,7 @@ pub fn first(fsgsbase: bool) -> &'static mut Thread {
     let thread = unsafe { &mut *(at as *mut Thread) };
     thread.owner.store(1, Ordering::Relaxed);
     thread.prepare(MAIN_GROUP.0.get());
+    thread.group().threads.store(1, Ordering::Relaxed);
     thread.enter();
     thread
 }

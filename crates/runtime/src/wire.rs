@@ -31,7 +31,8 @@ pub const fn wants(number: usize) -> bool {
     husk_client::wants(number)
 }
 
-/// The client of one thread.
+/// The client of one thread; what is large comes last (`repr(C)`), for pages touched are faults.
+#[repr(C)]
 pub struct Wire {
     client: Option<Served>,
     process: u32,
@@ -220,6 +221,25 @@ impl Wire {
         self.open_to_execute(calls::AT_FDCWD, path.to_bytes_with_nul(), 0)
     }
 
+    /// Opens an interpreter: directly, when this image knows that its path leads into no tree.
+    pub fn open_interpreter(&mut self, path: &CStr) -> Result<Program, Errno> {
+        const EXECUTABLE_FILE: u32 = 0o100_111;
+        if self.known_outside(path.to_bytes()) {
+            let fd = calls::open(path)?;
+            let stat = calls::fstat(fd)?;
+            if stat.mode & (S_IFMT | 0o111) == EXECUTABLE_FILE {
+                return Ok(described(fd, &stat));
+            }
+            calls::close(fd);
+        }
+        self.open_program(path)
+    }
+
+    fn known_outside(&mut self, path: &[u8]) -> bool {
+        let _open = guard::open();
+        self.served().is_some_and(|served| served.services().known_outside(path))
+    }
+
     /// Opens what `execveat(at, path, flags)` names; `path` ends with NUL.
     pub fn open_to_execute(
         &mut self,
@@ -382,13 +402,14 @@ fn described(fd: usize, stat: &calls::Stat) -> Program {
     }
 }
 
+const S_IFMT: u32 = 0o170000;
+
 fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
     const X_OK: usize = 1;
     const AT_EACCESS: usize = 0x200;
     const AT_EMPTY_PATH: usize = 0x1000;
     const F_DUPFD_CLOEXEC: usize = 1030;
     const O_CLOEXEC: usize = 0o2000000;
-    const S_IFMT: u32 = 0o170000;
     const S_IFREG: u32 = 0o100000;
     // SAFETY: the caller's path ends with NUL.
     let fd = unsafe {
