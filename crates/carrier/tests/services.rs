@@ -111,6 +111,22 @@ fn renames_follow_linux() {
 }
 
 #[test]
+fn a_write_right_after_many_blocks_came_back_finds_one() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        for count in 1..=80u64 {
+            // Every other page: single blocks, which a slot keeps on its stack.
+            for page in 0..count {
+                assert_eq!(put(me, file, page * 8192, 1, 1), 1);
+            }
+            me.truncate(file, 0).expect("truncate");
+            assert_eq!(put(me, file, 0, 1, 2), 1, "after {count}");
+        }
+    });
+}
+
+#[test]
 fn bytes_are_what_was_written() {
     in_image(Cover::Memory, |me, root| {
         let who = root_user();

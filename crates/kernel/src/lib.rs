@@ -51,15 +51,20 @@ impl Kernel {
     /// Runs one transaction, then whatever it (or a dead thread before) left to be done.
     #[inline]
     pub fn run<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
-        self.session.slot()?;
-        if self.session.attention() != 0 {
-            self.attend(true)?;
-        }
+        self.ready()?;
         let result = self.session.transact(body);
         if self.session.attention() != 0 {
             self.attend(false)?;
         }
         result
+    }
+
+    /// Does what is due before an operation: who sets blocks aside for one calls this first, for
+    /// left-over work frees blocks and so moves those on top.
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<()> {
+        self.session.slot()?;
+        if self.session.attention() != 0 { self.attend(true) } else { Ok(()) }
     }
 
     /// What is to be done beside operations: the next one ends a wait; left-over work is finished.

@@ -11,7 +11,7 @@ use crate::journal::Txn;
 use crate::layout::CHUNK_BLOCKS;
 use crate::magazine::BLOCK;
 use crate::memory::Cell;
-use crate::session::{CHUNK_HINT, COUNTS, RUN, Session};
+use crate::session::{CHUNK_HINT, COUNTS, RUN, Session, UNBALANCED};
 
 const FREE: u32 = 1;
 const BITMAP: u32 = 2;
@@ -30,6 +30,10 @@ impl Session {
     /// Blocks this thread may fill next, at most `want`, at least one. They become a file's with
     /// `Txn::take_blocks` of the same value. `ENOSPC`.
     pub fn blocks_ahead(&self, want: u32) -> Result<Blocks, Errno> {
+        // The transaction to come must find the top of the stack where it is now.
+        if self.attention() & UNBALANCED != 0 {
+            self.prepare()?;
+        }
         let base = self.base()?;
         let mut run = self.region.load(base.word(RUN));
         if want == 1 {

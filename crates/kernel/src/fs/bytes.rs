@@ -229,6 +229,7 @@ fn fill_hole(
 
 /// Blocks this thread may fill for a file: larger files want to lie in runs.
 fn ahead(kernel: &Kernel, cell: Cell, want: u64) -> Result<Blocks> {
+    kernel.ready()?;
     let held = kernel.session.region.load(cell.word(ino::BLOCKS));
     let wish = want.max(if held >= 4 { 2 } else { 1 }) as u32;
     let blocks = kernel.session.blocks_ahead(wish)?;
