@@ -58,6 +58,13 @@ fn main() {
             libc::fstat(0, &mut stat);
         }
     });
+    let mut pages = vec![7u8; 65 * 4096];
+    let pages = pages.as_mut_ptr() as usize;
+    measure("control: 4 KiB to 64 places", |n| {
+        copy(pages + 64 * 4096, pages + n % 64 * 4096, 4096).expect("copied");
+        let order = std::sync::atomic::Ordering::SeqCst;
+        let _ = std::hint::black_box(word.compare_exchange(0, 0, order, order));
+    });
     measure("open+close", |n| {
         let step = me.lookup(dir, name(n)).expect("there");
         let fd = me.open(&who, files, step.inode, 0, 0, 1024).expect("open");

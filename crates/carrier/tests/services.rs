@@ -459,3 +459,44 @@ fn threads_share_one_table() {
         assert_eq!(me.lowest_free(files, 0, 64), Ok(3));
     });
 }
+
+#[test]
+fn nobody_closes_a_description_whose_offset_somebody_holds() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static STOP: AtomicBool = AtomicBool::new(false);
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let each = [&b"one"[..], b"two"];
+        let both = each.map(|name| me.create(&who, root, name, Node::File(0)).expect("create"));
+        let (process, files) = (me.current(), me.files());
+        let closer = std::thread::spawn(move || {
+            let pid = std::process::id();
+            let mut me = Direct::attach(clock, process, pid, support::tid()).expect("attached");
+            for n in 0.. {
+                if STOP.load(Ordering::Relaxed) {
+                    break;
+                }
+                let fd = me.open(&who, files, both[n % 2], 2, 0, 64).expect("open");
+                me.close(files, fd).expect("close");
+            }
+            me.detach();
+        });
+        let start = std::time::Instant::now();
+        let mut held = 0;
+        while held < 2000 || start.elapsed().as_millis() < 900 {
+            let Slot::Husk(description) = me.slot(files, 3) else { continue };
+            let _ = me.advance(description, &mut |me, offset| {
+                let before = me.description(description).map(|open| open.inode);
+                for _ in 0..5 {
+                    std::hint::spin_loop();
+                }
+                let after = me.description(description).map(|open| open.inode);
+                assert_eq!((before.is_ok(), after), (true, before), "closed while held");
+                held += 1;
+                Ok((offset + 1, 1))
+            });
+        }
+        STOP.store(true, Ordering::Relaxed);
+        closer.join().expect("closer");
+    });
+}

@@ -37,6 +37,19 @@ pub fn entry(region: &Region, node: u32, index: u64, level: u32) -> Cell {
 /// The word at `index`, 0 where there is none.
 #[inline]
 pub fn get(region: &Region, root: u64, index: u64) -> u64 {
+    if is_leaf(root, index) {
+        return region.load(entry(region, low(root), index, 0));
+    }
+    get_below(region, root, index)
+}
+
+/// Whether the tree is one leaf and `index` lies in it: nearly always so.
+#[inline(always)]
+pub fn is_leaf(root: u64, index: u64) -> bool {
+    high(root) == 1 && index < WAYS as u64
+}
+
+fn get_below(region: &Region, root: u64, index: u64) -> u64 {
     let height = high(root);
     if index >= reach(height) || height > HEIGHT_MAX {
         return 0;
@@ -54,7 +67,15 @@ pub fn get(region: &Region, root: u64, index: u64) -> u64 {
 }
 
 /// The cell at `index` if its leaf is there.
+#[inline]
 pub fn cell(region: &Region, root: u64, index: u64) -> Option<Cell> {
+    if is_leaf(root, index) {
+        return Some(entry(region, low(root), index, 0));
+    }
+    cell_below(region, root, index)
+}
+
+fn cell_below(region: &Region, root: u64, index: u64) -> Option<Cell> {
     let height = high(root);
     if index >= reach(height) || height > HEIGHT_MAX {
         return None;
@@ -79,7 +100,16 @@ fn fresh(txn: &mut Txn<'_>) -> Result<u32> {
 }
 
 /// The cell at `index`, its nodes made as needed. `EFBIG` past the highest tree, `ENOSPC`.
+#[inline]
 pub fn grow(txn: &mut Txn<'_>, root_cell: Cell, index: u64) -> Result<Cell> {
+    let root = txn.get(root_cell);
+    if is_leaf(root, index) {
+        return Ok(entry(txn.region, low(root), index, 0));
+    }
+    grow_below(txn, root_cell, index)
+}
+
+fn grow_below(txn: &mut Txn<'_>, root_cell: Cell, index: u64) -> Result<Cell> {
     let mut root = txn.get(root_cell);
     if index >= reach(HEIGHT_MAX) {
         return Err(Errno::EFBIG);

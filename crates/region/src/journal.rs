@@ -167,7 +167,7 @@ impl Txn<'_> {
     }
 
     /// Takes a lock word until the transaction ends; again is fine.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&mut self, cell: Cell) -> Result<(), Errno> {
         let word = self.region.load(cell);
         if owner_of(word) == self.slot {

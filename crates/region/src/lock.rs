@@ -118,32 +118,35 @@ impl Session {
     /// Runs `look` until nobody wrote meanwhile what `cell` guards.
     #[inline]
     pub fn read<T>(&self, cell: Cell, mut look: impl FnMut() -> T) -> Result<T, Errno> {
-        let word = self.region.load(cell);
-        if word & LOCKED == 0 {
+        let mut looks = 0;
+        loop {
+            let mut word = self.region.load(cell);
+            if word & LOCKED != 0 {
+                word = self.wait_at_rest(cell)?;
+            }
             let seen = look();
             fence(Ordering::Acquire);
             if self.region.load(cell) == word {
                 return Ok(seen);
             }
+            looks += 1;
+            if looks > LOOKS_MAX {
+                return Err(Errno::EIO);
+            }
+            core::hint::spin_loop();
         }
-        self.read_slowly(cell, &mut look)
     }
 
+    /// Waits until nobody holds a word; returns it.
     #[cold]
-    fn read_slowly<T>(&self, cell: Cell, look: &mut impl FnMut() -> T) -> Result<T, Errno> {
+    fn wait_at_rest(&self, cell: Cell) -> Result<u64, Errno> {
         let mut patience = Patience::NEW;
         for _ in 0..LOOKS_MAX {
             let word = self.region.load(cell);
-            if word & LOCKED != 0 {
-                self.wait(cell, word, &mut patience)?;
-                continue;
+            if word & LOCKED == 0 {
+                return Ok(word);
             }
-            let seen = look();
-            fence(Ordering::Acquire);
-            if self.region.load(cell) == word {
-                return Ok(seen);
-            }
-            core::hint::spin_loop();
+            self.wait(cell, word, &mut patience)?;
         }
         Err(Errno::EIO)
     }

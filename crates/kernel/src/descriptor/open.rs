@@ -3,7 +3,7 @@
 use husk_proto::descriptor::Open;
 use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Description, Errno, Files, Inode, Result};
-use husk_region::{Cell, INODE, RECORD, Region, Txn};
+use husk_region::{Cell, INODE, RECORD, RETRY, Region, Txn};
 
 use crate::Kernel;
 use crate::descriptor::table;
@@ -71,6 +71,28 @@ pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
         txn.set(cell.word(REFERENCES), references - 1);
         return Ok(());
     }
+    finish(txn, description)
+}
+
+/// `release` without the description's lock, where one table of one process has the only number:
+/// who would raise the count needs that table's lock, which the caller holds. The tag goes first and
+/// the inode's compare and swap orders it before the second look at the lock word, so whoever takes
+/// that later finds no description. `RETRY` when somebody has or had it.
+#[inline]
+pub(crate) fn release_private(txn: &mut Txn<'_>, description: u32) -> Result<()> {
+    let cell = cell(txn.region, description);
+    let word = txn.get(cell);
+    if husk_region::is_locked(word) || txn.get(cell.word(REFERENCES)) != 1 {
+        return Err(RETRY);
+    }
+    finish(txn, description)?;
+    if txn.get(cell) == word { Ok(()) } else { Err(RETRY) }
+}
+
+/// The end of a description nobody names any more.
+#[inline]
+fn finish(txn: &mut Txn<'_>, description: u32) -> Result<()> {
+    let cell = cell(txn.region, description);
     let generation = high(txn.get(cell.word(TAG))).wrapping_add(1);
     txn.set(cell.word(TAG), pair(generation, 0));
     txn.free(RECORD, description);

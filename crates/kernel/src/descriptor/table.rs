@@ -40,6 +40,7 @@ pub(crate) fn is_husk(entry: u64) -> bool {
 }
 
 /// Locks a table and checks that it is one.
+#[inline]
 pub(crate) fn lock(txn: &mut Txn<'_>, files: Files) -> Result<Cell> {
     let cell = cell(txn.region, files);
     txn.lock(cell)?;
@@ -53,7 +54,23 @@ pub(crate) fn husk(txn: &Txn<'_>, files: Files, fd: u32) -> Result<u64> {
 }
 
 /// Changes the entry of a number and keeps the bitmaps. The table is locked.
+#[inline]
 pub(crate) fn put(txn: &mut Txn<'_>, table: Cell, fd: u32, value: u64) -> Result<()> {
+    let root = txn.get(table.word(ROOT));
+    if !tree::is_leaf(root, fd as u64) {
+        return put_below(txn, table, fd, value);
+    }
+    let bits = txn.region.map.object(NODE, low(root));
+    txn.set(bits.word(tree::ENTRIES + (fd & 63)), value);
+    let (old, bit) = (txn.get(bits), 1 << fd);
+    let new = if value != 0 { old | bit } else { old & !bit };
+    if new != old {
+        txn.change(bits, old, new);
+    }
+    Ok(())
+}
+
+fn put_below(txn: &mut Txn<'_>, table: Cell, fd: u32, value: u64) -> Result<()> {
     let root_cell = table.word(ROOT);
     let before = high(txn.get(root_cell));
     let entry = tree::grow(txn, root_cell, fd as u64)?;
@@ -136,6 +153,11 @@ fn free_below(region: &Region, node: u32, level: u32, from: u64) -> Option<u64> 
 pub fn lowest_free(region: &Region, files: Files, minimum: u32, limit: u32) -> Result<u32> {
     let root = region.load(cell(region, files).word(ROOT));
     let height = high(root);
+    if tree::is_leaf(root, minimum as u64) {
+        let bits = region.load(region.map.object(NODE, low(root)));
+        let found = (!bits & u64::MAX << minimum).trailing_zeros();
+        return if found < limit { Ok(found) } else { Err(Errno::EMFILE) };
+    }
     let minimum = minimum as u64;
     let found = if minimum >= tree::reach(height) {
         minimum
@@ -274,11 +296,17 @@ fn drop_locks(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
 pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
     drop_locks(kernel, files, fd)?;
     open::wake_after(kernel, entry(&kernel.session.region, files, fd), || {
+        let mut quick = true;
         kernel.run(|txn| {
             let table = lock(txn, files)?;
             let old = husk(txn, files, fd)?;
             put(txn, table, fd, 0)?;
-            open::release(txn, high(old))?;
+            // Who dies with a shared table leaves others who would have seen the end of it.
+            if core::mem::take(&mut quick) && txn.get(table.word(SHARERS)) == 1 {
+                open::release_private(txn, high(old))?;
+            } else {
+                open::release(txn, high(old))?;
+            }
             Ok(old & PLUG != 0)
         })
     })

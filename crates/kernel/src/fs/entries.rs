@@ -13,7 +13,7 @@
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, RETRY, Region, Txn};
 
-use crate::state::{ent, high, ino, kind_bits, live, low, pair, tag};
+use crate::state::{ent, high, ino, kind_bits, low, pair, tag};
 use crate::text::{self, word_at};
 use crate::tree;
 
@@ -113,10 +113,14 @@ pub fn find(region: &Region, key: &Key<'_>) -> Option<u32> {
 }
 
 /// The directory `dir` under its token, still there to take names.
+#[inline]
 pub fn open_directory(txn: &mut Txn<'_>, dir: Inode) -> Result<Cell> {
     txn.lock(token(txn.region, dir.number))?;
-    let cell = live(txn.region, dir)?;
+    let cell = txn.region.map.object(INODE, dir.number);
     let ident = txn.get(cell.word(ino::IDENT));
+    if high(ident) != dir.generation || dir.number == 0 {
+        return Err(Errno::ESTALE);
+    }
     if kind_bits(ident) != ino::DIRECTORY {
         return Err(Errno::ENOTDIR);
     }
@@ -132,6 +136,7 @@ pub fn touch(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
 }
 
 /// Notes a change of a directory's names: its entry count, subdirectories and times.
+#[inline]
 pub fn changed(txn: &mut Txn<'_>, dir: Cell, entries: i64, subdirectories: i32, now_ns: i64) {
     if entries != 0 {
         let count = txn.get(dir.word(ino::SIZE));

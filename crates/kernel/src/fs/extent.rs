@@ -73,6 +73,11 @@ pub fn unmap_step(txn: &mut Txn<'_>, inode: Cell, first: u64, end: u64) -> Resul
         }
         let range = (first.max(base * 2), end.min((base + 64) * 2));
         let freed = unmap_leaf(txn, inode, node, range)?;
+        if txn.get(inode.word(ino::BLOCKS)) == 0 && high(root) == 1 {
+            txn.set(root_cell, 0);
+            txn.free(husk_region::NODE, node);
+            return Ok(true);
+        }
         tree::prune(txn, root_cell, base);
         if freed > 0 || txn.get(root_cell) != root {
             return Ok(txn.get(root_cell) == 0);
@@ -85,7 +90,8 @@ pub fn unmap_step(txn: &mut Txn<'_>, inode: Cell, first: u64, end: u64) -> Resul
 fn unmap_leaf(txn: &mut Txn<'_>, inode: Cell, node: u32, range: (u64, u64)) -> Result<u32> {
     let mut freed = 0;
     let mut block = range.0;
-    while block < range.1 && freed < UNMAP_MAX {
+    let held = txn.get(inode.word(ino::BLOCKS));
+    while block < range.1 && freed < UNMAP_MAX && (freed as u64) < held {
         let cell = tree::entry(txn.region, node, block / 2, 0);
         let here = half(txn.get(cell), block);
         if here == 0 {
@@ -109,7 +115,6 @@ fn unmap_leaf(txn: &mut Txn<'_>, inode: Cell, node: u32, range: (u64, u64)) -> R
             break;
         }
     }
-    let held = txn.get(inode.word(ino::BLOCKS));
     txn.set(inode.word(ino::BLOCKS), held - freed as u64);
     Ok(freed)
 }

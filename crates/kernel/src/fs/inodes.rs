@@ -77,6 +77,7 @@ pub fn name(txn: &Txn<'_>, number: u32) -> Inode {
 
 /// Locks an inode that somebody is about to hold: `ESTALE` when it is another one by now, or when
 /// nothing holds it any more and whoever took the last away is only not through with freeing it.
+#[inline]
 pub fn lock_to_hold(txn: &mut Txn<'_>, inode: Inode) -> Result<Cell> {
     txn.lock(live(txn.region, inode)?)?;
     let cell = live(txn.region, inode)?;
@@ -85,6 +86,7 @@ pub fn lock_to_hold(txn: &mut Txn<'_>, inode: Inode) -> Result<Cell> {
 }
 
 /// Whether a name leads to a locked inode.
+#[inline]
 fn has_name(txn: &Txn<'_>, cell: Cell) -> bool {
     let ident = txn.get(cell.word(ino::IDENT));
     if kind_bits(ident) == ino::DIRECTORY {
@@ -95,6 +97,7 @@ fn has_name(txn: &Txn<'_>, cell: Cell) -> bool {
 }
 
 /// Adds to the opens (low half) or pins (high half) of a locked inode.
+#[inline]
 pub fn add_users(txn: &mut Txn<'_>, cell: Cell, opens: i64, pins: i64) {
     let users = txn.get(cell.word(ino::USERS));
     txn.set(cell.word(ino::USERS), users.wrapping_add_signed(opens + (pins << 32)));
@@ -110,6 +113,7 @@ pub fn unlink(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
 }
 
 /// Takes an open away and frees the inode when it was the last of everything. Locks it.
+#[inline]
 pub fn close(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     txn.lock(cell)?;
@@ -118,6 +122,7 @@ pub fn close(txn: &mut Txn<'_>, number: u32) -> Result<()> {
 }
 
 /// Frees a locked inode if nothing holds it any more.
+#[inline]
 pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     if txn.get(cell.word(ino::USERS)) != 0 || has_name(txn, cell) {

@@ -26,15 +26,14 @@ pub fn permit_change(txn: &Txn<'_>, dir: u32, who: &Credentials<'_>) -> Result<(
 
 /// May `who` take this name away (sticky directories)?
 pub fn permit_removal(txn: &Txn<'_>, dir: u32, inode: u32, who: &Credentials<'_>) -> Result<()> {
-    permit_change(txn, dir, who)?;
     let parent = step(txn, dir);
+    who.permit(&parent, WRITE_SEARCH)?;
+    if parent.mode & STICKY == 0 {
+        return Ok(());
+    }
     let owner = step(txn, inode).uid;
     let mine = who.uid == owner || who.uid == parent.uid;
-    if parent.mode & STICKY == 0 || mine || who.can(husk_abi::capability::FOWNER) {
-        Ok(())
-    } else {
-        Err(Errno::EPERM)
-    }
+    if mine || who.can(husk_abi::capability::FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 fn birth_of(
@@ -185,13 +184,12 @@ pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<(
 
 /// Takes the tokens of some directories in partition order (0 = none).
 pub fn lock_tokens(txn: &mut Txn<'_>, dirs: &[u32]) -> Result<()> {
-    let mut tokens = [None; 4];
-    for (place, &dir) in tokens.iter_mut().zip(dirs) {
-        *place = (dir != 0).then(|| entries::token(txn.region, dir));
-    }
-    tokens.sort_unstable();
-    for token in tokens.into_iter().flatten() {
-        txn.lock(token)?;
+    let mut taken = None;
+    for _ in dirs {
+        let tokens = dirs.iter().filter(|&&dir| dir != 0).map(|&d| entries::token(txn.region, d));
+        let Some(next) = tokens.filter(|&token| Some(token) > taken).min() else { break };
+        txn.lock(next)?;
+        taken = Some(next);
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Rename: one plan over two directories, the moved inodes and what is replaced.
 //!
-//! 1. Look without locks, take all tokens in order, look again; if anything differs, start over.
+//! 1. First the tokens of both directories, then a look: where no directory is moved elsewhere or
+//!    replaced, that is all. Else start over: look without locks, take all tokens in order, look
+//!    again; if anything differs, start over.
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
@@ -41,15 +43,22 @@ pub fn rename(
     {
         return Err(Errno::EINVAL);
     }
+    let mut simple = true;
     kernel.run(|txn| {
         let source = side(txn, source_dir, source)?;
         let target = side(txn, target_dir, target)?;
-        let from = entries::peek(txn.session, &source.key)?;
-        let to = entries::peek(txn.session, &target.key)?;
-        let plan = Plan { who, flags, now_ns, from: from.ok_or(Errno::ENOENT)?, to };
-        take_locks(txn, &source, &target, &plan)?;
+        let (from, to) = if core::mem::take(&mut simple) {
+            look_under_tokens(txn, &source, &target)?
+        } else {
+            let from = entries::peek(txn.session, &source.key)?.ok_or(Errno::ENOENT)?;
+            let to = entries::peek(txn.session, &target.key)?;
+            take_locks(txn, &source, &target, from, to)?;
+            (from, to)
+        };
+        lock_inodes(txn, from, to)?;
+        let plan = Plan { who, flags, now_ns, from, to };
         check(txn, &source, &target, &plan)?;
-        if to.is_some_and(|to| to.inode == plan.from.inode) {
+        if to.is_some_and(|to| to.inode == from.inode) {
             return Ok(());
         }
         if flags == RENAME_EXCHANGE {
@@ -81,28 +90,62 @@ fn side<'a>(txn: &Txn<'_>, dir: Inode, name: &'a [u8]) -> Result<Side<'a>> {
     Ok(Side { dir, key: Key::new(dir.number, name)?, cell: live(txn.region, dir)? })
 }
 
+/// Takes both directories' tokens and names; `RETRY` when that is not enough.
+fn look_under_tokens(
+    txn: &mut Txn<'_>,
+    source: &Side<'_>,
+    target: &Side<'_>,
+) -> Result<(Found, Option<Found>)> {
+    let apart = source.dir != target.dir;
+    if apart {
+        let one = entries::token(txn.region, source.dir.number);
+        txn.lock(one.min(entries::token(txn.region, target.dir.number)))?;
+    }
+    open_both(txn, source, target)?;
+    let look = |key: &Key<'_>| entries::find(txn.region, key);
+    let (from, to) = (look(&source.key), look(&target.key));
+    let from = entries::found(txn.region, from.ok_or(Errno::ENOENT)?);
+    let to = to.map(|line| entries::found(txn.region, line));
+    let replaces = to.is_some_and(|to| to.kind == ino::DIRECTORY);
+    if replaces || apart && from.kind == ino::DIRECTORY { Err(RETRY) } else { Ok((from, to)) }
+}
+
+/// Opens both directories, whose tokens are held or one and the same, and locks both names.
+fn open_both(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>) -> Result<()> {
+    entries::open_directory(txn, source.dir)?;
+    if source.dir != target.dir {
+        entries::open_directory(txn, target.dir)?;
+    }
+    let (one, two) = (source.key.bucket(txn.region), target.key.bucket(txn.region));
+    txn.lock(one.min(two))?;
+    txn.lock(one.max(two))
+}
+
 fn take_locks(
     txn: &mut Txn<'_>,
     source: &Side<'_>,
     target: &Side<'_>,
-    plan: &Plan<'_>,
+    from: Found,
+    to: Option<Found>,
 ) -> Result<()> {
     let apart = source.dir != target.dir;
-    if apart && (plan.moves_directory() || plan.target_directory().is_some()) {
+    let replaced = to.filter(|to| to.kind == ino::DIRECTORY).map_or(0, |to| to.inode);
+    if apart && (from.kind == ino::DIRECTORY || replaced != 0) {
         txn.lock(txn.region.map.fixed(RENAME_LOCK))?;
     }
-    let replaced = plan.target_directory().unwrap_or(0);
     names::lock_tokens(txn, &[source.dir.number, target.dir.number, replaced])?;
-    entries::open_directory(txn, source.dir)?;
-    entries::open_directory(txn, target.dir)?;
-    let (one, two) = (source.key.bucket(txn.region), target.key.bucket(txn.region));
-    txn.lock(one.min(two))?;
-    txn.lock(one.max(two))?;
-    entries::find_again(txn, &source.key, Some(plan.from))?;
-    entries::find_again(txn, &target.key, plan.to)?;
-    let (one, two) = (plan.from.inode, plan.to.map_or(plan.from.inode, |to| to.inode));
+    open_both(txn, source, target)?;
+    entries::find_again(txn, &source.key, Some(from))?;
+    entries::find_again(txn, &target.key, to)
+}
+
+fn lock_inodes(txn: &mut Txn<'_>, from: Found, to: Option<Found>) -> Result<()> {
+    let (one, two) = (from.inode, to.map_or(from.inode, |to| to.inode));
     txn.lock(txn.region.map.object(INODE, one.min(two)))?;
-    txn.lock(txn.region.map.object(INODE, one.max(two)))
+    if one != two {
+        txn.lock(txn.region.map.object(INODE, one.max(two)))?;
+    }
+    Ok(())
 }
 
 fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {

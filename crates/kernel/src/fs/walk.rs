@@ -9,9 +9,13 @@ use crate::fs::entries::{self, Key};
 use crate::state::{high, ino, kind_bits, live, low, step_of};
 use crate::text;
 
+#[inline]
 fn directory(region: &Region, dir: Inode) -> Result<Cell> {
-    let cell = live(region, dir)?;
+    let cell = region.map.object(INODE, dir.number);
     let ident = region.load(cell.word(ino::IDENT));
+    if high(ident) != dir.generation || dir.number == 0 {
+        return Err(Errno::ESTALE);
+    }
     if kind_bits(ident) == ino::DIRECTORY { Ok(cell) } else { Err(Errno::ENOTDIR) }
 }
 
@@ -24,7 +28,7 @@ fn step_now(region: &Region, number: u32) -> Step {
 #[inline]
 pub fn lookup(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Step> {
     let region = &kernel.session.region;
-    directory(region, dir)?;
+    let dir_cell = directory(region, dir)?;
     let key = Key::new(dir.number, name)?;
     // Plain words out of the look, the answer made of them after: no copies of half-made structs.
     let (number, ident, owner) = kernel.session.read(key.bucket(region), || {
@@ -34,7 +38,7 @@ pub fn lookup(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Step> {
         (low(link), region.load(cell.word(ino::IDENT)), region.load(cell.word(ino::OWNER)))
     })?;
     // The directory may have gone, and its number to another one, between the two looks.
-    let now = region.load(region.map.object(INODE, dir.number).word(ino::IDENT));
+    let now = region.load(dir_cell.word(ino::IDENT));
     if high(now) != dir.generation {
         return Err(Errno::ESTALE);
     }
@@ -51,6 +55,7 @@ pub fn step(kernel: &Kernel, inode: Inode) -> Result<Step> {
 }
 
 /// `Fs::attributes`.
+#[inline]
 pub fn attributes(kernel: &Kernel, inode: Inode) -> Result<Attributes> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
