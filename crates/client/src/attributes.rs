@@ -3,14 +3,15 @@
 //! Order of errors: the path first, then permission, then the store to application memory, as in
 //! Linux. Shadows (host descriptors of overlay files) are answered from their inode.
 
-use crate::path::{Aim, Place, Spot};
+use crate::path::{Aim, Lead, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
 use husk_abi::sys::general::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW, O_PATH,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
+    O_PATH,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Change, Kind, Step};
-use husk_proto::{Credentials, Errno, Inode, Services};
+use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// `STATX__RESERVED`.
 const STATX_RESERVED: usize = 0x8000_0000;
@@ -28,19 +29,20 @@ pub(crate) fn aim_of(flags: usize) -> Aim {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `stat`, `lstat`, `newfstatat`: `struct stat` of the path at `spot` to `out`.
     pub(crate) fn stat_path(&mut self, c: &Call, spot: Spot, aim: Aim, out: usize) -> Answer {
-        match self.find(c, 0, spot, aim)? {
-            Place::Husk(target) => {
-                let inode = target.existing()?.inode;
-                if self.is_portal(0, &target)? {
+        match self.locate(c, 0, spot, aim)? {
+            Lead::Husk => {
+                let inode = self.found[0].inode()?;
+                if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
                 }
                 self.give_stat(inode, out)
             }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Place::Host => Ok(Verdict::Pass),
+            Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Lead::Host => Ok(Verdict::Pass),
         }
     }
 
+    #[inline]
     fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
         let attributes = self.services.attributes(inode)?;
         self.memory.write(out, &layout::stat(&attributes, self.services.device()))?;
@@ -53,7 +55,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[3] as u32 as usize & !allowed != 0 {
             return Err(Errno::EINVAL);
         }
-        self.stat_path(c, crate::path::at(0), aim_of(c.args[3]), c.args[2])
+        match self.empty_path(c, c.args[3])? {
+            Some(inode) => self.give_stat(inode, c.args[2]),
+            None => self.stat_path(c, crate::path::at(0), aim_of(c.args[3]), c.args[2]),
+        }
+    }
+
+    /// What descriptor argument 0 shows when path argument 1 is empty and `flags` allow that:
+    /// `fstat` as C libraries make it. `None` = find out by the path.
+    #[inline]
+    fn empty_path(&mut self, c: &Call, flags: usize) -> Result<Option<Inode>> {
+        if flags as u32 & AT_EMPTY_PATH == 0 || c.args[0] as i32 == AT_FDCWD {
+            return Ok(None);
+        }
+        let mut first = [0];
+        if c.args[1] != 0 {
+            self.memory.read(c.args[1], &mut first)?;
+        }
+        if first == [0] { self.inode_behind(c.args[0]) } else { Ok(None) }
     }
 
     /// `fstat`.
@@ -72,20 +91,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if mask & STATX_RESERVED != 0 || flags & sync == sync || flags & !allowed != 0 {
             return Err(Errno::EINVAL);
         }
-        match self.find(c, 0, crate::path::at(0), aim_of(c.args[2]))? {
-            Place::Husk(target) => {
-                let inode = target.existing()?.inode;
-                if self.is_portal(0, &target)? {
+        if let Some(inode) = self.empty_path(c, c.args[2])? {
+            return self.give_statx(inode, c.args[4]);
+        }
+        match self.locate(c, 0, crate::path::at(0), aim_of(c.args[2]))? {
+            Lead::Husk => {
+                let inode = self.found[0].inode()?;
+                if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0))));
                 }
-                let attributes = self.services.attributes(inode)?;
-                let out = layout::statx(&attributes, self.services.device());
-                self.memory.write(c.args[4], &out)?;
-                value(0)
+                self.give_statx(inode, c.args[4])
             }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
-            Place::Host => Ok(Verdict::Pass),
+            Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
+            Lead::Host => Ok(Verdict::Pass),
         }
+    }
+
+    fn give_statx(&mut self, inode: Inode, out: usize) -> Answer {
+        let attributes = self.services.attributes(inode)?;
+        self.memory.write(out, &layout::statx(&attributes, self.services.device()))?;
+        value(0)
     }
 
     /// `access`, `faccessat`, `faccessat2`.

@@ -8,7 +8,7 @@
 //!                               │            │
 //!                               ▼            ▼
 //!                             path         descriptor slot ──► Husk, shadow or host?
-//!                     (magic, outside, walk)
+//!              (mounts, magic, outside, descend)
 //! ```
 //!
 //! Invariants
@@ -26,6 +26,7 @@ mod boundary;
 mod buffers;
 mod calls;
 mod data;
+mod descend;
 mod descriptors;
 mod directory;
 mod exec;
@@ -34,6 +35,7 @@ mod layout;
 mod locks;
 mod magic;
 mod mapping;
+mod mounts;
 mod names;
 mod open;
 mod outside;
@@ -58,7 +60,10 @@ pub use calls::{CALLS, Entry, Support, wants};
 pub use exec::{ExecTarget, Program};
 
 use buffers::Identity;
+use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
+use mounts::{PREFIXES_UNKNOWN, Prefix};
+use path::Target;
 
 /// How a handler ends.
 pub(crate) type Answer = Result<Verdict, Errno>;
@@ -82,13 +87,29 @@ pub struct Client<S, H, M> {
     pub(crate) limit: u32,
     /// Nested mounts have been looked for.
     pub(crate) mounts_known: bool,
+    /// How the mounts' paths begin, `prefix_count` of them.
+    pub(crate) prefixes: [Prefix; MOUNTS_MAX],
+    pub(crate) prefix_count: usize,
+    /// What each walk has found.
+    pub(crate) found: [Target; 2],
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A client for the calling thread. `buffers` is scratch: any content, all zero will do.
     pub fn new(services: S, host: H, memory: M, buffers: &'static mut Buffers) -> Self {
         let identity = Identity::default();
-        Client { services, host, memory, buffers, identity, limit: 0, mounts_known: false }
+        Client {
+            services,
+            host,
+            memory,
+            buffers,
+            identity,
+            limit: 0,
+            mounts_known: false,
+            prefixes: [Prefix::EMPTY; MOUNTS_MAX],
+            prefix_count: PREFIXES_UNKNOWN,
+            found: [Target::NONE; 2],
+        }
     }
 
     /// The services below, for what the runtime asks by itself (fork, exec, exit, unpin).

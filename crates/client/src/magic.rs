@@ -7,16 +7,15 @@ use crate::path::Aim;
 use crate::{Client, Host, Memory};
 use husk_abi::PATH_MAX;
 use husk_proto::descriptor::Slot;
-use husk_proto::fs::Step;
 use husk_proto::process::WorkingDirectory;
-use husk_proto::{Errno, Result, Services};
+use husk_proto::{Errno, Inode, Result, Services};
 
 /// What a text means.
 pub(crate) enum Magic {
     /// Nothing special.
     No,
     /// A Husk object; what is left of the text starts at this place.
-    Object(Step, usize),
+    Object(Inode, usize),
     /// The text was replaced by where the link leads.
     Rewritten,
     /// A magic link of the host.
@@ -44,15 +43,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 match self.services.slot(files, fd) {
                     Slot::Husk(d) => {
                         let inode = self.services.description(d)?.inode;
-                        Ok(Magic::Object(self.services.step(inode)?, rest))
+                        Ok(Magic::Object(inode, rest))
                     }
                     _ => Ok(Magic::Host),
                 }
             }
             Proc::WorkingDirectory => match self.services.working_directory() {
-                WorkingDirectory::Husk(inode) => {
-                    Ok(Magic::Object(self.services.step(inode)?, rest))
-                }
+                WorkingDirectory::Husk(inode) => Ok(Magic::Object(inode, rest)),
                 WorkingDirectory::Host => Ok(Magic::Host),
             },
             Proc::Program => {

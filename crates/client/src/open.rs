@@ -8,15 +8,15 @@
 //!   portal, host path ── the host opens
 //! ```
 
-use crate::path::{Aim, Last, Place, Spot, Target};
+use crate::path::{Aim, Last, Lead, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
     O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
 };
-use husk_proto::fs::{Backing, Kind, Step};
-use husk_proto::{Credentials, Errno, Result, Services};
+use husk_proto::fs::{Backing, Kind};
+use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Times a creation is tried again when the name comes and goes.
 const CREATE_TRIES: usize = 8;
@@ -47,10 +47,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
         let aim = Aim { follow, slash: true, ..Aim::default() };
-        match self.find(c, 0, spot, aim)? {
-            Place::Husk(target) => self.open_target(&target, flags, mode),
-            Place::Elsewhere => self.open_elsewhere(flags, mode),
-            Place::Host => passing::then(c, passing::opened(flags & O_CLOEXEC != 0)),
+        match self.locate(c, 0, spot, aim)? {
+            Lead::Husk => self.open_found(flags, mode),
+            Lead::Elsewhere => self.open_elsewhere(flags, mode),
+            Lead::Host => passing::then(c, passing::opened(flags & O_CLOEXEC != 0)),
         }
     }
 
@@ -64,49 +64,53 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Verdict::Return(result))
     }
 
-    fn open_target(&mut self, target: &Target, flags: u32, mode: u32) -> Answer {
+    /// Opens what walk 0 has found, or makes it.
+    fn open_found(&mut self, flags: u32, mode: u32) -> Answer {
+        let target = &self.found[0];
         if flags & O_CREAT != 0 && target.slash && target.last == Last::Name {
             return Err(Errno::EISDIR);
         }
-        let Some(step) = target.step else {
+        let Some(step) = &target.step else {
             if flags & O_CREAT == 0 {
                 return Err(Errno::ENOENT);
             }
-            return self.create_and_open(target, flags, mode);
+            return self.create_and_open(flags, mode);
         };
         if flags & O_CREAT != 0 && flags & O_EXCL != 0 {
             return Err(Errno::EEXIST);
         }
-        if self.is_portal(0, target)? {
+        let (inode, kind, slash) = (step.inode, step.kind, target.slash);
+        if self.found_portal(0)? {
             return self.open_elsewhere(flags, mode);
         }
-        if step.kind == Kind::Directory && flags & O_CREAT != 0 {
+        if kind == Kind::Directory && flags & O_CREAT != 0 {
             return Err(Errno::EISDIR);
         }
-        if step.kind != Kind::Directory && (flags & O_DIRECTORY != 0 || target.slash) {
+        if kind != Kind::Directory && (flags & O_DIRECTORY != 0 || slash) {
             return Err(Errno::ENOTDIR);
         }
         if flags & TMPFILE_BIT != 0 {
-            return self.open_nameless(step, flags, mode);
+            return self.open_nameless(inode, flags, mode);
         }
-        self.open_step(step, flags)
+        self.open_kind(inode, kind, flags)
     }
 
-    fn create_and_open(&mut self, target: &Target, flags: u32, mode: u32) -> Answer {
+    fn create_and_open(&mut self, flags: u32, mode: u32) -> Answer {
         let mode = mode & !self.services.umask();
-        let (start, end) = target.name;
+        let ((start, end), directory) = (self.found[0].name, self.found[0].directory);
         let fd = self.with_limit(|client, limit| {
             let files = client.services.files();
             let name = &client.buffers.walks[0].text[start..end];
             let who = client.identity.credentials(&client.buffers.groups);
-            let directory = target.directory;
             client.services.create_open(&who, files, directory, name, mode, flags, limit)
         })?;
         value(u64::from(fd))
     }
 
-    /// `O_TMPFILE` in directory `step`.
-    fn open_nameless(&mut self, step: Step, flags: u32, mode: u32) -> Answer {
+    /// `O_TMPFILE` in a directory.
+    #[inline(never)]
+    fn open_nameless(&mut self, directory: Inode, flags: u32, mode: u32) -> Answer {
+        let step = self.services.step(directory)?;
         let mode = mode & !self.services.umask();
         let who = self.identity.credentials(&self.buffers.groups);
         who.permit(&step, 3)?;
@@ -118,32 +122,49 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Opens what is there.
-    fn open_step(&mut self, step: Step, flags: u32) -> Answer {
+    fn open_kind(&mut self, inode: Inode, kind: Kind, flags: u32) -> Answer {
         let path_only = flags & O_PATH != 0;
-        let writes = flags & O_ACCMODE != O_RDONLY;
-        match step.kind {
-            Kind::Symlink if !path_only => return Err(Errno::ELOOP),
-            Kind::Directory if writes || flags & O_TRUNC != 0 => return Err(Errno::EISDIR),
-            Kind::File if !path_only => {
-                let attributes = self.services.attributes(step.inode)?;
-                if attributes.backing == Backing::Host {
-                    if !writes && flags & O_TRUNC == 0 {
-                        return self.open_shadow(&attributes, flags);
-                    }
-                    let want = if flags & O_ACCMODE == 1 { 2 } else { 6 };
-                    self.credentials().permit(&step, want)?;
-                    let keep = if flags & O_TRUNC != 0 { 0 } else { u64::MAX };
-                    self.make_image(step.inode, keep)?;
-                }
-            }
-            _ => {}
-        }
+        let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
         let flags = flags & !(O_CREAT | O_EXCL);
-        value(u64::from(self.open_inode(step.inode, flags, false)?))
+        match kind {
+            Kind::File if !path_only => self.open_file(inode, flags),
+            Kind::Symlink if !path_only => Err(Errno::ELOOP),
+            Kind::Directory if writes => Err(Errno::EISDIR),
+            _ => value(u64::from(self.open_inode(inode, flags, false)?)),
+        }
+    }
+
+    /// Opens a file: one of the image at once, and `EIO` says that the bytes are the host's.
+    #[inline]
+    fn open_file(&mut self, inode: Inode, flags: u32) -> Answer {
+        if flags & O_TRUNC == 0 {
+            match self.open_inode(inode, flags, false) {
+                Ok(fd) => return value(u64::from(fd)),
+                Err(Errno::EIO) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.open_wherever(inode, flags)
+    }
+
+    /// Opens a file whose bytes may be the host's.
+    #[inline(never)]
+    fn open_wherever(&mut self, inode: Inode, flags: u32) -> Answer {
+        let attributes = self.services.attributes(inode)?;
+        if attributes.backing == Backing::Host {
+            let (access, truncate) = (flags & O_ACCMODE, flags & O_TRUNC != 0);
+            if access == O_RDONLY && !truncate {
+                return self.open_shadow(&attributes, flags);
+            }
+            let want = if access == 1 { 2 } else { 6 };
+            self.credentials().permit(&attributes.step, want)?;
+            self.make_image(inode, if truncate { 0 } else { u64::MAX })?;
+        }
+        value(u64::from(self.open_inode(inode, flags, false)?))
     }
 
     /// Opens an inode at the lowest free number.
-    fn open_inode(&mut self, inode: husk_proto::Inode, flags: u32, all: bool) -> Result<u32> {
+    fn open_inode(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
         self.with_limit(|client, limit| {
             let files = client.services.files();
             let mut who: Credentials<'_> = client.identity.credentials(&client.buffers.groups);

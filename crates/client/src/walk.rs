@@ -7,6 +7,7 @@
 //! Invariant: `at <= length <= TEXT_MAX`, and `text[length]` is 0 whenever the host is to see it.
 
 use crate::buffers::{TEXT_MAX, Walk};
+use crate::path::Last;
 use husk_proto::Errno;
 
 /// One component of a path.
@@ -20,25 +21,86 @@ pub(crate) struct Piece {
     pub slash: bool,
 }
 
+/// A byte in each of the eight places of a word.
+const fn all(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The lowest place of a zero byte in `word`, 0..8.
+#[inline]
+fn zero_byte(word: u64) -> Option<usize> {
+    let found = word.wrapping_sub(all(1)) & !word & all(0x80);
+    if found == 0 { None } else { Some(found.trailing_zeros() as usize / 8) }
+}
+
+/// Where the first NUL in `bytes` is.
+#[inline]
+pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        if let Some(place) = zero_byte(u64::from_le_bytes(*word)) {
+            return Some(8 * n + place);
+        }
+    }
+    rest.iter().position(|&b| b == 0).map(|place| bytes.len() - rest.len() + place)
+}
+
 impl Walk {
     /// Takes the next component off the front; `None` at the end.
     #[inline]
     pub fn next(&mut self) -> Option<Piece> {
-        let text = &self.text[..self.length.min(TEXT_MAX)];
-        let mut start = self.at.min(text.len());
-        while start < text.len() && text[start] == b'/' {
-            start += 1;
+        let start = self.behind_slashes(self.at);
+        if start >= self.length {
+            self.at = start;
+            return None;
         }
-        let mut end = start;
-        while end < text.len() && text[end] != b'/' {
-            end += 1;
-        }
-        let mut rest = end;
-        while rest < text.len() && text[rest] == b'/' {
-            rest += 1;
-        }
+        let end = self.slash_or_end(start);
+        let rest = self.behind_slashes(end);
         self.at = end;
-        (end > start).then_some(Piece { start, end, last: rest == text.len(), slash: rest > end })
+        Some(Piece { start, end, last: rest >= self.length, slash: rest > end })
+    }
+
+    /// Eight bytes of the text from `at`; past its end they mean nothing.
+    #[inline]
+    pub fn word(&self, at: usize) -> u64 {
+        match self.text.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(eight) => u64::from_le_bytes(*eight),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    fn behind_slashes(&self, mut at: usize) -> usize {
+        while at < self.length && self.text[at] == b'/' {
+            at += 1;
+        }
+        at
+    }
+
+    /// The first slash at or behind `from`, eight bytes at a time.
+    #[inline]
+    fn slash_or_end(&self, from: usize) -> usize {
+        let mut at = from;
+        while at < self.length {
+            if let Some(place) = zero_byte(self.word(at) ^ all(b'/')) {
+                return (at + place).min(self.length);
+            }
+            at += 8;
+        }
+        self.length
+    }
+
+    /// Whether a component is `.` or `..`.
+    #[inline]
+    pub fn dots(&self, piece: Piece) -> Option<Last> {
+        if self.text[piece.start] != b'.' {
+            return None;
+        }
+        match &self.text[piece.start..piece.end] {
+            b"." => Some(Last::Dot),
+            b".." => Some(Last::DotDot),
+            _ => None,
+        }
     }
 
     /// What is left, from `at`.

@@ -524,6 +524,9 @@ impl Fs for Model {
             who.permit(&step, want)?;
         }
         let fd = self.lowest_free(files, minimum, limit)?;
+        if flags & 0o10000000 == 0 && self.attributes(inode)?.backing == Backing::Host {
+            return Err(Errno::EIO);
+        }
         if flags & 0o1000 != 0 && self.node(inode).step.kind == Kind::File {
             self.node(inode).data.clear();
         }

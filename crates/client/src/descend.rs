@@ -1,0 +1,273 @@
+//! One stretch of a walk: name by name down a Husk tree, until the text ends or leaves it.
+//!
+//! ```text
+//!   directory ─name─► directory ─name─► ... ─last name─► Done
+//!        │               └─ link: its target goes before what is left, and on
+//!        └─ portal, absolute link, `..` above the root ─► the text says where to go on
+//! ```
+//!
+//! Invariants
+//! 1. The common step, a name that leads to a listed directory everybody may search, costs one
+//!    `lookup` and no second look at anything; all else is `turn`, out of the way.
+//! 2. Errors come in Linux's order: kind of the directory, search permission, length of the name,
+//!    the name itself.
+
+use crate::buffers::Walk;
+use crate::path::{Aim, Last};
+use crate::walk::Piece;
+use crate::{Client, Host, Memory};
+use husk_abi::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
+use husk_proto::fs::{Kind, Step};
+use husk_proto::{Errno, Inode, Result, Services};
+
+/// How a stretch of a walk ended.
+pub(crate) enum Walked {
+    /// The target stands in `Client::found`.
+    Done,
+    /// The text is absolute now.
+    Absolute,
+    /// The text is a path of the host.
+    Outside,
+}
+
+/// Where a walk is: the fields of a step that going on needs, each in a register of its own.
+#[derive(Clone, Copy)]
+struct Here {
+    inode: Inode,
+    kind: Kind,
+    mode: u32,
+    unlisted: bool,
+}
+
+impl Here {
+    #[inline(always)]
+    fn of(step: &Step) -> Here {
+        Here { inode: step.inode, kind: step.kind, mode: step.mode, unlisted: step.unlisted }
+    }
+}
+
+/// What to do about the last name, or an object that is no directory.
+enum Turn {
+    /// It is the target.
+    Stay,
+    /// Its text stands before what is left: on from the same directory.
+    On,
+    Absolute,
+    Outside,
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Walks the text from `start` until it ends or leaves the tree.
+    #[inline]
+    pub(crate) fn walk(
+        &mut self,
+        w: usize,
+        start: Inode,
+        aim: Aim,
+        links: &mut usize,
+    ) -> Result<Walked> {
+        let (mut here, mut last) = (Here::of(&self.services.step(start)?), Last::Root);
+        loop {
+            let Some(piece) = self.buffers.walks[w].next() else {
+                return self.arrive(w, here.inode, last).map(|_| Walked::Done);
+            };
+            self.may_enter(here)?;
+            if let Some(dots) = self.buffers.walks[w].dots(piece) {
+                last = dots;
+                match self.around(w, here.inode, dots, piece.end)? {
+                    Some(inode) => here = Here::of(&self.services.step(inode)?),
+                    None => return Ok(Walked::Absolute),
+                }
+                continue;
+            }
+            if piece.end - piece.start > NAME_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            if here.unlisted {
+                self.import_for(w, here.inode, piece)?;
+            }
+            if piece.last && aim.parent {
+                return Ok(self.end(w, here.inode, piece, None));
+            }
+            let name = &self.buffers.walks[w].text[piece.start..piece.end];
+            let step = match self.services.lookup(here.inode, name) {
+                Ok(step) => step,
+                Err(Errno::ENOENT) if piece.last => {
+                    return Ok(self.end(w, here.inode, piece, None));
+                }
+                Err(errno) => return Err(errno),
+            };
+            last = Last::Root;
+            if step.kind == Kind::Directory && !piece.last {
+                here = self.cross(Here::of(&step))?;
+                continue;
+            }
+            match self.turn(w, &step, piece, aim, links)? {
+                Turn::Stay => {
+                    self.end(w, here.inode, piece, Some(&step));
+                    return self.cross_found(w, step.inode);
+                }
+                Turn::On => {}
+                Turn::Absolute => return Ok(Walked::Absolute),
+                Turn::Outside => return Ok(Walked::Outside),
+            }
+        }
+    }
+
+    /// The walk is at its end: `name` of `directory`, and what is there.
+    #[inline]
+    fn end(&mut self, w: usize, directory: Inode, name: Piece, step: Option<&Step>) -> Walked {
+        let target = &mut self.found[w];
+        target.directory = directory;
+        target.name = (name.start, name.end);
+        target.last = Last::Name;
+        target.slash = name.slash;
+        target.step = step.copied();
+        Walked::Done
+    }
+
+    /// Whether names in a directory may be looked at. Most directories let everybody.
+    #[inline]
+    fn may_enter(&mut self, here: Here) -> Result<()> {
+        const EVERYBODY: u32 = 0o111;
+        if here.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        if here.mode & EVERYBODY == EVERYBODY { Ok(()) } else { self.may_search(here.inode) }
+    }
+
+    #[inline(never)]
+    fn may_search(&mut self, directory: Inode) -> Result<()> {
+        let step = self.services.step(directory)?;
+        self.identity.credentials(&self.buffers.groups).permit(&step, 1)
+    }
+
+    /// The last name, a link, a portal, or a file where a directory should be.
+    #[inline]
+    fn turn(
+        &mut self,
+        w: usize,
+        step: &Step,
+        piece: Piece,
+        aim: Aim,
+        links: &mut usize,
+    ) -> Result<Turn> {
+        match step.kind {
+            Kind::File if piece.last && (!piece.slash || aim.slash) => Ok(Turn::Stay),
+            Kind::File => Err(Errno::ENOTDIR),
+            Kind::Directory => Ok(Turn::Stay),
+            kind => self.turn_off(w, kind, step.inode, piece, aim, links),
+        }
+    }
+
+    /// A link or a portal.
+    #[inline(never)]
+    fn turn_off(
+        &mut self,
+        w: usize,
+        kind: Kind,
+        inode: Inode,
+        piece: Piece,
+        aim: Aim,
+        links: &mut usize,
+    ) -> Result<Turn> {
+        let through = !piece.last || piece.slash;
+        match kind {
+            Kind::Symlink if through || aim.follow => {
+                count_link(links)?;
+                let absolute = self.expand(w, inode, piece.end)?;
+                Ok(if absolute { Turn::Absolute } else { Turn::On })
+            }
+            Kind::Portal if through => {
+                self.portal_text(w, inode, piece.end)?;
+                Ok(Turn::Outside)
+            }
+            _ => Ok(Turn::Stay),
+        }
+    }
+
+    /// `.` or `..`; `None` when the text now leads on above the mount.
+    #[inline(never)]
+    fn around(&mut self, w: usize, here: Inode, dots: Last, keep: usize) -> Result<Option<Inode>> {
+        if dots == Last::Dot { Ok(Some(here)) } else { self.up(w, here, keep) }
+    }
+
+    /// Reads the host listing of a directory, or the one name where listing is forbidden.
+    #[cold]
+    fn import_for(&mut self, w: usize, directory: Inode, piece: Piece) -> Result<()> {
+        match self.import(directory) {
+            Err(Errno::EACCES) => self.import_name(directory, w, (piece.start, piece.end)),
+            other => other,
+        }
+    }
+
+    /// The root that covers a directory, if another mount does.
+    #[inline]
+    fn cross(&mut self, here: Here) -> Result<Here> {
+        if self.buffers.nested_count == 0 {
+            return Ok(here);
+        }
+        match self.buffers.nested_root(here.inode) {
+            Some(root) => Ok(Here::of(&self.services.step(root)?)),
+            None => Ok(here),
+        }
+    }
+
+    /// The same for the target.
+    #[inline]
+    fn cross_found(&mut self, w: usize, inode: Inode) -> Result<Walked> {
+        if self.buffers.nested_count != 0
+            && let Some(root) = self.buffers.nested_root(inode)
+        {
+            self.found[w].step = Some(self.services.step(root)?);
+        }
+        Ok(Walked::Done)
+    }
+
+    /// The parent of `directory`; `None` after rewriting the text to go on above the mount.
+    #[inline(never)]
+    fn up(&mut self, w: usize, directory: Inode, keep: usize) -> Result<Option<Inode>> {
+        let parent = self.services.parent(directory)?;
+        if parent != directory {
+            return Ok(Some(parent));
+        }
+        for index in 0..self.services.mounts() {
+            let mount = self.services.mount(index);
+            if mount.root == parent {
+                let cut = mount.path.iter().rposition(|&b| b == b'/').unwrap_or(0).max(1);
+                let above = mount.path.get(..cut).unwrap_or(b"/");
+                self.buffers.walks[w].replace_front(keep, above)?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(directory))
+    }
+
+    /// Puts a link's target before what is left; `true` when it is absolute.
+    #[inline(never)]
+    fn expand(&mut self, w: usize, link: Inode, keep: usize) -> Result<bool> {
+        let length = self.services.read_link(link, &mut self.buffers.link[..PATH_MAX])?;
+        if length == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let target = self.buffers.link.get(..length.min(PATH_MAX)).unwrap_or(&[]);
+        let walk: &mut Walk = &mut self.buffers.walks[w];
+        walk.replace_front(keep, target)?;
+        Ok(walk.is_absolute())
+    }
+
+    /// Makes the text the host path of a portal, followed by what is left.
+    #[inline(never)]
+    pub(crate) fn portal_text(&mut self, w: usize, portal: Inode, keep: usize) -> Result<()> {
+        let origin = self.services.attributes(portal)?.origin.ok_or(Errno::EIO)?;
+        let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
+        let path = &self.buffers.link[..length.min(PATH_MAX)];
+        self.buffers.walks[w].replace_front(keep, path)
+    }
+}
+
+/// Counts a link followed; `ELOOP` after the last one allowed.
+pub(crate) fn count_link(links: &mut usize) -> Result<()> {
+    *links += 1;
+    if *links > SYMLINKS_MAX { Err(Errno::ELOOP) } else { Ok(()) }
+}
