@@ -178,7 +178,7 @@ fn quiet_environment(command: &mut Command) {
 
 /// A home directory that all tests of one user share.
 pub fn home(user: &str) -> PathBuf {
-    let path = crate::husk::workspace().join("target/husk-tests/home").join(user);
+    let path = crate::scratch::room().join("home").join(user);
     fs::create_dir_all(&path).expect("a home directory");
     path.canonicalize().expect("its real path")
 }

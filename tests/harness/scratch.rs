@@ -14,8 +14,7 @@ impl Scratch {
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let base = crate::husk::workspace().join("target/husk-tests/scratch");
-        let path = base.join(format!("{name}-{}-{count}", std::process::id()));
+        let path = room().join("scratch").join(format!("{name}-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a scratch directory");
         Self { path: path.canonicalize().expect("its real path") }
     }
@@ -32,6 +31,16 @@ impl Scratch {
         std::fs::create_dir(&path).expect("an empty directory");
         path
     }
+}
+
+/// Where tests keep what they make: in the target directory, unless that lies below /tmp, which is
+/// empty inside an image; then programs of a test could not be found there.
+pub fn room() -> PathBuf {
+    let room = crate::husk::workspace().join("target/husk-tests");
+    if !room.starts_with("/tmp") {
+        return room;
+    }
+    Path::new("/var/tmp").join(format!("husk-tests-{}", rustix::process::getuid().as_raw()))
 }
 
 /// Removes a tree, if it is there.
