@@ -64,7 +64,7 @@ fn context(kernel: &Kernel) -> Cell {
 }
 
 /// Takes a free record.
-fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u32, now_ns: i64) -> Result<u32> {
+fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u64, now_ns: i64) -> Result<u32> {
     let map = txn.region.map;
     txn.lock(map.fixed(PROCESS_LOCK))?;
     let free = txn.get(map.fixed(PROCESS_FREE)) as u32;
@@ -83,7 +83,7 @@ fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u32, now_ns: i64) -> Re
     let cell = record(txn.region, number);
     txn.set(cell.word(STATE), pair(state, pid));
     txn.set(cell.word(PARTS), 0);
-    txn.set(cell.word(PARENT), parent as u64);
+    txn.set(cell.word(PARENT), parent);
     txn.set(cell.word(PINS), 0);
     txn.set(cell.word(BORN), now_ns as u64);
     Ok(number)
@@ -125,7 +125,7 @@ pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result
 /// `Processes::prepare_fork`.
 pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
     let child = kernel.run(|txn| {
-        let number = take(txn, EMBRYO, 0, kernel.process, now_ns)?;
+        let number = take(txn, EMBRYO, 0, creator(kernel), now_ns)?;
         let shared = files(kernel);
         let child_files = if sharing.files {
             let table = table::lock(txn, shared)?;
@@ -187,14 +187,20 @@ pub fn cancel_fork(kernel: &Kernel, child: Process) -> Result<()> {
     release(kernel, child.0)
 }
 
-/// Notes which host process a child became: by itself (`enters`), or by its parent while it is
-/// still an embryo of this parent's (the child may be through, and its record another one's).
+/// Who makes an embryo: process and thread. A process is not enough: the record of a child that has
+/// come and gone may by now be the embryo of another thread of the same process.
+fn creator(kernel: &Kernel) -> u64 {
+    pair(kernel.session.tid(), kernel.process)
+}
+
+/// Notes which host process a child became: by itself (`enters`), or by its creator while it is
+/// still that thread's embryo (the child may be through, and its record another one's).
 pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Result<()> {
     kernel.run(|txn| {
         let cell = record(txn.region, child.0);
         txn.lock(cell)?;
         let state = high(txn.get(cell.word(STATE)));
-        let mine = txn.get(cell.word(PARENT)) == kernel.process as u64;
+        let mine = txn.get(cell.word(PARENT)) == creator(kernel);
         if enters && state != FREE || state == EMBRYO && mine {
             txn.set(cell.word(STATE), pair(RUNNING, pid));
         }
@@ -344,7 +350,7 @@ fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
     let region = &kernel.session.region;
     for child in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
         let cell = record(region, child);
-        let mine = region.load(cell.word(PARENT)) == process as u64;
+        let mine = low(region.load(cell.word(PARENT))) == process;
         let state = region.load(cell.word(STATE));
         let unborn = high(state) == EMBRYO || (high(state) == DYING && low(state) == 0);
         if mine && unborn {

@@ -82,6 +82,11 @@ impl Session {
         self.pid
     }
 
+    /// The thread this seat is for.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
     /// The slot, taken now if need be. `EAGAIN` when all are taken.
     #[inline]
     pub fn slot(&self) -> Result<u32, Errno> {
