@@ -57,3 +57,32 @@ except OSError as error:
 ";
     Difference { script, linux: Some("file\n"), husk: "95\n" }.check("fd-links", one_file);
 }
+
+#[test]
+fn a_handler_that_blocks_sigsys_in_its_context_ends_the_program() {
+    // The call after it is made from memory that is written at run time: it traps by SIGSYS.
+    let script = r"
+import ctypes, mmap, os
+from ctypes import CFUNCTYPE, c_int, c_long, c_ulong, c_void_p
+libc = ctypes.CDLL(None)
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes([0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]))
+getpid = CFUNCTYPE(c_long)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+class Action(ctypes.Structure):
+    _fields_ = [('handler', c_void_p), ('mask', c_ulong * 16), ('flags', c_int), ('restorer', c_void_p)]
+@CFUNCTYPE(None, c_int, c_void_p, c_void_p)
+def handler(number, info, context):
+    ctypes.c_uint64.from_address(context + 296).value |= blocked
+def ending(set):
+    global blocked
+    blocked = set
+    child = os.fork()
+    if child == 0:
+        libc.sigaction(10, ctypes.byref(Action(ctypes.cast(handler, c_void_p), flags=4)), None)
+        os.kill(os.getpid(), 10)
+        os._exit(0 if getpid() == os.getpid() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(ending(0), ending(1 << 30))
+";
+    Difference { script, linux: Some("0 0\n"), husk: "0 -31\n" }.check("sigsys", nothing);
+}
