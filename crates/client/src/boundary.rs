@@ -2,13 +2,14 @@
 
 use husk_proto::{Errno, Inode, fs::Run, fs::Span};
 
-/// One system call as the application made it.
+/// One system call as the application made it; the runtime's entry code writes it in this layout.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Its number.
-    pub number: usize,
     /// Its arguments.
     pub args: [usize; 6],
+    /// Its number.
+    pub number: usize,
 }
 
 /// What the runtime does next.

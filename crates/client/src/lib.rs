@@ -131,6 +131,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// The same, the verdict shown to `then` where it lies instead of being moved.
+    #[inline(always)]
+    pub fn call_then<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> T {
+        match &self.dispatch(call) {
+            Ok(verdict) => then(verdict),
+            Err(Errno::ESTALE) => then(&self.walk_again(call)),
+            Err(errno) => then(&Verdict::Return(errno.as_return())),
+        }
+    }
+
     /// An inode went between finding and using it; nothing has happened. Linux shows no `ESTALE`
     /// here: it finds what is there by now, or nothing.
     #[cold]

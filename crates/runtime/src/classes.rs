@@ -43,6 +43,23 @@ const OWN: [usize; 26] = [
     nr::shmat,
 ];
 
+/// Whether the client is asked about a call; the others the gate looks at are the runtime's own.
+#[inline(always)]
+pub fn is_clients(number: usize) -> bool {
+    static CLIENTS: [bool; 512] = clients();
+    CLIENTS[number & 511]
+}
+
+const fn clients() -> [bool; 512] {
+    let mut table = [false; 512];
+    let mut number = 0;
+    while number < 512 {
+        table[number] = crate::wire::wants(number);
+        number += 1;
+    }
+    table
+}
+
 /// The table.
 pub static CLASSES: [u8; 512] = classes();
 

@@ -144,7 +144,12 @@ fn loadable(thread: &mut Thread, program: &Program, head: &[u8]) -> Result<(), E
         .checked_add(bytes)
         .filter(|_| (2..=crate::load::INTERPRETER_MAX as u64).contains(&bytes));
     let end = end.ok_or(Errno::ENOEXEC)?;
-    if thread.client.read_program(program, &mut last, end - 1)? != 1 || last[0] != 0 {
+    match head.get((end - 1) as usize) {
+        Some(&byte) => last[0] = byte,
+        None if thread.client.read_program(program, &mut last, end - 1)? == 1 => {}
+        None => return Err(Errno::ENOEXEC),
+    }
+    if last[0] != 0 {
         return Err(Errno::ENOEXEC);
     }
     Ok(())

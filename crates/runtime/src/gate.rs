@@ -24,21 +24,30 @@
 //!    signal handler may enter here again meanwhile.
 
 use crate::thread::Thread;
+use crate::wire::Call;
 use core::arch::global_asm;
 use core::mem::offset_of;
+use core::ops::Deref;
 
 /// The registers of the application as the entry code pushes them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Arguments in the order of system calls: rdi, rsi, rdx, r10, r8, r9.
-    pub args: [usize; 6],
-    /// The call's number.
-    pub number: usize,
+    /// Arguments in the order of system calls (rdi, rsi, rdx, r10, r8, r9), and the number.
+    pub call: Call,
     /// Where the application continues.
     pub return_address: usize,
     /// Its stack pointer.
     pub rsp: usize,
+}
+
+impl Deref for Frame {
+    type Target = Call;
+
+    #[inline(always)]
+    fn deref(&self) -> &Call {
+        &self.call
+    }
 }
 
 /// What `serve` wants done.

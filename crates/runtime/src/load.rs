@@ -6,7 +6,7 @@
 
 use crate::start::facts;
 use crate::thread::Thread;
-use crate::wire::{Program, Wire};
+use crate::wire::{ExecTarget, Program, Wire};
 use core::ffi::CStr;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
@@ -40,7 +40,8 @@ struct Placed {
 
 /// Loads `program` and what it names as interpreter.
 pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
-    let placed = place(thread, program, facts().path)?;
+    let mut head = [0u8; elf::HEAD_BYTES];
+    let placed = place(thread, program, facts().path, &mut head)?;
     let mut loaded = Loaded {
         start: placed.entry,
         entry: placed.entry,
@@ -53,9 +54,9 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
     }
     if let Some((offset, bytes)) = placed.interpreter {
         let mut path = [0u8; INTERPRETER_MAX];
-        let path = interpreter_path(thread, program, offset, bytes, &mut path)?;
+        let path = interpreter_path(thread, program, &head, offset, bytes, &mut path)?;
         let interpreter = thread.client.open_interpreter(path)?;
-        let placed = place(thread, &interpreter, path)?;
+        let placed = place(thread, &interpreter, path, &mut head)?;
         thread.client.close_program(interpreter);
         loaded.start = placed.entry;
         loaded.interpreter_base = placed.bias;
@@ -67,21 +68,30 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
 fn interpreter_path<'a>(
     thread: &mut Thread,
     program: &Program,
+    head: &[u8],
     offset: u64,
     bytes: u64,
     out: &'a mut [u8; INTERPRETER_MAX],
 ) -> Result<&'a CStr, Errno> {
     let bytes = usize::try_from(bytes).map_err(|_| Errno::ENOEXEC)?;
     let path = out.get_mut(..bytes).ok_or(Errno::ENOEXEC)?;
-    if thread.client.read_program(program, path, offset)? != bytes {
-        return Err(Errno::ENOEXEC);
+    match head.get(offset as usize..(offset as usize).saturating_add(bytes)) {
+        Some(text) => path.copy_from_slice(text),
+        None if thread.client.read_program(program, path, offset)? == bytes => {}
+        None => return Err(Errno::ENOEXEC),
     }
     CStr::from_bytes_until_nul(path).map_err(|_| Errno::ENOEXEC)
 }
 
-fn place(thread: &mut Thread, program: &Program, path: &CStr) -> Result<Placed, Errno> {
-    let mut head = [0u8; elf::HEAD_BYTES];
-    let got = thread.client.read_program(program, &mut head, 0)?;
+/// `head` gets the first bytes of the file (the rest of it is zero).
+fn place(
+    thread: &mut Thread,
+    program: &Program,
+    path: &CStr,
+    head: &mut [u8; elf::HEAD_BYTES],
+) -> Result<Placed, Errno> {
+    let got = thread.client.read_program(program, head, 0)?;
+    head[got..].fill(0);
     let header = Header::parse(&head[..got]).map_err(|_| Errno::ENOEXEC)?;
     let at = header.headers_offset as usize;
     match head[..got].get(at..at + header.headers * HEADER_BYTES) {
@@ -167,11 +177,39 @@ fn map(
     summary: &Summary,
     table: &[u8],
 ) -> Result<usize, Errno> {
-    let bias = reserve(header, summary)?;
-    for segment in elf::segments(table) {
+    let (bias, mapped) = match spread(source, header, summary, table) {
+        Some(bias) => (bias?, 1),
+        None => (reserve(header, summary)?, 0),
+    };
+    for segment in elf::segments(table).skip(mapped) {
         map_segment(thread, source, bias, &segment)?;
     }
     Ok(bias)
+}
+
+/// Maps the first segment over the whole span, so that it sets the span aside in the same call.
+/// `None`: the file is not of the usual kind.
+fn spread(
+    source: &Program,
+    header: &Header,
+    summary: &Summary,
+    table: &[u8],
+) -> Option<Result<usize, Errno>> {
+    let (ExecTarget::Host(fd), Some(first)) = (source.target, elf::segments(table).next()) else {
+        return None;
+    };
+    let low = summary.low as usize;
+    let constant = first.flags & elf::WRITE == 0 && first.file_bytes == first.memory_bytes;
+    let at_low = first.address as usize == low && low.is_multiple_of(PAGE);
+    let offset = first.offset as usize;
+    let aligned = summary.align as usize <= PAGE && offset.is_multiple_of(PAGE);
+    if !(header.relocatable && constant && at_low && aligned && first.file_bytes > 0) {
+        return None;
+    }
+    let span = (summary.high - summary.low) as usize;
+    let args = [0, span, protection(&first), MAP_PRIVATE, fd as usize, offset];
+    // SAFETY: a fresh mapping anywhere.
+    Some(unsafe { calls::raw(nr::mmap, args) }.map(|base| base.wrapping_sub(low)))
 }
 
 /// Sets the span aside; returns what is added to the file's addresses.

@@ -7,8 +7,8 @@
 
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
-use crate::wire::{self, After, Call, Verdict};
-use crate::{exec, mappings, masks, memory, protect, signal, spawn};
+use crate::wire::{self, After, Verdict};
+use crate::{classes, exec, mappings, masks, protect, signal, spawn};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -25,29 +25,38 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
         nr::mmap | nr::mprotect | nr::munmap | nr::mremap | nr::madvise | nr::shmat => {
             match protect::range(frame) {
                 Some(errno) => Answer::value(errno.as_return()),
-                None => mappings::serve(thread, frame).unwrap_or_else(|| ask(thread, frame)),
+                None => mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame)),
             }
         }
         nr::close | nr::dup2 | nr::dup3 | nr::fcntl if protect::descriptor(frame) => {
             Answer::value(Errno::EBADF.as_return())
         }
-        _ => ask(thread, frame),
+        number if classes::is_clients(number) => ask(thread, frame),
+        _ => masks::pass(frame),
     }
 }
 
-fn ask(thread: &mut Thread, frame: &Frame) -> Answer {
-    let call = Call { number: frame.number, args: frame.args };
-    let verdict = thread.client.call(call);
-    match verdict {
-        Verdict::Return(value) if frame.number != nr::mmap => Answer::value(value),
-        _ if frame.number == nr::mmap => map(thread, frame, verdict),
-        verdict => carry(frame, verdict),
+/// A change of memory: only mappings of files can concern the client.
+fn memory(thread: &mut Thread, frame: &Frame) -> Answer {
+    const MAP_ANONYMOUS: usize = 0x20;
+    let of_file = frame.number == nr::mmap && frame.args[3] & MAP_ANONYMOUS == 0;
+    if !of_file {
+        return Answer::PASSED;
     }
+    let verdict = thread.client.call(&frame.call, |verdict| *verdict);
+    map(thread, frame, &verdict)
+}
+
+fn ask(thread: &mut Thread, frame: &Frame) -> Answer {
+    thread.client.call(&frame.call, |verdict| match verdict {
+        Verdict::Return(value) => Answer::value(*value),
+        verdict => carry(frame, verdict),
+    })
 }
 
 /// `mmap`: notes what the client mapped, puts rewritten copies in the place of host files.
 #[inline(never)]
-fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
+fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     const PROT_EXEC: usize = 4;
     const MAP_ANONYMOUS: usize = 0x20;
     const MAP_TYPE: usize = 0xf;
@@ -55,7 +64,7 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: Verdict) -> Answer {
     let [_, _, prot, flags, fd, _] = frame.args;
     mappings::keep_noted(&mut thread.client);
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
-    let code = verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
+    let code = *verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
     let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
         return carry(frame, verdict);
     };
@@ -74,12 +83,12 @@ fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {
     thread.client.rewritten(&file, |text| wire::descriptor_path(fd, text))
 }
 
-fn carry(frame: &Frame, verdict: Verdict) -> Answer {
-    match verdict {
+fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
+    match *verdict {
         Verdict::Return(value) => Answer::value(value),
         Verdict::Pass if frame.number == nr::close_range => protect::close_range(frame),
         Verdict::Pass => masks::pass(frame),
-        Verdict::PassThen(after) => pass_then(frame, &after),
+        Verdict::PassThen(ref after) => pass_then(frame, after),
         Verdict::Wait { address, value, timeout_ns } => wait(frame, address, value, timeout_ns),
     }
 }
@@ -107,7 +116,7 @@ pub fn detour_address(frame: &Frame) -> usize {
 /// Puts the detour on the application's stack.
 pub fn take(frame: &Frame, detour: &Detour) -> Answer {
     let at = detour_address(frame);
-    match memory::write_value(at, detour) {
+    match crate::memory::write_value(at, detour) {
         Ok(()) => Answer { value: at as i64, action: gate::DETOUR },
         Err(errno) => Answer::value(errno.as_return()),
     }

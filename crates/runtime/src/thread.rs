@@ -5,7 +5,8 @@
 //!                                               gs ──┘
 //! ```
 //!
-//! The first thread's block is a static; others come from a list of anonymous mappings that only
+//! The first thread's block is a static (`link.ld` leaves the page before it unmapped: its guard);
+//! others come from a list of anonymous mappings that only
 //! grows and whose members are taken and given back by their `owner` word, without a lock.
 //!
 //! Invariants
@@ -78,6 +79,7 @@ struct MainGroup(UnsafeCell<Group>);
 // SAFETY: all fields are atomics.
 unsafe impl Sync for MainGroup {}
 
+#[unsafe(link_section = ".bss.block")]
 static MAIN: Block = Block(UnsafeCell::new([0; BLOCK_BYTES]));
 #[unsafe(link_section = ".bss.hot")]
 static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {

@@ -87,13 +87,13 @@ impl Wire {
         self.client.as_mut()
     }
 
-    /// Asks the client.
-    #[inline]
-    pub fn call(&mut self, call: Call) -> Verdict {
+    /// Asks the client; `then` sees the verdict where it lies (it is large).
+    #[inline(always)]
+    pub fn call<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> T {
         let _open = guard::open();
         match self.served() {
-            Some(served) => served.call(call),
-            None => Verdict::Pass,
+            Some(served) => served.call_then(call, then),
+            None => then(&Verdict::Pass),
         }
     }
 
