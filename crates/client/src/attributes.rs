@@ -119,39 +119,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if mode & !7 != 0 || flags & !allowed != 0 {
             return Err(Errno::EINVAL);
         }
-        let saved = self.identity;
-        if flags & AT_EACCESS as usize == 0 {
-            self.become_real();
-        }
-        let found = self.find(c, 0, spot, aim_of(flags)).and_then(|place| match place {
-            Place::Husk(target) => {
-                let step = target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Place::Elsewhere);
-                }
-                self.credentials().permit(&step, mode as u32)?;
-                Ok(place)
-            }
-            other => Ok(other),
-        });
-        if saved.known {
-            self.identity = saved;
-        } else {
-            self.identity.known = false;
-        }
+        self.as_real = flags & AT_EACCESS as usize == 0;
+        let found = match self.locate(c, 0, spot, aim_of(flags)) {
+            Ok(Lead::Husk) => self.access_found(mode as u32),
+            other => other,
+        };
+        self.become_effective();
         match found? {
-            Place::Husk(_) => value(0),
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Place::Host => Ok(Verdict::Pass),
+            Lead::Husk => value(0),
+            Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Lead::Host => Ok(Verdict::Pass),
         }
     }
 
-    /// Judges by the real ids, as `access` does.
-    fn become_real(&mut self) {
-        self.identify();
-        let (uid, gid) = self.real_ids();
-        (self.identity.uid, self.identity.gid) = (uid, gid);
-        self.identity.capabilities = if uid == 0 { self.identity.permitted } else { 0 };
+    fn access_found(&mut self, mode: u32) -> Result<Lead> {
+        let who = self.identity.credentials(&self.buffers.groups);
+        let step = self.found[0].step.as_ref().ok_or(Errno::ENOENT)?;
+        if step.kind != Kind::Portal {
+            return who.permit(step, mode).map(|()| Lead::Husk);
+        }
+        self.found_portal(0).map(|_| Lead::Elsewhere)
     }
 
     /// The caller's credentials.

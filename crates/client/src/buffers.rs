@@ -64,6 +64,8 @@ impl Default for Buffers {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Identity {
     pub known: bool,
+    /// Real user and group, once `access` has asked.
+    pub real: Option<(u32, u32)>,
     pub uid: u32,
     pub gid: u32,
     pub capabilities: u64,

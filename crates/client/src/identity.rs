@@ -39,13 +39,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.identity.capabilities = u64::from(data[0]) | u64::from(data[3]) << 32;
             self.identity.permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
         }
+        self.identity.real = None;
         self.identity.known = true;
     }
 
+    /// Judges by the real ids from now on, as `access` does, until `become_effective`.
+    pub(crate) fn become_real(&mut self) {
+        self.as_real = false;
+        let (uid, gid) = self.real_ids();
+        let mine = &mut self.identity;
+        let capabilities = if uid == 0 { mine.permitted } else { 0 };
+        if (mine.uid, mine.gid, mine.capabilities) != (uid, gid, capabilities) {
+            self.effective = Some((mine.uid, mine.gid, mine.capabilities));
+            (mine.uid, mine.gid, mine.capabilities) = (uid, gid, capabilities);
+        }
+    }
+
+    /// Judges by the effective ids again.
+    #[inline]
+    pub(crate) fn become_effective(&mut self) {
+        self.as_real = false;
+        if let Some((uid, gid, capabilities)) = self.effective.take() {
+            let mine = &mut self.identity;
+            (mine.uid, mine.gid, mine.capabilities) = (uid, gid, capabilities);
+        }
+    }
+
     /// Real user and group, for `access`.
+    #[inline]
     pub(crate) fn real_ids(&mut self) -> (u32, u32) {
+        match self.identity.real {
+            Some(ids) => ids,
+            None => self.fetch_real_ids(),
+        }
+    }
+
+    #[cold]
+    fn fetch_real_ids(&mut self) -> (u32, u32) {
         let uid = self.host.call(nr::getuid, [0; 6]) as u32;
         let gid = self.host.call(nr::getgid, [0; 6]) as u32;
+        self.identity.real = Some((uid, gid));
         (uid, gid)
     }
 

@@ -83,6 +83,10 @@ pub struct Client<S, H, M> {
     pub(crate) memory: M,
     pub(crate) buffers: &'static mut Buffers,
     pub(crate) identity: Identity,
+    /// The first look into a Husk tree is to be by the real ids.
+    pub(crate) as_real: bool,
+    /// User, group and capabilities put aside meanwhile.
+    pub(crate) effective: Option<(u32, u32, u64)>,
     /// Soft `RLIMIT_NOFILE`; 0 = to be asked.
     pub(crate) limit: u32,
     /// Nested mounts have been looked for.
@@ -104,6 +108,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             memory,
             buffers,
             identity,
+            as_real: false,
+            effective: None,
             limit: 0,
             mounts_known: false,
             prefixes: [Prefix::EMPTY; MOUNTS_MAX],
@@ -123,11 +129,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What the call means.
+    #[inline]
     pub fn call(&mut self, call: Call) -> Verdict {
+        // The usual answers by name: moving a whole verdict costs more than many a call.
         match self.dispatch(&call) {
+            Ok(Verdict::Return(value)) => Verdict::Return(value),
+            Ok(Verdict::Pass) => Verdict::Pass,
+            Err(errno) if errno != Errno::ESTALE => Verdict::Return(errno.as_return()),
+            other => self.conclude(other, &call),
+        }
+    }
+
+    /// The unusual ends of a call.
+    #[cold]
+    #[inline(never)]
+    fn conclude(&mut self, answer: Answer, call: &Call) -> Verdict {
+        match answer {
             Ok(verdict) => verdict,
-            Err(Errno::ESTALE) => self.walk_again(&call),
-            Err(errno) => Verdict::Return(errno.as_return()),
+            Err(_) => self.walk_again(call),
         }
     }
 
@@ -143,8 +162,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// An inode went between finding and using it; nothing has happened. Linux shows no `ESTALE`
     /// here: it finds what is there by now, or nothing.
-    #[cold]
-    #[inline(never)]
     fn walk_again(&mut self, call: &Call) -> Verdict {
         for _ in 0..STALE_WALKS_MAX {
             match self.dispatch(call) {
@@ -153,7 +170,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(errno) => return Verdict::Return(errno.as_return()),
             }
         }
-        Verdict::Return(Errno::ESTALE.as_return())
+        Verdict::Return(Errno::ENOENT.as_return())
     }
 
     /// Notes the result of a passed call; returns what the application gets.

@@ -315,6 +315,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.mounts_known {
             self.learn_mounts();
         }
+        if self.as_real {
+            self.become_real();
+        }
     }
 
     /// Decides where an absolute text begins: a mount, a magic link, or the host.
