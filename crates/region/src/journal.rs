@@ -113,7 +113,7 @@ impl Txn<'_> {
             return false;
         }
         let entry = self.base.word(JOURNAL + self.length * 2);
-        self.region.store(entry, cell.name() | kind);
+        self.region.store(entry, cell.name() + kind);
         self.region.store(entry.word(1), value);
         self.length += 1;
         self.region.store(self.base.word(STATE), RUNNING << 32 | self.length as u64);

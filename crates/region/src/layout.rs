@@ -119,9 +119,10 @@ impl Layout {
         let kernels = self.kernels.clamp(1, KERNELS_MAX);
         let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
         let mut next = Cursor(HEADER_WORDS);
+        // What every process touches first, within sixteen pages: one fault maps them all.
+        let partition_base = next.take(partitions, PARTITION_WORDS);
         let owners = next.take(SLOTS, 1);
         let slots = next.take(SLOTS, SLOT_WORDS);
-        let partition_base = next.take(partitions, PARTITION_WORDS);
         let fixed = next.take(FIXED_WORDS, 1);
         let bucket_base = next.take(buckets, 2);
         let classes = [INODE, LINE, NODE, RECORD].map(|class| {

@@ -1,7 +1,7 @@
 //! Shared memory that survives the death of whoever was writing it.
 //!
 //! ```text
-//!   state arena  [ header | slots | partitions | buckets | inodes | lines | nodes | heap | chunks
+//!   state arena  [ header | partitions | slots | buckets | inodes | lines | nodes | heap | chunks
 //!                | fixed ]
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
 //! ```

@@ -21,9 +21,6 @@ pub struct Cell(usize);
 pub(crate) const STEP_WORDS: u32 = 4096;
 
 impl Cell {
-    /// No word at all: to be compared, never used.
-    pub(crate) const NONE: Cell = Cell(0);
-
     /// Word `index` of the arena; the caller knows that it is inside.
     #[inline(always)]
     pub(crate) const fn at(index: u32) -> Cell {

@@ -4,8 +4,10 @@
 //!   slot, words:  0 phase:32 length:32   1 process   2 waits for   3 pending
 //!                 4..8 long locks        8..13 magazine counts     13 block run
 //!                 14 heap run            15 chunk hint
-//!                 16..80 frees of this transaction    80..400 magazines    512..1024 journal
+//!                 16..80 frees of this transaction    80..400 magazines    400..912 journal
 //! ```
+//!
+//! What an ordinary operation needs of its slot, 56 entries of the journal included, is one page.
 
 use core::cell::Cell as Local;
 
@@ -29,7 +31,7 @@ pub(crate) const FREES: u32 = 16;
 pub(crate) const FREES_MAX: u32 = 32;
 pub(crate) const MAGAZINES: u32 = 80;
 pub(crate) const MAGAZINE_ITEMS: u32 = 64;
-pub(crate) const JOURNAL: u32 = 512;
+pub(crate) const JOURNAL: u32 = 400;
 pub(crate) const JOURNAL_MAX: u32 = 256;
 
 /// Attention: a magazine may be outside its marks.
@@ -45,7 +47,7 @@ pub struct Session {
     /// The region.
     pub region: Region,
     slot: Local<u32>,
-    /// First word of the slot, when there is one.
+    /// First word of the slot, or of one that is nobody's or was ours.
     base: Local<Cell>,
     /// `UNBALANCED`, `LEFT_OVER`, and what the room above keeps there.
     attention: Local<u32>,
@@ -73,7 +75,8 @@ pub struct SlotView {
 impl Session {
     /// A seat for thread `tid` of process `pid`, without a slot yet.
     pub fn new(region: Region, pid: u32, tid: u32) -> Session {
-        let (slot, base, attention) = (Local::new(0), Local::new(Cell::NONE), Local::new(0));
+        let base = Local::new(region.map.slot(0));
+        let (slot, attention) = (Local::new(0), Local::new(0));
         Session { region, slot, base, attention, pid, tid }
     }
 
@@ -110,8 +113,10 @@ impl Session {
                 self.sit_down(id);
                 self.raise_high(id);
                 let base = self.region.map.slot(id);
+                // A load comes first: its fault maps the neighbours too.
+                let hint = self.region.load(base.word(CHUNK_HINT));
                 self.region.store(base.word(WAITS_FOR), 0);
-                if self.region.load(base.word(CHUNK_HINT)) == 0 {
+                if hint == 0 {
                     let spread = id.wrapping_mul(0x9e37_79b1) % self.region.map.chunk_count;
                     self.region.store(base.word(CHUNK_HINT), spread as u64 | 1 << 32);
                 }
@@ -251,9 +256,10 @@ impl Session {
 
     /// Takes a lock that outlives transactions (an offset, a file's writer lock). Recovery lets go
     /// of it when this thread dies. At most four at a time.
+    #[inline]
     pub fn lock_long(&self, cell: Cell) -> Result<(), Errno> {
-        let slot = self.slot()?;
-        let base = self.region.map.slot(slot);
+        let base = self.base()?;
+        let slot = self.slot.get();
         for n in 0..LONG_MAX {
             let held = base.word(LONG + n);
             if self.region.load(held) == 0 {
@@ -271,9 +277,10 @@ impl Session {
     }
 
     /// Lets go of a long lock.
+    #[inline]
     pub fn unlock_long(&self, cell: Cell) {
-        let base = self.region.map.slot(self.slot.get());
-        for n in (0..LONG_MAX).rev() {
+        let base = self.base.get();
+        for n in 0..LONG_MAX {
             let held = base.word(LONG + n);
             if self.region.load(held) == cell.name() {
                 self.release(cell);

@@ -115,15 +115,20 @@ fn hold(txn: &mut Txn<'_>, inode: Inode) -> Result<()> {
 }
 
 /// Runs `body` with the writer lock of a regular file of the image.
+#[inline(always)]
 fn writing<T>(kernel: &Kernel, inode: Inode, body: impl FnOnce(Cell) -> Result<T>) -> Result<T> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     kernel.session.lock_long(cell.word(ino::WRITER))?;
-    let checked = live(region, inode).and_then(|cell| {
-        let ident = region.load(cell.word(ino::IDENT));
-        if low(ident) & ino::TRIM != 0 { trim(kernel, inode) } else { Ok(()) }
-    });
-    let result = checked.and_then(|()| body(cell));
+    let ident = region.load(cell.word(ino::IDENT));
+    let checked = match live(region, inode) {
+        Ok(_) if low(ident) & ino::TRIM != 0 => trim(kernel, inode),
+        other => other.map(|_| ()),
+    };
+    let result = match checked {
+        Ok(()) => body(cell),
+        Err(error) => Err(error),
+    };
     kernel.session.unlock_long(cell.word(ino::WRITER));
     result
 }
@@ -155,23 +160,24 @@ pub fn write(
         if offset > size {
             zero_mapped(kernel, cell, size, offset);
         }
-        let done = fill(kernel, inode, offset, length, copy, now_ns)?;
-        finish_write(kernel, inode, offset + done, now_ns)?;
+        let done = fill(kernel, inode, cell, offset, length, copy, now_ns)?;
+        finish_write(kernel, inode, cell, offset + done, now_ns)?;
         Ok((offset, done as usize))
     })
 }
 
 /// Copies piece by piece; how many bytes went in before something failed.
+#[inline(always)]
 fn fill(
     kernel: &Kernel,
     inode: Inode,
+    cell: Cell,
     offset: u64,
     length: u64,
     copy: &mut dyn FnMut(Span) -> Result<()>,
     now_ns: i64,
 ) -> Result<u64> {
     let region = &kernel.session.region;
-    let cell = live(region, inode)?;
     let mut done = 0;
     while done < length {
         let at = offset + done;
@@ -255,10 +261,9 @@ fn stamp(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
 }
 
 /// Moves end and times after a write; nothing to do when they stand already.
-#[inline]
-fn finish_write(kernel: &Kernel, inode: Inode, end: u64, now_ns: i64) -> Result<()> {
+#[inline(always)]
+fn finish_write(kernel: &Kernel, inode: Inode, cell: Cell, end: u64, now_ns: i64) -> Result<()> {
     let region = &kernel.session.region;
-    let cell = live(region, inode)?;
     let word = |n: u32| region.load(cell.word(n));
     let stamped = word(ino::MTIME) == now_ns as u64 && word(ino::CTIME) == now_ns as u64;
     if end <= word(ino::SIZE) && stamped && low(word(ino::IDENT)) & 0o6000 == 0 {
@@ -439,7 +444,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
         if first < last {
             unmap(kernel, inode, (first, last), now_ns)?;
         }
-        finish_write(kernel, inode, 0, now_ns)
+        finish_write(kernel, inode, cell, 0, now_ns)
     })
 }
 
