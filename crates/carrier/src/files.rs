@@ -92,6 +92,9 @@ impl Fs for Direct {
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
         husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
     }
+    fn keep_set_bits(&mut self, keep: bool) {
+        self.kernel.keeps_set_bits = keep;
+    }
     #[inline]
     fn truncate(&mut self, inode: Inode, size: u64) -> Result<()> {
         husk_kernel::fs::bytes::truncate(&self.kernel, inode, size, self.now())

@@ -127,6 +127,22 @@ fn a_write_right_after_many_blocks_came_back_finds_one() {
 }
 
 #[test]
+fn writes_take_set_bits_from_those_who_may_not_leave_them() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        for (keep, mode) in [(false, 0o755), (true, 0o6755), (false, 0o755)] {
+            let file = me.create(&who, root, b"f", Node::File(0o6755)).expect("create");
+            me.keep_set_bits(keep);
+            assert_eq!(put(me, file, 0, 1, 1), 1);
+            assert_eq!(me.step(file).expect("step").mode, mode);
+            me.unlink(&who, root, b"f").expect("unlink");
+        }
+        let nothing = me.read(root, 0, 0, &mut |_| Ok(()));
+        assert_eq!(nothing, Err(Errno::EISDIR), "no bytes of a directory are refused, too");
+    });
+}
+
+#[test]
 fn bytes_are_what_was_written() {
     in_image(Cover::Memory, |me, root| {
         let who = root_user();

@@ -5,7 +5,7 @@
 
 use crate::buffers::GROUPS_MAX;
 use crate::{Client, Host, Memory};
-use husk_abi::{nr, sys::general::RLIMIT_NOFILE};
+use husk_abi::{capability::FSETID, nr, sys::general::RLIMIT_NOFILE};
 use husk_proto::{Errno, Services};
 
 /// `_LINUX_CAPABILITY_VERSION_3`.
@@ -41,6 +41,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.identity.real = None;
         self.identity.known = true;
+        self.services.keep_set_bits(self.identity.capabilities & 1 << FSETID != 0);
+    }
+
+    /// A passed call may have changed who asks.
+    pub(crate) fn forget_identity(&mut self) {
+        self.identity.known = false;
+        self.services.keep_set_bits(false);
     }
 
     /// Judges by the real ids from now on, as `access` does, until `become_effective`.

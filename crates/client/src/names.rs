@@ -134,6 +134,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Place::Husk(found) if found.step.is_some_and(|s| s.kind == Kind::Portal) => {
                 return Err(Errno::EXDEV);
             }
+            Place::Husk(found) if !source.1.parent => {
+                found.existing()?;
+                Place::Husk(found)
+            }
             other => other,
         };
         let second = self.find(c, 1, target, Aim::PARENT)?;

@@ -74,7 +74,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
-            IDENTITY => self.identity.known = false,
+            IDENTITY => self.forget_identity(),
             LIMIT => self.limit = 0,
             MESSAGE => self.note_message(after.args[1]),
             MESSAGES => {

@@ -37,6 +37,8 @@ pub struct Kernel {
     pub session: Session,
     /// The process record it acts for; 0 is the supervisor.
     pub process: u32,
+    /// Whether its writes leave set-user and set-group bits alone (`CAP_FSETID`).
+    pub keeps_set_bits: bool,
 }
 
 /// Attention: this thread is noted as waiting for a lock (`lock`).
@@ -45,7 +47,7 @@ pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
 impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
-        Kernel { session, process }
+        Kernel { session, process, keeps_set_bits: false }
     }
 
     /// Runs one transaction, then whatever it (or a dead thread before) left to be done.

@@ -307,6 +307,9 @@ pub trait Fs {
 
     /// Changes attributes with Linux's rules about who may.
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()>;
+    /// Whether writes and truncations of this thread leave set-user and set-group bits alone, as
+    /// Linux grants to who has `CAP_FSETID`. Not until it is said.
+    fn keep_set_bits(&mut self, _keep: bool) {}
     /// Sets the length. The caller has checked write permission (open for writing, or `permit`).
     fn truncate(&mut self, inode: Inode, size: u64) -> Result<()>;
     /// Reads up to `length` bytes at `offset`: calls `copy` for each span in order; a short or

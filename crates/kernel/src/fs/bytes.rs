@@ -49,6 +49,10 @@ pub fn read(
 ) -> Result<usize> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
+    if length == 0 {
+        // Linux judges the kind first, too.
+        regular(region.load(cell.word(ino::IDENT)))?;
+    }
     let mut done = 0;
     let mut looks = 0;
     let mut again = false;
@@ -227,7 +231,7 @@ fn fill_hole(
         hold(txn, inode)?;
         extent::map(txn, cell, at / PAGE, blocks)?;
         grow_to(txn, cell, at + bytes);
-        stamp(txn, cell, now_ns);
+        stamp(kernel, txn, cell, now_ns);
         Ok(())
     })?;
     Ok(bytes)
@@ -248,13 +252,13 @@ fn grow_to(txn: &mut Txn<'_>, cell: Cell, end: u64) {
     }
 }
 
-/// Content changed now: times, and set-id bits go.
-fn stamp(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
+/// Content changed now: times, and set-id bits go unless the writer may leave them.
+fn stamp(kernel: &Kernel, txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
     entries::touch(txn, cell.word(ino::MTIME), now_ns);
     entries::touch(txn, cell.word(ino::CTIME), now_ns);
     let ident = txn.get(cell.word(ino::IDENT));
     let mode = low(ident) & 0o7777;
-    if mode & 0o6000 != 0 && without_set_bits(mode) != mode {
+    if mode & 0o6000 != 0 && !kernel.keeps_set_bits && without_set_bits(mode) != mode {
         let bits = low(ident) & !0o7777 | without_set_bits(mode);
         txn.set(cell.word(ino::IDENT), pair(high(ident), bits));
     }
@@ -272,7 +276,7 @@ fn finish_write(kernel: &Kernel, inode: Inode, cell: Cell, end: u64, now_ns: i64
     kernel.run(|txn| {
         hold(txn, inode)?;
         grow_to(txn, cell, end);
-        stamp(txn, cell, now_ns);
+        stamp(kernel, txn, cell, now_ns);
         Ok(())
     })
 }
@@ -355,7 +359,7 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
             let trim = if shrinks { ino::TRIM as u64 } else { 0 };
             txn.set(cell.word(ino::IDENT), ident & !(ino::HOST as u64) | trim);
             txn.set(cell.word(ino::SIZE), size);
-            stamp(txn, cell, now_ns);
+            stamp(kernel, txn, cell, now_ns);
             Ok(())
         })?;
         if shrinks { trim(kernel, inode) } else { Ok(()) }
@@ -419,7 +423,7 @@ pub fn allocate(
             if !keep_size {
                 grow_to(txn, cell, end);
             }
-            stamp(txn, cell, now_ns);
+            stamp(kernel, txn, cell, now_ns);
             Ok(())
         })
     })
@@ -454,7 +458,7 @@ fn unmap(kernel: &Kernel, inode: Inode, range: (u64, u64), now_ns: i64) -> Resul
         let done = kernel.run(|txn| {
             hold(txn, inode)?;
             let cell = live(txn.region, inode)?;
-            stamp(txn, cell, now_ns);
+            stamp(kernel, txn, cell, now_ns);
             if high(txn.get(cell.word(ino::USERS))) != 0 {
                 return Ok(None);
             }
