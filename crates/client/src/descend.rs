@@ -173,6 +173,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Result<Turn> {
         let through = !piece.last || piece.slash;
         match kind {
+            Kind::Symlink if piece.last && piece.slash && aim.create => Err(Errno::EISDIR),
             Kind::Symlink if through || aim.follow => {
                 count_link(links)?;
                 let absolute = self.expand(w, inode, piece.end)?;

@@ -46,7 +46,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_once(&mut self, c: &Call, spot: Spot, flags: u32, mode: u32) -> Answer {
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
-        let aim = Aim { follow, slash: true, ..Aim::default() };
+        let create = flags & O_CREAT != 0;
+        let aim = Aim { follow, slash: true, create, ..Aim::default() };
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => self.open_found(flags, mode),
             Lead::Elsewhere => self.open_elsewhere(flags, mode),

@@ -57,12 +57,16 @@ pub(crate) struct Aim {
     pub parent: bool,
     /// A trailing slash behind a file is the caller's business.
     pub slash: bool,
+    /// A file is to be made: no link is followed behind a trailing slash, `EISDIR`.
+    pub create: bool,
 }
 
 impl Aim {
-    pub const FOLLOW: Aim = Aim { follow: true, empty: false, parent: false, slash: false };
-    pub const STAY: Aim = Aim { follow: false, empty: false, parent: false, slash: false };
-    pub const PARENT: Aim = Aim { follow: false, empty: false, parent: true, slash: false };
+    const NONE: Aim =
+        Aim { follow: false, empty: false, parent: false, slash: false, create: false };
+    pub const FOLLOW: Aim = Aim { follow: true, ..Aim::NONE };
+    pub const STAY: Aim = Aim::NONE;
+    pub const PARENT: Aim = Aim { parent: true, ..Aim::NONE };
 }
 
 /// What the last component was.
