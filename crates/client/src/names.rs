@@ -8,6 +8,7 @@ use crate::path::{Aim, Last, Place, Spot, Target, at};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PATH_MAX;
 use husk_abi::capability::FOWNER;
+use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG, S_ISVTX,
 };
@@ -143,6 +144,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let second = self.find(c, 1, target, Aim::PARENT)?;
         match (first, second) {
             (Place::Husk(first), Place::Husk(second)) => Ok(Both::Husk(first, second)),
+            (Place::Husk(_), Place::Elsewhere) => Err(self.apart(1)),
+            (Place::Elsewhere, Place::Husk(_)) => Err(self.apart(0)),
             (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
             (Place::Host, Place::Host) => Ok(Both::Pass),
             (first, second) => {
@@ -162,6 +165,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Both::Answered(self.host.call(c.number, args)))
             }
         }
+    }
+
+    /// Why nothing moves between a tree and the host path in walk `w`: its directory is missing,
+    /// or it is another file system.
+    #[cold]
+    fn apart(&mut self, w: usize) -> Errno {
+        let walk = &mut self.buffers.walks[w];
+        let end = walk.directory_length();
+        let kept = core::mem::replace(&mut walk.text[end], 0);
+        let path = walk.text.as_ptr() as usize;
+        let raw = self.host.call(nr::faccessat, [AT_FDCWD as usize, path, 0, 0, 0, 0]);
+        self.buffers.walks[w].text[end] = kept;
+        Errno::check(raw).err().unwrap_or(Errno::EXDEV)
     }
 
     /// `rename`, `renameat`, `renameat2`.
