@@ -46,6 +46,7 @@ impl Buffers {
     }
 
     /// Root of the mount that covers directory `inode` of another Husk tree.
+    #[inline(never)]
     pub(crate) fn nested_root(&self, inode: Inode) -> Option<Inode> {
         let count = self.nested_count.min(MOUNTS_MAX);
         let here = [inode.number, inode.generation];

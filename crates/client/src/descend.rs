@@ -205,10 +205,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The root that covers a directory, if another mount does.
     #[inline]
     fn cross(&mut self, here: Here) -> Result<Here> {
-        if self.buffers.nested_count == 0 {
-            return Ok(here);
-        }
-        match self.buffers.nested_root(here.inode) {
+        match self.covering_root(here.inode) {
             Some(root) => Ok(Here::of(&self.services.step(root)?)),
             None => Ok(here),
         }
@@ -217,9 +214,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The same for the target.
     #[inline]
     fn cross_found(&mut self, w: usize, inode: Inode) -> Result<Walked> {
-        if self.buffers.nested_count != 0
-            && let Some(root) = self.buffers.nested_root(inode)
-        {
+        if let Some(root) = self.covering_root(inode) {
             self.found[w].step = Some(self.services.step(root)?);
         }
         Ok(Walked::Done)

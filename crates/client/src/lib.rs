@@ -91,6 +91,8 @@ pub struct Client<S, H, M> {
     pub(crate) limit: u32,
     /// Nested mounts have been looked for.
     pub(crate) mounts_known: bool,
+    /// A bit for each number, modulo 64, of a directory that another mount covers.
+    pub(crate) covered: u64,
     /// How the mounts' paths begin, `prefix_count` of them.
     pub(crate) prefixes: [Prefix; MOUNTS_MAX],
     pub(crate) prefix_count: usize,
@@ -112,6 +114,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             effective: None,
             limit: 0,
             mounts_known: false,
+            covered: 0,
             prefixes: [Prefix::EMPTY; MOUNTS_MAX],
             prefix_count: PREFIXES_UNKNOWN,
             found: [Target::NONE; 2],
@@ -129,25 +132,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What the call means.
-    #[inline]
     pub fn call(&mut self, call: Call) -> Verdict {
-        // The usual answers by name: moving a whole verdict costs more than many a call.
-        match self.dispatch(&call) {
-            Ok(Verdict::Return(value)) => Verdict::Return(value),
-            Ok(Verdict::Pass) => Verdict::Pass,
-            Err(errno) if errno != Errno::ESTALE => Verdict::Return(errno.as_return()),
-            other => self.conclude(other, &call),
-        }
-    }
-
-    /// The unusual ends of a call.
-    #[cold]
-    #[inline(never)]
-    fn conclude(&mut self, answer: Answer, call: &Call) -> Verdict {
-        match answer {
-            Ok(verdict) => verdict,
-            Err(_) => self.walk_again(call),
-        }
+        self.call_then(&call, |verdict| *verdict)
     }
 
     /// The same, the verdict shown to `then` where it lies instead of being moved.
@@ -162,6 +148,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// An inode went between finding and using it; nothing has happened. Linux shows no `ESTALE`
     /// here: it finds what is there by now, or nothing.
+    #[cold]
+    #[inline(never)]
     fn walk_again(&mut self, call: &Call) -> Verdict {
         for _ in 0..STALE_WALKS_MAX {
             match self.dispatch(call) {

@@ -79,6 +79,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// The root of the mount that covers a directory, if one does.
+    #[inline]
+    pub(crate) fn covering_root(&self, directory: Inode) -> Option<Inode> {
+        if self.covered >> (directory.number % 64) & 1 == 0 {
+            return None;
+        }
+        self.buffers.nested_root(directory)
+    }
+
     /// Finds out which directories of Husk trees are covered by other mounts.
     #[cold]
     pub(crate) fn learn_mounts(&mut self) {
@@ -91,6 +100,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.nested[place] =
                     [covered.number, covered.generation, root.number, root.generation];
                 self.buffers.nested_count += 1;
+                self.covered |= 1 << (covered.number % 64);
             }
         }
     }

@@ -100,7 +100,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = self.identity.credentials(&self.buffers.groups);
         if directory {
             let step = self.services.lookup(target.directory, name)?;
-            if self.buffers.nested_root(step.inode).is_some() {
+            if self.covering_root(step.inode).is_some() {
                 return Err(Errno::EBUSY);
             }
             if step.unlisted {
@@ -234,7 +234,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::ENOTDIR);
         }
         let pinned_down =
-            |step: husk_proto::fs::Step| self.buffers.nested_root(step.inode).is_some();
+            |step: husk_proto::fs::Step| self.covering_root(step.inode).is_some();
         if pinned_down(moved) || replaced.is_some_and(pinned_down) {
             return Err(Errno::EBUSY);
         }

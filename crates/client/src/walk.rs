@@ -63,21 +63,27 @@ impl Walk {
     /// Eight bytes of the text from `at`; past its end they mean nothing.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
-        match self.text.get(at..).and_then(|rest| rest.first_chunk()) {
-            Some(eight) => u64::from_le_bytes(*eight),
-            None => 0,
-        }
+        let at = at.min(TEXT_MAX);
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&self.text[at..at + 8]);
+        u64::from_le_bytes(eight)
     }
 
+    /// The first place at or behind `from` that is no slash, at most the end.
     #[inline]
-    fn behind_slashes(&self, mut at: usize) -> usize {
-        while at < self.length && self.text[at] == b'/' {
-            at += 1;
+    fn behind_slashes(&self, from: usize) -> usize {
+        let mut at = from;
+        while at < self.length {
+            let differs = self.word(at) ^ all(b'/');
+            if differs != 0 {
+                return (at + differs.trailing_zeros() as usize / 8).min(self.length);
+            }
+            at += 8;
         }
-        at
+        self.length
     }
 
-    /// The first slash at or behind `from`, eight bytes at a time.
+    /// The first slash at or behind `from`, or the end.
     #[inline]
     fn slash_or_end(&self, from: usize) -> usize {
         let mut at = from;
