@@ -233,8 +233,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if moved.kind != Kind::Directory && (from.slash || (to.slash && !exchange)) {
             return Err(Errno::ENOTDIR);
         }
-        let pinned_down =
-            |step: husk_proto::fs::Step| self.covering_root(step.inode).is_some();
+        let pinned_down = |step: husk_proto::fs::Step| self.covering_root(step.inode).is_some();
         if pinned_down(moved) || replaced.is_some_and(pinned_down) {
             return Err(Errno::EBUSY);
         }

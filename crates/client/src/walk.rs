@@ -215,3 +215,64 @@ pub(crate) fn flatten(text: &[u8], out: &mut [u8]) -> usize {
     }
     length
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::buffers::Buffers;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    /// The pieces of a text, the stale bytes behind it being `behind`.
+    fn pieces(text: &[u8], behind: u8) -> Vec<(Vec<u8>, bool, bool)> {
+        let mut buffers = Box::new(Buffers::new());
+        let walk = &mut buffers.walks[0];
+        walk.text.fill(behind);
+        walk.text[..text.len()].copy_from_slice(text);
+        (walk.at, walk.length) = (0, text.len());
+        let mut found = Vec::new();
+        while let Some(piece) = walk.next() {
+            found.push((walk.text[piece.start..piece.end].to_vec(), piece.last, piece.slash));
+        }
+        found
+    }
+
+    /// The same, said with the standard library.
+    fn split(text: &[u8]) -> Vec<(Vec<u8>, bool, bool)> {
+        let names: Vec<&[u8]> = text.split(|&b| b == b'/').filter(|n| !n.is_empty()).collect();
+        let slash = text.ends_with(b"/");
+        let last = |n: usize| n + 1 == names.len();
+        names.iter().enumerate().map(|(n, s)| (s.to_vec(), last(n), !last(n) || slash)).collect()
+    }
+
+    #[test]
+    fn names_of_all_lengths_come_off_whole_whatever_lies_behind_the_text() {
+        for length in 0..20 {
+            for slashes in 1..18 {
+                let (name, gap) = (&b"abcdefghijklmnopqrst"[..length], &[b'/'; 18][..slashes]);
+                for text in [[name, gap, b"x"].concat(), [gap, name].concat(), [name, gap].concat()]
+                {
+                    for behind in [0, b'/', b'a'] {
+                        assert_eq!(pieces(&text, behind), split(&text), "{text:?} {behind}");
+                    }
+                }
+            }
+        }
+        let longest = [b'n'; TEXT_MAX];
+        assert_eq!(pieces(&longest, b'/'), split(&longest));
+    }
+
+    #[test]
+    fn the_first_nul_is_found_at_every_place() {
+        for length in 0..40 {
+            for place in 0..length {
+                let mut bytes = [0x81u8; 40];
+                bytes[place] = 0;
+                bytes[39] = 0;
+                assert_eq!(find_nul(&bytes[..length]), Some(place));
+            }
+            assert_eq!(find_nul(&[1; 40][..length]), None);
+        }
+    }
+}
