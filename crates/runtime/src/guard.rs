@@ -1,4 +1,7 @@
-//! The guard: a protection key on the state arena that only services open.
+//! The guard: a protection key that keeps stores out of the state arena while no service is open.
+//!
+//! Reading stays possible, so that a service which only looks a descriptor up need not open it:
+//! a pair of `wrpkru` costs as much as the whole call.
 //!
 //! Invariants
 //! 1. Only our key's two bits of PKRU change, and they are put back as they were.
@@ -39,14 +42,23 @@ impl Drop for Opened {
     }
 }
 
+/// Whether there is a guard, closed, through which the arena can be read here: not in a handler,
+/// which starts with all keys shut.
+#[inline(always)]
+pub fn shows() -> bool {
+    const ACCESS_BITS: u32 = 0x5555_5555;
+    let bits = BITS.load(Relaxed);
+    bits != 0 && read() & bits & ACCESS_BITS == 0
+}
+
 /// Puts the arena behind a key. Without one (no hardware, no key left) it stays open.
 pub fn set(address: usize, length: usize) {
-    const PKEY_DISABLE_ACCESS: usize = 1;
+    const PKEY_DISABLE_WRITE: usize = 2;
     const READ_WRITE: usize = 3;
     const KEY_MAX: usize = 14;
     // SAFETY: a key of our own, put on a mapping of our own.
     unsafe {
-        let Ok(key) = calls::raw(nr::pkey_alloc, [0, PKEY_DISABLE_ACCESS, 0, 0, 0, 0]) else {
+        let Ok(key) = calls::raw(nr::pkey_alloc, [0, PKEY_DISABLE_WRITE, 0, 0, 0, 0]) else {
             return;
         };
         let args = [address, length, READ_WRITE, key, 0, 0];

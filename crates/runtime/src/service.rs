@@ -31,6 +31,18 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
         nr::close | nr::dup2 | nr::dup3 | nr::fcntl if protect::descriptor(frame) => {
             Answer::value(Errno::EBADF.as_return())
         }
+        nr::read
+        | nr::write
+        | nr::readv
+        | nr::writev
+        | nr::pread64
+        | nr::pwrite64
+        | nr::lseek
+        | nr::fstat
+            if thread.client.is_hosts(frame.args[0]) =>
+        {
+            Answer::PASSED
+        }
         number if classes::is_clients(number) => ask(thread, frame),
         _ => masks::pass(frame),
     }
@@ -48,10 +60,14 @@ fn memory(thread: &mut Thread, frame: &Frame) -> Answer {
 }
 
 fn ask(thread: &mut Thread, frame: &Frame) -> Answer {
-    thread.client.call(&frame.call, |verdict| match verdict {
+    let answer = thread.client.call(&frame.call, |verdict| match verdict {
         Verdict::Return(value) => Answer::value(*value),
         verdict => carry(frame, verdict),
-    })
+    });
+    if answer.action == gate::PASS {
+        thread.client.expect_hosts(frame.args[0]);
+    }
+    answer
 }
 
 /// `mmap`: notes what the client mapped, puts rewritten copies in the place of host files.

@@ -14,6 +14,7 @@ use husk_abi::{Errno, PATH_MAX, nr};
 use husk_carrier::Direct;
 use husk_client::{Buffers, Client};
 use husk_host::calls;
+use husk_proto::descriptor::{Descriptors, Slot};
 use husk_proto::fs::HostIdentity;
 use husk_proto::process::{Process, Processes, Sharing};
 use husk_proto::{Inode, image::Image, image::Rewritten};
@@ -31,12 +32,17 @@ pub const fn wants(number: usize) -> bool {
     husk_client::wants(number)
 }
 
+/// Descriptors with a hint.
+const HINTS: usize = 64;
+
 /// The client of one thread; what is large comes last (`repr(C)`), for pages touched are faults.
 #[repr(C)]
 pub struct Wire {
     client: Option<Served>,
     process: u32,
     pid: u32,
+    /// Low descriptors whose last call was passed, one bit each. Only a hint.
+    hints: u64,
     /// A mapping of a Husk file that the call just made has noted.
     noted: Option<(usize, usize, Inode)>,
     buffers: MaybeUninit<Buffers>,
@@ -94,6 +100,31 @@ impl Wire {
         match self.served() {
             Some(served) => served.call_then(call, then),
             None => then(&Verdict::Pass),
+        }
+    }
+
+    /// Whether descriptor `fd` is the host's alone, so that a call on it needs nobody's advice.
+    /// Found out without opening the guard; false when that cannot be told so easily.
+    #[inline(always)]
+    pub fn is_hosts(&mut self, fd: usize) -> bool {
+        if fd >= HINTS || self.hints >> fd & 1 == 0 || !guard::shows() {
+            return false;
+        }
+        let Some(served) = self.client.as_mut() else { return false };
+        let services = served.services();
+        let slot = services.slot(services.files(), fd as u32);
+        let hosts = matches!(slot, Slot::Free | Slot::Host(None));
+        if !hosts {
+            self.hints &= !(1 << fd);
+        }
+        hosts
+    }
+
+    /// A call on `fd` was passed: the next one is worth the question of `is_hosts`.
+    #[inline(always)]
+    pub fn expect_hosts(&mut self, fd: usize) {
+        if fd < HINTS {
+            self.hints |= 1 << fd;
         }
     }
 
