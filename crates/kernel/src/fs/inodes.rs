@@ -79,7 +79,8 @@ pub fn name(txn: &Txn<'_>, number: u32) -> Inode {
 /// nothing holds it any more and whoever took the last away is only not through with freeing it.
 #[inline]
 pub fn lock_to_hold(txn: &mut Txn<'_>, inode: Inode) -> Result<Cell> {
-    txn.lock(live(txn.region, inode)?)?;
+    // Of a stale number another inode is locked for a moment: the check comes after.
+    txn.lock(txn.region.map.object(INODE, inode.number))?;
     let cell = live(txn.region, inode)?;
     let doomed = txn.get(cell.word(ino::USERS)) == 0 && !has_name(txn, cell);
     if doomed { Err(Errno::ESTALE) } else { Ok(cell) }
