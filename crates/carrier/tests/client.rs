@@ -206,3 +206,27 @@ fn a_client_over_the_model_answers_as_linux_does() {
 fn a_client_over_the_direct_carrier_answers_as_linux_does() {
     compare(|wanted| Box::new(image::enter(wanted.mount, wanted.overlay)), &[]);
 }
+
+#[test]
+fn nothing_moves_from_one_mount_to_another() {
+    const EXDEV: i64 = -18;
+    let _turn = TURN.lock();
+    let memory = Scratch::new("two trees", image::MEMORY);
+    let body = move || {
+        let mut husk = image::enter(&memory.root(), false);
+        let other = format!("{}/husk-client-{}", image::OVERLAY, std::process::id());
+        let names = ["one", "two"].map(|name| format!("{}/{name}\0", memory.root()));
+        let there = [format!("{other}\0"), format!("{other}/there\0")];
+        let [one, two] = [0, 1].map(|n| names[n].as_ptr() as usize);
+        let [folder, over] = [0, 1].map(|n| there[n].as_ptr() as usize);
+        assert_eq!(husk.call(nr::mkdir, [folder, 0o755, 0, 0, 0, 0]), 0);
+        assert_eq!(husk.call(nr::mknod, [one, 0o100644, 0, 0, 0, 0]), 0);
+        assert_eq!(husk.call(nr::rename, [one, over, 0, 0, 0, 0]), EXDEV);
+        assert_eq!(husk.call(nr::link, [one, over, 0, 0, 0, 0]), EXDEV);
+        assert_eq!(husk.call(nr::link, [one, two, 0, 0, 0, 0]), 0);
+        assert_eq!(husk.call(nr::unlink, [two, 0, 0, 0, 0, 0]), 0);
+        assert_eq!(husk.call(nr::mknod, [over, 0o100644, 0, 0, 0, 0]), 0);
+        assert_eq!(husk.call(nr::rename, [over, one, 0, 0, 0, 0]), EXDEV);
+    };
+    std::thread::spawn(body).join().expect("a script that ends");
+}

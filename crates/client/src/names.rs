@@ -17,6 +17,8 @@ use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RENAME_WHITEOUT`.
 const RENAME_WHITEOUT: u32 = 4;
+/// Directories climbed from a name to the root of its tree.
+const DEPTH_MAX: usize = 1 << 16;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `mkdir`, `mkdirat`.
@@ -143,7 +145,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let second = self.find(c, 1, target, Aim::PARENT)?;
         match (first, second) {
-            (Place::Husk(first), Place::Husk(second)) => Ok(Both::Husk(first, second)),
+            (Place::Husk(first), Place::Husk(second)) => {
+                self.check_same_tree(&first, &second)?;
+                Ok(Both::Husk(first, second))
+            }
             (Place::Husk(_), Place::Elsewhere) => Err(self.apart(1)),
             (Place::Elsewhere, Place::Husk(_)) => Err(self.apart(0)),
             (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
@@ -165,6 +170,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Both::Answered(self.host.call(c.number, args)))
             }
         }
+    }
+
+    /// `EXDEV` for names in different trees, as between mounts of Linux. An open object without a
+    /// name belongs to any.
+    fn check_same_tree(&mut self, first: &Target, second: &Target) -> Result<()> {
+        let named = first.last == Last::Name && second.last == Last::Name;
+        if !named || first.directory == second.directory || self.services.mounts() < 2 {
+            return Ok(());
+        }
+        let same = self.root_of(first.directory)? == self.root_of(second.directory)?;
+        if same { Ok(()) } else { Err(Errno::EXDEV) }
+    }
+
+    /// The root above a directory.
+    fn root_of(&mut self, mut directory: Inode) -> Result<Inode> {
+        for _ in 0..DEPTH_MAX {
+            let parent = self.services.parent(directory)?;
+            if parent == directory {
+                return Ok(directory);
+            }
+            directory = parent;
+        }
+        Err(Errno::ELOOP)
     }
 
     /// Why nothing moves between a tree and the host path in walk `w`: its directory is missing,
