@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
-use husk_tests::{Run, Scratch, Side};
+use husk_tests::{Run, Scratch, Side, against_native};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{LIMIT, as_nobody, give_to_nobody, run};
@@ -33,6 +33,40 @@ fn an_ordinary_user_may_do_it_all() {
         let read = |name| std::fs::read(work.join(name)).expect("a file that came back");
         assert_eq!(outcome.stdout, [read("who"), read("copy")].concat(), "{side:?}");
     }
+}
+
+/// The guard: stores of a program do not reach the image's state, wherever they are made.
+#[test]
+fn a_stray_store_into_the_state_ends_the_program() {
+    let keys = std::fs::read_to_string("/proc/cpuinfo").expect("the processor");
+    if against_native() || !keys.contains(" ospke") {
+        return; // nothing to store into, or no keys to guard with
+    }
+    let scratch = Scratch::new("stray");
+    let script = "
+import ctypes, os, signal, threading
+def store(*_):
+    os.read(os.open('/dev/zero', os.O_RDONLY), 1)
+    os.write(os.open('file', os.O_RDWR | os.O_CREAT), b'x')
+    ctypes.memset(0x500000000100, 0, 8)
+def in_thread():
+    thread = threading.Thread(target=store)
+    thread.start()
+    thread.join()
+def in_handler():
+    signal.signal(signal.SIGUSR1, store)
+    os.kill(os.getpid(), signal.SIGUSR1)
+for way in [store, in_thread, in_handler]:
+    child = os.fork()
+    if child == 0:
+        way()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+    let work = scratch.fresh("work");
+    let command = Side::Husk.command(&[], &["python3", "-c", script]);
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"-11\n-11\n-11\n", "{}", outcome.shown());
 }
 
 const WAITING: &str = "trap 'echo got term; exit 9' TERM; trap 'echo got int; exit 8' INT
