@@ -115,3 +115,32 @@ print(kind.strip() == 'tmpfs')
 ";
     Difference { script, linux: None, husk: "True\n" }.check("statfs", nothing);
 }
+
+#[test]
+fn a_running_program_can_be_written_to() {
+    let script = "
+import errno, os, shutil, subprocess
+shutil.copy('/bin/sleep', 'running')
+with subprocess.Popen(['./running', '9']) as child:
+    try:
+        os.close(os.open('running', os.O_WRONLY))
+        print('opened')
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+    child.kill()
+";
+    let (linux, husk) = (Some("ETXTBSY\n"), "opened\n");
+    Difference { script, linux, husk }.check("running", nothing);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_does_not_bind() {
+    let script = "
+import os, resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+fd = os.open('new', os.O_CREAT | os.O_WRONLY)
+print(os.write(fd, b'x' * 200))
+";
+    Difference { script, linux: Some("100\n"), husk: "200\n" }.check("limit", nothing);
+}
