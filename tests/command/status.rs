@@ -69,6 +69,35 @@ for way in [store, in_thread, in_handler]:
     assert_eq!(outcome.stdout, b"-11\n-11\n-11\n", "{}", outcome.shown());
 }
 
+/// Nor do they by way of a call that is asked to put its answer there.
+#[test]
+fn a_stray_pointer_into_the_state_is_a_bad_address() {
+    if against_native() {
+        return; // nothing to point into
+    }
+    let scratch = Scratch::new("pointer");
+    let script = "
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+state = ctypes.c_void_p(0x500000000100)
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'12345678')
+for result in [
+    libc.pread(fd, state, 8, 0),
+    libc.stat(b'file', state),
+    libc.getcwd(state, 100) or -1,
+    libc.readlink(b'/proc/self/cwd', state, 8),
+]:
+    print(result, errno.errorcode[ctypes.get_errno()])
+print(open('file').read())
+";
+    let work = scratch.fresh("work");
+    let command = Side::Husk.command(&[], &["python3", "-c", script]);
+    let outcome = run(&scratch, &work, command);
+    let expected = format!("{}12345678\n", "-1 EFAULT\n".repeat(4));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+}
+
 const WAITING: &str = "trap 'echo got term; exit 9' TERM; trap 'echo got int; exit 8' INT
     echo ready; for n in $(seq 400); do sleep 0.05; done";
 
@@ -106,5 +135,23 @@ fn ctrl_c_reaches_the_program_once() {
         let ended =
             signalled(&scratch, side, |pid| kill_process_group(pid, Signal::INT).expect("alive"));
         assert_eq!(ended, (8, "ready\ngot int\n".to_owned()), "{side:?}");
+    }
+}
+
+/// The first bytes a program moves may be those of a host file it opens for writing.
+#[test]
+fn the_first_write_of_a_program_may_be_to_a_file_of_the_host() {
+    for bytes in [4096, 8192, 300_000] {
+        let scratch = Scratch::new("first-write");
+        let mut seen = Vec::new();
+        for side in [Side::Native, Side::tested()] {
+            let work = scratch.fresh("work");
+            std::fs::write(work.join("file"), vec![b'a'; bytes]).expect("a file to add to");
+            let script = "echo more >> file";
+            let outcome = run(&scratch, &work, side.command(&[], &["sh", "-c", script]));
+            assert!(outcome.status.success(), "{side:?}: {}", outcome.shown());
+            seen.push(std::fs::read(work.join("file")).expect("the file"));
+        }
+        assert!(seen[0].len() == bytes + 5 && seen[0] == seen[1], "{bytes} bytes");
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::gate;
+use crate::guard;
 use crate::memory;
 use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
@@ -17,6 +18,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::nr;
 use husk_host::{calls, syscall};
 
+/// `si_code` of a store that a protection key forbids.
+const SEGV_PKUERR: i32 = 4;
 /// `si_code` of Syscall User Dispatch.
 const SYS_USER_DISPATCH: i32 = 2;
 
@@ -36,6 +39,9 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
     if code > 0 && fixed_up(signal, context) {
         return 0;
     }
+    if code == SEGV_PKUERR && thread.in_service != 0 && stores_late(thread, info, context) {
+        return 0;
+    }
     if thread.in_service != 0 {
         if code > 0 {
             own_fault(signal, context);
@@ -45,6 +51,11 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
         return 0;
     }
     hand_on(thread, signal, info, code, context)
+}
+
+/// A call that was to look only has to store into the arena.
+fn stores_late(thread: &mut Thread, info: usize, context: Context) -> bool {
+    memory::in_arena(fault_address(info)) && guard::open_interrupted(thread, context)
 }
 
 fn fault_address(info: usize) -> usize {

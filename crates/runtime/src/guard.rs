@@ -5,9 +5,13 @@
 //!
 //! Invariants
 //! 1. Only our key's two bits of PKRU change, and they are put back as they were.
-//! 2. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
+//! 2. A call that only looks leaves the guard closed; should it have to store after all (a lock
+//!    to wait for, a listing to import), the fault opens the guard for the rest of the call.
+//! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
 //!    and nothing between `open` and its drop leaves the service.
 
+use crate::signal::Context;
+use crate::thread::Thread;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
@@ -17,7 +21,13 @@ use husk_host::calls;
 #[unsafe(link_section = ".bss.hot")]
 static BITS: AtomicU32 = AtomicU32::new(0);
 
-/// While it lives, the arena may be touched.
+/// Says that a PKRU value is one. Key 15 is never ours (the host hands out the lowest), so its
+/// upper bit is free for that.
+const MARK: u32 = 1 << 31;
+/// Instead of a PKRU value: closed so far (`look`).
+const LOOKS: u32 = 1;
+
+/// While it lives, the arena may be touched. Holds PKRU as it was, marked; 0 = there is no guard.
 pub struct Opened(u32);
 
 /// Opens the guard.
@@ -29,17 +39,43 @@ pub fn open() -> Opened {
     }
     let before = read();
     write(before & !bits);
-    Opened(before | 1 << 31)
+    Opened(before | MARK)
 }
 
 impl Drop for Opened {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.0 != 0 {
-            // Key 15 is never ours (the host hands out the lowest), so bit 31 is free to mark.
-            write(self.0);
+        let before = match self.0 {
+            LOOKS => core::mem::take(&mut Thread::current().opened),
+            before => before,
+        };
+        if before != 0 {
+            write(before);
         }
     }
+}
+
+/// Opens nothing yet, where the arena can be read as things are: for a call that only looks.
+#[inline(always)]
+pub fn look() -> Opened {
+    if shows() { Opened(LOOKS) } else { open() }
+}
+
+/// A store of a service met the closed guard: opens it in the interrupted context. False when the
+/// fault was something else.
+#[cold]
+pub fn open_interrupted(thread: &mut Thread, context: Context) -> bool {
+    let bits = BITS.load(Relaxed);
+    let Some(word) = context.protection_keys() else { return false };
+    // SAFETY: PKRU of the running handler's frame; the host takes it back at sigreturn.
+    let before = unsafe { word.read() };
+    if bits == 0 || before & bits == 0 {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { word.write(before & !bits) };
+    thread.opened = before | MARK;
+    true
 }
 
 /// Whether there is a guard, closed, through which the arena can be read here: not in a handler,

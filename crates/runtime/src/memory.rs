@@ -6,6 +6,7 @@
 use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PAGE};
+use husk_region::{CACHE_ADDRESS, STATE_ADDRESS};
 
 unsafe extern "C" {
     /// Copies; returns how many bytes are missing.
@@ -33,14 +34,21 @@ global_asm!(
 /// First address that no application memory has.
 const USER_END: usize = 0x7fff_ffff_f000;
 
-/// Copies between the application and this runtime; `EFAULT`.
+/// Copies between the application and this runtime; `EFAULT`. Nothing is copied into the state
+/// arena: a stray pointer in a call must do no more harm than a stray store.
 pub fn copy(target: usize, source: usize, count: usize) -> Result<(), Errno> {
     let inside = |at: usize| at.checked_add(count).is_some_and(|end| end <= USER_END);
-    if !inside(target) || !inside(source) {
+    if !inside(target) || !inside(source) || in_arena(target) {
         return Err(Errno::EFAULT);
     }
     // SAFETY: one side is ours and valid; the other may fault, which ends the copy.
     if unsafe { husk_copy(target, source, count) } == 0 { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Whether an address belongs to the room set aside for the state arena.
+#[inline(always)]
+pub fn in_arena(address: usize) -> bool {
+    (STATE_ADDRESS..CACHE_ADDRESS).contains(&address)
 }
 
 /// Reads application bytes.

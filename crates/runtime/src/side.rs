@@ -6,6 +6,7 @@ use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Memory};
 use husk_host::{calls, syscall};
 use husk_proto::{Inode, fs::Run, fs::Span};
+use husk_region::CACHE_ADDRESS;
 
 /// Both traits; holds nothing.
 #[derive(Clone, Copy)]
@@ -47,6 +48,10 @@ const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 impl Host for Side {
     #[inline]
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
+        if number == nr::pread64 && args[1] >= CACHE_ADDRESS {
+            // Bytes of a host file on their way into the cache: the host takes no first fault.
+            region::need_cache();
+        }
         // SAFETY: the client passes the application's arguments, as the application would have,
         // or addresses of its own buffers.
         unsafe { syscall(number, args) as i64 }

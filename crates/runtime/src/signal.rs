@@ -120,6 +120,24 @@ impl Context {
         // SAFETY: as above; the host reads it at sigreturn.
         unsafe { *((self.0 + UC_REGISTERS + 8 * register as usize) as *mut usize) = value }
     }
+    /// Where the frame keeps PKRU; `None` where the host saves none.
+    pub fn protection_keys(self) -> Option<*mut u32> {
+        const STATE_POINTER: usize = 224;
+        const LEGACY_BYTES: usize = 512;
+        const PKRU: u32 = 9;
+        // SAFETY: the processor has protection keys, so it has this leaf; the host put a ucontext
+        // here, whose state pointer leads to an XSAVE area in standard format.
+        unsafe {
+            let offset = core::arch::x86_64::__cpuid_count(0xd, PKRU).ebx as usize;
+            let state = *((self.0 + STATE_POINTER) as *const usize);
+            if state == 0 || offset == 0 {
+                return None;
+            }
+            let present = (state + LEGACY_BYTES) as *mut u64;
+            *present |= 1 << PKRU;
+            Some((state + offset) as *mut u32)
+        }
+    }
     pub fn mask(self) -> u64 {
         // SAFETY: as above.
         unsafe { *((self.0 + UC_MASK) as *const u64) }

@@ -59,6 +59,8 @@ pub struct Thread {
     pub guest: AtomicBool,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
+    /// PKRU before a fault opened the guard in a call that was to look only; 0 = it did not.
+    pub opened: u32,
     /// What this thread's next child starts from.
     pub launch: crate::spawn::Launch,
     /// Larger exec arguments than the stack takes: address and bytes of a mapping.
@@ -153,6 +155,7 @@ impl Thread {
         self.deferred = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
+        self.opened = 0;
         self.client.reset();
     }
 }
