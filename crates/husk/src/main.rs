@@ -13,6 +13,7 @@
 mod bench;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +21,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use husk_supervisor::failure::STATUS_HUSK;
 use husk_supervisor::request::parse_size;
+use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check};
 
 /// The runtime, built for its own target by `build.rs`.
@@ -91,7 +93,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run(options),
         Command::Check { json } => print_check(json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
-            eprintln!("husk: cannot measure: {problem:#}; see `husk check`");
+            say(&format!("cannot measure: {problem:#}; see `husk check`"));
             ExitCode::from(STATUS_HUSK)
         }),
     }
@@ -110,7 +112,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     // An argument that is missing stands in the second line.
     let rest = lines.next().filter(|line| line.starts_with('<')).unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    eprintln!("husk: {}; see `husk --help`", format!("{what} {rest}").trim());
+    say(&format!("{}; see `husk --help`", format!("{what} {rest}").trim()));
     ExitCode::from(STATUS_HUSK)
 }
 
@@ -128,7 +130,7 @@ fn run(options: RunOptions) -> ExitCode {
     match husk_supervisor::run(request, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("{failure}");
+            say(&failure.to_string());
             ExitCode::from(failure.status)
         }
     }
@@ -140,11 +142,11 @@ fn print_check(json: bool) -> ExitCode {
         true => serde_json::to_string_pretty(&report).map(|text| text + "\n"),
         false => Ok(report.table()),
     };
-    match text {
-        Ok(text) => print!("{text}"),
-        Err(problem) => eprintln!("husk: cannot print the report: {problem}; try without --json"),
+    let printed = text.map_err(io::Error::from).and_then(|text| print(&text));
+    if let Err(problem) = &printed {
+        say(&format!("cannot print the report: {problem}; look where the output goes"));
     }
-    if report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+    if printed.is_ok() && report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ pub fn control(frame: &Frame) -> Answer {
     const ARCH_GET_GS: usize = 0x1004;
     let what = frame.args[0];
     match (frame.number, what) {
-        (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EINVAL.as_return()),
+        // Not EINVAL: that a host without it answers, and `husk run` tells the two apart.
+        (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EPERM.as_return()),
         (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
         (nr::arch_prctl, ARCH_GET_GS) => {
             Answer::value(match crate::memory::write_value(frame.args[1], &0usize) {

@@ -95,7 +95,7 @@ extern "C" fn start(sp: *mut usize) -> usize {
     thread.in_service = 1;
     signal::install(thread);
     if let Err(errno) = thread.client.start() {
-        die(STATUS_NO_IMAGE, b"cannot join the image", b"", exec::message(errno));
+        die(STATUS_NO_IMAGE, b"cannot join the image", b": ", exec::message(errno));
     }
     let program = program(thread, &mut stack);
     let loaded = match load::load(thread, &program) {

@@ -45,7 +45,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One line, whatever a path contains.
-        let line = format!("husk: {}: {}; {}", self.what, self.why, self.remedy);
+        let line = format!("{}: {}; {}", self.what, self.why, self.remedy);
         f.write_str(&line.replace('\n', "?"))
     }
 }

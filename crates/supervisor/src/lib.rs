@@ -22,6 +22,7 @@ pub mod launch;
 pub mod program;
 pub mod request;
 pub mod run;
+pub mod say;
 pub mod signals;
 pub mod watch;
 pub mod write_back;

@@ -21,6 +21,7 @@ use crate::image::Image;
 use crate::launch::{self, HandOver};
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
+use crate::say::say;
 use crate::signals::Signals;
 use crate::watch::{Burial, End, watch};
 use crate::write_back::{self, Outcome, scan::Run};
@@ -40,10 +41,6 @@ pub fn run(request: Request, runtime: &[u8]) -> Result<u8, Failure> {
         Program::Image(path) => in_image(&settings, &path, runtime),
         Program::Native(path) => natively(&settings, &path),
     }
-}
-
-fn say(line: &str) {
-    eprintln!("husk: {}", line.replace('\n', "?"));
 }
 
 fn take_signals() -> Result<Signals, Failure> {
@@ -106,6 +103,14 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
 
 fn ensure_able() -> Result<(), Failure> {
     husk_host::probe::syscall_user_dispatch().map_err(|errno| {
+        if errno == husk_abi::Errno::EPERM {
+            let why = "an image cannot run inside an image, nor where a sandbox forbids it";
+            return Failure::new(
+                "cannot catch system calls",
+                why,
+                "leave out the inner `husk run`",
+            );
+        }
         let why = format!("this host has no Syscall User Dispatch ({errno:?})");
         let remedy = "it needs Linux 5.11 or newer: see `husk check`";
         Failure::new("cannot catch system calls", why, remedy)

@@ -4,9 +4,12 @@
 //! 1. A signal the terminal sends reaches the whole process group by itself and is not sent on;
 //!    one sent to the supervisor alone is.
 //! 2. The program starts with the mask the supervisor was started with.
+//! 3. No signal but SIGKILL and those of its own faults ends the supervisor while an image runs:
+//!    what would by default is taken as a wish to end, and the program is asked to (SIGTERM).
+//! 4. A hang-up is always sent on: the host's Linux sends it to a session's leader alone.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Sent on to the program.
 const FORWARDED: [Signal; 7] = [
@@ -18,6 +21,20 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+
+/// End a process that is not prepared, and mean nothing to a supervisor but that (invariant 3).
+const END_REQUESTS: [Signal; 7] = [
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+    Signal::SIGSTKFLT,
+];
+
+/// Blocked and never looked at: a write past the limit on file sizes is an error like others.
+const DEAF_TO: [Signal; 1] = [Signal::SIGXFSZ];
 
 /// `si_code` of a signal the host kernel raised (a key on the terminal, a hang-up).
 const CODE_KERNEL: i32 = 0x80;
@@ -45,24 +62,32 @@ impl Signals {
     /// Blocks the signals of this thread (and of threads it starts) and opens the descriptor.
     pub fn take() -> nix::Result<Self> {
         let mut taken: SigSet = FORWARDED.into_iter().collect();
+        taken.extend(END_REQUESTS);
         taken.add(Signal::SIGCHLD);
-        let original = taken.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let mut blocked = taken;
+        blocked.extend(DEAF_TO);
+        let original = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self { descriptor: SignalFd::with_flags(&taken, flags)?, original })
     }
 
     /// The next event, `None` when there is none.
     pub fn next(&self) -> Option<Event> {
-        self.descriptor.read_signal().ok().flatten().map(|info| classify(&info))
+        let info = self.descriptor.read_signal().ok().flatten()?;
+        Some(classify(info.ssi_signo as i32, info.ssi_code))
     }
 }
 
-fn classify(info: &siginfo) -> Event {
-    let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { return Event::Nothing };
+fn classify(number: i32, code: i32) -> Event {
+    let Ok(signal) = Signal::try_from(number) else { return Event::Nothing };
     if signal == Signal::SIGCHLD {
         return Event::Child;
     }
-    if info.ssi_code == CODE_KERNEL { Event::Nothing } else { Event::Forward(signal) }
+    if END_REQUESTS.contains(&signal) {
+        return Event::Forward(Signal::SIGTERM);
+    }
+    let group_has_it = code == CODE_KERNEL && signal != Signal::SIGHUP;
+    if group_has_it { Event::Nothing } else { Event::Forward(signal) }
 }
 
 #[cfg(test)]
@@ -76,5 +101,17 @@ mod tests {
         nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
         assert_eq!(signals.next(), Some(Event::Forward(Signal::SIGUSR1)));
         assert_eq!(signals.next(), None);
+        nix::sys::signal::raise(Signal::SIGXCPU).unwrap();
+        assert_eq!(signals.next(), Some(Event::Forward(Signal::SIGTERM)));
+        // Ends nothing.
+        nix::sys::signal::raise(Signal::SIGXFSZ).unwrap();
+        assert_eq!(signals.next(), None);
+    }
+
+    #[test]
+    fn a_hang_up_is_sent_on_even_when_the_host_raised_it() {
+        let raised = |signal: Signal| classify(signal as i32, CODE_KERNEL);
+        assert_eq!(raised(Signal::SIGHUP), Event::Forward(Signal::SIGHUP));
+        assert_eq!(raised(Signal::SIGINT), Event::Nothing);
     }
 }
