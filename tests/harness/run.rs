@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn what_is_left_behind_is_named_and_killed() {
-        let (_scratch, run) = shell("setsid sleep 72 & exit 3");
+        let await_it = "until grep -qs sleep /proc/$!/comm; do :; done";
+        let (_scratch, run) = shell(&format!("setsid sleep 72 & {await_it}; exit 3"));
         let outcome = run.wait(Duration::from_secs(10)).expect("no hang");
         assert_eq!(outcome.code(), 3);
         assert!(matches!(&outcome.left[..], [left] if left.arguments == "sleep 72"), "{outcome:?}");

@@ -56,6 +56,19 @@ const STEPS: &[(&str, Work)] = &[
     ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
     // What the tests run; also what the README's first command builds.
     ("build", Work::Cargo(&["build", "--release", "--package", "husk"])),
+    // Death at every store of every operation: needs kill points compiled in.
+    (
+        "kills",
+        Work::Cargo(&[
+            "test",
+            "--package",
+            "husk-carrier",
+            "--features",
+            "kill-points",
+            "--test",
+            "kills",
+        ]),
+    ),
     ("test", Work::Tests),
 ];
 

@@ -61,6 +61,7 @@ fn fork(child: impl FnOnce()) -> i32 {
         let pid = libc::fork();
         assert!(pid >= 0);
         if pid == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();
             libc::_exit(if done { 0 } else { 1 });
         }
