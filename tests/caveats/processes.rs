@@ -69,7 +69,8 @@ code = mmap.mmap(-1, 4096, prot=7)
 code.write(bytes([0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]))
 getpid = CFUNCTYPE(c_long)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
 class Action(ctypes.Structure):
-    _fields_ = [('handler', c_void_p), ('mask', c_ulong * 16), ('flags', c_int), ('restorer', c_void_p)]
+    _fields_ = [('handler', c_void_p), ('mask', c_ulong * 16), ('flags', c_int),
+                ('restorer', c_void_p)]
 @CFUNCTYPE(None, c_int, c_void_p, c_void_p)
 def handler(number, info, context):
     ctypes.c_uint64.from_address(context + 296).value |= blocked
@@ -85,4 +86,30 @@ def ending(set):
 print(ending(0), ending(1 << 30))
 ";
     Difference { script, linux: Some("0 0\n"), husk: "0 -31\n" }.check("sigsys", nothing);
+}
+
+#[test]
+fn a_thread_does_not_part_from_its_process() {
+    // The answers to CLONE_FS and CLONE_FILES, then where the main thread works after all.
+    let script = r"
+import ctypes, os, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def part(flags):
+    return 0 if libc.unshare(flags) == 0 else ctypes.get_errno()
+answers = []
+def thread():
+    answers.extend([part(0x200), part(0x400)])
+    if answers[0] == 0:
+        os.chdir('sub')
+os.mkdir('sub')
+other = threading.Thread(target=thread)
+other.start()
+other.join()
+open('made', 'w').close()
+answers.append(os.listdir('sub'))
+if os.fork() == 0:
+    os._exit(part(0x600))
+print(*answers, os.wait()[1])
+";
+    Difference { script, linux: Some("0 0 [] 0\n"), husk: "22 22 [] 0\n" }.check("part", nothing);
 }

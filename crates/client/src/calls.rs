@@ -77,8 +77,8 @@ const CREAT_FLAGS: usize = 0o1101;
 const CLOSE_ON_EXEC: usize = 0o2_000_000;
 /// `MFD_CLOEXEC`.
 const MEMFD_CLOSE_ON_EXEC: usize = 1;
-/// `CLONE_FS`, `CLONE_FILES`.
-const SHARE_CONTEXT: usize = 0x200;
+/// `CLONE_FS` and what implies it: `CLONE_NEWNS`, `CLONE_NEWUSER`; `CLONE_FILES`.
+const SHARE_CONTEXT: usize = 0x200 | 0x2_0000 | 0x1000_0000;
 const SHARE_FILES: usize = 0x400;
 /// `bpf` commands whose result is a descriptor.
 const BPF_OPENERS: [usize; 10] = [0, 5, 7, 13, 14, 17, 18, 19, 28, 33];

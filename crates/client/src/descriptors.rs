@@ -83,7 +83,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         if flags & RANGE_UNSHARE != 0 {
-            self.services.unshare(Sharing { files: true, context: false })?;
+            self.part(c, Sharing { files: true, context: false })?;
         }
         self.close_noted(first, last, flags & RANGE_CLOEXEC != 0)?;
         let mut start = first;

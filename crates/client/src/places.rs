@@ -2,9 +2,13 @@
 
 use crate::path::{Aim, Place, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
+use husk_abi::nr;
 use husk_proto::fs::{Kind, Step};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Services};
+
+/// Of `unshare`: changes nothing, and fails (`EINVAL`) in a process of several threads.
+const CLONE_THREAD: usize = 0x1_0000;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `chdir`.
@@ -61,9 +65,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `unshare`: Husk's tables are parted first, the host's by the call itself.
     pub(crate) fn unshare(&mut self, c: &Call, files: bool, context: bool) -> Answer {
         if files || context {
-            self.services.unshare(Sharing { files, context })?;
+            self.part(c, Sharing { files, context })?;
         }
         passing::then(c, passing::IDENTITY)
+    }
+
+    /// Parts what the process shares with others. Its threads have one record, so none of them
+    /// can part from the rest; the host is asked whether there are any, and told nothing then.
+    pub(crate) fn part(&mut self, c: &Call, sharing: Sharing) -> Result<(), Errno> {
+        let only_asks = [CLONE_THREAD, 0, 0, 0, 0, 0];
+        if let Err(errno) = Errno::check(self.host.call(nr::unshare, only_asks)) {
+            return self.refuse(c.number, errno);
+        }
+        self.services.unshare(sharing)
     }
 
     /// `chroot`: never into a Husk tree.

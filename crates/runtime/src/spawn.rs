@@ -32,6 +32,8 @@ const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// What the threads of a process always share here: they have one record.
+const THREADS_SHARE: u64 = CLONE_FS | CLONE_FILES;
 
 /// The whole register file of the caller: what `husk_serve` pushed in class 2.
 #[repr(C)]
@@ -106,6 +108,9 @@ pub fn launch(thread: &mut Thread, frame: &mut Frame) -> Answer {
 
 fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     let shape = shape(&whole.base)?;
+    if shape.flags & CLONE_THREAD != 0 && shape.flags & THREADS_SHARE != THREADS_SHARE {
+        return Err(Errno::EINVAL);
+    }
     let mask = signal::change_mask(signal::SIG_BLOCK, !0);
     let result = launch_blocked(thread, whole, &shape, mask);
     signal::change_mask(signal::SIG_SETMASK, mask);
