@@ -12,6 +12,7 @@ use std::path::Path;
 
 use husk_carrier::Direct;
 use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::copies::Copies;
 use crate::descent;
@@ -70,13 +71,15 @@ impl Burial for NoImage {
 
 fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Failure> {
     ensure_able()?;
+    // First of all: from here on a write past a limit is an error, not the end.
+    let signals = take_signals()?;
+    let file_size = lift_file_size_limit();
     let copies = Copies::open();
     if let Some(note) = &copies.note {
         say(&format!("note: {note}"));
     }
     let mut image = Image::make(settings, copies.path())?;
     copies.announce(&mut image.direct, path);
-    let signals = take_signals()?;
     become_subreaper();
     let region = hand_down(image.region.try_clone().map_err(no_descriptor)?)?;
     let loader = hand_down(loader(runtime)?)?;
@@ -90,7 +93,9 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
         guard: settings.guard,
         trap_only: settings.trap_only,
     };
+    set_file_size_limit(file_size);
     let program = launch::in_image(&settings.command, hand_over, &signals.original)?;
+    lift_file_size_limit();
     birth.happened(program.as_raw() as u32);
     drop((region, loader));
     let service = copies.serve();
@@ -115,6 +120,19 @@ fn ensure_able() -> Result<(), Failure> {
         let remedy = "it needs Linux 5.11 or newer: see `husk check`";
         Failure::new("cannot catch system calls", why, remedy)
     })
+}
+
+/// Raises our limit on file sizes as far as allowed (the image is one file to the host, and what
+/// is written back was not bounded in the image); returns the limit before, for the program.
+fn lift_file_size_limit() -> Rlimit {
+    let before = getrlimit(Resource::Fsize);
+    set_file_size_limit(Rlimit { current: before.maximum, maximum: before.maximum });
+    before
+}
+
+fn set_file_size_limit(limit: Rlimit) {
+    // Within the hard limit: cannot fail. If it did, large files would be reported as such.
+    let _ = setrlimit(Resource::Fsize, limit);
 }
 
 fn no_descriptor(problem: std::io::Error) -> Failure {

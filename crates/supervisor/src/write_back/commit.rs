@@ -10,6 +10,8 @@
 //! 2. Deletions come after all renames, so that a moved file has its new name before it loses the
 //!    old one. A crash in between leaves both.
 //! 3. Whatever is not, at the very moment, what the plan expected stays, and is reported.
+//! 4. Nothing old goes (replaced or deleted) before the disk has everything new, nor while
+//!    something that was made of it, or is to take its place, could not be made.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +23,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use husk_proto::fs::HostIdentity;
 
 use super::host;
+use super::make::{Kept, Made, Maker};
 use super::plan::{Delete, Put, Touch, beside};
-use super::{Outcome, Source, make::Maker, plan::Plan};
+use super::{Outcome, Source, plan::Plan};
 
 /// Carries plans out.
 pub struct Commit<'a> {
@@ -37,9 +40,15 @@ pub struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    /// Phase 2: what lies under `temporary` takes its name.
-    pub fn place(&mut self, put: &Put, temporary: &Path) {
-        let target = put.target();
+    /// Phase 2: what was made takes its name, unless the old has to stay (invariant 4).
+    pub fn place(&mut self, put: &Put, made: &Made, kept: &Kept) {
+        let (target, temporary) = (put.target(), &*made.temporary);
+        if let Some(why) = old_must_stay(put, made, kept) {
+            let aside = self.keep_aside(temporary, &target);
+            let (target, aside) = (target.display(), aside.display());
+            let line = format!("{target}: {why}: the old one is kept; the image's is {aside}");
+            return self.outcome.failures.push(line);
+        }
         let placed = match put.replaces {
             None => self.place_new(temporary, &target),
             Some(expected) => self.place_over(put, temporary, &target, expected),
@@ -113,8 +122,14 @@ impl Commit<'_> {
 
     fn keep_aside(&mut self, temporary: &Path, target: &Path) -> PathBuf {
         let aside = beside(target, self.number);
-        match rename(temporary, &aside, RenameFlags::NOREPLACE) {
-            Ok(()) => aside,
+        if rename(temporary, &aside, RenameFlags::NOREPLACE).is_ok() {
+            return aside;
+        }
+        // A name too long for an ending. Not the temporary one: a later run removes it.
+        let (number, count) = (self.number, self.outcome.failures.len());
+        let short = target.with_file_name(format!("husk-{number}-{count}"));
+        match rename(temporary, &short, RenameFlags::NOREPLACE) {
+            Ok(()) => short,
             Err(_) => temporary.to_owned(),
         }
     }
@@ -172,6 +187,20 @@ impl Commit<'_> {
     }
 }
 
+/// Why what `put` replaces may not go; `None`: it may, or there is nothing.
+fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str> {
+    put.replaces?;
+    if !kept.durable {
+        return Some("the new one may not be on the disk");
+    }
+    if !made.complete {
+        return Some("not all of the new one could be written");
+    }
+    let target = put.target();
+    let needed = kept.withheld.iter().any(|path| path.starts_with(&target));
+    needed.then_some("what was moved out of it could not be written")
+}
+
 /// `renameat2`, or a checked plain rename on file systems without the flag.
 fn rename(source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
     match renameat_with(CWD, source, CWD, target, flags) {
@@ -198,16 +227,20 @@ pub fn carry_out<S: Source>(source: &mut S, run: &mut super::Work, plan: Plan) -
     let super::Work { number, names, rescue, progress } = run;
     let mut maker = Maker::new(source, names, rescue, progress, &mut outcome);
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
-    let withheld = maker.finish();
+    let mut kept = maker.finish();
+    kept.withheld.extend(plan.withheld);
     let directories = BTreeSet::new();
     let mut commit = Commit { number: *number, names, outcome: &mut outcome, directories };
-    for (put, temporary) in plan.puts.iter().zip(&made) {
-        if let Some(temporary) = temporary {
-            commit.place(put, temporary);
+    for (put, made) in plan.puts.iter().zip(&made) {
+        if let Some(made) = made {
+            commit.place(put, made, &kept);
         }
     }
-    for delete in &plan.deletes {
-        commit.delete(delete, &withheld);
+    if kept.durable {
+        plan.deletes.iter().for_each(|delete| commit.delete(delete, &kept.withheld));
+    } else {
+        let line = "what the image removed is kept: the new files may not be on the disk";
+        commit.outcome.failures.push(line.into());
     }
     for touch in &plan.touches {
         commit.touch(touch);

@@ -6,6 +6,10 @@
 //! 3. Several names of one inode become hard links of one host file.
 //! 4. An object that cannot be made is reported, and tried once more in the rescue directory;
 //!    its siblings are made nevertheless.
+//! 5. What the host still holds of an object that could not be made is withheld from deletion,
+//!    whatever the object is: an old version is better than none.
+//!
+//! Recursion follows the tree of the plan, whose depth the scan bounds.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,6 +27,24 @@ use super::{Outcome, Source, content, host};
 
 /// Files that are synced one by one; from here on the whole file system is, once.
 const SYNCED_SINGLY_MAX: usize = 16;
+
+/// An object under its temporary name.
+#[derive(Debug)]
+pub struct Made {
+    /// Where.
+    pub temporary: PathBuf,
+    /// Everything below it could be made, too.
+    pub complete: bool,
+}
+
+/// What the making tells the second half.
+#[derive(Debug)]
+pub struct Kept {
+    /// Host paths whose content did not make it to its new place: they must stay.
+    pub withheld: Vec<PathBuf>,
+    /// Whether the disk has everything that was made.
+    pub durable: bool,
+}
 
 /// Makes the objects of a plan.
 pub struct Maker<'a, S> {
@@ -55,13 +77,17 @@ impl<'a, S: Source> Maker<'a, S> {
     }
 
     /// Makes the object of `put` under a temporary name in its directory.
-    pub fn make(&mut self, put: &Put) -> Option<PathBuf> {
+    pub fn make(&mut self, put: &Put) -> Option<Made> {
         let temporary = self.names.fresh(&put.directory);
-        self.object(&put.object, &temporary, &put.target()).then_some(temporary)
+        let failures = self.outcome.failures.len();
+        let made = self.object(&put.object, &temporary, &put.target());
+        let complete = self.outcome.failures.len() == failures;
+        made.then_some(Made { temporary, complete })
     }
 
     /// Makes everything made so far durable; then hands out what must not be deleted.
-    pub fn finish(self) -> Vec<PathBuf> {
+    pub fn finish(self) -> Kept {
+        let failures = self.outcome.failures.len();
         for device in self.devices.values() {
             let synced = rustix::fs::syncfs(device).map_err(io::Error::from);
             self.outcome.note(Path::new("file system"), synced);
@@ -69,7 +95,8 @@ impl<'a, S: Source> Maker<'a, S> {
         for file in &self.files {
             self.outcome.note(Path::new("file"), file.sync_all());
         }
-        self.withheld
+        let durable = self.outcome.failures.len() == failures;
+        Kept { withheld: self.withheld, durable }
     }
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
@@ -147,20 +174,38 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(())
     }
 
+    /// Invariant 5.
+    fn withhold(&mut self, object: &Object) {
+        if let Content::Host(origin) | Content::HostTree(origin) = &object.content {
+            return self.withheld.push(origin.clone());
+        }
+        // Where the image does not say, there is nothing of it on the host.
+        let origin = super::origin_path(self.source, &object.attributes);
+        self.withheld.extend(origin.ok().flatten());
+    }
+
+    /// Saves a file's bytes in the rescue directory; says how that went.
+    fn saved(&mut self, inode: Inode, shown: &Path) -> String {
+        let Some(saved) = self.rescue.path_for(shown) else {
+            return "; its content is lost".into();
+        };
+        if content::export(self.source, inode, &saved).is_ok() {
+            return format!("; saved as {}", saved.display());
+        }
+        // Half a file takes room that the next one may need.
+        let _ = host::remove_tree(&saved);
+        "; its content is lost".into()
+    }
+
     fn lose(&mut self, object: &Object, shown: &Path, problem: &io::Error) {
+        self.withhold(object);
         let why = super::reason(problem);
         let mut line = format!("{}: {why}", shown.display());
         match &object.content {
             Content::Host(origin) | Content::HostTree(origin) => {
                 line.push_str(&format!("; it is still {}", origin.display()));
-                self.withheld.push(origin.clone());
             }
-            Content::Image => match self.rescue.path_for(shown) {
-                Some(saved) if content::export(self.source, object.inode, &saved).is_ok() => {
-                    line.push_str(&format!("; saved as {}", saved.display()));
-                }
-                _ => line.push_str("; its content is lost"),
-            },
+            Content::Image => line.push_str(&self.saved(object.inode, shown)),
             Content::Symlink(target) => {
                 line.push_str(&format!("; it was a symlink to {}", target.display()));
             }

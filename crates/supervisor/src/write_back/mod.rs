@@ -13,6 +13,8 @@
 //! 3. What cannot be written (full disk, no permission) is reported and, where it is file content,
 //!    saved in a rescue directory; everything else is written nevertheless.
 //! 4. All overlays are planned before anything is written.
+//! 5. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
+//!    limits the command was started with (`STACK_BYTES`).
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back), extended attributes.
 
@@ -29,7 +31,10 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
+use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Fs, Inode};
 
 use self::plan::Plan;
@@ -37,6 +42,13 @@ use self::progress::Progress;
 use self::rescue::Rescue;
 use self::scan::Run;
 use crate::request::reason;
+
+/// Longest host path.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Stacks tried for the write-back, largest first: address space, of which only what is used is
+/// ever memory.
+const STACK_BYTES: [usize; 2] = [256 << 20, 64 << 20];
 
 /// The image as the write-back reads it.
 pub trait Source: Fs {
@@ -86,11 +98,49 @@ pub struct Work {
 pub type Overlay = (Inode, PathBuf);
 
 /// Writes all overlays back.
-pub fn write_back<S: Source>(source: &mut S, run: Run, overlays: &[Overlay]) -> Outcome {
+pub fn write_back<S: Source + Send>(source: &mut S, run: Run, overlays: &[Overlay]) -> Outcome {
     write_back_with(source, run, overlays, Rescue::new(run.number))
 }
 
-fn write_back_with<S: Source>(
+fn write_back_with<S: Source + Send>(
+    source: &mut S,
+    run: Run,
+    overlays: &[Overlay],
+    rescue: Rescue,
+) -> Outcome {
+    on_large_stack(|| scan_and_commit(source, run, overlays, rescue))
+}
+
+/// Invariant 5. Where no thread can be had, the work is done right here.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let work = Mutex::new(Some(work));
+    let once = || {
+        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        work.expect("the work is taken once")()
+    };
+    thread::scope(|scope| {
+        for bytes in STACK_BYTES {
+            let builder = thread::Builder::new().stack_size(bytes);
+            if let Ok(worker) = builder.spawn_scoped(scope, &once) {
+                return worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+        }
+        once()
+    })
+}
+
+/// Where on the host an object was imported from. The buffer is not on the stack of a recursion.
+fn origin_path<S: Source>(
+    source: &mut S,
+    attributes: &Attributes,
+) -> Result<Option<PathBuf>, Errno> {
+    let Some(origin) = attributes.origin else { return Ok(None) };
+    let mut bytes = vec![0; PATH_BYTES_MAX];
+    let length = source.host_path(origin, &mut bytes)?;
+    Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
+}
+
+fn scan_and_commit<S: Source>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],

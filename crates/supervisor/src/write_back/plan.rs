@@ -21,6 +21,8 @@ pub struct Plan {
     pub conflicts: Vec<String>,
     /// What could not even be looked at, one line each.
     pub failures: Vec<String>,
+    /// Host paths that must stay because their content in the image will not be written.
+    pub withheld: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -31,6 +33,7 @@ impl Plan {
         self.touches.extend(other.touches);
         self.conflicts.extend(other.conflicts);
         self.failures.extend(other.failures);
+        self.withheld.extend(other.withheld);
     }
 
     /// Nothing to do and nothing to say.

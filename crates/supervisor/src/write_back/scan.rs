@@ -15,7 +15,8 @@
 //! 1. The scan changes nothing on the host, so the host can be compared with what was imported.
 //! 2. What the host changed meanwhile is never replaced or deleted: the image's version goes
 //!    beside it, and a conflict is noted.
-//! 3. A directory the image never listed is left alone, whatever it holds.
+//! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
+//! 4. A directory the image never listed is left alone, whatever it holds.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,13 +28,14 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
-use super::Source;
 use super::content;
 use super::host;
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
+use super::{PATH_BYTES_MAX, Source};
 
-/// Longest host path.
-const PATH_BYTES_MAX: usize = 4096;
+/// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
+/// the write-back needs less than 8 KiB of stack a level (`super::STACK_BYTES`).
+const DEPTH_MAX: u32 = 4096;
 
 /// What the scan knows besides the image.
 #[derive(Debug, Clone, Copy)]
@@ -136,7 +138,7 @@ impl<S: Source> Scan<'_, S> {
             Some(whiteout) => Some(self.source.host_identity(whiteout.origin)?),
             None => None,
         };
-        let object = self.object(name.inode, attributes, origin)?;
+        let object = self.object(name.inode, attributes, origin, 0)?;
         self.put(dir, name.name, object, expected);
         Ok(())
     }
@@ -243,12 +245,13 @@ impl<S: Source> Scan<'_, S> {
         inode: Inode,
         attributes: Attributes,
         origin: Option<PathBuf>,
+        depth: u32,
     ) -> Result<Object, Errno> {
         let content = match (attributes.step.kind, attributes.backing, origin) {
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
                 Content::HostTree(origin)
             }
-            (Kind::Directory, ..) => Content::Tree(self.children(inode)?),
+            (Kind::Directory, ..) => Content::Tree(self.children(inode, depth + 1)?),
             (Kind::Symlink, ..) => Content::Symlink(self.link_target(inode)?),
             (Kind::Portal, _, Some(origin)) => Content::Host(origin),
             (Kind::Portal, _, None) => return Err(Errno::EIO),
@@ -258,15 +261,36 @@ impl<S: Source> Scan<'_, S> {
         Ok(Object { inode, attributes, content })
     }
 
-    /// Recursion is bounded by the length of a path the image accepted.
-    fn children(&mut self, dir: Inode) -> Result<Vec<(OsString, Object)>, Errno> {
+    fn children(&mut self, dir: Inode, depth: u32) -> Result<Vec<(OsString, Object)>, Errno> {
         let mut children = Vec::new();
+        if depth >= DEPTH_MAX {
+            self.too_deep(dir)?;
+            return Ok(children);
+        }
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
             let origin = self.origin_path(&attributes)?;
-            children.push((name.name, self.object(name.inode, attributes, origin)?));
+            children.push((name.name, self.object(name.inode, attributes, origin, depth)?));
         }
         Ok(children)
+    }
+
+    /// Invariant 3: what lies in `dir` is not planned, and the host's part in it stays.
+    fn too_deep(&mut self, dir: Inode) -> Result<(), Errno> {
+        let mut open: Vec<_> = self.names(dir)?;
+        if let Some(first) = open.first() {
+            let why = format!("and what is beside it: deeper than {DEPTH_MAX} directories");
+            self.fail(&PathBuf::from(first.name.clone()), &why);
+        }
+        while let Some(name) = open.pop() {
+            let attributes = self.source.attributes(name.inode)?;
+            let origin = self.origin_path(&attributes)?;
+            self.plan.withheld.extend(origin);
+            if attributes.step.kind == Kind::Directory && !attributes.step.unlisted {
+                open.extend(self.names(name.inode)?);
+            }
+        }
+        Ok(())
     }
 
     /// A directory of the image whose host directory is gone: what the image changed in it is
@@ -277,7 +301,7 @@ impl<S: Source> Scan<'_, S> {
             self.fail(path, "it was removed on the host meanwhile, and so was what holds it");
             return Ok(());
         };
-        let children = self.changed_children(dir)?;
+        let children = self.changed_children(dir, 1)?;
         if children.is_empty() {
             return Ok(());
         }
@@ -291,7 +315,15 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// What of a directory lies in the image only.
-    fn changed_children(&mut self, dir: Inode) -> Result<Vec<(OsString, Object)>, Errno> {
+    fn changed_children(
+        &mut self,
+        dir: Inode,
+        depth: u32,
+    ) -> Result<Vec<(OsString, Object)>, Errno> {
+        if depth >= DEPTH_MAX {
+            self.too_deep(dir)?;
+            return Ok(Vec::new());
+        }
         if self.source.attributes(dir)?.step.unlisted {
             return Ok(Vec::new());
         }
@@ -301,7 +333,7 @@ impl<S: Source> Scan<'_, S> {
             let content = match attributes.step.kind {
                 Kind::File if attributes.backing == Backing::Image => Content::Image,
                 Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
-                Kind::Directory => match self.changed_children(name.inode)? {
+                Kind::Directory => match self.changed_children(name.inode, depth + 1)? {
                     below if below.is_empty() && attributes.origin.is_some() => continue,
                     below => Content::Tree(below),
                 },
@@ -350,14 +382,11 @@ impl<S: Source> Scan<'_, S> {
     }
 
     fn origin_path(&mut self, attributes: &Attributes) -> Result<Option<PathBuf>, Errno> {
-        let Some(origin) = attributes.origin else { return Ok(None) };
-        let mut bytes = [0; PATH_BYTES_MAX];
-        let length = self.source.host_path(origin, &mut bytes)?;
-        Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
+        super::origin_path(self.source, attributes)
     }
 
     fn link_target(&mut self, inode: Inode) -> Result<PathBuf, Errno> {
-        let mut bytes = [0; PATH_BYTES_MAX];
+        let mut bytes = vec![0; PATH_BYTES_MAX];
         let length = self.source.read_link(inode, &mut bytes)?;
         Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]))
     }

@@ -21,7 +21,7 @@ use super::{Outcome, write_back_with};
 use crate::{clock, descriptors, image};
 
 const RUN: u32 = 77;
-const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 32 << 20 };
+const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 128 << 20 };
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 static IMAGE: OnceLock<std::os::fd::OwnedFd> = OnceLock::new();
@@ -438,4 +438,66 @@ fn a_file_opened_for_writing_and_not_written_is_not_replaced() {
     complete(&outcome);
     assert_eq!(outcome.written, 0);
     assert_eq!(fs::metadata(scene.path.join("same")).unwrap().ino(), before);
+}
+
+/// A directory chain of `levels` below `dir` that ends in a directory of its own.
+fn chain(scene: &mut Scene, mut dir: Inode, levels: usize) -> Inode {
+    for _ in 0..levels {
+        dir = scene.direct.create(&who(), dir, b"d", Node::Directory(0o755)).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn a_deep_tree_is_written_whatever_the_stack_of_the_caller() {
+    let mut scene = Scene::new(|_| {});
+    // Before: 4 KiB of buffers a level, on this test thread's 2 MiB.
+    let levels = 900;
+    let top = scene.mkdir("deep");
+    let bottom = chain(&mut scene, top, levels);
+    let file = scene.direct.create(&who(), bottom, b"file", Node::File(0o600)).unwrap();
+    scene.direct.write_at(file, 0, b"down here").unwrap();
+    complete(&scene.write_back());
+    assert_eq!(scene.host(&format!("deep{}/file", "/d".repeat(levels))), "down here");
+}
+
+#[test]
+fn what_is_deeper_than_the_bound_is_reported_and_the_rest_is_written() {
+    let mut scene = Scene::new(|path| fs::write(path.join("moved"), "host's").unwrap());
+    let top = scene.mkdir("deep");
+    let bottom = chain(&mut scene, top, 5000);
+    let (dir, name) = scene.split("moved");
+    scene.direct.rename(&who(), dir, name, bottom, b"moved", 0).unwrap();
+    scene.write("beside", b"beside");
+    let outcome = scene.write_back();
+    assert!(outcome.failures.iter().any(|line| line.contains("deeper than")), "no word of it");
+    assert_eq!(scene.host("beside"), "beside");
+    assert_eq!(scene.host("moved"), "host's");
+}
+
+#[test]
+fn a_moved_file_that_cannot_be_written_keeps_its_old_name_and_content() {
+    let mut scene = Scene::new(|path| {
+        fs::write(path.join("moved"), "old").unwrap();
+        fs::create_dir(path.join("replaced")).unwrap();
+        fs::write(path.join("replaced/inner"), "old").unwrap();
+    });
+    // Neither the host nor the rescue place takes it.
+    fs::write(scene.scratch.path().join("rescue"), "no directory").unwrap();
+    scene.rewrite("moved", b"old and more");
+    let top = scene.mkdir("deep");
+    let bottom = chain(&mut scene, top, 2200);
+    let (dir, name) = scene.split("moved");
+    scene.direct.rename(&who(), dir, name, bottom, b"moved", 0).unwrap();
+    // Likewise a directory made anew, whose content cannot be written.
+    scene.unlink("replaced/inner");
+    let (dir, name) = scene.split("replaced");
+    scene.direct.rmdir(&who(), dir, name).unwrap();
+    let replaced = scene.mkdir("replaced");
+    chain(&mut scene, replaced, 2200);
+    let outcome = scene.write_back();
+    assert!(outcome.failures.iter().any(|line| line.contains("content is lost")), "no word of it");
+    assert_eq!(scene.host("moved"), "old");
+    assert_eq!(scene.host("replaced/inner"), "old");
+    assert!(scene.path.join("replaced.husk-77").is_dir());
 }
