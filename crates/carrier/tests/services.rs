@@ -215,6 +215,34 @@ fn full_means_full_and_space_comes_back() {
 }
 
 #[test]
+fn an_image_full_of_names_still_starts_processes_and_removes() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let long = |n: u32| format!("{n:0>200}");
+        let dir = me.create(&who, root, b"d", Node::Directory(0o755)).expect("mkdir");
+        let mut made = 0;
+        while me.create(&who, dir, long(made).as_bytes(), Node::File(0)).is_ok() {
+            made += 1;
+        }
+        let file = me.create(&who, root, b"short", Node::File(0o644)).expect("short names fit");
+        let files = me.files();
+        me.open(&who, files, file, 2, 0, 64).expect("open");
+        for _ in 0..100 {
+            for sharing in [Sharing::default(), Sharing { files: true, context: true }] {
+                let child = me.prepare_fork(sharing).expect("fork in a full image");
+                me.cancel_fork(child);
+                let refused = me.create(&who, dir, long(made).as_bytes(), Node::File(0));
+                made += refused.is_ok() as u32;
+            }
+        }
+        for n in 0..made {
+            me.unlink(&who, dir, long(n).as_bytes()).expect("unlink in a full image");
+        }
+        me.rmdir(&who, root, b"d").expect("rmdir");
+    });
+}
+
+#[test]
 fn numbers_are_the_lowest_free() {
     in_image(Cover::Memory, |me, root| {
         let (who, files) = (root_user(), me.files());

@@ -25,7 +25,7 @@ mod state;
 mod text;
 mod tree;
 
-use husk_proto::Result;
+use husk_proto::{Errno, Result};
 use husk_region::{ATTENTION_ABOVE, Session, Txn};
 
 pub use check::{Finding, check};
@@ -59,6 +59,18 @@ impl Kernel {
             self.attend(false)?;
         }
         result
+    }
+
+    /// `run` for what a full image must still do: start processes, and open what is to be removed.
+    /// Whoever asks bounds how often.
+    pub(crate) fn run_reserved<T>(
+        &self,
+        mut body: impl FnMut(&mut Txn<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.run(&mut body) {
+            Err(Errno::ENOSPC) if self.session.refill_reserved()? => self.run(body),
+            result => result,
+        }
     }
 
     /// Does what is due before an operation: who sets blocks aside for one calls this first, for

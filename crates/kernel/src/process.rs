@@ -124,7 +124,7 @@ pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result
 
 /// `Processes::prepare_fork`.
 pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
-    let child = kernel.run(|txn| {
+    let child = kernel.run_reserved(|txn| {
         let number = take(txn, EMBRYO, 0, creator(kernel), now_ns)?;
         let shared = files(kernel);
         let child_files = if sharing.files {

@@ -22,6 +22,9 @@ use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 
 /// Magazine of single blocks, beside the slab classes.
 pub(crate) const BLOCK: usize = CLASSES;
+/// Objects of each class, the last never used ones, that only `refill_reserved` hands out: an image
+/// full of names and bytes can still start the program that removes them.
+const RESERVED: [u32; CLASSES] = [0, 0, 1024, 512];
 const LOW: u64 = 12;
 const HIGH: u64 = 32;
 const REFILL: u64 = 16;
@@ -107,7 +110,9 @@ impl Session {
     /// From the own pool, from what was never used, from the others' pools, in this order.
     fn refill(&self, class: usize) -> Result<(), Errno> {
         let own = self.slot()?;
-        if self.refill_from(own, class)? || self.refill_fresh(class)? {
+        let reserved = RESERVED[class] as u64;
+        let limit = (self.region.map.classes[class].count as u64).saturating_sub(reserved);
+        if self.refill_from(own, class)? || self.refill_fresh(class, REFILL, limit)? {
             return Ok(());
         }
         for other in 1..=self.region.map.partition_mask {
@@ -141,9 +146,24 @@ impl Session {
         })
     }
 
-    fn refill_fresh(&self, class: usize) -> Result<bool, Errno> {
+    /// After `ENOSPC`, for what must not fail: two objects of each class from the reserve. False:
+    /// nothing is left of it.
+    #[cold]
+    pub fn refill_reserved(&self) -> Result<bool, Errno> {
+        let base = self.base()?;
+        let mut any = false;
+        for class in (0..CLASSES).filter(|&class| RESERVED[class] > 0) {
+            let count = self.region.map.classes[class].count as u64;
+            if self.region.load(count_of(base, class)) < LOW {
+                any |= self.refill_fresh(class, 2, count)?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// At most `wanted` objects, below `limit`, that were never used.
+    fn refill_fresh(&self, class: usize, wanted: u64, limit: u64) -> Result<bool, Errno> {
         let bump = Cell::at(header::BUMP + class as u32);
-        let limit = self.region.map.classes[class].count as u64;
         if self.region.load(bump) >= limit {
             return Ok(false);
         }
@@ -151,7 +171,7 @@ impl Session {
             txn.lock(Cell::at(header::BUMP_LOCK))?;
             let next = txn.get(bump);
             let had = txn.get(count_of(txn.base, class));
-            let taken = REFILL.min(limit - next);
+            let taken = wanted.min(limit.saturating_sub(next));
             for n in 0..taken {
                 // The lowest number on top.
                 txn.init(item(txn.base, class, had + taken - 1 - n), next + n);

@@ -75,10 +75,10 @@ pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
 }
 
 /// `release` without the description's lock, where one table of one process has the only number:
-/// who would raise the count needs that table's lock, which the caller holds. The tag goes first and
-/// the inode's compare and swap orders it before the second look at the lock word, so whoever takes
-/// that later finds no description. `RETRY` when somebody has or had it: who asks for the description
-/// meanwhile is told that it is closed, as it is about to be.
+/// who would raise the count needs that table's lock, which the caller holds. The tag goes first
+/// and the inode's compare and swap orders it before the second look at the lock word, so whoever
+/// takes that later finds no description. `RETRY` when somebody has or had it: who asks for the
+/// description meanwhile is told that it is closed, as it is about to be.
 #[inline]
 pub(crate) fn release_private(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);

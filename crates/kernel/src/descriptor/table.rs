@@ -223,7 +223,7 @@ pub fn duplicate(
     limit: u32,
     close_on_exec: bool,
 ) -> Result<u32> {
-    kernel.run(|txn| {
+    kernel.run_reserved(|txn| {
         let table = lock(txn, files)?;
         let description = high(husk(txn, files, fd)?);
         let target = lowest_free(txn.region, files, minimum, limit)?;
@@ -372,7 +372,7 @@ pub fn host_opened(
     if fd >= NUMBERS_MAX {
         return Err(Errno::EMFILE);
     }
-    kernel.run(|txn| {
+    kernel.run_reserved(|txn| {
         let table = lock(txn, files)?;
         let old = entry(txn.region, files, fd);
         if is_husk(old) {
@@ -438,7 +438,7 @@ pub(crate) fn make(txn: &mut Txn<'_>) -> Result<u32> {
 
 /// Copies number `fd` of one table to another nobody else uses yet.
 pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -> Result<()> {
-    kernel.run(|txn| {
+    kernel.run_reserved(|txn| {
         // Tables in order of their records, as everywhere.
         let (one, two) = (source.0.min(target.0), source.0.max(target.0));
         lock(txn, Files(one))?;
