@@ -77,3 +77,97 @@ fn a_host_without_syscall_user_dispatch_is_named() {
         outcome.stderr
     );
 }
+
+/// `husk run ARGV`, started by a shell after `prelude`, with `redirection`.
+fn by_shell(prelude: &str, redirection: &str, script: &str) -> std::process::Command {
+    let inner = husk(&[], &["sh", "-c", script]);
+    let mut command = std::process::Command::new("bash");
+    let outer = format!("{prelude}; exec \"$@\" {redirection}");
+    command.args(["-c", &outer, "bash"]).arg(inner.get_program()).args(inner.get_args());
+    command.env("HUSK_FSCK", "1");
+    command
+}
+
+#[test]
+fn an_error_output_that_takes_nothing_costs_no_change() {
+    if against_native() {
+        return;
+    }
+    for redirection in ["2> /dev/full", "2> >(exec true)", "2>&-"] {
+        let scratch = Scratch::new("deaf");
+        let work = scratch.fresh("work");
+        let outcome = run(&scratch, &work, by_shell("true", redirection, "echo new > file"));
+        assert_eq!(outcome.code(), 0, "{redirection}: {}", outcome.shown());
+        let read = fs::read(work.join("file")).expect("the file came back");
+        assert_eq!(read, b"new\n", "{redirection}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_printed_is_an_error() {
+    let scratch = Scratch::new("unprinted");
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", "exec \"$0\" check > /dev/full"]).arg(husk(&[], &[]).get_program());
+    let outcome = run(&scratch, scratch.path(), command);
+    assert_eq!((outcome.code(), said(&outcome).len()), (125, 1), "{}", outcome.shown());
+}
+
+/// It does not bind files of the image, nor the supervisor, as far as that may raise it.
+#[test]
+fn a_limit_on_file_sizes_does_not_end_the_write_back() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("fsize");
+    let work = scratch.fresh("work");
+    let script = "head -c 100K /dev/zero > big; echo small > small";
+    let outcome = run(&scratch, &work, by_shell("ulimit -S -f 8", "", script));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    assert_eq!(fs::metadata(work.join("big")).expect("the file").len(), 100 << 10);
+    assert_eq!(fs::read(work.join("small")).expect("the file"), b"small\n");
+}
+
+#[test]
+fn a_deep_tree_is_written_back_under_a_small_stack() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("deep");
+    let work = scratch.fresh("work");
+    let script = "p=$(printf 'd/%.0s' $(seq 400)); mkdir -p $p; echo low > ${p}file";
+    let outcome = run(&scratch, &work, by_shell("ulimit -S -s 256", "", script));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    let file = work.join("d/".repeat(400)).join("file");
+    assert_eq!(fs::read(file).expect("the file"), b"low\n");
+}
+
+#[test]
+fn an_image_does_not_run_inside_an_image() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nested");
+    let work = scratch.fresh("work");
+    // The image sees its own tree; where the command lies it may see an empty one.
+    fs::copy(husk(&[], &[]).get_program(), work.join("husk")).expect("a copy of the command");
+    let outcome = run(&scratch, &work, husk(&[], &["./husk", "run", "true"]));
+    assert_eq!(outcome.code(), 125, "{}", outcome.shown());
+    assert!(outcome.stderr.contains("cannot run inside an image"), "{}", outcome.shown());
+}
+
+#[test]
+fn a_killed_supervisor_hangs_the_command_up() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("orphan");
+    let work = scratch.fresh("work");
+    // The command itself kills the supervisor, and would sleep on.
+    let script = "trap 'echo hung-up; exit' HUP; kill -KILL $PPID; sleep 1 & wait; echo deaf";
+    let mut command = std::process::Command::new("bash");
+    let inner = husk(&[], &["bash", "-c", script]);
+    command.args(["-c", "\"$@\"; sleep 1.5", "bash"]).arg(inner.get_program());
+    command.args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"hung-up\n", "{}", outcome.shown());
+}

@@ -114,6 +114,7 @@ extern "C" fn start(sp: *mut usize) -> usize {
 /// Opens the program: as resolved by the exec that led here, or (first exec) searched for.
 fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
     if facts().handover.flags & handover::INITIAL != 0 {
+        hang_up_with_supervisor();
         return exec::first(thread, stack.argv(), stack.envp());
     }
     let opened = if facts().handover.flags & handover::HOST != 0 {
@@ -151,6 +152,15 @@ pub fn set_path(path: &[u8; PATH_MAX]) {
         (*FACTS.0.get()).assume_init_mut().path =
             CStr::from_bytes_until_nul(&*KEPT.0.get()).unwrap_or(c"");
     }
+}
+
+/// The first program is told when its supervisor is killed: nobody writes its changes back then.
+/// It keeps this across exec, its children do not have it, and it may change it as any program.
+fn hang_up_with_supervisor() {
+    const PR_SET_PDEATHSIG: usize = 1;
+    const SIGHUP: usize = 1;
+    // SAFETY: passes no memory.
+    unsafe { syscall(nr::prctl, [PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0, 0]) };
 }
 
 fn name_thread() {

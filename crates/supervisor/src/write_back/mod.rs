@@ -121,7 +121,7 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         for bytes in STACK_BYTES {
             let builder = thread::Builder::new().stack_size(bytes);
-            if let Ok(worker) = builder.spawn_scoped(scope, &once) {
+            if let Ok(worker) = builder.spawn_scoped(scope, once) {
                 return worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
         }
