@@ -25,3 +25,8 @@ fn files_through_every_door() {
 fn signals_interrupt_and_restart_calls() {
     python("python-signals", include_str!("sources/signals.py")).check();
 }
+
+#[test]
+fn touching_past_the_end_of_a_mapped_file_is_sigbus() {
+    python("past-the-end", include_str!("sources/past_the_end.py")).check();
+}

@@ -57,6 +57,11 @@ pub trait Memory {
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno>;
     /// Copies application bytes into a span of the buffer cache.
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno>;
+    /// Asked before a call that may store into the buffer cache: is it there? `ENOMEM`.
+    #[inline]
+    fn ready(&self) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 /// The host kernel, called directly (not interruptible: only for calls that do not block).
@@ -68,7 +73,7 @@ pub trait Host {
     fn now_ns(&self) -> i64;
     /// Maps runs of the buffer cache's memfd as `mmap` with these `prot` and `flags` would map
     /// them at `address` (0 = anywhere), one behind the other; `length` bytes in all, the last
-    /// page's rest zero. Pages past the runs are mapped without access. Returns the address.
+    /// page's rest zero. Touching pages past the runs is SIGBUS. Returns the address.
     fn map_cache(
         &self,
         address: usize,

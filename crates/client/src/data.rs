@@ -156,6 +156,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if length == 0 {
             return value(0);
         }
+        self.memory.ready()?;
         let memory = &self.memory;
         let append = file.flags & O_APPEND != 0;
         let result = self.services.advance(file.description, &mut |services, offset| {
@@ -172,6 +173,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if length == 0 {
             return value(0);
         }
+        self.memory.ready()?;
         let memory = &self.memory;
         let place = if file.flags & O_APPEND != 0 { Place::End } else { Place::At(at) };
         let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));

@@ -65,6 +65,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Pins and maps a file of the image.
     pub(crate) fn map_inode(&mut self, inode: Inode, mapping: Mapping) -> Result<usize> {
+        // Holes of a file become blocks of zeroes before they are mapped.
+        self.memory.ready()?;
         self.services.pin(inode)?;
         match self.map_pinned(inode, mapping) {
             Ok(address) => {

@@ -244,6 +244,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn copy_up(&mut self, fd: usize, donor: Inode, size: u64) -> Result<()> {
+        self.memory.ready()?;
         let host = &self.host;
         let mut offset = 0;
         while offset < size {

@@ -28,6 +28,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 self.credentials().permit(&step, 2)?;
                 self.make_image(step.inode, c.args[1] as u64)?;
+                self.memory.ready()?;
                 self.services.truncate(step.inode, c.args[1] as u64)?;
                 value(0)
             }
@@ -48,6 +49,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !file.writes() || self.services.step(file.inode)?.kind != Kind::File {
             return Err(Errno::EINVAL);
         }
+        self.memory.ready()?;
         self.services.truncate(file.inode, c.args[1] as u64)?;
         value(0)
     }
@@ -78,6 +80,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if offset + length > OFFSET_MAX {
             return Err(Errno::EFBIG);
         }
+        self.memory.ready()?;
         if mode == punch {
             self.services.punch(file.inode, offset, length)?;
         } else {

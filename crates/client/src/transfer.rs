@@ -138,6 +138,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if length == 0 {
             return Ok(0);
         }
+        self.memory.ready()?;
         let memory = &self.memory;
         let mut place = self.buffers.bounce.as_ptr() as usize;
         let mut copy = |span: Span| {

@@ -54,20 +54,25 @@ fn map(address: usize, length: usize, offset: u64) -> Result<(), Errno> {
         .map(|_| ())
 }
 
-/// Makes sure the buffer cache is mapped.
+/// Makes sure the buffer cache is mapped; `ENOMEM` where a limit (`ulimit -v`) leaves no room.
 #[inline(always)]
-pub fn need_cache() {
-    if !CACHE_MAPPED.load(Relaxed) {
-        map_cache();
-    }
+pub fn need_cache() -> Result<(), Errno> {
+    if CACHE_MAPPED.load(Relaxed) { Ok(()) } else { map_cache() }
 }
 
 #[cold]
-fn map_cache() {
+fn map_cache() -> Result<(), Errno> {
     let done = map(CACHE_ADDRESS, CACHE_BYTES.load(Relaxed) as usize, CACHE_OFFSET.load(Relaxed));
     if matches!(done, Ok(()) | Err(Errno::EEXIST)) {
         CACHE_MAPPED.store(true, Relaxed);
+        return Ok(());
     }
+    done
+}
+
+/// Where the region's memfd ends: pages mapped from there on are SIGBUS when touched.
+pub fn end() -> u64 {
+    CACHE_OFFSET.load(Relaxed) + CACHE_BYTES.load(Relaxed)
 }
 
 /// A fault at `address`: was it the cache's first use? Then it is mapped now.
@@ -77,6 +82,5 @@ pub fn faulted(address: usize) -> bool {
     if !inside || CACHE_MAPPED.load(Relaxed) {
         return false;
     }
-    map_cache();
-    CACHE_MAPPED.load(Relaxed)
+    map_cache().is_ok()
 }

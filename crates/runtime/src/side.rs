@@ -29,14 +29,19 @@ impl Memory for Side {
 
     #[inline]
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
-        region::need_cache();
+        region::need_cache()?;
         memory::copy(target, span.address, span.length)
     }
 
     #[inline]
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
-        region::need_cache();
+        region::need_cache()?;
         memory::copy(span.address, source, span.length)
+    }
+
+    #[inline]
+    fn ready(&self) -> Result<(), Errno> {
+        region::need_cache()
     }
 }
 
@@ -50,7 +55,9 @@ impl Host for Side {
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
         if number == nr::pread64 && args[1] >= CACHE_ADDRESS {
             // Bytes of a host file on their way into the cache: the host takes no first fault.
-            region::need_cache();
+            if let Err(errno) = region::need_cache() {
+                return errno.as_return();
+            }
         }
         // SAFETY: the client passes the application's arguments, as the application would have,
         // or addresses of its own buffers.
@@ -80,6 +87,12 @@ impl Host for Side {
             // SAFETY: inside what `reserve` set aside (or the application gave with MAP_FIXED).
             unsafe { calls::raw(nr::mmap, args) }?;
             at += part;
+        }
+        if at < base + length {
+            let fd = facts().handover.region_fd as usize;
+            let args = [at, base + length - at, prot, shape, fd, region::end() as usize];
+            // SAFETY: as above.
+            unsafe { calls::raw(nr::mmap, args) }?;
         }
         Ok(base)
     }
