@@ -4,6 +4,7 @@
 mod bad_input;
 mod json;
 mod limits;
+mod space;
 mod status;
 mod write_back;
 
