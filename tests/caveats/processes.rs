@@ -113,3 +113,26 @@ print(*answers, os.wait()[1])
 ";
     Difference { script, linux: Some("0 0 [] 0\n"), husk: "22 22 [] 0\n" }.check("part", nothing);
 }
+
+#[test]
+fn a_thread_is_made_with_all_that_threads_share() {
+    // CLONE_VM, CLONE_SIGHAND, CLONE_THREAD, without CLONE_FS and CLONE_FILES. Linux would do it.
+    let script = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(56, 0x10900, 0, 0, 0, 0), ctypes.get_errno())
+";
+    Difference { script, linux: None, husk: "-1 22\n" }.check("thread", nothing);
+}
+
+#[test]
+fn there_is_one_numbering_of_processes() {
+    // unshare(CLONE_NEWPID), and clone with it.
+    let script = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.unshare(0x20000000), ctypes.get_errno())
+print(libc.syscall(56, 0x20000011, 0, 0, 0, 0), ctypes.get_errno())
+";
+    Difference { script, linux: None, husk: "-1 1\n-1 1\n" }.check("numbering", nothing);
+}

@@ -151,6 +151,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Opens a file whose bytes may be the host's.
     #[inline(never)]
     fn open_wherever(&mut self, inode: Inode, flags: u32) -> Answer {
+        if flags & O_TRUNC != 0 {
+            // What is mapped somewhere is zeroed instead of freed.
+            self.memory.ready()?;
+        }
         let attributes = self.services.attributes(inode)?;
         if attributes.backing == Backing::Host {
             let (access, truncate) = (flags & O_ACCMODE, flags & O_TRUNC != 0);
