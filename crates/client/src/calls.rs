@@ -304,8 +304,9 @@ calls! { |client, c, a|
     setfsgid Passed "" => passing::then(c, passing::IDENTITY);
     setgroups Passed "" => passing::then(c, passing::IDENTITY);
     capset Passed "" => passing::then(c, passing::IDENTITY);
-    setns Passed "" => passing::then(c, passing::IDENTITY);
-    unshare Passed "" => client.unshare(c, a[0] & SHARE_FILES != 0, a[0] & SHARE_CONTEXT != 0);
+    setns Passed "not into a PID namespace (EPERM)" => client.setns(c);
+    unshare Passed "no PID namespace (EPERM)" =>
+        client.unshare(c, a[0] & SHARE_FILES != 0, a[0] & SHARE_CONTEXT != 0);
     setrlimit Passed "" => passing::then(c, passing::LIMIT);
     prlimit64 Passed "" => passing::then(c, passing::LIMIT);
 }

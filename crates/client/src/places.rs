@@ -9,6 +9,8 @@ use husk_proto::{Errno, Services};
 
 /// Of `unshare`: changes nothing, and fails (`EINVAL`) in a process of several threads.
 const CLONE_THREAD: usize = 0x1_0000;
+/// Another numbering of processes.
+const CLONE_NEWPID: usize = 0x2000_0000;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `chdir`.
@@ -64,8 +66,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `unshare`: Husk's tables are parted first, the host's by the call itself.
     pub(crate) fn unshare(&mut self, c: &Call, files: bool, context: bool) -> Answer {
+        if c.args[0] & CLONE_NEWPID != 0 {
+            return self.refuse(c.number, Errno::EPERM);
+        }
         if files || context {
             self.part(c, Sharing { files, context })?;
+        }
+        passing::then(c, passing::IDENTITY)
+    }
+
+    /// `setns`: not into another numbering of processes, by which nobody could judge who lives.
+    pub(crate) fn setns(&mut self, c: &Call) -> Answer {
+        if c.args[1] == 0 || c.args[1] & CLONE_NEWPID != 0 {
+            return self.refuse(c.number, Errno::EPERM);
         }
         passing::then(c, passing::IDENTITY)
     }
