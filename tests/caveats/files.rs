@@ -52,6 +52,22 @@ print(os.waitpid(child, 0)[1] == 1 << 8)
 }
 
 #[test]
+fn a_mapping_is_not_grown_in_place() {
+    let script = "
+import mmap, os
+fd = os.open('mapped', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 4096)
+view = mmap.mmap(fd, 4096)
+try:
+    view.resize(8192)
+    print(len(view))
+except OSError as error:
+    print(error.errno)
+";
+    Difference { script, linux: Some("8192\n"), husk: "12\n" }.check("resize", nothing);
+}
+
+#[test]
 fn extended_attributes_are_refused() {
     let script = "
 import os

@@ -11,7 +11,7 @@ use crate::thread::Thread;
 use crate::wire::Wire;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use husk_abi::{PAGE, nr};
+use husk_abi::{Errno, PAGE, nr};
 use husk_proto::Inode;
 
 /// Most mappings of Husk files that one process tracks; more stay pinned until exec or exit.
@@ -164,6 +164,10 @@ fn remap(thread: &mut Thread, frame: &Frame) -> i64 {
     const MREMAP_DONTUNMAP: usize = 4;
     let [old, old_length, new_length, flags, ..] = frame.args;
     let inode = at(old);
+    if inode.is_some() && new_length.next_multiple_of(PAGE) > old_length.next_multiple_of(PAGE) {
+        // What lies behind a run of the buffer cache is another file's: map anew instead.
+        return Errno::ENOMEM.as_return();
+    }
     let result = service::host(frame);
     if result < 0 {
         return result;
