@@ -192,12 +192,4 @@ impl Region {
             core::ptr::write_bytes((self.block_address(block) + from) as *mut u8, 0, to - from)
         }
     }
-
-    /// Copies a whole block; the target belongs to the caller.
-    pub fn copy_block(&self, source: u32, target: u32) {
-        assert!(target != 0 && target < self.block_count());
-        let (source, target) = (self.block_address(source), self.block_address(target));
-        // SAFETY: both inside the mapped cache, page sized and page aligned, and different.
-        unsafe { core::ptr::copy(source as *const u8, target as *mut u8, 4096) }
-    }
 }

@@ -1,7 +1,7 @@
 //! One thread's seat in the region: its slot, taken at the first operation that needs one.
 //!
 //! ```text
-//!   slot, words:  0 phase:32 length:32   1 process   2 waits for   3 pending
+//!   slot, words:  0 phase:32 length:32   1 unused   2 waits for   3 pending
 //!                 4..8 long locks        8..13 magazine counts     13 block run
 //!                 14 heap run            15 chunk hint
 //!                 16..80 frees of this transaction    80..400 magazines    400..912 journal
@@ -18,7 +18,6 @@ use crate::layout::{SLOTS, header};
 use crate::memory::{Cell, Region};
 
 pub(crate) const STATE: u32 = 0;
-pub(crate) const PROCESS: u32 = 1;
 pub(crate) const WAITS_FOR: u32 = 2;
 pub(crate) const PENDING: u32 = 3;
 pub(crate) const LONG: u32 = 4;
@@ -64,8 +63,6 @@ pub struct SlotView {
     pub pid: u32,
     /// Thread of its owner.
     pub tid: u32,
-    /// Process record its owner acts for.
-    pub process: u64,
     /// What its owner waits for (set by `Session::set_waits_for`).
     pub waits_for: u64,
     /// Work left over (set by `Txn::set_pending`).
@@ -187,12 +184,6 @@ impl Session {
         Ok(self.base.get())
     }
 
-    /// Notes the process record this thread acts for.
-    pub fn set_process(&self, process: u64) -> Result<(), Errno> {
-        self.region.store(self.base()?.word(PROCESS), process);
-        Ok(())
-    }
-
     /// Notes whom this thread waits for (0 = nobody), for the search for circles.
     pub fn set_waits_for(&self, value: u64) -> Result<(), Errno> {
         self.region.store(self.base()?.word(WAITS_FOR), value);
@@ -218,7 +209,6 @@ impl Session {
             id,
             pid,
             tid,
-            process: self.region.load(base.word(PROCESS)),
             waits_for: self.region.load(base.word(WAITS_FOR)),
             pending: self.region.load(base.word(PENDING)),
         }

@@ -10,6 +10,7 @@
 
 use crate::gate;
 use crate::guard;
+use crate::image;
 use crate::memory;
 use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
@@ -108,7 +109,7 @@ fn patched_tail(context: Context, rip: usize) -> bool {
         return false;
     }
     let table = u32::from_le_bytes([site[3], site[4], site[5], site[6]]);
-    if site[..3] != [0xff, 0x14, 0x25] || !(0x60000..0x61000).contains(&table) {
+    if site[..3] != [0xff, 0x14, 0x25] || !image::TABLE.contains(&(table as usize)) {
         return false;
     }
     context.set(Register::Rcx, rip + 2);

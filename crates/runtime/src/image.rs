@@ -9,7 +9,7 @@ unsafe extern "C" {
 }
 
 /// The gate table.
-const TABLE: Range<usize> = 0x60000..0x61000;
+pub const TABLE: Range<usize> = 0x60000..0x61000;
 /// State arena, buffer cache and this image: everything between is Husk's.
 const REGION_START: usize = 0x5000_0000_0000;
 

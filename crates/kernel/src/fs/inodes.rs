@@ -8,7 +8,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
 use crate::state::{high, ino, kind_bits, live, low, pair};
-use crate::{text, tree};
+use crate::text;
 
 /// What a new inode is.
 #[derive(Clone, Copy, Debug)]
@@ -149,9 +149,4 @@ pub fn free(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     txn.set(cell.word(ino::IDENT), pair(generation, 0));
     txn.free(INODE, number);
     Ok(())
-}
-
-/// Whether a tree is there at all.
-pub fn has_tree(root: u64) -> bool {
-    tree::reach(high(root)) > 0
 }
