@@ -103,7 +103,9 @@ fn build_runtime(root: &Path) -> Result<(), String> {
         .current_dir(root)
         .args(["build", "--quiet", "--locked", "--release"])
         .args(["--package", "husk-runtime", "--bin", "husk-rt", "--target", TARGET])
-        .args(["--config", "profile.release.debug=0", "--target-dir"])
+        .args(["--config", "profile.release.debug=0"])
+        .args(["--config", "profile.release.lto=\"fat\""])
+        .args(["--config", "profile.release.codegen-units=1", "--target-dir"])
         .arg(&output);
     for name in LEAKS {
         build.env_remove(name);

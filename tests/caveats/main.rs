@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod pipes;
 mod processes;
 
 use std::fs;

@@ -35,11 +35,12 @@ const MISTAKES: &[Mistake] = &[
     program(&["./absent"], 127, &["absent"]),
     program(&["./directory"], 126, &["directory"]),
     program(&["./not-executable"], 126, &["not-executable"]),
-    program(&["./elf32"], 126, &["elf32"]),
+    program(&["./elf32"], 126, &["elf32", "not a 64-bit"]),
     program(&["./orphan"], 127, &["orphan"]),
     program(&["./truncated"], 126, &["truncated"]),
     option(&["--memory", "1M"], &["--memory", "32m"]),
-    option(&["--memory", "much"], &["--memory"]),
+    option(&["--memory", "much"], &["--memory", "512m"]),
+    option(&["--memory", "1.5G"], &["--memory", "whole numbers"]),
     option(&["--kernels", "0"], &["--kernels"]),
     option(&["--kernels", "1000"], &["--kernels"]),
     option(&["--overlay", "file"], &["file", "directory"]),
@@ -51,13 +52,34 @@ const MISTAKES: &[Mistake] = &[
 fn fill(work: &Path) {
     fs::create_dir(work.join("directory")).expect("a directory");
     fs::write(work.join("file"), "precious\n").expect("a file");
-    let mut header = vec![0; 64];
-    header[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
-    header[16..20].copy_from_slice(&[2, 0, 3, 0]);
-    executable(&work.join("elf32"), &header);
+    executable(&work.join("elf32"), &elf32());
     executable(&work.join("orphan"), b"#!/no/such/interpreter\n");
     executable(&work.join("truncated"), &fs::read("/bin/true").expect("a program")[..100]);
     fs::write(work.join("not-executable"), "#!/bin/sh\n").expect("a script");
+}
+
+/// A whole 32-bit program: one segment, and `exit(0)` behind its headers.
+fn elf32() -> Vec<u8> {
+    const AT: u32 = 0x0804_8000;
+    const CODE: [u8; 9] = [0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80];
+    const HEADERS: u32 = 52 + 32;
+    let size = HEADERS + CODE.len() as u32;
+    let mut bytes = b"\x7fELF\x01\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    // An executable of the 386, version 1.
+    bytes.extend([2, 0, 3, 0, 1, 0, 0, 0]);
+    for word in [AT + HEADERS, 52, 0, 0] {
+        bytes.extend(u32::to_le_bytes(word));
+    }
+    for half in [52u16, 32, 1, 40, 0, 0] {
+        bytes.extend(half.to_le_bytes());
+    }
+    // PT_LOAD, readable and executable.
+    for word in [1, 0, AT, AT, size, size, 5, 0x1000] {
+        bytes.extend(u32::to_le_bytes(word));
+    }
+    bytes.extend(CODE);
+    bytes
 }
 
 fn executable(path: &Path, bytes: &[u8]) {

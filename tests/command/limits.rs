@@ -112,7 +112,7 @@ fn a_report_that_cannot_be_printed_is_an_error() {
     assert_eq!((outcome.code(), said(&outcome).len()), (125, 1), "{}", outcome.shown());
 }
 
-/// It does not bind files of the image, nor the supervisor, as far as that may raise it.
+/// It binds the programs of the image, and not the supervisor, as far as that may raise it.
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_write_back() {
     if against_native() {
@@ -120,9 +120,11 @@ fn a_limit_on_file_sizes_does_not_end_the_write_back() {
     }
     let scratch = Scratch::new("fsize");
     let work = scratch.fresh("work");
-    let script = "head -c 100K /dev/zero > big; echo small > small";
+    let script = "head -c 100K /dev/zero > cut; ulimit -S -f unlimited
+        head -c 100K /dev/zero > big; echo small > small";
     let outcome = run(&scratch, &work, by_shell("ulimit -S -f 8", "", script));
     assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    assert_eq!(fs::metadata(work.join("cut")).expect("the file").len(), 8 << 10);
     assert_eq!(fs::metadata(work.join("big")).expect("the file").len(), 100 << 10);
     assert_eq!(fs::read(work.join("small")).expect("the file"), b"small\n");
 }
@@ -162,8 +164,10 @@ fn a_killed_supervisor_hangs_the_command_up() {
     }
     let scratch = Scratch::new("orphan");
     let work = scratch.fresh("work");
-    // The command itself kills the supervisor, and would sleep on.
-    let script = "trap 'echo hung-up; exit' HUP; kill -KILL $PPID; sleep 1 & wait; echo deaf";
+    // The command itself kills the supervisor, and would sleep on. The signal may come more than
+    // once: the kernel sends it for each of the supervisor's threads that was its parent.
+    let trap = "trap 'trap \"\" HUP; echo hung-up; exit' HUP";
+    let script = &format!("{trap}; kill -KILL $PPID; sleep 1 & wait; echo deaf");
     let mut command = std::process::Command::new("bash");
     let inner = husk(&[], &["bash", "-c", script]);
     command.args(["-c", "\"$@\"; sleep 1.5", "bash"]).arg(inner.get_program());

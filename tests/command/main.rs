@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod ends;
+mod fsck;
 mod json;
 mod limits;
+mod memory;
 mod space;
 mod status;
 mod write_back;

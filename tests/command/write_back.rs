@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
 use husk_tests::tree::Tree;
 use husk_tests::{Run, Scratch, against_native, husk};
 
-use crate::{LIMIT, run, said};
+use crate::{LIMIT, as_nobody, give_to_nobody, run, said};
 
 #[test]
 fn discard_leaves_the_host_as_it_was() {
@@ -94,4 +95,79 @@ fn the_current_directory_may_lie_below_tmp() {
     assert!(outcome.status.success(), "{}", outcome.shown());
     assert_eq!(output.expect("the output"), b"from the host\n");
     assert!(!leaked, "the image's /tmp is not private");
+}
+
+/// A tree as Go's module cache has them, changed in the image by its owner, an ordinary user:
+/// afterwards the host has what it would have without Husk, modes included.
+#[track_caller]
+fn unwritable_tree_as_natively(name: &str, script: &str) {
+    const TREE: &str = "mkdir -p gm/sub; echo f > gm/f; echo g > gm/sub/g; \
+                        chmod 444 gm/f; chmod 555 gm/sub gm";
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new(name);
+    // Below /tmp: the scratch directories may lie where an ordinary user cannot look.
+    let shared = Path::new("/tmp").join(format!("husk-test-{name}-{}", std::process::id()));
+    fs::create_dir(&shared).expect("a directory below /tmp");
+    let (expected, work) = (shared.join("native"), shared.join("work"));
+    fs::create_dir(&expected).and_then(|()| fs::create_dir(&work)).expect("directories");
+    let plain = |script: &str| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-euc", script]);
+        command
+    };
+    for directory in [&expected, &work] {
+        give_to_nobody(directory);
+        let made = run(&scratch, directory, as_nobody(&plain(TREE)));
+        assert!(made.status.success(), "{}", made.shown());
+    }
+    let native = run(&scratch, &expected, as_nobody(&plain(script)));
+    assert!(native.status.success(), "{}", native.shown());
+    let outcome = run(&scratch, &work, as_nobody(&husk(&[], &["sh", "-euc", script])));
+    let (listed, natively) = (listing(&work), listing(&expected));
+    fs::remove_dir_all(&shared).expect("removing it");
+    assert!(said(&outcome).iter().all(|line| !line.contains("overlaid")), "{}", outcome.shown());
+    assert_eq!(listed, natively, "{}", outcome.shown());
+    assert!(outcome.status.success(), "{}", outcome.shown());
+}
+
+/// Paths, modes and contents of all that is below `root`.
+fn listing(root: &Path) -> Vec<(String, u32, String)> {
+    let (mut open, mut found) = (vec![root.to_owned()], Vec::new());
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).expect("a directory").flatten() {
+            let (path, metadata) = (entry.path(), entry.metadata().expect("it is there"));
+            let name = path.strip_prefix(root).expect("below the root").display().to_string();
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            found.push((name, metadata.mode(), text));
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn an_unwritable_tree_of_ours_is_removed() {
+    unwritable_tree_as_natively("unwritable-removed", "chmod -R u+w gm; rm -rf gm");
+}
+
+#[test]
+fn an_unwritable_tree_of_ours_is_moved() {
+    unwritable_tree_as_natively("unwritable-moved", "mv gm gm2");
+}
+
+#[test]
+fn files_of_an_unwritable_tree_are_removed_and_rewritten() {
+    let script = "chmod -R u+w gm; rm gm/f; echo new > gm/sub/g";
+    unwritable_tree_as_natively("unwritable-rewritten", script);
+}
+
+#[test]
+fn a_directory_may_be_writable_for_a_moment_only() {
+    let script = "chmod u+w gm; mv gm/f gm/f2; echo k > gm/k; chmod 555 gm";
+    unwritable_tree_as_natively("unwritable-again", script);
 }

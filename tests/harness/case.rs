@@ -23,6 +23,8 @@ pub enum Length {
     Short,
     /// Longer: 3 runs.
     Long,
+    /// A row of the matrix of programs: 1 run, 10 in the long check.
+    Program,
 }
 
 /// What a look at a finished tree says.
@@ -34,6 +36,7 @@ pub struct Case {
     length: Length,
     limit: Duration,
     options: Vec<&'static str>,
+    environment: Vec<(&'static str, &'static str)>,
     prepare: Box<dyn Fn(&Path)>,
     argv: Vec<String>,
     unspecified: fn(&Path) -> bool,
@@ -52,8 +55,9 @@ impl Case {
         Self {
             name,
             length,
-            limit: Duration::from_secs(if length == Length::Long { 180 } else { 60 }),
+            limit: Duration::from_secs(if length == Length::Short { 60 } else { 180 }),
             options: Vec::new(),
+            environment: Vec::new(),
             prepare: Box::new(|_| {}),
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
             unspecified: |_| false,
@@ -70,6 +74,12 @@ impl Case {
     /// Further options of `husk run`.
     pub fn options(mut self, options: &[&'static str]) -> Self {
         self.options = options.to_vec();
+        self
+    }
+
+    /// A variable of both sides' environment.
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -107,6 +117,8 @@ impl Case {
             (Some(count), _) => count,
             _ if against_native() => 2,
             (None, Length::Long) if std::env::var_os("HUSK_FULL").is_some() => 20,
+            (None, Length::Program) if std::env::var_os("HUSK_FULL").is_some() => 10,
+            (None, Length::Program) => 1,
             (None, Length::Short) => 20,
             (None, Length::Long) => 3,
         }
@@ -124,7 +136,8 @@ impl Case {
         self.fill(scratch);
         let work = scratch.path().join("work");
         let argv: Vec<&str> = self.argv.iter().map(String::as_str).collect();
-        let command = side.command(&self.options, &argv);
+        let mut command = side.command(&self.options, &argv);
+        command.envs(self.environment.iter().copied());
         let run = Run::start(command, &work, scratch.path());
         let outcome = run.wait(self.limit).unwrap_or_else(|hang| panic!("{side:?} {hang}"));
         let tree = Tree::read(&work, Some((outcome.started, outcome.ended)));

@@ -3,8 +3,12 @@
 //! The seed of a random sequence is its whole input:
 //! `HUSK_SEED=7 cargo test -p husk-tests random_sequences`.
 
+use std::fs;
+use std::path::Path;
+
 use husk_tests::toolchain::build_c;
 use husk_tests::{Case, Length, Scratch};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 /// Seeds tried for every change, and with `HUSK_FULL`.
 const SEEDS: (u32, u32) = (12, 300);
@@ -28,10 +32,172 @@ fn random_sequences_of_file_calls_are_answered_as_linux_does() {
     }
 }
 
+/// Runs a script of `sources/calls` in a tmpfs: the host's `/dev/shm`, and a tree laid over it.
+fn answered_as_a_tmpfs_does(name: &'static str, script: &str) {
+    let script = [include_str!("sources/calls/prelude.py"), script].concat();
+    let case = Case::new(name, Length::Once, &["python3", "-c", &script]);
+    case.options(&["--mount", "/dev/shm"]).check();
+}
+
+#[test]
+fn fifos_sockets_and_devices_are_names_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("nodes", include_str!("sources/calls/nodes.py"));
+}
+
+#[test]
+fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
+    answered_as_a_tmpfs_does("descriptors", include_str!("sources/calls/descriptors.py"));
+}
+
+#[test]
+fn what_runs_is_not_written_and_what_is_written_does_not_run() {
+    answered_as_a_tmpfs_does("busy", include_str!("sources/calls/busy.py"));
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_stops_writes_with_a_signal() {
+    answered_as_a_tmpfs_does("limits", include_str!("sources/calls/limits.py"));
+}
+
+#[test]
+fn extended_attributes_are_those_of_a_tmpfs() {
+    answered_as_a_tmpfs_does("extended", include_str!("sources/calls/extended.py"));
+}
+
+#[test]
+fn space_holes_and_far_offsets_are_those_of_a_tmpfs() {
+    answered_as_a_tmpfs_does("space", include_str!("sources/calls/space.py"));
+}
+
+#[test]
+fn a_walk_with_resolve_flags_stays_where_it_may_go() {
+    answered_as_a_tmpfs_does("resolve", include_str!("sources/calls/resolve.py"));
+}
+
+#[test]
+fn extended_attributes_pass_an_overlay_and_its_write_back() {
+    const NAMES: [&str; 6] = ["same", "more", "less", "bytes", "moved", "copied"];
+    let script = "
+import os, shutil
+print([(n, sorted(os.listxattr(n)), os.getxattr(n, 'user.one')) for n in sorted(os.listdir())])
+os.setxattr('more', 'user.two', b'2'); os.removexattr('less', 'user.one')
+os.rename('moved', 'there')
+open('bytes', 'a').write('more'); shutil.copy2('copied', 'copy')
+os.mkdir('new', 0o500); os.setxattr('new', 'user.dir', b'd'); os.setxattr('.', 'user.top', b't')
+open('own', 'w').close(); os.setxattr('own', 'user.own', b'o' * 3000); os.chmod('own', 0o400)
+print([(n, sorted(os.listxattr(n))) for n in sorted(os.listdir())])
+";
+    let prepare = |work: &Path| {
+        for name in NAMES {
+            fs::write(work.join(name), name).expect("a file");
+            setxattr(work.join(name), "user.one", b"1", XattrFlags::empty()).expect("an attribute");
+        }
+    };
+    let value = |path: &Path, name: &str| {
+        let mut value = vec![0; 4096];
+        let length = getxattr(path, name, &mut value[..]);
+        length.map_or(-1, |length| length as i64)
+    };
+    let look = move |work: &Path| {
+        let found = |file: &str, name: &str| value(&work.join(file), name);
+        let ones = ["same", "more", "less", "bytes", "there", "copied", "copy"];
+        let ones = ones.map(|file| found(file, "user.one"));
+        assert_eq!(ones, [1, 1, -1, 1, 1, 1, 1]);
+        let others = [("more", "user.two"), ("new", "user.dir"), (".", "user.top")];
+        assert_eq!(others.map(|(file, name)| found(file, name)), [1, 1, 1]);
+        assert_eq!(found("own", "user.own"), 3000);
+    };
+    let case = Case::new("attributes", Length::Once, &["python3", "-c", script]);
+    case.input(prepare).afterwards(look).check();
+}
+
+#[test]
+fn special_files_are_written_back_with_their_names_modes_and_times() {
+    let script = "
+import os, stat
+os.mkdir('d'); os.mkfifo('d/fifo', 0o640); os.link('d/fifo', 'again'); os.mkfifo('gone')
+os.mknod('socket', stat.S_IFSOCK | 0o600); os.rename('socket', 'moved'); os.unlink('gone')
+os.utime('moved', ns=(1_000_000_000, 2_000_000_000)); os.chmod('again', 0o2604)
+";
+    Case::new("special", Length::Once, &["python3", "-c", script]).check();
+}
+
+/// Files of the host that the threads of `numbers.c` read and change.
+const GIVEN: u32 = 64;
+
+#[test]
+fn a_number_stays_what_it_was_opened_as_whatever_other_threads_do() {
+    let scratch = Scratch::new("numbers-build");
+    let program = scratch.path().join("numbers");
+    build_c(include_str!("sources/numbers.c"), &program);
+    Case::new("numbers", Length::Short, &[program.to_str().expect("a plain path")])
+        .input(|work| {
+            for n in 0..GIVEN {
+                let path = work.join(format!("given-{n}"));
+                std::fs::write(path, "given- yes more").expect("a file of the host");
+            }
+        })
+        .unspecified(|path| path.to_string_lossy().contains("own-"))
+        .check();
+}
+
+#[test]
+fn a_reader_beside_a_truncation_sees_no_foreign_bytes() {
+    let scratch = Scratch::new("torn-build");
+    let program = scratch.path().join("torn");
+    build_c(include_str!("sources/torn.c"), &program);
+    Case::new("torn", Length::Long, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
+fn children_that_share_memory_leave_none_of_it_taken() {
+    let scratch = Scratch::new("sharers-build");
+    let program = scratch.path().join("sharers");
+    build_c(include_str!("sources/sharers.c"), &program);
+    Case::new("sharers", Length::Long, &[program.to_str().expect("a plain path")]).check();
+}
+
+/// More mappings of one file than a table of a few thousand has room for: each is forgotten when
+/// it is unmapped, so that the file goes with the last one.
+#[test]
+fn a_file_goes_with_the_last_of_many_mappings() {
+    if husk_tests::against_native() {
+        return;
+    }
+    let script = "
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b'x' * (1 << 20), 0)
+maps = [libc.mmap(None, 4096, 1 + n % 2 * 2, 1, fd, 0) for n in range(6000)]
+os.close(fd); os.unlink('f')
+held = os.statvfs('.').f_bfree
+for one in maps: libc.munmap(one, 4096)
+print('came back:', os.statvfs('.').f_bfree - held >= 256)
+";
+    let scratch = Scratch::new("mappings");
+    let work = scratch.fresh("work");
+    let command = husk_tests::husk(&[], &["python3", "-c", script]);
+    let outcome = husk_tests::Run::start(command, &work, scratch.path());
+    let outcome = outcome.wait(std::time::Duration::from_secs(60)).expect("it ends");
+    assert_eq!(outcome.stdout, b"came back: True\n", "{}", outcome.shown());
+}
+
 #[test]
 fn races_for_names_and_bytes_have_one_winner_each() {
     let scratch = Scratch::new("races-build");
     let program = scratch.path().join("races");
     build_c(include_str!("sources/races.c"), &program);
     Case::new("races", Length::Short, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
+fn bytes_and_names_may_end_where_memory_ends() {
+    let scratch = Scratch::new("edges-build");
+    let program = scratch.path().join("edges");
+    build_c(include_str!("sources/edges.c"), &program);
+    Case::new("edges", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }

@@ -9,6 +9,7 @@ mod conformance;
 mod files;
 mod git;
 mod golang;
+mod pipes;
 mod python;
 mod shell;
 mod sqlite;

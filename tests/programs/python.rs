@@ -30,3 +30,18 @@ fn signals_interrupt_and_restart_calls() {
 fn touching_past_the_end_of_a_mapped_file_is_sigbus() {
     python("past-the-end", include_str!("sources/past_the_end.py")).check();
 }
+
+#[test]
+fn unix_sockets_have_names_in_the_tree() {
+    python("unix-sockets", include_str!("sources/unix.py")).check();
+}
+
+#[test]
+fn as_many_descriptors_are_open_as_the_limit_allows() {
+    python("many-descriptors", include_str!("sources/many.py")).check();
+}
+
+#[test]
+fn a_call_that_finds_no_number_has_done_nothing() {
+    python("no-number", include_str!("sources/full.py")).check();
+}

@@ -56,7 +56,8 @@ const STEPS: &[(&str, Work)] = &[
     ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
     // What the tests run; also what the README's first command builds.
     ("build", Work::Cargo(&["build", "--release", "--package", "husk"])),
-    // Death at every store of every operation: needs kill points compiled in.
+    // Death at every store of every operation, no room at every allocation: needs kill points
+    // compiled in.
     (
         "kills",
         Work::Cargo(&[
@@ -67,6 +68,10 @@ const STEPS: &[(&str, Work)] = &[
             "kill-points",
             "--test",
             "kills",
+            "--test",
+            "full",
+            "--test",
+            "wide",
         ]),
     ),
     ("test", Work::Tests),

@@ -32,4 +32,10 @@ pub mod capability {
     pub const FOWNER: u32 = 3;
     /// Keep set-id bits on change.
     pub const FSETID: u32 = 4;
+    /// Administer: the attributes `trusted.*` and `security.*`.
+    pub const SYS_ADMIN: u32 = 21;
+    /// Give capabilities to files.
+    pub const SETFCAP: u32 = 31;
+    /// Make device nodes.
+    pub const MKNOD: u32 = 27;
 }

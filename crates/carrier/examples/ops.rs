@@ -34,6 +34,7 @@ fn main() {
     let layout = Layout { kernels: 2, memory_bytes: 256 << 20 };
     let (mut boss, root) = support::image(layout, Cover::Memory);
     let mut me = support::program(&mut boss, coarse);
+    me.set_alone(true);
     let who = support::root_user();
     let files = me.files();
     let dir = me.create(&who, root, b"dir", Node::Directory(0o755)).expect("mkdir");

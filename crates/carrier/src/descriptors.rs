@@ -57,8 +57,20 @@ impl Descriptors for Direct {
         fd: u32,
         target: u32,
         close_on_exec: bool,
+        plugged: bool,
     ) -> Result<()> {
-        husk_kernel::descriptor::table::duplicate_to(&self.kernel, files, fd, target, close_on_exec)
+        husk_kernel::descriptor::table::duplicate_to(
+            &self.kernel,
+            files,
+            fd,
+            target,
+            close_on_exec,
+            plugged,
+        )
+    }
+    #[inline]
+    fn plugged(&mut self, files: Files, fd: u32) -> bool {
+        husk_kernel::descriptor::table::plugged(&self.kernel.session.region, files, fd)
     }
     #[inline]
     fn close(&mut self, files: Files, fd: u32) -> Result<bool> {
@@ -79,12 +91,33 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
     }
     #[inline]
+    fn host_replaces(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Option<Inode>,
+    ) -> Result<()> {
+        husk_kernel::descriptor::table::host_replaces(&self.kernel, files, fd, close_on_exec, shows)
+    }
+    #[inline]
+    fn promote(
+        &mut self,
+        files: Files,
+        fd: u32,
+        inode: Inode,
+        flags: u32,
+        offset: u64,
+    ) -> Result<Description> {
+        husk_kernel::descriptor::table::promote(&self.kernel, files, fd, inode, flags, offset)
+    }
+    #[inline]
     fn host_closed(&mut self, files: Files, fd: u32) {
         let _ = husk_kernel::descriptor::table::host_closed(&self.kernel, files, fd);
     }
     #[inline]
-    fn plug(&mut self, files: Files, fd: u32) {
-        let _ = husk_kernel::descriptor::table::plug(&self.kernel, files, fd);
+    fn plug(&mut self, files: Files, fd: u32) -> bool {
+        husk_kernel::descriptor::table::plug(&self.kernel, files, fd).is_ok()
     }
     #[inline]
     fn offset(&mut self, description: Description) -> Result<u64> {

@@ -2,7 +2,7 @@
 
 use husk_proto::fs::*;
 use husk_proto::lock::{Held, Locks, Mode, Outcome, Owner, Range};
-use husk_proto::{Files, Inode, Result};
+use husk_proto::{Errno, Files, Inode, Result};
 
 use crate::Direct;
 
@@ -15,6 +15,18 @@ impl Fs for Direct {
     #[inline]
     fn step(&mut self, inode: Inode) -> Result<Step> {
         husk_kernel::fs::walk::step(&self.kernel, inode)
+    }
+    #[inline]
+    fn lookup_witnessed(&mut self, dir: Inode, name: &[u8], witness: &mut Witness) -> Result<Step> {
+        husk_kernel::fs::walk::lookup_witnessed(&self.kernel, dir, name, witness)
+    }
+    #[inline]
+    fn step_witnessed(&mut self, inode: Inode, witness: &mut Witness) -> Result<Step> {
+        husk_kernel::fs::walk::step_witnessed(&self.kernel, inode, witness)
+    }
+    #[inline]
+    fn holds(&self, witnesses: &[Witness]) -> bool {
+        husk_kernel::fs::walk::holds(&self.kernel, witnesses)
     }
     #[inline]
     fn attributes(&mut self, inode: Inode) -> Result<Attributes> {
@@ -41,6 +53,15 @@ impl Fs for Direct {
     fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize> {
         husk_kernel::fs::walk::name_of(&self.kernel, dir, out)
     }
+    fn writers(&mut self, inode: Inode) -> Result<i32> {
+        match husk_kernel::fs::named::writers(&self.kernel, inode) {
+            // Who was killed writes and runs nothing any more.
+            Ok(some) if some != 0 && self.scan_dead()? > 0 => {
+                husk_kernel::fs::named::writers(&self.kernel, inode)
+            }
+            other => other,
+        }
+    }
     #[inline]
     fn create(
         &mut self,
@@ -52,8 +73,15 @@ impl Fs for Direct {
         husk_kernel::fs::names::create(&self.kernel, who, dir, name, node, self.now())
     }
     #[inline]
-    fn create_nameless(&mut self, who: &Credentials<'_>, like: Inode, mode: u32) -> Result<Inode> {
-        husk_kernel::process::create_nameless(&self.kernel, who, like, mode, self.now())
+    fn create_nameless(
+        &mut self,
+        who: &Credentials<'_>,
+        like: Inode,
+        mode: u32,
+        linkable: bool,
+    ) -> Result<Inode> {
+        let now_ns = self.now();
+        husk_kernel::process::create_nameless(&self.kernel, who, like, mode, linkable, now_ns)
     }
     #[inline]
     fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()> {
@@ -91,6 +119,24 @@ impl Fs for Direct {
     #[inline]
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
         husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
+    }
+    fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        husk_kernel::fs::extended::get(&self.kernel, inode, name, out)
+    }
+    fn list_extended(&mut self, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize> {
+        husk_kernel::fs::extended::list(&self.kernel, inode, trusted, out)
+    }
+    fn set_extended(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetExtended,
+    ) -> Result<()> {
+        husk_kernel::fs::extended::set(&self.kernel, inode, name, value, how, self.now())
+    }
+    fn take_extended_over(&mut self, inode: Inode) -> Result<()> {
+        husk_kernel::fs::extended::take_over(&self.kernel, inode)
     }
     fn keep_set_bits(&mut self, keep: bool) {
         self.kernel.keeps_set_bits = keep;
@@ -183,16 +229,17 @@ impl Fs for Direct {
         minimum: u32,
         limit: u32,
     ) -> Result<u32> {
-        husk_kernel::descriptor::open::open(
-            &self.kernel,
-            who,
-            files,
-            inode,
-            flags,
-            minimum,
-            limit,
-            self.now(),
-        )
+        let now_ns = self.now();
+        let open = |me: &Self| {
+            let kernel = &me.kernel;
+            husk_kernel::descriptor::open::open(
+                kernel, who, files, inode, flags, minimum, limit, now_ns,
+            )
+        };
+        match open(self) {
+            Err(Errno::ETXTBSY) if self.scan_dead()? > 0 => open(self),
+            other => other,
+        }
     }
     #[inline]
     fn create_open(
@@ -219,7 +266,9 @@ impl Fs for Direct {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
+/// Who has waited so long for a file's lock looks for the dead.
+const BURY_NS: i64 = 500_000_000;
+
 impl Locks for Direct {
     #[inline]
     fn lock(
@@ -230,7 +279,24 @@ impl Locks for Direct {
         mode: Mode,
         wait: bool,
     ) -> Result<Outcome> {
-        husk_kernel::lock::lock(&self.kernel, owner, inode, range, mode, wait)
+        let outcome = husk_kernel::lock::lock(&self.kernel, owner, inode, range, mode, wait)?;
+        if !wait {
+            return Ok(outcome);
+        }
+        if outcome == Outcome::Granted {
+            self.blocked_ns = 0;
+            return Ok(outcome);
+        }
+        let now_ns = self.now();
+        if self.blocked_ns == 0 {
+            self.blocked_ns = now_ns;
+        } else if now_ns.saturating_sub(self.blocked_ns) >= BURY_NS {
+            // Whoever holds it may be dead, and whoever buries the dead is, too.
+            self.blocked_ns = now_ns;
+            self.scan_dead()?;
+            return husk_kernel::lock::lock(&self.kernel, owner, inode, range, mode, wait);
+        }
+        Ok(outcome)
     }
     #[inline]
     fn test(

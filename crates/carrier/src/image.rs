@@ -32,6 +32,18 @@ impl Image for Direct {
         husk_kernel::image::count_unsupported(&self.kernel, number)
     }
     #[inline]
+    fn socket_token(&self) -> u64 {
+        husk_kernel::image::socket_token(&self.kernel)
+    }
+
+    fn sockets(&self) -> bool {
+        husk_kernel::image::sockets(&self.kernel)
+    }
+
+    fn note_sockets(&mut self) {
+        husk_kernel::image::note_sockets(&self.kernel);
+    }
+
     fn copies_path(&self) -> &[u8] {
         husk_kernel::image::copies_path(&self.kernel)
     }

@@ -18,23 +18,33 @@ mod descriptors;
 mod files;
 mod image;
 mod mapping;
+mod pipes;
 mod processes;
 
-pub use husk_kernel::check::{Finding, check, scratch_words};
-pub use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS};
+pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
+pub use husk_kernel::image::Directories;
+pub use husk_region::{
+    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS,
+    read_header,
+};
 pub use mapping::{assume_mapped, map_region};
 
 use husk_kernel::Kernel;
 use husk_proto::fs::{Imported, Origin};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Inode, Process, Result};
-use husk_region::{Region, Session};
+use husk_region::{Life, Region, Session};
+
+/// Naps of somebody who waits until another has released the dead.
+const BURIAL_NAPS_MAX: u32 = 2000;
 
 /// The direct carrier of one thread.
 #[derive(Debug)]
 pub struct Direct {
     pub(crate) kernel: Kernel,
     clock: fn() -> i64,
+    /// Since when this thread waits for a file's lock, 0 = it does not.
+    pub(crate) blocked_ns: i64,
 }
 
 /// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all
@@ -53,12 +63,19 @@ impl Direct {
         mapping::check()?;
         // SAFETY: mapped (checked).
         let region = unsafe { Region::attach() }.ok_or(Errno::ENODEV)?;
-        Ok(Direct { kernel: Kernel::new(Session::new(region, pid, tid), process.0), clock })
+        let kernel = Kernel::new(Session::new(region, pid, tid), process.0);
+        Ok(Direct { kernel, clock, blocked_ns: 0 })
     }
 
     /// Gives the journal slot back; the next operation takes one again.
     pub fn detach(&mut self) {
         self.kernel.session.detach();
+    }
+
+    /// Whether this thread is the only one that acts for its process: it need not lock what the
+    /// process shares with nobody. To be taken back before a second thread starts.
+    pub fn set_alone(&mut self, alone: bool) {
+        self.kernel.session.set_alone(alone);
     }
 
     #[inline(always)]
@@ -71,6 +88,12 @@ impl Direct {
         &self.kernel
     }
 
+    /// The image's secret that the names of its unix sockets begin with on the host; before the
+    /// first program runs.
+    pub fn set_socket_token(&mut self, token: u64) {
+        husk_kernel::image::set_socket_token(&self.kernel, token);
+    }
+
     /// Adds a tree over host directory `path`. `root` describes that directory (its `name` is the
     /// path, kind `Directory`, mode and owner as shown).
     pub fn add_mount(&mut self, path: &[u8], cover: Cover, root: &Imported<'_>) -> Result<Inode> {
@@ -79,6 +102,25 @@ impl Direct {
         let inode = husk_kernel::fs::overlay::make_root(&self.kernel, &root, overlay, self.now())?;
         husk_kernel::image::add_mount(&self.kernel, path, inode, cover)?;
         Ok(inode)
+    }
+
+    /// How directories are shared in this image. Before the first mount.
+    pub fn set_directories(&mut self, rule: Directories) {
+        husk_kernel::image::set_directories(&self.kernel.session.region, rule);
+    }
+
+    /// Widens or narrows one directory now, whatever the image's rule says.
+    pub fn switch_directory(&mut self, dir: Inode, wide: bool) -> Result<()> {
+        if wide {
+            husk_kernel::fs::switch::widen(&self.kernel, dir, true)
+        } else {
+            husk_kernel::fs::switch::narrow(&self.kernel, dir, true)
+        }
+    }
+
+    /// Whether a directory is wide.
+    pub fn is_wide(&self, dir: Inode) -> bool {
+        husk_kernel::fs::share::is_wide_now(&self.kernel.session.region, dir)
     }
 
     /// Makes the record of the first program, host process `pid`, with these host numbers open.
@@ -95,24 +137,53 @@ impl Direct {
     /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and
     /// releases all it held; how many records that were. Again is fine.
     pub fn reap(&mut self, pid: u32) -> Result<u32> {
+        self.burying(|me| me.release_dead(pid))
+    }
+
+    fn release_dead(&mut self, pid: u32) -> Result<u32> {
         husk_kernel::process::reap(&self.kernel, pid, self.now())
+    }
+
+    /// One at a time releases the dead. Who had to wait for another counts that as one found: what
+    /// was in the way may be gone.
+    fn burying(&mut self, step: impl FnOnce(&mut Self) -> Result<u32>) -> Result<u32> {
+        let (word, region) =
+            (husk_kernel::process::burial_word(&self.kernel), self.kernel.session.region);
+        let me = u64::from(self.kernel.session.pid()) << 32 | u64::from(self.kernel.session.tid());
+        let mut waited = 0;
+        for _ in 0..BURIAL_NAPS_MAX {
+            let owner = region.load(word);
+            let gone = || husk_region::judge((owner >> 32) as u32, owner as u32) == Life::Dead;
+            if (owner == 0 || owner == me || gone()) && region.swap_if(word, owner, me) {
+                let found = step(self);
+                region.store(word, 0);
+                return found.map(|found| found + waited);
+            }
+            waited = 1;
+            husk_region::nap();
+        }
+        Ok(waited)
     }
 
     /// Supervisor, now and then: recovers whatever dead threads and processes have left; how many.
     pub fn scan_dead(&mut self) -> Result<u32> {
+        self.burying(Direct::release_all_dead)
+    }
+
+    fn release_all_dead(&mut self) -> Result<u32> {
         let mut found = self.kernel.session.recover_dead()?;
         let mut dead = [0u32; 64];
         let mut count = 0;
         husk_kernel::process::each_pid(&self.kernel, &mut |pid| {
-            if count < dead.len() && husk_region::judge(pid, pid) == husk_region::Life::Dead {
+            if count < dead.len() && husk_region::ended(pid) {
                 dead[count] = pid;
                 count += 1;
             }
         });
         for &pid in &dead[..count] {
-            found += self.reap(pid)?;
+            found += self.release_dead(pid)?;
         }
-        Ok(found + self.reap(0)?)
+        Ok(found + self.release_dead(0)?)
     }
 
     /// How often system call `number` was refused (`Image::count_unsupported`).

@@ -1,7 +1,7 @@
 //! `Processes`, by calling the handlers.
 
 use husk_proto::process::{Processes, Sharing, WorkingDirectory};
-use husk_proto::{Files, Inode, Process, Result};
+use husk_proto::{Errno, Files, Inode, Process, Result};
 
 use crate::Direct;
 
@@ -59,6 +59,14 @@ impl Processes for Direct {
     #[inline]
     fn set_umask(&mut self, mask: u32) -> u32 {
         husk_kernel::process::set_umask(&self.kernel, mask).unwrap_or(0)
+    }
+    fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>> {
+        match husk_kernel::process::set_program(&self.kernel, inode) {
+            Err(Errno::ETXTBSY) if self.scan_dead()? > 0 => {
+                husk_kernel::process::set_program(&self.kernel, inode)
+            }
+            other => other,
+        }
     }
     #[inline]
     fn pin(&mut self, inode: Inode) -> Result<()> {

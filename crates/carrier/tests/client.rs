@@ -214,7 +214,7 @@ fn nothing_moves_from_one_mount_to_another() {
     let memory = Scratch::new("two trees", image::MEMORY);
     let body = move || {
         let mut husk = image::enter(&memory.root(), false);
-        let other = format!("{}/husk-client-{}", image::OVERLAY, std::process::id());
+        let other = format!("{}/husk-client-{}", image::OTHER, std::process::id());
         let names = ["one", "two"].map(|name| format!("{}/{name}\0", memory.root()));
         let there = [format!("{other}\0"), format!("{other}/there\0")];
         let [one, two] = [0, 1].map(|n| names[n].as_ptr() as usize);

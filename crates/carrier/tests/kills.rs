@@ -1,10 +1,14 @@
 //! Death at every point: after each journalled store, in each phase of each commit, around each
 //! lock.
 //!
-//! A child runs one operation and kills itself at its n-th kill point, for every n; the parent
-//! cleans up, checks the whole structure, and compares the tree: all before, or all after. Planted
-//! bugs show that the test sees. A storm kills at random besides, with live peers that meet the
-//! dead.
+//! ```text
+//!   every point      one dies at its n-th point ─► we clean up ─► check, all before or all after
+//!   a peer dies too  one dies ─► another dies cleaning up after it ─► we clean up ─► the same
+//!   peers race       one dies ─► two settle it and go on, both held up at random ─► check
+//!   the storm        many work, and are killed from outside at any time ─► check, batch by batch
+//! ```
+//!
+//! Planted bugs show that the tests see.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -15,12 +19,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use husk_carrier::{CACHE_ADDRESS, Direct, Layout, STATE_ADDRESS, format, map_region};
+use husk_carrier::{CACHE_ADDRESS, Direct, Directories, Layout, STATE_ADDRESS, format, map_region};
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
 use husk_proto::{Fs, Inode, Process, Processes};
 use support::{directory, frozen, root_user, tid};
-use world::{Operation, build, findings, operations, put, snapshot};
+use world::{Operation, at, build, findings, operations, put, snapshot};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 8 << 20 };
 /// More points than any operation has.
@@ -35,6 +39,18 @@ fn map() {
     }
 }
 
+/// How directories are shared in the next images.
+static RULE: AtomicU64 = AtomicU64::new(0);
+
+fn set_rule(rule: Directories) {
+    RULE.store(rule as u64, Ordering::Relaxed);
+}
+
+fn rule() -> Directories {
+    let all = [Directories::Narrow, Directories::ByContention, Directories::Wide];
+    *all.iter().find(|&&rule| rule as u64 == RULE.load(Ordering::Relaxed)).expect("a rule")
+}
+
 /// A fresh image with the small tree.
 fn fresh() -> (Direct, Inode) {
     // SAFETY: the region mapped by `map`; all its users are gone.
@@ -46,6 +62,7 @@ fn fresh() -> (Direct, Inode) {
     }
     format(LAYOUT, 7, b"/tmp/copies").expect("formatted");
     let mut boss = Direct::attach(frozen, Process(0), std::process::id(), tid()).expect("attached");
+    boss.set_directories(rule());
     let root = boss.add_mount(b"/tmp/mount", Cover::Overlay, &directory()).expect("mounted");
     build(&mut boss, root);
     (boss, root)
@@ -81,14 +98,16 @@ fn die() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
+/// How a child is: the bug planted in it, and whether it acts as a process of one thread, which
+/// locks less.
+type Manner = (u64, bool);
+
 /// Runs an operation in a child that dies at point `point` (0 = never). Its wait status.
-fn run_child(operation: &Operation, root: Inode, point: u64, bug: u64) -> (i32, i32) {
+fn run_child(operation: &Operation, root: Inode, point: u64, manner: Manner) -> (i32, i32) {
+    let (bug, alone) = manner;
     let pid = fork(|| {
-        let pid = std::process::id();
-        let mut me = Direct::attach(frozen, Process(0), pid, pid).expect("attached");
-        let process = me.first_process(pid, &[]).expect("record");
-        me.detach();
-        let mut me = Direct::attach(frozen, process, pid, pid).expect("attached");
+        let mut me = enter();
+        me.set_alone(alone);
         (operation.before)(&mut me, root);
         husk_region::kill::mutate(bug);
         if point > 0 {
@@ -106,23 +125,23 @@ struct Outcome {
 }
 
 /// Kills one operation at every point.
-fn sweep(operation: &Operation, bug: u64, stride: u64) -> Outcome {
+fn sweep(operation: &Operation, (bug, alone): Manner, stride: u64) -> Outcome {
     let mut outcome = Outcome { kills: 0, faults: Vec::new() };
     let mut states: Vec<BTreeMap<String, String>> = Vec::new();
     for before in [true, false] {
         let (mut boss, root) = fresh();
         let idle = Operation { run: |_, _| {}, ..*operation };
-        let (pid, status) = run_child(if before { &idle } else { operation }, root, 0, 0);
+        let (pid, status) = run_child(if before { &idle } else { operation }, root, 0, (0, alone));
         assert_eq!(status, 0, "{}: fails undisturbed", operation.name);
         boss.reap(pid as u32).expect("reaped");
         assert_eq!(findings(&boss), [], "{}: undisturbed", operation.name);
         states.push(snapshot(&mut boss, root));
         boss.detach();
     }
-    let mut point = 1 + operation.name.len() as u64 % stride;
+    let mut point = 1 + (operation.name.len() as u64 + alone as u64) % stride;
     while point < POINTS_MAX {
         let (mut boss, root) = fresh();
-        let (pid, status) = run_child(operation, root, point, bug);
+        let (pid, status) = run_child(operation, root, point, (bug, alone));
         if !libc::WIFSIGNALED(status) {
             break;
         }
@@ -153,15 +172,19 @@ fn sweep(operation: &Operation, bug: u64, stride: u64) -> Outcome {
 fn every_point() {
     let start = Instant::now();
     let mut kills = 0;
-    // Every third point by default; 1 tries all (a minute or two).
-    let stride = std::env::var("HUSK_KILL_STRIDE").ok().and_then(|s| s.parse().ok()).unwrap_or(3);
-    for operation in &operations() {
-        let outcome = sweep(operation, 0, stride);
-        assert!(outcome.kills > 2, "{}: never stopped", operation.name);
-        assert!(outcome.faults.is_empty(), "{:#?}", outcome.faults);
-        kills += outcome.kills;
+    // Every fifth point by default; 1 tries all (a minute or two).
+    let stride = std::env::var("HUSK_KILL_STRIDE").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
+    // What happens to names is different in wide directories, the rest is not.
+    let concerned = |operation: &Operation| rule() != Directories::Wide || operation.names;
+    for operation in operations().iter().filter(|&operation| concerned(operation)) {
+        for alone in [false, true] {
+            let outcome = sweep(operation, (0, alone), stride);
+            assert!(outcome.kills > 1, "{}: never stopped", operation.name);
+            assert!(outcome.faults.is_empty(), "{:#?}", outcome.faults);
+            kills += outcome.kills;
+        }
     }
-    println!("every point: {kills} kills, no finding, {:?}", start.elapsed());
+    println!("every point, {:?}: {kills} kills, no finding, {:?}", rule(), start.elapsed());
 }
 
 /// Planted bugs: forward undo, no commit mark, no redo at replay, locks of the dead forgotten.
@@ -169,48 +192,105 @@ fn bugs_are_seen() {
     for bug in 1..=4 {
         let seen = operations().iter().any(|operation| {
             let names = ["unlink of the host", "rename", "rename over", "unlink"];
-            names.contains(&operation.name) && !sweep(operation, bug, 2).faults.is_empty()
+            names.contains(&operation.name) && !sweep(operation, (bug, false), 2).faults.is_empty()
         });
         assert!(seen, "planted bug {bug} was not seen");
     }
     println!("planted bugs 1..=4 seen");
 }
 
+/// A rename is killed at every point, and before anybody recovers, a peer takes the new name away
+/// and gives its slot to another: what the dead one had still to redo may not be done twice. How
+/// many were killed, and what was found.
+fn late_redo(over: bool, bug: u64) -> (u64, Vec<String>) {
+    let all = operations();
+    let name = if over { "rename over" } else { "rename" };
+    let operation = all.iter().find(|operation| operation.name == name).expect("rename");
+    let target: &[u8] = if over { b"f5" } else { b"g4" };
+    let mut faults = Vec::new();
+    for point in 1..POINTS_MAX {
+        let (mut boss, root) = fresh();
+        let (pid, status) = run_child(operation, root, point, (0, false));
+        if !libc::WIFSIGNALED(status) {
+            return (point - 1, faults);
+        }
+        let a = at(&mut boss, root, b"a");
+        husk_region::kill::mutate(bug);
+        // Where the dead one still holds locks, this recovers it.
+        let gone = boss.unlink(&root_user(), a, target);
+        // The line that comes back goes elsewhere, so that slot and line part.
+        let b = at(&mut boss, root, b"b");
+        boss.create(&root_user(), b, b"decoy", Node::File(0o644)).expect("create");
+        let made = boss.create(&root_user(), a, b"heir of the slot", Node::File(0o644));
+        let reaped = boss.reap(pid as u32);
+        husk_region::kill::mutate(0);
+        assert!(gone.is_ok() || gone == Err(husk_proto::Errno::ENOENT), "{gone:?}");
+        made.expect("create");
+        reaped.expect("reaped");
+        if let Some(finding) = findings(&boss).first() {
+            faults.push(format!("{name} at {point}: {finding:?}"));
+        }
+        boss.detach();
+    }
+    panic!("the operation has too many points");
+}
+
+/// Redo is by compare and swap: the planted bug (whatever the word holds) must be seen.
+fn redo_comes_late() {
+    set_rule(Directories::Wide);
+    let mut kills = 0;
+    for over in [false, true] {
+        let (killed, faults) = late_redo(over, 0);
+        assert!(killed > 20 && faults.is_empty(), "{faults:#?}");
+        kills += killed;
+    }
+    let seen = [false, true].iter().any(|&over| !late_redo(over, 6).1.is_empty());
+    assert!(seen, "a blind redo was not seen");
+    set_rule(Directories::Narrow);
+    println!("late redo: {kills} kills, planted bug 6 seen");
+}
+
 // ---- the storm ------------------------------------------------------------------------------
 
-const CHILDREN: usize = 3;
-const STORM: Duration = Duration::from_secs(8);
+/// Workers of one batch; all of them are killed.
+const WORKERS: usize = 8;
+/// Killed from outside, under each rule.
+const KILLS_MIN: u64 = 1000;
+/// Longest that a storm may take.
+const STORM_MAX: Duration = Duration::from_secs(150);
 
-/// Shared with the children: pause flag, then one acknowledgement and one operation count each.
-fn board() -> &'static [AtomicU64; 16] {
+/// Operations done by the workers, in memory they share with us.
+fn counter() -> &'static AtomicU64 {
     // SAFETY: a fresh shared page, kept for good; zero is a valid counter.
     unsafe {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         let page = libc::mmap(std::ptr::null_mut(), 4096, 3, flags, -1, 0);
         assert_ne!(page, libc::MAP_FAILED);
-        &*(page as *const [AtomicU64; 16])
+        &*(page as *const AtomicU64)
     }
 }
 
-fn storm_child(board: &[AtomicU64; 16], me: usize, root: Inode, seed: u64) {
+/// Enters the image as a new process.
+fn enter() -> Direct {
     let pid = std::process::id();
     let mut direct = Direct::attach(frozen, Process(0), pid, pid).expect("attached");
     let process = direct.first_process(pid, &[]).expect("record");
     direct.detach();
-    let mut direct = Direct::attach(frozen, process, pid, pid).expect("attached");
-    let mut seed = seed;
+    Direct::attach(frozen, process, pid, pid).expect("attached")
+}
+
+fn worker(counter: &AtomicU64, root: Inode, mut seed: u64) {
+    let mut direct = enter();
+    direct.set_alone(seed & 1 == 1);
     loop {
-        let pause = board[0].load(Ordering::SeqCst);
-        if pause != 0 {
-            board[1 + me].store(pause, Ordering::SeqCst);
-            while board[0].load(Ordering::SeqCst) == pause {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        storm_step(&mut direct, root, seed >> 33);
-        board[8 + me].fetch_add(1, Ordering::Relaxed);
+        storm_step(&mut direct, root, next(&mut seed) >> 33);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *seed
 }
 
 fn storm_step(me: &mut Direct, root: Inode, dice: u64) {
@@ -247,57 +327,194 @@ fn storm_step(me: &mut Direct, root: Inode, dice: u64) {
     assert_ne!(result, Err(husk_proto::Errno::EIO), "a wait was given up");
 }
 
+/// Starts `WORKERS`, kills them one after the other, and cleans up: whoever still lives meets the
+/// dead first.
+fn batch(boss: &mut Direct, root: Inode, counter: &AtomicU64, seed: &mut u64) -> Duration {
+    let first = next(seed);
+    let workers = (0..WORKERS as u64).map(|n| fork(|| worker(counter, root, first + n)));
+    let workers: Vec<i32> = workers.collect();
+    std::thread::sleep(Duration::from_micros(500 + (next(seed) >> 53)));
+    for &worker in &workers {
+        std::thread::sleep(Duration::from_micros(next(seed) >> 55));
+        // SAFETY: our own child.
+        unsafe { libc::kill(worker, libc::SIGKILL) };
+        let status = wait(worker);
+        assert!(libc::WIFSIGNALED(status), "a worker failed by itself: {status:x}");
+    }
+    let since = Instant::now();
+    for &worker in &workers {
+        boss.reap(worker as u32).expect("reaped");
+    }
+    since.elapsed()
+}
+
 fn storm() {
     let (mut boss, root) = fresh();
-    let board = board();
-    let start = Instant::now();
-    let mut seed = 0x5eedu64;
-    let spawn = |n: usize, seed: u64| fork(|| storm_child(board, n, root, seed));
-    let mut children: Vec<i32> = (0..CHILDREN).map(|n| spawn(n, n as u64)).collect();
-    let (mut kills, mut longest) = (0u64, Duration::ZERO);
-    while start.elapsed() < STORM {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99991);
-        std::thread::sleep(Duration::from_micros(seed >> 33 & 0x7ff));
-        let victim = (seed >> 50) as usize % CHILDREN;
-        // SAFETY: our own child.
-        unsafe { libc::kill(children[victim], libc::SIGKILL) };
-        wait(children[victim]);
-        let since = Instant::now();
-        board[0].store(kills + 1, Ordering::SeqCst);
-        for n in (0..CHILDREN).filter(|&n| n != victim) {
-            while board[1 + n].load(Ordering::SeqCst) != kills + 1 {
-                assert!(since.elapsed() < Duration::from_secs(3), "a peer hangs");
-                let mut status = 0;
-                // SAFETY: our own child.
-                let gone = unsafe { libc::waitpid(children[n], &mut status, libc::WNOHANG) };
-                assert_eq!(gone, 0, "a peer failed");
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
-        longest = longest.max(since.elapsed());
-        boss.reap(children[victim] as u32).expect("reaped");
+    let (counter, start) = (counter(), Instant::now());
+    let (mut seed, mut kills, mut longest) = (0x5eedu64, 0, Duration::ZERO);
+    while kills < KILLS_MIN {
+        assert!(start.elapsed() < STORM_MAX, "only {kills} kills");
+        longest = longest.max(batch(&mut boss, root, counter, &mut seed));
+        kills += WORKERS as u64;
         let found = findings(&boss);
         assert!(found.is_empty(), "after kill {kills}: {found:?}");
-        board[0].store(0, Ordering::SeqCst);
-        kills += 1;
-        children[victim] = spawn(victim, seed);
     }
-    for &child in &children {
-        // SAFETY: our own children.
-        unsafe { libc::kill(child, libc::SIGKILL) };
-        wait(child);
-        boss.reap(child as u32).expect("reaped");
+    let operations = counter.load(Ordering::Relaxed);
+    assert!(operations > 20 * KILLS_MIN, "the storm did nothing: {operations} operations");
+    let elapsed = start.elapsed();
+    println!(
+        "storm, {:?}: {kills} kills, {operations} operations, {elapsed:?}, longest {longest:?}",
+        rule()
+    );
+}
+
+// ---- deaths and races inside recovery ---------------------------------------------------------
+
+/// Cleans up after `dead` in a child that dies at point `point` of that (0 = never).
+fn recover_in_child(dead: i32, point: u64, bug: u64) -> i32 {
+    fork(|| {
+        let mut me = enter();
+        husk_region::kill::mutate(bug);
+        husk_region::kill::arm(point, die);
+        me.reap(dead as u32).expect("reaped");
+        husk_region::kill::arm(0, die);
+    })
+}
+
+/// Kills one operation at some points, and whoever cleans up after it at every one.
+fn sweep_recovery(operation: &Operation, stride: u64, deaths: &mut u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut point = 1 + operation.name.len() as u64 % stride;
+    while point < POINTS_MAX {
+        for second in 1 + point % 5.. {
+            let (mut boss, root) = fresh();
+            let (dead, status) = run_child(operation, root, point, (0, point % 2 == 1));
+            if !libc::WIFSIGNALED(status) {
+                return faults;
+            }
+            let peer = recover_in_child(dead, second * second, 0);
+            let through = !libc::WIFSIGNALED(wait(peer));
+            *deaths += !through as u64;
+            let reaped = boss.reap(dead as u32).and_then(|_| boss.reap(peer as u32));
+            boss.detach();
+            let place = format!("{} at {point}, peer at {}", operation.name, second * second);
+            faults
+                .extend(settled(reaped.map(|_| ()), &boss).map(|what| format!("{place}: {what}")));
+            if through {
+                break;
+            }
+        }
+        point += stride;
     }
-    assert_eq!(findings(&boss), []);
-    let operations: u64 = (0..CHILDREN).map(|n| board[8 + n].load(Ordering::Relaxed)).sum();
-    assert!(operations > 1000, "the storm did nothing");
-    println!("storm: {kills} kills, {operations} operations, longest wait {longest:?}");
+    faults
+}
+
+/// Once embryos were given their time: what the checker finds.
+fn settled(reaped: husk_proto::Result<()>, boss: &Direct) -> Option<String> {
+    let pid = std::process::id();
+    let mut late = Direct::attach(much_later, Process(0), pid, tid()).expect("attached");
+    let reaped = reaped.and_then(|()| late.reap(0));
+    late.detach();
+    match (reaped, findings(boss).first()) {
+        (Err(errno), _) => Some(format!("{errno:?}")),
+        (_, Some(finding)) => Some(format!("{finding:?}")),
+        _ => None,
+    }
+}
+
+/// Holds whoever comes here up for a while, and comes again.
+fn hold_up() {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a plain call on our own structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let mut dice = now.tv_nsec as u64 ^ (std::process::id() as u64) << 20;
+    let pause = next(&mut dice) >> 56;
+    std::thread::sleep(Duration::from_micros(pause));
+    husk_region::kill::arm(1 + (next(&mut dice) >> 61), hold_up);
+}
+
+/// One dies half-way; two settle what it left at the same time, each held up now and then, and go
+/// on working where it worked.
+fn race(operation: &Operation, bug: u64, stride: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut point = 1 + operation.name.len() as u64 % stride;
+    while point < POINTS_MAX {
+        let (mut boss, root) = fresh();
+        let (dead, status) = run_child(operation, root, point, (0, point % 2 == 1));
+        if !libc::WIFSIGNALED(status) {
+            break;
+        }
+        let peer = |seed: u64| {
+            fork(|| {
+                let mut me = enter();
+                husk_region::kill::mutate(bug);
+                husk_region::kill::arm(1, hold_up);
+                me.kernel().session.recover_where(|pid, _| pid == dead as u32).expect("settled");
+                husk_region::kill::arm(0, hold_up);
+                let mut seed = seed;
+                for _ in 0..60 {
+                    storm_step(&mut me, root, next(&mut seed) >> 33);
+                }
+                me.exit();
+            })
+        };
+        let place = format!("{} at {point}", operation.name);
+        let peers = [peer(point), peer(point + 1000)];
+        for peer in peers {
+            if wait(peer) != 0 {
+                faults.push(format!("{place}: a peer failed"));
+            }
+        }
+        let reaped = boss.reap(dead as u32);
+        let reaped = peers.iter().try_fold(reaped, |_, &peer| Ok(boss.reap(peer as u32)));
+        boss.detach();
+        let reaped = reaped.and_then(|reaped| reaped).map(|_| ());
+        faults.extend(settled(reaped, &boss).map(|what| format!("{place}: {what}")));
+        point += stride;
+    }
+    faults
+}
+
+fn recoverers_die_and_race() {
+    let start = Instant::now();
+    let mut deaths = 0;
+    // The first is one of the points, another one for each operation.
+    let stride = if std::env::var_os("HUSK_FULL").is_some() { 5 } else { 37 };
+    for operation in &operations() {
+        let faults = sweep_recovery(operation, stride, &mut deaths);
+        assert!(faults.is_empty(), "{faults:#?}");
+        let faults = race(operation, 0, stride);
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+    assert!(deaths > 200, "only {deaths} died in recovery");
+    println!("recovery: {deaths} died in it, no finding, {:?}", start.elapsed());
+}
+
+/// A planted bug: the recovery word is not taken.
+fn two_recoverers_are_seen() {
+    let seen = (0..20).any(|_| {
+        operations().iter().any(|operation| {
+            let names = ["create", "unlink", "rename", "rename across"];
+            names.contains(&operation.name) && !race(operation, 5, 3).is_empty()
+        })
+    });
+    assert!(seen, "two who recover at once were not seen");
+    println!("planted bug 5 seen");
 }
 
 #[test]
 fn death_leaves_all_or_nothing() {
     map();
-    storm();
-    every_point();
+    for rule in [Directories::ByContention, Directories::Wide] {
+        set_rule(rule);
+        storm();
+    }
+    for rule in [Directories::Wide, Directories::Narrow] {
+        set_rule(rule);
+        every_point();
+    }
+    recoverers_die_and_race();
     bugs_are_seen();
+    two_recoverers_are_seen();
+    redo_comes_late();
 }

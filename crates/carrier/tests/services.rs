@@ -190,13 +190,10 @@ fn full_means_full_and_space_comes_back() {
         let free = me.usage();
         let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
         let mut at = 0;
-        loop {
-            let count = put(me, file, at, 1 << 20, 1) as u64;
-            at += count;
-            if count == 0 {
-                break;
-            }
+        for _ in 0..LAYOUT.memory_bytes >> 20 {
+            at += put(me, file, at, 1 << 20, 1) as u64;
         }
+        assert_eq!(put(me, file, at, 1 << 20, 1), 0, "full");
         assert!(me.usage().blocks_free < 64, "{:?} left", me.usage());
         let refused = me.write(file, Place::End, 4096, &mut |_| Ok(()));
         assert_eq!(refused.err(), Some(Errno::ENOSPC));
@@ -257,7 +254,7 @@ fn numbers_are_the_lowest_free() {
         assert_eq!(me.lowest_free(files, 6, 1024), Ok(64));
         assert_eq!(me.duplicate(files, 3, 0, 1024, true), Ok(5));
         assert_eq!(me.close_on_exec(files, 5), Ok(true));
-        me.duplicate_to(files, 3, 200_000, false).expect("dup2");
+        me.duplicate_to(files, 3, 200_000, false, false).expect("dup2");
         assert_eq!(me.lowest_free(files, 200_000, 262_144), Ok(200_001));
         assert_eq!(me.host_opened(files, 64, false, None), Ok(true));
         assert_eq!(me.host_opened(files, 3, false, None), Ok(false));
@@ -268,6 +265,44 @@ fn numbers_are_the_lowest_free() {
         assert_eq!(me.slot(files, 5), Slot::Free);
         me.cancel_fork(child);
         assert!(me.step(file).is_ok(), "still open");
+    });
+}
+
+#[test]
+fn a_plug_is_closed_before_its_number_is_free() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        assert_eq!(me.open(&who, files, file, 0, 0, 64), Ok(3));
+        assert!(me.plug(files, 3) && me.plugged(files, 3));
+        assert_eq!(me.close(files, 3), Ok(true));
+        assert!(matches!(me.slot(files, 3), Slot::Husk(_)), "open until the plug is closed");
+        assert_eq!(me.close(files, 3), Ok(false));
+        assert!(!me.plug(files, 3), "nobody is there to close it");
+        assert_eq!(me.close(files, 3), Err(Errno::EBADF));
+    });
+}
+
+#[test]
+fn numbers_change_hands_without_being_free() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        assert_eq!(me.open(&who, files, file, 0, 0, 64), Ok(3));
+        assert_eq!(me.open(&who, files, file, 0, 0, 64), Ok(4));
+        assert_eq!(me.host_opened(files, 5, false, None), Ok(true));
+        assert_eq!(me.duplicate_to(files, 3, 5, false, false), Err(Errno::EBUSY));
+        assert_eq!(me.duplicate_to(files, 3, 5, false, true), Ok(()));
+        assert!(me.plugged(files, 5));
+        me.finish_exec().expect("exec");
+        assert!(!me.plugged(files, 5), "the host has closed all plugs");
+        assert_eq!(me.host_replaces(files, 4, true, Some(file)), Ok(()));
+        assert_eq!(me.slot(files, 4), Slot::Host(Some(file)));
+        let promoted = me.promote(files, 4, file, 0, 9).expect("the file is the image's");
+        assert_eq!(me.offset(promoted), Ok(9));
+        assert_eq!(me.slot(files, 4), Slot::Husk(promoted));
+        assert_eq!(me.promote(files, 4, file, 0, 1), Ok(promoted), "by two threads at once");
+        assert_eq!(me.promote(files, 9, file, 0, 0), Err(Errno::EBADF));
     });
 }
 
@@ -408,10 +443,13 @@ fn pinned_blocks_stay() {
     });
 }
 
+/// Pieces of a listing: many times what the directory ever holds.
+const LISTINGS_MAX: u32 = 1 << 16;
+
 /// Lists in small pieces, as `getdents` with a small buffer would.
 fn stable_names(me: &mut Direct, dir: Inode) -> Vec<String> {
     let (mut cookie, mut names) = (0, Vec::new());
-    loop {
+    for _ in 0..LISTINGS_MAX {
         let mut count = 0;
         me.list(dir, cookie, &mut |entry| {
             if entry.name.starts_with(b"stable") {
@@ -426,6 +464,7 @@ fn stable_names(me: &mut Direct, dir: Inode) -> Vec<String> {
             return names;
         }
     }
+    panic!("a listing without an end");
 }
 
 #[test]
@@ -528,6 +567,7 @@ fn nobody_closes_a_description_whose_offset_somebody_holds() {
         let start = std::time::Instant::now();
         let mut held = 0;
         while held < 2000 || start.elapsed().as_millis() < 900 {
+            assert!(start.elapsed().as_secs() < 60, "held {held} times only");
             let Slot::Husk(description) = me.slot(files, 3) else { continue };
             let _ = me.advance(description, &mut |me, offset| {
                 let Ok(before) = me.description(description) else { return Err(Errno::EBADF) };

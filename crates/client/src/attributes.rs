@@ -7,7 +7,7 @@ use crate::path::{Aim, Lead, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
 use husk_abi::sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
-    O_PATH,
+    O_PATH, S_IFLNK,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Change, Kind, Step};
@@ -38,8 +38,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.give_stat(inode, out)
             }
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Lead::Host if !aim.follow => self.stat_link(out),
             Lead::Host => Ok(Verdict::Pass),
         }
+    }
+
+    /// `lstat` of a name of the host, which may be the link of a Husk descriptor in `/proc`: shown
+    /// like that of a descriptor that the host has.
+    #[inline(never)]
+    fn stat_link(&mut self, out: usize) -> Answer {
+        let Some(fd) = self.linked_descriptor(0)? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.opened(fd as usize)? else { return Ok(Verdict::Pass) };
+        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        layout::put_decimal(&mut name[14..25], self.host.kept_fds()[0]);
+        let mut stat = [0u8; layout::STAT_BYTES];
+        let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
+        let stay = AT_SYMLINK_NOFOLLOW as usize;
+        let args = [AT_FDCWD as usize, name, shown, stay, 0, 0];
+        Errno::check(self.host.call(husk_abi::nr::newfstatat, args))?;
+        let mut stat = core::hint::black_box(stat);
+        let may = |yes: bool, bits: u32| if yes { bits } else { 0 };
+        let mode = S_IFLNK | may(file.reads(), 0o500) | may(file.writes(), 0o300);
+        layout::put(&mut stat, 24, mode.to_le_bytes());
+        self.memory.write(out, &stat)?;
+        value(0)
     }
 
     #[inline]

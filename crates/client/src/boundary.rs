@@ -21,6 +21,21 @@ pub enum Verdict {
     Pass,
     /// The same, then hand the result to `Client::after` and return what that returns.
     PassThen(After),
+    /// Make this other host call instead, interruptible as well; its result goes to
+    /// `Client::after`.
+    Instead {
+        /// The call to make, which is also what is noted.
+        call: After,
+        /// Bytes the client has written at `Host::stack_room`, to be kept while the call sleeps.
+        room: usize,
+    },
+    /// The same for what is left after `done` bytes: argument 1 is so much more, 2 so much less.
+    PassRest {
+        /// What to note.
+        after: After,
+        /// Bytes that have gone before.
+        done: usize,
+    },
     /// Sleep on this futex word while it is `value` (at most `timeout_ns`), interruptible
     /// (`EINTR`), then make the same call to the client again.
     Wait {
@@ -85,6 +100,9 @@ pub trait Host {
     /// Remembers that `inode` is pinned for the mapping at `address..address+length`, so that the
     /// runtime unpins it when the last of it is unmapped.
     fn note_mapping(&self, address: usize, length: usize, inode: Inode);
+    /// Where `bytes` bytes lie on the application's stack, below all it uses: what a call that may
+    /// sleep reads from there survives signal handlers (`Verdict::Instead`).
+    fn stack_room(&self, bytes: usize) -> usize;
     /// Descriptors Husk itself keeps in the host's table (region first, then loader): the
     /// application cannot close or replace them. `u32::MAX` = none.
     fn kept_fds(&self) -> [u32; 2] {

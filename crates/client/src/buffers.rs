@@ -1,6 +1,8 @@
 //! Scratch memory and cached facts of one thread, all bounded.
 
+use crate::known::{KNOWN_MAX, Known, STEPS_MAX};
 use husk_abi::PATH_MAX;
+use husk_proto::fs::Witness;
 use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};
 
 /// Longest text of a path in the middle of a walk: a link's target before what is left.
@@ -28,6 +30,10 @@ pub struct Buffers {
     pub(crate) groups: [u32; GROUPS_MAX],
     pub(crate) nested: [[u32; 4]; MOUNTS_MAX],
     pub(crate) nested_count: usize,
+    /// Directories reached lately.
+    pub(crate) known: [Known; KNOWN_MAX],
+    /// What the steps of the walk under way rest on.
+    pub(crate) trail: [Witness; STEPS_MAX],
 }
 
 impl Buffers {
@@ -42,6 +48,8 @@ impl Buffers {
             groups: [0; GROUPS_MAX],
             nested: [[0; 4]; MOUNTS_MAX],
             nested_count: 0,
+            known: [Known::NONE; KNOWN_MAX],
+            trail: [Witness { place: 0, seen: [0; 2] }; STEPS_MAX],
         }
     }
 

@@ -4,6 +4,7 @@
 //! list of calls is made from `CALLS`.
 
 use crate::attributes::{mode_change, owner_change};
+use crate::extended::Wish;
 use crate::path::{Aim, at, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::{Errno, nr};
@@ -95,18 +96,20 @@ calls! { |client, c, a|
     writev Full "" => client.writev(c);
     preadv Full "" => client.preadv(c, 0);
     pwritev Full "" => client.pwritev(c, 0);
-    preadv2 Partial "RWF_NOWAIT and RWF_*SYNC change nothing in memory; others EOPNOTSUPP"
+    preadv2 Full "RWF_*SYNC change nothing in memory; RWF_NOWAIT is EOPNOTSUPP, as in a tmpfs"
         => client.preadv(c, a[5]);
-    pwritev2 Partial "RWF_APPEND served; others as preadv2" => client.pwritev(c, a[5]);
+    pwritev2 Full "as preadv2" => client.pwritev(c, a[5]);
     lseek Full "" => client.lseek(c);
     sendfile Full "at most 4 MiB a call" => client.sendfile(c);
-    copy_file_range Partial "EXDEV between a Husk and a host file" => client.copy_file_range(c);
+    copy_file_range Full "EXDEV between a Husk and a host file, as between file systems"
+        => client.copy_file_range(c);
     splice Refused "EINVAL" => client.splice(c, Some(2));
     tee Refused "EINVAL" => client.splice(c, Some(1));
     vmsplice Refused "EINVAL" => client.splice(c, None);
     truncate Full "" => client.truncate(c);
     ftruncate Full "" => client.ftruncate(c);
-    fallocate Partial "0, KEEP_SIZE, PUNCH_HOLE; others EOPNOTSUPP" => client.fallocate(c);
+    fallocate Full "modes of a tmpfs: 0, KEEP_SIZE, PUNCH_HOLE; others EOPNOTSUPP"
+        => client.fallocate(c);
     fsync Full "nothing to flush: the image lies in memory" => client.flush(c);
     fdatasync Full "as fsync" => client.flush(c);
     syncfs Full "as fsync" => client.flush(c);
@@ -119,13 +122,15 @@ calls! { |client, c, a|
     open Full "" => client.open(c, plain(0), a[1], a[2]);
     openat Full "" => client.open(c, at(0), a[2], a[3]);
     creat Full "" => client.open(c, plain(0), CREAT_FLAGS, a[1]);
-    openat2 Partial "resolve flags on Husk paths: ENOSYS" => client.openat2(c);
+    openat2 Partial "resolve flags: ENOSYS for paths from or to outside of a tree"
+        => client.openat2(c);
     close Full "" => client.close(c);
     close_range Full "" => client.close_range(c);
     dup Full "" => client.dup(c);
     dup2 Full "" => client.dup2(c);
     dup3 Full "" => client.dup3(c);
-    fcntl Partial "leases, notification and owners are refused (EINVAL)" => client.fcntl(c);
+    fcntl Partial "no leases (EINVAL), no notifications; owners are taken note of nowhere"
+        => client.fcntl(c);
     flock Full "" => client.flock(c);
     ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO; others ENOTTY" => {
         if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) {
@@ -159,6 +164,25 @@ calls! { |client, c, a|
     statfs Full "shown as tmpfs" => client.statfs(c);
     fstatfs Full "shown as tmpfs" => client.fstatfs(c);
 
+    // ---- extended attributes
+    setxattr Partial "no ACLs; values of at most 4096 bytes (ENOSPC), as on ext4"
+        => client.extended_path(c, Aim::FOLLOW, Wish::Set);
+    lsetxattr Partial "as setxattr" => client.extended_path(c, Aim::STAY, Wish::Set);
+    fsetxattr Partial "as setxattr" => client.extended_open(c, Wish::Set);
+    getxattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::Get);
+    lgetxattr Full "" => client.extended_path(c, Aim::STAY, Wish::Get);
+    fgetxattr Full "" => client.extended_open(c, Wish::Get);
+    listxattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::List);
+    llistxattr Full "" => client.extended_path(c, Aim::STAY, Wish::List);
+    flistxattr Full "" => client.extended_open(c, Wish::List);
+    removexattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::Remove);
+    lremovexattr Full "" => client.extended_path(c, Aim::STAY, Wish::Remove);
+    fremovexattr Full "" => client.extended_open(c, Wish::Remove);
+    setxattrat Partial "as setxattr" => client.extended_at(c, Wish::Set);
+    getxattrat Full "" => client.extended_at(c, Wish::Get);
+    listxattrat Full "" => client.extended_at(c, Wish::List);
+    removexattrat Full "" => client.extended_at(c, Wish::Remove);
+
     // ---- names
     mkdir Full "" => client.mkdir(c, plain(0), a[1]);
     mkdirat Full "" => client.mkdir(c, at(0), a[2]);
@@ -172,11 +196,11 @@ calls! { |client, c, a|
     linkat Full "" => client.link(c, at(0), at(2), a[4]);
     symlink Full "" => client.symlink(c, 0, plain(1));
     symlinkat Full "" => client.symlink(c, 0, at(1));
-    readlink Partial "/proc/self/fd/N of a Husk file that is no directory: EOPNOTSUPP"
-        => client.readlink(c, plain(0), a[1], a[2]);
-    readlinkat Partial "as readlink" => client.readlink(c, at(0), a[2], a[3]);
-    mknod Partial "regular files; others EPERM" => client.mknod(c, plain(0), a[1]);
-    mknodat Partial "regular files; others EPERM" => client.mknod(c, at(0), a[2]);
+    readlink Full "" => client.readlink(c, plain(0), a[1], a[2]);
+    readlinkat Full "" => client.readlink(c, at(0), a[2], a[3]);
+    mknod Partial "names only: opening a FIFO is EOPNOTSUPP, a device EACCES"
+        => client.mknod(c, plain(0), a[1], a[2]);
+    mknodat Partial "as mknod" => client.mknod(c, at(0), a[2], a[3]);
     getdents Full "" => client.getdents(c, false);
     getdents64 Full "" => client.getdents(c, true);
     chdir Full "" => client.chdir(c);
@@ -196,24 +220,6 @@ calls! { |client, c, a|
     epoll_pwait2 Full "" => client.other_kind(c, Errno::EINVAL);
 
     // ---- refused on Husk files
-    setxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
-    lsetxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
-    fsetxattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
-    getxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
-    lgetxattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
-    fgetxattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
-    listxattr Full "always empty" => client.path_attribute(c, Aim::FOLLOW, true);
-    llistxattr Full "always empty" => client.path_attribute(c, Aim::STAY, true);
-    flistxattr Full "always empty" => client.open_attribute(c, true);
-    removexattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::FOLLOW, false);
-    lremovexattr Refused "EOPNOTSUPP" => client.path_attribute(c, Aim::STAY, false);
-    fremovexattr Refused "EOPNOTSUPP" => client.open_attribute(c, false);
-    setxattrat Refused "EOPNOTSUPP" => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
-    getxattrat Refused "EOPNOTSUPP" => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
-    listxattrat Refused "EOPNOTSUPP"
-        => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
-    removexattrat Refused "EOPNOTSUPP"
-        => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
     name_to_handle_at Refused "EOPNOTSUPP"
         => client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EOPNOTSUPP);
     inotify_add_watch Refused "EOPNOTSUPP"
@@ -246,28 +252,29 @@ calls! { |client, c, a|
     io_uring_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
 
     // ---- sockets
-    bind Partial "AF_UNIX names in Husk trees: EOPNOTSUPP" => client.socket_address(c, true);
-    connect Partial "as bind" => client.socket_address(c, false);
+    bind Full "a socket bound to a name in a tree is reached from within the image"
+        => client.bind(c);
+    connect Full "" => client.connect(c);
     sendmsg Partial "a Husk descriptor in a message: EOPNOTSUPP" => client.sendmsg(c);
     sendmmsg Partial "as sendmsg" => client.sendmmsg(c);
-    recvmsg Passed "" => client.socket_then(c, passing::MESSAGE);
+    recvmsg Passed "" => client.recvmsg(c);
     recvmmsg Passed "" => client.socket_then(c, passing::MESSAGES);
-    sendto Passed "" => client.other_kind(c, ENOTSOCK);
-    recvfrom Passed "" => client.other_kind(c, ENOTSOCK);
+    sendto Passed "" => client.sendto(c);
+    recvfrom Passed "" => client.recvfrom(c);
     shutdown Passed "" => client.other_kind(c, ENOTSOCK);
     listen Passed "" => client.other_kind(c, ENOTSOCK);
-    getsockname Passed "" => client.other_kind(c, ENOTSOCK);
-    getpeername Passed "" => client.other_kind(c, ENOTSOCK);
+    getsockname Passed "" => client.name_shown(c);
+    getpeername Passed "" => client.name_shown(c);
     getsockopt Passed "" => client.other_kind(c, ENOTSOCK);
     setsockopt Passed "" => client.other_kind(c, ENOTSOCK);
-    accept Passed "" => client.socket_then(c, passing::opened(false));
-    accept4 Passed "" => client.socket_then(c, passing::opened(a[3] & CLOSE_ON_EXEC != 0));
+    accept Passed "" => client.accept(c, false);
+    accept4 Passed "" => client.accept(c, a[3] & CLOSE_ON_EXEC != 0);
 
     // ---- new host descriptors
     socket Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
-    socketpair Passed "" => passing::then(c, passing::SOCKET_PAIR);
-    pipe Passed "" => passing::then(c, passing::PAIR);
-    pipe2 Passed "" => passing::then(c, passing::PAIR);
+    socketpair Passed "" => client.then_pair(c, passing::SOCKET_PAIR);
+    pipe Passed "" => client.then_pair(c, passing::PAIR);
+    pipe2 Passed "" => client.then_pair(c, passing::PAIR);
     epoll_create Passed "" => passing::then(c, passing::opened(false));
     epoll_create1 Passed "" => passing::then(c, passing::opened(a[0] & CLOSE_ON_EXEC != 0));
     eventfd Passed "" => passing::then(c, passing::opened(false));
@@ -283,9 +290,10 @@ calls! { |client, c, a|
     userfaultfd Passed "" => passing::then(c, passing::ASK);
     perf_event_open Passed "" => passing::then(c, passing::ASK);
     pidfd_open Passed "" => passing::then(c, passing::opened(true));
-    pidfd_getfd Passed "" => passing::then(c, passing::opened(true));
-    open_by_handle_at Passed "" => passing::then(c, passing::ASK);
-    mq_open Passed "" => passing::then(c, passing::ASK);
+    pidfd_getfd Passed "" => passing::then(c, passing::STRANGER);
+    io_submit Passed "" => client.submit(c);
+    open_by_handle_at Passed "" => client.then_opened(c, passing::ASK);
+    mq_open Passed "" => client.then_opened(c, passing::ASK);
     fsopen Passed "" => passing::then(c, passing::ASK);
     fsmount Passed "" => passing::then(c, passing::ASK);
     bpf Passed "" => if BPF_OPENERS.contains(&a[0]) { passing::then(c, passing::ASK) }

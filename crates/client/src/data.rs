@@ -4,14 +4,17 @@
 //! is held meanwhile, no token is.
 
 use crate::vector::{Cursor, MOVE_MAX};
-use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::sys::general::{O_ACCMODE, O_APPEND, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI};
-use husk_abi::sys::general::{RWF_NOWAIT, RWF_SYNC};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, limit, value};
+use husk_abi::sys::general::{
+    O_ACCMODE, O_APPEND, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_SYNC,
+};
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Description, Errno, Inode, Result, Services};
 
-/// `RWF_*` flags that mean nothing, or the same, in memory.
-const RWF_HARMLESS: u32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT;
+/// `RWF_*` flags that mean nothing in memory.
+const RWF_HARMLESS: u32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
+/// `RWF_NOAPPEND`: not in all headers.
+const RWF_NOAPPEND: u32 = 0x20;
 
 /// An open Husk file.
 #[derive(Clone, Copy)]
@@ -48,28 +51,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `read`.
     pub(crate) fn read(&mut self, c: &Call) -> Answer {
-        let Some(file) = self.for_reading(c.args[0])? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.for_reading(c.args[0])? else { return self.piped(c) };
         let length = c.args[2].min(MOVE_MAX);
         self.read_on(file, Cursor::plain(c.args[1], length), length)
     }
 
     /// `write`.
     pub(crate) fn write(&mut self, c: &Call) -> Answer {
-        let Some(file) = self.for_writing(c.args[0])? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.for_writing(c.args[0])? else { return self.piped(c) };
         let length = c.args[2].min(MOVE_MAX);
         self.write_on(file, Cursor::plain(c.args[1], length), length)
     }
 
     /// `readv`.
     pub(crate) fn readv(&mut self, c: &Call) -> Answer {
-        let Some(file) = self.for_reading(c.args[0])? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.for_reading(c.args[0])? else { return self.piped(c) };
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
         self.read_on(file, cursor, length)
     }
 
     /// `writev`.
     pub(crate) fn writev(&mut self, c: &Call) -> Answer {
-        let Some(file) = self.for_writing(c.args[0])? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.for_writing(c.args[0])? else { return self.piped(c) };
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
         self.write_on(file, cursor, length)
     }
@@ -80,6 +83,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let Some(file) = self.for_reading(c.args[0])? else { return Ok(Verdict::Pass) };
+        check_end(c.args[3], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.read_at(file, Cursor::plain(c.args[1], length), length, c.args[3] as u64)
     }
@@ -90,6 +94,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let Some(file) = self.for_writing(c.args[0])? else { return Ok(Verdict::Pass) };
+        check_end(c.args[3], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.write_at(file, Cursor::plain(c.args[1], length), length, c.args[3] as u64)
     }
@@ -101,14 +106,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if offset < 0 && !current {
             return Err(Errno::EINVAL);
         }
-        let Some(file) = self.for_reading(c.args[0])? else { return Ok(Verdict::Pass) };
-        if flags as u32 & !RWF_HARMLESS != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
+        let Some(file) = self.for_reading(c.args[0])? else {
+            self.surrender(c.args[0])?;
+            return Ok(Verdict::Pass);
+        };
+        check_flags(flags as u32)?;
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
         if current {
             return self.read_on(file, cursor, length);
         }
+        check_end(offset as usize, length)?;
         self.read_at(file, cursor, length, offset as u64)
     }
 
@@ -119,17 +126,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if offset < 0 && !current {
             return Err(Errno::EINVAL);
         }
-        let Some(mut file) = self.for_writing(c.args[0])? else { return Ok(Verdict::Pass) };
-        if flags as u32 & !(RWF_HARMLESS | RWF_APPEND) != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
+        let Some(mut file) = self.for_writing(c.args[0])? else {
+            self.surrender(c.args[0])?;
+            return Ok(Verdict::Pass);
+        };
+        check_flags(flags as u32)?;
         if flags as u32 & RWF_APPEND != 0 {
             file.flags |= O_APPEND;
+        }
+        if flags as u32 & RWF_NOAPPEND != 0 {
+            file.flags &= !O_APPEND;
         }
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
         if current {
             return self.write_on(file, cursor, length);
         }
+        check_end(offset as usize, length)?;
         self.write_at(file, cursor, length, offset as u64)
     }
 
@@ -159,14 +171,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.memory.ready()?;
         let memory = &self.memory;
         let append = file.flags & O_APPEND != 0;
+        let (limit, mut over) = (self.size_limit(), false);
         let result = self.services.advance(file.description, &mut |services, offset| {
             let place = if append { Place::End } else { Place::At(offset) };
+            let mut length = length;
+            if limit != limit::NONE {
+                let room = limit::room(services, limit, file.inode, place, length);
+                over = room == Err(Errno::EFBIG);
+                length = room?;
+            }
             let mut copy =
                 |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
             let (start, count) = services.write(file.inode, place, length, &mut copy)?;
             Ok((start + count as u64, count))
         });
-        self.counted(file, result)
+        if over { Err(self.exceeded()) } else { self.counted(file, result) }
     }
 
     fn write_at(&mut self, file: Opened, mut cursor: Cursor, length: usize, at: u64) -> Answer {
@@ -174,8 +193,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return value(0);
         }
         self.memory.ready()?;
-        let memory = &self.memory;
         let place = if file.flags & O_APPEND != 0 { Place::End } else { Place::At(at) };
+        let length = self.writable(file.inode, place, length)?;
+        let memory = &self.memory;
         let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
         let result = self.services.write(file.inode, place, length, &mut copy);
         self.counted(file, result.map(|(_, count)| count))
@@ -192,6 +212,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             },
         }
     }
+}
+
+/// The flags of `preadv2` and `pwritev2`, as a tmpfs takes them.
+fn check_flags(flags: u32) -> Result<()> {
+    const KNOWN: u32 = RWF_HARMLESS | RWF_APPEND | RWF_NOAPPEND;
+    match flags & (RWF_APPEND | RWF_NOAPPEND) {
+        _ if flags & !KNOWN != 0 => Err(Errno::EOPNOTSUPP),
+        both if both == RWF_APPEND | RWF_NOAPPEND => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+/// Where explicit offsets end: no byte may lie behind the last one.
+fn check_end(offset: usize, length: usize) -> Result<()> {
+    let end = (offset as u64).checked_add(length as u64);
+    if end.is_some_and(|end| end <= i64::MAX as u64) { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 impl Opened {

@@ -11,9 +11,11 @@
 //!    `lookup` and no second look at anything; all else is `turn`, out of the way.
 //! 2. Errors come in Linux's order: kind of the directory, search permission, length of the name,
 //!    the name itself.
+//! 3. Where common steps alone have led, with what they rest on, is remembered (`known`).
 
 use crate::buffers::Walk;
-use crate::path::{Aim, Last};
+use crate::known::{FORGET, ROOT};
+use crate::path::{Aim, Last, Lead, Start};
 use crate::walk::Piece;
 use crate::{Client, Host, Memory};
 use husk_abi::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
@@ -46,6 +48,16 @@ impl Here {
     }
 }
 
+/// What a walk leaves behind (`known`): what its text starts from, and how many of the witnesses in
+/// `Buffers::trail` its way here has.
+struct Trail {
+    key: Inode,
+    steps: usize,
+}
+
+/// Mode bits of a directory that everybody may search.
+const EVERYBODY: u32 = 0o111;
+
 /// What to do about the last name, or an object that is no directory.
 enum Turn {
     /// It is the target.
@@ -62,18 +74,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn walk(
         &mut self,
         w: usize,
-        start: Inode,
+        start: Start,
         aim: Aim,
         links: &mut usize,
     ) -> Result<Walked> {
-        let (mut here, mut last) = (Here::of(&self.services.step(start)?), Last::Root);
+        let (mut here, mut trail) = self.begin(w, start)?;
+        let mut last = Last::Root;
         loop {
             let Some(piece) = self.buffers.walks[w].next() else {
                 return self.arrive(w, here.inode, last).map(|_| Walked::Done);
             };
-            self.may_enter(here)?;
+            self.may_enter(here, &mut trail)?;
             if let Some(dots) = self.buffers.walks[w].dots(piece) {
-                last = dots;
+                (last, trail.steps) = (dots, FORGET);
                 match self.around(w, here.inode, dots, piece.end)? {
                     Some(inode) => here = Here::of(&self.services.step(inode)?),
                     None => return Ok(Walked::Absolute),
@@ -84,24 +97,37 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::ENAMETOOLONG);
             }
             if here.unlisted {
+                trail.steps = FORGET;
                 self.import_for(w, here.inode, piece)?;
             }
-            if piece.last && aim.parent {
+            if !piece.last {
+                let step = self.pass_through(w, here.inode, piece, &mut trail)?;
+                last = Last::Root;
+                if step.kind == Kind::Directory {
+                    here = self.cross(Here::of(&step), &mut trail)?;
+                } else {
+                    match self.turn(w, &step, piece, aim, links)? {
+                        Turn::Stay => return Err(Errno::ENOTDIR),
+                        Turn::On => trail.steps = FORGET,
+                        Turn::Absolute => return Ok(Walked::Absolute),
+                        Turn::Outside => return Ok(Walked::Outside),
+                    }
+                }
+                continue;
+            }
+            if trail.steps != FORGET && !piece.slash {
+                self.remember(w, (trail.key, here.inode), piece.start, trail.steps);
+            }
+            if aim.parent {
                 return Ok(self.end(w, here.inode, piece, None));
             }
             let name = &self.buffers.walks[w].text[piece.start..piece.end];
             let step = match self.services.lookup(here.inode, name) {
                 Ok(step) => step,
-                Err(Errno::ENOENT) if piece.last => {
-                    return Ok(self.end(w, here.inode, piece, None));
-                }
+                Err(Errno::ENOENT) => return Ok(self.end(w, here.inode, piece, None)),
                 Err(errno) => return Err(errno),
             };
-            last = Last::Root;
-            if step.kind == Kind::Directory && !piece.last {
-                here = self.cross(Here::of(&step))?;
-                continue;
-            }
+            (last, trail.steps) = (Last::Root, FORGET);
             match self.turn(w, &step, piece, aim, links)? {
                 Turn::Stay => {
                     self.end(w, here.inode, piece, Some(&step));
@@ -112,6 +138,80 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Turn::Outside => return Ok(Walked::Outside),
             }
         }
+    }
+
+    /// The last name of a text, from place `name` on, in a directory that is known: a walk of one
+    /// step. `None` when it takes more, for a link or dots.
+    #[inline]
+    pub(crate) fn look_in(
+        &mut self,
+        w: usize,
+        directory: Inode,
+        name: usize,
+        aim: Aim,
+    ) -> Result<Option<Lead>> {
+        let end = self.buffers.walks[w].length;
+        let text = &self.buffers.walks[w].text[name..end];
+        let piece = Piece { start: name, end, last: true, slash: false };
+        if text.len() > NAME_MAX || text[0] == b'.' {
+            return Ok(None);
+        }
+        if aim.parent {
+            self.end(w, directory, piece, None);
+            return Ok(Some(Lead::Husk));
+        }
+        match self.services.lookup(directory, text) {
+            Ok(step) if matches!(step.kind, Kind::File | Kind::Directory) => {
+                self.end(w, directory, piece, Some(&step));
+                self.cross_found(w, step.inode).map(|_| Some(Lead::Husk))
+            }
+            Ok(_) => Ok(None),
+            Err(Errno::ENOENT) => {
+                self.end(w, directory, piece, None);
+                Ok(Some(Lead::Husk))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Where a walk begins, and what it may leave behind.
+    #[inline]
+    fn begin(&mut self, w: usize, start: Start) -> Result<(Here, Trail)> {
+        match start {
+            Start::Known(inode, at) => {
+                self.buffers.walks[w].at = at;
+                let here = Here { inode, kind: Kind::Directory, mode: EVERYBODY, unlisted: false };
+                Ok((here, Trail { key: ROOT, steps: FORGET }))
+            }
+            Start::In(inode, Some(key)) => {
+                let step = self.services.step_witnessed(inode, &mut self.buffers.trail[0])?;
+                Ok((Here::of(&step), Trail { key, steps: 1 }))
+            }
+            Start::In(inode, None) => {
+                let here = Here::of(&self.services.step(inode)?);
+                Ok((here, Trail { key: ROOT, steps: FORGET }))
+            }
+            _ => Err(Errno::EIO),
+        }
+    }
+
+    /// Where a name in the middle leads; notes what that rests on.
+    #[inline]
+    fn pass_through(
+        &mut self,
+        w: usize,
+        directory: Inode,
+        piece: Piece,
+        trail: &mut Trail,
+    ) -> Result<Step> {
+        let buffers = &mut *self.buffers;
+        let name = &buffers.walks[w].text[piece.start..piece.end];
+        let Some(witness) = buffers.trail.get_mut(trail.steps) else {
+            trail.steps = FORGET;
+            return self.services.lookup(directory, name);
+        };
+        trail.steps += 1;
+        self.services.lookup_witnessed(directory, name, witness)
     }
 
     /// The walk is at its end: `name` of `directory`, and what is there.
@@ -128,12 +228,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Whether names in a directory may be looked at. Most directories let everybody.
     #[inline]
-    fn may_enter(&mut self, here: Here) -> Result<()> {
-        const EVERYBODY: u32 = 0o111;
+    fn may_enter(&mut self, here: Here, trail: &mut Trail) -> Result<()> {
         if here.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        if here.mode & EVERYBODY == EVERYBODY { Ok(()) } else { self.may_search(here.inode) }
+        if here.mode & EVERYBODY == EVERYBODY {
+            return Ok(());
+        }
+        trail.steps = FORGET;
+        self.may_search(here.inode)
     }
 
     #[inline(never)]
@@ -183,6 +286,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.portal_text(w, inode, piece.end)?;
                 Ok(Turn::Outside)
             }
+            kind if kind.is_special() && through && !(piece.last && aim.slash) => {
+                Err(Errno::ENOTDIR)
+            }
             _ => Ok(Turn::Stay),
         }
     }
@@ -195,7 +301,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Reads the host listing of a directory, or the one name where listing is forbidden.
     #[cold]
-    fn import_for(&mut self, w: usize, directory: Inode, piece: Piece) -> Result<()> {
+    pub(crate) fn import_for(&mut self, w: usize, directory: Inode, piece: Piece) -> Result<()> {
         match self.import(directory) {
             Err(Errno::EACCES) => self.import_name(directory, w, (piece.start, piece.end)),
             other => other,
@@ -204,11 +310,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The root that covers a directory, if another mount does.
     #[inline]
-    fn cross(&mut self, here: Here) -> Result<Here> {
-        match self.covering_root(here.inode) {
-            Some(root) => Ok(Here::of(&self.services.step(root)?)),
-            None => Ok(here),
-        }
+    fn cross(&mut self, here: Here, trail: &mut Trail) -> Result<Here> {
+        let Some(root) = self.covering_root(here.inode) else { return Ok(here) };
+        trail.steps = FORGET;
+        Ok(Here::of(&self.services.step(root)?))
     }
 
     /// The same for the target.
@@ -241,7 +346,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Puts a link's target before what is left; `true` when it is absolute.
     #[inline(never)]
-    fn expand(&mut self, w: usize, link: Inode, keep: usize) -> Result<bool> {
+    pub(crate) fn expand(&mut self, w: usize, link: Inode, keep: usize) -> Result<bool> {
         let length = self.services.read_link(link, &mut self.buffers.link[..PATH_MAX])?;
         if length == 0 {
             return Err(Errno::ENOENT);

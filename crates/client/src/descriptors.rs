@@ -4,13 +4,16 @@
 //! 1. A host number is marked closed before the host closes it, so that it is never Husk's and
 //!    the host's at once.
 //! 2. Numbers Husk keeps in the host's table (region, loader) look closed to the application.
+//! 3. `dup2` never frees its target: a plug or the new descriptor takes the place of the old one,
+//!    on the host first, then in the table. Under a Husk number that is not plugged the host may
+//!    have another thread's descriptor in transit (`passing.rs`); `dup2` waits until that is noted.
 
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_OFD_GETLK, F_OFD_SETLK,
-    F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, O_APPEND, O_CLOEXEC, O_DIRECT,
-    O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_UNLCK, FASYNC, O_APPEND,
+    O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Backing;
@@ -18,6 +21,16 @@ use husk_proto::lock::{Mode, Owner, Range};
 use husk_proto::process::Sharing;
 use husk_proto::{Description, Errno, Inode, Result, Services};
 
+/// Looks at a target of `dup2` under which another thread has something in transit: first with the
+/// processor handed on, then 100 us apart. Then the host decides, and may say `EBUSY`, or that is
+/// the answer, if no number was free to tell by whether anything is there.
+const TURNS_MAX: usize = 1064;
+/// Of these, without sleeping.
+const QUICK_TURNS: usize = 64;
+/// Between two others.
+const TURN_NS: u64 = 100_000;
+/// Times a plug is closed for one `close`: each was put there by another thread meanwhile.
+const PLUGS_MAX: usize = 64;
 /// Status flags `F_SETFL` may change.
 const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 /// Numbers `close_range` takes up at once.
@@ -26,6 +39,14 @@ const BATCH: usize = 64;
 const RANGE_UNSHARE: usize = 2;
 /// `CLOSE_RANGE_CLOEXEC`.
 const RANGE_CLOEXEC: usize = 4;
+/// Commands that are not in all headers.
+const F_SETSIG: u32 = 10;
+const F_GETSIG: u32 = 11;
+const F_SETOWN_EX: u32 = 15;
+const F_GETOWN_EX: u32 = 16;
+const F_GETLEASE: u32 = 1025;
+const F_ADD_SEALS: u32 = 1033;
+const F_GET_SEALS: u32 = 1034;
 /// `F_GETPIPE_SZ` and `F_SETPIPE_SZ`.
 const PIPE_SIZE: [u32; 2] = [1031, 1032];
 
@@ -34,6 +55,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn is_kept(&self, fd: u32) -> bool {
         self.host.kept_fds().contains(&fd) && fd != u32::MAX
+    }
+
+    /// The number that `step` gives a description, other than those Husk keeps for itself.
+    #[inline]
+    pub(crate) fn new_number(
+        &mut self,
+        step: impl FnMut(&mut Self, u32) -> Result<u32>,
+    ) -> Result<u32> {
+        let new = self.with_limit(step)?;
+        if self.is_kept(new) { self.past_kept(new) } else { Ok(new) }
+    }
+
+    /// Moves a description off the numbers that Husk keeps, which are the host's in the table from
+    /// then on, and so not met again.
+    #[cold]
+    fn past_kept(&mut self, mut new: u32) -> Result<u32> {
+        let files = self.services.files();
+        for _ in self.host.kept_fds() {
+            let close_on_exec = self.services.close_on_exec(files, new)?;
+            let moved = self.with_limit(|client, limit| {
+                client.services.duplicate(files, new, 0, limit, close_on_exec)
+            });
+            self.services.host_replaces(files, new, false, None)?;
+            new = moved?;
+            if !self.is_kept(new) {
+                return Ok(new);
+            }
+        }
+        Err(Errno::EMFILE)
     }
 
     /// `close`.
@@ -56,15 +106,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn close_husk(&mut self, fd: u32) -> Result<()> {
         let files = self.services.files();
-        if self.services.close(files, fd)? {
-            self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+        for _ in 0..PLUGS_MAX {
+            if !self.services.close(files, fd)? {
+                return Ok(());
+            }
+            self.host_close(fd);
         }
-        Ok(())
+        Err(Errno::EIO)
     }
 
-    /// Marks a host number closed; POSIX locks on the file it shows end, as with any close.
+    /// Marks a host number closed.
     fn forget_host(&mut self, fd: u32, shows: Option<Inode>) {
         let files = self.services.files();
+        self.drop_locks(shows);
+        self.services.host_closed(files, fd);
+    }
+
+    /// POSIX locks on the file that a closed descriptor showed end, as with any close.
+    fn drop_locks(&mut self, shows: Option<Inode>) {
         // Files still on the host have no locks: whoever asks for one copies the file up first.
         let image = |inode: &Inode| {
             self.services.attributes(*inode).is_ok_and(|a| a.backing == Backing::Image)
@@ -73,7 +132,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let all = Range { start: 0, end: u64::MAX };
             let _ = self.services.lock(Owner::Process, inode, all, Mode::Unlock, false);
         }
-        self.services.host_closed(files, fd);
     }
 
     /// `close_range`.
@@ -125,7 +183,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 match slot {
                     _ if self.is_kept(fd) => {}
                     _ if mark_only => self.services.set_close_on_exec(files, fd, true)?,
-                    Slot::Husk(_) => self.close_husk(fd)?,
+                    Slot::Husk(_) => match self.close_husk(fd) {
+                        // Another thread was faster.
+                        Ok(()) | Err(Errno::EBADF) => {}
+                        Err(errno) => return Err(errno),
+                    },
                     Slot::Host(shows) => self.forget_host(fd, shows),
                     Slot::Free => {}
                 }
@@ -158,7 +220,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::EINVAL);
             }
         }
-        let new = self.with_limit(|client, limit| {
+        let new = self.new_number(|client, limit| {
             client.services.duplicate(files, fd, minimum as u32, limit, close_on_exec)
         })?;
         value(u64::from(new))
@@ -193,29 +255,101 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.is_kept(fd) || self.is_kept(target) {
             return Err(Errno::EBADF);
         }
-        let there = self.services.slot(files, target);
         match self.services.slot(files, fd) {
-            Slot::Husk(_) => {
-                if target >= self.descriptor_limit() {
-                    return Err(Errno::EBADF);
+            Slot::Husk(_) if target >= self.descriptor_limit() => Err(Errno::EBADF),
+            Slot::Husk(_) => self.husk_onto(fd, target, close_on_exec),
+            Slot::Host(_) | Slot::Free => self.host_onto(c, close_on_exec),
+        }
+    }
+
+    /// Husk's `fd` also at `target`.
+    fn husk_onto(&mut self, fd: u32, target: u32, close_on_exec: bool) -> Answer {
+        let files = self.services.files();
+        for _ in 0..TURNS_MAX {
+            let mut plugged = false;
+            if let Slot::Host(shows) = self.services.slot(files, target) {
+                self.drop_locks(shows);
+                plugged = self.put_plug(target);
+                if !plugged {
+                    self.services.host_closed(files, target);
+                    self.host_close(target);
                 }
-                if let Slot::Host(shows) = there {
-                    self.forget_host(target, shows);
-                    self.host.call(nr::close, [target as usize, 0, 0, 0, 0, 0]);
-                }
-                self.services.duplicate_to(files, fd, target, close_on_exec)?;
+            }
+            match self.services.duplicate_to(files, fd, target, close_on_exec, plugged) {
+                // The host has given the number to another thread meanwhile.
+                Err(Errno::EBUSY) => {}
+                result => return result.and_then(|()| value(u64::from(target))),
+            }
+        }
+        Err(Errno::EBUSY)
+    }
+
+    /// The host's descriptor in argument 0 also at argument 1.
+    fn host_onto(&mut self, c: &Call, close_on_exec: bool) -> Answer {
+        let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
+        let files = self.services.files();
+        // A source that is closed leaves the target as it is.
+        Errno::check(self.host.call(nr::fcntl, [fd as usize, F_GETFD as usize, 0, 0, 0, 0]))?;
+        let raw = match self.services.slot(files, target) {
+            Slot::Host(shows) => {
+                self.drop_locks(shows);
+                self.host.call(c.number, c.args)
+            }
+            _ => self.host_into_gap(c, close_on_exec),
+        };
+        Errno::check(raw)?;
+        let (shows, end) = (self.shadow_of(fd), self.pipe_end(fd as usize));
+        match self.services.host_replaces(files, target, close_on_exec, shows) {
+            Ok(()) => {
+                self.pipe_joined(end, target);
                 value(u64::from(target))
             }
-            Slot::Host(_) | Slot::Free => {
-                if let Slot::Husk(_) = there {
-                    Errno::check(self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]))?;
-                    self.close_husk(target)?;
-                } else if let Slot::Host(Some(_)) = there {
-                    Errno::check(self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]))?;
-                    self.forget_host(target, None);
-                }
-                passing::then(c, passing::DUPLICATE)
+            Err(errno) => {
+                self.fill(target);
+                Err(errno)
             }
+        }
+    }
+
+    /// The same where the host has nothing but a plug, or what another thread has in transit.
+    #[cold]
+    fn host_into_gap(&mut self, c: &Call, close_on_exec: bool) -> i64 {
+        let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
+        let files = self.services.files();
+        let command = if close_on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
+        let mut full = false;
+        for turn in 0..TURNS_MAX {
+            if self.services.plugged(files, target) {
+                full = false;
+                break;
+            }
+            // Takes the number only if the host has nothing there.
+            let args = [fd as usize, command, target as usize, 0, 0, 0];
+            let got = Errno::check(self.host.call(nr::fcntl, args));
+            full = got == Err(Errno::EMFILE);
+            match got {
+                Ok(got) if got == u64::from(target) => return i64::from(target),
+                Ok(got) => self.host_close(got as u32),
+                // It has something there, and nothing is free above.
+                Err(Errno::EMFILE) => {}
+                // The call itself says what is wrong.
+                Err(_) => break,
+            }
+            if matches!(self.services.slot(files, target), Slot::Host(_)) {
+                full = false;
+                break;
+            }
+            self.pause(turn);
+        }
+        if full { Errno::EBUSY.as_return() } else { self.host.call(c.number, c.args) }
+    }
+
+    fn pause(&self, turn: usize) {
+        if turn < QUICK_TURNS {
+            self.host.call(nr::sched_yield, [0; 6]);
+        } else {
+            let span = core::hint::black_box([0u64, TURN_NS]);
+            self.host.call(nr::nanosleep, [span.as_ptr() as usize, 0, 0, 0, 0, 0]);
         }
     }
 
@@ -239,6 +373,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let flags = self.host.call(c.number, c.args);
                 let shown = if flags < 0 { flags } else { flags & !i64::from(O_NOFOLLOW) };
                 return Ok(Verdict::Return(shown));
+            }
+            Slot::Host(_) if lets_host_in(command, argument) => {
+                self.surrender(fd as usize)?;
+                return Ok(Verdict::Pass);
             }
             Slot::Host(_) if command == F_SETFD => {
                 return passing::then(c, passing::CLOSE_ON_EXEC);
@@ -267,11 +405,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 value(0)
             }
             _ if is_lock(command) => self.record_lock(c, command),
-            F_GETOWN | F_SETOWN => value(0),
+            // Files send no signals: whoever is to get them is taken note of nowhere.
+            F_GETOWN | F_SETOWN | F_SETOWN_EX | F_GETSIG | F_SETSIG => value(0),
+            F_GETOWN_EX => {
+                let (nobody, process) = (0u32, 1u32);
+                let owner = u64::from(nobody) << 32 | u64::from(process);
+                self.memory.write(c.args[2], &owner.to_le_bytes())?;
+                value(0)
+            }
+            F_GETLEASE => value(u64::from(F_UNLCK)),
+            // As a tmpfs's files, which cannot be sealed.
+            F_GET_SEALS => value(1),
+            F_ADD_SEALS => Err(Errno::EPERM),
             _ if PIPE_SIZE.contains(&command) => Err(Errno::EBADF),
             _ => self.refuse(c.number, Errno::EINVAL),
         }
     }
+}
+
+/// Whether a pipe is all the host's after this: another size, packets, signals on readiness.
+fn lets_host_in(command: u32, argument: usize) -> bool {
+    let special = argument as u32 & (O_DIRECT | FASYNC) != 0;
+    command == PIPE_SIZE[1] || command == F_SETFL && special
 }
 
 fn is_lock(command: u32) -> bool {

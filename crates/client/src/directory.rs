@@ -1,17 +1,24 @@
 //! Listings: `getdents64` and `getdents`.
 //!
-//! Offsets: 0 is before `.`, 1 before `..`, n + 2 at cookie n of the listing.
+//! Offsets: 0 is before `.`, 1 before `..`, n + 2 at cookie n of the listing. The host's directory
+//! of this process's descriptors in `/proc` is listed here, too: its cookies are the numbers.
 
-use crate::layout::{put, type_bits};
+use crate::layout::{get32, put, put_decimal, type_bits};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::sys::general::O_PATH;
+use husk_abi::sys::general::{O_PATH, PROC_SUPER_MAGIC};
+use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// Bytes of the longest record.
 const RECORD_MAX: usize = 288;
+/// Zeros put behind any name: its NUL and the padding, also where a longer name stood before.
+const ZEROS: usize = 16;
 /// `DT_UNKNOWN`.
 const UNKNOWN: u8 = 0;
+/// `DT_DIR` and `DT_LNK`.
+const FOLDER: u8 = 4;
+const LINK: u8 = 10;
 /// Offset behind `.` and `..`.
 const FIRST: u64 = 2;
 
@@ -23,9 +30,15 @@ struct Sink<'a, M> {
     used: usize,
     wide: bool,
     failed: Option<Errno>,
+    record: [u8; RECORD_MAX + ZEROS],
 }
 
-impl<M: Memory> Sink<'_, M> {
+impl<'a, M: Memory> Sink<'a, M> {
+    fn new(memory: &'a M, address: usize, room: usize, wide: bool) -> Self {
+        let record = [0; RECORD_MAX + ZEROS];
+        Sink { memory, address, room, used: 0, wide, failed: None, record }
+    }
+
     /// Stores one record; `false` when it does not fit or memory faults.
     fn emit(&mut self, name: &[u8], number: u32, kind: u8, next: u64) -> bool {
         let head = if self.wide { 19 } else { 18 };
@@ -37,12 +50,13 @@ impl<M: Memory> Sink<'_, M> {
             }
             return false;
         }
-        let mut record = [0u8; RECORD_MAX];
-        put(&mut record, 0, u64::from(number).to_le_bytes());
-        put(&mut record, 8, next.to_le_bytes());
-        put(&mut record, 16, (length as u16).to_le_bytes());
+        let (record, end) = (&mut self.record, head + name.len());
+        put(record, 0, u64::from(number).to_le_bytes());
+        put(record, 8, next.to_le_bytes());
+        put(record, 16, (length as u16).to_le_bytes());
+        record[head..end].copy_from_slice(name);
+        put(record, end, [0; ZEROS]);
         record[if self.wide { 18 } else { length - 1 }] = kind;
-        record[head..head + name.len()].copy_from_slice(name);
         if let Err(errno) = self.memory.write(self.address + self.used, &record[..length]) {
             if self.used == 0 {
                 self.failed = Some(errno);
@@ -57,7 +71,7 @@ impl<M: Memory> Sink<'_, M> {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `getdents64` (`wide`) and `getdents`.
     pub(crate) fn getdents(&mut self, c: &Call, wide: bool) -> Answer {
-        let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
+        let Some(file) = self.opened(c.args[0])? else { return self.list_descriptors(c, wide) };
         if file.flags & O_PATH != 0 {
             return Err(Errno::EBADF);
         }
@@ -71,7 +85,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let memory = &self.memory;
         let (address, room) = (c.args[1], c.args[2] as u32 as usize);
         let used = self.services.advance(file.description, &mut |services, offset| {
-            let mut sink = Sink { memory, address, room, used: 0, wide, failed: None };
+            let mut sink = Sink::new(memory, address, room, wide);
             let offset = list(services, file.inode, offset, &mut sink)?;
             match sink.failed {
                 Some(errno) => Err(errno),
@@ -79,6 +93,65 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         })?;
         value(used as u64)
+    }
+
+    /// A directory of the host: one of this process's descriptors in `/proc` lists Husk's numbers,
+    /// too, and not those that Husk keeps for itself.
+    fn list_descriptors(&mut self, c: &Call, wide: bool) -> Answer {
+        let fd = c.args[0];
+        if !self.shows_descriptors(fd) {
+            return Ok(Verdict::Pass);
+        }
+        let offset = Errno::check(self.host.call(nr::lseek, [fd, 0, 1, 0, 0, 0]))?;
+        let (address, room) = (c.args[1], c.args[2] as u32 as usize);
+        let files = self.services.files();
+        let mut sink = Sink::new(&self.memory, address, room, wide);
+        let mut next = offset;
+        let dots: [&[u8]; 2] = [b".", b".."];
+        while let Some(name) = dots.get(next as usize) {
+            if !sink.emit(name, 1, FOLDER, next + 1) {
+                break;
+            }
+            next += 1;
+        }
+        let (kept, mut full) = (self.host.kept_fds(), next < FIRST);
+        let first = next.saturating_sub(FIRST) as u32;
+        self.services.for_each(files, first, u32::MAX, &mut |number, _| {
+            let mut digits = [0; 10];
+            let length = put_decimal(&mut digits, number);
+            let after = u64::from(number) + FIRST + 1;
+            if full || kept.contains(&number) {
+                return;
+            }
+            full = !sink.emit(&digits[..length], number + 1, LINK, after);
+            if !full {
+                next = after;
+            }
+        });
+        if let Some(errno) = sink.failed {
+            return Err(errno);
+        }
+        let used = sink.used;
+        self.host.call(nr::lseek, [fd, next as usize, 0, 0, 0, 0]);
+        value(used as u64)
+    }
+
+    /// Whether a host descriptor is the directory of this process's descriptors in `/proc`.
+    fn shows_descriptors(&mut self, fd: usize) -> bool {
+        let out = self.buffers.base.as_mut_ptr() as usize;
+        let raw = self.host.call(nr::fstatfs, [fd, out, 0, 0, 0, 0]);
+        if raw != 0 || get32(&self.buffers.base, 0) != PROC_SUPER_MAGIC {
+            return false;
+        }
+        let length = self.descriptor_path(fd as u32, out).clamp(0, PATH_MAX as i64) as usize;
+        let Some(rest) = self.buffers.base[..length].strip_prefix(b"/proc/") else { return false };
+        let mut own = [0; 10];
+        let digits = put_decimal(&mut own, self.process_id());
+        match rest.strip_prefix(&own[..digits]) {
+            Some(b"/fd") => true,
+            Some(task) => task.starts_with(b"/task/") && task.ends_with(b"/fd"),
+            None => false,
+        }
     }
 }
 
@@ -89,16 +162,15 @@ fn list<S: Services, M: Memory>(
     mut offset: u64,
     sink: &mut Sink<'_, M>,
 ) -> Result<u64> {
-    let folder = (type_bits(Kind::Directory) >> 12) as u8;
     if offset == 0 {
-        if !sink.emit(b".", directory.number, folder, 1) {
+        if !sink.emit(b".", directory.number, FOLDER, 1) {
             return Ok(0);
         }
         offset = 1;
     }
     if offset == 1 {
         let parent = services.parent(directory).unwrap_or(directory);
-        if !sink.emit(b"..", parent.number, folder, FIRST) {
+        if !sink.emit(b"..", parent.number, FOLDER, FIRST) {
             return Ok(1);
         }
         offset = FIRST;

@@ -40,6 +40,8 @@ pub struct Program {
     pub size: u64,
     /// Key of the rewritten copy, for host files.
     pub identity: Option<HostIdentity>,
+    /// The inode that shows it, if it lies in a tree of the image.
+    pub inode: Option<Inode>,
     /// Length of the absolute real path (`Client::program_text`); 0 = it has none.
     pub path_length: usize,
 }
@@ -77,6 +79,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => return Err(Errno::EACCES),
         }
         self.credentials().permit(&step, 1)?;
+        if self.services.writers(step.inode)? > 0 {
+            return Err(Errno::ETXTBSY);
+        }
         let attributes = self.services.attributes(step.inode)?;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {
@@ -97,6 +102,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             gid: step.gid,
             size: attributes.size,
             identity,
+            inode: Some(step.inode),
             path_length,
         })
     }
@@ -104,7 +110,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The absolute path of a named target into `link`.
     fn target_path(&mut self, target: &Target) -> Result<usize> {
         if target.name.1 == 0 {
-            return Ok(0);
+            return self.path_of(target.inode()?);
         }
         let length = self.path_of(target.directory)?;
         let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
@@ -148,6 +154,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             gid: fact.gid,
             size: fact.identity.size,
             identity: Some(fact.identity),
+            inode: None,
             path_length: length.min(PATH_MAX),
         })
     }

@@ -1,6 +1,6 @@
 //! The structures of Linux's interface that the client fills or reads, byte by byte.
 
-use husk_abi::sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use husk_abi::sys::general::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use husk_proto::fs::{Attributes, Kind};
 
 /// Bytes of `struct stat`.
@@ -66,6 +66,10 @@ pub(crate) fn type_bits(kind: Kind) -> u32 {
         Kind::Directory => S_IFDIR,
         Kind::Symlink => S_IFLNK,
         Kind::File | Kind::Portal => S_IFREG,
+        Kind::Fifo => S_IFIFO,
+        Kind::Socket => S_IFSOCK,
+        Kind::CharacterDevice => S_IFCHR,
+        Kind::BlockDevice => S_IFBLK,
     }
 }
 
@@ -83,6 +87,7 @@ pub(crate) fn stat(a: &Attributes, device: u64) -> [u8; STAT_BYTES] {
     put(&mut out, 24, (a.step.mode & 0o7777 | type_bits(a.step.kind)).to_le_bytes());
     put(&mut out, 28, a.step.uid.to_le_bytes());
     put(&mut out, 32, a.step.gid.to_le_bytes());
+    put(&mut out, 40, u64::from(a.device).to_le_bytes());
     put(&mut out, 48, a.size.to_le_bytes());
     put(&mut out, 56, 4096u64.to_le_bytes());
     put(&mut out, 64, a.blocks_512.to_le_bytes());
@@ -113,6 +118,9 @@ pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
         put(&mut out, at, seconds.to_le_bytes());
         put(&mut out, at + 8, (rest as u32).to_le_bytes());
     }
+    let shown = u64::from(a.device);
+    put(&mut out, 128, (major(shown) as u32).to_le_bytes());
+    put(&mut out, 132, (minor(shown) as u32).to_le_bytes());
     put(&mut out, 136, (major(device) as u32).to_le_bytes());
     put(&mut out, 140, (minor(device) as u32).to_le_bytes());
     out

@@ -8,7 +8,7 @@
 //!                               │            │
 //!                               ▼            ▼
 //!                             path         descriptor slot ──► Husk, shadow or host?
-//!              (mounts, magic, outside, descend)
+//!              (mounts, magic, known, outside, descend)
 //! ```
 //!
 //! Invariants
@@ -21,6 +21,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod attributes;
 mod boundary;
 mod buffers;
@@ -30,8 +31,11 @@ mod descend;
 mod descriptors;
 mod directory;
 mod exec;
+mod extended;
 mod identity;
+mod known;
 mod layout;
+mod limit;
 mod locks;
 mod magic;
 mod mapping;
@@ -42,9 +46,11 @@ mod outside;
 mod overlay;
 mod passing;
 mod path;
+mod pipe;
 mod places;
 mod polling;
 mod refusals;
+mod scoped;
 mod seek;
 mod sockets;
 mod space;

@@ -3,6 +3,7 @@
 //! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` lead to the object itself, not to a path;
 //! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
 
+use crate::layout::put_decimal;
 use crate::path::Aim;
 use crate::{Client, Host, Memory};
 use husk_abi::PATH_MAX;
@@ -45,7 +46,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         let inode = self.services.description(d)?.inode;
                         Ok(Magic::Object(inode, rest))
                     }
-                    _ => Ok(Magic::Host),
+                    // By its inode: the host's file must not be opened for writing.
+                    Slot::Host(Some(inode)) => Ok(Magic::Object(inode, rest)),
+                    _ => {
+                        self.surrender(fd as usize)?;
+                        Ok(Magic::Host)
+                    }
                 }
             }
             Proc::WorkingDirectory => match self.services.working_directory() {
@@ -100,7 +106,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `readlink` of a magic link that stands for a Husk object: its path into `link`.
     pub(crate) fn magic_target(&mut self, w: usize) -> Result<Option<usize>> {
         let Some((what, rest)) = self.magic_name(w) else { return Ok(None) };
-        if rest != self.buffers.walks[w].length {
+        let text = self.buffers.walks[w].whole();
+        // `/dev/stdin` and its kin are links of the host to the links of `/proc`.
+        if rest != text.len() || text.starts_with(b"/dev/std") {
             return Ok(None);
         }
         let inode = match what {
@@ -108,6 +116,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let files = self.services.files();
                 match self.services.slot(files, fd) {
                     Slot::Husk(d) => self.services.description(d)?.inode,
+                    Slot::Host(Some(inode)) => inode,
                     _ => return Ok(None),
                 }
             }
@@ -121,9 +130,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         };
         match self.path_of(inode) {
-            Err(Errno::ENOTDIR) => self.refuse(husk_abi::nr::readlink, Errno::EOPNOTSUPP),
+            Err(Errno::ENOENT) => Ok(Some(self.path_of_nameless(inode))),
             other => other.map(Some),
         }
+    }
+
+    /// What stands for the path of an object that has no name any more: its number, into `link`.
+    fn path_of_nameless(&mut self, inode: Inode) -> usize {
+        const DELETED: &[u8] = b" (deleted)";
+        let link = &mut self.buffers.link;
+        link[..2].copy_from_slice(b"/#");
+        let end = 2 + put_decimal(&mut link[2..12], inode.number);
+        link[end..end + DELETED.len()].copy_from_slice(DELETED);
+        end + DELETED.len()
+    }
+
+    /// The Husk descriptor whose link in `/proc` the text of walk `w` is.
+    pub(crate) fn linked_descriptor(&mut self, w: usize) -> Result<Option<u32>> {
+        let Some((Proc::Fd(fd), rest)) = self.magic_name(w) else { return Ok(None) };
+        let files = self.services.files();
+        let husk = rest == self.buffers.walks[w].length;
+        Ok((husk && matches!(self.services.slot(files, fd), Slot::Husk(_))).then_some(fd))
     }
 }
 

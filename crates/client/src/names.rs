@@ -1,4 +1,4 @@
-//! Names: `mkdir`, `unlink`, `rename`, `link`, `symlink`, `readlink`.
+//! Names: `mkdir`, `mknod`, `unlink`, `rename`, `link`, `symlink`, `readlink`.
 //!
 //! Order of errors as in Linux: the parent's walk, then what the last component is (`.`, `..`,
 //! root, trailing slash), then the operation's own (`EEXIST`, permission, ...).
@@ -10,7 +10,8 @@ use husk_abi::PATH_MAX;
 use husk_abi::capability::FOWNER;
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG, S_ISVTX,
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
+    S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
 };
 use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -44,7 +45,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// A new name that is no directory may not end in a slash: `EEXIST` or `ENOENT`.
-    fn refuse_slash(&mut self, w: usize, target: &Target) -> Result<()> {
+    pub(crate) fn refuse_slash(&mut self, w: usize, target: &Target) -> Result<()> {
         if target.last != Last::Name {
             return Err(Errno::EEXIST);
         }
@@ -56,17 +57,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Err(Errno::EEXIST)
     }
 
-    /// `mknod`, `mknodat`: regular files only.
-    pub(crate) fn mknod(&mut self, c: &Call, spot: Spot, mode: usize) -> Answer {
+    /// `mknod`, `mknodat`. What kind it is to be is judged before the path.
+    pub(crate) fn mknod(&mut self, c: &Call, spot: Spot, mode: usize, device: usize) -> Answer {
+        let kind = match mode as u32 & S_IFMT {
+            0 | S_IFREG => Kind::File,
+            S_IFIFO => Kind::Fifo,
+            S_IFSOCK => Kind::Socket,
+            S_IFCHR => Kind::CharacterDevice,
+            S_IFBLK => Kind::BlockDevice,
+            S_IFDIR => return Err(Errno::EPERM),
+            _ => return Err(Errno::EINVAL),
+        };
         match self.find(c, 0, spot, Aim::PARENT)? {
             Place::Husk(target) => {
                 self.refuse_slash(0, &target)?;
-                let kind = mode as u32 & S_IFMT;
-                if kind != 0 && kind != S_IFREG {
-                    return self.refuse(c.number, Errno::EPERM);
-                }
                 let mode = mode as u32 & 0o7777 & !self.services.umask();
-                self.create(0, &target, Node::File(mode))
+                let device = if kind.is_device() { device as u32 } else { 0 };
+                let special = Node::Special { kind, mode, device };
+                let node = if kind == Kind::File { Node::File(mode) } else { special };
+                self.create(0, &target, node)
             }
             Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
             Place::Host => Ok(Verdict::Pass),
@@ -151,6 +160,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             (Place::Husk(_), Place::Elsewhere) => Err(self.apart(1)),
             (Place::Elsewhere, Place::Husk(_)) => Err(self.apart(0)),
+            (Place::Host, Place::Husk(_)) if !source.1.parent => Err(self.apart_from(c, source)),
             (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
             (Place::Host, Place::Host) => Ok(Both::Pass),
             (first, second) => {
@@ -206,6 +216,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let raw = self.host.call(nr::faccessat, [AT_FDCWD as usize, path, 0, 0, 0, 0]);
         self.buffers.walks[w].text[end] = kept;
         Errno::check(raw).err().unwrap_or(Errno::EXDEV)
+    }
+
+    /// Why no link of a host object is made in a tree: it is missing, or in another file system.
+    #[cold]
+    fn apart_from(&mut self, c: &Call, (spot, aim): (Spot, Aim)) -> Errno {
+        if self.linked_descriptor(0).is_ok_and(|found| found.is_some()) {
+            return Errno::EXDEV;
+        }
+        let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+        let stay = if aim.follow { 0 } else { AT_SYMLINK_NOFOLLOW as usize };
+        let flags = stay | if aim.empty { AT_EMPTY_PATH as usize } else { 0 };
+        let args = [directory, c.args[spot.path], 0, flags, 0, 0];
+        Errno::check(self.host.call(nr::faccessat2, args)).err().unwrap_or(Errno::EXDEV)
     }
 
     /// `rename`, `renameat`, `renameat2`.
@@ -357,12 +380,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(length as u64)
     }
 
-    /// The absolute path of directory `inode` into `link`; its length. `ENOTDIR` for others,
-    /// `ENOENT` when it was removed.
+    /// The absolute path of `inode` into `link`; its length. `ENOENT` when it was removed.
     pub(crate) fn path_of(&mut self, inode: Inode) -> Result<usize> {
-        if self.services.step(inode)?.kind != Kind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
         let mut start = PATH_MAX;
         let mut here = inode;
         // Built from the end of `base` towards its front.

@@ -6,9 +6,11 @@
 //!   host-backed, read ── a host descriptor, noted as shadow
 //!   host-backed, write── copy up, then open
 //!   portal, host path ── the host opens
+//!   FIFO, socket, device of the image ── refused: they are names only
 //! ```
 
 use crate::path::{Aim, Last, Lead, Place, Spot};
+use crate::scoped::Scope;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -16,6 +18,7 @@ use husk_abi::sys::general::{
     O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
 };
 use husk_proto::fs::{Backing, Kind};
+use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Times a creation is tried again when the name comes and goes.
@@ -51,12 +54,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => self.open_found(flags, mode),
             Lead::Elsewhere => self.open_elsewhere(flags, mode),
-            Lead::Host => passing::then(c, passing::opened(flags & O_CLOEXEC != 0)),
+            Lead::Host if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, flags),
+            Lead::Host if self.services.pipes_wanted() && self.names_a_process() => {
+                self.then_opened(c, passing::STRANGER)
+            }
+            Lead::Host => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
         }
+    }
+
+    /// A name of the host of which no link is followed, and which may be a Husk descriptor's link.
+    #[inline(never)]
+    fn open_unfollowed(&mut self, c: &Call, flags: u32) -> Answer {
+        match self.linked_descriptor(0)? {
+            Some(_) if flags & O_EXCL != 0 => Err(Errno::EEXIST),
+            Some(_) => Err(Errno::ELOOP),
+            None => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
+        }
+    }
+
+    /// Whether what is opened may be a descriptor of another process (`/proc/PID/fd/N`).
+    fn names_a_process(&self) -> bool {
+        self.buffers.walks[0].whole().starts_with(b"/proc/")
     }
 
     /// The host opens the absolute path in walk 0.
     fn open_elsewhere(&mut self, flags: u32, mode: u32) -> Answer {
+        self.need_numbers(1)?;
         let path = self.buffers.walks[0].for_host();
         let args = [AT_FDCWD as usize, path, flags as usize, mode as usize, 0, 0];
         let raw = self.host.call(nr::openat, args);
@@ -99,7 +122,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn create_and_open(&mut self, flags: u32, mode: u32) -> Answer {
         let mode = mode & !self.services.umask();
         let ((start, end), directory) = (self.found[0].name, self.found[0].directory);
-        let fd = self.with_limit(|client, limit| {
+        let fd = self.new_number(|client, limit| {
             let files = client.services.files();
             let name = &client.buffers.walks[0].text[start..end];
             let who = client.identity.credentials(&client.buffers.groups);
@@ -115,7 +138,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mode = mode & !self.services.umask();
         let who = self.identity.credentials(&self.buffers.groups);
         who.permit(&step, 3)?;
-        let inode = self.services.create_nameless(&who, step.inode, mode)?;
+        let inode = self.services.create_nameless(&who, step.inode, mode, flags & O_EXCL == 0)?;
         let flags = flags & !(TMPFILE_BIT | O_DIRECTORY | O_EXCL | O_CREAT | O_TRUNC);
         let opened = self.open_inode(inode, flags, true);
         self.services.unpin(inode);
@@ -131,7 +154,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File if !path_only => self.open_file(inode, flags),
             Kind::Symlink if !path_only => Err(Errno::ELOOP),
             Kind::Directory if writes => Err(Errno::EISDIR),
+            _ if kind.is_special() && !path_only => self.open_special(inode, kind, flags),
             _ => value(u64::from(self.open_inode(inode, flags, false)?)),
+        }
+    }
+
+    /// Opens a FIFO, a socket or a device: what they lead to is not served. Devices as in a file
+    /// system mounted `nodev`.
+    #[cold]
+    fn open_special(&mut self, inode: Inode, kind: Kind, flags: u32) -> Answer {
+        if kind.is_device() {
+            return self.refuse(nr::openat, Errno::EACCES);
+        }
+        let step = self.services.step(inode)?;
+        let want = [4, 2, 6, 6][(flags & O_ACCMODE) as usize];
+        self.credentials().permit(&step, want)?;
+        match kind {
+            Kind::Fifo => self.refuse(nr::openat, Errno::EOPNOTSUPP),
+            _ => Err(Errno::ENXIO),
         }
     }
 
@@ -163,6 +203,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let want = if access == 1 { 2 } else { 6 };
             self.credentials().permit(&attributes.step, want)?;
+            if self.services.writers(inode)? < 0 {
+                return Err(Errno::ETXTBSY);
+            }
+            self.need_numbers(1)?;
             self.make_image(inode, if truncate { 0 } else { u64::MAX })?;
         }
         value(u64::from(self.open_inode(inode, flags, false)?))
@@ -170,7 +214,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Opens an inode at the lowest free number.
     fn open_inode(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
-        self.with_limit(|client, limit| {
+        self.new_number(|client, limit| {
             let files = client.services.files();
             let mut who: Credentials<'_> = client.identity.credentials(&client.buffers.groups);
             if all {
@@ -210,7 +254,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             || resolve & !RESOLVE_KNOWN != 0
         {
             // Whatever is odd here is the host's to judge: same error on any path.
-            return passing::then(c, passing::ASK);
+            return self.then_opened(c, passing::ASK);
         }
         if resolve == 0 {
             return match self.open(c, crate::path::at(0), flags as usize, mode as usize)? {
@@ -218,11 +262,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 other => Ok(other),
             };
         }
-        let aim = Aim { follow: flags as u32 & O_NOFOLLOW == 0, slash: true, ..Aim::default() };
-        match self.find(c, 0, crate::path::at(0), aim)? {
-            Place::Host => passing::then(c, passing::ASK),
-            _ => self.refuse(c.number, Errno::ENOSYS),
+        let flags = checked_flags(flags as u32)?;
+        let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
+        let follow = flags & O_NOFOLLOW == 0 && !exclusive;
+        let aim = Aim { follow, slash: true, ..Aim::default() };
+        let Some(root) = self.open_scope(c.args[0] as i32)? else {
+            return match self.find(c, 0, crate::path::at(0), aim)? {
+                Place::Host => self.then_opened(c, passing::ASK),
+                _ => self.refuse(c.number, Errno::ENOSYS),
+            };
+        };
+        let scope = Scope::new(root, resolve)?;
+        for _ in 0..CREATE_TRIES {
+            self.read_path(c.args[1], 0)?;
+            if self.buffers.walks[0].length == 0 {
+                return Err(Errno::ENOENT);
+            }
+            let opened = self.walk_scoped(scope, aim);
+            match opened.and_then(|()| self.open_found(flags, mode as u32)) {
+                Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
+                Err(Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
+                other => return other,
+            }
         }
+        Err(Errno::EEXIST)
+    }
+
+    /// The directory of the image that a scoped walk starts from.
+    fn open_scope(&mut self, directory: i32) -> Result<Option<Inode>> {
+        if directory == AT_FDCWD {
+            return Ok(match self.services.working_directory() {
+                WorkingDirectory::Husk(inode) => Some(inode),
+                WorkingDirectory::Host => None,
+            });
+        }
+        self.inode_behind(directory as usize)
     }
 }
 

@@ -32,7 +32,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Start::Outside);
         }
         self.buffers.walks[w].join(&self.buffers.base[..length])?;
-        Ok(Start::Absolute)
+        Ok(Start::Joined)
     }
 
     /// The host's name of descriptor `fd` at `out` (`PATH_MAX` bytes); its length or an error.

@@ -11,8 +11,8 @@
 use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_DIRECTORY,
-    O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
+    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_SETFD, FD_CLOEXEC, O_CLOEXEC,
+    O_DIRECTORY, O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -219,7 +219,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let groups = &self.buffers.groups;
         let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
-        let donor = self.services.create_nameless(&who, inode, 0o600)?;
+        let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
         let size = attributes.size.min(keep);
         let result = self.fill_donor(donor, origin, size);
@@ -307,26 +307,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Turns the shadow `fd` into a Husk descriptor under the same number, at the same offset.
+    /// Turns the shadow `fd` into a Husk descriptor under the same number, at the same offset. The
+    /// host's stays behind as the plug.
     #[cold]
     fn promote(&mut self, fd: usize, inode: Inode) -> Result<Description> {
         let files = self.services.files();
-        let number = fd as u32;
         let offset = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]).max(0) as u64;
         let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]).max(0) as u32 & !O_NOFOLLOW;
-        let close_on_exec = self.services.close_on_exec(files, number).unwrap_or(false);
-        self.identify();
-        self.services.host_closed(files, number);
-        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
-        let groups = &self.buffers.groups;
-        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
-        self.services.open(&who, files, inode, flags, number, number + 1)?;
-        self.services.set_close_on_exec(files, number, close_on_exec)?;
-        let Slot::Husk(description) = self.services.slot(files, number) else {
-            return Err(Errno::EBADF);
-        };
-        self.services.set_offset(description, offset)?;
-        Ok(description)
+        self.host.call(nr::fcntl, [fd, F_SETFD as usize, FD_CLOEXEC as usize, 0, 0, 0]);
+        self.services.promote(files, fd as u32, inode, flags, offset)
     }
 }
 

@@ -1,17 +1,32 @@
 //! Calls that go to the host and leave something to note: new descriptors, a new directory, new
 //! credentials.
 //!
-//! Invariant: every number the host hands out is noted before the application sees it. If Husk
-//! uses that number already, the host's moves to the lowest number free in both tables, and the
-//! hole in the host's table is plugged, so that this happens once a number.
+//! Between the host's return and the note a number is *in transit*: in the host's table, but not in
+//! ours. Other threads may open and close a Husk descriptor of that number meanwhile.
+//!
+//! ```text
+//!   host returns N ──► note: free or the host's ──► N
+//!                      note: Husk's ──► dup to M, note M ──► plug N (or, closed meanwhile, close)
+//! ```
+//!
+//! 1. Every number the host hands out is noted before the application sees it. If Husk uses that
+//!    number already, the host's moves to the lowest number free in both tables, and the hole in
+//!    the host's table is plugged, so that this happens once a number.
+//! 2. Only the thread that has a number in transit changes what the host has under it; `dup2` onto
+//!    such a number waits until it is noted (`descriptors.rs`).
+//! 3. A call that changes something besides numbers (a file made or emptied, a connection taken,
+//!    a child) is not passed while no number is free: Husk's occupy none of the host's, who would
+//!    carry it out. Threads that race for the last number may yet lose what such a call gave.
+//! 4. A plug is close-on-exec, and is there whenever a Husk number is marked as plugged.
 
+use crate::addresses::NAME_LENGTH_AT;
 use crate::layout::{get32, get64, put};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::nr;
 use husk_abi::sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, O_CLOEXEC};
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
-use husk_proto::{Errno, Inode, Services};
+use husk_proto::{Errno, Files, Inode, Services};
 
 /// The result is a descriptor, kept over exec.
 const OPENED: u32 = 1;
@@ -38,12 +53,32 @@ pub(crate) const MESSAGES: u32 = 11;
 /// Close-on-exec of argument 0 becomes argument 2.
 pub(crate) const CLOSE_ON_EXEC: u32 = 12;
 
-/// Moves tried for one descriptor.
-const MOVES_MAX: usize = 8;
+/// Nothing is to be noted.
+pub(crate) const NOTHING: u32 = 13;
+/// The result is a connection whose name was asked for in arguments 1 and 2, with room for as many
+/// bytes as argument 4.
+pub(crate) const ACCEPTED: u32 = 14;
+pub(crate) const ACCEPTED_CLOSE_ON_EXEC: u32 = 15;
+/// A name was asked for in arguments 4 and 5, with room for as many bytes as argument 1.
+pub(crate) const SENDER: u32 = 16;
+/// As `MESSAGE`, with room for a name of as many bytes as argument 3.
+pub(crate) const NAMED_MESSAGE: u32 = 17;
+/// A counted read of a pipe (argument 0: which, 1: bytes before).
+pub(crate) const PIPE_READ: u32 = 18;
+/// A counted write.
+pub(crate) const PIPE_WRITE: u32 = 19;
+
+/// The result is a descriptor that may be another process's.
+pub(crate) const STRANGER: u32 = 20;
+
+/// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
+const MOVES_MAX: usize = 1024;
 /// Descriptors in one control message (`SCM_MAX_FD`).
 const PASSED_MAX: usize = 253;
 /// Control messages looked at in one message.
 const CONTROLS_MAX: usize = 16;
+/// `MSG_CTRUNC`.
+const CONTROL_CUT: u32 = 8;
 /// Bytes of `struct mmsghdr`.
 const MMSGHDR_BYTES: usize = 64;
 
@@ -60,6 +95,9 @@ pub(crate) fn then(call: &Call, reason: u32) -> Answer {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Notes how a passed call ended.
     pub(crate) fn note_passed(&mut self, after: &After, result: i64) -> i64 {
+        if matches!(after.reason, PIPE_READ | PIPE_WRITE) {
+            return self.pipe_landed(after, result);
+        }
         if result < 0 {
             return result;
         }
@@ -68,15 +106,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             OPENED => return self.note_opened(fd, false, None),
             OPENED_CLOSE_ON_EXEC => return self.note_opened(fd, true, None),
             ASK => return self.note_asking(fd),
+            STRANGER => {
+                self.meet_stranger(fd as usize);
+                return self.note_asking(fd);
+            }
             DUPLICATE => return self.note_duplicate(after.args[0] as u32, fd),
-            PAIR => self.note_pair(after.args[0]),
-            SOCKET_PAIR => self.note_pair(after.args[3]),
+            ACCEPTED => return self.note_accepted(after, fd, false),
+            ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
+            SENDER => self.show_received(after.args[4], after.args[5], after.args[1]),
+            PAIR => {
+                let noted = self.note_pair(after.args[0]);
+                if noted == 0 {
+                    self.pipe_made(after);
+                }
+                return noted;
+            }
+            SOCKET_PAIR => return self.note_pair(after.args[3]),
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
             IDENTITY => self.forget_identity(),
-            LIMIT => self.limit = 0,
+            LIMIT => {
+                self.limit = 0;
+                crate::limit::forget();
+            }
             MESSAGE => self.note_message(after.args[1]),
+            NAMED_MESSAGE => {
+                self.note_message(after.args[1]);
+                self.show_sender(after.args[1], after.args[3]);
+            }
             MESSAGES => {
                 for index in 0..(result as usize).min(1024) {
                     self.note_message(after.args[1] + index * MMSGHDR_BYTES);
@@ -92,9 +150,66 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         result
     }
 
+    /// `EMFILE` unless `count` numbers are free, as far as one can say before they are taken.
+    #[inline]
+    pub(crate) fn need_numbers(&mut self, count: u32) -> Result<(), Errno> {
+        let (files, mut from) = (self.services.files(), 0);
+        for _ in 0..count {
+            from = self.free_number(files, from)? + 1;
+        }
+        Ok(())
+    }
+
+    /// The lowest number from `from` on that is free, and not one that Husk keeps.
+    #[inline]
+    fn free_number(&mut self, files: Files, mut from: u32) -> Result<u32, Errno> {
+        loop {
+            let free =
+                self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;
+            if !self.is_kept(free) {
+                return Ok(free);
+            }
+            from = free + 1;
+        }
+    }
+
+    /// `EMFILE` if the process can have no further descriptor: before a child with a pidfd is made.
+    pub fn need_descriptor(&mut self) -> Result<(), Errno> {
+        self.need_numbers(1)
+    }
+
+    /// Passes a call that makes or changes what it opens.
+    pub(crate) fn then_opened(&mut self, c: &Call, reason: u32) -> Answer {
+        self.need_numbers(1)?;
+        then(c, reason)
+    }
+
+    /// Passes a call that makes a pair.
+    pub(crate) fn then_pair(&mut self, c: &Call, reason: u32) -> Answer {
+        self.need_numbers(2)?;
+        then(c, reason)
+    }
+
     /// Notes a descriptor the host made (a pidfd of `clone`, say); returns the number to use.
     pub fn note_host_descriptor(&mut self, fd: u32) -> i64 {
         self.note_asking(fd)
+    }
+
+    fn note_accepted(&mut self, after: &After, fd: u32, close_on_exec: bool) -> i64 {
+        let fd = self.note_opened(fd, close_on_exec, None);
+        if fd >= 0 {
+            self.show_accepted(fd as usize, after.args[1], after.args[2], after.args[4]);
+        }
+        fd
+    }
+
+    /// The name in a received message's header.
+    fn show_sender(&mut self, header: usize, room: usize) {
+        let mut name = [0u8; 8];
+        if self.memory.read(header, &mut name).is_ok() && get64(&name, 0) != 0 {
+            let length = header.saturating_add(NAME_LENGTH_AT);
+            self.show_received(get64(&name, 0) as usize, length, room);
+        }
     }
 
     fn note_asking(&mut self, fd: u32) -> i64 {
@@ -103,67 +218,110 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
+        let shows = self.shadow_of(source);
+        let end = self.pipe_end(source as usize);
+        let flags = self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]);
+        let noted = self.note_opened(fd, flags & 1 != 0, shows);
+        if noted >= 0 {
+            self.pipe_joined(end, noted as u32);
+        }
+        noted
+    }
+
+    /// The inode that a host descriptor shows.
+    pub(crate) fn shadow_of(&mut self, fd: u32) -> Option<Inode> {
         let files = self.services.files();
-        let shows = match self.services.slot(files, source) {
+        match self.services.slot(files, fd) {
             Slot::Host(shows) => shows,
             _ => None,
-        };
-        let flags = self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]);
-        self.note_opened(fd, flags & 1 != 0, shows)
+        }
     }
 
     /// Notes a new host descriptor; returns its number, another one if it had to move.
     pub(crate) fn note_opened(&mut self, fd: u32, on_exec: bool, shows: Option<Inode>) -> i64 {
         let files = self.services.files();
-        let mut fd = fd;
-        for _ in 0..MOVES_MAX {
-            match self.services.host_opened(files, fd, on_exec, shows) {
-                Ok(true) => return i64::from(fd),
-                Ok(false) => match self.move_away(fd, on_exec) {
-                    Ok(moved) => fd = moved,
-                    Err(errno) => return errno.as_return(),
-                },
-                Err(errno) => {
-                    self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
-                    return errno.as_return();
-                }
+        match self.services.host_opened(files, fd, on_exec, shows) {
+            Ok(true) => i64::from(fd),
+            Ok(false) => {
+                let moved = self.move_away(fd, on_exec, shows);
+                self.fill(fd);
+                moved.map_or_else(Errno::as_return, i64::from)
+            }
+            Err(errno) => {
+                self.host_close(fd);
+                errno.as_return()
             }
         }
-        self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
-        Errno::EMFILE.as_return()
     }
 
-    /// Moves a host descriptor off a number of Husk's and plugs the hole.
+    /// Another number for a host descriptor under one of Husk's; noted.
     #[cold]
-    fn move_away(&mut self, fd: u32, on_exec: bool) -> Result<u32, Errno> {
+    fn move_away(&mut self, fd: u32, on_exec: bool, shows: Option<Inode>) -> Result<u32, Errno> {
         let files = self.services.files();
-        let free = self.with_limit(|client, limit| client.services.lowest_free(files, 0, limit));
         let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
-        let moved = free.and_then(|free| {
-            let args = [fd as usize, command, free as usize, 0, 0, 0];
-            Errno::check(self.host.call(nr::fcntl, args))
-        });
-        let [region, _] = self.host.kept_fds();
-        if region == u32::MAX {
-            self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
-        } else {
-            let args = [region as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
-            self.host.call(nr::dup3, args);
-            self.services.plug(files, fd);
+        let mut from = 0;
+        for _ in 0..MOVES_MAX {
+            let free =
+                self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;
+            let raw = self.host.call(nr::fcntl, [fd as usize, command, free as usize, 0, 0, 0]);
+            let moved = Errno::check(raw).map_err(|_| Errno::EMFILE)? as u32;
+            match self.services.host_opened(files, moved, on_exec, shows) {
+                Ok(true) => return Ok(moved),
+                Ok(false) => from = moved + 1,
+                Err(errno) => {
+                    self.host_close(moved);
+                    return Err(errno);
+                }
+            }
+            self.host_close(moved);
         }
-        moved.map(|moved| moved as u32)
+        Err(Errno::EMFILE)
     }
 
-    fn note_pair(&mut self, address: usize) {
+    /// Puts a plug where this thread has a host descriptor in transit, or nothing if the number is
+    /// not Husk's any more.
+    #[cold]
+    pub(crate) fn fill(&mut self, fd: u32) {
+        let files = self.services.files();
+        if !self.put_plug(fd) || !self.services.plug(files, fd) {
+            self.host_close(fd);
+        }
+    }
+
+    /// Replaces the host's descriptor `fd` by a plug; whether there is one now.
+    pub(crate) fn put_plug(&self, fd: u32) -> bool {
+        let [region, _] = self.host.kept_fds();
+        let args = [region as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
+        region != u32::MAX && self.host.call(nr::dup3, args) >= 0
+    }
+
+    /// Closes a descriptor of the host's.
+    pub(crate) fn host_close(&self, fd: u32) {
+        self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+    }
+
+    /// Notes both descriptors of a pair, or neither.
+    fn note_pair(&mut self, address: usize) -> i64 {
         let mut pair = [0u8; 8];
         if self.memory.read(address, &mut pair).is_err() {
-            return;
+            return 0;
         }
-        for at in [0, 4] {
-            let moved = self.note_asking(get32(&pair, at));
-            put(&mut pair, at, (moved as i32).to_le_bytes());
+        let files = self.services.files();
+        let first = self.note_asking(get32(&pair, 0));
+        if first < 0 {
+            self.host_close(get32(&pair, 4));
+            return first;
         }
+        let second = self.note_asking(get32(&pair, 4));
+        if second < 0 {
+            self.services.host_closed(files, first as u32);
+            self.host_close(first as u32);
+            return second;
+        }
+        put(&mut pair, 0, (first as i32).to_le_bytes());
+        put(&mut pair, 4, (second as i32).to_le_bytes());
         let _ = self.memory.write(address, &pair);
+        0
     }
 
     /// Notes the descriptors in the control messages of a received message.
@@ -184,20 +342,51 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return;
             }
             if (get32(&control, 8), get32(&control, 12)) == (1, 1) {
-                self.note_passed_descriptors(at + 16, (length - 16) / 4);
+                let count = (length - 16) / 4;
+                let noted = self.note_passed_descriptors(at + 16, count);
+                if noted < count {
+                    self.cut(header, at, noted);
+                }
             }
             at += length.next_multiple_of(8);
         }
     }
 
-    fn note_passed_descriptors(&mut self, address: usize, count: usize) {
+    /// Returns how many found a number, and stand at `address` from now on; the others are closed.
+    fn note_passed_descriptors(&mut self, address: usize, count: usize) -> usize {
+        let mut noted = 0;
         for index in 0..count.min(PASSED_MAX) {
             let mut word = [0u8; 4];
             if self.memory.read(address + 4 * index, &mut word).is_err() {
-                return;
+                return count;
             }
             let moved = self.note_asking(u32::from_le_bytes(word));
-            let _ = self.memory.write(address + 4 * index, &(moved as i32).to_le_bytes());
+            if moved >= 0 {
+                let _ = self.memory.write(address + 4 * noted, &(moved as i32).to_le_bytes());
+                noted += 1;
+            }
         }
+        noted
+    }
+
+    /// Ends the control messages of a received message behind `count` descriptors of the one at
+    /// `at`, and says so (`MSG_CTRUNC`), as Linux does where descriptors find no number. Theirs is
+    /// the last one, but for a sender's pidfd, which goes with them.
+    #[cold]
+    fn cut(&mut self, header: usize, at: usize, count: usize) {
+        let mut head = [0u8; 56];
+        if self.memory.read(header, &mut head).is_err() {
+            return;
+        }
+        let length = if count == 0 { 0 } else { 16 + 4 * count };
+        let end = at + length.next_multiple_of(8);
+        let whole = end - get64(&head, 32) as usize;
+        put(&mut head, 40, (whole as u64).to_le_bytes());
+        let flags = get32(&head, 48) | CONTROL_CUT;
+        put(&mut head, 48, flags.to_le_bytes());
+        if count != 0 {
+            let _ = self.memory.write(at, &(length as u64).to_le_bytes());
+        }
+        let _ = self.memory.write(header, &head);
     }
 }

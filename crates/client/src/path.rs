@@ -5,7 +5,8 @@
 //!            └► In(cwd or dirfd)      │                     │
 //!                                     └─► Outside           └─► Absolute
 //! ```
-//! A walk goes back to `Absolute` after an absolute link and when `..` leaves a tree upward.
+//! A walk goes back to `Absolute` after an absolute link and when `..` leaves a tree upward. One
+//! into a directory that was walked to lately begins there (`known`).
 //!
 //! Invariants
 //! 1. `Host`: the application's own arguments lead to a host object; nothing was rewritten.
@@ -15,8 +16,9 @@
 //! 4. At most `SYMLINKS_MAX` links are followed; every restart follows one link or leaves a tree.
 
 use crate::descend::{Walked, count_link};
+use crate::known::ROOT;
 use crate::magic::Magic;
-use crate::walk::find_nul;
+use crate::walk::find_end;
 use crate::{Call, Client, Host, Memory};
 use husk_abi::{PAGE, PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
 use husk_proto::descriptor::Slot;
@@ -148,12 +150,29 @@ pub(crate) enum Place {
 pub(crate) enum Start {
     /// The text is absolute and has not been looked at.
     Absolute,
-    /// At this directory, with what is left of the text.
-    In(Inode),
+    /// The same: it was relative, and the host's directory stands before it now.
+    Joined,
+    /// At this directory, with what is left of the text; what the whole text starts from, if what
+    /// it leads to may be remembered.
+    In(Inode, Option<Inode>),
+    /// At this directory, known from earlier, with what is left of the text from this place on.
+    Known(Inode, usize),
     /// At the end: the object itself.
     Object(Inode),
     /// On the host.
     Outside,
+}
+
+impl Start {
+    /// What a path that starts here is known by.
+    #[inline(always)]
+    fn key(&self) -> Option<Inode> {
+        match *self {
+            Start::Absolute => Some(ROOT),
+            Start::In(_, key) => key,
+            _ => None,
+        }
+    }
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -195,25 +214,40 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if path == 0 && aim.empty {
             return self.find_open(directory, w);
         }
-        if self.read_path(path, w)? == 0 {
+        let name = self.read_path(path, w)?;
+        if self.buffers.walks[w].length == 0 {
             return if aim.empty { self.find_open(directory, w) } else { Err(Errno::ENOENT) };
         }
-        self.locate_text(directory, w, aim)
+        let mut start = self.start(directory, w)?;
+        if let Some(key) = start.key()
+            && let Some(inode) = self.recall(w, key, name)
+        {
+            self.prepare();
+            if let Some(lead) = self.look_in(w, inode, name, aim)? {
+                return Ok(lead);
+            }
+            start = Start::Known(inode, name);
+        }
+        self.resolve(w, start, aim)
     }
 
-    /// Copies the path at address `source` into walk `w`; its length.
+    /// Copies the path at address `source` into walk `w`; where its last name begins.
     #[inline]
-    fn read_path(&mut self, source: usize, w: usize) -> Result<usize> {
+    pub(crate) fn read_path(&mut self, source: usize, w: usize) -> Result<usize> {
         let walk = &mut self.buffers.walks[w];
-        let mut done = 0;
+        let (mut done, mut name) = (0, 0);
         while done < PATH_MAX {
             let at = source.checked_add(done).ok_or(Errno::EFAULT)?;
             let count = PATH_STEP.min(PAGE - at % PAGE).min(PATH_MAX - done);
             let piece = &mut walk.text[done..done + count];
             self.memory.read(at, piece)?;
-            if let Some(end) = find_nul(piece) {
+            let (end, behind) = find_end(piece);
+            if behind > 0 {
+                name = done + behind;
+            }
+            if let Some(end) = end {
                 (walk.at, walk.length) = (0, done + end);
-                return Ok(done + end);
+                return Ok(name);
             }
             done += count;
         }
@@ -222,18 +256,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Resolves the text in walk `w`.
     pub(crate) fn find_text(&mut self, directory: i32, w: usize, aim: Aim) -> Result<Place> {
-        let lead = self.locate_text(directory, w, aim)?;
+        let start = self.start(directory, w)?;
+        let lead = self.resolve(w, start, aim)?;
         Ok(self.place(lead, w))
     }
 
+    /// Where the text in walk `w` begins.
     #[inline]
-    fn locate_text(&mut self, directory: i32, w: usize, aim: Aim) -> Result<Lead> {
-        let start = if self.buffers.walks[w].is_absolute() {
-            Start::Absolute
-        } else {
-            self.start_relative(directory, w)?
-        };
-        self.resolve(w, start, aim)
+    fn start(&mut self, directory: i32, w: usize) -> Result<Start> {
+        if self.buffers.walks[w].is_absolute() {
+            return Ok(Start::Absolute);
+        }
+        self.start_relative(directory, w)
     }
 
     /// An empty path with `AT_EMPTY_PATH`: what `directory` stands for.
@@ -282,7 +316,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 None => return self.join_host_directory(w, Some(directory)),
             }
         };
-        Ok(Start::In(inode))
+        Ok(Start::In(inode, Some(inode)))
     }
 
     #[inline]
@@ -298,9 +332,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Start::Object(inode) => return self.arrive(w, inode, Last::Root),
                 Start::Outside if changed => return Ok(Lead::Elsewhere),
                 Start::Outside => return Ok(Lead::Host),
-                Start::In(directory) => {
+                Start::Joined => start = Start::Absolute,
+                Start::In(..) | Start::Known(..) => {
                     self.prepare();
-                    match self.walk(w, directory, aim, &mut links)? {
+                    match self.walk(w, start, aim, &mut links)? {
                         Walked::Done => return Ok(Lead::Husk),
                         Walked::Absolute => start = Start::Absolute,
                         Walked::Outside => start = Start::Outside,
@@ -328,7 +363,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     fn classify(&mut self, w: usize, aim: Aim, links: &mut usize) -> Result<Start> {
         match self.enter_mount(w) {
-            Some(root) => Ok(Start::In(root)),
+            Some(root) => Ok(Start::In(root, Some(ROOT))),
             None => self.classify_outside(w, aim, links),
         }
     }
@@ -340,7 +375,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Magic::Object(inode, rest) => {
                 self.buffers.walks[w].at = rest;
                 let ends = self.buffers.walks[w].rest().iter().all(|&b| b == b'/');
-                return Ok(if ends { Start::Object(inode) } else { Start::In(inode) });
+                return Ok(if ends { Start::Object(inode) } else { Start::In(inode, None) });
             }
             Magic::Rewritten => {
                 count_link(links)?;

@@ -1,7 +1,10 @@
-//! `poll` and `select` with Husk files in the set.
+//! `poll` and `select` with Husk files and pipes of the image in the set.
 //!
-//! A regular file is always ready. So as soon as one is asked about, the call does not wait: the
-//! host is asked about the rest with a time-out of zero, and the answers are put together.
+//! A regular file is always ready, and so is the read end of a pipe with bytes in its ring. As soon
+//! as one such is asked about, the call does not wait: the host is asked about the rest with a
+//! time-out of zero, and the answers are put together. Otherwise the host waits, and every read end
+//! in the set is the host's from then on (`pipe`): *pinned first, then looked at once more*, so
+//! that no byte goes by. A write end needs less: its writer goes to the host when the ring is full.
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
@@ -17,6 +20,8 @@ const POLLFD_BYTES: usize = 8;
 const BATCH: usize = BOUNCE_BYTES / POLLFD_BYTES;
 /// Bytes of one set in `select`.
 const SET_BYTES: usize = 1024;
+/// What a read end with bytes is ready for.
+const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
 /// What a file is ready for.
 const READY: u16 = (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM) as u16;
 
@@ -31,7 +36,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `poll`, `ppoll`.
     pub(crate) fn poll(&mut self, c: &Call) -> Answer {
         let (address, count) = (c.args[0], c.args[1] as u32 as usize);
-        if !self.polls_husk(address, count) {
+        let waits = self.poll_waits(c);
+        if !self.polls_husk(address, count, waits) {
             return Ok(Verdict::Pass);
         }
         let mut ready = 0;
@@ -44,14 +50,43 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(ready)
     }
 
-    fn polls_husk(&mut self, address: usize, count: usize) -> bool {
+    /// Whether the call may sleep.
+    fn poll_waits(&self, c: &Call) -> bool {
+        if c.number == nr::poll { c.args[2] as i32 != 0 } else { !self.is_zero_time(c.args[2]) }
+    }
+
+    /// Whether there is a time at `address`, and it is 0.
+    fn is_zero_time(&self, address: usize) -> bool {
+        let mut time = [0u8; 16];
+        address != 0 && self.memory.read(address, &mut time).is_ok() && time == [0; 16]
+    }
+
+    /// Whether the read end `fd` has bytes in its ring. If not, and the host is to wait for them,
+    /// they will come to the host.
+    fn has_bytes(&mut self, fd: u32, waits: bool) -> bool {
+        let Some(end) = self.pipe_end(fd as usize) else { return false };
+        if end.writes {
+            self.services.pipe_leave_if_full(end.pipe);
+            return false;
+        }
+        if waits && self.services.pipe_waiting(end.pipe) == 0 {
+            return self.pin_empty(end.pipe);
+        }
+        self.services.pipe_waiting(end.pipe) > 0
+    }
+
+    fn polls_husk(&mut self, address: usize, count: usize, waits: bool) -> bool {
         for index in 0..count {
             let mut entry = [0u8; POLLFD_BYTES];
             if self.memory.read(address + index * POLLFD_BYTES, &mut entry).is_err() {
                 return false;
             }
             let fd = get32(&entry, 0);
-            if fd as i32 >= 0 && get16(&entry, 4) & READY != 0 && self.is_husk(fd) {
+            let asks = get16(&entry, 4);
+            if (fd as i32) < 0 || asks & READY == 0 {
+                continue;
+            }
+            if self.is_husk(fd) || self.has_bytes(fd, waits && asks & READABLE != 0) {
                 return true;
             }
         }
@@ -75,10 +110,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let mut original = [0u8; 4];
             self.memory.read(address + at, &mut original)?;
             let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
-            if get32(entry, 0) != u32::from_le_bytes(original) {
-                let events = get16(entry, 4) & READY;
-                put(entry, 6, events.to_le_bytes());
-                ready += u64::from(events != 0);
+            let fd = u32::from_le_bytes(original);
+            let here = if get32(entry, 0) != fd { READY } else { 0 };
+            let (asked, host) = (get16(entry, 4), get16(entry, 6));
+            let here = if here == 0 && asked & READABLE != 0 && self.waiting_here(fd as usize) > 0 {
+                READABLE
+            } else {
+                here
+            };
+            let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
+            if asked & here != 0 {
+                put(entry, 6, (host | asked & here).to_le_bytes());
+                ready += u64::from(host == 0);
             }
             self.memory.write(address + at + 6, &[entry[6], entry[7]])?;
         }
@@ -117,6 +160,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether a read or write set names a Husk descriptor.
     fn selects_husk(&mut self, c: &Call) -> Result<bool> {
         let count = c.args[0] as i32 as u32;
+        let waits = !self.is_zero_time(c.args[4]);
         for address in [c.args[1], c.args[2]].into_iter().filter(|&a| a != 0) {
             for word in 0..count.div_ceil(64) {
                 let mut bytes = [0u8; 8];
@@ -125,13 +169,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 while bits != 0 {
                     let fd = word * 64 + bits.trailing_zeros();
                     bits &= bits - 1;
-                    if fd < count && self.is_husk(fd) {
+                    if fd < count && (self.is_husk(fd) || self.has_bytes(fd, waits)) {
                         return Ok(true);
                     }
                 }
             }
         }
         Ok(false)
+    }
+
+    /// Whether the answer for `fd` in set `i` is known here: a file, or bytes to read in a ring.
+    fn is_ready_here(&mut self, fd: u32, i: usize) -> bool {
+        self.is_husk(fd) || i == 0 && self.waiting_here(fd as usize) > 0
     }
 
     /// Sorts the bits into the host's sets and Husk's; returns how many Husk bits are ready.
@@ -145,7 +194,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.memory.read(c.args[1 + i], &mut self.buffers.bounce[start..start + bytes])?;
             for fd in 0..c.args[0] as u32 {
                 let (byte, bit) = (start + fd as usize / 8, 1u8 << (fd % 8));
-                if self.buffers.bounce[byte] & bit == 0 || !self.is_husk(fd) {
+                if self.buffers.bounce[byte] & bit == 0 || !self.is_ready_here(fd, i) {
                     continue;
                 }
                 self.buffers.bounce[byte] &= !bit;

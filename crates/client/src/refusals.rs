@@ -2,7 +2,6 @@
 
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::nr;
 use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Services};
 
@@ -11,6 +10,9 @@ const IOCTL_CLOSE: usize = 0x5451;
 const IOCTL_KEEP: usize = 0x5450;
 const IOCTL_READABLE: usize = 0x541b;
 const IOCTL_NONBLOCK: usize = 0x5421;
+const IOCTL_ASYNC: usize = 0x5452;
+/// `EPOLL_CTL_DEL`.
+const EPOLL_CTL_DEL: usize = 2;
 /// `FICLONE`, `FICLONERANGE`.
 const IOCTL_CLONE: [usize; 2] = [0x4004_9409, 0x4020_940d];
 
@@ -32,38 +34,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Extended attributes of a path: Husk files have none.
-    pub(crate) fn path_attribute(&mut self, c: &Call, aim: Aim, lists: bool) -> Answer {
-        match self.find(c, 0, crate::path::plain(0), aim)? {
-            Place::Husk(target) => {
-                target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::plain(0))));
-                }
-                self.no_attributes(c, lists)
-            }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::plain(0)))),
-            Place::Host => Ok(Verdict::Pass),
-        }
-    }
-
-    /// Extended attributes of a descriptor.
-    pub(crate) fn open_attribute(&mut self, c: &Call, lists: bool) -> Answer {
-        match self.inode_behind(c.args[0])? {
-            Some(_) => self.no_attributes(c, lists),
-            None => Ok(Verdict::Pass),
-        }
-    }
-
-    fn no_attributes(&mut self, c: &Call, lists: bool) -> Answer {
-        if lists {
-            return value(0);
-        }
-        // Asking what is not there is no loss; only what would be lost is counted.
-        let asks = [nr::getxattr, nr::lgetxattr, nr::fgetxattr].contains(&c.number);
-        if asks { Err(Errno::EOPNOTSUPP) } else { self.refuse(c.number, Errno::EOPNOTSUPP) }
-    }
-
     /// A call on descriptor argument `index` that is refused if that is Husk's.
     pub(crate) fn refuse_open(&mut self, c: &Call, index: usize, errno: Errno) -> Answer {
         let files = self.services.files();
@@ -82,6 +52,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if husk(self.services.slot(files, c.args[2] as u32)) {
             return Err(Errno::EPERM);
+        }
+        if c.args[1] != EPOLL_CTL_DEL {
+            // A write end may stay: when its ring is full, writing goes on at the host.
+            let reads = self.pipe_end(c.args[2]).is_some_and(|end| !end.writes);
+            if reads {
+                self.surrender(c.args[2])?;
+            }
         }
         Ok(Verdict::Pass)
     }
@@ -105,7 +82,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return if let Slot::Husk(_) = slot { value(0) } else { Ok(Verdict::Pass) };
         }
         let Slot::Husk(description) = slot else {
-            return Ok(Verdict::Pass);
+            return match self.pipe_end(fd) {
+                Some(end) if request == IOCTL_READABLE => self.pipe_readable(c, end.pipe),
+                Some(_) if request == IOCTL_ASYNC => {
+                    self.surrender(fd)?;
+                    Ok(Verdict::Pass)
+                }
+                _ => Ok(Verdict::Pass),
+            };
         };
         match request {
             IOCTL_READABLE => {

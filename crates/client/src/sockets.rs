@@ -1,21 +1,11 @@
-//! Where sockets meet Husk trees: addresses that are paths, and descriptors in messages.
-//!
-//! A socket's name cannot lie in a Husk tree yet, and a Husk descriptor cannot travel in a
-//! message: both are refused and counted. Paths that only pass through a tree reach the host.
+//! Messages on sockets: a Husk descriptor cannot travel in one yet (refused and counted), and the
+//! name a message goes to may lie in a Husk tree (`addresses`).
 
-use crate::layout::{get16, get32, get64};
-use crate::path::{Aim, Place};
-use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
-use husk_abi::sys::general::AT_FDCWD;
+use crate::layout::{get32, get64};
+use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Result, Services};
 
-/// Not a socket.
-const ENOTSOCK: Errno = Errno(88);
-/// `AF_UNIX`.
-const UNIX: u16 = 1;
-/// Bytes of `struct sockaddr_un`.
-const ADDRESS_BYTES: usize = 110;
 /// Control messages looked at in one message.
 const CONTROLS_MAX: usize = 16;
 /// Messages looked at in one `sendmmsg`.
@@ -24,71 +14,18 @@ const MESSAGES_MAX: usize = 1024;
 const MMSGHDR_BYTES: usize = 64;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// A call on a socket that leaves something to note.
-    pub(crate) fn socket_then(&mut self, c: &Call, reason: u32) -> Answer {
-        match self.other_kind(c, ENOTSOCK)? {
-            Verdict::Pass => passing::then(c, reason),
-            other => Ok(other),
-        }
-    }
-
-    /// `bind`, `connect`.
-    pub(crate) fn socket_address(&mut self, c: &Call, bind: bool) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
-        let length = c.args[2].min(ADDRESS_BYTES);
-        let mut address = [0u8; ADDRESS_BYTES];
-        if length < 3 || self.memory.read(c.args[1], &mut address[..length]).is_err() {
-            return Ok(Verdict::Pass);
-        }
-        if get16(&address, 0) != UNIX || address[2] == 0 {
-            return Ok(Verdict::Pass);
-        }
-        let text = &address[2..length];
-        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        let walk = &mut self.buffers.walks[0];
-        walk.text[..end].copy_from_slice(&text[..end]);
-        (walk.at, walk.length) = (0, end);
-        let aim = if bind { Aim::PARENT } else { Aim::FOLLOW };
-        match self.find_text(AT_FDCWD, 0, aim)? {
-            Place::Host => Ok(Verdict::Pass),
-            Place::Elsewhere => self.address_elsewhere(c),
-            Place::Husk(target) => {
-                if !bind {
-                    target.existing()?;
-                    if self.is_portal(0, &target)? {
-                        return self.address_elsewhere(c);
-                    }
-                }
-                self.refuse(c.number, Errno::EOPNOTSUPP)
-            }
-        }
-    }
-
-    /// The same call with the walk's text as the socket's path.
-    fn address_elsewhere(&mut self, c: &Call) -> Answer {
-        let text = self.buffers.walks[0].whole();
-        let mut address = [0u8; ADDRESS_BYTES];
-        address[0] = UNIX as u8;
-        let place = address.get_mut(2..2 + text.len()).ok_or(Errno::ENAMETOOLONG)?;
-        place.copy_from_slice(text);
-        let length = (2 + text.len() + 1).min(ADDRESS_BYTES);
-        let mut args = c.args;
-        (args[1], args[2]) = (address.as_ptr() as usize, length);
-        Ok(Verdict::Return(self.host.call(c.number, args)))
-    }
-
     /// `sendmsg`.
     pub(crate) fn sendmsg(&mut self, c: &Call) -> Answer {
         if self.sends_husk(c.args[1])? {
             return self.refuse(c.number, Errno::EOPNOTSUPP);
         }
-        Ok(Verdict::Pass)
+        self.send_to_name(c)
     }
 
     /// `sendmmsg`.
     pub(crate) fn sendmmsg(&mut self, c: &Call) -> Answer {
         for index in 0..c.args[2].min(MESSAGES_MAX) {
-            if self.sends_husk(c.args[1] + index * MMSGHDR_BYTES)? {
+            if self.sends_husk(c.args[1].wrapping_add(index * MMSGHDR_BYTES))? {
                 return self.refuse(c.number, Errno::EOPNOTSUPP);
             }
         }
@@ -125,8 +62,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         (0..count).any(|index| {
             let mut word = [0u8; 4];
-            self.memory.read(address + 4 * index, &mut word).is_ok()
-                && matches!(self.services.slot(files, u32::from_le_bytes(word)), Slot::Husk(_))
+            if self.memory.read(address + 4 * index, &mut word).is_err() {
+                return false;
+            }
+            let fd = u32::from_le_bytes(word);
+            // What of a pipe cannot be moved stays for readers of the image; counted.
+            let _ = self.surrender(fd as usize);
+            matches!(self.services.slot(files, fd), Slot::Husk(_))
         })
     }
 }

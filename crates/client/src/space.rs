@@ -2,7 +2,10 @@
 
 use crate::path::{Aim, Place, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, O_PATH};
+use husk_abi::sys::general::{
+    FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
+    FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, O_PATH,
+};
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Services};
 
@@ -27,6 +30,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     _ => return Err(Errno::EINVAL),
                 }
                 self.credentials().permit(&step, 2)?;
+                if self.services.writers(step.inode)? < 0 {
+                    return Err(Errno::ETXTBSY);
+                }
+                self.may_grow(step.inode, c.args[1] as u64)?;
                 self.make_image(step.inode, c.args[1] as u64)?;
                 self.memory.ready()?;
                 self.services.truncate(step.inode, c.args[1] as u64)?;
@@ -49,6 +56,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !file.writes() || self.services.step(file.inode)?.kind != Kind::File {
             return Err(Errno::EINVAL);
         }
+        self.may_grow(file.inode, c.args[1] as u64)?;
         self.memory.ready()?;
         self.services.truncate(file.inode, c.args[1] as u64)?;
         value(0)
@@ -64,9 +72,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if offset < 0 || length <= 0 {
             return Err(Errno::EINVAL);
         }
-        let punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-        if !matches!(mode, 0 | FALLOC_FL_KEEP_SIZE) && mode != punch {
-            return self.refuse(c.number, Errno::EOPNOTSUPP);
+        if !is_space_mode(mode) {
+            return Err(Errno::EOPNOTSUPP);
         }
         if !file.writes() {
             return Err(Errno::EBADF);
@@ -80,10 +87,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if offset + length > OFFSET_MAX {
             return Err(Errno::EFBIG);
         }
+        let punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        if !matches!(mode, 0 | FALLOC_FL_KEEP_SIZE) && mode != punch {
+            // What a tmpfs does not have either.
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.memory.ready()?;
         if mode == punch {
             self.services.punch(file.inode, offset, length)?;
         } else {
+            self.may_grow(file.inode, offset + length)?;
             let keep_size = mode == FALLOC_FL_KEEP_SIZE;
             self.services.allocate(file.inode, offset, length, keep_size)?;
         }
@@ -120,5 +133,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         check(&c.args)?;
         value(0)
+    }
+}
+
+/// Whether some file system has this mode of `fallocate`: others are refused before the file is
+/// looked at.
+fn is_space_mode(mode: u32) -> bool {
+    let keeps = mode & FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !FALLOC_FL_KEEP_SIZE {
+        0 | FALLOC_FL_ZERO_RANGE | FALLOC_FL_UNSHARE_RANGE => true,
+        FALLOC_FL_PUNCH_HOLE => keeps,
+        FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE => !keeps,
+        _ => false,
     }
 }

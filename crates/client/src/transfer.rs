@@ -42,8 +42,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn sendfile(&mut self, c: &Call) -> Answer {
         let (target, source) = (self.opened(c.args[0])?, self.opened(c.args[1])?);
         if let (None, None) = (target, source) {
-            return Ok(Verdict::Pass);
+            return self.pass_surrendered(c, [0, 1]);
         }
+        self.surrender(c.args[0])?;
         if target.is_some_and(|t| !t.writes()) || source.is_some_and(|s| !s.reads()) {
             return Err(Errno::EBADF);
         }
@@ -53,7 +54,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let length = c.args[3].min(BURST_BYTES);
         match (source, target) {
             (Some(source), Some(target)) => {
-                self.check_files(source, target)?;
+                self.check_files(source, target, true)?;
                 let from = self.position(source, c.args[2])?;
                 let to = self.position(target, 0)?;
                 self.copy_between(source, from, target, to, length)
@@ -64,11 +65,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn check_files(&mut self, source: Opened, target: Opened) -> Result<()> {
+    fn check_files(&mut self, source: Opened, target: Opened, sends: bool) -> Result<()> {
         for file in [source, target] {
             match self.services.step(file.inode)?.kind {
                 Kind::File => {}
-                Kind::Directory => return Err(Errno::EISDIR),
+                Kind::Directory if !sends => return Err(Errno::EISDIR),
                 _ => return Err(Errno::EINVAL),
             }
         }
@@ -104,6 +105,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         to: Position,
         length: usize,
     ) -> Answer {
+        let length = self.writable(target.inode, Place::At(to.offset()), length)?;
         let mut done = 0;
         while done < length {
             let wanted = (length - done).min(BOUNCE_BYTES);
@@ -224,6 +226,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         } else {
             u64::from_le_bytes(start)
         };
+        let length = self.writable(target.inode, Place::At(to.offset()), length)?;
         let mut done = 0;
         while done < length {
             let wanted = (length - done).min(BOUNCE_BYTES);
@@ -246,23 +249,37 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(done as u64)
     }
 
+    /// Why nothing is copied between a Husk file and host descriptor `fd`: it is no file, or one
+    /// of another file system.
+    fn apart_files(&mut self, fd: usize) -> Errno {
+        match self.host_fact(fd, None) {
+            Ok(fact) if fact.kind == Kind::File => Errno::EXDEV,
+            Ok(fact) if fact.kind == Kind::Directory => Errno::EISDIR,
+            Ok(_) => Errno::EINVAL,
+            Err(errno) => errno,
+        }
+    }
+
     /// `copy_file_range`.
     pub(crate) fn copy_file_range(&mut self, c: &Call) -> Answer {
         let (source, target) = (self.opened(c.args[0])?, self.opened(c.args[2])?);
         let (source, target) = match (source, target) {
             (None, None) => return Ok(Verdict::Pass),
             (Some(source), Some(target)) => (source, target),
-            _ => return Err(Errno::EXDEV),
+            (None, Some(_)) => return Err(self.apart_files(c.args[0])),
+            (Some(_), None) => return Err(self.apart_files(c.args[2])),
         };
         if c.args[5] != 0 {
             return Err(Errno::EINVAL);
         }
-        self.check_files(source, target)?;
+        self.check_files(source, target, false)?;
         if !source.reads() || !target.writes() || target.flags & O_APPEND != 0 {
             return Err(Errno::EBADF);
         }
-        let from = self.position(source, c.args[1])?;
-        let to = self.position(target, c.args[3])?;
+        // A negative offset is one past the end of all here.
+        let beyond = |errno| if errno == Errno::EINVAL { Errno::EOVERFLOW } else { errno };
+        let from = self.position(source, c.args[1]).map_err(beyond)?;
+        let to = self.position(target, c.args[3]).map_err(beyond)?;
         let length = c.args[4].min(BURST_BYTES);
         if source.inode == target.inode {
             let (a, b, n) = (from.offset(), to.offset(), length as u64);
@@ -281,9 +298,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             None => None,
         };
         if first.is_none() && second.is_none() {
-            return Ok(Verdict::Pass);
+            return self.pass_surrendered(c, [0, other.unwrap_or(0)]);
         }
         self.refuse(c.number, Errno::EINVAL)
+    }
+
+    /// Passes a call that lets the host look into pipes.
+    fn pass_surrendered(&mut self, c: &Call, places: [usize; 2]) -> Answer {
+        for place in places {
+            self.surrender(c.args[place])?;
+        }
+        Ok(Verdict::Pass)
     }
 }
 

@@ -33,16 +33,37 @@ fn zero_byte(word: u64) -> Option<usize> {
     if found == 0 { None } else { Some(found.trailing_zeros() as usize / 8) }
 }
 
-/// Where the first NUL in `bytes` is.
+/// The highest bit of every zero byte in `word`.
 #[inline]
-pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
+fn zero_bytes(word: u64) -> u64 {
+    let low = all(0x7f);
+    !(((word & low) + low) | word | low)
+}
+
+/// Where the first NUL in `bytes` is, and the place behind the last slash before it (0: no slash).
+#[inline]
+pub(crate) fn find_end(bytes: &[u8]) -> (Option<usize>, usize) {
     let (words, rest) = bytes.as_chunks::<8>();
+    let mut behind = 0;
     for (n, word) in words.iter().enumerate() {
-        if let Some(place) = zero_byte(u64::from_le_bytes(*word)) {
-            return Some(8 * n + place);
+        let word = u64::from_le_bytes(*word);
+        let end = zero_byte(word);
+        let before = end.map_or(u64::MAX, |end| (1 << (8 * end)) - 1);
+        let slashes = zero_bytes(word ^ all(b'/')) & before;
+        if slashes != 0 {
+            behind = 8 * n + 8 - slashes.leading_zeros() as usize / 8;
+        }
+        if let Some(end) = end {
+            return (Some(8 * n + end), behind);
         }
     }
-    rest.iter().position(|&b| b == 0).map(|place| bytes.len() - rest.len() + place)
+    let done = bytes.len() - rest.len();
+    let end = rest.iter().position(|&byte| byte == 0);
+    let text = &rest[..end.unwrap_or(rest.len())];
+    if let Some(slash) = text.iter().rposition(|&byte| byte == b'/') {
+        behind = done + slash + 1;
+    }
+    (end.map(|end| done + end), behind)
 }
 
 impl Walk {
@@ -264,15 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_nul_is_found_at_every_place() {
+    fn the_end_and_the_last_name_are_found_at_every_place() {
         for length in 0..40 {
-            for place in 0..length {
-                let mut bytes = [0x81u8; 40];
-                bytes[place] = 0;
-                bytes[39] = 0;
-                assert_eq!(find_nul(&bytes[..length]), Some(place));
+            for end in 0..40 {
+                for slash in 0..40 {
+                    let mut bytes = [0x81u8; 40];
+                    (bytes[slash], bytes[slash / 2], bytes[end]) = (b'/', b'/', 0);
+                    let bytes = &bytes[..length];
+                    let nul = bytes.iter().position(|&b| b == 0);
+                    let text = &bytes[..nul.unwrap_or(length)];
+                    let behind = text.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+                    assert_eq!(find_end(bytes), (nul, behind), "{bytes:?}");
+                }
             }
-            assert_eq!(find_nul(&[1; 40][..length]), None);
         }
     }
 }

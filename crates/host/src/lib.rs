@@ -6,6 +6,8 @@
 #![no_std]
 
 pub mod calls;
+#[cfg(not(target_os = "none"))]
+pub mod early;
 pub mod probe;
 
 use core::arch::asm;

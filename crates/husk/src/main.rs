@@ -3,11 +3,13 @@
 //! ```text
 //!   husk run [OPTIONS] -- COMMAND...     a throw-away image around one command
 //!   husk check [--json]                  is this host able?
+//!   husk fsck IMAGE [--json]             is the structure of a running image sound?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
 //! ```
 //!
 //! Exit status of `run`: the command's own, 128 + n when signal n ended it; 125 when Husk failed,
-//! 126 when the command cannot be executed, 127 when it was not found.
+//! 126 when the command cannot be executed, 127 when it was not found. Of `fsck`: 0 clean, 1
+//! findings, 2 not checked.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -22,13 +24,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use husk_supervisor::failure::STATUS_HUSK;
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check};
+use husk_supervisor::{Request, check, fsck};
 
 /// The runtime, built for its own target by `build.rs`.
 static RUNTIME: &[u8] = include_bytes!(env!("HUSK_RUNTIME"));
-
-/// For tests: `off` = never use rewritten copies of programs, trap every call.
-const REWRITE: &str = "HUSK_REWRITE";
 
 /// Runs unmodified programs on many small user-space kernels that look like one Linux.
 #[derive(Parser, Debug)]
@@ -45,6 +44,15 @@ enum Command {
     /// Say whether this host is able, and what each missing thing costs.
     Check {
         /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the whole structure of a running image; its programs go on. Status 0: clean, 1:
+    /// findings, 2: it could not be checked.
+    Fsck {
+        /// Process id of a `husk run`, or of a program in it.
+        image: String,
+        /// Print one JSON document instead of lines.
         #[arg(long)]
         json: bool,
     },
@@ -92,6 +100,7 @@ fn main() -> ExitCode {
     match options.command {
         Command::Run(options) => run(options),
         Command::Check { json } => print_check(json),
+        Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));
             ExitCode::from(STATUS_HUSK)
@@ -124,7 +133,8 @@ fn run(options: RunOptions) -> ExitCode {
         mounts: options.mount,
         discard: options.discard,
         guard: options.guard == Switch::On,
-        trap_only: std::env::var_os(REWRITE).is_some_and(|value| value == "off"),
+        trap_only: false,
+        pipes: false,
         command: options.command,
     };
     match husk_supervisor::run(request, RUNTIME) {
@@ -147,6 +157,27 @@ fn print_check(json: bool) -> ExitCode {
         say(&format!("cannot print the report: {problem}; look where the output goes"));
     }
     if printed.is_ok() && report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+}
+
+fn print_fsck(image: &str, json: bool) -> ExitCode {
+    let report = match fsck::check(image) {
+        Ok(report) => report,
+        Err(failure) => {
+            say(&failure.to_string());
+            return ExitCode::from(failure.status);
+        }
+    };
+    let text = match json {
+        true => serde_json::to_string_pretty(&report).map(|text| text + "\n"),
+        false => Ok(report.text()),
+    };
+    match text.map_err(io::Error::from).and_then(|text| print(&text)) {
+        Ok(()) => ExitCode::from(report.status()),
+        Err(problem) => {
+            say(&format!("cannot print the report: {problem}; look where the output goes"));
+            ExitCode::from(fsck::STATUS_UNCHECKED)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,30 @@
 //! The structure checker (`fsck`): everything counted twice, from the objects and from who names
 //! them.
 //!
-//! The image must be quiet: no operation runs. Nothing is changed. It needs one `u32` of scratch
-//! memory for each object and block that was ever used (`scratch_words`).
+//! No operation may run: the image is quiet, or its transactions are held up (`check_live`).
+//! Nothing is changed. It needs one `u32` of scratch memory for each object and block that was ever
+//! used, and four more for each inode (`scratch_words`).
 //!
 //! 1. Each object is free once, or used once; each block too.
 //! 2. Links, opens, pins, references, sharers, entries and subdirectories equal what is found.
-//! 3. Each entry is in its bucket's chain and in its directory's array, and nothing else is.
-//! 4. Nobody holds a lock word; journals are empty.
+//! 3. Each entry is in its bucket's chain and in one of its directory's arrays, and nothing else
+//!    is; all records of a directory together count what is there.
+//! 4. Nobody holds a lock word; journals are empty. Of a live image: locks that outlive
+//!    transactions may be held, and what is freed step by step may be half-way.
 
 use husk_proto::Files;
+use husk_region::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;
 use crate::descriptor::{open, table};
 use crate::fs::entries::{self, slot_hole, slot_line};
+use crate::fs::extended;
+use crate::fs::share;
 use crate::image::{PROCESS_LOCK, RENAME_LOCK, mount, mounts};
 use crate::process::{Holding, context_facts, each_held};
 use crate::state::{ent, high, ino, kind_bits, low, tag};
-use crate::{lock, text, tree};
+use crate::{lock, pipe, text, tree};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,27 +43,50 @@ pub struct Finding {
 pub fn scratch_words(kernel: &Kernel) -> usize {
     let session = &kernel.session;
     let objects: usize = (0..CLASSES).map(|class| session.never_used(class) as usize).sum();
-    objects + 3 * session.never_used(INODE) as usize + session.region.block_count() as usize
+    let inodes = 4 * session.never_used(INODE) as usize;
+    objects + inodes + PIPES_MAX as usize + session.region.block_count() as usize
 }
 
-/// Checks the image; how many findings were reported. `scratch` holds `scratch_words` zeros.
+/// Checks a quiet image; how many findings were reported. `scratch` holds `scratch_words` zeros.
 pub fn check(kernel: &Kernel, scratch: &mut [u32], report: &mut dyn FnMut(Finding)) -> u32 {
+    look(kernel, false, scratch, report)
+}
+
+/// Whether the numbers of objects can be true: of a damaged image nothing else is worth a look.
+pub fn makes_sense(kernel: &Kernel) -> bool {
+    let session = &kernel.session;
+    let classes = session.region.map.classes;
+    (0..CLASSES).all(|class| session.never_used(class) <= classes[class].count)
+}
+
+/// Checks an image whose programs run; the caller has held its transactions up
+/// (`Session::freeze`). `report` must not sleep.
+pub fn check_live(kernel: &Kernel, scratch: &mut [u32], report: &mut dyn FnMut(Finding)) -> u32 {
+    look(kernel, true, scratch, report)
+}
+
+fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut(Finding)) -> u32 {
     let inodes = kernel.session.never_used(INODE) as usize;
     let (uses, scratch) = scratch.split_at_mut(inodes);
     let (links, scratch) = scratch.split_at_mut(inodes);
     let (opens, scratch) = scratch.split_at_mut(inodes);
+    let (writers, scratch) = scratch.split_at_mut(inodes);
     let (pins, scratch) = scratch.split_at_mut(inodes);
     let (lines, scratch) = scratch.split_at_mut(kernel.session.never_used(LINE) as usize);
     let (nodes, scratch) = scratch.split_at_mut(kernel.session.never_used(NODE) as usize);
+    let (pipes, scratch) = scratch.split_at_mut(PIPES_MAX as usize);
     let (records, blocks) = scratch.split_at_mut(kernel.session.never_used(RECORD) as usize);
     let region = &kernel.session.region;
     let mut checker = Checker {
         kernel,
+        live,
         region,
         used: [uses, lines, nodes, records],
         links,
         opens,
+        writers,
         pins,
+        pipes,
         blocks,
         entries: 0,
         report,
@@ -70,13 +99,24 @@ pub fn check(kernel: &Kernel, scratch: &mut [u32], report: &mut dyn FnMut(Findin
 /// Mark of a free object.
 const FREE: u32 = 1 << 31;
 
+/// What the arrays of a directory hold.
+#[derive(Default)]
+struct Contents {
+    entries: u64,
+    subdirectories: u64,
+    holes: u64,
+}
+
 struct Checker<'a> {
     kernel: &'a Kernel,
+    live: bool,
     region: &'a Region,
     used: [&'a mut [u32]; CLASSES],
     links: &'a mut [u32],
     opens: &'a mut [u32],
+    writers: &'a mut [u32],
     pins: &'a mut [u32],
+    pipes: &'a mut [u32],
     blocks: &'a mut [u32],
     entries: u64,
     report: &'a mut dyn FnMut(Finding),
@@ -102,6 +142,13 @@ impl Checker<'_> {
         }
     }
 
+    /// A lock that may outlive a transaction.
+    fn rest_long(&mut self, what: &'static str, object: u32, cell: Cell) {
+        if !self.live {
+            self.rest(what, object, cell);
+        }
+    }
+
     /// Counts a use of an object.
     fn name(&mut self, class: usize, number: u32) {
         match self.used[class].get_mut(number as usize) {
@@ -111,8 +158,8 @@ impl Checker<'_> {
     }
 
     fn everything(&mut self) {
-        self.slots();
         self.free_objects();
+        self.slots();
         self.holdings();
         for number in 1..self.used[INODE].len() as u32 {
             if self.used[INODE][number as usize] & FREE == 0 {
@@ -130,6 +177,7 @@ impl Checker<'_> {
         self.inode_counts();
         self.leaks();
         self.all_blocks();
+        self.pipes();
     }
 
     fn slots(&mut self) {
@@ -138,7 +186,9 @@ impl Checker<'_> {
                 self.find("journal is not empty", id, length, 0);
             }
             let view = self.kernel.session.view(id);
-            if view.pending != 0 {
+            if view.pending != 0 && self.live {
+                self.name(INODE, low(view.pending));
+            } else if view.pending != 0 {
                 self.find("work left over", id, view.pending, 0);
             }
         }
@@ -180,6 +230,13 @@ impl Checker<'_> {
                     self.open_of(dir.number);
                 }
             }
+            Holding::Program(0) => {}
+            Holding::Program(inode) => {
+                self.written_by(inode, -1);
+                if let Some(pins) = self.pins.get_mut(inode as usize) {
+                    *pins += 1;
+                }
+            }
             Holding::Pin(line, inode) => {
                 self.name(LINE, line);
                 if let Some(pins) = self.pins.get_mut(inode as usize) {
@@ -187,6 +244,13 @@ impl Checker<'_> {
                 }
             }
         });
+    }
+
+    /// Counts a writer of an inode, or with -1 a process that runs it.
+    fn written_by(&mut self, inode: u32, by: i32) {
+        if let Some(writers) = self.writers.get_mut(inode as usize) {
+            *writers = writers.wrapping_add_signed(by);
+        }
     }
 
     fn open_of(&mut self, inode: u32) {
@@ -203,16 +267,34 @@ impl Checker<'_> {
         let cell = table::cell(self.region, Files(files));
         self.rest("table is locked", files, cell);
         let root = self.region.load(cell.word(table::ROOT));
+        let first = self.region.load(cell.word(table::FIRST));
+        self.equal(
+            "first leaf of a table",
+            files,
+            first,
+            table::first_of_root(self.region, root).into(),
+        );
         let region = self.region;
         tree::each_node(region, root, &mut |node| self.name(NODE, node));
         let mut from = 0;
         while let Some((fd, entry)) = table::next_used(region, Files(files), from) {
             if table::is_husk(entry) {
                 self.name(RECORD, high(entry));
+            } else if let Some(end) = pipe::end_of(entry) {
+                self.pipes[pipe::number(end.pipe) as usize] += 1;
             } else if high(entry) != 0 {
                 self.open_of(high(entry));
             }
             from = fd + 1;
+        }
+    }
+
+    /// References of the pipes, once all tables are counted.
+    fn pipes(&mut self) {
+        for number in 0..PIPES_MAX {
+            let Some(references) = pipe::references(self.region, number) else { return };
+            let uses = self.pipes[number as usize];
+            self.equal("references of a pipe", number, references as u64, uses as u64);
         }
     }
 
@@ -223,12 +305,15 @@ impl Checker<'_> {
             return;
         }
         let cell = self.region.map.object(RECORD, number);
-        self.rest("record is locked", number, cell);
+        self.rest_long("record is locked", number, cell);
         match low(self.region.load(cell.word(1))) {
             tag::DESCRIPTION => {
                 let references = open::references(self.region, number);
                 self.equal("references of a description", number, references, uses as u64);
                 self.open_of(open::inode_number(self.region, number));
+                if let Some(inode) = open::written(self.region, number) {
+                    self.written_by(inode, 1);
+                }
             }
             tag::FILES => {
                 let sharers = self.region.load(cell.word(table::SHARERS));
@@ -246,18 +331,20 @@ impl Checker<'_> {
     fn inode(&mut self, number: u32) {
         let cell = self.region.map.object(INODE, number);
         self.rest("inode is locked", number, cell);
-        self.rest("inode's writer lock is held", number, cell.word(ino::WRITER));
+        self.rest_long("inode's writer lock is held", number, cell.word(ino::WRITER));
         let region = self.region;
         lock::each_line(region, cell, &mut |line| self.name(LINE, line));
+        extended::each_part(region, cell, &mut |class, part| self.name(class, part));
         let root = region.load(cell.word(ino::ROOT));
         match kind_bits(region.load(cell.word(ino::IDENT))) {
             ino::FILE => self.file(number, cell, root),
-            ino::DIRECTORY => self.directory(number, cell, root),
-            ino::SYMLINK => {
+            ino::DIRECTORY => self.directory(number, cell),
+            ino::SYMLINK | ino::SOCKET => {
                 let region = self.region;
                 text::each_part(region, low(root), &mut |class, part| self.name(class, part));
             }
-            ino::PORTAL => {}
+            ino::PORTAL | ino::FIFO => {}
+            ino::CHARACTER_DEVICE | ino::BLOCK_DEVICE => {}
             other => self.find("inode of no kind", number, other as u64, 0),
         }
     }
@@ -288,36 +375,78 @@ impl Checker<'_> {
         }
     }
 
-    fn directory(&mut self, number: u32, cell: Cell, root: u64) {
+    fn directory(&mut self, number: u32, cell: Cell) {
+        let region = self.region;
+        let share = region.load(cell.word(ino::SHARE));
+        self.parts(number, share);
+        let mut found = Contents::default();
+        for array in 0..=share::PARTS_MAX {
+            if let Some((root, array)) = share::array(region, cell, array) {
+                self.array(number, root, low(array), &mut found);
+            }
+        }
+        let mut listed = 0;
+        for array in 0..=share::PARTS_MAX {
+            if let Some((_, array)) = share::array(region, cell, array) {
+                listed += self.hole_list(number, high(array), found.holes);
+            }
+        }
+        self.equal("holes of a directory", number, listed, found.holes);
+        let totals = share::totals(region, cell);
+        self.equal("entries of a directory", number, totals.entries, found.entries);
+        let subdirectories = totals.subdirectories as u64;
+        self.equal("subdirectories", number, subdirectories, found.subdirectories);
+    }
+
+    /// Table and parts: a joined bit for each part, and a part for each bit.
+    fn parts(&mut self, number: u32, share: u64) {
+        if high(share) == 0 {
+            self.equal("wide directory without parts", number, share::is_wide(share) as u64, 0);
+            return;
+        }
+        let region = self.region;
+        self.name(NODE, high(share));
+        let bits = region.load(share::joined(region, share));
+        for k in 0..share::PARTS_MAX {
+            let line = low(region.load(share::place(region, share, k)));
+            self.equal("joined bit of a part", number, bits >> k & 1, (line != 0) as u64);
+            if line != 0 {
+                self.name(LINE, line);
+                let head = low(region.load(region.map.object(LINE, line)));
+                self.equal("tag of a part", line, (head & 0xff) as u64, tag::PART as u64);
+            }
+        }
+    }
+
+    fn array(&mut self, number: u32, root: u64, length: u32, found: &mut Contents) {
         let region = self.region;
         tree::each_node(region, root, &mut |node| self.name(NODE, node));
-        let array = region.load(cell.word(ino::ARRAY));
-        let (mut count, mut subdirectories, mut holes) = (0, 0, 0);
-        for index in 0..low(array) {
+        for index in 0..length {
             let slot = tree::get(region, root, index as u64);
-            holes += slot_hole(slot).is_some() as u32;
+            found.holes += slot_hole(slot).is_some() as u64;
             let Some(line) = slot_line(slot) else { continue };
-            let (entry, subdirectory) = self.entry(number, index, line);
-            count += entry as u64;
-            subdirectories += subdirectory as u64;
+            let (entry, subdirectory) = self.entry(number, slot, line);
+            found.entries += entry as u64;
+            found.subdirectories += subdirectory as u64;
         }
-        let mut hole = high(array);
-        while hole != 0 && holes > 0 {
-            holes -= 1;
-            let next = slot_hole(tree::get(region, root, hole as u64 - 1));
+    }
+
+    /// Holes in one record's list, of at most `most` in all.
+    fn hole_list(&mut self, number: u32, mut hole: u32, most: u64) -> u64 {
+        let mut length = 0;
+        while hole != 0 && length <= most {
+            let next = slot_hole(self.region.load(entries::slot(self.region, hole)));
             if next.is_none() {
                 self.find("hole list leads to no hole", number, hole as u64, 0);
             }
+            length += 1;
             hole = next.unwrap_or(0);
         }
-        self.equal("holes of a directory", number, hole as u64 + holes as u64, 0);
-        self.equal("entries of a directory", number, region.load(cell.word(ino::SIZE)), count);
-        let links = region.load(cell.word(ino::LINKS));
-        self.equal("subdirectories", number, links, subdirectories);
+        length
     }
 
     /// Whether a line is an entry (no whiteout), and one of a directory.
-    fn entry(&mut self, dir: u32, index: u32, line: u32) -> (bool, bool) {
+    fn entry(&mut self, dir: u32, slot: u64, line: u32) -> (bool, bool) {
         let region = self.region;
         self.name(LINE, line);
         self.entries += 1;
@@ -325,7 +454,8 @@ impl Checker<'_> {
         let (head, link) = (low(region.load(cell)), region.load(cell.word(ent::LINK)));
         let place = region.load(cell.word(ent::PLACE));
         self.equal("directory of an entry", line, high(link) as u64, dir as u64);
-        self.equal("slot of an entry", line, high(place) as u64, index as u64);
+        let found = region.load(entries::slot(region, high(place)));
+        self.equal("slot of an entry", line, found, slot);
         self.equal("tag of an entry", line, (head & 0xff) as u64, tag::ENTRY as u64);
         text::each_part(region, low(place), &mut |class, part| self.name(class, part));
         if head & ent::WHITEOUT != 0 {
@@ -384,6 +514,8 @@ impl Checker<'_> {
             if kind_bits(ident) != ino::DIRECTORY {
                 let links = self.region.load(cell.word(ino::LINKS));
                 self.equal("links", number, links, self.links[n] as u64);
+                let writers = high(self.region.load(cell.word(ino::KNOWN)));
+                self.equal("writers", number, writers as u64, self.writers[n] as u64);
             } else {
                 let here = low(ident) & ino::REMOVED == 0;
                 let root = self.used[INODE][n];

@@ -1,6 +1,7 @@
 //! Service `image`: mounts, caches and wishes that every program of the image shares.
 //!
-//! Written once at the start (mounts, paths), or caches whose loss costs time only.
+//! Written once at the start (mounts, paths, the token of sockets), marks that are only ever set
+//! (whether there are sockets), or caches whose loss costs time only.
 
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount, Rewritten};
@@ -19,6 +20,11 @@ pub(crate) const RENAME_LOCK: u32 = 16;
 pub(crate) const PROCESS_LOCK: u32 = 8;
 pub(crate) const PROCESS_FREE: u32 = 9;
 pub(crate) const PROCESS_HIGH: u32 = 10;
+/// Who releases what dead processes held.
+pub(crate) const BURIAL: u32 = 11;
+const SOCKET_TOKEN: u32 = 2;
+const SOCKETS: u32 = 3;
+const DIRECTORIES: u32 = 4;
 const QUEUE_LOCK: u32 = 24;
 const QUEUE: u32 = 25;
 const COPIES_LENGTH: u32 = 32;
@@ -38,6 +44,12 @@ const REWRITTEN_PROBES: u64 = 16;
 const WISHES: u32 = 57344;
 const WISH_WORDS: u32 = 528;
 const WISHES_MAX: u32 = 64;
+/// Whether new pipes get a ring.
+pub(crate) const PIPES_WANTED: u32 = 40;
+/// Lock, first free one and number of the pipes.
+pub(crate) const PIPES_LIST: u32 = 400_000;
+/// Pipe records.
+pub(crate) const PIPES: u32 = 400_384;
 /// Process records.
 pub(crate) const PROCESSES: u32 = 131_072;
 /// Most processes in one image, plus one.
@@ -46,6 +58,7 @@ pub(crate) const PROCESSES_MAX: u32 = 32768;
 const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
 const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
 const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
+const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 
 fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)
@@ -66,6 +79,32 @@ pub fn format(region: &Region, device: u64, copies_path: &[u8]) -> Result<()> {
     put_text(region, region.map.fixed(COPIES), copies_path);
     region.store(region.map.fixed(COPIES_LENGTH), copies_path.len() as u64);
     Ok(())
+}
+
+/// How directories are shared between processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Directories {
+    /// Narrow until processes wait for each other in one.
+    #[default]
+    ByContention,
+    /// Always narrow.
+    Narrow,
+    /// Wide from the first change on.
+    Wide,
+}
+
+/// The image's rule for directories.
+pub fn directories(region: &Region) -> Directories {
+    match region.load(region.map.fixed(DIRECTORIES)) {
+        1 => Directories::Narrow,
+        2 => Directories::Wide,
+        _ => Directories::ByContention,
+    }
+}
+
+/// Sets it, before the first directory is made.
+pub fn set_directories(region: &Region, rule: Directories) {
+    region.store(region.map.fixed(DIRECTORIES), rule as u64);
 }
 
 /// Adds a mount. `ENFILE` when there are too many.
@@ -108,6 +147,26 @@ pub fn mount(kernel: &Kernel, index: usize) -> Mount<'_> {
 /// `Image::device`.
 pub fn device(kernel: &Kernel) -> u64 {
     kernel.session.region.load(fixed(kernel, DEVICE))
+}
+
+/// `Image::socket_token`.
+pub fn socket_token(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, SOCKET_TOKEN))
+}
+
+/// Sets it, before the first program runs.
+pub fn set_socket_token(kernel: &Kernel, token: u64) {
+    kernel.session.region.store(fixed(kernel, SOCKET_TOKEN), token);
+}
+
+/// `Image::sockets`.
+pub fn sockets(kernel: &Kernel) -> bool {
+    kernel.session.region.load(fixed(kernel, SOCKETS)) != 0
+}
+
+/// `Image::note_sockets`.
+pub fn note_sockets(kernel: &Kernel) {
+    kernel.session.region.store(fixed(kernel, SOCKETS), 1);
 }
 
 /// `Image::copies_path`.

@@ -1,16 +1,16 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | image --> names, tree, text --> region
+//!   carrier --> fs | descriptor | process | lock | pipe | image --> names, tree, text --> region
 //! ```
 //!
 //! Invariants
 //! 1. A handler is one transaction: it returns an error and nothing happened, or it happened.
 //!    What takes more than one (freeing a large file, the end of a process) is repeatable, and
 //!    noted in the slot or the record until it is through.
-//! 2. Locks are taken in this order: long locks (offset, writer), process, descriptor table,
-//!    context, rename lock, tokens by partition, buckets by address, descriptions, inodes by
-//!    number, chunks.
+//! 2. Locks are taken in this order: long locks (offset, writer: `fs::share`), process, descriptor
+//!    table, context, rename lock, tokens by partition, buckets by address, descriptions, pipes,
+//!    inodes by number, chunks.
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,6 +20,8 @@ pub mod descriptor;
 pub mod fs;
 pub mod image;
 pub mod lock;
+pub mod pipe;
+pub mod pipe_flow;
 pub mod process;
 mod state;
 mod text;
@@ -41,8 +43,17 @@ pub struct Kernel {
     pub keeps_set_bits: bool,
 }
 
+/// For `map_err`: what a call says where Linux has another word than `ENOSPC` for no room.
+pub(crate) fn no_room(word: Errno) -> impl Fn(Errno) -> Errno {
+    move |error| if error == Errno::ENOSPC { word } else { error }
+}
+
 /// Attention: this thread is noted as waiting for a lock (`lock`).
 pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
+/// Attention: a directory is to be widened or narrowed (`fs::switch`).
+pub(crate) const SWITCH: u32 = ATTENTION_ABOVE << 1;
+/// How often one operation is prepared for: each time another directory, or a changed one.
+const PREPARES_MAX: u32 = 1 << 12;
 
 impl Kernel {
     /// A thread's way, acting for `process`.
@@ -52,13 +63,19 @@ impl Kernel {
 
     /// Runs one transaction, then whatever it (or a dead thread before) left to be done.
     #[inline]
-    pub fn run<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
-        self.ready()?;
-        let result = self.session.transact(body);
-        if self.session.attention() != 0 {
-            self.attend(false)?;
+    pub fn run<T>(&self, mut body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
+        for _ in 0..PREPARES_MAX {
+            self.ready()?;
+            let result = self.session.transact(&mut body);
+            if self.session.attention() != 0 {
+                self.attend(false)?;
+            }
+            match result {
+                Err(fs::share::PREPARE) => fs::switch::serve_before(self)?,
+                result => return result,
+            }
         }
-        result
+        Err(Errno::EIO)
     }
 
     /// `run` for what a full image must still do: start processes, and open what is to be removed.
@@ -90,6 +107,10 @@ impl Kernel {
         }
         if self.session.pending()? != 0 {
             fs::orphan::finish(self)?;
+        }
+        if self.session.attention() & SWITCH != 0 {
+            self.session.forget(SWITCH);
+            fs::switch::serve_after(self);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 parent   4 pins   5 next free
-//!            6 born
+//!            6 born   7 program (inode)
 //!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)
 //!            4 its generation   5 umask
 //!   pin      (a line) 1 -:32 next:32   2 count:32 inode:32
@@ -11,19 +11,23 @@
 //! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes
 //!    on.
 //! 2. An embryo whose parent died is kept `EMBRYO_NS`: its child may be on its way.
+//! 3. Several may release one record at once, or one after another has died at it: each step is
+//!    repeatable, and the record is free only when it names nothing any more.
+//! 4. Who cleans up after a dead process recovers its journals first: it may have changed its own
+//!    table without a lock (`descriptor`).
 
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Process, Result};
-use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn};
+use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
 
-use crate::Kernel;
 use crate::descriptor::table;
 use crate::fs::entries;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::{bytes, names};
+use crate::fs::{bytes, named, names};
 use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSES_MAX};
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::text;
+use crate::{Kernel, no_room};
 
 const STATE: u32 = 1;
 const PARTS: u32 = 2;
@@ -31,6 +35,7 @@ const PARENT: u32 = 3;
 const PINS: u32 = 4;
 const NEXT: u32 = 5;
 const BORN: u32 = 6;
+const PROGRAM: u32 = 7;
 
 const FREE: u32 = 0;
 const EMBRYO: u32 = 1;
@@ -45,6 +50,8 @@ const UMASK: u32 = 5;
 
 /// How long an embryo without a parent may still find its child.
 const EMBRYO_NS: i64 = 60_000_000_000;
+/// Rounds of releasing one record: each after the first undoes somebody who died at it.
+const RELEASES_MAX: u32 = 1000;
 
 /// The record of a process.
 pub(crate) fn record(region: &Region, process: u32) -> Cell {
@@ -65,6 +72,9 @@ fn context(kernel: &Kernel) -> Cell {
 
 /// Takes a free record.
 fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u64, now_ns: i64) -> Result<u32> {
+    if kill::refuses() {
+        return Err(Errno::EAGAIN);
+    }
     let map = txn.region.map;
     txn.lock(map.fixed(PROCESS_LOCK))?;
     let free = txn.get(map.fixed(PROCESS_FREE)) as u32;
@@ -85,6 +95,7 @@ fn take(txn: &mut Txn<'_>, state: u32, pid: u32, parent: u64, now_ns: i64) -> Re
     txn.set(cell.word(PARTS), 0);
     txn.set(cell.word(PARENT), parent);
     txn.set(cell.word(PINS), 0);
+    txn.set(cell.word(PROGRAM), 0);
     txn.set(cell.word(BORN), now_ns as u64);
     Ok(number)
 }
@@ -122,8 +133,12 @@ pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result
     Ok(Process(number))
 }
 
-/// `Processes::prepare_fork`.
+/// `Processes::prepare_fork`. `EAGAIN` when there is no room.
 pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
+    embryo(kernel, sharing, now_ns).map_err(no_room(Errno::EAGAIN))
+}
+
+fn embryo(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
     let child = kernel.run_reserved(|txn| {
         let number = take(txn, EMBRYO, 0, creator(kernel), now_ns)?;
         let shared = files(kernel);
@@ -138,6 +153,7 @@ pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Pr
         let child_context = context_for_child(txn, kernel, sharing.context)?;
         let parts = pair(child_files, child_context);
         txn.set(record(txn.region, number).word(PARTS), parts);
+        run_by(txn, number, program_of(txn.region, kernel.process))?;
         Ok(Process(number))
     })?;
     if !sharing.files
@@ -221,7 +237,7 @@ pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: impl FnOnce() -> i64) 
         return Ok(());
     }
     let kept = Sharing { files: !wanted.files, context: !wanted.context };
-    let embryo = prepare_fork(kernel, kept, now_ns())?;
+    let embryo = embryo(kernel, kept, now_ns()).map_err(no_room(Errno::ENOMEM))?;
     kernel.run(|txn| {
         let (one, two) = (kernel.process.min(embryo.0), kernel.process.max(embryo.0));
         let (one, two) = (record(txn.region, one), record(txn.region, two));
@@ -252,14 +268,74 @@ pub fn finish_exec(kernel: &Kernel, now_ns: impl FnOnce() -> i64) -> Result<()> 
     while let Some((fd, entry)) = table::next_used(&kernel.session.region, files, from) {
         if entry & table::CLOSE_ON_EXEC != 0 {
             table::close_any(kernel, files, fd)?;
+        } else if entry & table::PLUG != 0 {
+            table::forget_plug(kernel, files, fd)?;
         }
         from = fd + 1;
     }
     drop_pins(kernel, kernel.process)
 }
 
+/// The inode a process runs, 0 = none of the image.
+fn program_of(region: &Region, process: u32) -> u32 {
+    region.load(record(region, process).word(PROGRAM)) as u32
+}
+
+/// Process record `process`, which runs nothing yet, runs inode `number` from now on (0 = nothing).
+fn run_by(txn: &mut Txn<'_>, process: u32, number: u32) -> Result<()> {
+    if number == 0 {
+        return Ok(());
+    }
+    let cell = txn.region.map.object(INODE, number);
+    txn.lock(cell)?;
+    named::add_runners(txn, number, 1)?;
+    inodes::add_users(txn, cell, 0, 1);
+    txn.set(record(txn.region, process).word(PROGRAM), number as u64);
+    Ok(())
+}
+
+/// `Processes::set_program`.
+pub fn set_program(kernel: &Kernel, inode: Option<Inode>) -> Result<Option<Inode>> {
+    change_program(kernel, kernel.process, inode)
+}
+
+fn change_program(kernel: &Kernel, process: u32, new: Option<Inode>) -> Result<Option<Inode>> {
+    let number = new.map_or(0, |inode| inode.number);
+    if program_of(&kernel.session.region, process) == number {
+        return Ok(new);
+    }
+    kernel.run(|txn| {
+        let own = record(txn.region, process);
+        txn.lock(own)?;
+        let old = txn.get(own.word(PROGRAM)) as u32;
+        let before = (old != 0 && old != number).then(|| inodes::name(txn, old));
+        lock_inodes(txn, before, new)?;
+        if let Some(inode) = new {
+            inodes::lock_to_hold(txn, inode)?;
+        }
+        txn.set(own.word(PROGRAM), 0);
+        run_by(txn, process, number)?;
+        if before.is_some() {
+            let cell = txn.region.map.object(INODE, old);
+            named::add_runners(txn, old, -1)?;
+            inodes::add_users(txn, cell, 0, -1);
+            inodes::reap(txn, old)?;
+        }
+        Ok(before)
+    })
+}
+
 /// Releases everything a process holds and its record; repeatable, and fine on a free record.
 pub fn release(kernel: &Kernel, process: u32) -> Result<()> {
+    // What a dead process had, several may be about to release.
+    let alone = kernel.session.is_alone();
+    kernel.session.set_alone(alone && process == kernel.process);
+    let result = release_all(kernel, process);
+    kernel.session.set_alone(alone);
+    result
+}
+
+fn release_all(kernel: &Kernel, process: u32) -> Result<()> {
     let region = &kernel.session.region;
     let cell = record(region, process);
     if process == 0 || high(region.load(cell.word(STATE))) == FREE {
@@ -271,24 +347,42 @@ pub fn release(kernel: &Kernel, process: u32) -> Result<()> {
         txn.set(cell.word(STATE), pair(DYING, low(state)));
         Ok(())
     })?;
-    release_files(kernel, process)?;
-    release_context(kernel, process)?;
-    drop_pins(kernel, process)?;
-    orphan_embryos(kernel, process)?;
+    for _ in 0..RELEASES_MAX {
+        release_files(kernel, process)?;
+        release_context(kernel, process)?;
+        change_program(kernel, process, None)?;
+        drop_pins(kernel, process)?;
+        orphan_embryos(kernel, process)?;
+        if give_record_back(kernel, process)? {
+            return Ok(());
+        }
+    }
+    Err(Errno::EIO)
+}
+
+/// Frees a record that names nothing any more. False: it does after all; somebody else who released
+/// it has died, and what that one had done is undone.
+fn give_record_back(kernel: &Kernel, process: u32) -> Result<bool> {
     kernel.run(|txn| {
+        let cell = record(txn.region, process);
+        txn.lock(cell)?;
         txn.lock(txn.region.map.fixed(PROCESS_LOCK))?;
         if high(txn.get(cell.word(STATE))) != DYING {
-            return Ok(());
+            return Ok(true);
+        }
+        if [PARTS, PINS, PROGRAM].into_iter().any(|part| txn.get(cell.word(part)) != 0) {
+            return Ok(false);
         }
         let free = txn.get(txn.region.map.fixed(PROCESS_FREE));
         txn.set(cell.word(STATE), 0);
         txn.set(cell.word(NEXT), free);
         txn.set(txn.region.map.fixed(PROCESS_FREE), process as u64);
-        Ok(())
+        Ok(true)
     })
 }
 
 fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
+    let region = &kernel.session.region;
     let files = files_of(kernel, Process(process));
     if files.0 == 0 {
         return Ok(());
@@ -309,11 +403,11 @@ fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
         Err(error) => return Err(error),
     }
     let mut from = 0;
-    while let Some((fd, _)) = table::next_used(&kernel.session.region, files, from) {
+    while let Some((fd, _)) = table::next_used(region, files, from) {
         table::close_any(kernel, files, fd)?;
         from = fd + 1;
     }
-    table::dissolve(kernel, files, |txn| {
+    table::dissolve(kernel, record(region, process), files, |txn| {
         set_files(txn, process, 0);
         Ok(())
     })
@@ -364,6 +458,12 @@ fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
     Ok(())
 }
 
+/// The word of whoever releases the dead: its host process and thread, 0 = nobody. Two at a time
+/// could release a record that is another process's by then, so `reap` is called by its owner only.
+pub fn burial_word(kernel: &Kernel) -> Cell {
+    kernel.session.region.map.fixed(crate::image::BURIAL)
+}
+
 /// Releases the processes that ran as host process `pid`, and embryos that waited too long.
 pub fn reap(kernel: &Kernel, pid: u32, now_ns: i64) -> Result<u32> {
     kernel.session.recover_where(|owner, _| owner == pid)?;
@@ -391,11 +491,12 @@ pub fn finish_left_over(kernel: &Kernel) -> Result<()> {
     for id in 1..=kernel.session.slots_high() {
         let view = kernel.session.view(id);
         if view.pid == 0 && view.pending != 0 {
-            let session = husk_region::Session::new(kernel.session.region, kernel.session.pid(), 0);
+            let own = &kernel.session;
+            let session = husk_region::Session::new(own.region, own.pid(), own.tid());
             if session.adopt_slot(id) {
-                let helper = Kernel::new(session, 0);
-                crate::fs::orphan::finish(&helper)?;
-                helper.session.detach();
+                let adopted = Kernel::new(session, 0);
+                crate::fs::orphan::finish(&adopted)?;
+                adopted.session.detach();
             }
         }
     }
@@ -577,6 +678,7 @@ pub fn create_nameless(
     who: &husk_proto::Credentials<'_>,
     like: Inode,
     mode: u32,
+    linkable: bool,
     now_ns: i64,
 ) -> Result<Inode> {
     kernel.run(|txn| {
@@ -591,7 +693,9 @@ pub fn create_nameless(
         } else {
             (who.gid, mode)
         };
-        let birth = Birth { kind: ino::FILE, mode, uid: who.uid, gid, flags: 0, links: 0, now_ns };
+        let (uid, kind, links) = (who.uid, ino::FILE, 0);
+        let flags = if linkable { ino::LINKABLE } else { 0 };
+        let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
         let (number, _) = inodes::make(txn, &birth)?;
         add_pin(txn, process, number)?;
         Ok(inodes::name(txn, number))
@@ -608,6 +712,7 @@ pub(crate) fn each_held(region: &Region, emit: &mut dyn FnMut(Holding)) {
         let parts = region.load(cell.word(PARTS));
         emit(Holding::Table(high(parts)));
         emit(Holding::Context(low(parts)));
+        emit(Holding::Program(program_of(region, process)));
         let mut line = low(region.load(cell.word(PINS)));
         while line != 0 {
             let pin = region.map.object(LINE, line);
@@ -625,6 +730,8 @@ pub(crate) enum Holding {
     Context(u32),
     /// A pin: its line and its inode.
     Pin(u32, u32),
+    /// The inode it runs, 0 = none.
+    Program(u32),
 }
 
 /// References and directory of a context, for the checker.

@@ -1,17 +1,19 @@
 //! What the words of inodes, entries and records mean.
 //!
 //! ```text
-//!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 uid:32 gid:32   3 size | entries
+//!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 uid:32 gid:32
+//!          3 size | entries | device
 //!          4 mtime  5 ctime   6 links | subdirectories        7 height:32 root:32 (tree)
-//!          8 pins:32 opens:32   9 atime   10 born   11 locks:32 origin:32
-//!          12 parent:32 entry:32 (directories)   13 map sequence | hole:32 next:32
-//!          14 blocks   15 writer lock (never anything else: who waits for it may come late)
+//!          8 pins:32 opens:32   9 atime   10 born (`fs::extended`)   11 locks:32 origin:32
+//!          12 parent:32 entry:32 (directories) | writers:32 entry:32 (`fs::named`)
+//!          13 map sequence | hole:32 next:32   14 blocks | share word (directories)
+//!          15 writer lock (never anything else: who waits for it may come late)
 //!   entry  0 version:32 flags:8 kind:8 length:8 tag:8   1 hash:32 next:32   2 dir:32 inode:32
 //!          3 slot:32 text:32   4..8 first 32 bytes of the name
 //! ```
 //!
-//! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..14 by the token of
-//! its home partition; a file's 13 only grows, and every reader of blocks compares it.
+//! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..15 by the token of
+//! its home partition (`fs::share`); a file's 13 only grows, every reader of blocks compares it.
 
 use husk_proto::fs::{Kind, Step};
 use husk_proto::{Errno, Inode, Result};
@@ -50,14 +52,25 @@ pub mod ino {
     pub const ORIGIN: u32 = 11;
     pub const WRITER: u32 = 15;
     pub const PARENT: u32 = 12;
+    pub const KNOWN: u32 = 12;
     pub const MAP_SEQUENCE: u32 = 13;
     pub const ARRAY: u32 = 13;
     pub const BLOCKS: u32 = 14;
+    pub const SHARE: u32 = 14;
 
     pub const FILE: u32 = 1;
     pub const DIRECTORY: u32 = 2;
     pub const SYMLINK: u32 = 3;
     pub const PORTAL: u32 = 4;
+    pub const FIFO: u32 = 5;
+    pub const SOCKET: u32 = 6;
+    pub const CHARACTER_DEVICE: u32 = 7;
+    pub const BLOCK_DEVICE: u32 = 8;
+
+    /// What holds a text instead of a tree.
+    pub const fn keeps_text(kind: u32) -> bool {
+        kind == SYMLINK || kind == SOCKET
+    }
 
     /// No name leads here any more (directories).
     pub const REMOVED: u32 = 1 << 16;
@@ -67,6 +80,10 @@ pub mod ino {
     pub const HOST: u32 = 1 << 18;
     /// Blocks past the end are still to be taken away.
     pub const TRIM: u32 = 1 << 19;
+    /// Without a name so far, and may be given one (`O_TMPFILE`).
+    pub const LINKABLE: u32 = 1 << 20;
+    /// The extended attributes of the host's object are taken over.
+    pub const EXTENDED: u32 = 1 << 21;
 }
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.
@@ -91,6 +108,8 @@ pub mod tag {
     pub const DESCRIPTION: u32 = 5;
     pub const FILES: u32 = 6;
     pub const CONTEXT: u32 = 7;
+    pub const PART: u32 = 8;
+    pub const ATTRIBUTE: u32 = 9;
 }
 
 /// The inode behind a number, and a check that it is still the same.
@@ -113,6 +132,10 @@ pub fn kind_of(bits: u32) -> Kind {
         ino::DIRECTORY => Kind::Directory,
         ino::SYMLINK => Kind::Symlink,
         ino::PORTAL => Kind::Portal,
+        ino::FIFO => Kind::Fifo,
+        ino::SOCKET => Kind::Socket,
+        ino::CHARACTER_DEVICE => Kind::CharacterDevice,
+        ino::BLOCK_DEVICE => Kind::BlockDevice,
         _ => Kind::File,
     }
 }
@@ -124,6 +147,10 @@ pub fn bits_of(kind: Kind) -> u32 {
         Kind::Directory => ino::DIRECTORY,
         Kind::Symlink => ino::SYMLINK,
         Kind::Portal => ino::PORTAL,
+        Kind::Fifo => ino::FIFO,
+        Kind::Socket => ino::SOCKET,
+        Kind::CharacterDevice => ino::CHARACTER_DEVICE,
+        Kind::BlockDevice => ino::BLOCK_DEVICE,
     }
 }
 

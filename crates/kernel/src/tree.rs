@@ -8,7 +8,8 @@
 //!
 //! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the
 //!    slab.
-//! 2. The bitmap (word 0) is kept by descriptor tables only.
+//! 2. The bitmap (word 0) is kept by descriptor tables only. A directory's table of parts is a node
+//!    of the same shape, with other bits there (`fs::share`).
 
 use husk_proto::{Errno, Result};
 use husk_region::{Cell, NODE, Region, Txn};
@@ -66,30 +67,6 @@ fn get_below(region: &Region, root: u64, index: u64) -> u64 {
     region.load(entry(region, node, index, 0))
 }
 
-/// The cell at `index` if its leaf is there.
-#[inline]
-pub fn cell(region: &Region, root: u64, index: u64) -> Option<Cell> {
-    if is_leaf(root, index) {
-        return Some(entry(region, low(root), index, 0));
-    }
-    cell_below(region, root, index)
-}
-
-fn cell_below(region: &Region, root: u64, index: u64) -> Option<Cell> {
-    let height = high(root);
-    if index >= reach(height) || height > HEIGHT_MAX {
-        return None;
-    }
-    let mut node = low(root);
-    for level in (1..height).rev() {
-        node = low(region.load(entry(region, node, index, level)));
-        if node == 0 {
-            return None;
-        }
-    }
-    Some(entry(region, node, index, 0))
-}
-
 fn fresh(txn: &mut Txn<'_>) -> Result<u32> {
     let node = txn.allocate(NODE)?;
     let cell = txn.region.map.object(NODE, node);
@@ -140,6 +117,9 @@ fn grow_below(txn: &mut Txn<'_>, root_cell: Cell, index: u64) -> Result<Cell> {
 /// The first leaf at or after word `from` that exists: its node and its first index.
 pub fn next_leaf(region: &Region, root: u64, from: u64) -> Option<(u32, u64)> {
     let height = high(root);
+    if height > HEIGHT_MAX {
+        return None;
+    }
     let mut index = from & !63;
     while index < reach(height) {
         let mut node = low(root);

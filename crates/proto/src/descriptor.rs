@@ -57,16 +57,20 @@ pub trait Descriptors {
         close_on_exec: bool,
     ) -> Result<u32>;
     /// The Husk descriptor `fd` also at `target`, whatever Husk descriptor was there closed in the
-    /// same transaction. A host descriptor at `target` must have been closed first.
+    /// same transaction. `plugged`: the caller has put a plug in the place of what the host had
+    /// there; without one a host descriptor at `target` is `EBUSY`.
     fn duplicate_to(
         &mut self,
         files: Files,
         fd: u32,
         target: u32,
         close_on_exec: bool,
+        plugged: bool,
     ) -> Result<()>;
-    /// Closes a Husk descriptor; releases POSIX locks of this process on its inode. Returns
-    /// whether the number was plugged on the host (the caller closes the plug there).
+    /// Whether `fd` is Husk's and plugged on the host.
+    fn plugged(&mut self, files: Files, fd: u32) -> bool;
+    /// Closes a Husk descriptor; releases POSIX locks of this process on its inode. `Ok(true)`: it
+    /// is open yet, but no longer plugged; the caller closes the plug on the host and asks again.
     fn close(&mut self, files: Files, fd: u32) -> Result<bool>;
     /// Calls `emit` for each number in use in `first..=last`.
     fn for_each(&mut self, files: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot));
@@ -80,10 +84,30 @@ pub trait Descriptors {
         close_on_exec: bool,
         shows: Option<Inode>,
     ) -> Result<bool>;
+    /// Notes that the host has put a descriptor under `fd` (`dup2`), whatever was there closed in
+    /// the same transaction.
+    fn host_replaces(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Option<Inode>,
+    ) -> Result<()>;
+    /// Makes the shadow `fd` of `inode` a Husk descriptor; the host's stays behind as its plug and
+    /// must be close-on-exec. `EBADF`: it is another's by now; `EIO`: the file is the host's.
+    fn promote(
+        &mut self,
+        files: Files,
+        fd: u32,
+        inode: Inode,
+        flags: u32,
+        offset: u64,
+    ) -> Result<Description>;
     /// Notes that the host's `fd` is about to be closed.
     fn host_closed(&mut self, files: Files, fd: u32);
-    /// Notes that the host's table has a plug under Husk's `fd`.
-    fn plug(&mut self, files: Files, fd: u32);
+    /// Notes that the host's table has a plug under `fd`. False: the number is not Husk's (any
+    /// more), and the caller closes the plug.
+    fn plug(&mut self, files: Files, fd: u32) -> bool;
 
     /// The offset of a description.
     fn offset(&mut self, description: Description) -> Result<u64>;

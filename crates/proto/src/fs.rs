@@ -31,6 +31,26 @@ pub enum Kind {
     /// A host object shown at this name that Husk does not serve itself (device, FIFO, socket, or
     /// a directory of another host file system): calls on it go to the host by its origin's path.
     Portal,
+    /// FIFO made in the image.
+    Fifo,
+    /// Socket made in the image.
+    Socket,
+    /// Character device made in the image: a name with a number, nothing behind it.
+    CharacterDevice,
+    /// Block device, likewise.
+    BlockDevice,
+}
+
+impl Kind {
+    /// A node made in the image that has neither bytes nor names.
+    pub fn is_special(self) -> bool {
+        self == Kind::Fifo || self == Kind::Socket || self.is_device()
+    }
+
+    /// A device made in the image.
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::CharacterDevice | Kind::BlockDevice)
+    }
 }
 
 /// Where the bytes of a file lie.
@@ -78,6 +98,15 @@ pub struct Step {
     pub unlisted: bool,
 }
 
+/// What one step of a walk rests on, for `Fs::holds`: opaque, and any bits are harmless.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Witness {
+    /// Where the name leads, and where it was found.
+    pub place: u64,
+    /// What stood there.
+    pub seen: [u64; 2],
+}
+
 /// All that `stat` shows, as one consistent snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
@@ -89,6 +118,8 @@ pub struct Attributes {
     pub size: u64,
     /// Space held, in units of 512 bytes.
     pub blocks_512: u64,
+    /// Number of a device (`st_rdev`), else 0.
+    pub device: u32,
     /// Last access, ns since the epoch.
     pub accessed_ns: i64,
     /// Last modification.
@@ -99,6 +130,8 @@ pub struct Attributes {
     pub born_ns: i64,
     /// Where the bytes are.
     pub backing: Backing,
+    /// Where the extended attributes are.
+    pub extended: Backing,
     /// What it was imported from, if it was.
     pub origin: Option<Origin>,
 }
@@ -160,6 +193,24 @@ pub enum Node<'a> {
     Directory(u32),
     /// A symbolic link to this target.
     Symlink(&'a [u8]),
+    /// The name of a unix socket with these permission bits; `text` is the address as it was
+    /// given, kept to be read with `read_link`.
+    Socket {
+        /// Permission bits.
+        mode: u32,
+        /// The address.
+        text: &'a [u8],
+    },
+    /// A special node (`Kind::is_special`) with these permission bits; `device` is the number of a
+    /// device, else 0. A device needs `CAP_MKNOD`, unless it is the character device 0 (`EPERM`).
+    Special {
+        /// What.
+        kind: Kind,
+        /// Permission bits.
+        mode: u32,
+        /// `st_rdev`.
+        device: u32,
+    },
 }
 
 /// One name of a host directory, offered with `import`.
@@ -196,6 +247,19 @@ pub struct Change {
     pub accessed: Option<Time>,
     /// New modification time.
     pub modified: Option<Time>,
+}
+
+/// Which attribute `set_extended` is to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetExtended {
+    /// None or one.
+    Any,
+    /// None (`EEXIST`).
+    Create,
+    /// One (`ENODATA`).
+    Replace,
+    /// None and one at once: an error whatever there is.
+    Both,
 }
 
 /// A time to set.
@@ -256,9 +320,24 @@ pub trait Fs {
     fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step>;
     /// The same facts for an inode already held.
     fn step(&mut self, inode: Inode) -> Result<Step>;
+    /// `lookup`, and what the answer rests on.
+    fn lookup_witnessed(&mut self, dir: Inode, name: &[u8], witness: &mut Witness) -> Result<Step> {
+        *witness = Witness::default();
+        self.lookup(dir, name)
+    }
+    /// `step`, and what the answer rests on.
+    fn step_witnessed(&mut self, inode: Inode, witness: &mut Witness) -> Result<Step> {
+        *witness = Witness::default();
+        self.step(inode)
+    }
+    /// Whether all these steps would still be answered as they were, times and owners aside. Who
+    /// cannot tell says no.
+    fn holds(&self, _witnesses: &[Witness]) -> bool {
+        false
+    }
     /// All that `stat` shows.
     fn attributes(&mut self, inode: Inode) -> Result<Attributes>;
-    /// Copies a symlink's target into `out`, returns its whole length.
+    /// Copies a symlink's target, or a socket's address, into `out`, returns its whole length.
     fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize>;
     /// Calls `emit` for each entry from `cookie` (0 = start) until it returns false; each stable
     /// name exactly once over a whole listing, whatever happens meanwhile.
@@ -268,10 +347,14 @@ pub trait Fs {
         cookie: u64,
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()>;
-    /// The parent of a directory, itself for a root. `ENOENT` when it was removed.
+    /// The parent of a directory, itself for a root. `ENOENT` when it was removed. Of anything else
+    /// the directory of the name it got last, `ENOENT` when that name is gone.
     fn parent(&mut self, dir: Inode) -> Result<Inode>;
-    /// Copies the name of directory `dir` in its parent into `out`; `ENOENT` when it was removed.
+    /// Copies the name of `dir` in its `parent` into `out`; `ENOENT` as there.
     fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize>;
+
+    /// How many descriptions may write to a file; as a negative number, how many processes run it.
+    fn writers(&mut self, inode: Inode) -> Result<i32>;
 
     // ---- names ------------------------------------------------------------------------------
 
@@ -283,9 +366,16 @@ pub trait Fs {
         name: &[u8],
         node: Node<'_>,
     ) -> Result<Inode>;
-    /// A file without a name (`O_TMPFILE`), with one pin of the calling process on it.
-    fn create_nameless(&mut self, who: &Credentials<'_>, like: Inode, mode: u32) -> Result<Inode>;
-    /// Another name for a file or symlink.
+    /// A file without a name (`O_TMPFILE`), with one pin of the calling process on it. Only a
+    /// `linkable` one can be given a name (`link`).
+    fn create_nameless(
+        &mut self,
+        who: &Credentials<'_>,
+        like: Inode,
+        mode: u32,
+        linkable: bool,
+    ) -> Result<Inode>;
+    /// Another name for what is no directory. `ENOENT` when its last name is gone.
     fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()>;
     /// Removes a name that is no directory (`EISDIR`); the inode lives on while open or pinned.
     fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()>;
@@ -307,6 +397,23 @@ pub trait Fs {
 
     /// Changes attributes with Linux's rules about who may.
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()>;
+    /// The length of extended attribute `name` in the image, and its value in `out` if it fits.
+    /// `ENODATA`. Here and below the caller judges who may, and where they are
+    /// (`Attributes::extended`).
+    fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize>;
+    /// The length of all names, each with a NUL, and those in `out` that fit; those of the
+    /// administrator with `trusted` only.
+    fn list_extended(&mut self, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize>;
+    /// Sets one, or removes it (`None`). `ENOSPC` when the value is longer than an image keeps.
+    fn set_extended(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetExtended,
+    ) -> Result<()>;
+    /// From now on what the image has counts, not what the host's object has.
+    fn take_extended_over(&mut self, inode: Inode) -> Result<()>;
     /// Whether writes and truncations of this thread leave set-user and set-group bits alone, as
     /// Linux grants to who has `CAP_FSETID`. Not until it is said.
     fn keep_set_bits(&mut self, _keep: bool) {}
@@ -374,8 +481,9 @@ pub trait Fs {
     fn usage(&mut self) -> Usage;
     /// Opens `inode` in `files` at the lowest free number >= `minimum` (< `limit`, `EMFILE`), with
     /// permission checked from `flags` (`O_ACCMODE`, `O_TRUNC`, `O_PATH`); returns the number.
-    /// Open descriptions of a host-backed file are refused with `EIO`: such files are opened on
-    /// the host and noted with `Descriptors::host_opened`.
+    /// `ETXTBSY` for writing what a process runs. Open descriptions of a host-backed file are
+    /// refused with `EIO`: such files are opened on the host and noted with
+    /// `Descriptors::host_opened`.
     fn open(
         &mut self,
         who: &Credentials<'_>,

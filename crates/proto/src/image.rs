@@ -56,6 +56,13 @@ pub trait Image {
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 
+    /// What the names of the image's unix sockets begin with on the host: a secret of the image.
+    fn socket_token(&self) -> u64;
+    /// Whether a socket has been bound to a name in a tree.
+    fn sockets(&self) -> bool;
+    /// One has.
+    fn note_sockets(&mut self);
+
     /// Host directory of the rewritten copies, absolute.
     fn copies_path(&self) -> &[u8];
     /// State of the copy of a host file (`changed_ns` is not part of the key).

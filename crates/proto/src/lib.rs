@@ -1,7 +1,8 @@
 //! What a client asks of the kernels, and what they answer. The only thing both sides share.
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
-//! `process` (who is there), `lock` (advisory locks), `image` (what one image is made of).
+//! `process` (who is there), `lock` (advisory locks), `pipe` (bytes of pipes), `image` (what one
+//! image is made of).
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -19,6 +20,7 @@ pub mod descriptor;
 pub mod fs;
 pub mod image;
 pub mod lock;
+pub mod pipe;
 pub mod process;
 
 pub use descriptor::{Description, Descriptors, Files};
@@ -30,5 +32,11 @@ pub use process::{Process, Processes};
 pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Everything one thread can ask: all services over one carrier.
-pub trait Services: Fs + Descriptors + Processes + lock::Locks + image::Image {}
-impl<T: Fs + Descriptors + Processes + lock::Locks + image::Image> Services for T {}
+pub trait Services:
+    Fs + Descriptors + Processes + lock::Locks + pipe::Pipes + image::Image
+{
+}
+impl<T> Services for T where
+    T: Fs + Descriptors + Processes + lock::Locks + pipe::Pipes + image::Image
+{
+}

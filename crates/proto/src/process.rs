@@ -57,6 +57,9 @@ pub trait Processes {
     /// Sets it, returns the old one.
     fn set_umask(&mut self, mask: u32) -> u32;
 
+    /// Notes which file the calling process runs from now on: nobody can write to it. Returns what
+    /// it ran before. `ETXTBSY` when somebody has it open for writing.
+    fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>>;
     /// Keeps an inode and its blocks while memory maps it; released by `unpin`, `exec`, exit.
     fn pin(&mut self, inode: Inode) -> Result<()>;
     /// Takes one pin back.

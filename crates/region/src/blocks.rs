@@ -8,6 +8,7 @@
 use husk_abi::Errno;
 
 use crate::journal::Txn;
+use crate::kill;
 use crate::layout::CHUNK_BLOCKS;
 use crate::magazine::BLOCK;
 use crate::memory::Cell;
@@ -30,6 +31,9 @@ impl Session {
     /// Blocks this thread may fill next, at most `want`, at least one. They become a file's with
     /// `Txn::take_blocks` of the same value. `ENOSPC`.
     pub fn blocks_ahead(&self, want: u32) -> Result<Blocks, Errno> {
+        if kill::refuses() {
+            return Err(Errno::ENOSPC);
+        }
         // The transaction to come must find the top of the stack where it is now.
         if self.attention() & UNBALANCED != 0 {
             self.prepare()?;
@@ -95,12 +99,12 @@ impl Session {
     /// The image is full: what free or dead-and-recovered slots have set aside comes back first.
     fn steal_blocks(&self) -> Result<(), Errno> {
         for id in 1..=self.slots_high() {
-            let helper = Session::new(self.region, self.pid(), 0);
-            if !helper.adopt_slot(id) {
+            let adopted = Session::new(self.region, self.pid(), self.tid());
+            if !adopted.adopt_slot(id) {
                 continue;
             }
-            let released = helper.give_back_blocks();
-            helper.detach();
+            let released = adopted.give_back_blocks();
+            adopted.detach();
             released?;
         }
         let hint = self.region.load(self.base()?.word(CHUNK_HINT)) as u32;
@@ -125,6 +129,29 @@ impl Session {
             })?;
         }
         self.spill_blocks(0)
+    }
+
+    /// What changes whenever blocks of a chunk are taken or freed; 0 before the first.
+    pub fn chunk_version(&self, index: u32) -> u64 {
+        self.region.load(self.region.map.chunk(index))
+    }
+
+    /// Sets aside the first gap of at least `least` blocks of a chunk, from block `from` of it on,
+    /// until `give_back_blocks`: nobody else takes them. The slot has no run when it is called.
+    pub fn borrow_gap(&self, index: u32, from: u32, least: u32) -> Result<Option<Blocks>, Errno> {
+        let base = self.base()?;
+        self.quiet(|txn| {
+            let chunk = txn.region.map.chunk(index);
+            txn.lock(chunk)?;
+            if txn.get(base.word(RUN)) as u32 != 0 {
+                return Err(Errno::EBUSY);
+            }
+            let Some((start, count)) = txn.gap_from(chunk, from, least) else { return Ok(None) };
+            txn.mark(chunk, start, count, true);
+            let first = index * CHUNK_BLOCKS + start;
+            txn.set(base.word(RUN), (first as u64) << 32 | count as u64);
+            Ok(Some(Blocks { first, count }))
+        })
     }
 
     /// Puts blocks of the stack back into the bitmaps until `keep` are left; each transaction those
@@ -244,6 +271,21 @@ impl Txn<'_> {
         let free = self.get(chunk.word(FREE));
         let count = count as u64;
         self.set(chunk.word(FREE), if taken { free - count } else { free + count });
+    }
+
+    /// The first gap of at least `least` blocks that begins at `from` or later, whole.
+    fn gap_from(&self, chunk: Cell, from: u32, least: u32) -> Option<(u32, u32)> {
+        let taken = |at: u32| self.get(chunk.word(BITMAP + at / 64)) >> (at % 64) & 1 == 1;
+        let mut start = from;
+        for at in from..=CHUNK_BLOCKS {
+            if at == CHUNK_BLOCKS || taken(at) {
+                if at - start >= least {
+                    return Some((start, at - start));
+                }
+                start = at + 1;
+            }
+        }
+        None
     }
 
     /// The first gap of at least `want` blocks, else the longest.

@@ -1,9 +1,10 @@
 //! Places where a test may stop an operation for good: after every journalled store, in every phase
-//! of a commit, around every lock. Compiled to nothing without the feature `kill-points`.
+//! of a commit, around every lock; and places where it may refuse one room: every allocation.
+//! Compiled to nothing without the feature `kill-points`.
 
 #[cfg(feature = "kill-points")]
 mod armed {
-    use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
     static LEFT: AtomicU64 = AtomicU64::new(0);
     static HOOK: AtomicUsize = AtomicUsize::new(0);
@@ -21,7 +22,10 @@ mod armed {
     }
 
     /// Plants a bug: 1 undoes in forward order, 2 forgets the commit mark, 3 forgets redo at
-    /// replay, 4 forgets to release what a dead slot held.
+    /// replay, 4 forgets to release what a dead slot held, 5 lets two recover at once,
+    /// 6 redoes whatever the word holds by now. Of pipes: 21 makes a host call
+    /// though the bytes are elsewhere by now, 22 leaves a dead holder its lock, 23 takes the ring
+    /// into use under a host call, 24 goes to sleep without a second look.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }
@@ -30,8 +34,63 @@ mod armed {
         MUTANT.load(Ordering::Relaxed)
     }
 
+    static JITTER: AtomicU64 = AtomicU64::new(0);
+    static DICE: AtomicU64 = AtomicU64::new(1);
+
+    /// Lets others run at one of so many points from now on, at random: what would have to happen
+    /// within a few instructions then happens often. 0 = never.
+    pub fn jitter(one_in: u64) {
+        JITTER.store(one_in, Ordering::SeqCst);
+    }
+
+    #[cold]
+    fn pause(one_in: u64) {
+        let dice = DICE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let dice = (dice ^ dice >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
+        if dice.is_multiple_of(one_in) {
+            // SAFETY: sched_yield changes nothing.
+            unsafe { husk_host::syscall(husk_abi::nr::sched_yield, [0; 6]) };
+        }
+    }
+
+    static GRANTED: AtomicU64 = AtomicU64::new(0);
+    static STAYS_FULL: AtomicBool = AtomicBool::new(false);
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Refuses the `nth` allocation from now, and with `stays_full` all later ones; 0 refuses none.
+    pub fn refuse(nth: u64, stays_full: bool) {
+        REFUSED.store(0, Ordering::SeqCst);
+        STAYS_FULL.store(stays_full, Ordering::SeqCst);
+        GRANTED.store(nth, Ordering::SeqCst);
+    }
+
+    /// Allocations refused since `refuse`.
+    pub fn refused() -> u64 {
+        REFUSED.load(Ordering::SeqCst)
+    }
+
+    /// Whether this allocation is to fail.
+    pub fn refuses() -> bool {
+        let left = GRANTED.load(Ordering::Relaxed);
+        if left > 1 {
+            GRANTED.store(left - 1, Ordering::Relaxed);
+        }
+        if left != 1 {
+            return false;
+        }
+        if !STAYS_FULL.load(Ordering::Relaxed) {
+            GRANTED.store(0, Ordering::Relaxed);
+        }
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
     #[inline]
     pub(crate) fn point() {
+        let jitter = JITTER.load(Ordering::Relaxed);
+        if jitter != 0 {
+            pause(jitter);
+        }
         let left = LEFT.load(Ordering::Relaxed);
         if left == 0 {
             return;
@@ -47,7 +106,7 @@ mod armed {
 }
 
 #[cfg(feature = "kill-points")]
-pub use armed::{arm, left, mutate};
+pub use armed::{arm, jitter, left, mutate, refuse, refused, refuses};
 #[cfg(feature = "kill-points")]
 pub(crate) use armed::{mutant, point};
 
@@ -59,4 +118,11 @@ pub(crate) fn point() {}
 #[inline(always)]
 pub(crate) fn mutant() -> u64 {
     0
+}
+
+/// Whether this allocation is to fail (tests only).
+#[cfg(not(feature = "kill-points"))]
+#[inline(always)]
+pub fn refuses() -> bool {
+    false
 }

@@ -21,12 +21,12 @@ pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72, 8];
 pub const SLOTS: u32 = 4096;
 /// Words of a slot: header, magazines, journal.
 pub const SLOT_WORDS: u32 = 1024;
-/// Words of a partition: its token and pools on two cache lines.
+/// Words of a partition, on two cache lines: its token, a word for the room above, pools from 4.
 pub const PARTITION_WORDS: u32 = 16;
 /// Partitions of one kernel.
 pub const PARTITIONS_PER_KERNEL: u32 = 8;
 /// Most kernels in one image.
-pub const KERNELS_MAX: u32 = 256;
+pub const KERNELS_MAX: u32 = 64;
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u32 = 1024;
 /// Words of a chunk: lock, free count, 16 of bitmap.
@@ -37,6 +37,13 @@ pub const FIXED_WORDS: u32 = 1 << 20;
 pub const HEADER_WORDS: u32 = 512;
 /// Words of nothing behind the last area: why, says `Cell`.
 pub const MARGIN_WORDS: u32 = 256 * STEP_WORDS;
+
+// Partitions are found by a mask; a chunk's bitmap follows its lock and count.
+const _: () = {
+    assert!(KERNELS_MAX.is_power_of_two() && PARTITIONS_PER_KERNEL.is_power_of_two());
+    assert!(CHUNK_BLOCKS.is_multiple_of(64) && 2 + CHUNK_BLOCKS / 64 <= CHUNK_WORDS);
+    assert!(SLOTS < 1 << 16, "a lock word has 16 bits for its owner");
+};
 
 /// First header word: says that the image is formatted.
 pub const MAGIC: u64 = 0x4855_534b_0000_0001;
@@ -49,6 +56,8 @@ pub mod header {
     pub const KERNELS: u32 = 1;
     /// Bytes of buffer cache.
     pub const MEMORY: u32 = 2;
+    /// While somebody holds this word, no transaction begins (`Session::freeze`).
+    pub const FREEZE: u32 = 3;
     /// The recovery word.
     pub const RECOVERY: u32 = 8;
     /// Lock of the bump pointers.
@@ -62,7 +71,7 @@ pub mod header {
 /// What an image is made of; everything else follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Kernels, 1..=256.
+    /// Kernels, 1..=`KERNELS_MAX`.
     pub kernels: u32,
     /// Bytes of buffer cache (rounded down to 4 MiB, at least 4 MiB).
     pub memory_bytes: u64,
@@ -164,9 +173,9 @@ impl Layout {
         self.chunk_count() as u64 * CHUNK_BLOCKS as u64 * 4096
     }
 
-    /// Bytes of the region: arena, then cache.
+    /// Bytes of the region: arena, then cache, then pipes.
     pub fn total_bytes(&self) -> u64 {
-        self.state_bytes() + self.cache_bytes()
+        self.state_bytes() + self.cache_bytes() + self.pipes_bytes()
     }
 
     /// Offset of the buffer cache in the region memfd.
@@ -194,6 +203,12 @@ impl Map {
         let slab = &self.classes[class];
         let number = if number < slab.count { number } else { 0 };
         slab.base.object(number, CLASS_WORDS[class])
+    }
+
+    /// Number of the object of `class` that `cell` lies in.
+    #[inline(always)]
+    pub fn number_of(&self, class: usize, cell: Cell) -> u32 {
+        (cell.index() - self.classes[class].base.index()) / CLASS_WORDS[class]
     }
 
     /// Owner word of slot `id`.

@@ -4,6 +4,7 @@
 //!   state arena  [ header | partitions | slots | buckets | inodes | lines | nodes | heap | chunks
 //!                | fixed ]
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
+//!   pipes        [ words of each | rings ]                                        see `pipes`
 //! ```
 //!
 //! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
@@ -21,6 +22,7 @@
 #![no_std]
 
 mod blocks;
+mod freeze;
 mod journal;
 pub mod kill;
 mod layout;
@@ -28,13 +30,17 @@ mod life;
 mod lock;
 mod magazine;
 mod memory;
+pub mod pipes;
 mod recover;
 mod session;
 
 pub use blocks::Blocks;
+pub use freeze::{HEADER_BYTES, Header, nap, read_header};
 pub use journal::{RETRY, Txn};
-pub use layout::{CLASSES, Class, INODE, LINE, Layout, Map, NODE, RECORD};
-pub use life::{Life, judge};
+pub use layout::{
+    CHUNK_BLOCKS, CLASSES, Class, INODE, KERNELS_MAX, LINE, Layout, Map, NODE, RECORD,
+};
+pub use life::{Life, ended, judge};
 pub use lock::{is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS};
 pub use session::{ATTENTION_ABOVE, Session, SlotView};

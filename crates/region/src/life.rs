@@ -1,4 +1,5 @@
-//! Is the owner of a slot dead? Asked only by waiters that have slept in vain.
+//! Is the owner of a slot dead, has a process ended? Asked by waiters that have slept in vain, and
+//! by whoever looks for the dead: the supervisor, and who meets what a dead process may have kept.
 
 use husk_abi::nr;
 use husk_host::syscall;
@@ -30,21 +31,32 @@ pub fn judge(pid: u32, tid: u32) -> Life {
     }
 }
 
-/// The state letter of `/proc/<pid>/task/<tid>/stat`; `?` when it cannot be read.
+/// Whether all of process `pid` has ended: its first thread may have, and others go on.
+pub fn ended(pid: u32) -> bool {
+    judge(pid, pid) == Life::Dead && look(pid, pid).1 < 2
+}
+
 fn state(pid: u32, tid: u32) -> u8 {
+    look(pid, tid).0
+}
+
+/// State letter and threads of the process, from `/proc/<pid>/task/<tid>/stat`; `?` and 0 when it
+/// cannot be read.
+fn look(pid: u32, tid: u32) -> (u8, u32) {
+    const THREADS: usize = 17;
     let mut path = Path { bytes: [0; 64], length: 0 };
     path.text(b"/proc/");
     path.number(pid);
     path.text(b"/task/");
     path.number(tid);
     path.text(b"/stat\0");
-    let mut text = [0u8; 128];
+    let mut text = [0u8; 512];
     // SAFETY: the path is NUL terminated and lives over the call.
     let fd = unsafe {
         syscall(nr::openat, [usize::MAX - 99, path.bytes.as_ptr() as usize, 0o2000000, 0, 0, 0])
     };
     if fd < 0 {
-        return b'?';
+        return (b'?', 0);
     }
     // SAFETY: the buffer is ours and of that length; the descriptor too.
     let length = unsafe {
@@ -52,12 +64,16 @@ fn state(pid: u32, tid: u32) -> u8 {
         syscall(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
         n
     };
-    let text = &text[..length.clamp(0, 128) as usize];
+    let text = &text[..length.clamp(0, 512) as usize];
     // The name in parentheses may hold anything, `)` included: the last one counts.
-    match text.iter().rposition(|&byte| byte == b')') {
-        Some(end) => text.get(end + 2).copied().unwrap_or(b'?'),
-        None => b'?',
-    }
+    let Some(end) = text.iter().rposition(|&byte| byte == b')') else { return (b'?', 0) };
+    let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    let letter = fields.next().map_or(b'?', |field| field[0]);
+    let digits = fields.nth(THREADS - 1).unwrap_or_default();
+    let threads = digits.iter().fold(0u32, |sum, &digit| {
+        sum.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0')))
+    });
+    (letter, threads)
 }
 
 struct Path {

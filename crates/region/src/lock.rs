@@ -89,6 +89,7 @@ impl Session {
 
     #[cold]
     fn acquire_slowly(&self, cell: Cell, slot: u32) -> Result<(), Errno> {
+        self.count_wait();
         let mut patience = Patience::NEW;
         loop {
             let word = self.region.load(cell);
@@ -117,7 +118,13 @@ impl Session {
 
     /// Runs `look` until nobody wrote meanwhile what `cell` guards.
     #[inline]
-    pub fn read<T>(&self, cell: Cell, mut look: impl FnMut() -> T) -> Result<T, Errno> {
+    pub fn read<T>(&self, cell: Cell, look: impl FnMut() -> T) -> Result<T, Errno> {
+        self.read_at(cell, look).map(|(_, seen)| seen)
+    }
+
+    /// The same; also the resting word at which it was seen: it is another one after any write.
+    #[inline]
+    pub fn read_at<T>(&self, cell: Cell, mut look: impl FnMut() -> T) -> Result<(u64, T), Errno> {
         let mut looks = 0;
         loop {
             let mut word = self.region.load(cell);
@@ -127,7 +134,7 @@ impl Session {
             let seen = look();
             fence(Ordering::Acquire);
             if self.region.load(cell) == word {
-                return Ok(seen);
+                return Ok((word, seen));
             }
             looks += 1;
             if looks > LOOKS_MAX {
@@ -137,13 +144,37 @@ impl Session {
         }
     }
 
+    /// Waits until whoever holds a word now has let go of it. Who has published something with a
+    /// compare and swap before, and passes, knows: whoever takes the word from now on and looks
+    /// with `load_in_order` sees it.
+    pub fn pass(&self, cell: Cell) -> Result<(), Errno> {
+        let word = self.region.load_in_order(cell);
+        let holding = word & !WAITERS;
+        let mut now = word;
+        let mut patience = Patience::NEW;
+        while now & LOCKED != 0 && now & !WAITERS == holding {
+            self.wait(cell, now, &mut patience)?;
+            now = self.region.load_in_order(cell);
+        }
+        self.hand_on(cell, &patience);
+        Ok(())
+    }
+
+    /// Who has slept for a word and does not take it wakes the next in its place.
+    fn hand_on(&self, cell: Cell, patience: &Patience) {
+        if patience.sleeps > 0 {
+            self.wake(cell, 1);
+        }
+    }
+
     /// Waits until nobody holds a word; returns it.
     #[cold]
-    fn wait_at_rest(&self, cell: Cell) -> Result<u64, Errno> {
+    pub(crate) fn wait_at_rest(&self, cell: Cell) -> Result<u64, Errno> {
         let mut patience = Patience::NEW;
         for _ in 0..LOOKS_MAX {
             let word = self.region.load(cell);
             if word & LOCKED == 0 {
+                self.hand_on(cell, &patience);
                 return Ok(word);
             }
             self.wait(cell, word, &mut patience)?;
@@ -162,7 +193,7 @@ impl Session {
         if word & WAITERS == 0 && !self.region.swap_if(cell, word, flagged) {
             return Ok(());
         }
-        let timed_out = self.sleep(cell, flagged as u32);
+        let timed_out = self.sleep(cell, flagged as u32, SLEEP_NS);
         patience.sleeps += 1;
         if !timed_out {
             return Ok(());
@@ -179,9 +210,9 @@ impl Session {
         }
     }
 
-    /// Sleeps while the word's low half is `value`; whether the time ran out.
-    fn sleep(&self, cell: Cell, value: u32) -> bool {
-        let time = [0u64, SLEEP_NS];
+    /// Sleeps while the word's low half is `value`, at most `most_ns`; whether the time ran out.
+    pub(crate) fn sleep(&self, cell: Cell, value: u32, most_ns: u64) -> bool {
+        let time = [0u64, most_ns];
         let address = self.region.futex_address(cell);
         // SAFETY: FUTEX_WAIT on a word of the arena with a time-out that lives over the call.
         let result = unsafe {

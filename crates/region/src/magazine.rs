@@ -16,6 +16,7 @@
 use husk_abi::Errno;
 
 use crate::journal::Txn;
+use crate::kill;
 use crate::layout::{CLASSES, header};
 use crate::memory::Cell;
 use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
@@ -44,7 +45,7 @@ impl Txn<'_> {
     /// An object of `class`; nobody reaches it before commit. `ENOSPC`.
     #[inline]
     pub fn allocate(&mut self, class: usize) -> Result<u32, Errno> {
-        self.pop(class).ok_or(Errno::ENOSPC)
+        if kill::refuses() { Err(Errno::ENOSPC) } else { self.pop(class).ok_or(Errno::ENOSPC) }
     }
 
     /// Takes from a magazine.
@@ -117,8 +118,32 @@ impl Session {
         }
         for other in 1..=self.region.map.partition_mask {
             if self.refill_from(own + other, class)? {
-                break;
+                return Ok(());
             }
+        }
+        self.collect_idle(class)?;
+        self.refill_from(own, class).map(|_| ())
+    }
+
+    /// All pools are empty: what slots that nobody uses have left over goes to the own pool.
+    fn collect_idle(&self, class: usize) -> Result<(), Errno> {
+        let pool = self.slot()?;
+        for id in 1..=self.slots_high() {
+            let base = self.region.map.slot(id);
+            let idle = self.region.load(self.region.map.owner(id)) == 0;
+            if !idle || self.region.load(count_of(base, class)) == 0 {
+                continue;
+            }
+            let helper = Session::new(self.region, self.pid(), self.tid());
+            if !helper.adopt_slot(id) {
+                continue;
+            }
+            let mut given = Ok(());
+            while given.is_ok() && self.region.load(count_of(base, class)) > 0 {
+                given = helper.spill_to(pool, class);
+            }
+            helper.detach();
+            given?;
         }
         Ok(())
     }
@@ -150,6 +175,9 @@ impl Session {
     /// nothing is left of it.
     #[cold]
     pub fn refill_reserved(&self) -> Result<bool, Errno> {
+        if kill::refuses() {
+            return Ok(false);
+        }
         let base = self.base()?;
         let mut any = false;
         for class in (0..CLASSES).filter(|&class| RESERVED[class] > 0) {
@@ -183,26 +211,32 @@ impl Session {
     }
 
     fn spill(&self, class: usize) -> Result<(), Errno> {
-        let pool = self.region.map.partition(self.slot()?);
+        self.spill_to(self.slot()?, class)
+    }
+
+    /// Gives up to `SPILL` objects to the pool of a partition.
+    fn spill_to(&self, partition: u32, class: usize) -> Result<(), Errno> {
+        let pool = self.region.map.partition(partition);
         let head_cell = pool.word(POOL + class as u32);
         self.quiet(|txn| {
             txn.lock(pool.word(POOL_LOCK))?;
             let mut head = txn.get(head_cell);
             let count = txn.get(count_of(txn.base, class));
+            let spilled = count.min(SPILL);
             // The coldest go: those at the bottom; the rest moves down.
-            for n in 0..SPILL {
+            for n in 0..spilled {
                 let number = txn.get(item(txn.base, class, n)) & 0xffff_ffff;
                 let link = txn.region.map.object(class, number as u32).word(1);
                 // The high half is a generation in some classes: it stays.
                 txn.init(link, (txn.get(link) & !0xffff_ffff) | (head & 0xffff_ffff));
                 head = ((head & !0xffff_ffff) + (1 << 32)) | number;
             }
-            for n in SPILL..count {
+            for n in spilled..count {
                 let number = txn.get(item(txn.base, class, n));
-                txn.set(item(txn.base, class, n - SPILL), number);
+                txn.set(item(txn.base, class, n - spilled), number);
             }
             txn.set(head_cell, head);
-            txn.set(count_of(txn.base, class), count - SPILL);
+            txn.set(count_of(txn.base, class), count - spilled);
             Ok(())
         })
     }
@@ -218,6 +252,9 @@ impl Session {
     /// Words of the bump heap for records that live as long as the image; zero or stale inside.
     /// Taken inside a transaction: they come back when it fails. `ENOSPC`.
     pub fn heap_ready(&self, words: u32) -> Result<(), Errno> {
+        if kill::refuses() {
+            return Err(Errno::ENOSPC);
+        }
         let run = self.base()?.word(crate::session::HEAP);
         let value = self.region.load(run);
         if (value >> 32).saturating_sub(value & 0xffff_ffff) >= words as u64 {

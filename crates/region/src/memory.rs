@@ -147,6 +147,13 @@ impl Region {
         self.atomic(cell).load(Ordering::Acquire)
     }
 
+    /// Reads a word in one order with all compare-and-swaps: of two threads that each swap one word
+    /// and then read the other's, at least one sees the other.
+    #[inline(always)]
+    pub fn load_in_order(&self, cell: Cell) -> u64 {
+        self.atomic(cell).load(Ordering::SeqCst)
+    }
+
     /// Writes a word that nobody can reach yet, or that needs no undoing. Everything else goes
     /// through `Txn::set`.
     #[inline(always)]

@@ -14,7 +14,7 @@ use core::cell::Cell as Local;
 use husk_abi::Errno;
 
 use crate::kill;
-use crate::layout::{SLOTS, header};
+use crate::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::memory::{Cell, Region};
 
 pub(crate) const STATE: u32 = 0;
@@ -33,6 +33,14 @@ pub(crate) const MAGAZINE_ITEMS: u32 = 64;
 pub(crate) const JOURNAL: u32 = 400;
 pub(crate) const JOURNAL_MAX: u32 = 256;
 
+// One part of a slot behind the other.
+const _: () = {
+    assert!(LONG + LONG_MAX <= COUNTS && COUNTS + (CLASSES as u32) < RUN && CHUNK_HINT < FREES);
+    assert!(FREES + 2 * FREES_MAX <= MAGAZINES);
+    assert!(MAGAZINES + (CLASSES as u32 + 1) * MAGAZINE_ITEMS <= JOURNAL);
+    assert!(JOURNAL + 2 * JOURNAL_MAX <= SLOT_WORDS);
+};
+
 /// Attention: a magazine may be outside its marks.
 pub(crate) const UNBALANCED: u32 = 1;
 /// Attention: the slot's word of left-over work may not be 0.
@@ -50,6 +58,14 @@ pub struct Session {
     base: Local<Cell>,
     /// `UNBALANCED`, `LEFT_OVER`, and what the room above keeps there.
     attention: Local<u32>,
+    /// Locks that were not there for the taking.
+    waits: Local<u32>,
+    /// A word of the room above, for what is to be done beside a transaction.
+    wish: Local<u64>,
+    /// What `Txn::retry_after` waits for.
+    pub(crate) awaited: Local<Option<Cell>>,
+    /// No other thread acts for this one's process.
+    alone: Local<bool>,
     pid: u32,
     tid: u32,
 }
@@ -73,8 +89,30 @@ impl Session {
     /// A seat for thread `tid` of process `pid`, without a slot yet.
     pub fn new(region: Region, pid: u32, tid: u32) -> Session {
         let base = Local::new(region.map.slot(0));
-        let (slot, attention) = (Local::new(0), Local::new(0));
-        Session { region, slot, base, attention, pid, tid }
+        Session {
+            region,
+            slot: Local::new(0),
+            base,
+            attention: Local::new(0),
+            waits: Local::new(0),
+            wish: Local::new(0),
+            awaited: Local::new(None),
+            alone: Local::new(false),
+            pid,
+            tid,
+        }
+    }
+
+    /// Whether this is the only thread that acts for its process: what is the process's alone needs
+    /// no lock then. Who cleans up after it must recover its slot first.
+    #[inline(always)]
+    pub fn is_alone(&self) -> bool {
+        self.alone.get()
+    }
+
+    /// Says so. Before the process gets a second thread, it is to say no.
+    pub fn set_alone(&self, alone: bool) {
+        self.alone.set(alone);
     }
 
     /// The host process this seat is for.
@@ -140,6 +178,27 @@ impl Session {
     #[inline]
     pub fn note(&self, what: u32) {
         self.attention.set(self.attention.get() | what);
+    }
+
+    /// How often this thread has waited for a lock so far (it wraps).
+    #[inline(always)]
+    pub fn waits(&self) -> u32 {
+        self.waits.get()
+    }
+
+    #[cold]
+    pub(crate) fn count_wait(&self) {
+        self.waits.set(self.waits.get().wrapping_add(1));
+    }
+
+    /// What the room above has left here with `set_wish`.
+    pub fn wish(&self) -> u64 {
+        self.wish.get()
+    }
+
+    /// Leaves a word for later: what to do before a transaction is tried again, or after it.
+    pub fn set_wish(&self, wish: u64) {
+        self.wish.set(wish);
     }
 
     /// Needs it no more.

@@ -1,4 +1,5 @@
-//! Which calls the gate looks at: one byte a number, read by the entry code.
+//! Which calls the gate looks at, and what `serve` does with them: two tables of one byte a number,
+//! `CLASSES` read by the entry code and `ways` by `serve`.
 
 use husk_abi::nr;
 
@@ -13,8 +14,9 @@ pub const MASK: u8 = 3;
 /// `rt_sigreturn`.
 pub const SIGRETURN: u8 = 4;
 
-/// Calls the runtime itself has business with, whatever the client wants.
-const OWN: [usize; 26] = [
+/// Calls that the gate looks at though the client may not want them: the runtime has business of
+/// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
+const OWN_TOO: [usize; 26] = [
     nr::rt_sigaction,
     nr::mmap,
     nr::mprotect,
@@ -43,22 +45,87 @@ const OWN: [usize; 26] = [
     nr::shmat,
 ];
 
-/// Whether the client is asked about a call; the others the gate looks at are the runtime's own.
+/// Calls that `service::own` answers, whether the client knows them or not.
+const ANSWERED: [usize; 17] = [
+    nr::rt_sigaction,
+    nr::clone,
+    nr::clone3,
+    nr::fork,
+    nr::vfork,
+    nr::execve,
+    nr::execveat,
+    nr::exit,
+    nr::exit_group,
+    nr::prctl,
+    nr::arch_prctl,
+    nr::mmap,
+    nr::mprotect,
+    nr::munmap,
+    nr::mremap,
+    nr::madvise,
+    nr::shmat,
+];
+
+/// The runtime has business of its own with a call, the client perhaps too.
+pub const OWN: u8 = 1;
+/// A call that changes nothing, as a rule.
+pub const LOOKS: u8 = 2;
+/// A call on a descriptor in argument 0, often one of the host's.
+pub const ON_DESCRIPTOR: u8 = 4;
+/// A call that moves bytes at its descriptor's own place.
+pub const MOVES: u8 = 8;
+
+/// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.
 #[inline(always)]
-pub fn is_clients(number: usize) -> bool {
-    static CLIENTS: [bool; 512] = clients();
-    CLIENTS[number & 511]
+pub fn ways(number: usize) -> u8 {
+    static WAYS: [u8; 512] = all_ways();
+    WAYS[number & 511]
 }
 
-const fn clients() -> [bool; 512] {
-    let mut table = [false; 512];
+const fn all_ways() -> [u8; 512] {
+    let mut table = [OWN; 512];
     let mut number = 0;
     while number < 512 {
-        table[number] = crate::wire::wants(number);
+        if crate::wire::wants(number) {
+            table[number] = 0;
+        }
         number += 1;
     }
+    mark(&mut table, &ANSWERED, OWN);
+    mark(&mut table, &LOOKING, LOOKS);
+    mark(&mut table, &DESCRIPTOR_CALLS, ON_DESCRIPTOR);
+    mark(&mut table, &[nr::read, nr::write, nr::readv, nr::writev], MOVES);
     table
 }
+
+const fn mark(table: &mut [u8; 512], numbers: &[usize], way: u8) {
+    let mut i = 0;
+    while i < numbers.len() {
+        table[numbers[i]] |= way;
+        i += 1;
+    }
+}
+
+/// `LOOKS`: for these the guard is opened only when they store something after all.
+const LOOKING: [usize; 13] = [
+    nr::stat,
+    nr::lstat,
+    nr::fstat,
+    nr::newfstatat,
+    nr::statx,
+    nr::access,
+    nr::faccessat,
+    nr::faccessat2,
+    nr::readlink,
+    nr::readlinkat,
+    nr::getcwd,
+    nr::statfs,
+    nr::fstatfs,
+];
+
+/// `ON_DESCRIPTOR`: for these it pays to ask first whether the descriptor is the host's.
+const DESCRIPTOR_CALLS: [usize; 8] =
+    [nr::read, nr::write, nr::readv, nr::writev, nr::pread64, nr::pwrite64, nr::lseek, nr::fstat];
 
 /// The table.
 pub static CLASSES: [u8; 512] = classes();
@@ -73,8 +140,8 @@ const fn classes() -> [u8; 512] {
         number += 1;
     }
     let mut i = 0;
-    while i < OWN.len() {
-        table[OWN[i]] = SERVE;
+    while i < OWN_TOO.len() {
+        table[OWN_TOO[i]] = SERVE;
         i += 1;
     }
     table[nr::clone] = LAUNCH;

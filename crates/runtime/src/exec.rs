@@ -170,12 +170,13 @@ fn privileged(program: &Program) -> bool {
     mode & S_ISUID != 0 || mode & S_ISGID_EXECUTABLE == S_ISGID_EXECUTABLE || capabilities
 }
 
-fn natively(thread: &Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
+fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
     if traced(envp) {
         for part in [&b"husk: "[..], plan.path().to_bytes(), b" runs outside the image: set-id\n"] {
             calls::write(2, part);
         }
     }
+    thread.client.surrender_pipes();
     keep_open(false);
     signal::hand_over_ignored(thread, false);
     let path = plan.path().as_ptr() as usize;
@@ -230,7 +231,10 @@ fn hand_over(
     text[..length].copy_from_slice(&head[..length]);
     let end = length + path_text.count_bytes();
     text[length..end].copy_from_slice(path_text.to_bytes());
+    let before = thread.client.set_program(plan.program.inode)?;
     let result = with_arrays(thread, plan, path, &text[..=end], argv, envp);
+    // It goes on running what it ran; if that is no more, there is nothing to keep others from.
+    let _ = thread.client.set_program(before);
     if let Some(fd) = bequest {
         calls::close(fd);
     }
@@ -387,6 +391,8 @@ fn begin(thread: &mut Thread, plan: Plan, found: &[u8], argv: usize, envp: usize
     let native = privileged(&plan.program);
     if plan.depth == 0 && !native {
         start::set_path(&plan.path);
+        // Nothing else runs in the image that could write to it.
+        let _ = thread.client.set_program(plan.program.inode);
         return plan.program;
     }
     let errno = if plan.depth == 0 {

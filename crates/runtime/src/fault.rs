@@ -91,7 +91,7 @@ fn made_here(context: Context, number: usize) {
 
 fn fixed_up(signal: usize, context: Context) -> bool {
     let rip = context.get(Register::Rip);
-    if rip == memory::husk_copy_at as *const () as usize {
+    if memory::copies_at(rip) {
         context.set(Register::Rip, memory::husk_copy_fault as *const () as usize);
         return true;
     }
@@ -165,6 +165,6 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
 
 /// SIGSYS's host action blocks everything; the application's handler gets the mask it asked for.
 fn own_mask(action: &HostAction, context: Context) {
-    let mask = (context.mask() | action.mask) & !signal::bit(signal::SIGSYS);
+    let mask = (context.mask() | action.mask) & !signal::KEPT;
     signal::change_mask(signal::SIG_SETMASK, mask);
 }

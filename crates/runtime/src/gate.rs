@@ -1,8 +1,10 @@
 //! The gate: where a system call of the application enters, and how it leaves.
 //!
 //! ```text
-//!   patched site ─call *[0x60000+8*nr]─► stub nr: pop rcx; mov eax,nr ─┐
-//!   trapped site ─SIGSYS: rax=nr, rcx=return address───────────────────┴► husk_enter
+//!   patched site ─call *[0x60000+8*nr]─► class 0: the call itself, ret
+//!                                    ├─► class 1: pop rcx ──► husk_service
+//!                                    └─► others:  pop rcx ─┐
+//!   trapped site ─SIGSYS: rax=nr, rcx=return address───────┴► husk_enter
 //!        class 0 ──► husk_pass: syscall on the application's stack ──► application
 //!        class 1 ──► husk_service ─► serve() on this thread's service stack
 //!                        answer 0: value    ──► husk_leave
@@ -15,14 +17,18 @@
 //! Invariants
 //! 1. From the application's point of view only rax, rcx, r11 and the flags change, and after a
 //!    call that a patched site replaced, the flags are those of `cmp $-4096,%rax`.
-//! 2. The 128 bytes below the application's rsp are never written.
+//! 2. The 128 bytes below the application's rsp are never written, but for the return address that
+//!    a patched site's `call` leaves there (`husk_rewrite` leaves functions with a red zone alone).
 //! 3. `in_service` is set exactly while the service stack is in use. A signal meanwhile is
 //!    deferred (blocked and requeued); at every other instruction here it is delivered at once.
 //!    Leaving clears the flag first and looks at `deferred` after, so none is forgotten.
 //! 4. A call that may sleep is made on the application's stack with `in_service` clear.
-//! 5. What must survive a sleeping call lies on the application's stack (`Detour`), because a
+//! 5. Whoever came by a `call` leaves by a `ret`: an odd one of either costs the processor its
+//!    guess for every return of the application's functions on the way out (about 30 ns).
+//! 6. What must survive a sleeping call lies on the application's stack (`Detour`), because a
 //!    signal handler may enter here again meanwhile.
 
+use crate::classes;
 use crate::thread::Thread;
 use crate::wire::Call;
 use core::arch::global_asm;
@@ -108,8 +114,45 @@ pub const THEN_AFTER: usize = 1;
 /// The application's call starts again, unless the sleep ended with `EINTR`.
 pub const THEN_AGAIN: usize = 2;
 
+/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches.
+#[repr(C, align(4096))]
+struct Table([*const u8; STUBS]);
+// SAFETY: addresses of code; never written.
+unsafe impl Sync for Table {}
+
+const STUBS: usize = 512;
+/// The stubs from here on take the number from rax.
+const NUMBERS: usize = 510;
+const STUB_BYTES: usize = 16;
+
+#[used]
+#[unsafe(link_section = ".husk_gate")]
+static TABLE: Table = Table(table());
+
+const fn table() -> [*const u8; STUBS] {
+    let mut table = [core::ptr::null(); STUBS];
+    let mut number = 0;
+    while number < STUBS {
+        let stubs = match classes::CLASSES[number] {
+            _ if number >= NUMBERS => &raw const husk_stubs,
+            classes::PASS => &raw const husk_passes,
+            classes::SERVE => &raw const husk_serves,
+            _ => &raw const husk_stubs,
+        };
+        table[number] = stubs.wrapping_add(STUB_BYTES * number);
+        number += 1;
+    }
+    table
+}
+
 #[allow(improper_ctypes)]
 unsafe extern "C" {
+    /// Stubs that make the call at once.
+    static husk_passes: u8;
+    /// Stubs of calls for `serve`.
+    static husk_serves: u8;
+    /// Stubs that look the class up.
+    static husk_stubs: u8;
     /// `sa_restorer` of every handler: the instructions unwinders look for.
     pub fn husk_restorer();
     /// Kernel-side handler of ordinary signals.
@@ -132,19 +175,37 @@ unsafe extern "C" {
 
 global_asm!(
     r#"
-    .section .husk_gate,"a",@progbits
-    .balign 4096
+    .text
+    .balign 64
+    .globl husk_passes
+husk_passes:
     .set k, 0
-    .rept 512
-    .quad husk_stubs + 16 * k
+    .rept {numbers}
+    .byte 0xb8
+    .long k
+    syscall
+    cmp rax, -4096
+    ret
+    .balign 16
     .set k, k + 1
     .endr
 
-    .text
-    .balign 64
+    .globl husk_serves
+husk_serves:
+    .set k, 0
+    .rept {numbers}
+    pop rcx
+    .byte 0xb8
+    .long k
+    jmp husk_service
+    .balign 16
+    .set k, k + 1
+    .endr
+
+    .globl husk_stubs
 husk_stubs:
     .set k, 0
-    .rept 510
+    .rept {numbers}
     pop rcx
     .byte 0xb8
     .long k
@@ -176,6 +237,7 @@ husk_pass:
     ret 128
 2:  cmp r11d, 1
     jne 3f
+husk_service:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
     mov rsp, gs:[{service_top}]
@@ -207,10 +269,12 @@ husk_serve:
     pop rsp
 husk_leave:
     mov byte ptr gs:[{in_service}], 0
+    lea rsp, [rsp - 128]
+    push rcx
 7:  cmp qword ptr gs:[{deferred}], 0
     jne 2f
     cmp rax, -4096
-    jmp rcx
+    ret 128
 2:  lea r11, [rip + 7b]
     jmp husk_unblock
 
@@ -254,8 +318,9 @@ husk_act:
     .globl husk_mask_load
 husk_mask_load:
     mov r11, [rsi]
-    btr r11, 30
-    jnc husk_pass
+    test r11d, {kept}
+    jz husk_pass
+    and r11, {others}
     lea rsp, [rsp - 128]
     push rcx
     push rsi
@@ -272,7 +337,7 @@ husk_efault:
     cmp rax, -4096
     jmp rcx
 
-5:  and dword ptr [rsp + {uc_mask}], 0xbfffffff
+5:  and dword ptr [rsp + {uc_mask}], {others}
     syscall
 
 husk_unknown:
@@ -309,8 +374,10 @@ husk_detour_leave:
     mov r9, [rsp + {original} + 40]
     mov rcx, [rsp + {original} + 56]
     mov rsp, [rsp + {original} + 64]
+    lea rsp, [rsp - 128]
+    push rcx
     cmp rax, -4096
-    jmp rcx
+    ret 128
 husk_detour_after:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
@@ -443,6 +510,7 @@ husk_vanish:
     syscall
     ud2
 "#,
+    numbers = const NUMBERS,
     classes = sym crate::classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),
@@ -452,6 +520,8 @@ husk_vanish:
     original = const offset_of!(Detour, original),
     launch_top = const offset_of!(crate::spawn::Launch, service_top),
     uc_mask = const crate::signal::UC_MASK,
+    kept = const crate::signal::KEPT,
+    others = const !(crate::signal::KEPT as i32),
     serve = sym crate::service::serve,
     serve_after = sym crate::service::serve_after,
     on_signal = sym crate::signal::on_signal,

@@ -4,6 +4,7 @@
 //! 1. One entry = one pin. A mapping that is cut in two pins twice.
 //! 2. The table is the process's; a forked child pins again what it inherited (`inherited`).
 //! 3. The lock is never held across a host call or a service; a forked child clears it.
+//! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
 
 use crate::gate::{Answer, Frame};
 use crate::service;
@@ -12,10 +13,12 @@ use crate::wire::Wire;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use husk_abi::{Errno, PAGE, nr};
+use husk_host::calls;
 use husk_proto::Inode;
 
-/// Most mappings of Husk files that one process tracks; more stay pinned until exec or exit.
-const MAPPINGS_MAX: usize = 2048;
+/// Most mappings of Husk files in one process: what Linux allows of all kinds
+/// (`vm.max_map_count`). Further ones are `ENOMEM`, as there.
+const MAPPINGS_MAX: usize = 65_530;
 
 #[derive(Clone, Copy)]
 struct Mapping {
@@ -121,18 +124,45 @@ fn at(address: usize) -> Option<Inode> {
     })
 }
 
-/// Takes over what the client has just mapped: whatever lay there before is gone.
+/// Takes over what the client has just mapped: whatever lay there before is gone. `ENOMEM`: it is
+/// one too many, and is unmapped again.
 #[inline(never)]
-pub fn keep_noted(wire: &mut Wire) {
-    let Some((address, length, inode)) = wire.take_noted() else { return };
+pub fn keep_noted(wire: &mut Wire) -> Result<(), Errno> {
+    let Some((address, length, inode)) = wire.take_noted() else { return Ok(()) };
     forget(wire, address, address + length.next_multiple_of(PAGE));
-    // When the table is full the pin stays until exec or exit.
-    let _ = note(address, length, inode);
+    if note(address, length, inode) {
+        return Ok(());
+    }
+    // SAFETY: what the client has mapped a moment ago; the application does not know of it yet.
+    let _ = unsafe { calls::raw(nr::munmap, [address, length, 0, 0, 0, 0]) };
+    wire.unpin(inode);
+    Err(Errno::ENOMEM)
+}
+
+/// Whether a call unmaps the stack it was made on: musl's detached threads do, right before they
+/// exit. Calls need a stack here (a patched site pushes, a trapped one is a signal), so the thread
+/// keeps it until then.
+fn dooms_its_stack(frame: &Frame) -> bool {
+    let [start, length, ..] = frame.args;
+    frame.number == nr::munmap && frame.rsp.wrapping_sub(start) < length
+}
+
+/// Unmaps what the thread that ends has left for it.
+pub fn end_stack(thread: &mut Thread) {
+    let [start, length] = core::mem::take(&mut thread.doomed_stack);
+    if length != 0 {
+        // SAFETY: the application's own call, made late; the service stack is another.
+        let _ = unsafe { calls::raw(nr::munmap, [start, length, 0, 0, 0, 0]) };
+    }
 }
 
 /// Serves the calls that end mappings. `None`: no Husk file is concerned.
 #[inline(never)]
 pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
+    if dooms_its_stack(frame) {
+        thread.doomed_stack = [frame.args[0], frame.args[1]];
+        return Some(Answer::value(0));
+    }
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Calls that carry a signal mask and sleep: SIGSYS is taken out of a copy of the mask.
+//! Calls that carry a signal mask and sleep: signals that are ours first (`signal::KEPT`) are
+//! taken out of a copy of the mask.
 //!
 //! The copy lies in the detour on the application's stack, so the call stays interruptible.
 
@@ -8,7 +9,7 @@ use crate::{memory, signal};
 use core::mem::offset_of;
 use husk_abi::nr;
 
-/// Passes a call on; with a clean copy of its mask when SIGSYS is in it.
+/// Passes a call on; with a clean copy of its mask when one of ours is in it.
 #[inline(always)]
 pub fn pass(frame: &Frame) -> Answer {
     if place(frame).is_none() { Answer::PASSED } else { pass_mask(frame) }
@@ -33,7 +34,7 @@ fn place(frame: &Frame) -> Option<(usize, usize)> {
     }
 }
 
-/// Changes `way` to use a copy without SIGSYS. False: there is nothing to change.
+/// Changes `way` to use a copy without ours. False: there is nothing to change.
 #[inline(never)]
 pub fn apply(frame: &Frame, way: &mut Detour) -> bool {
     let Some((pointer, size)) = place(frame) else { return false };
@@ -52,7 +53,7 @@ pub fn apply(frame: &Frame, way: &mut Detour) -> bool {
         return false;
     }
     let Ok(mask) = memory::word(mask_at) else { return false };
-    let clean = mask & !(signal::bit(signal::SIGSYS) as usize);
+    let clean = mask & !(signal::KEPT as usize);
     if clean == mask {
         return false;
     }

@@ -27,13 +27,14 @@ pub fn range(frame: &Frame) -> Option<Errno> {
     ours.then_some(Errno::EINVAL)
 }
 
-/// Whether the call concerns a descriptor that Husk keeps.
+/// Whether a call the client lets pass would take a descriptor that Husk keeps.
 pub fn descriptor(frame: &Frame) -> bool {
     let kept = start::kept_fds();
     let hit = |fd: usize| kept.contains(&(fd as u32));
     match frame.number {
         nr::dup2 | nr::dup3 => hit(frame.args[1]),
-        _ => hit(frame.args[0]),
+        nr::close | nr::fcntl => hit(frame.args[0]),
+        _ => false,
     }
 }
 

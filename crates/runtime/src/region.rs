@@ -1,17 +1,19 @@
-//! The region in this process: state arena at start, buffer cache when first needed.
+//! The region in this process: state arena at start, buffer cache and pipes when first needed.
 
 use crate::guard;
 use crate::start::facts;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
-use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS};
+use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS, pipes};
 use husk_runtime::handover;
 
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_BYTES: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_OFFSET: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.hot")]
+static END: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_MAPPED: AtomicBool = AtomicBool::new(false);
 
@@ -20,6 +22,8 @@ pub fn join() -> Result<(), Errno> {
     let layout = layout(facts().handover.region_fd as usize)?;
     CACHE_BYTES.store(layout.cache_bytes(), Relaxed);
     CACHE_OFFSET.store(layout.cache_offset(), Relaxed);
+    END.store(layout.total_bytes(), Relaxed);
+    pipes::announce(facts().handover.region_fd as u32, &layout);
     let length = layout.state_bytes() as usize;
     map(STATE_ADDRESS, length, 0)?;
     if facts().handover.flags & handover::GUARD != 0 {
@@ -72,7 +76,7 @@ fn map_cache() -> Result<(), Errno> {
 
 /// Where the region's memfd ends: pages mapped from there on are SIGBUS when touched.
 pub fn end() -> u64 {
-    CACHE_OFFSET.load(Relaxed) + CACHE_BYTES.load(Relaxed)
+    END.load(Relaxed)
 }
 
 /// A fault at `address`: was it the cache's first use? Then it is mapped now.

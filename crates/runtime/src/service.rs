@@ -1,7 +1,7 @@
 //! What happens to a call of interest: the runtime's own business first, then the client's.
 //!
 //! ```text
-//!   serve ─► own(): signals, spawn, exec, exit, protection ─► answer
+//!   serve ─► own(): signals, spawn, exec, exit, memory ─► answer
 //!        └─► client ─► verdict ─► carry(): value, pass, detour (changed mask, after, wait)
 //! ```
 
@@ -15,6 +15,30 @@ use husk_host::syscall;
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
+    let ways = classes::ways(frame.number);
+    if ways & classes::OWN != 0 {
+        return own(thread, frame);
+    }
+    if ways & classes::ON_DESCRIPTOR != 0 && thread.client.is_hosts(frame.args[0]) {
+        return Answer::PASSED;
+    }
+    if ways & classes::MOVES != 0 {
+        return bytes(thread, frame);
+    }
+    ask(thread, frame, ways & classes::LOOKS != 0 || asks_flags(frame))
+}
+
+/// `fcntl` that only reads.
+#[inline(always)]
+fn asks_flags(frame: &Frame) -> bool {
+    const F_GETFD: usize = 1;
+    const F_GETFL: usize = 3;
+    frame.number == nr::fcntl && matches!(frame.args[1], F_GETFD | F_GETFL)
+}
+
+/// What the runtime itself has business with.
+#[inline(never)]
+fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
     match frame.number {
         nr::rt_sigaction => signal::sigaction(thread, frame),
         nr::clone | nr::clone3 | nr::fork | nr::vfork => spawn::launch(thread, frame),
@@ -28,22 +52,6 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
                 None => mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame)),
             }
         }
-        nr::close | nr::dup2 | nr::dup3 | nr::fcntl if protect::descriptor(frame) => {
-            Answer::value(Errno::EBADF.as_return())
-        }
-        nr::read
-        | nr::write
-        | nr::readv
-        | nr::writev
-        | nr::pread64
-        | nr::pwrite64
-        | nr::lseek
-        | nr::fstat
-            if thread.client.is_hosts(frame.args[0]) =>
-        {
-            Answer::PASSED
-        }
-        number if classes::is_clients(number) => ask(thread, frame),
         _ => masks::pass(frame),
     }
 }
@@ -55,15 +63,34 @@ fn memory(thread: &mut Thread, frame: &Frame) -> Answer {
     if !of_file {
         return Answer::PASSED;
     }
-    let verdict = thread.client.call(&frame.call, |verdict| *verdict);
+    let verdict = thread.client.call(&frame.call, false, |verdict| *verdict);
     map(thread, frame, &verdict)
 }
 
-fn ask(thread: &mut Thread, frame: &Frame) -> Answer {
-    let answer = thread.client.call(&frame.call, |verdict| match verdict {
+/// Reads and writes at a descriptor's own place: pipes take a short way.
+#[inline(always)]
+fn bytes(thread: &mut Thread, frame: &Frame) -> Answer {
+    if let Some(answer) = thread.client.piped(&frame.call, |verdict| answer(frame, verdict)) {
+        return answer;
+    }
+    let answer = ask(thread, frame, false);
+    if answer.action == gate::DETOUR {
+        thread.client.expect_pipe(frame.args[0]);
+    }
+    answer
+}
+
+#[inline(always)]
+fn answer(frame: &Frame, verdict: &Verdict) -> Answer {
+    match verdict {
         Verdict::Return(value) => Answer::value(*value),
         verdict => carry(frame, verdict),
-    });
+    }
+}
+
+#[inline(always)]
+fn ask(thread: &mut Thread, frame: &Frame, looks: bool) -> Answer {
+    let answer = thread.client.call(&frame.call, looks, |verdict| answer(frame, verdict));
     if answer.action == gate::PASS {
         thread.client.expect_hosts(frame.args[0]);
     }
@@ -78,7 +105,9 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     const MAP_TYPE: usize = 0xf;
     const MAP_PRIVATE: usize = 2;
     let [_, _, prot, flags, fd, _] = frame.args;
-    mappings::keep_noted(&mut thread.client);
+    if let Err(errno) = mappings::keep_noted(&mut thread.client) {
+        return Answer::value(errno.as_return());
+    }
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
     let code = *verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
     let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
@@ -99,12 +128,16 @@ fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {
     thread.client.rewritten(&file, |text| wire::descriptor_path(fd, text))
 }
 
+#[inline(never)]
 fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
     match *verdict {
         Verdict::Return(value) => Answer::value(value),
         Verdict::Pass if frame.number == nr::close_range => protect::close_range(frame),
+        Verdict::Pass if protect::descriptor(frame) => Answer::value(Errno::EBADF.as_return()),
         Verdict::Pass => masks::pass(frame),
-        Verdict::PassThen(ref after) => pass_then(frame, after),
+        Verdict::PassThen(ref after) => pass_then(frame, after, 0),
+        Verdict::PassRest { ref after, done } => pass_then(frame, after, done),
+        Verdict::Instead { ref call, room } => instead(frame, call, room),
         Verdict::Wait { address, value, timeout_ns } => wait(frame, address, value, timeout_ns),
     }
 }
@@ -123,30 +156,56 @@ pub fn detour(frame: &Frame) -> Detour {
     }
 }
 
-/// Where a detour will lie: below the red zone of the application's stack.
-pub fn detour_address(frame: &Frame) -> usize {
+/// Where `bytes` bytes lie below the red zone of the application's stack.
+pub fn room_below(rsp: usize, bytes: usize) -> usize {
     const RED_ZONE: usize = 128;
-    frame.rsp.wrapping_sub(RED_ZONE + size_of::<Detour>()) & !15
+    rsp.wrapping_sub(RED_ZONE + bytes) & !15
+}
+
+/// Where a detour will lie.
+pub fn detour_address(frame: &Frame) -> usize {
+    room_below(frame.rsp, size_of::<Detour>())
 }
 
 /// Puts the detour on the application's stack.
 pub fn take(frame: &Frame, detour: &Detour) -> Answer {
-    let at = detour_address(frame);
+    take_at(detour_address(frame), detour)
+}
+
+fn take_at(at: usize, detour: &Detour) -> Answer {
     match crate::memory::write_value(at, detour) {
         Ok(()) => Answer { value: at as i64, action: gate::DETOUR },
         Err(errno) => Answer::value(errno.as_return()),
     }
 }
 
+/// The host call, `done` bytes of its buffer less, then back to the client.
 #[inline(never)]
-fn pass_then(frame: &Frame, after: &After) -> Answer {
+fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
     let mut way = detour(frame);
     masks::apply(frame, &mut way);
+    if done > 0 {
+        way.args[1] += done;
+        way.args[2] -= done;
+    }
     way.then = gate::THEN_AFTER;
     way.reason = after.reason as usize;
     way.noted_number = after.number;
     way.noted_args = after.args;
     take(frame, &way)
+}
+
+/// Another call than the application's, with `room` bytes for it between red zone and detour.
+#[inline(never)]
+fn instead(frame: &Frame, call: &After, room: usize) -> Answer {
+    let mut way = detour(frame);
+    (way.number, way.args) = (call.number, call.args);
+    way.then = gate::THEN_AFTER;
+    way.reason = call.reason as usize;
+    way.noted_number = call.number;
+    way.noted_args = call.args;
+    let room = room_below(frame.rsp, room);
+    take_at((room - size_of::<Detour>()) & !15, &way)
 }
 
 #[inline(never)]
@@ -172,6 +231,9 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
 #[inline(never)]
 fn exit_group(thread: &mut Thread) -> Answer {
     let last = thread.group().threads.load(core::sync::atomic::Ordering::Relaxed) == 1;
+    if !last {
+        thread.client.leave_pipes();
+    }
     thread.client.leave(last);
     Answer::PASSED
 }

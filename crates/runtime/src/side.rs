@@ -1,12 +1,14 @@
 //! What the client asks of memory and host, answered from inside the application.
 
 use crate::start::{facts, kept_fds};
-use crate::{clock, memory, region, wire};
+use crate::thread::Thread;
+use crate::{clock, memory, region, service, wire};
 use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Memory};
 use husk_host::{calls, syscall};
 use husk_proto::{Inode, fs::Run, fs::Span};
 use husk_region::CACHE_ADDRESS;
+use husk_region::pipes::PIPES_ADDRESS;
 
 /// Both traits; holds nothing.
 #[derive(Clone, Copy)]
@@ -29,13 +31,13 @@ impl Memory for Side {
 
     #[inline]
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
-        region::need_cache()?;
+        need(&span)?;
         memory::copy(target, span.address, span.length)
     }
 
     #[inline]
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
-        region::need_cache()?;
+        need(&span)?;
         memory::copy(span.address, source, span.length)
     }
 
@@ -43,6 +45,12 @@ impl Memory for Side {
     fn ready(&self) -> Result<(), Errno> {
         region::need_cache()
     }
+}
+
+/// Sees to it that a span is mapped; a pipe's is, since somebody has looked at its words.
+#[inline(always)]
+fn need(span: &Span) -> Result<(), Errno> {
+    if span.address >= PIPES_ADDRESS { Ok(()) } else { region::need_cache() }
 }
 
 const MAP_FIXED: usize = 0x10;
@@ -53,7 +61,7 @@ const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 impl Host for Side {
     #[inline]
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
-        if number == nr::pread64 && args[1] >= CACHE_ADDRESS {
+        if number == nr::pread64 && (CACHE_ADDRESS..PIPES_ADDRESS).contains(&args[1]) {
             // Bytes of a host file on their way into the cache: the host takes no first fault.
             if let Err(errno) = region::need_cache() {
                 return errno.as_return();
@@ -99,6 +107,10 @@ impl Host for Side {
 
     fn note_mapping(&self, address: usize, length: usize, inode: Inode) {
         wire::current().note_mapping(address, length, inode);
+    }
+
+    fn stack_room(&self, bytes: usize) -> usize {
+        service::room_below(Thread::current().app_rsp, bytes)
     }
 
     fn kept_fds(&self) -> [u32; 2] {

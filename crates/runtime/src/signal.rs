@@ -8,8 +8,9 @@
 //! 1. Deferring = the signal is blocked in the interrupted context, noted in `deferred`, and sent
 //!    to this thread again with its siginfo; leaving the service unblocks it.
 //! 2. Handlers are jumped to with the host's frame as it is, so unwinders see nothing of us.
-//! 3. SIGSYS is in no mask the host gets; SIGSYS, SIGSEGV, SIGBUS and SIGILL keep our handler
-//!    whatever the application sets (`fault`).
+//! 3. SIGSYS, SIGSEGV, SIGBUS and SIGILL keep our handler whatever the application sets (`fault`),
+//!    and are in no mask the host gets: a blocked fault would end the process, and ours are answers
+//!    (a call that traps, a bad pointer, the guard).
 
 use crate::gate::{self, Answer, Frame};
 use crate::memory;
@@ -153,6 +154,9 @@ pub const fn kept(signal: usize) -> bool {
     matches!(signal, SIGILL | SIGBUS | SIGSEGV | SIGSYS)
 }
 
+/// The set of them.
+pub const KEPT: u64 = bit(SIGILL) | bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
+
 /// Changes this thread's host mask; returns the old one.
 pub fn change_mask(how: usize, set: u64) -> u64 {
     let mut old = 0u64;
@@ -243,13 +247,13 @@ fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
         return kept_action(signal, asked);
     }
     if asked.handler <= SIG_IGN {
-        return HostAction { mask: asked.mask & !bit(SIGSYS), ..*asked };
+        return HostAction { mask: asked.mask & !KEPT, ..*asked };
     }
     HostAction {
         handler: gate::husk_on_signal as *const () as u64,
         flags: asked.flags | SA_SIGINFO | SA_RESTORER,
         restorer: gate::husk_restorer as *const () as u64,
-        mask: asked.mask & !bit(SIGSYS),
+        mask: asked.mask & !KEPT,
     }
 }
 
@@ -259,7 +263,7 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
     let (mut flags, mut mask) = (SA_ONSTACK, 0);
     if caught {
         flags = asked.flags & !SA_RESETHAND;
-        mask = asked.mask & !bit(SIGSYS);
+        mask = asked.mask & !KEPT;
     }
     if signal == SIGSYS {
         (flags, mask) = (SA_ONSTACK | SA_RESTART, !0);
@@ -274,6 +278,7 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
 
 /// Installs what invariant 3 keeps; notes what was ignored before `exec`.
 pub fn install(thread: &Thread) {
+    change_mask(SIG_UNBLOCK, KEPT);
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         let new = kept_action(signal, &HostAction::default());
         let mut old = HostAction::default();

@@ -13,13 +13,16 @@
 //!    stack it was given (or the same).
 //! 2. Nothing of ours is kept on the application's stack meanwhile: a vfork child shares it.
 //! 3. A child that shares memory has its own block before it runs its first instruction; if it is
-//!    another process, the parent takes the block back when a vfork ends.
+//!    another process, the parent takes the block back when a vfork ends, the host when any other
+//!    child ends or leaves this memory by exec.
 //! 4. The child's mask is the parent's without signals that were only deferred.
+//! 5. The host tells us the number of a pidfd, not the application: it may be one of Husk's, and
+//!    nobody sees it before it has moved off.
 
 use crate::gate::{self, Answer, Frame};
 use crate::signal;
 use crate::thread::{self, Thread};
-use crate::{memory, wire};
+use crate::{mappings, memory, wire};
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -31,8 +34,11 @@ const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x10000;
+const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// Bytes of `struct clone_args` as of Linux 5.7.
+const CLONE_ARGS_BYTES: usize = 88;
 /// What the threads of a process always share here: they have one record.
 const THREADS_SHARE: u64 = CLONE_FS | CLONE_FILES;
 
@@ -62,6 +68,8 @@ pub struct Launch {
     pub mask: u64,
     /// Its process record, if it is a process.
     pub process: wire::Embryo,
+    /// The application's arguments; those in `frame` say where *we* want the host's answers.
+    args: [usize; 6],
 }
 
 /// What a call asks for, whatever its spelling.
@@ -116,6 +124,9 @@ fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     if shape.flags & CLONE_THREAD != 0 && shape.flags & THREADS_SHARE != THREADS_SHARE {
         return Err(Errno::EINVAL);
     }
+    if shape.flags & CLONE_PIDFD != 0 {
+        thread.client.need_descriptor()?;
+    }
     let mask = signal::change_mask(signal::SIG_BLOCK, !0);
     let result = launch_blocked(thread, whole, &shape, mask);
     signal::change_mask(signal::SIG_SETMASK, mask);
@@ -155,26 +166,60 @@ fn launch_blocked(
         flags: shape.flags,
         mask,
         process,
+        args: whole.base.args,
     };
     if shape.stack != 0 {
         launch.frame.base.rsp = shape.stack;
     }
+    let mut answer = Answered { pidfd: -1, fields: [0; CLONE_ARGS_BYTES], here: false };
+    if is(CLONE_PIDFD) {
+        answer.redirect(&mut launch.frame.base, shape.pidfd_at);
+    }
     let child = start(thread, launch)?;
     if is(CLONE_PIDFD) {
-        note_pidfd(thread, shape.pidfd_at);
+        answer.note(thread, shape.pidfd_at);
     }
     Ok(child)
 }
 
-/// The host knows nothing of Husk's numbers: a pidfd under one of them moves elsewhere.
-fn note_pidfd(thread: &mut Thread, at: usize) {
-    let mut fd = 0i32;
-    if memory::read_value(at, &mut fd).is_err() {
-        return;
+/// Where the host puts the pidfd of a child, and the arguments that say so.
+struct Answered {
+    pidfd: i32,
+    /// `struct clone_args`.
+    fields: [u8; CLONE_ARGS_BYTES],
+    here: bool,
+}
+
+impl Answered {
+    /// Directs the host's answer here. What it would refuse it is to see as it is.
+    fn redirect(&mut self, frame: &mut Frame, at: usize) {
+        let mut there = 0i32;
+        if memory::read_value(at, &mut there).is_err() {
+            return;
+        }
+        let address = &raw mut self.pidfd as usize;
+        if frame.number == nr::clone {
+            frame.call.args[2] = address;
+        } else {
+            let Some(fields) = self.fields.get_mut(..frame.args[1]) else { return };
+            if memory::read(frame.args[0], fields).is_err() {
+                return;
+            }
+            fields[8..16].copy_from_slice(&address.to_le_bytes());
+            frame.call.args[0] = self.fields.as_ptr() as usize;
+        }
+        self.here = true;
     }
-    let moved = thread.client.note_host_descriptor(fd as u32) as i32;
-    if moved >= 0 && moved != fd {
-        // The host has just written there.
+
+    /// The host knows nothing of Husk's numbers: a pidfd under one of them moves elsewhere, and
+    /// then the application gets it.
+    fn note(&self, thread: &mut Thread, at: usize) {
+        // SAFETY: our own field, always initialised; volatile, as the host writes to it unseen.
+        let mut fd = unsafe { (&raw const self.pidfd).read_volatile() };
+        if !self.here && memory::read_value(at, &mut fd).is_err() {
+            return;
+        }
+        let moved = thread.client.note_host_descriptor(fd as u32).max(-1) as i32;
         let _ = memory::write_value(at, &moved);
     }
 }
@@ -190,6 +235,7 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
     }
     if is_thread {
         thread.group().threads.fetch_add(1, Relaxed);
+        thread.client.expect_company();
     }
     if shares_memory {
         child.client.inherit(&mut thread.client);
@@ -218,6 +264,7 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
 pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     // SAFETY: gs may still be the parent's, so the block comes from the launch itself.
     let (launch, thread) = unsafe { (&mut *launch, &mut *(*launch).block) };
+    launch.frame.base.call.args = launch.args;
     if launch.flags & CLONE_VM != 0 {
         thread.enter();
         thread.in_service = 1;
@@ -225,6 +272,9 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     } else {
         thread.deferred.store(0, Relaxed);
         thread::reset_after_fork(thread);
+    }
+    if launch.flags & (CLONE_VM | CLONE_THREAD | CLONE_VFORK | CLONE_CHILD_CLEARTID) == CLONE_VM {
+        thread.give_back_at_end();
     }
     dispatch_calls();
     if launch.flags & CLONE_CLEAR_SIGHAND != 0 {
@@ -252,6 +302,7 @@ pub fn exit_thread(thread: &mut Thread, frame: &Frame) -> ! {
     let last = thread.group().threads.fetch_sub(1, Relaxed) == 1;
     thread.client.leave(last);
     signal::change_mask(signal::SIG_BLOCK, !0);
+    mappings::end_stack(thread);
     // A guest's block is its creator's to take back: it still sleeps in vfork.
     let guest = thread.guest.load(Relaxed);
     let owner = if guest { &raw mut thread.scrap } else { thread.owner.as_ptr() };

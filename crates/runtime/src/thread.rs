@@ -65,6 +65,8 @@ pub struct Thread {
     pub launch: crate::spawn::Launch,
     /// Larger exec arguments than the stack takes: address and bytes of a mapping.
     pub exec_area: [usize; 2],
+    /// The stack the application unmapped under itself, address and bytes: gone when it exits.
+    pub doomed_stack: [usize; 2],
     /// The client of this thread.
     pub client: crate::wire::Wire,
     /// The group of a process that shares memory with its creator.
@@ -136,6 +138,13 @@ impl Thread {
     /// Gives the block back from outside: its process has left this memory.
     pub fn give_back(&self) {
         self.owner.store(0, Ordering::Release);
+    }
+
+    /// Lets the host clear the owner word when the calling process leaves this memory, however.
+    pub fn give_back_at_end(&self) {
+        let word = self.owner.as_ptr() as usize;
+        // SAFETY: a word of a block that is never unmapped; nothing of the block is used after.
+        unsafe { husk_host::syscall(nr::set_tid_address, [word, 0, 0, 0, 0, 0]) };
     }
 
     /// Handlers of its own, as they are now (a child without `CLONE_SIGHAND`).

@@ -16,6 +16,7 @@ use husk_client::{Buffers, Client};
 use husk_host::calls;
 use husk_proto::descriptor::{Descriptors, Slot};
 use husk_proto::fs::HostIdentity;
+use husk_proto::pipe::Pipes;
 use husk_proto::process::{Process, Processes, Sharing};
 use husk_proto::{Inode, image::Image, image::Rewritten};
 use husk_runtime::handover;
@@ -32,30 +33,10 @@ pub const fn wants(number: usize) -> bool {
     husk_client::wants(number)
 }
 
-/// Whether a call changes nothing, as a rule.
+/// The calls that move bytes at a descriptor's own place; only for pipes they leave work after.
 #[inline(always)]
-const fn only_looks(call: &Call) -> bool {
-    const F_GETFD: usize = 1;
-    const F_GETFL: usize = 3;
-    if call.number == nr::fcntl {
-        return matches!(call.args[1], F_GETFD | F_GETFL);
-    }
-    matches!(
-        call.number,
-        nr::stat
-            | nr::lstat
-            | nr::fstat
-            | nr::newfstatat
-            | nr::statx
-            | nr::access
-            | nr::faccessat
-            | nr::faccessat2
-            | nr::readlink
-            | nr::readlinkat
-            | nr::getcwd
-            | nr::statfs
-            | nr::fstatfs
-    )
+pub const fn moves_bytes(number: usize) -> bool {
+    matches!(number, nr::read | nr::write | nr::readv | nr::writev)
 }
 
 /// Descriptors with a hint.
@@ -69,6 +50,8 @@ pub struct Wire {
     pid: u32,
     /// Low descriptors whose last call was passed, one bit each. Only a hint.
     hints: u64,
+    /// Low descriptors that were ends of pipes, one bit each. Only a hint.
+    pipes: u64,
     /// A mapping of a Husk file that the call just made has noted.
     noted: Option<(usize, usize, Inode)>,
     buffers: MaybeUninit<Buffers>,
@@ -94,6 +77,7 @@ impl Wire {
         let _open = guard::open();
         let pid = self.pid;
         let served = self.attach(pid)?;
+        served.services().set_alone(true);
         if handover.flags & handover::INITIAL == 0 {
             served.services().finish_exec()?;
         }
@@ -112,20 +96,52 @@ impl Wire {
     /// The client; `None` without an image. The guard must be open.
     #[inline(always)]
     fn served(&mut self) -> Option<&mut Served> {
-        if self.client.is_none() && start::has_region() {
-            // The first thread has attached, so the image is there: this cannot fail.
-            return self.attach(calls::gettid()).ok();
-        }
-        self.client.as_mut()
+        if self.client.is_none() { self.attached() } else { self.client.as_mut() }
     }
 
-    /// Asks the client; `then` sees the verdict where it lies (it is large).
+    #[cold]
+    #[inline(never)]
+    fn attached(&mut self) -> Option<&mut Served> {
+        // The first thread has attached, so the image is there: this cannot fail.
+        start::has_region().then(|| self.attach(calls::gettid()).ok()).flatten()
+    }
+
+    /// Asks the client; `then` sees the verdict where it lies (it is large). `looks`: the call
+    /// changes nothing, as a rule.
     #[inline(always)]
-    pub fn call<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> T {
-        let _open = if only_looks(call) { guard::look() } else { guard::open() };
+    pub fn call<T>(&mut self, call: &Call, looks: bool, then: impl FnOnce(&Verdict) -> T) -> T {
+        let _open = if looks { guard::look() } else { guard::open() };
         match self.served() {
             Some(served) => served.call_then(call, then),
             None => then(&Verdict::Pass),
+        }
+    }
+
+    /// Moves bytes through a pipe of the image, for which the arena is only read. `None`: the
+    /// descriptor is not known for one, or the arena cannot be read as things are.
+    #[inline(always)]
+    pub fn piped<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> Option<T> {
+        let fd = call.args[0];
+        if fd >= HINTS || self.pipes >> fd & 1 == 0 {
+            return None;
+        }
+        let _open = guard::looking()?;
+        let served = self.client.as_mut()?;
+        let services = served.services();
+        match services.pipe_end(services.files(), fd as u32) {
+            Some(end) => Some(served.pipe_call_then(call, end, then)),
+            None => {
+                self.pipes &= !(1 << fd);
+                None
+            }
+        }
+    }
+
+    /// A call on `fd` turned out to be one of a pipe: the next one may take the short way.
+    #[inline(always)]
+    pub fn expect_pipe(&mut self, fd: usize) {
+        if fd < HINTS {
+            self.pipes |= 1 << fd;
         }
     }
 
@@ -139,7 +155,8 @@ impl Wire {
         let Some(served) = self.client.as_mut() else { return false };
         let services = served.services();
         let slot = services.slot(services.files(), fd as u32);
-        let hosts = matches!(slot, Slot::Free | Slot::Host(None));
+        let hosts = matches!(slot, Slot::Free | Slot::Host(None))
+            && services.pipe_end(services.files(), fd as u32).is_none();
         if !hosts {
             self.hints &= !(1 << fd);
         }
@@ -156,7 +173,8 @@ impl Wire {
 
     /// The result of a passed call.
     pub fn after(&mut self, after: After, result: i64) -> i64 {
-        let _open = guard::open();
+        let of_pipe = moves_bytes(after.number);
+        let _open = if of_pipe { guard::look() } else { guard::open() };
         self.served().map_or(result, |served| served.after(after, result))
     }
 
@@ -191,6 +209,12 @@ impl Wire {
         }
     }
 
+    /// `EMFILE` if the host is to make none.
+    pub fn need_descriptor(&mut self) -> Result<(), Errno> {
+        let _open = guard::open();
+        self.served().map_or(Ok(()), |served| served.need_descriptor())
+    }
+
     /// The host made descriptor `fd` by itself; the number it has from now on.
     pub fn note_host_descriptor(&mut self, fd: u32) -> i64 {
         let _open = guard::open();
@@ -206,6 +230,13 @@ impl Wire {
         self.pid = parent.pid;
     }
 
+    /// Before this process gets a second thread.
+    pub fn expect_company(&mut self) {
+        if let Some(served) = self.client.as_mut() {
+            served.services().set_alone(false);
+        }
+    }
+
     /// In a child process.
     pub fn enter_child(&mut self, embryo: Embryo, shares_memory: bool) {
         let Some(embryo) = embryo else { return };
@@ -214,9 +245,26 @@ impl Wire {
         self.pid = pid;
         let Some(served) = self.served() else { return };
         served.services().enter_child(embryo, pid);
+        served.services().set_alone(!shares_memory);
         self.process = embryo.0;
         if !shares_memory {
             mappings::inherited(|inode| self.pin(inode));
+        }
+    }
+
+    /// The process ends with other threads in it: the writers of its pipes are to notice.
+    pub fn leave_pipes(&mut self) {
+        let _open = guard::open();
+        if let Some(served) = self.served() {
+            served.services().leave_pipes();
+        }
+    }
+
+    /// Right before a program starts that is none of the image's: it gets pipes as the host's.
+    pub fn surrender_pipes(&mut self) {
+        let _open = guard::open();
+        if let Some(served) = self.served() {
+            served.surrender_all();
         }
     }
 
@@ -339,6 +387,12 @@ impl Wire {
         })
     }
 
+    /// This process runs a file from now on, to which nobody can write then; what it ran before.
+    pub fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>, Errno> {
+        let _open = guard::open();
+        self.served().map_or(Ok(None), |served| served.services().set_program(inode))
+    }
+
     /// Reads a program's bytes.
     pub fn read_program(
         &mut self,
@@ -372,8 +426,7 @@ impl Wire {
             (_, Some(served)) => {
                 let length = length.next_multiple_of(husk_abi::PAGE);
                 served.map_program(program, start, length, prot, PRIVATE_FIXED, offset as u64)?;
-                mappings::keep_noted(self);
-                Ok(())
+                mappings::keep_noted(self)
             }
             _ => Err(Errno::EBADF),
         }
@@ -455,6 +508,7 @@ fn described(fd: usize, stat: &calls::Stat) -> Program {
         gid: stat.gid,
         size: stat.size as u64,
         identity: Some(identity_of(stat)),
+        inode: None,
         path_length: 0,
     }
 }

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use husk_host::early::closed_at_start;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Resource, getrlimit};
@@ -93,11 +94,13 @@ fn is_open(number: i32) -> bool {
     fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok()
 }
 
-/// Numbers a program started now would inherit.
+/// Numbers a program started now would inherit: not what was closed when we were started, whatever
+/// lies there by now.
 pub fn inherited() -> Vec<u32> {
     let listing = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = listing
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|number| !closed_at_start().any(|closed| closed == *number))
         .filter(|number| !is_close_on_exec(*number))
         .collect();
     numbers.sort_unstable();

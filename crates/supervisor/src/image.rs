@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_carrier::{Direct, Layout};
+use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::{Imported, Kind, Node};
 use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
@@ -51,10 +51,17 @@ pub struct Image {
 
 impl Image {
     /// Makes an image; `copies` is the directory of rewritten copies.
-    pub fn make(settings: &Settings, copies: &Path) -> Result<Image, Failure> {
+    pub fn make(
+        settings: &Settings,
+        directories: Directories,
+        copies: &Path,
+    ) -> Result<Image, Failure> {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
         let region = descriptors::region(layout.total_bytes())?;
-        let direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
+        let mut direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
+        direct.set_socket_token(secret()?);
+        direct.allow_pipes(settings.pipes);
+        direct.set_directories(directories);
         let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {
@@ -154,6 +161,16 @@ fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno
 /// The calling thread's way to the image.
 pub fn attach() -> Result<Direct, Errno> {
     Direct::attach(now_ns, NOBODY, std::process::id(), thread_id())
+}
+
+/// A number nobody outside the image can guess.
+fn secret() -> Result<u64, Failure> {
+    let mut bytes = [0u8; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        Ok(_) => Err(unmade("draw a random number", Errno::EIO)),
+        Err(_) => Err(unmade("draw a random number", Errno::ENOSYS)),
+    }
 }
 
 fn unmade(what: &str, errno: Errno) -> Failure {

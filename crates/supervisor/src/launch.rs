@@ -6,7 +6,8 @@
 //!
 //! argv is the program's own, unchanged. `HUSK_EXEC` comes first in the environment: the runtime
 //! takes it out again by moving what follows. The program gets the signal mask the supervisor was
-//! started with, and SIGPIPE's default action, which Rust's start-up took away.
+//! started with, and SIGPIPE's default action, which Rust's start-up took away; of the standard
+//! descriptors, those that the supervisor was started with.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -83,7 +84,10 @@ fn spawn(
     let arguments = strings(arguments).ok_or_else(|| refuse("a NUL byte".into()))?;
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|p| refuse(p.to_string()))?;
     let spawned = attributes(mask).and_then(|attributes| {
-        let actions = PosixSpawnFileActions::init()?;
+        let mut actions = PosixSpawnFileActions::init()?;
+        for closed in husk_host::early::closed_at_start() {
+            actions.add_close(closed as i32)?;
+        }
         posix_spawn(path.as_c_str(), &actions, &attributes, &arguments, &environment)
     });
     spawned.map_err(|errno| refuse(crate::request::reason(&errno.into())))

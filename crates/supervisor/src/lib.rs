@@ -6,6 +6,8 @@
 //!   (typed)    (checked)                             (exec)    (wait)   (host tree)
 //! ```
 //!
+//! `fsck` is the exception: it looks at an image that another supervisor has made.
+//!
 //! Nothing waits for the supervisor while it works: programs run handlers themselves, and a
 //! waiter that meets a dead holder recovers by itself. If the supervisor dies, programs go on;
 //! what they changed in overlays is then not written back.
@@ -17,13 +19,16 @@ pub mod copies;
 pub mod descent;
 pub mod descriptors;
 pub mod failure;
+pub mod fsck;
 pub mod image;
 pub mod launch;
 pub mod program;
+pub mod punch;
 pub mod request;
 pub mod run;
 pub mod say;
 pub mod signals;
+pub mod variables;
 pub mod watch;
 pub mod write_back;
 

@@ -24,7 +24,7 @@ use rustix::fs::{Access, access};
 use crate::failure::Failure;
 
 /// Most kernels in one image.
-pub const KERNELS_MAX: u32 = 64;
+pub use husk_carrier::KERNELS_MAX;
 /// Smallest image that is of any use.
 pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// Most memory an image takes when the user does not say.
@@ -49,6 +49,8 @@ pub struct Request {
     pub guard: bool,
     /// Never use rewritten copies of programs: every call is trapped (for tests).
     pub trap_only: bool,
+    /// Bytes of pipes go through the image.
+    pub pipes: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -77,6 +79,8 @@ pub struct Settings {
     pub guard: bool,
     /// Never use rewritten copies.
     pub trap_only: bool,
+    /// Bytes of pipes go through the image.
+    pub pipes: bool,
     /// The command, never empty.
     pub command: Vec<OsString>,
     /// Remarks for the user, one line each.
@@ -100,6 +104,7 @@ impl Request {
             discard: self.discard,
             guard: self.guard,
             trap_only: self.trap_only,
+            pipes: self.pipes,
             command: self.command,
             notes,
         })
@@ -169,6 +174,8 @@ fn default_memory_bytes() -> u64 {
     (total / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
 }
 
+const NOT_A_SIZE: &str = "not a size; write whole numbers with K, M, G or T, as 512M or 2G";
+
 /// Reads `64M`, `2G`, `1048576`; suffixes K, M, G, T, with or without `iB` or `B`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -179,9 +186,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err("not a size; write 512M or 2G".into()),
+        _ => return Err(NOT_A_SIZE.into()),
     };
-    let number: u64 = number.parse().map_err(|_| "not a size; write 512M or 2G")?;
+    let number: u64 = number.parse().map_err(|_| NOT_A_SIZE)?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
 }
 

@@ -7,7 +7,7 @@
 //! Exit status: the program's own, 128 + n on signal n; 125 when Husk failed, or when the program
 //! succeeded and not all of its changes could be written back as they were.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use husk_carrier::Direct;
@@ -21,25 +21,26 @@ use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::image::Image;
 use crate::launch::{self, HandOver};
 use crate::program::{self, Program};
+use crate::punch::Punch;
 use crate::request::{Request, Settings};
 use crate::say::say;
 use crate::signals::Signals;
+use crate::variables::Variables;
 use crate::watch::{Burial, End, watch};
 use crate::write_back::{self, Outcome, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;
-/// Checks the image's structure when the run ends (for tests).
-const FSCK: &str = "HUSK_FSCK";
-/// Names the calls Husk refused when the run ends.
-const TRACE: &str = "HUSK_TRACE";
 
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
 pub fn run(request: Request, runtime: &[u8]) -> Result<u8, Failure> {
-    let settings = request.settle()?;
+    let variables = Variables::read()?;
+    let trap_only = request.trap_only || variables.trap_only;
+    let pipes = request.pipes || variables.pipes;
+    let settings = Request { trap_only, pipes, ..request }.settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
     match program::look(&settings.command[0], &settings.mounts)? {
-        Program::Image(path) => in_image(&settings, &path, runtime),
+        Program::Image(path) => in_image(&settings, &variables, &path, runtime),
         Program::Native(path) => natively(&settings, &path),
     }
 }
@@ -69,7 +70,12 @@ impl Burial for NoImage {
     fn tick(&mut self) {}
 }
 
-fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Failure> {
+fn in_image(
+    settings: &Settings,
+    variables: &Variables,
+    path: &Path,
+    runtime: &[u8],
+) -> Result<u8, Failure> {
     ensure_able()?;
     // First of all: from here on a write past a limit is an error, not the end.
     let signals = take_signals()?;
@@ -78,7 +84,7 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
     if let Some(note) = &copies.note {
         say(&format!("note: {note}"));
     }
-    let mut image = Image::make(settings, copies.path())?;
+    let mut image = Image::make(settings, variables.directories, copies.path())?;
     copies.announce(&mut image.direct, path);
     become_subreaper();
     let region = hand_down(image.region.try_clone().map_err(no_descriptor)?)?;
@@ -99,11 +105,13 @@ fn in_image(settings: &Settings, path: &Path, runtime: &[u8]) -> Result<u8, Fail
     birth.happened(program.as_raw() as u32);
     drop((region, loader));
     let service = copies.serve();
-    let end = watch(program, &signals, &mut Undertaker(&mut image.direct));
-    let told = descent::end_stragglers(|pid| Undertaker(&mut image.direct).child(pid));
+    let punch = Punch::new(&image.direct);
+    let mut work = Work { direct: &mut image.direct, region: &image.region, punch };
+    let end = watch(program, &signals, &mut work);
+    let told = descent::end_stragglers(|pid| work.child(pid));
     drop(service);
     told.iter().for_each(|line| say(line));
-    finish(settings, &mut image, end)
+    finish(settings, variables, &mut image, end)
 }
 
 fn ensure_able() -> Result<(), Failure> {
@@ -148,32 +156,42 @@ fn become_subreaper() {
     }
 }
 
-/// Tells the image of deaths.
-struct Undertaker<'a>(&'a mut Direct);
+/// The supervisor's work while programs run: it buries the dead and gives memory back.
+struct Work<'a> {
+    direct: &'a mut Direct,
+    region: &'a OwnedFd,
+    punch: Punch,
+}
 
-impl Burial for Undertaker<'_> {
+impl Burial for Work<'_> {
     fn child(&mut self, pid: Pid) {
         // What cannot be released now is found again at the next tick.
-        let _ = self.0.reap(pid.as_raw() as u32);
+        let _ = self.direct.reap(pid.as_raw() as u32);
     }
 
     fn tick(&mut self) {
         // What cannot be recovered now is found again at the next tick.
-        let _ = self.0.scan_dead();
+        let _ = self.direct.scan_dead();
+        self.punch.tick(self.direct, self.region);
     }
 }
 
-fn finish(settings: &Settings, image: &mut Image, end: End) -> Result<u8, Failure> {
+fn finish(
+    settings: &Settings,
+    variables: &Variables,
+    image: &mut Image,
+    end: End,
+) -> Result<u8, Failure> {
     // Several rounds: releasing what one dead process held may take more than one.
     for _ in 0..8 {
         if matches!(image.direct.scan_dead(), Ok(0)) {
             break;
         }
     }
-    if std::env::var_os(FSCK).is_some() {
+    if variables.check {
         structure_check(&image.direct);
     }
-    if std::env::var(TRACE).is_ok_and(|wanted| wanted.split(',').any(|one| one == "unsupported")) {
+    if variables.trace {
         print_unsupported(&image.direct);
     }
     let status = status(end);

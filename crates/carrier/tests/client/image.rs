@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 
 /// Where the mount in memory lies.
 pub const MEMORY: &str = "/tmp";
+/// Where a second one lies. The overlay is not to be looked into by tests that have not filled it.
+pub const OTHER: &str = "/srv";
 /// Where the overlay lies.
 pub const OVERLAY: &str = "/var/tmp";
 /// Length of the longest of all places, Linux's `/dev/shm` included.
@@ -39,7 +41,8 @@ fn make() -> Made {
     husk_carrier::format(layout, 0x55, b"/nowhere").expect("an image");
     let pid = std::process::id();
     let mut direct = Direct::attach(super::clock, Process(0), pid, pid).expect("a carrier");
-    for (path, cover) in [(MEMORY, Cover::Memory), (OVERLAY, Cover::Overlay)] {
+    let covers = [(MEMORY, Cover::Memory), (OTHER, Cover::Memory), (OVERLAY, Cover::Overlay)];
+    for (path, cover) in covers {
         let root = Imported {
             name: path.as_bytes(),
             kind: Kind::Directory,

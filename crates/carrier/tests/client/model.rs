@@ -1,13 +1,19 @@
 //! The obvious slow kernels: everything in ordered maps of one process, to hold the client
 //! against when the carrier is not the question.
 
+#[path = "model_descriptors.rs"]
+mod descriptors;
+
 use husk_proto::descriptor::{Descriptors, Files, Open, Slot};
 use husk_proto::fs::*;
 use husk_proto::image::{Cover, Image, Mount, Rewritten};
-use husk_proto::lock::{Held, Locks, Mode, Outcome, Owner, Range};
+use husk_proto::lock::{Mode, Range};
 use husk_proto::process::{Process, Processes, Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Description, Errno, Inode, Result};
 use std::collections::BTreeMap;
+
+#[path = "model_locks.rs"]
+mod locks;
 
 #[derive(Clone)]
 struct Node0 {
@@ -169,17 +175,19 @@ impl Fs for Model {
             links: node.links,
             size: size as u64,
             blocks_512: 0,
+            device: 0,
             accessed_ns: node.times[0],
             modified_ns: node.times[1],
             changed_ns: node.times[2],
             born_ns: 0,
             backing: node.backing,
+            extended: Backing::Image,
             origin: node.origin.as_ref().map(|_| Origin(inode.number)),
         })
     }
     fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize> {
         let node = self.node(inode);
-        if node.step.kind != Kind::Symlink {
+        if !matches!(node.step.kind, Kind::Symlink | Kind::Socket) {
             return Err(Errno::EINVAL);
         }
         let length = node.target.len().min(out.len());
@@ -232,6 +240,8 @@ impl Fs for Model {
             Node::File(mode) => (Kind::File, mode),
             Node::Directory(mode) => (Kind::Directory, mode),
             Node::Symlink(_) => (Kind::Symlink, 0o777),
+            Node::Socket { mode, .. } => (Kind::Socket, mode),
+            Node::Special { kind, mode, .. } => (kind, mode),
         };
         let over = self.node(dir).step;
         let inherits = over.mode & 0o2000 != 0;
@@ -240,13 +250,34 @@ impl Fs for Model {
         }
         let gid = if inherits { over.gid } else { who.gid };
         let inode = self.add(kind, mode, who.uid, gid);
-        if let Node::Symlink(target) = node {
+        if let Node::Symlink(target) | Node::Socket { text: target, .. } = node {
             self.node(inode).target = target.to_vec();
         }
         self.enter(dir, name, inode);
         Ok(inode)
     }
-    fn create_nameless(&mut self, who: &Credentials<'_>, _: Inode, mode: u32) -> Result<Inode> {
+    fn writers(&mut self, _: Inode) -> Result<i32> {
+        Ok(0)
+    }
+    fn extended(&mut self, _: Inode, _: &[u8], _: &mut [u8]) -> Result<usize> {
+        Err(Errno::ENODATA)
+    }
+    fn list_extended(&mut self, _: Inode, _: bool, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+    fn set_extended(&mut self, _: Inode, _: &[u8], _: Option<&[u8]>, _: SetExtended) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn take_extended_over(&mut self, _: Inode) -> Result<()> {
+        Ok(())
+    }
+    fn create_nameless(
+        &mut self,
+        who: &Credentials<'_>,
+        _: Inode,
+        mode: u32,
+        _: bool,
+    ) -> Result<Inode> {
         let inode = self.add(Kind::File, mode, who.uid, who.gid);
         self.node(inode).links = 0;
         Ok(inode)
@@ -553,101 +584,6 @@ impl Fs for Model {
     }
 }
 
-impl Descriptors for Model {
-    fn slot(&mut self, _: Files, fd: u32) -> Slot {
-        self.slots.get(&fd).map_or(Slot::Free, |s| s.0)
-    }
-    fn description(&mut self, description: Description) -> Result<Open> {
-        Ok(self.opens[description.0 as usize].0)
-    }
-    fn close_on_exec(&mut self, _: Files, fd: u32) -> Result<bool> {
-        self.slots.get(&fd).map(|s| s.1).ok_or(Errno::EBADF)
-    }
-    fn set_close_on_exec(&mut self, _: Files, fd: u32, on: bool) -> Result<()> {
-        self.slots.get_mut(&fd).map(|s| s.1 = on).ok_or(Errno::EBADF)
-    }
-    fn lowest_free(&mut self, _: Files, minimum: u32, limit: u32) -> Result<u32> {
-        (minimum..limit).find(|fd| !self.slots.contains_key(fd)).ok_or(Errno::EMFILE)
-    }
-    fn duplicate(
-        &mut self,
-        files: Files,
-        fd: u32,
-        minimum: u32,
-        limit: u32,
-        on_exec: bool,
-    ) -> Result<u32> {
-        let new = self.lowest_free(files, minimum, limit)?;
-        let slot = self.slot(files, fd);
-        self.slots.insert(new, (slot, on_exec, false));
-        Ok(new)
-    }
-    fn duplicate_to(&mut self, files: Files, fd: u32, target: u32, on_exec: bool) -> Result<()> {
-        let slot = self.slot(files, fd);
-        self.slots.insert(target, (slot, on_exec, false));
-        Ok(())
-    }
-    fn close(&mut self, files: Files, fd: u32) -> Result<bool> {
-        let (slot, _, plugged) = self.slots.remove(&fd).ok_or(Errno::EBADF)?;
-        if let Slot::Husk(d) = slot {
-            let inode = self.opens[d.0 as usize].0.inode;
-            self.locks.retain(|l| !(l.0 == 0 && l.2 == inode));
-            let open = (0..2000).any(|fd| self.slot(files, fd) == slot);
-            if !open {
-                self.locks.retain(|l| !(l.0 != 0 && l.1 == u64::from(d.0)));
-            }
-        }
-        Ok(plugged)
-    }
-    fn for_each(&mut self, _: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot)) {
-        for (&fd, slot) in self.slots.range(first..=last) {
-            emit(fd, slot.0);
-        }
-    }
-    fn host_opened(
-        &mut self,
-        _: Files,
-        fd: u32,
-        on_exec: bool,
-        shows: Option<Inode>,
-    ) -> Result<bool> {
-        if let Some((Slot::Husk(_), ..)) = self.slots.get(&fd) {
-            return Ok(false);
-        }
-        self.slots.insert(fd, (Slot::Host(shows), on_exec, false));
-        Ok(true)
-    }
-    fn host_closed(&mut self, _: Files, fd: u32) {
-        self.slots.remove(&fd);
-    }
-    fn plug(&mut self, _: Files, fd: u32) {
-        if let Some(slot) = self.slots.get_mut(&fd) {
-            slot.2 = true;
-        }
-    }
-    fn offset(&mut self, description: Description) -> Result<u64> {
-        Ok(self.opens[description.0 as usize].1)
-    }
-    fn set_offset(&mut self, description: Description, offset: u64) -> Result<()> {
-        self.opens[description.0 as usize].1 = offset;
-        Ok(())
-    }
-    fn advance(
-        &mut self,
-        description: Description,
-        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
-    ) -> Result<usize> {
-        let offset = self.opens[description.0 as usize].1;
-        let (offset, count) = step(self, offset)?;
-        self.opens[description.0 as usize].1 = offset;
-        Ok(count)
-    }
-    fn set_flags(&mut self, description: Description, flags: u32) -> Result<()> {
-        self.opens[description.0 as usize].0.flags = flags;
-        Ok(())
-    }
-}
-
 impl Processes for Model {
     fn current(&self) -> Process {
         Process(1)
@@ -680,92 +616,17 @@ impl Processes for Model {
     fn set_umask(&mut self, mask: u32) -> u32 {
         std::mem::replace(&mut self.umask, mask)
     }
+    fn set_program(&mut self, _: Option<Inode>) -> Result<Option<Inode>> {
+        Ok(None)
+    }
     fn pin(&mut self, _: Inode) -> Result<()> {
         Ok(())
     }
     fn unpin(&mut self, _: Inode) {}
 }
 
-impl Locks for Model {
-    fn lock(
-        &mut self,
-        owner: Owner,
-        inode: Inode,
-        range: Range,
-        mode: Mode,
-        _: bool,
-    ) -> Result<Outcome> {
-        if mode != Mode::Unlock && self.test(owner, inode, range, mode)?.is_some() {
-            return Ok(Outcome::Blocked {
-                address: (&raw const self.umask) as usize,
-                value: self.umask,
-            });
-        }
-        let (kind, id) = identity(owner);
-        let mut kept = Vec::new();
-        for lock in self.locks.drain(..) {
-            let same = (lock.0, lock.1, lock.2) == (kind, id, inode);
-            if !same || lock.3.end <= range.start || lock.3.start >= range.end {
-                kept.push(lock);
-                continue;
-            }
-            if lock.3.start < range.start {
-                kept.push((
-                    kind,
-                    id,
-                    inode,
-                    Range { start: lock.3.start, end: range.start },
-                    lock.4,
-                ));
-            }
-            if lock.3.end > range.end {
-                kept.push((kind, id, inode, Range { start: range.end, end: lock.3.end }, lock.4));
-            }
-        }
-        self.locks = kept;
-        if mode != Mode::Unlock {
-            let mut range = range;
-            self.locks.retain(|l| {
-                let same = (l.0, l.1, l.2, l.4) == (kind, id, inode, mode);
-                let joins = same && l.3.start <= range.end && range.start <= l.3.end;
-                if joins {
-                    range.start = range.start.min(l.3.start);
-                    range.end = range.end.max(l.3.end);
-                }
-                !joins
-            });
-            self.locks.push((kind, id, inode, range, mode));
-        }
-        Ok(Outcome::Granted)
-    }
-    fn test(
-        &mut self,
-        owner: Owner,
-        inode: Inode,
-        range: Range,
-        mode: Mode,
-    ) -> Result<Option<Held>> {
-        let (kind, id) = identity(owner);
-        let found = self.locks.iter().find(|l| {
-            l.2 == inode
-                && (l.0 == 2) == (kind == 2)
-                && (l.0, l.1) != (kind, id)
-                && l.3.start < range.end
-                && l.3.end > range.start
-                && (mode == Mode::Exclusive || l.4 == Mode::Exclusive)
-        });
-        let pid = super::plain::host(husk_abi::nr::getpid, [0; 6]) as i32;
-        Ok(found.map(|l| Held { mode: l.4, range: l.3, pid: if l.0 == 0 { pid } else { -1 } }))
-    }
-}
-
-fn identity(owner: Owner) -> (u8, u64) {
-    match owner {
-        Owner::Process => (0, 0),
-        Owner::Description(d) => (1, u64::from(d.0)),
-        Owner::Flock(d) => (2, u64::from(d.0)),
-    }
-}
+/// Pipes are all the host's.
+impl husk_proto::pipe::Pipes for Model {}
 
 impl Image for Model {
     fn mounts(&self) -> usize {
@@ -786,6 +647,13 @@ impl Image for Model {
     fn count_unsupported(&mut self, number: usize) {
         self.refused.push(number);
     }
+    fn socket_token(&self) -> u64 {
+        0x7e57
+    }
+    fn sockets(&self) -> bool {
+        true
+    }
+    fn note_sockets(&mut self) {}
     fn copies_path(&self) -> &[u8] {
         b""
     }

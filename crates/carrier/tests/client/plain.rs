@@ -5,6 +5,7 @@ use husk_abi::{Errno, nr};
 use husk_client::{Host, Memory};
 use husk_proto::Inode;
 use husk_proto::fs::{Run, Span};
+use std::cell::Cell;
 
 /// `MAP_FIXED`.
 const FIXED: usize = 0x10;
@@ -16,6 +17,9 @@ const RESERVE: usize = 0x22;
 pub struct Plain {
     pub region: i32,
 }
+
+/// Words that stand for room on the stack.
+const ROOM_WORDS: usize = 512;
 
 /// A raw call.
 pub fn host(number: usize, args: [usize; 6]) -> i64 {
@@ -55,6 +59,14 @@ impl Host for Plain {
     }
 
     fn note_mapping(&self, _: usize, _: usize, _: Inode) {}
+
+    fn stack_room(&self, bytes: usize) -> usize {
+        thread_local!(static ROOM: [Cell<u64>; ROOM_WORDS] = const {
+            [const { Cell::new(0) }; ROOM_WORDS]
+        });
+        assert!(bytes <= 8 * ROOM_WORDS);
+        ROOM.with(|room| room.as_ptr() as usize)
+    }
 
     fn kept_fds(&self) -> [u32; 2] {
         [self.region as u32, u32::MAX]

@@ -20,6 +20,7 @@ pub const UNPRIVILEGED: &[Scenario] = &[
     ("ordinary reading", ordinary_reading),
     ("ordinary changes", ordinary_changes),
     ("ordinary access", ordinary_access),
+    ("ordinary ways closed later", ordinary_ways),
     ("ordinary owners", ordinary_owners),
     ("ordinary set-id bits", ordinary_set_id),
 ];
@@ -303,6 +304,25 @@ fn ordinary_access(s: &mut Script) {
             s.on(nr::access, path, mode, 0);
         }
     }
+}
+
+/// Directories that are closed and opened again after they have been walked through.
+fn ordinary_ways(s: &mut Script) {
+    s.mkdir("shared/a");
+    s.mkdir("shared/a/b");
+    s.file("shared/a/b/f", "x");
+    s.on(nr::chdir, "shared", 0, 0);
+    for mode in [0o755, 0o600, 0o711, 0o644, 0o100, 0o755] {
+        for way in ["=a", "=a/b"] {
+            s.on(nr::chmod, way, mode, 0);
+            s.stat("=a/b/f");
+            s.stat("=a/b/f");
+            s.on(nr::access, "=a/b/f", 4, 0);
+            s.on(nr::chmod, way, 0o755, 0);
+            s.stat("=a/b/f");
+        }
+    }
+    s.on(nr::chdir, "=..", 0, 0);
 }
 
 fn ordinary_owners(s: &mut Script) {

@@ -25,6 +25,7 @@ pub const ALL: &[Scenario] = &[
     ("long names", long_names),
     ("odd paths", odd_paths),
     ("working directory", working_directory),
+    ("directories met before", directories_met_before),
     ("directory descriptors", directory_descriptors),
     ("magic links", magic_links),
     ("duplicates", duplicates),
@@ -479,6 +480,55 @@ fn working_directory(s: &mut Script) {
     s.stat("=.");
     s.on(nr::chdir, "=/", 0, 0);
     s.getcwd(4096);
+}
+
+/// Looks twice at what lies in directories, before and after each change of the way there.
+fn directories_met_before(s: &mut Script) {
+    s.mkdir("d");
+    s.mkdir("d/e");
+    s.mkdir("other");
+    s.file("d/e/f", "first");
+    s.file("other/f", "other's");
+    s.on(nr::chdir, "", 0, 0);
+    let dir = s.open("d", RD, 0);
+    let twice = |s: &mut Script| {
+        for _ in 0..2 {
+            s.show("d/e/f");
+            for path in ["=d/e/f", "=d//e/f", "=d/f", "=./d/e/f", "=d/e/../f", "=f", "=e/f"] {
+                s.show(path);
+            }
+            s.fstatat(dir as i32, "=e/f", 0);
+            s.fstatat(dir as i32, "=f", 0);
+        }
+    };
+    twice(s);
+    s.both(nr::rename, "=d/e", "=d/moved");
+    twice(s);
+    s.rename2("=other", "=d/e", 0);
+    twice(s);
+    s.rename2("=d/moved", "=d/e", 2);
+    twice(s);
+    s.both(nr::rename, "=d", "=gone");
+    twice(s);
+    s.mkdir("=d");
+    s.mkdir("=d/e");
+    s.file("=d/e/f", "second");
+    twice(s);
+    s.on(nr::unlink, "=d/e/f", 0, 0);
+    s.on(nr::rmdir, "=d/e", 0, 0);
+    twice(s);
+    s.symlink("../gone/e", "=d/e");
+    twice(s);
+    s.on(nr::unlink, "=d/e", 0, 0);
+    s.file("=d/e", "a file");
+    twice(s);
+    s.on(nr::unlink, "=d/e", 0, 0);
+    s.mkdir("=d/e");
+    s.file("=d/e/f", "third");
+    twice(s);
+    s.on(nr::chdir, "=d", 0, 0);
+    twice(s);
+    s.on(nr::chdir, "=..", 0, 0);
 }
 
 fn directory_descriptors(s: &mut Script) {

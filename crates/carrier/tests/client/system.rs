@@ -41,6 +41,17 @@ impl<S: Services> System for Husk<S> {
                     let result = host(number, args);
                     return self.client.after(after, result);
                 }
+                Verdict::PassRest { after, done } => {
+                    let mut rest = args;
+                    rest[1] += done;
+                    rest[2] -= done;
+                    let result = host(number, rest);
+                    return self.client.after(after, result);
+                }
+                Verdict::Instead { call, .. } => {
+                    let result = host(call.number, call.args);
+                    return self.client.after(call, result);
+                }
                 Verdict::Wait { address, value, timeout_ns } => {
                     let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
                     let args = [address, 0, value as usize, time.as_ptr() as usize, 0, 0];

@@ -1,7 +1,7 @@
 //! A fresh image in this process: the region on a memfd, mapped at its addresses.
 #![allow(dead_code)]
 
-use husk_carrier::{Direct, Layout, format, map_region};
+use husk_carrier::{Direct, Directories, Layout, format, map_region};
 use husk_proto::fs::{Credentials, Imported, Kind};
 use husk_proto::image::Cover;
 use husk_proto::{Inode, Process};
@@ -37,6 +37,11 @@ pub fn directory() -> Imported<'static> {
 
 /// Maps and formats an image; one a process.
 pub fn image(layout: Layout, cover: Cover) -> (Direct, Inode) {
+    shared_image(layout, cover, Directories::default())
+}
+
+/// The same with a rule for its directories.
+pub fn shared_image(layout: Layout, cover: Cover, rule: Directories) -> (Direct, Inode) {
     // SAFETY: plain calls.
     unsafe {
         let fd = libc::memfd_create(c"husk-test".as_ptr(), 0);
@@ -46,6 +51,7 @@ pub fn image(layout: Layout, cover: Cover) -> (Direct, Inode) {
     }
     format(layout, 77, b"/tmp/copies").expect("formatted");
     let mut boss = Direct::attach(clock, Process(0), std::process::id(), tid()).expect("attached");
+    boss.set_directories(rule);
     let root = boss.add_mount(b"/tmp/mount", cover, &directory()).expect("mounted");
     (boss, root)
 }

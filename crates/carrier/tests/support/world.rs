@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use husk_carrier::{Direct, Finding, check, scratch_words};
 use husk_proto::descriptor::{Description, Slot};
-use husk_proto::fs::{Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, Time};
+use husk_proto::fs::{
+    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time,
+};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Descriptors, Fs, Inode, Processes};
@@ -126,6 +128,27 @@ fn walk(me: &mut Direct, dir: Inode, path: &str, seen: &mut BTreeMap<String, Str
     }
 }
 
+/// Removes every name below a directory of the image.
+pub fn remove_all(boss: &mut Direct, dir: Inode) {
+    let mut names = Vec::new();
+    boss.list(dir, 0, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.kind));
+        true
+    })
+    .expect("a listing");
+    for (name, kind) in names {
+        if kind == Kind::Directory {
+            let inode = boss.lookup(dir, &name).expect("it is there").inode;
+            // A directory of the host is complete once it was listed.
+            let _ = boss.import_done(inode);
+            remove_all(boss, inode);
+            boss.rmdir(&root_user(), dir, &name).expect("removed");
+        } else {
+            boss.unlink(&root_user(), dir, &name).expect("removed");
+        }
+    }
+}
+
 /// Runs the structure checker.
 pub fn findings(me: &Direct) -> Vec<Finding> {
     let mut scratch = vec![0; scratch_words(me.kernel())];
@@ -149,6 +172,8 @@ pub struct Operation {
     pub before: fn(&mut Direct, Inode),
     pub run: fn(&mut Direct, Inode),
     pub in_parts: bool,
+    /// Whether it changes names.
+    pub names: bool,
 }
 
 fn nothing(_: &mut Direct, _: Inode) {}
@@ -160,6 +185,30 @@ fn open_two(me: &mut Direct, root: Inode) {
         let inode = at(me, a, name);
         me.open(&who, files, inode, FLAGS_WRITE, 10, 1024).expect("open");
     }
+}
+
+/// Gives a file attributes, one of them of several nodes.
+fn extend(me: &mut Direct, root: Inode) {
+    let a = at(me, root, b"a");
+    let file = at(me, a, b"f2");
+    for (name, length) in [(&b"user.long"[..], 3000), (b"user.short", 3), (b"user.none", 0)] {
+        let value = &[7; 3000][..length];
+        me.set_extended(file, name, Some(value), SetExtended::Create).expect("set");
+    }
+}
+
+/// Uses both empty directories, so that they are no longer as they were made.
+fn use_empty(me: &mut Direct, root: Inode) {
+    for dir in [&b"empty"[..], b"empty2"] {
+        let dir = at(me, root, dir);
+        me.create(&root_user(), dir, b"passing", Node::File(0o644)).expect("create");
+        me.unlink(&root_user(), dir, b"passing").expect("unlink");
+    }
+}
+
+fn widen_a(me: &mut Direct, root: Inode) {
+    let a = at(me, root, b"a");
+    me.switch_directory(a, true).expect("wide");
 }
 
 fn open_unlinked(me: &mut Direct, root: Inode) {
@@ -175,6 +224,7 @@ macro_rules! operation {
             name: $name,
             before: $before,
             in_parts: $parts,
+            names: false,
             run: |$me, $root| {
                 #[allow(unused_variables)]
                 let $a = at($me, $root, b"a");
@@ -235,11 +285,25 @@ pub fn operations() -> Vec<Operation> {
     });
     operation!(all, "dup2", open_unlinked, false, |me, root, a| {
         let files = me.files();
-        me.duplicate_to(files, 11, 10, false).expect("dup2");
+        me.duplicate_to(files, 11, 10, false, false).expect("dup2");
         me.duplicate(files, 11, 70, 1024, true).expect("dup");
     });
     operation!(all, "rmdir", nothing, false, |me, root, a| {
         me.rmdir(&root_user(), root, b"empty").expect("rmdir");
+    });
+    operation!(all, "rmdir of a used one", use_empty, false, |me, root, a| {
+        me.rmdir(&root_user(), root, b"empty").expect("rmdir");
+    });
+    operation!(all, "rename directory over a used one", use_empty, false, |me, root, a| {
+        me.rename(&root_user(), root, b"empty", root, b"empty2", 0).expect("rename");
+    });
+    operation!(all, "widen", nothing, false, |me, root, a| {
+        me.switch_directory(a, true).expect("wide");
+        me.unlink(&root_user(), a, b"f3").expect("unlink");
+    });
+    operation!(all, "narrow", widen_a, false, |me, root, a| {
+        me.switch_directory(a, false).expect("narrow");
+        me.create(&root_user(), a, b"new", Node::File(0o644)).expect("create");
     });
     operation!(all, "rename", nothing, false, |me, root, a| {
         me.rename(&root_user(), a, b"f4", a, b"g4", 0).expect("rename");
@@ -303,7 +367,7 @@ pub fn operations() -> Vec<Operation> {
         me.set_umask(0o77);
     });
     operation!(all, "nameless and adopt", nothing, true, |me, root, a| {
-        let donor = me.create_nameless(&root_user(), a, 0o600).expect("nameless");
+        let donor = me.create_nameless(&root_user(), a, 0o600, false).expect("nameless");
         assert_eq!(put(me, donor, 0, 100, 1), 100);
         let file = at(me, root, b"host-file");
         assert_eq!(me.adopt(file, donor), Ok(true));
@@ -333,6 +397,53 @@ pub fn operations() -> Vec<Operation> {
         me.cancel_fork(child);
         me.finish_exec().expect("exec");
     });
+    operation!(all, "replace by the host's", open_two, false, |me, root, a| {
+        let files = me.files();
+        assert!(me.plug(files, 10));
+        assert_eq!(me.host_replaces(files, 10, false, None), Ok(()));
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.host_replaces(files, 10, false, Some(file)), Ok(()));
+        me.duplicate_to(files, 11, 10, false, true).expect("dup2");
+        assert_eq!(me.close(files, 10), Ok(true));
+        assert_eq!(me.close(files, 10), Ok(false));
+    });
+    operation!(all, "promote a shadow", nothing, false, |me, root, a| {
+        let (files, file) = (me.files(), at(me, root, b"host-file"));
+        assert_eq!(me.host_opened(files, 20, true, Some(file)), Ok(true));
+        let donor = me.create_nameless(&root_user(), a, 0o600, false).expect("nameless");
+        assert_eq!(me.adopt(file, donor), Ok(true));
+        me.unpin(donor);
+        me.promote(files, 20, file, 0, 7).expect("promote");
+    });
+    operation!(all, "set an attribute", nothing, false, |me, root, a| {
+        let (file, value) = (at(me, a, b"f2"), [1; 2000]);
+        me.set_extended(file, b"user.name", Some(&value), SetExtended::Any).expect("set");
+    });
+    operation!(all, "replace and remove attributes", extend, true, |me, root, a| {
+        let (file, value) = (at(me, a, b"f2"), [1; 2000]);
+        me.set_extended(file, b"user.long", Some(&value), SetExtended::Replace).expect("set");
+        me.set_extended(file, b"user.none", None, SetExtended::Any).expect("remove");
+        let host = at(me, root, b"host-file");
+        me.take_extended_over(host).expect("take over");
+    });
+    operation!(all, "a file with attributes goes", extend, true, |me, root, a| {
+        me.unlink(&root_user(), a, b"f2").expect("unlink");
+        me.set_umask(0o77);
+    });
+    operation!(all, "run a program", nothing, true, |me, root, a| {
+        let (one, two) = (at(me, a, b"f2"), at(me, a, b"f3"));
+        assert_eq!(me.set_program(Some(one)), Ok(None));
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        assert_eq!(me.set_program(Some(two)), Ok(Some(one)));
+        me.cancel_fork(child);
+        assert_eq!(me.set_program(None), Ok(Some(two)));
+    });
     operation!(all, "exit", open_unlinked, false, |me, root, a| me.exit());
+    let of_names = ["create", "mkdir", "symlink", "link", "unlink", "rmdir", "rename", "exchange"];
+    let switches = ["widen", "narrow", "change", "nameless"];
+    for operation in &mut all {
+        let mut words = of_names.iter().chain(&switches);
+        operation.names = words.any(|word| operation.name.starts_with(word));
+    }
     all
 }

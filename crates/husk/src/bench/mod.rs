@@ -15,7 +15,8 @@
 //!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient.
 //! 3. Two native workers are compared on `getppid`: the control. When it is not 1.0, nothing else
 //!    on the page counts.
-//! 4. Every wait for a worker is bounded; whatever was started is ended and removed.
+//! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
+//! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
 mod machine;
 mod memory;
@@ -23,10 +24,13 @@ mod operations;
 mod pair;
 mod report;
 mod scratch;
+mod stop;
 mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use husk_supervisor::failure::STATUS_SIGNAL_BASE;
 
 /// What to measure.
 #[derive(clap::Args, Debug)]
@@ -76,9 +80,19 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(options: &FsOptions) -> anyhow::Result<ExitCode> {
+    stop::watch()?;
+    let result = measure_all(options);
+    match stop::came() {
+        Some(signal) => Ok(ExitCode::from(STATUS_SIGNAL_BASE + signal as u8)),
+        None => result,
+    }
+}
+
+fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
     let mut pair = pair::Pair::start(&scratch, options.guard.as_deref())?;
-    let report = pair.measure(options)?;
+    let report = pair.measure(options, &scratch)?;
+    stop::check()?;
     if options.json {
         report.print_json()?
     } else {

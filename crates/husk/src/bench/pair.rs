@@ -13,8 +13,8 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::machine::Machine;
-use super::operations::{ALL, Operation, Wanted};
-use super::report::{Report, Row, State};
+use super::operations::{ALL, Operation, UNGUARDED, Wanted};
+use super::report::{GOALS_GETPPID_NS, Report, Row, State};
 use super::scratch::Scratch;
 use super::{FsOptions, memory};
 
@@ -49,6 +49,7 @@ impl Worker {
 
     /// Hands the baton over and waits for it to come back; CPU time in ns.
     fn order(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<f64> {
+        super::stop::check()?;
         let orders = self.orders.as_mut().context("closed")?;
         orders.write_all(format!("{verb} {count} {name}\n").as_bytes()).context("worker ended")?;
         let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
@@ -97,21 +98,16 @@ impl Pair {
     /// Starts all three.
     pub fn start(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
         let program = &scratch.program;
-        let mut image = Command::new(program);
-        image.current_dir(&scratch.idle).arg("run").arg("--discard");
-        image.arg("--mount").arg(&scratch.mount).args(["--memory", "1G"]);
-        image.args(guard.map(|guard| format!("--guard={guard}"))).arg("--");
-        image.arg(program).args(["bench", "worker"]).arg(&scratch.mount);
         Ok(Self {
             native: Worker::start(native(program, &scratch.native.join("a")))?,
             control: Worker::start(native(program, &scratch.native.join("b")))?,
-            husk: Worker::start(image)?,
+            husk: Worker::start(image(scratch, guard))?,
             guard: guard.map(str::to_owned),
         })
     }
 
     /// Measures all rows that `options` ask for.
-    pub fn measure(&mut self, options: &FsOptions) -> anyhow::Result<Report> {
+    pub fn measure(&mut self, options: &FsOptions, scratch: &Scratch) -> anyhow::Result<Report> {
         let machine = Machine::look(self.guard.as_deref());
         let chosen = |row: &&Operation| match &options.only {
             Some(text) => row.name.contains(text.as_str()),
@@ -121,8 +117,9 @@ impl Pair {
         let rows: Vec<_> = ALL.iter().filter(chosen).collect();
         let share = Duration::from_secs(options.seconds) / (rows.len() as u32 + 1);
         let control = self.control(share)?;
-        let rows = rows.into_iter().map(|row| self.row(row, share)).collect();
-        Ok(Report { machine, control, rows, state })
+        let slower = control.native_ns() / GOALS_GETPPID_NS;
+        let rows = rows.into_iter().map(|row| self.row(row, slower, share, scratch)).collect();
+        Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
     }
 
     /// Memory of the image before and after many empty files. Must come first: idle is idle.
@@ -140,18 +137,41 @@ impl Pair {
     fn control(&mut self, share: Duration) -> anyhow::Result<Row> {
         let getppid = super::operations::find("getppid")?;
         let rounds = rounds(&mut self.native, &mut self.control, getppid, share)?;
-        Ok(Row::of("control: getppid, native twice", Wanted::Nothing, true, rounds))
+        Ok(Row::of("control: getppid, native twice", Wanted::Nothing, 1.0, rounds))
     }
 
-    fn row(&mut self, operation: &Operation, share: Duration) -> Row {
-        match rounds(&mut self.native, &mut self.husk, operation, share) {
-            Ok(rounds) => {
-                let guarded = self.guard.as_deref() != Some("off");
-                Row::of(operation.name, operation.wanted, guarded, rounds)
-            }
-            Err(error) => Row::failed(operation.name, format!("{error:#}")),
+    fn row(&mut self, row: &Operation, slower: f64, share: Duration, scratch: &Scratch) -> Row {
+        let rounds = if row.name == UNGUARDED {
+            self.unguarded(row, share, scratch)
+        } else {
+            rounds(&mut self.native, &mut self.husk, row, share)
+        };
+        match rounds {
+            Ok(rounds) => Row::of(row.name, row.wanted, slower, rounds),
+            Err(error) => Row::failed(row.name, format!("{error:#}")),
         }
     }
+
+    /// Rounds with an image of its own that has no guard.
+    fn unguarded(
+        &mut self,
+        row: &Operation,
+        share: Duration,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Vec<(f64, f64)>> {
+        let mut husk = Worker::start(image(scratch, Some("off")))?;
+        rounds(&mut self.native, &mut husk, row, share)
+    }
+}
+
+/// A worker in an image of its own.
+fn image(scratch: &Scratch, guard: Option<&str>) -> Command {
+    let mut image = Command::new(&scratch.program);
+    image.current_dir(&scratch.idle).arg("run").arg("--discard");
+    image.arg("--mount").arg(&scratch.mount).args(["--memory", "1G"]);
+    image.args(guard.map(|guard| format!("--guard={guard}"))).arg("--");
+    image.arg(&scratch.program).args(["bench", "worker"]).arg(&scratch.mount);
+    image
 }
 
 fn native(program: &Path, directory: &Path) -> Command {

@@ -5,6 +5,9 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::operations::Wanted;
 
+/// Native `getppid` on the machine whose figures the goals in ns are. They are scaled by what it
+/// takes here: a slower machine is slower at everything.
+pub const GOALS_GETPPID_NS: f64 = 104.0;
 /// How far from 1.0 the control may read.
 const CONTROL_TOLERANCE: f64 = 0.10;
 /// An idle image, at most.
@@ -45,17 +48,21 @@ pub struct State {
 pub struct Report {
     pub machine: Machine,
     pub control: Row,
+    /// Native `getppid` here over that on the machine the goals are for: goals in ns grow by it.
+    pub goals_scaled_by: f64,
     pub rows: Vec<Row>,
     pub state: State,
 }
 
 impl Row {
     /// A row of measured rounds, (native, Husk) ns each.
-    pub fn of(name: &str, wanted: Wanted, guarded: bool, rounds: Vec<(f64, f64)>) -> Self {
+    ///
+    /// `slower`: how much slower this machine is than the one whose figures the goals in ns are.
+    pub fn of(name: &str, wanted: Wanted, slower: f64, rounds: Vec<(f64, f64)>) -> Self {
         let native_ns = median(rounds.iter().map(|round| round.0));
         let husk_ns = median(rounds.iter().map(|round| round.1));
         let ratio = median(rounds.iter().map(|round| round.0 / round.1.max(0.01)));
-        let (words, met) = judge(wanted, guarded, native_ns, husk_ns, ratio);
+        let (words, met) = judge(wanted, slower, native_ns, husk_ns, ratio);
         Self {
             name: name.to_owned(),
             native_ns,
@@ -68,9 +75,14 @@ impl Row {
         }
     }
 
+    /// Its native time.
+    pub fn native_ns(&self) -> f64 {
+        self.native_ns
+    }
+
     /// A row that could not be measured.
     pub fn failed(name: &str, error: String) -> Self {
-        let empty = Self::of(name, Wanted::Nothing, true, Vec::new());
+        let empty = Self::of(name, Wanted::Nothing, 1.0, Vec::new());
         Self { error: Some(error), ..empty }
     }
 }
@@ -91,7 +103,11 @@ impl Report {
     pub fn print_table(&self) {
         let machine = &self.machine;
         println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
-        println!("load {:.1}, guard {}; CPU ns, medians\n", machine.load, machine.guard);
+        println!("load {:.1}, guard {}; CPU ns, medians", machine.load, machine.guard);
+        println!(
+            "goals in ns are for a native getppid of {GOALS_GETPPID_NS} ns: here x {:.2}\n",
+            self.goals_scaled_by
+        );
         println!("{:<32} {:>10} {:>10} {:>8}  wanted", "", "native", "husk", "ratio");
         self.rows.iter().chain([&self.control]).for_each(print_row);
         print_state(&self.state);
@@ -127,7 +143,7 @@ fn print_state(state: &State) {
 
 fn judge(
     wanted: Wanted,
-    guarded: bool,
+    slower: f64,
     native_ns: f64,
     husk_ns: f64,
     ratio: f64,
@@ -136,12 +152,14 @@ fn judge(
         Wanted::Nothing => (String::new(), None),
         Wanted::FasterBy(least) => (format!(">= {least}x"), Some(ratio >= least)),
         Wanted::SlowerAtMost(most) => (format!("<= {most:.2}x native"), Some(1.0 / ratio <= most)),
-        Wanted::Answered(on, off) => {
-            let most = if guarded { on } else { off };
-            (format!("<= {most} ns"), Some(husk_ns <= most))
+        Wanted::AtMostNs(most) => {
+            let here = most * slower;
+            (format!("<= {most} ns: {here:.0} here"), Some(husk_ns <= here))
         }
         Wanted::ExtraAtMostNs(most) => {
-            (format!("<= native + {most} ns"), Some(husk_ns - native_ns <= most))
+            let here = most * slower;
+            let words = format!("<= native + {most} ns: + {here:.0} here");
+            (words, Some(husk_ns - native_ns <= here))
         }
     }
 }
@@ -161,15 +179,28 @@ mod tests {
     fn a_slow_spell_of_the_machine_does_not_move_the_ratio() {
         let mut rounds = vec![(300.0, 100.0); 6];
         rounds.extend([(900.0, 300.0), (1200.0, 400.0), (300.0, 900.0)]);
-        let row = Row::of("stat", Wanted::FasterBy(2.5), true, rounds);
+        let row = Row::of("stat", Wanted::FasterBy(2.5), 1.0, rounds);
         assert_eq!((row.native_over_husk, row.met), (3.0, Some(true)));
     }
 
     #[test]
     fn a_row_below_its_figure_is_missed() {
-        let row = Row::of("stat", Wanted::FasterBy(2.5), true, vec![(200.0, 100.0); 5]);
+        let row = Row::of("stat", Wanted::FasterBy(2.5), 1.0, vec![(200.0, 100.0); 5]);
         assert_eq!(row.met, Some(false));
-        let row = Row::of("start", Wanted::SlowerAtMost(1.2), true, vec![(100.0, 121.0); 5]);
+        let row = Row::of("start", Wanted::SlowerAtMost(1.2), 1.0, vec![(100.0, 121.0); 5]);
         assert_eq!(row.met, Some(false));
+    }
+
+    #[test]
+    fn a_figure_in_ns_grows_with_the_machine_and_no_further() {
+        let met = |husk_ns, slower| {
+            Row::of("fcntl", Wanted::AtMostNs(45.0), slower, vec![(150.0, husk_ns); 5]).met
+        };
+        assert_eq!((met(44.0, 1.0), met(46.0, 1.0)), (Some(true), Some(false)));
+        assert_eq!((met(66.0, 1.5), met(69.0, 1.5)), (Some(true), Some(false)));
+        let passed = |husk_ns| {
+            Row::of("getppid", Wanted::ExtraAtMostNs(10.0), 1.5, vec![(150.0, husk_ns); 5]).met
+        };
+        assert_eq!((passed(164.0), passed(166.0)), (Some(true), Some(false)));
     }
 }

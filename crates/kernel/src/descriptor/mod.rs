@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   table   0 lock   1 generation:32 tag:32   2 root (tree of entries)   3 sharers
+//!           4 the tree's first leaf (numbers below 64)
 //!   entry   description or shadow inode:32 ... plug:1 close-on-exec:1 kind:2
 //!   open    0 lock   1 generation:32 tag:32   2 inode:32 flags:32   3 references   4 offset
 //!           5 generation of the inode
@@ -9,6 +10,8 @@
 //!
 //! 1. All changes of a table happen under its lock, and in the transaction that changes the
 //!    descriptions they name: a count is never wrong, whoever dies.
+//!    A table that one process of one thread has needs none: nobody else comes by it while that
+//!    thread lives, and whoever cleans up after it recovers its journal first (`process::reap`).
 //! 2. Lock words are the first words of records and stay lock words in every life of the record, so
 //!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 

@@ -5,11 +5,11 @@ use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, RECORD, RETRY, Region, Txn};
 
-use crate::Kernel;
 use crate::descriptor::table;
 use crate::fs::entries::{self, Key};
-use crate::fs::{bytes, inodes, names, walk};
+use crate::fs::{bytes, inodes, named, names};
 use crate::state::{high, ino, low, pair, tag};
+use crate::{Kernel, no_room};
 
 const TAG: u32 = 1;
 const TARGET: u32 = 2;
@@ -53,10 +53,38 @@ fn make(txn: &mut Txn<'_>, inode: u32, flags: u32) -> Result<u32> {
     Ok(number)
 }
 
+/// A description of an inode that a shadow's number has held so far. `EIO`: it is still the host's.
+pub(crate) fn make_of_shadow(
+    txn: &mut Txn<'_>,
+    inode: Inode,
+    flags: u32,
+    offset: u64,
+) -> Result<u32> {
+    let cell = inodes::lock_to_hold(txn, inode)?;
+    if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 {
+        return Err(Errno::EIO);
+    }
+    let description = make(txn, inode.number, flags)?;
+    txn.init(self::cell(txn.region, description).word(OFFSET), offset);
+    Ok(description)
+}
+
+/// Whether a record is this thread's alone: its only holder, by the count in word `holders`, is the
+/// thread's process, in which nobody else can come by another hold. Whoever is about to become one
+/// holder less has locked the record before it lowered the count, so the lock is looked at last.
+#[inline(always)]
+pub(crate) fn is_mine(txn: &Txn<'_>, record: Cell, holders: u32) -> bool {
+    txn.session.is_alone()
+        && txn.get(record.word(holders)) == 1
+        && !husk_region::is_locked(txn.get(record))
+}
+
 /// One more number names a description.
 pub(crate) fn hold(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);
-    txn.lock(cell)?;
+    if !is_mine(txn, cell, REFERENCES) {
+        txn.lock(cell)?;
+    }
     let references = txn.get(cell.word(REFERENCES));
     txn.set(cell.word(REFERENCES), references + 1);
     Ok(())
@@ -101,6 +129,9 @@ fn finish(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let inode_cell = txn.region.map.object(INODE, inode);
     txn.lock(inode_cell)?;
     crate::lock::drop_description(txn, inode_cell, description)?;
+    if writes(low(txn.get(cell.word(TARGET)))) {
+        named::add_writers(txn, inode, -1)?;
+    }
     inodes::close(txn, inode)
 }
 
@@ -121,6 +152,18 @@ pub(crate) fn wake_after<T>(
     result
 }
 
+/// Whether a description keeps others from running its file.
+#[inline]
+fn writes(flags: u32) -> bool {
+    flags & PATH == 0 && matches!(flags & ACCESS, 1 | 2)
+}
+
+/// The inode that a description writes to, for the checker.
+pub(crate) fn written(region: &Region, description: u32) -> Option<u32> {
+    let target = region.load(cell(region, description).word(TARGET));
+    writes(low(target)).then_some(high(target))
+}
+
 fn wanted(flags: u32) -> u32 {
     match flags & ACCESS {
         0 => 4,
@@ -137,13 +180,14 @@ fn may_open(who: &Credentials<'_>, step: &husk_proto::fs::Step, flags: u32) -> R
     match step.kind {
         Kind::Symlink => return Err(Errno::ELOOP),
         Kind::Portal => return Err(Errno::ENXIO),
+        kind if kind.is_special() => return Err(Errno::ENXIO),
         Kind::Directory if want & 2 != 0 => return Err(Errno::EISDIR),
         _ => {}
     }
     who.permit(step, want)
 }
 
-/// `Fs::open`.
+/// `Fs::open`. `ENFILE` when there is no room for what is open, and then nothing is truncated.
 #[allow(clippy::too_many_arguments)]
 pub fn open(
     kernel: &Kernel,
@@ -155,25 +199,33 @@ pub fn open(
     limit: u32,
     now_ns: i64,
 ) -> Result<u32> {
-    if flags & TRUNCATE != 0 && flags & PATH == 0 {
-        may_open(who, &walk::step(kernel, inode)?, flags)?;
-        table::lowest_free(&kernel.session.region, files, minimum, limit)?;
-        bytes::truncate(kernel, inode, 0, now_ns)?;
-    }
-    kernel.run(|txn| {
+    let truncates = flags & TRUNCATE != 0 && flags & PATH == 0;
+    let fd = kernel.run(|txn| {
         let table = table::lock(txn, files)?;
-        let fd = table::lowest_free(txn.region, files, minimum, limit)?;
+        let fd = table::lowest_free_of(txn.region, table, minimum, limit)?;
         let cell = inodes::lock_to_hold(txn, inode)?;
         may_open(who, &names::step(txn, inode.number), flags)?;
-        if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 {
+        if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 && !truncates {
             return Err(Errno::EIO);
         }
         inodes::add_users(txn, cell, 1, 0);
+        if truncates {
+            named::may_write(txn, inode.number)?;
+        }
+        if writes(flags) {
+            named::add_writers(txn, inode.number, 1)?;
+        }
         let description = make(txn, inode.number, flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
         Ok(fd)
-    })
+    });
+    let fd = fd.map_err(no_room(Errno::ENFILE))?;
+    if truncates && let Err(error) = bytes::truncate(kernel, inode, 0, now_ns) {
+        table::close(kernel, files, fd)?;
+        return Err(error);
+    }
+    Ok(fd)
 }
 
 /// `Fs::create_open`.
@@ -194,9 +246,13 @@ pub fn create_open(
         let table = table::lock(txn, files)?;
         let dir_cell = entries::open_directory(txn, dir)?;
         let number = names::create_in(txn, who, dir_cell, &key, &Node::File(mode), now_ns)?;
-        let fd = table::lowest_free(txn.region, files, 0, limit)?;
+        let fd = table::lowest_free_of(txn.region, table, 0, limit)?;
         let cell = txn.region.map.object(INODE, number);
         txn.init(cell.word(ino::USERS), 1);
+        if writes(flags) {
+            let line = low(txn.get(cell.word(ino::KNOWN)));
+            txn.init(cell.word(ino::KNOWN), pair(1, line));
+        }
         let description = make(txn, number, flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
@@ -266,7 +322,8 @@ pub fn set_flags(kernel: &Kernel, description: Description, flags: u32) -> Resul
     })
 }
 
-/// References of a description, for the checker.
+/// References of a description, as they were a moment ago.
+#[inline]
 pub(crate) fn references(region: &Region, description: u32) -> u64 {
     region.load(cell(region, description).word(REFERENCES))
 }

@@ -1,24 +1,41 @@
 //! Tables: number -> entry, lowest free number, host numbers.
+//!
+//! ```text
+//!   entry:  description, inode or pipe:32   -   write end:1 pipe:1 plug:1 close on exec:1 kind:2
+//! ```
+//!
+//! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
+//!    the host gives that number to nobody. The mark is taken away before the host closes it, and
+//!    the number is free only after, so that nobody's new descriptor is closed for a plug.
+//! 2. A number that changes hands (`dup2`) does so in one transaction: it is never free between.
 
 use husk_proto::descriptor::Slot;
+use husk_proto::pipe::Pipe;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
 
-use crate::Kernel;
 use crate::descriptor::open;
 use crate::fs::inodes;
+use crate::pipe;
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::tree;
+use crate::{Kernel, no_room};
 
 pub(crate) const TAG: u32 = 1;
 pub(crate) const ROOT: u32 = 2;
 pub(crate) const SHARERS: u32 = 3;
+/// The leaf of numbers 0..64, where nearly all are, so that a high one slows no other down.
+pub(crate) const FIRST: u32 = 4;
 
 const KIND: u64 = 3;
 pub(crate) const HOST: u64 = 1;
 pub(crate) const HUSK: u64 = 2;
 pub(crate) const CLOSE_ON_EXEC: u64 = 4;
-const PLUG: u64 = 8;
+pub(crate) const PLUG: u64 = 8;
+/// With `HOST`: an end of a pipe, whose name stands where a shadowed inode's would.
+pub(crate) const PIPE: u64 = 16;
+/// The end that is written to.
+pub(crate) const WRITE_END: u64 = 32;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;
@@ -29,43 +46,69 @@ pub(crate) fn cell(region: &Region, files: Files) -> Cell {
     region.map.object(RECORD, files.0)
 }
 
+/// The leaf with the entry of `fd`, if that is the first one.
+#[inline(always)]
+fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
+    let leaf = low(region.load(table.word(FIRST)));
+    (fd < tree::WAYS && leaf != 0).then(|| region.map.object(NODE, leaf))
+}
+
 /// The word behind a number.
 #[inline]
 pub(crate) fn entry(region: &Region, files: Files, fd: u32) -> u64 {
-    tree::get(region, region.load(cell(region, files).word(ROOT)), fd as u64)
+    entry_of(region, cell(region, files), fd)
+}
+
+#[inline(always)]
+fn entry_of(region: &Region, table: Cell, fd: u32) -> u64 {
+    match first_leaf(region, table, fd) {
+        Some(leaf) => region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS)),
+        None => tree::get(region, region.load(table.word(ROOT)), fd as u64),
+    }
 }
 
 pub(crate) fn is_husk(entry: u64) -> bool {
     entry & KIND == HUSK
 }
 
-/// Locks a table and checks that it is one.
-#[inline]
+/// Locks a table, unless it is this thread's alone, and checks that it is one.
+#[inline(always)]
 pub(crate) fn lock(txn: &mut Txn<'_>, files: Files) -> Result<Cell> {
     let cell = cell(txn.region, files);
-    txn.lock(cell)?;
+    if !open::is_mine(txn, cell, SHARERS) {
+        txn.lock(cell)?;
+    }
     if low(txn.get(cell.word(TAG))) == tag::FILES { Ok(cell) } else { Err(Errno::EBADF) }
 }
 
 /// The Husk description at a number of a locked table.
-pub(crate) fn husk(txn: &Txn<'_>, files: Files, fd: u32) -> Result<u64> {
-    let entry = entry(txn.region, files, fd);
+#[inline(always)]
+pub(crate) fn husk(txn: &Txn<'_>, table: Cell, fd: u32) -> Result<u64> {
+    let entry = entry_of(txn.region, table, fd);
     if is_husk(entry) { Ok(entry) } else { Err(Errno::EBADF) }
+}
+
+/// The entry of a host number of a locked table that is nothing else yet.
+pub(crate) fn plain_host(txn: &Txn<'_>, files: Files, fd: u32) -> Result<u64> {
+    let entry = entry(txn.region, files, fd);
+    if entry & KIND == HOST && high(entry) == 0 { Ok(entry) } else { Err(Errno::EBADF) }
 }
 
 /// Changes the entry of a number and keeps the bitmaps. The table is locked.
 #[inline]
 pub(crate) fn put(txn: &mut Txn<'_>, table: Cell, fd: u32, value: u64) -> Result<()> {
-    let root = txn.get(table.word(ROOT));
-    if !tree::is_leaf(root, fd as u64) {
+    let Some(leaf) = first_leaf(txn.region, table, fd) else {
+        return put_below(txn, table, fd, value);
+    };
+    let (old, bit) = (txn.get(leaf), 1 << (fd % tree::WAYS));
+    let new = if value != 0 { old | bit } else { old & !bit };
+    if (old == u64::MAX) != (new == u64::MAX) {
+        // The nodes above learn of it, if there are any.
         return put_below(txn, table, fd, value);
     }
-    let bits = txn.region.map.object(NODE, low(root));
-    txn.set(bits.word(tree::ENTRIES + (fd & 63)), value);
-    let (old, bit) = (txn.get(bits), 1 << fd);
-    let new = if value != 0 { old | bit } else { old & !bit };
+    txn.set(leaf.word(tree::ENTRIES + fd % tree::WAYS), value);
     if new != old {
-        txn.change(bits, old, new);
+        txn.change(leaf, old, new);
     }
     Ok(())
 }
@@ -78,9 +121,22 @@ fn put_below(txn: &mut Txn<'_>, table: Cell, fd: u32, value: u64) -> Result<()> 
     if high(root) != before && before != 0 {
         carry_full(txn, root);
     }
+    if txn.get(table.word(FIRST)) == 0 {
+        let leaf = first_of_root(txn.region, root);
+        txn.set(table.word(FIRST), leaf as u64);
+    }
     txn.set(entry, value);
     mark(txn, root, fd as u64, value != 0);
     Ok(())
+}
+
+/// The leaf of number 0.
+pub(crate) fn first_of_root(region: &Region, root: u64) -> u32 {
+    let mut node = if high(root) == 0 { 0 } else { low(root) };
+    for level in (1..high(root)).rev() {
+        node = if node == 0 { 0 } else { low(region.load(tree::entry(region, node, 0, level))) };
+    }
+    node
 }
 
 /// After the tree grew: the new root learns that its first child is full.
@@ -151,14 +207,29 @@ fn free_below(region: &Region, node: u32, level: u32, from: u64) -> Option<u64> 
 /// `Descriptors::lowest_free`.
 #[inline]
 pub fn lowest_free(region: &Region, files: Files, minimum: u32, limit: u32) -> Result<u32> {
-    let root = region.load(cell(region, files).word(ROOT));
-    let height = high(root);
-    if tree::is_leaf(root, minimum as u64) {
-        let bits = region.load(region.map.object(NODE, low(root)));
-        let found = (!bits & u64::MAX << minimum).trailing_zeros();
-        return if found < limit { Ok(found) } else { Err(Errno::EMFILE) };
+    lowest_free_of(region, cell(region, files), minimum, limit)
+}
+
+/// The same of a table.
+#[inline(always)]
+pub(crate) fn lowest_free_of(
+    region: &Region,
+    table: Cell,
+    minimum: u32,
+    limit: u32,
+) -> Result<u32> {
+    if let Some(leaf) = first_leaf(region, table, minimum) {
+        let free = !region.load(leaf) & u64::MAX << (minimum % tree::WAYS);
+        if free != 0 {
+            let found = free.trailing_zeros();
+            return if found < limit { Ok(found) } else { Err(Errno::EMFILE) };
+        }
     }
-    let minimum = minimum as u64;
+    lowest_free_below(region, region.load(table.word(ROOT)), minimum, limit)
+}
+
+fn lowest_free_below(region: &Region, root: u64, minimum: u32, limit: u32) -> Result<u32> {
+    let (height, minimum) = (high(root), minimum as u64);
     let found = if minimum >= tree::reach(height) {
         minimum
     } else {
@@ -174,7 +245,7 @@ pub fn slot(kernel: &Kernel, files: Files, fd: u32) -> Slot {
     let entry = entry(region, files, fd);
     match entry & KIND {
         HUSK => Slot::Husk(Description(high(entry))),
-        HOST if high(entry) == 0 => Slot::Host(None),
+        HOST if high(entry) == 0 || entry & PIPE != 0 => Slot::Host(None),
         HOST => {
             let number = high(entry);
             let ident = region.load(region.map.object(INODE, number).word(ino::IDENT));
@@ -223,14 +294,16 @@ pub fn duplicate(
     limit: u32,
     close_on_exec: bool,
 ) -> Result<u32> {
-    kernel.run_reserved(|txn| {
-        let table = lock(txn, files)?;
-        let description = high(husk(txn, files, fd)?);
-        let target = lowest_free(txn.region, files, minimum, limit)?;
-        open::hold(txn, description)?;
-        put(txn, table, target, husk_entry(description, close_on_exec))?;
-        Ok(target)
-    })
+    kernel
+        .run_reserved(|txn| {
+            let table = lock(txn, files)?;
+            let description = high(husk(txn, table, fd)?);
+            let target = lowest_free_of(txn.region, table, minimum, limit)?;
+            open::hold(txn, description)?;
+            put(txn, table, target, husk_entry(description, close_on_exec))?;
+            Ok(target)
+        })
+        .map_err(no_room(Errno::ENOMEM))
 }
 
 /// `Descriptors::duplicate_to`.
@@ -240,37 +313,49 @@ pub fn duplicate_to(
     fd: u32,
     target: u32,
     close_on_exec: bool,
+    plugged: bool,
 ) -> Result<()> {
     if target >= NUMBERS_MAX {
         return Err(Errno::EBADF);
     }
     drop_locks(kernel, files, target)?;
-    kernel.run(|txn| {
-        let table = lock(txn, files)?;
-        let description = high(husk(txn, files, fd)?);
-        if fd == target {
-            return Ok(());
-        }
-        let old = entry(txn.region, files, target);
-        if old & KIND == HOST {
-            return Err(Errno::EBUSY);
-        }
-        let mut value = husk_entry(description, close_on_exec) | old & PLUG;
-        if is_husk(old) && high(old) == description {
-            value |= old & PLUG;
-            return put(txn, table, target, value);
-        }
-        // Two descriptions are locked: in order.
-        let (one, two) = (description.min(high(old)), description.max(high(old)));
-        for each in [one, two] {
-            if each != 0 {
-                txn.lock(txn.region.map.object(RECORD, each))?;
+    let before = pipe::end(kernel, files, target);
+    let done = open::wake_after(kernel, entry(&kernel.session.region, files, target), || {
+        kernel.run(|txn| {
+            let table = lock(txn, files)?;
+            let description = high(husk(txn, table, fd)?);
+            let old = entry(txn.region, files, target);
+            if fd == target {
+                return Ok(());
             }
-        }
-        open::hold(txn, description)?;
-        put(txn, table, target, value)?;
-        if is_husk(old) { open::release(txn, high(old)) } else { Ok(()) }
-    })
+            if old & KIND == HOST && !plugged {
+                return Err(Errno::EBUSY);
+            }
+            let plug = if plugged { PLUG } else { old & PLUG };
+            let value = husk_entry(description, close_on_exec) | plug;
+            let held = if is_husk(old) { high(old) } else { 0 };
+            if held == description {
+                return put(txn, table, target, value);
+            }
+            // Two descriptions are locked: in order.
+            for each in [description.min(held), description.max(held)] {
+                if each != 0 {
+                    txn.lock(txn.region.map.object(RECORD, each))?;
+                }
+            }
+            open::hold(txn, description)?;
+            put(txn, table, target, value)?;
+            if held != 0 { open::release(txn, held) } else { release_shadow(txn, old) }
+        })
+    });
+    pipe::leave(kernel, before);
+    done.map_err(no_room(Errno::ENOMEM))
+}
+
+/// `Descriptors::plugged`.
+pub fn plugged(region: &Region, files: Files, fd: u32) -> bool {
+    let entry = entry(region, files, fd);
+    is_husk(entry) && entry & PLUG != 0
 }
 
 /// Before a number is closed: this table's POSIX locks on its inode go.
@@ -291,31 +376,72 @@ fn drop_locks(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     Ok(())
 }
 
+/// Whether locks stand on the file of a Husk entry.
+#[inline(always)]
+fn has_locks(region: &Region, entry: u64) -> bool {
+    let inode = region.map.object(INODE, open::inode_number(region, high(entry)));
+    high(region.load(inode.word(ino::ORIGIN))) != 0
+}
+
 /// `Descriptors::close`.
 #[inline]
 pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
+    let mut locked = false;
+    match close_with(kernel, files, fd, Some(&mut locked)) {
+        Err(_) if locked => close_locked(kernel, files, fd),
+        result => result,
+    }
+}
+
+/// Closes a descriptor of a file with locks: some go, and who waits for them is woken.
+#[cold]
+fn close_locked(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
     drop_locks(kernel, files, fd)?;
     open::wake_after(kernel, entry(&kernel.session.region, files, fd), || {
-        let mut quick = true;
-        kernel.run(|txn| {
-            let table = lock(txn, files)?;
-            let old = husk(txn, files, fd)?;
-            put(txn, table, fd, 0)?;
-            // Who dies with a shared table leaves others who would have seen the end of it.
-            if core::mem::take(&mut quick) && txn.get(table.word(SHARERS)) == 1 {
-                open::release_private(txn, high(old))?;
-            } else {
-                open::release(txn, high(old))?;
-            }
-            Ok(old & PLUG != 0)
-        })
+        close_with(kernel, files, fd, None)
     })
 }
 
-/// Closes whatever is at a number, host notes too.
+/// Closes a descriptor; where locks stand on its file, only sets `locked` if that is given.
+#[inline(always)]
+fn close_with(
+    kernel: &Kernel,
+    files: Files,
+    fd: u32,
+    mut locked: Option<&mut bool>,
+) -> Result<bool> {
+    let mut quick = true;
+    kernel.run(|txn| {
+        let table = lock(txn, files)?;
+        let old = husk(txn, table, fd)?;
+        if let Some(locked) = &mut locked
+            && has_locks(txn.region, old)
+        {
+            **locked = true;
+            return Err(Errno::EBUSY);
+        }
+        if old & PLUG != 0 {
+            put(txn, table, fd, old & !PLUG)?;
+            return Ok(true);
+        }
+        put(txn, table, fd, 0)?;
+        // Who dies with a shared table leaves others who would have seen the end of it.
+        let single = open::references(txn.region, high(old)) == 1;
+        if single && core::mem::take(&mut quick) && txn.get(table.word(SHARERS)) == 1 {
+            open::release_private(txn, high(old))?;
+        } else {
+            open::release(txn, high(old))?;
+        }
+        Ok(false)
+    })
+}
+
+/// Closes whatever is at a number, host notes too. Plugs are the host's to close: the process has
+/// ended, or has just begun with another program.
 pub fn close_any(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     if is_husk(entry(&kernel.session.region, files, fd)) {
-        match close(kernel, files, fd) {
+        let unplugged = close(kernel, files, fd);
+        match if unplugged == Ok(true) { close(kernel, files, fd) } else { unplugged } {
             Ok(_) | Err(Errno::EBADF) => Ok(()),
             Err(error) => Err(error),
         }
@@ -372,32 +498,111 @@ pub fn host_opened(
     if fd >= NUMBERS_MAX {
         return Err(Errno::EMFILE);
     }
-    kernel.run_reserved(|txn| {
+    let before = pipe::end(kernel, files, fd);
+    let noted = kernel.run_reserved(|txn| {
         let table = lock(txn, files)?;
         let old = entry(txn.region, files, fd);
         if is_husk(old) {
             return Ok(false);
         }
-        if let Some(inode) = shows {
-            let cell = live(txn.region, inode)?;
-            txn.lock(cell.min(shadow(txn, old).unwrap_or(cell)))?;
-            inodes::lock_to_hold(txn, inode)?;
-            inodes::add_users(txn, cell, 1, 0);
-        }
-        let number = shows.map_or(0, |inode| inode.number);
-        put(txn, table, fd, pair(number, 0) | HOST | flags(close_on_exec))?;
+        put_host(txn, table, fd, close_on_exec, shows)?;
         release_shadow(txn, old)?;
         Ok(true)
+    });
+    pipe::leave(kernel, before);
+    noted
+}
+
+/// `Descriptors::host_replaces`.
+pub fn host_replaces(
+    kernel: &Kernel,
+    files: Files,
+    fd: u32,
+    close_on_exec: bool,
+    shows: Option<Inode>,
+) -> Result<()> {
+    if fd >= NUMBERS_MAX {
+        return Err(Errno::EMFILE);
+    }
+    drop_locks(kernel, files, fd)?;
+    let before = pipe::end(kernel, files, fd);
+    let replaced = open::wake_after(kernel, entry(&kernel.session.region, files, fd), || {
+        kernel.run_reserved(|txn| {
+            let table = lock(txn, files)?;
+            let old = entry(txn.region, files, fd);
+            if is_husk(old) {
+                txn.lock(txn.region.map.object(RECORD, high(old)))?;
+            }
+            put_host(txn, table, fd, close_on_exec, shows)?;
+            if is_husk(old) { open::release(txn, high(old)) } else { release_shadow(txn, old) }
+        })
+    });
+    pipe::leave(kernel, before);
+    replaced
+}
+
+/// The host's from now on; what was there is locked, but not released.
+fn put_host(
+    txn: &mut Txn<'_>,
+    table: Cell,
+    fd: u32,
+    close_on_exec: bool,
+    shows: Option<Inode>,
+) -> Result<()> {
+    let old = entry_of(txn.region, table, fd);
+    if let Some(inode) = shows {
+        // Two inodes are locked: in order.
+        let cell = live(txn.region, inode)?;
+        txn.lock(cell.min(held_inode(txn, old).unwrap_or(cell)))?;
+        inodes::lock_to_hold(txn, inode)?;
+        inodes::add_users(txn, cell, 1, 0);
+    }
+    let number = shows.map_or(0, |inode| inode.number);
+    put(txn, table, fd, pair(number, 0) | HOST | flags(close_on_exec))
+}
+
+/// The inode that goes with an entry.
+fn held_inode(txn: &Txn<'_>, entry: u64) -> Option<Cell> {
+    let number = match entry & (KIND | PIPE) {
+        HUSK => open::inode_number(txn.region, high(entry)),
+        HOST => high(entry),
+        _ => 0,
+    };
+    (number != 0).then(|| txn.region.map.object(INODE, number))
+}
+
+/// `Descriptors::promote`: the shadow's hold on the inode becomes the description's.
+pub fn promote(
+    kernel: &Kernel,
+    files: Files,
+    fd: u32,
+    inode: Inode,
+    flags: u32,
+    offset: u64,
+) -> Result<Description> {
+    kernel.run_reserved(|txn| {
+        let table = lock(txn, files)?;
+        let old = entry(txn.region, files, fd);
+        if is_husk(old) {
+            return Ok(Description(high(old)));
+        }
+        if old & (KIND | PIPE) != HOST || high(old) != inode.number {
+            return Err(Errno::EBADF);
+        }
+        let description = open::make_of_shadow(txn, inode, flags, offset)?;
+        let value = husk_entry(description, old & CLOSE_ON_EXEC != 0) | PLUG;
+        put(txn, table, fd, value)?;
+        Ok(Description(description))
     })
 }
 
-fn shadow(txn: &Txn<'_>, entry: u64) -> Option<Cell> {
-    let shadowed = entry & KIND == HOST && high(entry) != 0;
-    shadowed.then(|| txn.region.map.object(INODE, high(entry)))
-}
-
+/// What a host number stood for beside the host's descriptor, an inode or a pipe, has one less.
 fn release_shadow(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
-    if entry & KIND == HOST && high(entry) != 0 { inodes::close(txn, high(entry)) } else { Ok(()) }
+    match pipe::end_of(entry) {
+        Some(end) => pipe::release(txn, end.pipe),
+        None if entry & KIND == HOST && high(entry) != 0 => inodes::close(txn, high(entry)),
+        None => Ok(()),
+    }
 }
 
 /// `Descriptors::host_closed`.
@@ -405,7 +610,9 @@ pub fn host_closed(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     if entry(&kernel.session.region, files, fd) & KIND != HOST {
         return Ok(());
     }
-    kernel.run(|txn| {
+    let end = pipe::end(kernel, files, fd);
+    pipe::leave(kernel, end);
+    let closed = kernel.run(|txn| {
         let table = lock(txn, files)?;
         let old = entry(txn.region, files, fd);
         if old & KIND != HOST {
@@ -413,15 +620,26 @@ pub fn host_closed(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
         }
         put(txn, table, fd, 0)?;
         release_shadow(txn, old)
-    })
+    });
+    pipe::leave(kernel, end);
+    closed
 }
 
 /// `Descriptors::plug`.
 pub fn plug(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     kernel.run(|txn| {
         let table = lock(txn, files)?;
-        let old = husk(txn, files, fd)?;
+        let old = husk(txn, table, fd)?;
         put(txn, table, fd, old | PLUG)
+    })
+}
+
+/// After an exec: the host has closed all plugs.
+pub(crate) fn forget_plug(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
+    kernel.run(|txn| {
+        let table = lock(txn, files)?;
+        let old = husk(txn, table, fd)?;
+        put(txn, table, fd, old & !PLUG)
     })
 }
 
@@ -431,6 +649,7 @@ pub(crate) fn make(txn: &mut Txn<'_>) -> Result<u32> {
     let cell = txn.region.map.object(RECORD, number);
     txn.init(cell.word(ROOT), 0);
     txn.init(cell.word(SHARERS), 1);
+    txn.init(cell.word(FIRST), 0);
     let generation = high(txn.get(cell.word(TAG)));
     txn.init(cell.word(TAG), pair(generation, tag::FILES));
     Ok(number)
@@ -447,6 +666,7 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
         let table = cell(txn.region, target);
         match entry & KIND {
             HUSK => open::hold(txn, high(entry))?,
+            HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));
                 txn.lock(inode)?;
@@ -460,19 +680,25 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
 }
 
 /// Frees the leaves and nodes of a table whose entries are all closed, then calls `last` in the
-/// transaction that finds nothing left.
+/// transaction that finds nothing left. All of it under the lock of `holder`, the record of the
+/// process whose table it was.
 pub(crate) fn dissolve(
     kernel: &Kernel,
+    holder: Cell,
     files: Files,
     mut last: impl FnMut(&mut Txn<'_>) -> Result<()>,
 ) -> Result<()> {
     loop {
         let done = kernel.run(|txn| {
+            txn.lock(holder)?;
             let table = lock(txn, files)?;
             let root = txn.get(table.word(ROOT));
             if let Some((node, base)) = tree::next_leaf(txn.region, root, 0) {
                 if txn.get(txn.region.map.object(NODE, node)) != 0 {
                     return Err(RETRY);
+                }
+                if base == 0 {
+                    txn.set(table.word(FIRST), 0);
                 }
                 tree::prune(txn, table.word(ROOT), base);
                 return Ok(false);

@@ -6,7 +6,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, names};
+use crate::fs::{entries, names, share};
 use crate::state::{high, ino, kind_bits, live, low, pair};
 
 const SET_USER: u32 = 0o4000;
@@ -24,7 +24,7 @@ pub fn change(
         let cell = live(txn.region, inode)?;
         let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
         if kind == ino::DIRECTORY {
-            txn.lock(entries::token(txn.region, inode.number))?;
+            share::lock_attributes(txn, inode.number, change.modified.is_some())?;
         }
         txn.lock(cell)?;
         live(txn.region, inode)?;
@@ -36,6 +36,9 @@ pub fn change(
             set_mode(txn, cell, who, &step, mode)?;
         }
         set_times(txn, cell, who, &step, &change, now_ns)?;
+        if kind == ino::DIRECTORY && change.modified.is_some() {
+            share::forget_times(txn, inode.number);
+        }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! Bytes of files: the caller copies, the kernel says where.
 //!
 //! 1. A read holds nothing: it looks under the inode's sequence, copies, and looks again if the map
-//!    sequence moved meanwhile.
+//!    sequence moved meanwhile. After `LOOKS_MAX` vain looks it takes the writer lock, too.
 //! 2. A write holds the inode's writer lock (a long lock), and the inode's own lock only while it
 //!    changes map, size and times.
 //! 3. New blocks are filled before they enter the map, and size moves in the same transaction: an
@@ -11,6 +11,8 @@
 //!    left. A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a
 //!    block that has another owner already.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
+
+use core::sync::atomic::{Ordering, fence};
 
 use husk_proto::fs::{Place, Run, Span};
 use husk_proto::{Errno, Inode, Result};
@@ -27,7 +29,8 @@ const PAGE: u64 = 4096;
 const SEGMENT: u64 = 64;
 /// Longest file.
 pub const SIZE_MAX: u64 = extent::BLOCKS_MAX * PAGE;
-const LOOKS_MAX: u32 = 1 << 16;
+/// Copies of one piece that a reader makes in vain before it keeps writers out.
+const LOOKS_MAX: u32 = 1 << 10;
 
 fn regular(ident: u64) -> Result<()> {
     match kind_bits(ident) {
@@ -54,35 +57,77 @@ pub fn read(
         regular(region.load(cell.word(ino::IDENT)))?;
     }
     let mut done = 0;
+    let span = (offset, length);
+    if !read_on(kernel, inode, span, &mut done, copy)? {
+        read_held(kernel, inode, span, &mut done, copy)?;
+    }
+    if done > 0 {
+        note_access(kernel, cell, now_ns);
+    }
+    Ok(done)
+}
+
+/// Reads on from `done`. `Ok(false)`: the map moves faster than the bytes can be copied.
+#[inline(always)]
+fn read_on(
+    kernel: &Kernel,
+    inode: Inode,
+    (offset, length): (u64, usize),
+    done: &mut usize,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+) -> Result<bool> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
     let mut looks = 0;
-    let mut again = false;
-    while done < length {
-        let at = offset.saturating_add(done as u64);
+    while *done < length {
+        let at = offset.saturating_add(*done as u64);
         let sequence = region.load(cell.word(ino::MAP_SEQUENCE));
         let (ident, piece) = kernel.session.read(cell, || {
             let ident = region.load(cell.word(ino::IDENT));
-            (ident, piece_at(kernel, cell, at, length - done))
+            (ident, piece_at(kernel, cell, at, length - *done))
         })?;
         if high(ident) != inode.generation {
             return Err(Errno::ESTALE);
         }
         regular(ident)?;
         let Some(span) = piece else { break };
-        if let Err(error) = copy(Span { again, ..span }) {
-            return if done > 0 { Ok(done) } else { Err(error) };
+        if let Err(error) = copy(Span { again: looks > 0, ..span }) {
+            return if *done > 0 { Ok(true) } else { Err(error) };
         }
-        if region.load(cell.word(ino::MAP_SEQUENCE)) != sequence && looks < LOOKS_MAX {
+        // The bytes are read before the sequence is.
+        fence(Ordering::Acquire);
+        if region.load(cell.word(ino::MAP_SEQUENCE)) == sequence {
+            looks = 0;
+            *done += span.length;
+        } else if looks < LOOKS_MAX {
             looks += 1;
-            again = true;
-            continue;
+        } else {
+            return Ok(false);
         }
-        again = false;
-        done += span.length;
     }
-    if done > 0 {
-        note_access(kernel, cell, now_ns);
-    }
-    Ok(done)
+    Ok(true)
+}
+
+/// The same with the writer lock, so that nobody moves the map meanwhile.
+#[cold]
+#[inline(never)]
+fn read_held(
+    kernel: &Kernel,
+    inode: Inode,
+    span: (u64, usize),
+    done: &mut usize,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+) -> Result<()> {
+    let cell = live(&kernel.session.region, inode)?;
+    kernel.session.lock_long(cell.word(ino::WRITER))?;
+    // The first piece takes the place of what was copied in vain.
+    let mut again = true;
+    let result = read_on(kernel, inode, span, done, &mut |span| {
+        let again = core::mem::take(&mut again) || span.again;
+        copy(Span { again, ..span })
+    });
+    kernel.session.unlock_long(cell.word(ino::WRITER));
+    if result? { Ok(()) } else { Err(Errno::EIO) }
 }
 
 /// The bytes at `at`, at most `length`, as far as they lie in one piece.
@@ -352,7 +397,9 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
         if size > old {
             zero_mapped(kernel, cell, old, size);
         }
-        let shrinks = size < old;
+        // Blocks set aside behind the end go with the same length, too.
+        let aside = size == old && region.load(cell.word(ino::BLOCKS)) != 0;
+        let shrinks = size < old || aside;
         kernel.run(|txn| {
             hold(txn, inode)?;
             let ident = txn.get(cell.word(ino::IDENT));

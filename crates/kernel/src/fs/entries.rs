@@ -2,25 +2,32 @@
 //!
 //! ```text
 //!   bucket[hash(dir, name)] = [ lock | head ] -> entry -> entry ...    (one table for all)
-//!   directory array (tree of words): slot -> entry | hole -> next hole    (for listings)
+//!   arrays of a directory (trees of words): slot -> entry | hole -> next hole   (for listings)
+//!   name of a slot: its leaf node * 64 + way      (leaves live as long as their directory)
 //! ```
 //!
 //! 1. Where an entry lies does not depend on which token guards it.
 //! 2. An entry keeps its slot for life; a rename within the directory hands the slot on.
 //! 3. What a listing must not see undone (a cleared slot, a changed head) is written at commit.
-//! 4. An entry that came from the host is never unlinked: it becomes a whiteout in place.
+//! 4. A slot with an entry is guarded by that entry's bucket, a hole by the token of the record in
+//!    whose list it stands; whose array the slot is in makes no difference.
+//! 5. An entry that came from the host is never unlinked: it becomes a whiteout in place.
 
-use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, RETRY, Region, Txn};
+use husk_proto::{Errno, Result};
+use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
 
-use crate::state::{ent, high, ino, kind_bits, low, pair, tag};
+pub use crate::fs::share::{Open, open_directory};
+use crate::fs::{share, switch};
+use crate::state::{ent, high, ino, low, pair, tag};
 use crate::text::{self, word_at};
 use crate::tree;
 
 /// A slot that leads to an entry.
 const LIVE: u64 = 1 << 32;
-/// A slot that is a hole; the low half is the next hole plus one.
+/// A slot that is a hole; the low half is the next hole's name, 0 for none.
 const HOLE: u64 = 1 << 63;
+/// Slots of one array, so that a place in a listing fits 31 bits (`list`).
+const SLOTS_MAX: u32 = (1 << 24) - 64;
 /// Entries in one chain before the walk is taken for a stale one.
 const CHAIN_MAX: u32 = 1 << 16;
 const INLINE: usize = 32;
@@ -38,27 +45,38 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Checks the name and hashes it.
+    /// Checks the name and hashes it. Most names are one word.
     #[inline]
     pub fn new(dir: u32, name: &'a [u8]) -> Result<Key<'a>> {
-        if name.is_empty() || name == b"." || name == b".." {
+        const DOT: u64 = b'.' as u64;
+        const DOTS: u64 = DOT | DOT << 8;
+        let words = [word_at(name, 0), 0, 0, 0];
+        if name.is_empty() || words[0] == DOT || words[0] == DOTS {
             return Err(Errno::EINVAL);
         }
-        if name.len() > husk_abi::NAME_MAX {
+        let start = mix(dir as u64 ^ (name.len() as u64) << 32, 0);
+        let mut key = Key { dir, name, hash: 0, words };
+        let mut hash = mix(start, words[0]);
+        if name.len() > 8 {
+            hash = key.more(hash)?;
+        }
+        key.hash = (hash >> 32) as u32;
+        Ok(key)
+    }
+
+    /// The words behind the first.
+    fn more(&mut self, mut hash: u64) -> Result<u64> {
+        if self.name.len() > husk_abi::NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let mut words = [0; 4];
-        for (n, word) in words.iter_mut().enumerate() {
-            if n * 8 < name.len() {
-                *word = word_at(name, n * 8);
+        for n in 1..self.name.len().div_ceil(8) {
+            let word = word_at(self.name, 8 * n);
+            hash = mix(hash, word);
+            if let Some(kept) = self.words.get_mut(n) {
+                *kept = word;
             }
         }
-        let mut hash = (dir as u64 ^ (name.len() as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for at in (0..name.len()).step_by(8) {
-            let word = if at < INLINE { words[at / 8] } else { word_at(name, at) };
-            hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-        Ok(Key { dir, name, hash: (hash >> 32) as u32, words })
+        Ok(hash)
     }
 
     /// The bucket: its lock word; the head follows.
@@ -77,21 +95,29 @@ impl<'a> Key<'a> {
         if high(region.load(line.word(ent::LINK))) != self.dir {
             return false;
         }
-        let words = length.div_ceil(8).min(4);
-        for n in 0..words {
+        if region.load(line.word(ent::NAME)) != self.words[0] {
+            return false;
+        }
+        length <= 8 || self.matches_behind(region, line)
+    }
+
+    /// The words behind the first.
+    fn matches_behind(&self, region: &Region, line: Cell) -> bool {
+        let words = self.name.len().div_ceil(8).min(4);
+        for n in 1..words {
             if region.load(line.word(ent::NAME + n as u32)) != self.words[n] {
                 return false;
             }
         }
-        length <= INLINE
+        self.name.len() <= INLINE
             || text::equals(region, low(region.load(line.word(ent::PLACE))), &self.name[INLINE..])
     }
 }
 
-/// The token that guards a directory's names: of its home partition, a hash of its number.
-#[inline]
-pub fn token(region: &Region, dir: u32) -> Cell {
-    region.map.partition(dir.wrapping_mul(0x9e37_79b1) >> 16)
+/// One step of the hash.
+#[inline(always)]
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Finds an entry; the caller holds the bucket or checks its sequence. A whiteout is no entry.
@@ -112,21 +138,6 @@ pub fn find(region: &Region, key: &Key<'_>) -> Option<u32> {
     None
 }
 
-/// The directory `dir` under its token, still there to take names.
-#[inline]
-pub fn open_directory(txn: &mut Txn<'_>, dir: Inode) -> Result<Cell> {
-    txn.lock(token(txn.region, dir.number))?;
-    let cell = txn.region.map.object(INODE, dir.number);
-    let ident = txn.get(cell.word(ino::IDENT));
-    if high(ident) != dir.generation || dir.number == 0 {
-        return Err(Errno::ESTALE);
-    }
-    if kind_bits(ident) != ino::DIRECTORY {
-        return Err(Errno::ENOTDIR);
-    }
-    if low(ident) & ino::REMOVED != 0 { Err(Errno::ENOENT) } else { Ok(cell) }
-}
-
 /// Sets a time unless it is that already (the clock is coarse).
 #[inline]
 pub fn touch(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
@@ -137,49 +148,77 @@ pub fn touch(txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
 
 /// Notes a change of a directory's names: its entry count, subdirectories and times.
 #[inline]
-pub fn changed(txn: &mut Txn<'_>, dir: Cell, entries: i64, subdirectories: i32, now_ns: i64) {
-    if entries != 0 {
-        let count = txn.get(dir.word(ino::SIZE));
-        txn.set(dir.word(ino::SIZE), count.wrapping_add_signed(entries));
-    }
-    if subdirectories != 0 {
-        let links = txn.get(dir.word(ino::LINKS));
-        txn.set(dir.word(ino::LINKS), links.wrapping_add_signed(subdirectories as i64));
-    }
-    touch(txn, dir.word(ino::MTIME), now_ns);
-    touch(txn, dir.word(ino::CTIME), now_ns);
+pub fn changed(txn: &mut Txn<'_>, dir: &Open, entries: i64, subdirectories: i32, now_ns: i64) {
+    count(txn, dir, entries, subdirectories);
+    touch(txn, dir.record.word(ino::MTIME), now_ns);
+    touch(txn, dir.record.word(ino::CTIME), now_ns);
 }
 
-/// A slot of a directory's array for `line`.
-fn take_slot(txn: &mut Txn<'_>, dir: Cell, line: u32) -> Result<u32> {
-    let array = txn.get(dir.word(ino::ARRAY));
+/// The same without the times.
+#[inline]
+pub fn count(txn: &mut Txn<'_>, dir: &Open, entries: i64, subdirectories: i32) {
+    for (word, more) in [(ino::SIZE, entries), (ino::LINKS, subdirectories as i64)] {
+        if more != 0 {
+            let count = txn.get(dir.record.word(word));
+            txn.set(dir.record.word(word), count.wrapping_add_signed(more));
+        }
+    }
+}
+
+/// The slot of any directory's array with this name (leaf node and way).
+#[inline]
+pub fn slot(region: &Region, name: u32) -> Cell {
+    tree::entry(region, name / tree::WAYS, (name % tree::WAYS) as u64, 0)
+}
+
+/// A slot of a directory's array for `line`: one of the record's holes, or a new one.
+fn take_slot(txn: &mut Txn<'_>, dir: &Open, line: u32) -> Result<u32> {
+    let array = txn.get(dir.array);
     let hole = high(array);
     if hole != 0 {
-        let root = txn.get(dir.word(ino::ROOT));
-        let cell = tree::cell(txn.region, root, hole as u64 - 1).ok_or(Errno::EIO)?;
+        let cell = slot(txn.region, hole);
         let next = low(txn.get(cell));
-        txn.set(dir.word(ino::ARRAY), pair(next, low(array)));
+        txn.set(dir.array, pair(next, low(array)));
         txn.set(cell, LIVE | line as u64);
-        return Ok(hole - 1);
+        return Ok(hole);
     }
     let index = low(array);
-    let cell = tree::grow(txn, dir.word(ino::ROOT), index as u64)?;
-    txn.set(dir.word(ino::ARRAY), array + 1);
+    if index.is_multiple_of(tree::WAYS) {
+        may_grow(txn, dir, index)?;
+    }
+    let cell = tree::grow(txn, dir.record.word(ino::ROOT), index as u64)?;
+    txn.set(dir.array, array + 1);
     txn.set(cell, LIVE | line as u64);
-    Ok(index)
+    let way = index % tree::WAYS;
+    Ok(txn.region.map.number_of(NODE, cell) * tree::WAYS + way)
 }
 
-fn slot_cell(txn: &Txn<'_>, dir: Cell, line: Cell) -> Result<(Cell, u32)> {
-    let index = high(txn.get(line.word(ent::PLACE)));
-    let root = txn.get(dir.word(ino::ROOT));
-    Ok((tree::cell(txn.region, root, index as u64).ok_or(Errno::EIO)?, index))
+/// Before an array gets another leaf: whether other records have holes to give.
+#[cold]
+fn may_grow(txn: &mut Txn<'_>, dir: &Open, index: u32) -> Result<()> {
+    if index >= SLOTS_MAX {
+        return Err(Errno::ENOSPC);
+    }
+    if txn.session.wish() == switch::COLLECTED.of(dir.dir) {
+        txn.session.set_wish(0);
+    } else if switch::rich(txn.region, dir.inode, dir.array).is_some() {
+        txn.session.set_wish(switch::COLLECT.of(dir.dir));
+        return Err(share::PREPARE);
+    }
+    Ok(())
+}
+
+/// The slot of an entry.
+fn slot_of(txn: &Txn<'_>, line: Cell) -> (Cell, u32) {
+    let name = high(txn.get(line.word(ent::PLACE)));
+    (slot(txn.region, name), name)
 }
 
 /// Adds an entry; bucket and token are held. `heir_of` = the entry of the same directory whose slot
 /// the new one takes over. Counts are the caller's (`changed`).
 pub fn add(
     txn: &mut Txn<'_>,
-    dir: Cell,
+    dir: &Open,
     key: &Key<'_>,
     inode: u32,
     kind: u32,
@@ -190,17 +229,17 @@ pub fn add(
     let cell = txn.region.map.object(LINE, line);
     let rest = key.name.get(INLINE..).unwrap_or(&[]);
     let spilled = text::keep(txn, rest)?;
-    let index = match heir_of {
+    let place = match heir_of {
         None => take_slot(txn, dir, line)?,
         Some(old) => {
-            let (slot, index) = slot_cell(txn, dir, txn.region.map.object(LINE, old))?;
+            let (slot, place) = slot_of(txn, txn.region.map.object(LINE, old));
             txn.set_at_commit(slot, LIVE | line as u64);
-            index
+            place
         }
     };
     let head = tag::ENTRY | (key.name.len() as u32) << 8 | kind << 16 | flags;
     txn.init(cell.word(ent::LINK), pair(key.dir, inode));
-    txn.init(cell.word(ent::PLACE), pair(index, spilled));
+    txn.init(cell.word(ent::PLACE), pair(place, spilled));
     for n in 0..4 {
         txn.init(cell.word(ent::NAME + n as u32), key.words[n]);
     }
@@ -215,7 +254,7 @@ pub fn add(
 /// `keep_slot`: an heir has the slot.
 pub fn remove(
     txn: &mut Txn<'_>,
-    dir: Cell,
+    dir: &Open,
     key: &Key<'_>,
     line: u32,
     keep_slot: bool,
@@ -227,7 +266,7 @@ pub fn remove(
     }
     unchain(txn, key.hash, line)?;
     if !keep_slot {
-        clear_slot(txn, dir, cell)?;
+        clear_slot(txn, dir, cell);
     }
     text::release(txn, low(txn.get(cell.word(ent::PLACE))));
     text::retire_line(txn, line);
@@ -249,12 +288,12 @@ fn white_out(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
     Ok(())
 }
 
-fn clear_slot(txn: &mut Txn<'_>, dir: Cell, line: Cell) -> Result<()> {
-    let (slot, index) = slot_cell(txn, dir, line)?;
-    let array = txn.get(dir.word(ino::ARRAY));
+/// Makes an entry's slot a hole: of the acting record, in whichever array it lies.
+fn clear_slot(txn: &mut Txn<'_>, dir: &Open, line: Cell) {
+    let (slot, name) = slot_of(txn, line);
+    let array = txn.get(dir.array);
     txn.set_at_commit(slot, HOLE | high(array) as u64);
-    txn.set(dir.word(ino::ARRAY), pair(index + 1, low(array)));
-    Ok(())
+    txn.set(dir.array, pair(name, low(array)));
 }
 
 /// Takes a line out of its bucket's chain.
@@ -278,7 +317,7 @@ fn unchain(txn: &mut Txn<'_>, hash: u32, line: u32) -> Result<()> {
 /// Makes the name lead to another inode; returns the entry that does.
 pub fn replace(
     txn: &mut Txn<'_>,
-    dir: Cell,
+    dir: &Open,
     key: &Key<'_>,
     line: u32,
     inode: u32,
@@ -344,7 +383,7 @@ pub fn slot_line(word: u64) -> Option<u32> {
     if word & HOLE == 0 && word & LIVE != 0 { Some(low(word)) } else { None }
 }
 
-/// The next hole (plus one) if a slot is a hole.
+/// The next hole if a slot is a hole, 0 for none.
 pub fn slot_hole(word: u64) -> Option<u32> {
     if word & HOLE != 0 { Some(low(word)) } else { None }
 }
@@ -352,8 +391,10 @@ pub fn slot_hole(word: u64) -> Option<u32> {
 /// Copies an entry's name into `out`; its length.
 pub fn copy_name(region: &Region, line: Cell, out: &mut [u8; 255]) -> usize {
     let length = (low(region.load(line)) >> 8 & 0xff) as usize;
-    let inline = length.min(INLINE);
-    text::copy_words(region, line.word(ent::NAME), &mut out[..inline]);
+    for n in 0..length.min(INLINE).div_ceil(8) {
+        let word = region.load(line.word(ent::NAME + n as u32));
+        out[8 * n..8 * n + 8].copy_from_slice(&word.to_le_bytes());
+    }
     if length > INLINE {
         text::copy(region, low(region.load(line.word(ent::PLACE))), &mut out[INLINE..length]);
     }

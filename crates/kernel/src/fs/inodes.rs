@@ -7,6 +7,8 @@ use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
+use crate::fs::extended;
+use crate::fs::share;
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::text;
 
@@ -45,9 +47,10 @@ pub fn make(txn: &mut Txn<'_>, birth: &Birth) -> Result<(u32, Cell)> {
     txn.init(cell.word(ino::USERS), 0);
     txn.init(cell.word(ino::ORIGIN), 0);
     txn.init(cell.word(ino::BLOCKS), 0);
+    txn.init(cell.word(ino::PARENT), 0);
     if birth.kind == ino::DIRECTORY {
-        txn.init(cell.word(ino::PARENT), 0);
         txn.init(cell.word(ino::ARRAY), 0);
+        txn.init(cell.word(ino::SHARE), share::born(txn, number, None));
     }
     txn.init(cell.word(ino::IDENT), pair(generation, bits));
     Ok((number, cell))
@@ -131,7 +134,9 @@ pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     }
     let ident = txn.get(cell.word(ino::IDENT));
     let root = txn.get(cell.word(ino::ROOT));
-    if root != 0 && kind_bits(ident) != ino::SYMLINK {
+    let parts = kind_bits(ident) == ino::DIRECTORY && high(txn.get(cell.word(ino::SHARE))) != 0;
+    let extended = extended::first(txn.region, cell) != 0;
+    if extended || parts || root != 0 && !ino::keeps_text(kind_bits(ident)) {
         txn.set_pending(number as u64);
         return Ok(());
     }
@@ -142,7 +147,7 @@ pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
 pub fn free(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     let ident = txn.get(cell.word(ino::IDENT));
-    if kind_bits(ident) == ino::SYMLINK {
+    if ino::keeps_text(kind_bits(ident)) {
         text::release(txn, low(txn.get(cell.word(ino::ROOT))));
     }
     let generation = high(ident).wrapping_add(1).max(1);

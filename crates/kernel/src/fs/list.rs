@@ -1,17 +1,21 @@
-//! Listings: the directory's array, slot by slot, without a token.
+//! Listings: the directory's arrays, one after the other, slot by slot, without a token.
 //!
-//! A cookie is the next slot's index, so a small directory's cookies are small. Slots never move,
-//! so a name that stays is seen exactly once.
+//! A cookie is the place to go on at: index * 128 + array, which fits 31 bits for those who keep
+//! 32-bit offsets. Slots never move, nor does an array go away while the directory is there (it
+//! widens and narrows under a listing), so a name that stays is seen exactly once.
 
 use husk_proto::fs::{Entry, Origin};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region};
 
 use crate::Kernel;
-use crate::fs::entries;
+use crate::fs::{entries, share};
 use crate::state::{ent, high, ino, kind_bits, kind_of, live, low, tag};
 use crate::tree;
 
+/// Arrays that a cookie has room for: the inode's and each part's.
+const ARRAYS: u64 = 128;
+const _: () = assert!(share::PARTS_MAX as u64 + 1 < ARRAYS);
 /// Looks at one slot that keeps changing.
 const LOOKS_MAX: u32 = 1 << 16;
 
@@ -22,10 +26,34 @@ struct Seen {
     target: u32,
 }
 
-/// What slot `index` leads to, read consistently; `None` for holes.
-fn look(region: &Region, dir: Inode, root: u64, index: u64, seen: &mut Seen) -> Result<bool> {
+/// The leaf that a listing is in: looked up once for all its slots, as it never moves.
+struct Leaf {
+    array: u64,
+    base: u64,
+    slots: Option<Cell>,
+}
+
+impl Leaf {
+    const NONE: Leaf = Leaf { array: ARRAYS, base: 0, slots: None };
+
+    /// The slot at `index` of `array`, whose tree is at `root`; `None` where there is none.
+    #[inline(always)]
+    fn slot(&mut self, region: &Region, root: u64, array: u64, index: u64) -> Option<Cell> {
+        let base = index - index % tree::WAYS as u64;
+        if (self.array, self.base) != (array, base) || self.slots.is_none() {
+            let found = tree::next_leaf(region, root, base).filter(|&(_, at)| at == base);
+            let slots = found.map(|(node, _)| tree::entry(region, node, 0, 0));
+            *self = Leaf { array, base, slots };
+        }
+        self.slots.map(|slots| slots.word((index - base) as u32))
+    }
+}
+
+/// What a slot leads to, read consistently; false for holes.
+#[inline]
+fn look(region: &Region, dir: Inode, cell: Cell, seen: &mut Seen) -> Result<bool> {
     for _ in 0..LOOKS_MAX {
-        let slot = tree::get(region, root, index);
+        let slot = region.load(cell);
         let Some(number) = entries::slot_line(slot) else { return Ok(false) };
         let line = region.map.object(LINE, number);
         let head = region.load(line);
@@ -33,10 +61,10 @@ fn look(region: &Region, dir: Inode, root: u64, index: u64, seen: &mut Seen) -> 
         if low(head) & 0xff == tag::ENTRY && high(link) == dir.number {
             seen.length = entries::copy_name(region, line, &mut seen.name);
             (seen.head, seen.target) = (low(head), low(link));
-            if region.load(line) == head && tree::get(region, root, index) == slot {
+            if region.load(line) == head && region.load(cell) == slot {
                 return Ok(true);
             }
-        } else if tree::get(region, root, index) == slot && region.load(line) == head {
+        } else if region.load(cell) == slot && region.load(line) == head {
             // The entry is gone, its slot is about to be cleared.
             return Ok(false);
         }
@@ -51,7 +79,7 @@ fn open(region: &Region, dir: Inode) -> Result<Cell> {
     if kind_bits(ident) == ino::DIRECTORY { Ok(cell) } else { Err(Errno::ENOTDIR) }
 }
 
-/// Calls `emit(index, seen)` for each entry from slot `from` until it says stop.
+/// Calls `emit(cookie behind it, seen)` for each entry from cookie `from` until it says stop.
 fn each(
     region: &Region,
     dir: Inode,
@@ -60,22 +88,28 @@ fn each(
 ) -> Result<()> {
     let cell = open(region, dir)?;
     let mut seen = Seen { name: [0; 255], length: 0, head: 0, target: 0 };
-    let mut index = from;
-    loop {
-        let end = low(region.load(cell.word(ino::ARRAY))) as u64;
-        let root = region.load(cell.word(ino::ROOT));
+    let (mut array, mut index) = (from % ARRAYS, from / ARRAYS);
+    let mut leaf = Leaf::NONE;
+    while array <= share::PARTS_MAX as u64 {
+        let found = share::array(region, cell, array as u32);
         live(region, dir)?;
+        let (root, end) = found.map_or((0, 0), |(root, array)| (root, low(array) as u64));
         if index >= end {
-            return Ok(());
+            (array, index) = (array + 1, 0);
+            continue;
         }
-        if look(region, dir, root, index, &mut seen)? {
+        let slot = leaf.slot(region, root, array, index);
+        if let Some(slot) = slot
+            && look(region, dir, slot, &mut seen)?
+        {
             live(region, dir)?;
-            if !emit(index, &seen)? {
+            if !emit((index + 1) * ARRAYS + array, &seen)? {
                 return Ok(());
             }
         }
         index += 1;
     }
+    Ok(())
 }
 
 /// `Fs::list`.
@@ -86,7 +120,7 @@ pub fn list(
     emit: &mut dyn FnMut(Entry<'_>) -> bool,
 ) -> Result<()> {
     let region = &kernel.session.region;
-    each(region, dir, cookie, &mut |index, seen| {
+    each(region, dir, cookie, &mut |next, seen| {
         if seen.head & ent::WHITEOUT != 0 {
             return Ok(true);
         }
@@ -95,7 +129,7 @@ pub fn list(
             name: &seen.name[..seen.length],
             inode: Inode { number: seen.target, generation: high(ident) },
             kind: kind_of(seen.head >> 16 & 0xff),
-            next: index + 1,
+            next,
         }))
     })
 }

@@ -1,13 +1,14 @@
 //! Making and removing names: create, link, unlink, rmdir.
 
-use husk_proto::fs::{Credentials, Node};
+use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Key};
+use crate::fs::entries::{self, Key, Open};
 use crate::fs::inodes::{self, Birth};
-use crate::state::{ino, kind_bits, low, pair, step_of};
+use crate::fs::{named, share};
+use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
 use crate::text;
 
 const WRITE_SEARCH: u32 = 3;
@@ -47,16 +48,26 @@ fn birth_of(
         Node::File(mode) => (ino::FILE, mode, 1),
         Node::Directory(mode) => (ino::DIRECTORY, mode, 0),
         Node::Symlink(_) => (ino::SYMLINK, 0o777, 1),
+        Node::Socket { mode, .. } => (ino::SOCKET, mode, 1),
+        Node::Special { kind, mode, .. } => (bits_of(kind), mode, 1),
     };
     let (gid, mode) = inodes::inherit(txn, dir, who, mode, kind == ino::DIRECTORY);
     Birth { kind, mode, uid: who.uid, gid, flags: 0, links, now_ns }
+}
+
+/// Who may make devices. The character device 0 marks a whiteout and is anybody's.
+fn permit_node(who: &Credentials<'_>, node: &Node<'_>) -> Result<()> {
+    let Node::Special { kind, device, .. } = *node else { return Ok(()) };
+    let whiteout = kind == Kind::CharacterDevice && device == 0;
+    let free = !kind.is_device() || whiteout;
+    if free || who.can(husk_abi::capability::MKNOD) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// Creates `key` in the open directory `dir`; its token is held. Returns the inode's number.
 pub fn create_in(
     txn: &mut Txn<'_>,
     who: &Credentials<'_>,
-    dir: Cell,
+    dir: Open,
     key: &Key<'_>,
     node: &Node<'_>,
     now_ns: i64,
@@ -66,19 +77,25 @@ pub fn create_in(
         return Err(Errno::EEXIST);
     }
     permit_change(txn, key.dir, who)?;
-    let birth = birth_of(txn, dir, who, node, now_ns);
+    permit_node(who, node)?;
+    let birth = birth_of(txn, dir.inode, who, node, now_ns);
     let (number, cell) = inodes::make(txn, &birth)?;
-    if let Node::Symlink(target) = *node {
+    if let Node::Symlink(target) | Node::Socket { text: target, .. } = *node {
         let kept = text::keep(txn, target)?;
         txn.init(cell.word(ino::ROOT), kept as u64);
         txn.init(cell.word(ino::SIZE), target.len() as u64);
     }
-    let line = entries::add(txn, dir, key, number, birth.kind, 0, None)?;
-    let directory = birth.kind == ino::DIRECTORY;
-    if directory {
-        txn.init(cell.word(ino::PARENT), pair(key.dir, line));
+    if let Node::Special { device, .. } = *node {
+        txn.init(cell.word(ino::SIZE), device as u64);
     }
-    entries::changed(txn, dir, 1, directory as i32, now_ns);
+    let line = entries::add(txn, &dir, key, number, birth.kind, 0, None)?;
+    let directory = birth.kind == ino::DIRECTORY;
+    let parent = if directory { key.dir } else { 0 };
+    txn.init(cell.word(ino::PARENT), pair(parent, line));
+    if directory {
+        txn.init(cell.word(ino::SHARE), share::born(txn, number, Some(dir.inode)));
+    }
+    entries::changed(txn, &dir, 1, directory as i32, now_ns);
     Ok(number)
 }
 
@@ -101,10 +118,26 @@ pub fn create(
         }
     }
     kernel.run(|txn| {
-        let cell = entries::open_directory(txn, dir)?;
-        let number = create_in(txn, who, cell, &key, &node, now_ns)?;
+        let open = entries::open_directory(txn, dir)?;
+        let number = create_in(txn, who, open, &key, &node, now_ns)?;
         Ok(inodes::name(txn, number))
     })
+}
+
+/// One link more. Who has none any more gets none again, unless it was made to be linked.
+fn add_link(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
+    let (links, ident) = (txn.get(cell.word(ino::LINKS)), txn.get(cell.word(ino::IDENT)));
+    if links == 0 && low(ident) & ino::LINKABLE == 0 {
+        return Err(Errno::ENOENT);
+    }
+    if links >= u32::MAX as u64 {
+        return Err(Errno::EMLINK);
+    }
+    if low(ident) & ino::LINKABLE != 0 {
+        txn.set(cell.word(ino::IDENT), ident & !(ino::LINKABLE as u64));
+    }
+    txn.set(cell.word(ino::LINKS), links + 1);
+    Ok(())
 }
 
 /// `Fs::link`.
@@ -118,7 +151,7 @@ pub fn link(
 ) -> Result<()> {
     let key = Key::new(dir.number, name)?;
     kernel.run(|txn| {
-        let dir_cell = entries::open_directory(txn, dir)?;
+        let open = entries::open_directory(txn, dir)?;
         txn.lock(key.bucket(txn.region))?;
         if entries::find(txn.region, &key).is_some() {
             return Err(Errno::EEXIST);
@@ -129,14 +162,11 @@ pub fn link(
         if kind == ino::DIRECTORY || kind == ino::PORTAL {
             return Err(Errno::EPERM);
         }
-        let links = txn.get(cell.word(ino::LINKS));
-        if links >= u32::MAX as u64 {
-            return Err(Errno::EMLINK);
-        }
-        txn.set(cell.word(ino::LINKS), links + 1);
+        add_link(txn, cell)?;
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
-        entries::add(txn, dir_cell, &key, inode.number, kind, 0, None)?;
-        entries::changed(txn, dir_cell, 1, 0, now_ns);
+        let line = entries::add(txn, &open, &key, inode.number, kind, 0, None)?;
+        named::note_instead(txn, inode.number, 0, line);
+        entries::changed(txn, &open, 1, 0, now_ns);
         Ok(())
     })
 }
@@ -151,7 +181,7 @@ pub fn unlink(
 ) -> Result<()> {
     let key = Key::new(dir.number, name)?;
     kernel.run(|txn| {
-        let cell = entries::open_directory(txn, dir)?;
+        let open = entries::open_directory(txn, dir)?;
         txn.lock(key.bucket(txn.region))?;
         let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
         let found = entries::found(txn.region, line);
@@ -160,21 +190,22 @@ pub fn unlink(
             return Err(Errno::EISDIR);
         }
         txn.lock(txn.region.map.object(INODE, found.inode))?;
-        entries::remove(txn, cell, &key, line, false)?;
+        entries::remove(txn, &open, &key, line, false)?;
         inodes::unlink(txn, found.inode, now_ns)?;
-        entries::changed(txn, cell, -1, 0, now_ns);
+        entries::changed(txn, &open, -1, 0, now_ns);
         Ok(())
     })
 }
 
-/// Takes the empty directory `number` out of the tree: its token and its name's locks are held.
-/// Locks the inode.
+/// Takes the empty directory `number` out of the tree: it is shut (`share::shut`), the locks of its
+/// name are held. Locks the inode.
 pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
+    share::confirm_shut(txn, number)?;
     txn.lock(cell)?;
     let ident = txn.get(cell.word(ino::IDENT));
     let unlisted = low(ident) & ino::UNLISTED != 0;
-    if txn.get(cell.word(ino::SIZE)) != 0 || unlisted {
+    if share::totals(txn.region, cell).entries != 0 || unlisted {
         return Err(Errno::ENOTEMPTY);
     }
     txn.set(cell.word(ino::IDENT), ident | ino::REMOVED as u64);
@@ -182,12 +213,12 @@ pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<(
     inodes::reap(txn, number)
 }
 
-/// Takes the tokens of some directories in partition order (0 = none).
-pub fn lock_tokens(txn: &mut Txn<'_>, dirs: &[u32]) -> Result<()> {
+/// Takes some tokens in order.
+pub fn lock_tokens(txn: &mut Txn<'_>, tokens: &[Option<Cell>]) -> Result<()> {
     let mut taken = None;
-    for _ in dirs {
-        let tokens = dirs.iter().filter(|&&dir| dir != 0).map(|&d| entries::token(txn.region, d));
-        let Some(next) = tokens.filter(|&token| Some(token) > taken).min() else { break };
+    for _ in tokens {
+        let left = tokens.iter().copied().filter(|&token| token > taken);
+        let Some(next) = left.min().flatten() else { break };
         txn.lock(next)?;
         taken = Some(next);
     }
@@ -213,14 +244,16 @@ pub fn rmdir(
         if found.kind != ino::DIRECTORY {
             return Err(Errno::ENOTDIR);
         }
-        lock_tokens(txn, &[dir.number, found.inode])?;
-        let cell = entries::open_directory(txn, dir)?;
+        let removed = share::shut(txn, found.inode)?;
+        let seat = share::seat(txn, dir)?;
+        lock_tokens(txn, &[Some(seat.token), removed])?;
+        let open = share::open(txn, dir, &seat)?;
         txn.lock(key.bucket(txn.region))?;
         entries::find_again(txn, &key, seen)?;
         permit_removal(txn, dir.number, found.inode, who)?;
-        entries::remove(txn, cell, &key, found.line, false)?;
+        entries::remove(txn, &open, &key, found.line, false)?;
         remove_directory(txn, found.inode, now_ns)?;
-        entries::changed(txn, cell, -1, -1, now_ns);
+        entries::changed(txn, &open, -1, -1, now_ns);
         Ok(())
     })
 }

@@ -1,13 +1,14 @@
-//! The end of inodes that hold a tree: step by step, each step a transaction, noted in the slot's
-//! `pending` word until the inode is free, so that the slot's next owner goes on after a death.
+//! The end of inodes that hold more than a few objects (a tree, parts of a wide directory, extended
+//! attributes): step by step, each step a transaction, noted in the slot's `pending` word until the
+//! inode is free, so that the slot's next owner goes on after a death.
 
 use husk_proto::Result;
-use husk_region::{INODE, Txn};
+use husk_region::{Cell, INODE, LINE, NODE, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, extent, inodes};
-use crate::state::{ino, kind_bits, low};
-use crate::tree;
+use crate::fs::{entries, extended, extent, inodes, share};
+use crate::state::{high, ino, kind_bits, low};
+use crate::{text, tree};
 
 /// Entries forgotten in one step.
 const ENTRIES_A_STEP: u32 = 6;
@@ -32,21 +33,41 @@ pub fn finish(kernel: &Kernel) -> Result<()> {
 
 fn step(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
-    let done = if kind_bits(txn.get(cell.word(ino::IDENT))) == ino::DIRECTORY {
-        forget_entries(txn, number)?
-    } else {
-        extent::unmap_step(txn, cell, 0, u64::MAX)?
+    let done = match kind_bits(txn.get(cell.word(ino::IDENT))) {
+        ino::DIRECTORY => forget_directory(txn, cell)?,
+        ino::FILE => extent::unmap_step(txn, cell, 0, u64::MAX)?,
+        _ => true,
     };
-    if done {
+    if done && extended::forget_step(txn, number) {
         inodes::free(txn, number)?;
         txn.set_pending(0);
     }
     Ok(())
 }
 
-/// Forgets some whiteouts and array nodes of a removed directory; whether none is left.
-fn forget_entries(txn: &mut Txn<'_>, number: u32) -> Result<bool> {
-    let root_cell = txn.region.map.object(INODE, number).word(ino::ROOT);
+/// Forgets some of the records of a removed directory, its own last; whether none is left.
+fn forget_directory(txn: &mut Txn<'_>, cell: Cell) -> Result<bool> {
+    let share = txn.get(cell.word(ino::SHARE));
+    let mut part = None;
+    share::each_part(txn.region, share, &mut |k, line| part = Some((k, line)));
+    let Some((k, line)) = part else {
+        if high(share) != 0 {
+            txn.set(cell.word(ino::SHARE), share::without_table(share));
+            txn.free(NODE, high(share));
+        }
+        return forget_entries(txn, cell.word(ino::ROOT));
+    };
+    if forget_entries(txn, txn.region.map.object(LINE, line).word(ino::ROOT))? {
+        let bits = share::joined(txn.region, share);
+        let left = txn.get(bits) & !(1 << k);
+        txn.set(bits, left);
+        text::retire_line(txn, line);
+    }
+    Ok(false)
+}
+
+/// Forgets some whiteouts and nodes of an array; whether none is left.
+fn forget_entries(txn: &mut Txn<'_>, root_cell: Cell) -> Result<bool> {
     let root = txn.get(root_cell);
     let Some((node, first)) = tree::next_leaf(txn.region, root, 0) else {
         return Ok(true);

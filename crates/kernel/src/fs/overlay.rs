@@ -12,7 +12,7 @@ use husk_region::{Cell, Region, Txn};
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
-use crate::state::{bits_of, high, ino, live, low, pair};
+use crate::state::{bits_of, ent, high, ino, live, low, pair};
 use crate::text;
 
 const NAME: u32 = 7;
@@ -108,7 +108,8 @@ pub fn import(kernel: &Kernel, dir: Inode, list: &[Imported<'_>], now_ns: i64) -
 fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) -> Result<bool> {
     let key = Key::new(dir.number, entry.name)?;
     kernel.run(|txn| {
-        let cell = entries::open_directory(txn, dir)?;
+        let open = entries::open_directory(txn, dir)?;
+        let cell = open.inode;
         if low(txn.get(cell.word(ino::IDENT))) & ino::UNLISTED == 0 {
             return Ok(false);
         }
@@ -119,18 +120,12 @@ fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) ->
         let parent = low(txn.get(cell.word(ino::ORIGIN)));
         let (number, inode) = make_imported(txn, parent, entry, now_ns)?;
         let kind = bits_of(entry.kind);
-        let line = entries::add(txn, cell, &key, number, kind, crate::state::ent::FROM_HOST, None)?;
+        let line = entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
         let directory = entry.kind == Kind::Directory;
-        if directory {
-            txn.init(inode.word(ino::PARENT), pair(dir.number, line));
-        }
+        let parent = if directory { dir.number } else { 0 };
+        txn.init(inode.word(ino::PARENT), pair(parent, line));
         // The directory did not change, the host's entry was there all along: times stay.
-        let count = txn.get(cell.word(ino::SIZE));
-        txn.set(cell.word(ino::SIZE), count + 1);
-        if directory {
-            let links = txn.get(cell.word(ino::LINKS));
-            txn.set(cell.word(ino::LINKS), links + 1);
-        }
+        entries::count(txn, &open, 1, directory as i32);
         Ok(true)
     })
 }
@@ -138,7 +133,7 @@ fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) ->
 /// `Fs::import_done`.
 pub fn import_done(kernel: &Kernel, dir: Inode) -> Result<()> {
     kernel.run(|txn| {
-        let cell = entries::open_directory(txn, dir)?;
+        let cell = entries::open_directory(txn, dir)?.inode;
         txn.lock(cell)?;
         let ident = txn.get(cell.word(ino::IDENT));
         txn.set(cell.word(ino::IDENT), ident & !(ino::UNLISTED as u64));

@@ -1,20 +1,21 @@
 //! Rename: one plan over two directories, the moved inodes and what is replaced.
 //!
 //! 1. First the tokens of both directories, then a look: where no directory is moved elsewhere or
-//!    replaced, that is all. Else start over: look without locks, take all tokens in order, look
-//!    again; if anything differs, start over.
+//!    replaced, that is all. Else start over: look without locks, shut what is replaced
+//!    (`share`), take all tokens in order, look again; if anything differs, start over.
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
 use husk_proto::fs::{Credentials, RENAME_EXCHANGE, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, RETRY, Txn};
+use husk_region::{INODE, RETRY, Txn};
 
 use crate::Kernel;
 use crate::fs::entries::{self, Found, Key};
-use crate::fs::{inodes, names};
+use crate::fs::share::{self, Open, Seat};
+use crate::fs::{inodes, named, names};
 use crate::image::RENAME_LOCK;
-use crate::state::{high, ino, live, low};
+use crate::state::{high, ino, live};
 
 /// Deepest tree a rename walks up.
 const DEPTH_MAX: u32 = 1 << 16;
@@ -23,7 +24,13 @@ const DEPTH_MAX: u32 = 1 << 16;
 struct Side<'a> {
     dir: Inode,
     key: Key<'a>,
-    cell: Cell,
+    seat: Seat,
+}
+
+/// Both directories, open.
+struct Pair {
+    source: Open,
+    target: Open,
 }
 
 /// `Fs::rename`.
@@ -47,16 +54,16 @@ pub fn rename(
     kernel.run(|txn| {
         let source = side(txn, source_dir, source)?;
         let target = side(txn, target_dir, target)?;
-        let (from, to) = if core::mem::take(&mut simple) {
+        let (from, to, pair) = if core::mem::take(&mut simple) {
             look_under_tokens(txn, &source, &target)?
         } else {
             let from = entries::peek(txn.session, &source.key)?.ok_or(Errno::ENOENT)?;
             let to = entries::peek(txn.session, &target.key)?;
-            take_locks(txn, &source, &target, from, to)?;
-            (from, to)
+            let pair = take_locks(txn, &source, &target, from, to)?;
+            (from, to, pair)
         };
         lock_inodes(txn, from, to)?;
-        let plan = Plan { who, flags, now_ns, from, to };
+        let plan = Plan { who, flags, now_ns, from, to, pair };
         check(txn, &source, &target, &plan)?;
         if to.is_some_and(|to| to.inode == from.inode) {
             return Ok(());
@@ -74,6 +81,7 @@ struct Plan<'a> {
     now_ns: i64,
     from: Found,
     to: Option<Found>,
+    pair: Pair,
 }
 
 impl Plan<'_> {
@@ -87,7 +95,8 @@ impl Plan<'_> {
 }
 
 fn side<'a>(txn: &Txn<'_>, dir: Inode, name: &'a [u8]) -> Result<Side<'a>> {
-    Ok(Side { dir, key: Key::new(dir.number, name)?, cell: live(txn.region, dir)? })
+    live(txn.region, dir)?;
+    Ok(Side { dir, key: Key::new(dir.number, name)?, seat: share::seat(txn, dir)? })
 }
 
 /// Takes both directories' tokens and names; `RETRY` when that is not enough.
@@ -95,30 +104,30 @@ fn look_under_tokens(
     txn: &mut Txn<'_>,
     source: &Side<'_>,
     target: &Side<'_>,
-) -> Result<(Found, Option<Found>)> {
+) -> Result<(Found, Option<Found>, Pair)> {
     let apart = source.dir != target.dir;
     if apart {
-        let one = entries::token(txn.region, source.dir.number);
-        txn.lock(one.min(entries::token(txn.region, target.dir.number)))?;
+        txn.lock(source.seat.token.min(target.seat.token))?;
     }
-    open_both(txn, source, target)?;
+    let pair = open_both(txn, source, target)?;
     let look = |key: &Key<'_>| entries::find(txn.region, key);
     let (from, to) = (look(&source.key), look(&target.key));
     let from = entries::found(txn.region, from.ok_or(Errno::ENOENT)?);
     let to = to.map(|line| entries::found(txn.region, line));
     let replaces = to.is_some_and(|to| to.kind == ino::DIRECTORY);
-    if replaces || apart && from.kind == ino::DIRECTORY { Err(RETRY) } else { Ok((from, to)) }
+    let more = replaces || apart && from.kind == ino::DIRECTORY;
+    if more { Err(RETRY) } else { Ok((from, to, pair)) }
 }
 
 /// Opens both directories, whose tokens are held or one and the same, and locks both names.
-fn open_both(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>) -> Result<()> {
-    entries::open_directory(txn, source.dir)?;
-    if source.dir != target.dir {
-        entries::open_directory(txn, target.dir)?;
-    }
+fn open_both(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>) -> Result<Pair> {
+    let from = share::open(txn, source.dir, &source.seat)?;
+    let same = source.dir == target.dir;
+    let to = if same { from } else { share::open(txn, target.dir, &target.seat)? };
     let (one, two) = (source.key.bucket(txn.region), target.key.bucket(txn.region));
     txn.lock(one.min(two))?;
-    txn.lock(one.max(two))
+    txn.lock(one.max(two))?;
+    Ok(Pair { source: from, target: to })
 }
 
 fn take_locks(
@@ -127,16 +136,21 @@ fn take_locks(
     target: &Side<'_>,
     from: Found,
     to: Option<Found>,
-) -> Result<()> {
+) -> Result<Pair> {
     let apart = source.dir != target.dir;
-    let replaced = to.filter(|to| to.kind == ino::DIRECTORY).map_or(0, |to| to.inode);
-    if apart && (from.kind == ino::DIRECTORY || replaced != 0) {
+    let replaced = to.filter(|to| to.kind == ino::DIRECTORY);
+    let shut = match replaced {
+        Some(to) => share::shut(txn, to.inode)?,
+        None => None,
+    };
+    if apart && (from.kind == ino::DIRECTORY || replaced.is_some()) {
         txn.lock(txn.region.map.fixed(RENAME_LOCK))?;
     }
-    names::lock_tokens(txn, &[source.dir.number, target.dir.number, replaced])?;
-    open_both(txn, source, target)?;
+    names::lock_tokens(txn, &[Some(source.seat.token), Some(target.seat.token), shut])?;
+    let pair = open_both(txn, source, target)?;
     entries::find_again(txn, &source.key, Some(from))?;
-    entries::find_again(txn, &target.key, to)
+    entries::find_again(txn, &target.key, to)?;
+    Ok(pair)
 }
 
 fn lock_inodes(txn: &mut Txn<'_>, from: Found, to: Option<Found>) -> Result<()> {
@@ -205,33 +219,35 @@ fn move_name(
     target: &Side<'_>,
     plan: &Plan<'_>,
 ) -> Result<()> {
-    let (from, now_ns) = (plan.from, plan.now_ns);
+    let (from, now_ns, open) = (plan.from, plan.now_ns, &plan.pair);
     let same = source.dir == target.dir;
     let host = entries::leaves_whiteout(txn.region, from.line);
     let heir = (same && plan.to.is_none() && !host).then_some(from.line);
     let line = match plan.to {
         Some(to) => {
-            entries::replace(txn, target.cell, &target.key, to.line, from.inode, from.kind)?
+            entries::replace(txn, &open.target, &target.key, to.line, from.inode, from.kind)?
         }
-        None => entries::add(txn, target.cell, &target.key, from.inode, from.kind, 0, heir)?,
+        None => entries::add(txn, &open.target, &target.key, from.inode, from.kind, 0, heir)?,
     };
-    entries::remove(txn, source.cell, &source.key, from.line, heir.is_some())?;
+    entries::remove(txn, &open.source, &source.key, from.line, heir.is_some())?;
     if let Some(to) = plan.to {
         drop_replaced(txn, to, now_ns)?;
     }
     let moved = plan.moves_directory();
     if moved {
         names::set_parent(txn, from.inode, target.dir.number, line);
+    } else {
+        named::note_instead(txn, from.inode, from.line, line);
     }
     let inode = txn.region.map.object(INODE, from.inode);
     entries::touch(txn, inode.word(ino::CTIME), now_ns);
     let replaced = plan.target_directory().is_some() as i32;
     let gone = plan.to.is_some() as i64;
     if same {
-        entries::changed(txn, source.cell, -gone, -replaced, now_ns);
+        entries::changed(txn, &open.source, -gone, -replaced, now_ns);
     } else {
-        entries::changed(txn, source.cell, -1, -(moved as i32), now_ns);
-        entries::changed(txn, target.cell, 1 - gone, moved as i32 - replaced, now_ns);
+        entries::changed(txn, &open.source, -1, -(moved as i32), now_ns);
+        entries::changed(txn, &open.target, 1 - gone, moved as i32 - replaced, now_ns);
     }
     Ok(())
 }
@@ -249,23 +265,26 @@ fn exchange(
     target: &Side<'_>,
     plan: &Plan<'_>,
 ) -> Result<()> {
-    let (from, to) = (plan.from, plan.to.ok_or(RETRY)?);
-    let one = entries::replace(txn, source.cell, &source.key, from.line, to.inode, to.kind)?;
-    let two = entries::replace(txn, target.cell, &target.key, to.line, from.inode, from.kind)?;
+    let (from, to, open) = (plan.from, plan.to.ok_or(RETRY)?, &plan.pair);
+    let one = entries::replace(txn, &open.source, &source.key, from.line, to.inode, to.kind)?;
+    let two = entries::replace(txn, &open.target, &target.key, to.line, from.inode, from.kind)?;
     let (from_dir, to_dir) = (from.kind == ino::DIRECTORY, to.kind == ino::DIRECTORY);
     if to_dir {
         names::set_parent(txn, to.inode, source.dir.number, one);
+    } else {
+        named::note_instead(txn, to.inode, to.line, one);
     }
     if from_dir {
         names::set_parent(txn, from.inode, target.dir.number, two);
+    } else {
+        named::note_instead(txn, from.inode, from.line, two);
     }
     for number in [from.inode, to.inode] {
         let cell = txn.region.map.object(INODE, number);
         entries::touch(txn, cell.word(ino::CTIME), plan.now_ns);
     }
     let apart = if source.dir == target.dir { 0 } else { to_dir as i32 - from_dir as i32 };
-    entries::changed(txn, source.cell, 0, apart, plan.now_ns);
-    entries::changed(txn, target.cell, 0, -apart, plan.now_ns);
-    debug_assert!(low(txn.get(source.cell.word(ino::LINKS))) < u32::MAX / 2);
+    entries::changed(txn, &open.source, 0, apart, plan.now_ns);
+    entries::changed(txn, &open.target, 0, -apart, plan.now_ns);
     Ok(())
 }

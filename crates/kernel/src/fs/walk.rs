@@ -1,12 +1,13 @@
 //! Looks without a token: names, facts, targets. Every look is checked against a sequence.
 
-use husk_proto::fs::{Attributes, Backing, Kind, Origin, Step};
+use husk_proto::fs::{Attributes, Backing, Kind, Origin, Step, Witness};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region};
 
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
-use crate::state::{high, ino, kind_bits, live, low, step_of};
+use crate::fs::{extended, named, share};
+use crate::state::{high, ino, kind_bits, live, low, pair, step_of};
 use crate::text;
 
 #[inline]
@@ -24,34 +25,92 @@ fn step_now(region: &Region, number: u32) -> Step {
     step_of(number, region.load(cell.word(ino::IDENT)), region.load(cell.word(ino::OWNER)))
 }
 
-/// `Fs::lookup`.
-#[inline]
-pub fn lookup(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Step> {
+/// An entry, as plain words: structs that are moved right after their fields were written make the
+/// processor wait.
+struct Seen {
+    number: u32,
+    ident: u64,
+    owner: u64,
+    /// The bucket's word, and the hash that leads there.
+    bucket: u64,
+    hash: u32,
+}
+
+#[inline(always)]
+fn look(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Seen> {
     let region = &kernel.session.region;
-    let dir_cell = directory(region, dir)?;
     let key = Key::new(dir.number, name)?;
-    // Plain words out of the look, the answer made of them after: no copies of half-made structs.
-    let (number, ident, owner) = kernel.session.read(key.bucket(region), || {
+    let (bucket, (number, ident, owner)) = kernel.session.read_at(key.bucket(region), || {
         let Some(line) = entries::find(region, &key) else { return (0, 0, 0) };
         let link = region.load(region.map.object(LINE, line).word(crate::state::ent::LINK));
         let cell = region.map.object(INODE, low(link));
         (low(link), region.load(cell.word(ino::IDENT)), region.load(cell.word(ino::OWNER)))
     })?;
-    // The directory may have gone, and its number to another one, between the two looks.
-    let now = region.load(dir_cell.word(ino::IDENT));
-    if high(now) != dir.generation {
-        return Err(Errno::ESTALE);
+    // Generations only grow: if it is the same directory after the look, it was before.
+    directory(region, dir)?;
+    if number == 0 {
+        return Err(Errno::ENOENT);
     }
-    if number == 0 { Err(Errno::ENOENT) } else { Ok(step_of(number, ident, owner)) }
+    Ok(Seen { number, ident, owner, bucket, hash: key.hash })
+}
+
+/// `Fs::lookup`.
+#[inline]
+pub fn lookup(kernel: &Kernel, dir: Inode, name: &[u8]) -> Result<Step> {
+    let seen = look(kernel, dir, name)?;
+    Ok(step_of(seen.number, seen.ident, seen.owner))
+}
+
+/// `Fs::lookup_witnessed`.
+pub fn lookup_witnessed(
+    kernel: &Kernel,
+    dir: Inode,
+    name: &[u8],
+    witness: &mut Witness,
+) -> Result<Step> {
+    let seen = look(kernel, dir, name)?;
+    *witness = Witness { place: pair(seen.hash, seen.number), seen: [seen.ident, seen.bucket] };
+    Ok(step_of(seen.number, seen.ident, seen.owner))
 }
 
 /// `Fs::step`.
 #[inline]
 pub fn step(kernel: &Kernel, inode: Inode) -> Result<Step> {
+    let (ident, owner) = identity(kernel, inode)?;
+    Ok(step_of(inode.number, ident, owner))
+}
+
+#[inline(always)]
+fn identity(kernel: &Kernel, inode: Inode) -> Result<(u64, u64)> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
-    let step = kernel.session.read(cell, || step_now(region, inode.number))?;
-    if step.inode == inode { Ok(step) } else { Err(Errno::ESTALE) }
+    let word = |n: u32| region.load(cell.word(n));
+    let (ident, owner) = kernel.session.read(cell, || (word(ino::IDENT), word(ino::OWNER)))?;
+    if high(ident) == inode.generation { Ok((ident, owner)) } else { Err(Errno::ESTALE) }
+}
+
+/// `Fs::step_witnessed`.
+pub fn step_witnessed(kernel: &Kernel, inode: Inode, witness: &mut Witness) -> Result<Step> {
+    let (ident, owner) = identity(kernel, inode)?;
+    *witness = Witness { place: pair(0, inode.number), seen: [ident, NO_BUCKET] };
+    Ok(step_of(inode.number, ident, owner))
+}
+
+/// Instead of a bucket's word: there was none. One that names were found in has been written to.
+const NO_BUCKET: u64 = 0;
+
+/// `Fs::holds`: identity (generation, kind, mode, whether listed) and bucket are as they were; a
+/// bucket's word moves with every change of a name in it.
+#[inline]
+pub fn holds(kernel: &Kernel, witnesses: &[Witness]) -> bool {
+    let region = &kernel.session.region;
+    witnesses.iter().all(|witness| {
+        let [ident, bucket] = witness.seen;
+        let cell = region.map.object(INODE, low(witness.place));
+        let found =
+            bucket == NO_BUCKET || region.load(region.map.bucket(high(witness.place))) == bucket;
+        found && region.load(cell.word(ino::IDENT)) == ident
+    })
 }
 
 /// `Fs::attributes`.
@@ -60,6 +119,10 @@ pub fn attributes(kernel: &Kernel, inode: Inode) -> Result<Attributes> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let seen = kernel.session.read(cell, || snapshot(region, inode.number, cell))?;
+    if seen.step.kind == Kind::Directory {
+        // Its parts were its own as long as it was there.
+        live(region, inode)?;
+    }
     if seen.step.inode == inode { Ok(seen) } else { Err(Errno::ESTALE) }
 }
 
@@ -72,10 +135,19 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
     let step = step_now(region, number);
     let bits = low(word(ino::IDENT));
     let (mut links, mut size) = (low(word(ino::LINKS)), word(ino::SIZE));
+    let (mut modified_ns, mut changed_ns) = (word(ino::MTIME) as i64, word(ino::CTIME) as i64);
     if step.kind == Kind::Directory {
-        links = if bits & ino::REMOVED != 0 { 0 } else { links.wrapping_add(2) };
+        let totals = share::totals(region, cell);
+        (modified_ns, changed_ns) = (totals.modified_ns, totals.changed_ns);
+        links = if bits & ino::REMOVED != 0 { 0 } else { totals.subdirectories.wrapping_add(2) };
         // The same before and after a listing is imported: archivers take a change for a race.
         size = DIRECTORY_SIZE;
+    }
+    let mut device = 0;
+    if step.kind.is_special() {
+        // Where a device has its number, a socket has the length of its address.
+        device = if step.kind.is_device() { size as u32 } else { 0 };
+        size = 0;
     }
     let origin = low(word(ino::ORIGIN));
     let on_host = bits & ino::HOST != 0;
@@ -84,16 +156,19 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
         Kind::File => word(ino::BLOCKS) * 8,
         _ => 0,
     };
+    let taken_over = origin == 0 || bits & ino::EXTENDED != 0;
     Attributes {
         step,
         links,
         size,
         blocks_512: blocks,
+        device,
         accessed_ns: word(ino::ATIME) as i64,
-        modified_ns: word(ino::MTIME) as i64,
-        changed_ns: word(ino::CTIME) as i64,
-        born_ns: word(ino::BORN) as i64,
+        modified_ns,
+        changed_ns,
+        born_ns: extended::born_ns(word(ino::BORN)),
         backing: if on_host { Backing::Host } else { Backing::Image },
+        extended: if taken_over { Backing::Image } else { Backing::Host },
         origin: if origin == 0 { None } else { Some(Origin(origin)) },
     }
 }
@@ -103,7 +178,7 @@ pub fn read_link(kernel: &Kernel, inode: Inode, out: &mut [u8]) -> Result<usize>
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let length = kernel.session.read(cell, || {
-        if kind_bits(region.load(cell.word(ino::IDENT))) != ino::SYMLINK {
+        if !ino::keeps_text(kind_bits(region.load(cell.word(ino::IDENT)))) {
             return None;
         }
         let length = region.load(cell.word(ino::SIZE)) as usize;
@@ -118,7 +193,10 @@ pub fn read_link(kernel: &Kernel, inode: Inode, out: &mut [u8]) -> Result<usize>
 /// `Fs::parent`.
 pub fn parent(kernel: &Kernel, dir: Inode) -> Result<Inode> {
     let region = &kernel.session.region;
-    let cell = directory(region, dir)?;
+    let cell = match directory(region, dir) {
+        Err(Errno::ENOTDIR) => return named::parent(kernel, dir),
+        other => other?,
+    };
     let parent = high(region.load(cell.word(ino::PARENT)));
     let ident = region.load(region.map.object(INODE, parent).word(ino::IDENT));
     if low(region.load(cell.word(ino::IDENT))) & ino::REMOVED != 0 {
@@ -131,7 +209,10 @@ pub fn parent(kernel: &Kernel, dir: Inode) -> Result<Inode> {
 /// `Fs::name_of`.
 pub fn name_of(kernel: &Kernel, dir: Inode, out: &mut [u8; 255]) -> Result<usize> {
     let region = &kernel.session.region;
-    let cell = directory(region, dir)?;
+    let cell = match directory(region, dir) {
+        Err(Errno::ENOTDIR) => return named::name_of(kernel, dir, out),
+        other => other?,
+    };
     for _ in 0..1 << 16 {
         let word = region.load(cell.word(ino::PARENT));
         if low(word) == 0 || low(region.load(cell.word(ino::IDENT))) & ino::REMOVED != 0 {

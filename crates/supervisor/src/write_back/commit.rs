@@ -4,6 +4,8 @@
 //!   make (temporary names) -> sync -> rename into place -> delete -> times and modes -> sync
 //! ```
 //!
+//! All of it between opening and closing the directories their owner made unwritable (`unlock`).
+//!
 //! Invariants
 //! 1. A rename into place is atomic: at each moment a name leads to the complete old or the
 //!    complete new object.
@@ -12,6 +14,7 @@
 //! 3. Whatever is not, at the very moment, what the plan expected stays, and is reported.
 //! 4. Nothing old goes (replaced or deleted) before the disk has everything new, nor while
 //!    something that was made of it, or is to take its place, could not be made.
+//! 5. What cannot be removed whole gets its name back, or the temporary name it has is told.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,9 +25,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use husk_proto::fs::HostIdentity;
 
+use super::extended;
 use super::host;
 use super::make::{Kept, Made, Maker};
 use super::plan::{Delete, Put, Touch, beside};
+use super::unlock::Unlocked;
 use super::{Outcome, Source, plan::Plan};
 
 /// Carries plans out.
@@ -37,6 +42,8 @@ pub struct Commit<'a> {
     pub outcome: &'a mut Outcome,
     /// Directories whose names changed.
     pub directories: BTreeSet<PathBuf>,
+    /// Directories that are writable just for this.
+    pub unlocked: &'a mut Unlocked,
 }
 
 impl Commit<'_> {
@@ -99,7 +106,7 @@ impl Commit<'_> {
     /// Swaps `temporary` and `target`, then removes what was there (now under the temporary name).
     fn exchange(&mut self, temporary: &Path, target: &Path) -> io::Result<()> {
         if rename(temporary, target, RenameFlags::EXCHANGE).is_ok() {
-            self.outcome.note(target, host::remove_tree(temporary));
+            self.outcome.note(target, remove_old(temporary));
             return Ok(());
         }
         // A file system without exchange: a short moment without the name, nothing lost.
@@ -109,7 +116,7 @@ impl Commit<'_> {
             fs::rename(&old, target)?;
             return Err(problem);
         }
-        self.outcome.note(target, host::remove_tree(&old));
+        self.outcome.note(target, remove_old(&old));
         Ok(())
     }
 
@@ -160,19 +167,34 @@ impl Commit<'_> {
         }
         let directory = path.parent().unwrap_or(Path::new("/"));
         self.directories.insert(directory.to_owned());
-        self.outcome.removed += 1;
-        if !found.is_dir() {
-            return fs::remove_file(path);
+        if found.is_dir() {
+            self.delete_directory(path, directory)?;
+        } else {
+            fs::remove_file(path)?;
         }
+        self.outcome.removed += 1;
+        Ok(())
+    }
+
+    fn delete_directory(&mut self, path: &Path, parent: &Path) -> io::Result<()> {
         // Out of sight at once: a crash in the middle leaves no half directory under its name.
-        let temporary = self.names.fresh(directory);
+        let temporary = self.names.fresh(parent);
         fs::rename(path, &temporary)?;
-        fs::remove_dir_all(&temporary)
+        let Err(problem) = host::remove_tree(&temporary) else { return Ok(()) };
+        // Invariant 5. The name may be somebody else's by now.
+        let back = rename(&temporary, path, RenameFlags::NOREPLACE).is_ok();
+        Err(if back { problem } else { the_rest_is(&temporary, &problem) })
     }
 
     /// Phase 4: attributes of what stays.
     pub fn touch(&mut self, touch: &Touch) {
-        let set = host::set_attributes(&touch.path, &touch.attributes);
+        if let Some(wanted) = &touch.extended {
+            self.outcome.note(&touch.path, extended::set(&touch.path, wanted));
+        }
+        let mut attributes = touch.attributes;
+        let mode = attributes.step.mode;
+        attributes.step.mode = self.unlocked.mode_for_now(&touch.path, mode);
+        let set = host::set_attributes(&touch.path, &attributes);
         self.outcome.note(&touch.path, set);
     }
 
@@ -201,6 +223,16 @@ fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str> {
     needed.then_some("what was moved out of it could not be written")
 }
 
+/// Removes what has lost its name to `temporary`; a failure says where the rest is.
+fn remove_old(temporary: &Path) -> io::Result<()> {
+    host::remove_tree(temporary).map_err(|problem| the_rest_is(temporary, &problem))
+}
+
+fn the_rest_is(temporary: &Path, problem: &io::Error) -> io::Error {
+    let (why, rest) = (super::reason(problem), temporary.display());
+    io::Error::other(format!("{why}; the rest of the old one is {rest}"))
+}
+
 /// `renameat2`, or a checked plain rename on file systems without the flag.
 fn rename(source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
     match renameat_with(CWD, source, CWD, target, flags) {
@@ -216,8 +248,27 @@ fn rename(source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
     }
 }
 
-/// Makes, places, deletes, touches and syncs everything in `plan`.
+/// Opens what `plan` works in, carries it out, and closes that again, whatever happened.
 pub fn carry_out<S: Source>(source: &mut S, run: &mut super::Work, plan: Plan) -> Outcome {
+    let mut unlocked = Unlocked::default();
+    let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
+    let directories: BTreeSet<_> =
+        plan.puts.iter().map(|put| &*put.directory).chain(deletes).collect();
+    directories.into_iter().for_each(|directory| unlocked.open(directory));
+    let mut outcome = carry_out_unlocked(source, run, plan, &mut unlocked);
+    for (path, problem) in unlocked.close() {
+        outcome.note(&path, Err(problem));
+    }
+    outcome
+}
+
+/// Makes, places, deletes, touches and syncs everything in `plan`.
+fn carry_out_unlocked<S: Source>(
+    source: &mut S,
+    run: &mut super::Work,
+    plan: Plan,
+    unlocked: &mut Unlocked,
+) -> Outcome {
     let mut outcome = Outcome::default();
     outcome.conflicts.extend(plan.conflicts);
     outcome.failures.extend(plan.failures);
@@ -230,7 +281,8 @@ pub fn carry_out<S: Source>(source: &mut S, run: &mut super::Work, plan: Plan) -
     let mut kept = maker.finish();
     kept.withheld.extend(plan.withheld);
     let directories = BTreeSet::new();
-    let mut commit = Commit { number: *number, names, outcome: &mut outcome, directories };
+    let mut commit =
+        Commit { number: *number, names, outcome: &mut outcome, directories, unlocked };
     for (put, made) in plan.puts.iter().zip(&made) {
         if let Some(made) = made {
             commit.place(put, made, &kept);

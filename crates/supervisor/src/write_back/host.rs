@@ -11,8 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
+use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+
+use super::unlock;
 
 const PREFIX: &str = ".husk-tmp-";
 const NS_PER_S: i64 = 1_000_000_000;
@@ -61,15 +63,25 @@ fn is_leftover(name: &OsStr) -> bool {
     ours && pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Removes a file, symlink or whole directory; missing is fine.
+/// Removes a file, symlink or whole directory, unwritable ones of ours too; missing is fine.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => remove_directory(path),
         Ok(_) => fs::remove_file(path),
         Err(problem) => Err(problem),
     };
     match removed {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
+            unlock::open_tree(path);
+            fs::remove_dir_all(path)
+        }
         other => other,
     }
 }
@@ -97,6 +109,18 @@ pub fn identity_of(found: &fs::Metadata) -> HostIdentity {
         modified_ns: found.mtime() * NS_PER_S + found.mtime_nsec(),
         changed_ns: found.ctime() * NS_PER_S + found.ctime_nsec(),
     }
+}
+
+/// Makes the FIFO, socket or device that `wanted` describes. Devices need a privilege.
+pub fn make_special(path: &Path, wanted: &Attributes) -> io::Result<()> {
+    let kind = match wanted.step.kind {
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::BlockDevice => FileType::BlockDevice,
+        _ => FileType::CharacterDevice,
+    };
+    rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), wanted.device.into())?;
+    Ok(())
 }
 
 /// Sets owner (if permitted), mode and times of `path`, which may be a symlink (no mode then).

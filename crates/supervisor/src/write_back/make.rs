@@ -23,7 +23,7 @@ use husk_proto::Inode;
 use super::plan::{Content, Object, Put};
 use super::progress::Progress;
 use super::rescue::Rescue;
-use super::{Outcome, Source, content, host};
+use super::{Outcome, Source, content, extended, host};
 
 /// Files that are synced one by one; from here on the whole file system is, once.
 const SYNCED_SINGLY_MAX: usize = 16;
@@ -120,13 +120,36 @@ impl<'a, S: Source> Maker<'a, S> {
             Content::Image => self.file(object, path)?,
             Content::Host(origin) => content::link_or_copy(origin, path)?,
             Content::Symlink(target) => symlink(target, path)?,
+            Content::Special => host::make_special(path, &object.attributes)?,
             Content::Tree(children) => self.tree(children, path, shown)?,
             Content::HostTree(origin) => self.host_tree(origin, path)?,
         }
-        host::set_attributes(path, &object.attributes)?;
+        self.set_all(object, path, shown)?;
         if !object.is_tree() && object.attributes.links > 1 {
             self.made.insert(object.inode, path.to_owned());
         }
+        Ok(())
+    }
+
+    /// All attributes. The extended ones first, while the file may be written to, and again at the
+    /// end, for a change of owner takes capabilities away.
+    fn set_all(&mut self, object: &Object, path: &Path, shown: &Path) -> io::Result<()> {
+        let linked = matches!(object.content, Content::Host(_));
+        let extended = match &object.extended {
+            Some(extended) => Ok(extended.clone()),
+            None if linked => extended::on_host(path),
+            None => match super::origin_path(self.source, &object.attributes) {
+                Ok(Some(origin)) => extended::on_host(&origin),
+                _ => Ok(Vec::new()),
+            },
+        };
+        let early = extended.as_ref().is_ok_and(|all| extended::set(path, all).is_ok());
+        host::set_attributes(path, &object.attributes)?;
+        let late = |all: extended::Extended| match early && all.is_empty() {
+            true => Ok(()),
+            false => extended::set(path, &all),
+        };
+        self.outcome.note(shown, extended.and_then(late));
         Ok(())
     }
 
@@ -209,6 +232,7 @@ impl<'a, S: Source> Maker<'a, S> {
             Content::Symlink(target) => {
                 line.push_str(&format!("; it was a symlink to {}", target.display()));
             }
+            Content::Special => line.push_str("; it was a FIFO, a socket or a device"),
             Content::Tree(children) => {
                 self.outcome.failures.push(line);
                 for (name, child) in children {

@@ -13,13 +13,16 @@
 //! 3. What cannot be written (full disk, no permission) is reported and, where it is file content,
 //!    saved in a rescue directory; everything else is written nevertheless.
 //! 4. All overlays are planned before anything is written.
-//! 5. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
+//! 5. A directory that its owner made unwritable is opened for the commit and closed after it
+//!    (`unlock`).
+//! 6. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
 //!    limits the command was started with (`STACK_BYTES`).
 //!
-//! Not here: `--mount` trees and `--discard` (nothing is written back), extended attributes.
+//! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod commit;
 pub mod content;
+pub mod extended;
 pub mod host;
 pub mod make;
 pub mod plan;
@@ -28,6 +31,7 @@ pub mod rescue;
 pub mod scan;
 #[cfg(test)]
 mod tests;
+pub mod unlock;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -111,7 +115,7 @@ fn write_back_with<S: Source + Send>(
     on_large_stack(|| scan_and_commit(source, run, overlays, rescue))
 }
 
-/// Invariant 5. Where no thread can be had, the work is done right here.
+/// Invariant 6. Where no thread can be had, the work is done right here.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = Mutex::new(Some(work));
     let once = || {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity};
 
+use super::extended::Extended;
+
 /// Everything a write-back will do.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -82,6 +84,8 @@ pub struct Touch {
     pub path: PathBuf,
     /// To what.
     pub attributes: Attributes,
+    /// Extended ones, if they are not to stay as they are.
+    pub extended: Option<Extended>,
 }
 
 /// What appears under a name.
@@ -91,6 +95,8 @@ pub struct Object {
     pub inode: Inode,
     /// Its attributes.
     pub attributes: Attributes,
+    /// Extended ones; `None`: those of the host object it was imported from.
+    pub extended: Option<Extended>,
     /// Where its content comes from.
     pub content: Content,
 }
@@ -104,6 +110,8 @@ pub enum Content {
     Host(PathBuf),
     /// A symlink to this target.
     Symlink(PathBuf),
+    /// A FIFO, socket or device; its attributes say which.
+    Special,
     /// A directory with these names.
     Tree(Vec<(OsString, Object)>),
     /// A directory that was moved and never looked into: all the host has below this path.

@@ -29,6 +29,7 @@ use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
 use super::content;
+use super::extended;
 use super::host;
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
 use super::{PATH_BYTES_MAX, Source};
@@ -96,7 +97,8 @@ impl<S: Source> Scan<'_, S> {
             return self.lost_directory(dir, path);
         }
         if self.changed(&attributes)? {
-            self.plan.touches.push(Touch { path: path.to_owned(), attributes });
+            let extended = extended::of(self.source, dir, &attributes)?;
+            self.plan.touches.push(Touch { path: path.to_owned(), attributes, extended });
         }
         if attributes.step.unlisted {
             return Ok(());
@@ -154,13 +156,14 @@ impl<S: Source> Scan<'_, S> {
         let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
         let same = !in_image || self.same_bytes(name.inode, &attributes, &expected, &target);
         if !same {
-            let object = Object { inode: name.inode, attributes, content: Content::Image };
+            let object = self.made_of(name.inode, attributes, Content::Image)?;
             self.put(dir, name.name, object, Some(expected));
             return Ok(());
         }
         match host::identity(&target) {
             Ok(Some(found)) if found == expected => {
-                self.plan.touches.push(Touch { path: target, attributes });
+                let extended = extended::of(self.source, name.inode, &attributes)?;
+                self.plan.touches.push(Touch { path: target, attributes, extended });
             }
             Ok(_) => self.conflict(&target, "changed on the host meanwhile", "kept as it is there"),
             Err(problem) => self.fail(&target, &problem.to_string()),
@@ -257,8 +260,21 @@ impl<S: Source> Scan<'_, S> {
             (Kind::Portal, _, None) => return Err(Errno::EIO),
             (Kind::File, Backing::Host, Some(origin)) => Content::Host(origin),
             (Kind::File, ..) => Content::Image,
+            (Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice, ..) => {
+                Content::Special
+            }
         };
-        Ok(Object { inode, attributes, content })
+        self.made_of(inode, attributes, content)
+    }
+
+    fn made_of(
+        &mut self,
+        inode: Inode,
+        attributes: Attributes,
+        content: Content,
+    ) -> Result<Object, Errno> {
+        let extended = extended::of(self.source, inode, &attributes)?;
+        Ok(Object { inode, attributes, extended, content })
     }
 
     fn children(&mut self, dir: Inode, depth: u32) -> Result<Vec<(OsString, Object)>, Errno> {
@@ -306,7 +322,7 @@ impl<S: Source> Scan<'_, S> {
             return Ok(());
         }
         let aside = beside(path, self.run.number);
-        let object = Object { inode: dir, attributes, content: Content::Tree(children) };
+        let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let name = aside.file_name().unwrap_or_default().to_owned();
         self.conflict(path, "was removed on the host meanwhile", &in_words(&aside));
         let directory = parent.to_owned();
@@ -333,13 +349,14 @@ impl<S: Source> Scan<'_, S> {
             let content = match attributes.step.kind {
                 Kind::File if attributes.backing == Backing::Image => Content::Image,
                 Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
+                kind if kind.is_special() => Content::Special,
                 Kind::Directory => match self.changed_children(name.inode, depth + 1)? {
                     below if below.is_empty() && attributes.origin.is_some() => continue,
                     below => Content::Tree(below),
                 },
                 _ => continue,
             };
-            children.push((name.name, Object { inode: name.inode, attributes, content }));
+            children.push((name.name, self.made_of(name.inode, attributes, content)?));
         }
         Ok(children)
     }

@@ -112,7 +112,7 @@ impl Scene {
     /// What an application does to a host file: copies it up, then writes.
     fn rewrite(&mut self, path: &str, content: &[u8]) {
         let inode = self.at(path);
-        let donor = self.direct.create_nameless(&who(), inode, 0o600).unwrap();
+        let donor = self.direct.create_nameless(&who(), inode, 0o600, false).unwrap();
         let old = fs::read(self.path.join(path)).unwrap();
         self.direct.write_at(donor, 0, &old).unwrap();
         assert_eq!(self.direct.adopt(inode, donor), Ok(true));
@@ -430,7 +430,7 @@ fn what_cannot_be_written_is_rescued_and_the_rest_is_written() {
 fn a_file_opened_for_writing_and_not_written_is_not_replaced() {
     let mut scene = Scene::new(|path| fs::write(path.join("same"), "same").unwrap());
     let inode = scene.at("same");
-    let donor = scene.direct.create_nameless(&who(), inode, 0o600).unwrap();
+    let donor = scene.direct.create_nameless(&who(), inode, 0o600, false).unwrap();
     scene.direct.write_at(donor, 0, b"same").unwrap();
     assert_eq!(scene.direct.adopt(inode, donor), Ok(true));
     let before = fs::metadata(scene.path.join("same")).unwrap().ino();

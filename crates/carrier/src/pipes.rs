@@ -1,0 +1,84 @@
+//! `Pipes`, by calling the handlers.
+
+use husk_proto::fs::Span;
+use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Pipes, Withdrawal};
+use husk_proto::{Files, Result};
+
+use crate::Direct;
+
+impl Direct {
+    /// Whether pipes made from now on get a ring.
+    pub fn allow_pipes(&mut self, wanted: bool) {
+        husk_kernel::pipe::set_wanted(&self.kernel, wanted);
+    }
+
+    /// Every read end of this process is about to be closed by the host.
+    pub fn leave_pipes(&mut self) {
+        husk_kernel::pipe::leave_all(&self.kernel);
+    }
+}
+
+impl Pipes for Direct {
+    fn pipes_wanted(&self) -> bool {
+        husk_kernel::pipe::wanted(&self.kernel)
+    }
+    #[inline]
+    fn pipe_end(&self, files: Files, fd: u32) -> Option<End> {
+        husk_kernel::pipe::end(&self.kernel, files, fd)
+    }
+    fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
+        husk_kernel::pipe::make(&self.kernel, files, read, write, host)
+    }
+    fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
+        husk_kernel::pipe::find(&self.kernel, host)
+    }
+    fn pipe_join(&mut self, files: Files, fd: u32, end: End) -> Result<()> {
+        husk_kernel::pipe::join(&self.kernel, files, fd, end)
+    }
+    #[inline]
+    fn pipe_take(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
+        husk_kernel::pipe_flow::take(&self.kernel, pipe, length, copy)
+    }
+    #[inline]
+    fn pipe_put(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        whole: bool,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
+        husk_kernel::pipe_flow::put(&self.kernel, pipe, length, whole, copy)
+    }
+    fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {
+        husk_kernel::pipe_flow::landed(&self.kernel, pipe, writes, bytes);
+    }
+    fn pipe_fetched(&mut self, pipe: Pipe, bytes: u64) {
+        husk_kernel::pipe_flow::fetched(&self.kernel, pipe, bytes);
+    }
+    fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {
+        husk_kernel::pipe_flow::settled(&self.kernel, pipe, bytes);
+    }
+    fn pipe_waiting(&self, pipe: Pipe) -> u64 {
+        husk_kernel::pipe_flow::waiting(&self.kernel, pipe)
+    }
+    fn pipe_pin(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::pin(&self.kernel, pipe);
+    }
+    fn pipe_leave_if_full(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::leave_if_full(&self.kernel, pipe);
+    }
+    fn pipe_empty(&mut self, pipe: Pipe) -> Emptiness {
+        husk_kernel::pipe_flow::empty(&self.kernel, pipe)
+    }
+    fn pipe_withdraw(&mut self, pipe: Pipe) -> Result<Withdrawal> {
+        husk_kernel::pipe_flow::withdraw(&self.kernel, pipe)
+    }
+    fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {
+        husk_kernel::pipe_flow::withdrawn(&self.kernel, pipe, bytes);
+    }
+}

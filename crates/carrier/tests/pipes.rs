@@ -1,0 +1,415 @@
+//! Pipes between ring and host: every order of two sides' steps, and death at every step.
+//!
+//! ```text
+//!   main side:  take | put  ─ point 1 ─ point 2 ─ ... ─ host call ─ point n ─ landed
+//!                                 '─ here, the other side does something as a whole
+//! ```
+//!
+//! At each point of one side's calls the other side runs once. Bytes must come out in the order
+//! they went in, and whoever goes to sleep at the host must find the ring empty. The same with a
+//! death at that point instead. Planted bugs show that the test sees.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use husk_carrier::Direct;
+use husk_proto::fs::Span;
+use husk_proto::image::Cover;
+use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes};
+use husk_proto::{Descriptors, Processes};
+use husk_region::kill;
+use support::{LAYOUT, clock, image, program, tid};
+
+/// More points than any play has.
+const POINTS_MAX: u64 = 400;
+/// Rounds in which somebody may find a lock held.
+const PATIENCE: u32 = 300;
+
+/// One side: its way to the kernels, and the host's pipe.
+struct Side {
+    direct: Direct,
+    pipe: Pipe,
+    read: i32,
+    write: i32,
+}
+
+/// Both sides, for the hook; how many bytes have gone in.
+struct Stage {
+    main: Side,
+    other: Side,
+    put: u8,
+    acts: fn(&mut Stage),
+    wrong: Option<String>,
+}
+
+static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
+/// What has come out, in the order of time.
+static TOOK: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Steps of the play itself (before and after host calls) until the other side's turn.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+fn took(byte: u8) -> Got {
+    TOOK.lock().expect("sane").push(byte);
+    Got::Byte(byte)
+}
+
+fn host_has(fd: i32) -> u64 {
+    let mut count = 0i32;
+    // SAFETY: writes the count.
+    unsafe { libc::ioctl(fd, libc::FIONREAD, &mut count) };
+    count as u64
+}
+
+fn step() {
+    let left = STEPS.load(Ordering::SeqCst);
+    STEPS.store(left.saturating_sub(1), Ordering::SeqCst);
+    if left == 1 {
+        hook();
+    }
+}
+
+fn copy(span: Span, bytes: &mut [u8], at: &mut usize, out: bool) -> husk_proto::Result<()> {
+    let here = bytes[*at..*at + span.length].as_mut_ptr();
+    // SAFETY: a span of a ring, and as many bytes of ours.
+    unsafe {
+        let ring = span.address as *mut u8;
+        let (target, source) = if out { (here, ring) } else { (ring, here) };
+        std::ptr::copy_nonoverlapping(source, target, span.length);
+    }
+    *at += span.length;
+    Ok(())
+}
+
+/// Writes one byte; false: somebody holds a lock.
+fn write(side: &mut Side, mut byte: u8) -> bool {
+    loop {
+        let (mut one, mut at) = ([byte], 0);
+        let put = &mut |span| copy(span, &mut one, &mut at, false);
+        match side.direct.pipe_put(side.pipe, 1, false, put).expect("a pipe") {
+            Flow::Moved(1) => return true,
+            Flow::Host { done: 0 } => {
+                step();
+                // SAFETY: one byte of ours to our own pipe.
+                assert_eq!(unsafe { libc::write(side.write, (&raw mut byte).cast(), 1) }, 1);
+                step();
+                side.direct.pipe_landed(side.pipe, true, 1);
+                return true;
+            }
+            Flow::Wait { .. } => return false,
+            Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What a read came to.
+enum Got {
+    Byte(u8),
+    /// Would sleep at the host.
+    Nothing,
+    Held,
+}
+
+fn read(side: &mut Side) -> Got {
+    loop {
+        let (mut one, mut at) = ([0u8], 0);
+        let take = &mut |span| copy(span, &mut one, &mut at, true);
+        match side.direct.pipe_take(side.pipe, 1, take).expect("a pipe") {
+            Flow::Moved(1) => return took(one[0]),
+            Flow::Host { .. } => {
+                step();
+                // SAFETY: one byte of ours from our own pipe, which does not block.
+                let got = unsafe { libc::read(side.read, one.as_mut_ptr().cast(), 1) };
+                let result = if got == 1 { took(one[0]) } else { Got::Nothing };
+                step();
+                side.direct.pipe_landed(side.pipe, false, got.max(0) as u64);
+                return result;
+            }
+            Flow::Wait { .. } => return Got::Held,
+            Flow::Fetch(spans) => {
+                let vector = spans.map(|span| libc::iovec {
+                    iov_base: span.address as *mut _,
+                    iov_len: span.length,
+                });
+                step();
+                // SAFETY: both spans lie in the ring.
+                let got = unsafe { libc::readv(side.read, vector.as_ptr(), 2) };
+                step();
+                side.direct.pipe_fetched(side.pipe, got.max(0) as u64);
+            }
+            Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A second process's way, so that locks tell the two sides apart.
+fn side(direct: Direct, pipe: Pipe, fds: [i32; 2]) -> Side {
+    Side { direct, pipe, read: fds[0], write: fds[1] }
+}
+
+fn stage(boss: &mut Direct, acts: fn(&mut Stage)) -> Stage {
+    TOOK.lock().expect("sane").clear();
+    let mut fds = [0i32; 2];
+    // SAFETY: fills the two numbers.
+    assert_eq!(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
+    let mut direct = program(boss, clock);
+    let files = direct.files();
+    for fd in fds {
+        assert_eq!(direct.host_opened(files, fd as u32, false, None), Ok(true));
+    }
+    direct.pipe_make(files, fds[0] as u32, fds[1] as u32, 1).expect("a ring");
+    let pipe = direct.pipe_end(files, fds[0] as u32).expect("an end").pipe;
+    // The other side: a process that lives, and never asks for anything itself.
+    let process = direct.current();
+    let parent = std::os::unix::process::parent_id();
+    let other = Direct::attach(clock, process, parent, parent).expect("attached");
+    let other = side(other, pipe, fds);
+    let main = side(direct, pipe, fds);
+    Stage { main, other, put: 0, acts, wrong: None }
+}
+
+fn end(stage: Stage) {
+    let Stage { mut main, .. } = stage;
+    let files = main.direct.files();
+    for fd in [main.read, main.write] {
+        main.direct.host_closed(files, fd as u32);
+        // SAFETY: our own.
+        unsafe { libc::close(fd) };
+    }
+    main.direct.exit();
+}
+
+fn hook() {
+    let Ok(mut guard) = STAGE.try_lock() else { return };
+    if let Some(stage) = guard.as_mut() {
+        (stage.acts)(stage);
+    }
+}
+
+fn other_writes(stage: &mut Stage) {
+    if write(&mut stage.other, stage.put) {
+        stage.put += 1;
+    }
+}
+
+fn other_reads(stage: &mut Stage) {
+    for _ in 0..6 {
+        if !matches!(read(&mut stage.other), Got::Byte(_)) {
+            return;
+        }
+    }
+}
+
+/// A second reader: where the first is in flight, it must not take the ring into use.
+fn other_writes_and_reads(stage: &mut Stage) {
+    other_writes(stage);
+    let _ = read(&mut stage.other);
+    other_writes(stage);
+}
+
+/// What is left comes out in order, and nothing is missing.
+fn drain(stage: &mut Stage) {
+    for _ in 0..PATIENCE {
+        match read(&mut stage.main) {
+            Got::Byte(_) => {}
+            Got::Held => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Got::Nothing => break,
+        }
+    }
+    let (expected, came): (Vec<u8>, _) = ((0..stage.put).collect(), TOOK.lock().expect("sane"));
+    if *came != expected && stage.wrong.is_none() {
+        stage.wrong = Some(format!("{came:?} came out of {}", stage.put));
+    }
+}
+
+/// Main side without the stage locked, so that the hook can have it: it owns its `Side`.
+fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String> {
+    let writes = cast.writes;
+    let mut stage = stage(boss, cast.acts);
+    for _ in 0..cast.warm {
+        assert!(write(&mut stage.main, stage.put));
+        stage.put += 1;
+        assert!(matches!(read(&mut stage.main), Got::Byte(_)));
+    }
+    for _ in 0..cast.waiting {
+        assert!(write(&mut stage.main, stage.put));
+        stage.put += 1;
+    }
+    let mut main = side(
+        Direct::attach(clock, stage.main.direct.current(), std::process::id(), tid()).expect("me"),
+        stage.main.pipe,
+        [stage.main.read, stage.main.write],
+    );
+    let first = stage.put;
+    if writes {
+        stage.put += 3;
+    }
+    *STAGE.lock().expect("sane") = Some(stage);
+    kill::arm(point, hook);
+    STEPS.store(steps, Ordering::SeqCst);
+    let mut asleep = None;
+    for turn in 0..if writes { 3 } else { 5 } {
+        if writes {
+            while !write(&mut main, first + turn) {}
+            continue;
+        }
+        // Asleep now: whatever is in the ring, nobody takes.
+        let nothing = matches!(read(&mut main), Got::Nothing);
+        if nothing && main.direct.pipe_waiting(main.pipe) > 0 {
+            asleep = Some("sleeps beside a ring with bytes".to_owned());
+        }
+    }
+    let left = kill::left() + STEPS.load(Ordering::SeqCst);
+    kill::arm(0, hook);
+    STEPS.store(0, Ordering::SeqCst);
+    let mut stage = STAGE.lock().expect("sane").take().expect("there");
+    drain(&mut stage);
+    let wrong = asleep.or(stage.wrong.take());
+    end(stage);
+    wrong.or((left > 0).then(|| "through".to_owned()))
+}
+
+/// Who plays: what the main side does, after how many bytes there and back, with how many waiting,
+/// and what the other does.
+struct Cast {
+    writes: bool,
+    warm: usize,
+    waiting: usize,
+    acts: fn(&mut Stage),
+}
+
+/// All plays of one cast; the first that goes wrong.
+fn plays(boss: &mut Direct, cast: &Cast) -> Option<String> {
+    for own in [false, true] {
+        for point in 1..POINTS_MAX {
+            let (points, steps) = if own { (0, point) } else { (point, 0) };
+            match play(boss, cast, points, steps) {
+                Some(wrong) if wrong == "through" => break,
+                Some(wrong) => {
+                    let Cast { writes, warm, .. } = cast;
+                    return Some(format!("{writes} {warm} {points} {steps}: {wrong}"));
+                }
+                None => {}
+            }
+        }
+    }
+    None
+}
+
+fn all(boss: &mut Direct) -> Option<String> {
+    for warm in [0, 3, 4, 5, 6, 20] {
+        let writer = Cast { writes: true, warm, waiting: 0, acts: other_reads };
+        let reader = Cast { writes: false, warm, waiting: 3, acts: other_writes };
+        let idle = Cast { writes: false, warm, waiting: 0, acts: other_writes };
+        let two = Cast { writes: false, warm, waiting: 0, acts: other_writes_and_reads };
+        for cast in [writer, reader, idle, two] {
+            let found = plays(boss, &cast);
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+    None
+}
+
+fn die() {
+    // SAFETY: this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+/// A child dies at a point of a write or a read; the parent goes on with what is there.
+fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<String> {
+    let mut stage = stage(boss, other_reads);
+    for _ in 0..warm {
+        assert!(write(&mut stage.main, 200));
+        assert!(matches!(read(&mut stage.main), Got::Byte(200)));
+    }
+    for byte in 0..3 {
+        assert!(write(&mut stage.main, byte));
+    }
+    // SAFETY: the child only computes and ends.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let me = std::process::id();
+        let process = stage.main.direct.current();
+        let mut mine = side(
+            Direct::attach(clock, process, me, me).expect("attached"),
+            stage.main.pipe,
+            [stage.main.read, stage.main.write],
+        );
+        kill::arm(point, die);
+        let done =
+            if writes { write(&mut mine, 3) } else { matches!(read(&mut mine), Got::Byte(_)) };
+        assert!(done);
+        // SAFETY: ends the child, quietly.
+        unsafe { libc::_exit(if kill::left() > 0 { 7 } else { 0 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    let mut tries = 0;
+    while !write(&mut stage.main, 9) {
+        tries += 1;
+        if tries > PATIENCE {
+            return Some("a dead holder keeps the writers' lock".to_owned());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    TOOK.lock().expect("sane").clear();
+    drain(&mut stage);
+    let good: [&[u8]; 3] = [&[0, 1, 2, 9], &[0, 1, 2, 3, 9], &[1, 2, 9]];
+    let left = TOOK.lock().expect("sane").clone();
+    let wrong = (!good.contains(&&left[..])).then(|| format!("{left:?} is left"));
+    end(stage);
+    let through = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7;
+    wrong.or(through.then(|| "through".to_owned()))
+}
+
+fn deaths(boss: &mut Direct) -> Option<String> {
+    for writes in [true, false] {
+        for warm in [0, 4, 5, 20] {
+            for point in 1..POINTS_MAX {
+                match death(boss, warm, writes, point) {
+                    Some(wrong) if wrong == "through" => break,
+                    Some(wrong) => return Some(format!("{writes} {warm} {point}: {wrong}")),
+                    None => {}
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A sleeping poll and a writer that has begun: the poll's look waits for the writer's end.
+fn poll_against_writer(boss: &mut Direct) {
+    let mut stage = stage(boss, other_reads);
+    for _ in 0..20 {
+        assert!(write(&mut stage.main, 1));
+        assert!(matches!(read(&mut stage.main), Got::Byte(1)));
+    }
+    stage.main.direct.pipe_pin(stage.main.pipe);
+    assert_eq!(stage.main.direct.pipe_empty(stage.main.pipe), Emptiness::Empty);
+    assert!(write(&mut stage.main, 5));
+    assert_eq!(host_has(stage.main.read), 1, "a pinned pipe's bytes are the host's");
+    end(stage);
+}
+
+#[test]
+fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
+    let (mut boss, _) = image(LAYOUT, Cover::Memory);
+    assert_eq!(all(&mut boss), None);
+    assert_eq!(deaths(&mut boss), None);
+    poll_against_writer(&mut boss);
+    for (bug, seen) in [(21, all as fn(&mut Direct) -> _), (23, all), (24, all), (22, deaths)] {
+        kill::mutate(bug);
+        let found = seen(&mut boss);
+        kill::mutate(0);
+        println!("bug {bug}: {found:?}");
+        assert!(found.is_some(), "bug {bug} is not seen");
+        *STAGE.lock().expect("sane") = None;
+    }
+}

@@ -1,0 +1,349 @@
+//! Pipes of the image: through a ring while both sides are awake, through the host otherwise.
+//!
+//! The numbers are the host's, so everything that is not here goes to the host as it is. What lets
+//! the host, or a stranger, look into a pipe *surrenders* it first: it is the host's from then on,
+//! and what was in the ring has gone before.
+
+use crate::layout::{get32, get64, put};
+use crate::vector::{Cursor, MOVE_MAX};
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
+use husk_abi::nr;
+use husk_abi::sys::general::{O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR};
+use husk_proto::fs::Span;
+use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Withdrawal};
+use husk_proto::{Errno, Result, Services};
+
+/// Longest sleep for somebody else's lock, ns.
+const LOCK_NS: u64 = 10_000_000;
+/// Rounds with a pipe that changes hands in one call.
+const ROUNDS_MAX: u32 = 1000;
+/// `FIONREAD`.
+const IOCTL_READABLE: usize = 0x541b;
+/// `F_SETPIPE_SZ`.
+const SET_SIZE: usize = 1031;
+/// Room for two pipes' bytes while one is put in order.
+const ROOM_BYTES: usize = 4 << 16;
+/// `O_NOTIFICATION_PIPE`.
+const NOTIFICATIONS: usize = 0o200;
+/// Bytes of `struct stat`; its words used here: inode at 8, mode at 24.
+const STAT_BYTES: usize = 144;
+const S_IFMT: u32 = 0o170_000;
+const S_IFIFO: u32 = 0o010_000;
+/// Requests looked at in one `io_submit`.
+const REQUESTS_MAX: usize = 65_536;
+/// Bytes of `struct iocb`, and where its descriptor stands.
+const IOCB_BYTES: usize = 64;
+const IOCB_DESCRIPTOR: usize = 20;
+/// What one `iovec` takes.
+const IOVEC_BYTES: usize = 16;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// The pipe end behind a number.
+    #[inline]
+    pub(crate) fn pipe_end(&mut self, fd: usize) -> Option<End> {
+        let files = self.services.files();
+        self.services.pipe_end(files, fd as u32)
+    }
+
+    /// After `pipe` or `pipe2`: the two numbers become ends of a pipe of the image, where that is
+    /// wanted and possible; else they stay what they are.
+    #[cold]
+    pub(crate) fn pipe_made(&mut self, after: &After) {
+        let flags = if after.number == nr::pipe2 { after.args[1] } else { 0 };
+        let mut pair = [0u8; 8];
+        if self.memory.read(after.args[0], &mut pair).is_err() {
+            return;
+        }
+        let odd = flags & (O_DIRECT as usize | NOTIFICATIONS) != 0;
+        let (read, write) = (get32(&pair, 0), get32(&pair, 4));
+        if odd || !self.services.pipes_wanted() {
+            return;
+        }
+        let files = self.services.files();
+        let Some(host) = self.host_pipe(read as usize) else { return };
+        // Too many pipes, no memory: this one stays all the host's.
+        let _ = self.services.pipe_make(files, read, write, host);
+    }
+
+    /// The host's number of the pipe behind a descriptor.
+    fn host_pipe(&self, fd: usize) -> Option<u64> {
+        let mut stat = [0u8; STAT_BYTES];
+        let raw = self.host.call(nr::fstat, [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        let stat = core::hint::black_box(stat);
+        let fifo = get32(&stat, 24) & S_IFMT == S_IFIFO;
+        (raw == 0 && fifo).then(|| get64(&stat, 8))
+    }
+
+    /// A descriptor that another process opened, perhaps: if it is a pipe of the image, nobody has
+    /// named it in this table, and so the pipe is the host's from now on.
+    #[cold]
+    pub(crate) fn meet_stranger(&mut self, fd: usize) {
+        let found = self.host_pipe(fd).and_then(|host| self.services.pipe_find(host));
+        if let Some(pipe) = found {
+            // What cannot be moved stays for readers of the image; counted.
+            let _ = self.surrender_end(fd, End { pipe, writes: false });
+        }
+    }
+
+    /// `io_submit`: the host reads and writes by itself.
+    pub(crate) fn submit(&mut self, c: &Call) -> Answer {
+        for index in 0..c.args[1].min(REQUESTS_MAX) {
+            let (mut pointer, mut request) = ([0u8; 8], [0u8; IOCB_BYTES]);
+            let place = c.args[2].wrapping_add(index * 8);
+            let known = self.memory.read(place, &mut pointer).is_ok()
+                && self.memory.read(get64(&pointer, 0) as usize, &mut request).is_ok();
+            if known {
+                self.surrender(get32(&request, IOCB_DESCRIPTOR) as usize)?;
+            }
+        }
+        Ok(Verdict::Pass)
+    }
+
+    /// Host number `fd` is one more of a pipe's, if that is what was duplicated.
+    pub(crate) fn pipe_joined(&mut self, end: Option<End>, fd: u32) {
+        if let Some(end) = end {
+            let files = self.services.files();
+            // Fails only when somebody closed one of the numbers meanwhile.
+            let _ = self.services.pipe_join(files, fd, end);
+        }
+    }
+
+    /// `read`, `readv`, `write`, `writev` on a number that is no Husk file.
+    #[inline]
+    pub(crate) fn piped(&mut self, c: &Call) -> Answer {
+        match self.pipe_end(c.args[0]) {
+            Some(end) => self.move_bytes(c, end),
+            None => Ok(Verdict::Pass),
+        }
+    }
+
+    /// The same call on what is known to be `end`; the verdict shown to `then` where it lies.
+    #[inline(always)]
+    pub fn pipe_call_then<T>(&mut self, c: &Call, end: End, then: impl FnOnce(&Verdict) -> T) -> T {
+        match &self.move_bytes(c, end) {
+            Ok(verdict) => then(verdict),
+            Err(errno) => then(&Verdict::Return(errno.as_return())),
+        }
+    }
+
+    #[inline]
+    fn move_bytes(&mut self, c: &Call, end: End) -> Answer {
+        let writes = matches!(c.number, nr::write | nr::writev);
+        let vector = matches!(c.number, nr::readv | nr::writev);
+        if end.writes != writes {
+            return Ok(Verdict::Pass);
+        }
+        let (cursor, length) = if vector {
+            self.cursor(c.args[1], c.args[2])?
+        } else {
+            let length = c.args[2].min(MOVE_MAX);
+            (Cursor::plain(c.args[1], length), length)
+        };
+        if length == 0 {
+            return Ok(Verdict::Pass);
+        }
+        self.flow(c, end, cursor, length, vector)
+    }
+
+    fn flow(&mut self, c: &Call, end: End, start: Cursor, length: usize, whole: bool) -> Answer {
+        let memory = &self.memory;
+        let mut cursor = start;
+        for _ in 0..ROUNDS_MAX {
+            let flow = if end.writes {
+                self.services.pipe_put(end.pipe, length, whole, &mut |span| {
+                    cursor.each(memory, span, |m, span, source| m.copy_in(source, span))
+                })?
+            } else {
+                self.services.pipe_take(end.pipe, length, &mut |span| {
+                    cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
+                })?
+            };
+            match flow {
+                Flow::Moved(count) => return value(count as u64),
+                Flow::Host { done } => return Ok(in_flight(c, end, done)),
+                Flow::Wait { address, value } => {
+                    return Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS });
+                }
+                Flow::Fetch(spans) => {
+                    let got = fetch(&self.host, c.args[0], &spans);
+                    self.services.pipe_fetched(end.pipe, got);
+                }
+                Flow::Settle => {
+                    let left = waiting_at_host(&self.host, c.args[0]);
+                    self.services.pipe_settled(end.pipe, left);
+                }
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// A counted host call is over: what the application gets.
+    pub(crate) fn pipe_landed(&mut self, after: &After, result: i64) -> i64 {
+        let moved = result.max(0);
+        let writes = after.reason == passing::PIPE_WRITE;
+        self.services.pipe_landed(Pipe(after.args[0] as u32), writes, moved as u64);
+        let done = after.args[1] as i64;
+        if done > 0 { done + moved } else { result }
+    }
+
+    /// Bytes that wait in the ring of a read end: the host does not know of them.
+    #[inline]
+    pub(crate) fn waiting_here(&mut self, fd: usize) -> u64 {
+        match self.pipe_end(fd) {
+            Some(end) if !end.writes => self.services.pipe_waiting(end.pipe),
+            _ => 0,
+        }
+    }
+
+    /// The host, or a stranger, is about to look into the pipe at `fd` (if it is one).
+    #[inline]
+    pub(crate) fn surrender(&mut self, fd: usize) -> Result<()> {
+        match self.pipe_end(fd) {
+            Some(end) => self.surrender_end(fd, end),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn surrender_end(&mut self, fd: usize, end: End) -> Result<()> {
+        self.services.pipe_pin(end.pipe);
+        if end.writes {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS_MAX {
+            match self.services.pipe_withdraw(end.pipe)? {
+                Withdrawal::Nothing => return Ok(()),
+                Withdrawal::Wait { address, value } => self.sleep_on(address, value),
+                Withdrawal::Bytes(spans) => {
+                    let put = self.give_to_host(fd, &spans);
+                    self.services.pipe_withdrawn(end.pipe, put);
+                    if put == 0 {
+                        return self.refuse(nr::read, Errno::EIO);
+                    }
+                }
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Makes an empty pipe the host's; true: it is not empty after all. A writer that began before
+    /// ends first: else its bytes would come into the ring while the host waits for them.
+    pub(crate) fn pin_empty(&mut self, pipe: Pipe) -> bool {
+        self.services.pipe_pin(pipe);
+        for _ in 0..ROUNDS_MAX {
+            match self.services.pipe_empty(pipe) {
+                Emptiness::Empty => return false,
+                Emptiness::Bytes => return true,
+                Emptiness::Wait { address, value } => self.sleep_on(address, value),
+            }
+        }
+        true
+    }
+
+    /// A short sleep within a call that must not begin again.
+    fn sleep_on(&self, address: usize, value: u32) {
+        let time = [0u64, LOCK_NS / 10];
+        let args = [address, 0, value as usize, time.as_ptr() as usize, 0, 0];
+        self.host.call(nr::futex, args);
+    }
+
+    /// Every pipe in this process's table, before a program runs that is none of ours.
+    pub fn surrender_all(&mut self) {
+        let files = self.services.files();
+        let mut next = 0;
+        while next < u32::MAX {
+            let mut found = None;
+            self.services.for_each(files, next, u32::MAX, &mut |fd, _| {
+                found = found.or(Some(fd));
+            });
+            let Some(fd) = found else { return };
+            // What cannot be moved stays where readers of the image find it; counted.
+            let _ = self.surrender(fd as usize);
+            next = fd + 1;
+        }
+    }
+
+    /// Writes the ring's bytes into the host's pipe, before what that holds; how many.
+    fn give_to_host(&self, fd: usize, spans: &[Span; 2]) -> u64 {
+        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        crate::layout::put_decimal(&mut name[14..25], fd as u32);
+        let flags = (O_RDWR | O_NONBLOCK | O_CLOEXEC) as usize;
+        let at = husk_abi::sys::general::AT_FDCWD as usize;
+        let both = self.host.call(nr::openat, [at, name.as_ptr() as usize, flags, 0, 0, 0]);
+        let Ok(both) = usize::try_from(both) else { return 0 };
+        let behind = waiting_at_host(&self.host, both);
+        if behind > 0 {
+            self.host.call(nr::fcntl, [both, SET_SIZE, ROOM_BYTES, 0, 0, 0]);
+        }
+        let table = vectors(spans);
+        let args = [both, table.as_ptr() as usize, 2, 0, 0, 0];
+        let put = self.host.call(nr::writev, args).max(0) as u64;
+        self.rotate(both, behind);
+        self.host.call(nr::close, [both, 0, 0, 0, 0, 0]);
+        put
+    }
+
+    /// Puts the first `bytes` of the host's pipe behind the others.
+    fn rotate(&self, both: usize, bytes: u64) {
+        let mut left = bytes as usize;
+        let mut part = [0u8; 512];
+        while left > 0 {
+            let address = part.as_mut_ptr() as usize;
+            let args = [both, address, left.min(part.len()), 0, 0, 0];
+            let got = self.host.call(nr::read, args);
+            if got <= 0 {
+                return;
+            }
+            self.host.call(nr::write, [both, address, got as usize, 0, 0, 0]);
+            left -= got as usize;
+        }
+    }
+
+    /// `FIONREAD` on a pipe: both places together.
+    pub(crate) fn pipe_readable(&mut self, c: &Call, pipe: Pipe) -> Answer {
+        let mut count = [0u8; 4];
+        let here = self.services.pipe_waiting(pipe);
+        let args = [c.args[0], IOCTL_READABLE, count.as_mut_ptr() as usize, 0, 0, 0];
+        Errno::check(self.host.call(nr::ioctl, args))?;
+        let there = get32(&core::hint::black_box(count), 0);
+        self.memory.write(c.args[2], &(there + here as u32).to_le_bytes())?;
+        value(0)
+    }
+}
+
+/// A host call of what is left after `done` bytes, counted as in flight.
+#[inline]
+fn in_flight(c: &Call, end: End, done: usize) -> Verdict {
+    let reason = if end.writes { passing::PIPE_WRITE } else { passing::PIPE_READ };
+    let args = [end.pipe.0 as usize, done, 0, 0, 0, 0];
+    let after = After { number: c.number, args, reason };
+    if done == 0 { Verdict::PassThen(after) } else { Verdict::PassRest { after, done } }
+}
+
+fn vectors(spans: &[Span; 2]) -> [u8; 2 * IOVEC_BYTES] {
+    let mut table = [0u8; 2 * IOVEC_BYTES];
+    for (at, span) in spans.iter().enumerate() {
+        put(&mut table, at * IOVEC_BYTES, span.address.to_le_bytes());
+        put(&mut table, at * IOVEC_BYTES + 8, span.length.to_le_bytes());
+    }
+    table
+}
+
+/// Reads the host's bytes into a ring, if they are there.
+#[cold]
+fn fetch<H: Host>(host: &H, fd: usize, spans: &[Span; 2]) -> u64 {
+    if waiting_at_host(host, fd) == 0 {
+        return 0;
+    }
+    let table = vectors(spans);
+    host.call(nr::readv, [fd, table.as_ptr() as usize, 2, 0, 0, 0]).max(0) as u64
+}
+
+/// Bytes in the host's pipe.
+fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
+    let mut count = [0u8; 4];
+    let args = [fd, IOCTL_READABLE, count.as_mut_ptr() as usize, 0, 0, 0];
+    let raw = host.call(nr::ioctl, args);
+    let count = get32(&core::hint::black_box(count), 0);
+    if raw == 0 { u64::from(count) } else { 0 }
+}

@@ -1,0 +1,246 @@
+//! Extended attributes: a chain of lines off the inode, each with a name and a value.
+//!
+//! ```text
+//!   inode 10  born in ns: 0 | 63 bits; with attributes: 1 | first:31 | born in s:32
+//!   line  0 version:32 tag:8   1 value length:32 next:32   2 value:32 name:32 (texts)
+//!         3 name length
+//! ```
+//!
+//! 1. The chain is in falling order of names, as a tmpfs lists them.
+//! 2. It changes under the inode's lock only, and looks are checked against its sequence.
+//! 3. An inode that came from the host has that one's attributes until they are taken over
+//!    (`ino::EXTENDED`); from then on those in the image count, be there any or not.
+//! 4. Who may do what is the client's to judge.
+//! 5. An inode that has had attributes shows its birth in whole seconds: there is no other word.
+
+use husk_proto::fs::SetExtended;
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, LINE, Region, Txn};
+
+use crate::Kernel;
+use crate::fs::{entries, inodes};
+use crate::state::{high, ino, live, low, pair, tag};
+use crate::text;
+
+const LINKS: u32 = 1;
+const TEXTS: u32 = 2;
+const NAME_LENGTH: u32 = 3;
+
+/// Longest name, bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest value, bytes: what one transaction can keep.
+pub const VALUE_MAX: usize = 4096;
+/// Attributes of one inode.
+const COUNT_MAX: u32 = 4096;
+/// Attributes forgotten in one transaction.
+const FORGET_MAX: u32 = 2;
+
+/// Marks a birth that shares its word with the first attribute.
+const SHARED: u64 = 1 << 63;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The first attribute's line in a word of birth, 0 for none.
+pub fn first_of(born: u64) -> u32 {
+    if born & SHARED == 0 { 0 } else { high(born & !SHARED) }
+}
+
+/// The time in a word of birth, ns.
+pub fn born_ns(born: u64) -> i64 {
+    let ns = if born & SHARED == 0 { born } else { low(born) as u64 * SECOND_NS };
+    ns as i64
+}
+
+/// The first attribute's line, 0 for none.
+pub fn first(region: &Region, inode: Cell) -> u32 {
+    first_of(region.load(inode.word(ino::BORN)))
+}
+
+fn line_cell(region: &Region, line: u32) -> Cell {
+    region.map.object(LINE, line)
+}
+
+fn next(region: &Region, line: u32) -> u32 {
+    low(region.load(line_cell(region, line).word(LINKS)))
+}
+
+fn name_of<'a>(region: &Region, line: u32, out: &'a mut [u8; NAME_MAX]) -> &'a [u8] {
+    let cell = line_cell(region, line);
+    let length = (region.load(cell.word(NAME_LENGTH)) as usize).min(NAME_MAX);
+    text::copy(region, low(region.load(cell.word(TEXTS))), &mut out[..length]);
+    &out[..length]
+}
+
+/// The attribute before the place of `name` (0 = the inode itself), and the one of that name.
+fn find(region: &Region, inode: Cell, name: &[u8]) -> (u32, Option<u32>) {
+    let (mut before, mut line) = (0, first(region, inode));
+    let mut text = [0; NAME_MAX];
+    for _ in 0..COUNT_MAX {
+        if line == 0 {
+            break;
+        }
+        let here = name_of(region, line, &mut text);
+        if here <= name {
+            return (before, (here == name).then_some(line));
+        }
+        (before, line) = (line, next(region, line));
+    }
+    (before, None)
+}
+
+/// `Fs::extended`.
+pub fn get(kernel: &Kernel, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let length = kernel.session.read(cell, || {
+        let line = line_cell(region, find(region, cell, name).1?);
+        let length = high(region.load(line.word(LINKS))) as usize;
+        if length <= out.len() {
+            text::copy(region, high(region.load(line.word(TEXTS))), &mut out[..length]);
+        }
+        Some(length)
+    })?;
+    live(region, inode)?;
+    length.ok_or(Errno::ENODATA)
+}
+
+/// `Fs::list_extended`.
+pub fn list(kernel: &Kernel, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let length = kernel.session.read(cell, || {
+        let (mut line, mut length, mut text) = (first(region, cell), 0, [0; NAME_MAX]);
+        for _ in 0..COUNT_MAX {
+            if line == 0 {
+                break;
+            }
+            let name = name_of(region, line, &mut text);
+            if trusted || !name.starts_with(b"trusted.") {
+                let end = length + name.len();
+                if let Some(place) = out.get_mut(length..end + 1) {
+                    place[..name.len()].copy_from_slice(name);
+                    place[name.len()] = 0;
+                }
+                length = end + 1;
+            }
+            line = next(region, line);
+        }
+        length
+    })?;
+    live(region, inode)?;
+    Ok(length)
+}
+
+/// `Fs::set_extended`.
+pub fn set(
+    kernel: &Kernel,
+    inode: Inode,
+    name: &[u8],
+    value: Option<&[u8]>,
+    how: SetExtended,
+    now_ns: i64,
+) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Errno::ERANGE);
+    }
+    if value.is_some_and(|value| value.len() > VALUE_MAX) {
+        return Err(Errno::ENOSPC);
+    }
+    kernel.run(|txn| {
+        let cell = inodes::lock_to_hold(txn, inode)?;
+        let (before, found) = find(txn.region, cell, name);
+        match (found, how) {
+            (Some(_), SetExtended::Create | SetExtended::Both) => return Err(Errno::EEXIST),
+            (None, SetExtended::Replace | SetExtended::Both) => return Err(Errno::ENODATA),
+            _ => {}
+        }
+        match (found, value) {
+            (Some(line), Some(value)) => replace(txn, line, value)?,
+            (None, Some(value)) => add(txn, cell, before, name, value)?,
+            (Some(line), None) => remove(txn, cell, before, line),
+            (None, None) => return Err(Errno::ENODATA),
+        }
+        entries::touch(txn, cell.word(ino::CTIME), now_ns);
+        Ok(())
+    })
+}
+
+/// `Fs::take_extended_over`.
+pub fn take_over(kernel: &Kernel, inode: Inode) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = inodes::lock_to_hold(txn, inode)?;
+        let ident = txn.get(cell.word(ino::IDENT));
+        txn.set(cell.word(ino::IDENT), ident | ino::EXTENDED as u64);
+        Ok(())
+    })
+}
+
+fn replace(txn: &mut Txn<'_>, line: u32, value: &[u8]) -> Result<()> {
+    let cell = line_cell(txn.region, line);
+    let kept = text::keep(txn, value)?;
+    let (links, texts) = (txn.get(cell.word(LINKS)), txn.get(cell.word(TEXTS)));
+    txn.set(cell.word(LINKS), pair(value.len() as u32, low(links)));
+    txn.set(cell.word(TEXTS), pair(kept, low(texts)));
+    text::release(txn, high(texts));
+    Ok(())
+}
+
+/// Makes `before` (0 = the inode) lead to `line`.
+fn link(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
+    if before == 0 {
+        let seconds = born_ns(txn.get(inode.word(ino::BORN))) as u64 / SECOND_NS;
+        txn.set(inode.word(ino::BORN), SHARED | pair(line, seconds as u32));
+    } else {
+        let cell = line_cell(txn.region, before).word(LINKS);
+        let word = txn.get(cell);
+        txn.set(cell, pair(high(word), line));
+    }
+}
+
+fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: &[u8]) -> Result<()> {
+    let line = txn.allocate(LINE)?;
+    let cell = line_cell(txn.region, line);
+    let behind = if before == 0 { first(txn.region, inode) } else { next(txn.region, before) };
+    let (kept_name, kept_value) = (text::keep(txn, name)?, text::keep(txn, value)?);
+    txn.init(cell, pair(high(txn.get(cell)), tag::ATTRIBUTE));
+    txn.init(cell.word(LINKS), pair(value.len() as u32, behind));
+    txn.init(cell.word(TEXTS), pair(kept_value, kept_name));
+    txn.init(cell.word(NAME_LENGTH), name.len() as u64);
+    link(txn, inode, before, line);
+    Ok(())
+}
+
+fn remove(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
+    let cell = line_cell(txn.region, line);
+    let (behind, texts) = (low(txn.get(cell.word(LINKS))), txn.get(cell.word(TEXTS)));
+    link(txn, inode, before, behind);
+    text::release(txn, high(texts));
+    text::release(txn, low(texts));
+    text::retire_line(txn, line);
+}
+
+/// Forgets some attributes of an inode that is going away; whether none is left.
+pub fn forget_step(txn: &mut Txn<'_>, number: u32) -> bool {
+    let inode = txn.region.map.object(INODE, number);
+    for _ in 0..FORGET_MAX {
+        match first(txn.region, inode) {
+            0 => return true,
+            line => remove(txn, inode, 0, line),
+        }
+    }
+    first(txn.region, inode) == 0
+}
+
+/// Calls `emit` for each object the attributes of an inode are kept in (for the checker).
+pub fn each_part(region: &Region, inode: Cell, emit: &mut dyn FnMut(usize, u32)) {
+    let mut line = first(region, inode);
+    for _ in 0..COUNT_MAX {
+        if line == 0 {
+            return;
+        }
+        emit(LINE, line);
+        let texts = region.load(line_cell(region, line).word(TEXTS));
+        text::each_part(region, low(texts), emit);
+        text::each_part(region, high(texts), emit);
+        line = next(region, line);
+    }
+}

@@ -1,0 +1,355 @@
+//! Service `pipe`: reading and writing.
+//!
+//! ```text
+//!   take  HOST ─ due? ─ climb ─┬─ no ──► count, host call          put  HOST, LEAVING ─► count,
+//!         RING ─ bytes? ─ look out ─ none ─► HOST, again                host call
+//!         LEAVING ─ bytes? ─ none ─► HOST, again                   RING ─ room? ─ look out ─ none
+//!                                                                       ─► LEAVING, again
+//! ```
+//!
+//! No transaction, no arena: only the pipe's own words (`region::pipes`), so that nothing has to be
+//! opened. Locks: readers', then writers'; whoever meets a living holder goes away and sleeps.
+
+use husk_proto::fs::Span;
+use husk_proto::pipe::{Emptiness, Flow, Pipe, Withdrawal};
+use husk_proto::{Errno, Result};
+use husk_region::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
+
+use crate::Kernel;
+use crate::pipe::{holder, ring};
+
+/// What is written as a whole or not at all.
+const PIPE_BUF: usize = 4096;
+/// Bytes after which the other side may go on.
+const STEP_BYTES: u64 = 8192;
+/// Most bytes of one call through the ring, so that a signal is seen soon.
+const BURST_BYTES: usize = 1 << 20;
+/// Changes of state followed in one call.
+const TURNS_MAX: u32 = 64;
+
+type Copy<'a> = &'a mut dyn FnMut(Span) -> Result<()>;
+
+fn wait(held: Held) -> Flow {
+    Flow::Wait { address: held.address, value: held.value }
+}
+
+/// After too many turns: out, and in again.
+fn again(ring: &pipes::Pipe) -> Flow {
+    let (address, _) = ring.front();
+    Flow::Wait { address: address & !7, value: u32::MAX }
+}
+
+/// `Pipes::pipe_take`.
+#[inline]
+pub fn take(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Result<Flow> {
+    let (ring, me) = (ring(kernel, pipe)?, holder(kernel));
+    for _ in 0..TURNS_MAX {
+        let flow = match ring.mode() {
+            None => return Err(Errno::EBADF),
+            Some(Mode::Host) => take_from_host(&ring, me),
+            Some(_) => take_from_ring(&ring, me, length, copy)?,
+        };
+        if let Some(flow) = flow {
+            return Ok(flow);
+        }
+    }
+    Ok(again(&ring))
+}
+
+fn take_from_host(ring: &pipes::Pipe, me: Holder) -> Option<Flow> {
+    if ring.is_due() && ring.try_lock(Lock::Readers, me) {
+        if ring.try_lock(Lock::Writers, me) {
+            match ring.climb() {
+                Climb::Fetch(bytes) => return Some(Flow::Fetch(spans(ring.back(0), bytes, ring))),
+                Climb::Done | Climb::No => ring.unlock(Lock::Writers),
+            }
+        }
+        ring.unlock(Lock::Readers);
+    }
+    ring.take_off(false).then_some(Flow::Host { done: 0 })
+}
+
+/// `bytes` from `(address, in one piece)` on.
+fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
+    let (address, piece) = first;
+    let length = bytes.min(piece);
+    let start = ring.start();
+    [
+        Span { address, length: length as usize, again: false },
+        Span { address: start, length: (bytes - length) as usize, again: false },
+    ]
+}
+
+fn take_from_ring(
+    ring: &pipes::Pipe,
+    me: Holder,
+    length: usize,
+    copy: Copy<'_>,
+) -> Result<Option<Flow>> {
+    if let Err(held) = ring.lock(Lock::Readers, me) {
+        return Ok(Some(wait(held)));
+    }
+    let mode = ring.mode();
+    let mut there = match mode {
+        Some(Mode::Ring | Mode::Leaving) => ring.readable(),
+        Some(Mode::Climbing) => return Ok(take_over(ring, me, Lock::Readers, Lock::Writers)),
+        _ => {
+            ring.unlock(Lock::Readers);
+            return Ok(None);
+        }
+    };
+    if there == 0 && mode == Some(Mode::Ring) {
+        there = ring.look_out_for_bytes();
+    }
+    if there == 0 {
+        return Ok(go_to_host(ring, me));
+    }
+    let moved = copy_out(ring, there.min(length as u64), copy);
+    ring.served();
+    ring.unlock(Lock::Readers);
+    moved.map(|moved| Some(Flow::Moved(moved)))
+}
+
+/// The ring is empty for its reader, who may have to sleep.
+#[cold]
+fn go_to_host(ring: &pipes::Pipe, me: Holder) -> Option<Flow> {
+    let both = ring.lock(Lock::Writers, me);
+    if both.is_ok() {
+        ring.go_to_host();
+        ring.unlock(Lock::Writers);
+    }
+    ring.unlock(Lock::Readers);
+    both.err().map(wait)
+}
+
+/// A climber died: its other lock, too, then the client asks the host what is left.
+#[cold]
+fn take_over(ring: &pipes::Pipe, me: Holder, mine: Lock, other: Lock) -> Option<Flow> {
+    match ring.lock(other, me) {
+        Ok(()) => Some(Flow::Settle),
+        Err(held) => {
+            ring.unlock(mine);
+            Some(wait(held))
+        }
+    }
+}
+
+fn copy_out(ring: &pipes::Pipe, bytes: u64, copy: Copy<'_>) -> Result<usize> {
+    let mut done = 0;
+    while done < bytes {
+        let (address, piece) = ring.front();
+        let step = piece.min(bytes - done).min(STEP_BYTES);
+        match copy(Span { address, length: step as usize, again: false }) {
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+            Ok(()) => {}
+        }
+        ring.taken(step);
+        done += step;
+    }
+    Ok(done as usize)
+}
+
+/// `Pipes::pipe_put`.
+#[inline]
+pub fn put(
+    kernel: &Kernel,
+    pipe: Pipe,
+    length: usize,
+    whole: bool,
+    copy: Copy<'_>,
+) -> Result<Flow> {
+    let (ring, me) = (ring(kernel, pipe)?, holder(kernel));
+    let whole = whole || length <= PIPE_BUF;
+    let mut done = 0;
+    for _ in 0..TURNS_MAX {
+        match ring.mode() {
+            None => return Err(Errno::EBADF),
+            Some(Mode::Host | Mode::Leaving) => {
+                if ring.take_off(true) {
+                    return Ok(Flow::Host { done });
+                }
+            }
+            Some(_) => match put_into_ring(&ring, me, length, whole, &mut done, copy) {
+                // What has gone in cannot be asked for again.
+                Ok(Some(Flow::Wait { .. })) | Err(_) if done > 0 => return Ok(Flow::Moved(done)),
+                Ok(None) => {}
+                Ok(Some(flow)) => return Ok(flow),
+                Err(errno) => return Err(errno),
+            },
+        }
+    }
+    Ok(if done > 0 { Flow::Moved(done) } else { again(&ring) })
+}
+
+fn put_into_ring(
+    ring: &pipes::Pipe,
+    me: Holder,
+    length: usize,
+    whole: bool,
+    done: &mut usize,
+    copy: Copy<'_>,
+) -> Result<Option<Flow>> {
+    if let Err(held) = ring.lock(Lock::Writers, me) {
+        return Ok(Some(wait(held)));
+    }
+    match ring.mode() {
+        Some(Mode::Ring) => {}
+        Some(Mode::Climbing) => return Ok(take_over(ring, me, Lock::Writers, Lock::Readers)),
+        _ => {
+            ring.unlock(Lock::Writers);
+            return Ok(None);
+        }
+    }
+    let result = if whole {
+        copy_in_whole(ring, length as u64, copy).map(|all| *done = if all { length } else { 0 })
+    } else {
+        copy_in_steps(ring, length, done, copy)
+    };
+    ring.wrote();
+    if result.is_ok() && *done < length {
+        ring.leave();
+    }
+    ring.unlock(Lock::Writers);
+    result.map(|()| (*done == length).then_some(Flow::Moved(length)))
+}
+
+/// All bytes under one store of the head; false: there is no room.
+fn copy_in_whole(ring: &pipes::Pipe, bytes: u64, copy: Copy<'_>) -> Result<bool> {
+    let fits = bytes <= RING_BYTES && (ring.room(bytes) >= bytes || ring.look_out_for_room(bytes));
+    if !fits {
+        return Ok(false);
+    }
+    let mut done = 0;
+    while done < bytes {
+        let (address, piece) = ring.back(done);
+        let step = piece.min(bytes - done);
+        copy(Span { address, length: step as usize, again: false })?;
+        done += step;
+    }
+    ring.given(bytes);
+    Ok(true)
+}
+
+/// As many bytes as find room, in steps that the reader may take at once.
+fn copy_in_steps(
+    ring: &pipes::Pipe,
+    length: usize,
+    done: &mut usize,
+    copy: Copy<'_>,
+) -> Result<()> {
+    while *done < length && *done < BURST_BYTES {
+        let left = (length - *done) as u64;
+        let wanted = left.min(STEP_BYTES);
+        if ring.room(wanted) == 0 && !ring.look_out_for_room(wanted) {
+            return Ok(());
+        }
+        let (address, piece) = ring.back(0);
+        let step = piece.min(ring.room(wanted)).min(wanted);
+        copy(Span { address, length: step as usize, again: false })?;
+        ring.given(step);
+        ring.wrote();
+        *done += step as usize;
+    }
+    Ok(())
+}
+
+/// `Pipes::pipe_landed`.
+#[inline]
+pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.land(writes, bytes);
+    }
+}
+
+fn unlock_both(ring: &pipes::Pipe) {
+    ring.unlock(Lock::Writers);
+    ring.unlock(Lock::Readers);
+}
+
+/// `Pipes::pipe_fetched`.
+pub fn fetched(kernel: &Kernel, pipe: Pipe, bytes: u64) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.climbed(bytes);
+        unlock_both(&ring);
+    }
+}
+
+/// `Pipes::pipe_settled`.
+pub fn settled(kernel: &Kernel, pipe: Pipe, bytes: u64) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.settle(bytes);
+        unlock_both(&ring);
+    }
+}
+
+fn lock_both(ring: &pipes::Pipe, me: Holder) -> core::result::Result<(), Held> {
+    ring.lock(Lock::Readers, me)?;
+    ring.lock(Lock::Writers, me).inspect_err(|_| ring.unlock(Lock::Readers))
+}
+
+/// `Pipes::pipe_empty`.
+pub fn empty(kernel: &Kernel, pipe: Pipe) -> Emptiness {
+    let Ok(ring) = ring(kernel, pipe) else { return Emptiness::Empty };
+    if matches!(ring.mode(), Some(Mode::Host) | None) {
+        return Emptiness::Empty;
+    }
+    if let Err(held) = lock_both(&ring, holder(kernel)) {
+        return Emptiness::Wait { address: held.address, value: held.value };
+    }
+    let empty = ring.mode() != Some(Mode::Climbing) && ring.go_to_host();
+    unlock_both(&ring);
+    if empty { Emptiness::Empty } else { Emptiness::Bytes }
+}
+
+/// `Pipes::pipe_withdraw`.
+pub fn withdraw(kernel: &Kernel, pipe: Pipe) -> Result<Withdrawal> {
+    let ring = ring(kernel, pipe)?;
+    if matches!(ring.mode(), Some(Mode::Host) | None) {
+        return Ok(Withdrawal::Nothing);
+    }
+    if let Err(held) = lock_both(&ring, holder(kernel)) {
+        return Ok(Withdrawal::Wait { address: held.address, value: held.value });
+    }
+    let bytes = ring.begin_withdrawal();
+    if bytes == 0 {
+        ring.go_to_host();
+        unlock_both(&ring);
+        return Ok(Withdrawal::Nothing);
+    }
+    Ok(Withdrawal::Bytes(spans(ring.front(), bytes, &ring)))
+}
+
+/// `Pipes::pipe_withdrawn`.
+pub fn withdrawn(kernel: &Kernel, pipe: Pipe, bytes: u64) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.taken(bytes);
+        ring.settle(0);
+        ring.go_to_host();
+        unlock_both(&ring);
+    }
+}
+
+/// `Pipes::pipe_waiting`.
+pub fn waiting(kernel: &Kernel, pipe: Pipe) -> u64 {
+    match ring(kernel, pipe) {
+        Ok(ring) if matches!(ring.mode(), Some(Mode::Ring | Mode::Leaving)) => ring.waiting(),
+        _ => 0,
+    }
+}
+
+/// `Pipes::pipe_pin`.
+pub fn pin(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.pin();
+    }
+}
+
+/// `Pipes::pipe_leave_if_full`.
+pub fn leave_if_full(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe)
+        && ring.waiting() + PIPE_BUF as u64 > RING_BYTES
+    {
+        ring.leave();
+    }
+}

@@ -1,0 +1,147 @@
+//! Service `pipe`: bytes of a pipe between programs of the image.
+//!
+//! A pipe is the host's, and both its numbers are host descriptors; beside it lies a ring in
+//! shared memory, through which bytes go while both sides are awake (`docs/adr/0015`). So reading
+//! and writing may end in `Flow::Host`: the client makes the host call, and says when it landed.
+
+use crate::fs::Span;
+use crate::{Errno, Files, Result};
+
+/// One life of a pipe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pipe(pub u32);
+
+/// What a host number is an end of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// The pipe.
+    pub pipe: Pipe,
+    /// The end that is written to.
+    pub writes: bool,
+}
+
+/// How a read or write goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Flow {
+    /// Done: so many bytes.
+    Moved(usize),
+    /// Make the host call for what is left after `done` bytes; it is counted as in flight until
+    /// `pipe_landed`.
+    Host {
+        /// Bytes that went through the ring.
+        done: usize,
+    },
+    /// Somebody living holds a lock: sleep on the futex word while it is `value`, ask again.
+    Wait {
+        /// Word in the region, in this process.
+        address: usize,
+        /// Value it had.
+        value: u32,
+    },
+    /// Read the host's bytes into these two spans without waiting, say so with `pipe_fetched`,
+    /// ask again. Locks are held.
+    Fetch([Span; 2]),
+    /// Count the bytes in the host's pipe, say so with `pipe_settled`, ask again. Locks are held.
+    Settle,
+}
+
+/// Bytes on their way out of a ring, to where strangers read.
+#[derive(Clone, Copy, Debug)]
+pub enum Withdrawal {
+    /// There are none.
+    Nothing,
+    /// As `Flow::Wait`.
+    Wait {
+        /// Word in the region, in this process.
+        address: usize,
+        /// Value it had.
+        value: u32,
+    },
+    /// These; say with `pipe_withdrawn` how many the host has taken. Locks are held.
+    Bytes([Span; 2]),
+}
+
+/// What a pinned pipe's ring holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emptiness {
+    /// Nothing, and nothing will come.
+    Empty,
+    /// Bytes.
+    Bytes,
+    /// As `Flow::Wait`.
+    Wait {
+        /// Word in the region, in this process.
+        address: usize,
+        /// Value it had.
+        value: u32,
+    },
+}
+
+/// The pipe service. What does not serve pipes says so by these defaults.
+#[allow(unused_variables)]
+pub trait Pipes {
+    /// Whether new pipes get a ring.
+    fn pipes_wanted(&self) -> bool {
+        false
+    }
+    /// The end that host number `fd` is, without a token.
+    fn pipe_end(&self, files: Files, fd: u32) -> Option<End> {
+        None
+    }
+    /// Two noted host numbers become the ends of a new pipe, which is `host` to the host.
+    /// `ENFILE`: all are in use.
+    fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// The pipe that is `host` to the host.
+    fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
+        None
+    }
+    /// A noted host number is a second number of an end.
+    fn pipe_join(&mut self, files: Files, fd: u32, end: End) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Takes at most `length` bytes out. `ENOMEM`, and what `copy` fails with.
+    fn pipe_take(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
+        Err(Errno::ENOSYS)
+    }
+    /// Puts `length` bytes in; up to `PIPE_BUF`, or with `whole`, all of them or none.
+    fn pipe_put(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        whole: bool,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
+        Err(Errno::ENOSYS)
+    }
+    /// A host call that `Flow::Host` asked for is over; it moved `bytes`.
+    fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {}
+    /// After `Flow::Fetch`.
+    fn pipe_fetched(&mut self, pipe: Pipe, bytes: u64) {}
+    /// After `Flow::Settle`.
+    fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {}
+    /// Bytes in the ring.
+    fn pipe_waiting(&self, pipe: Pipe) -> u64 {
+        0
+    }
+    /// The pipe stays the host's from now on.
+    fn pipe_pin(&mut self, pipe: Pipe) {}
+    /// A full ring is left: whether there is room, the host knows from now on.
+    fn pipe_leave_if_full(&mut self, pipe: Pipe) {}
+    /// Whether the ring of a pinned pipe is empty for good.
+    fn pipe_empty(&mut self, pipe: Pipe) -> Emptiness {
+        Emptiness::Empty
+    }
+    /// The bytes still in the ring of a pinned pipe.
+    fn pipe_withdraw(&mut self, pipe: Pipe) -> Result<Withdrawal> {
+        Ok(Withdrawal::Nothing)
+    }
+    /// After `Withdrawal::Bytes`.
+    fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {}
+}

@@ -1,0 +1,129 @@
+//! Looking at a live image: for a moment no transaction runs, and nobody has to be stopped.
+//!
+//! ```text
+//!   hold FREEZE ─► barrier on every processor ─► wait for empty journals ─► look ─► let go
+//!       whoever begins a transaction now waits before it holds anything of one
+//! ```
+//!
+//! 1. FREEZE is a long lock: recovery lets go of it when its holder dies.
+//! 2. Who waits for it holds no lock of a transaction, so those that run come to their end.
+//! 3. The holder does nothing but look: no transaction, no host call that sleeps. Others wait for
+//!    a runnable holder 60 s, for a sleeping one 1 s (`lock`).
+//! 4. A thread that was between its look at FREEZE and its first journal entry when the barrier
+//!    came may still run one transaction. Whoever looks therefore looks again before believing
+//!    something bad.
+
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+use crate::layout::{self, Layout, header};
+use crate::lock::{is_locked, owner_of};
+use crate::memory::Cell;
+use crate::session::{STATE, Session};
+
+/// Looks at one journal before its transaction counts as stuck, 50 us each.
+const LOOKS_MAX: u32 = 40_000;
+const LOOK_NS: u64 = 50_000;
+/// `MEMBARRIER_CMD_GLOBAL`.
+const GLOBAL: usize = 1;
+
+impl Session {
+    /// Waits until no transaction runs, and lets none begin until `thaw`. `EBUSY`: somebody is
+    /// stopped in the middle of one.
+    pub fn freeze(&self) -> Result<(), Errno> {
+        self.recover_dead()?;
+        self.lock_long(Cell::at(header::FREEZE))?;
+        // SAFETY: touches no memory. Without it (a sandbox) only invariant 4 gets wider.
+        unsafe { syscall(nr::membarrier, [GLOBAL, 0, 0, 0, 0, 0]) };
+        let idle = self.wait_idle();
+        if idle.is_err() {
+            self.thaw();
+        }
+        idle
+    }
+
+    /// Transactions may begin again.
+    pub fn thaw(&self) {
+        self.unlock_long(Cell::at(header::FREEZE));
+    }
+
+    fn wait_idle(&self) -> Result<(), Errno> {
+        for id in 1..=self.slots_high() {
+            let state = self.region.map.slot(id).word(STATE);
+            let mut looks = 0;
+            while self.region.load(state) != 0 {
+                looks += 1;
+                if looks > LOOKS_MAX {
+                    return Err(Errno::EBUSY);
+                }
+                if looks % 200 == 0 {
+                    self.recover_dead()?;
+                }
+                nap();
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a transaction: waits while somebody looks.
+    #[cold]
+    pub(crate) fn wait_thawed(&self, word: u64) -> Result<(), Errno> {
+        if owner_of(word) == self.slot_if_any() {
+            return Ok(());
+        }
+        self.wait_at_rest(Cell::at(header::FREEZE)).map(|_| ())
+    }
+
+    /// Whether a transaction may not begin.
+    #[inline(always)]
+    pub(crate) fn frozen(&self) -> Option<u64> {
+        let word = self.region.load(Cell::at(header::FREEZE));
+        is_locked(word).then_some(word)
+    }
+}
+
+/// Sleeps for about as long as one look at somebody else's work takes.
+pub fn nap() {
+    let time = [0u64, LOOK_NS];
+    // SAFETY: a time that lives over the call.
+    unsafe { syscall(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// What the first bytes of a region say of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header {
+    /// Made by this version, from this layout.
+    Ours(Layout),
+    /// Made by another version: its format.
+    Another(u32),
+    /// No region, or damaged.
+    None,
+}
+
+/// Bytes that `read_header` needs.
+pub const HEADER_BYTES: usize = 24;
+
+/// Reads the beginning of a file that may be a region.
+pub fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
+    let word = |n: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&bytes[8 * n..8 * n + 8]);
+        u64::from_le_bytes(eight)
+    };
+    let magic = word(header::MAGIC as usize);
+    if magic >> 32 != layout::MAGIC >> 32 {
+        return Header::None;
+    }
+    if magic != layout::MAGIC {
+        return Header::Another(magic as u32);
+    }
+    let kernels = word(header::KERNELS as usize);
+    if kernels == 0 || kernels > layout::KERNELS_MAX as u64 {
+        return Header::None;
+    }
+    let memory_bytes = word(header::MEMORY as usize);
+    if memory_bytes >> 44 != 0 {
+        return Header::None;
+    }
+    Header::Ours(Layout { kernels: kernels as u32, memory_bytes })
+}

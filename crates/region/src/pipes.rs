@@ -1,0 +1,696 @@
+//! The pipes' part of the region: a ring of bytes each, and the words that say where bytes are.
+//!
+//! ```text
+//!   PIPES_ADDRESS [ words of pipe 0 | of pipe 1 | ... ][ ring 0, 64 KiB | ring 1 | ... ]
+//!
+//!   words, by cache line:  state, in flight, bytes to and from the host | head, writer's core
+//!                          | tail, reader's core | writers' lock, tail as last seen
+//!                          | readers' lock, head as last seen, patience
+//! ```
+//!
+//! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
+//! the guarded arena: a read and a write open nothing. A stray store of a program can damage a
+//! pipe's bytes, as it can a file's.
+//!
+//! Invariants
+//! 1. Head and tail are absolute; the writer alone stores head, the reader alone tail, each under
+//!    its lock and after the bytes: dying before that store means nothing was written, or read.
+//! 2. A lock word is the holder's process and thread. Who finds the holder dead takes it over:
+//!    by 1 nothing needs mending, but for a climb, which is recorded first (`CLIMB_*`).
+//! 3. The state changes under both locks, but for `leave` and `pin`, which anybody may do to it
+//!    at any time; so every change is a compare and swap.
+//! 4. The memory is never anything else than pipes, and the state's upper half names the pipe's
+//!    life: a late hand sees that it is late.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+use crate::kill;
+use crate::layout::Layout;
+use crate::life::{self, Life};
+
+/// Where the pipes are mapped in every process that uses one.
+pub const PIPES_ADDRESS: usize = 0x5180_0000_0000;
+/// Bytes of a ring: what a new pipe of Linux holds.
+pub const RING_BYTES: u64 = 65_536;
+/// Most pipes of an image that can have a ring at a time; a number has ten bits.
+pub const PIPES_MAX: u32 = 1024;
+/// Fewest.
+const PIPES_MIN: u64 = 64;
+/// Of an image's memory, the part that rings may come to on top.
+const PIPES_SHARE: u64 = 16;
+
+const WORDS_BYTES: usize = 512;
+const STATE: usize = 0;
+const FLIGHT: usize = 1;
+const HOST_IN: usize = 2;
+const HOST_OUT: usize = 3;
+const CLIMB_BYTES: usize = 4;
+const CLIMB_OUT: usize = 5;
+const CLIMB_HEAD: usize = 6;
+const HEAD: usize = 8;
+const WRITER_CORE: usize = 9;
+const TAIL: usize = 16;
+const READER_CORE: usize = 17;
+const WRITE_LOCK: usize = 24;
+const SEEN_TAIL: usize = 25;
+const WROTE: usize = 26;
+const READ_LOCK: usize = 32;
+const SEEN_HEAD: usize = 33;
+const COUNTDOWN: usize = 34;
+const BACK_OFF: usize = 35;
+const SERVED: usize = 36;
+
+const MODE: u64 = 3;
+const PINNED: u64 = 4;
+/// Somebody left during a climb.
+const LEFT: u64 = 8;
+
+/// Host reads before a reader tries the ring, at first and after a ring that paid.
+const PATIENCE_MIN: u64 = 4;
+/// The same after many that did not.
+const PATIENCE_MAX: u64 = 1024;
+/// Reads out of one ring that pay for it.
+const SERVED_WELL: u64 = 16;
+/// Reads (writes) after which a side says again on which core it runs.
+const CORE_EVERY: u64 = 16;
+/// Pauses at a held lock before its holder is judged.
+const LOCK_SPINS: u32 = 200;
+/// Processor ticks of one look-out: 10 us at 2 to 3 GHz, about what waking a sleeper costs.
+const LOOK_OUT_TICKS: u64 = 25_000;
+/// Says in a lock word that somebody sleeps on it.
+const WAITED_FOR: u64 = 1 << 31;
+
+static MAPPED: AtomicBool = AtomicBool::new(false);
+/// One more than the region's descriptor; 0 = not announced.
+static DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);
+static OFFSET: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+impl Layout {
+    /// Pipes that can have a ring at a time.
+    pub fn pipes(&self) -> u32 {
+        let rings = self.memory_bytes / PIPES_SHARE / RING_BYTES;
+        rings.clamp(PIPES_MIN, PIPES_MAX as u64) as u32
+    }
+
+    /// Offset of the pipes in the region memfd.
+    pub fn pipes_offset(&self) -> u64 {
+        self.cache_offset() + self.cache_bytes()
+    }
+
+    /// Bytes of the pipes' area; what is never used costs nothing.
+    pub fn pipes_bytes(&self) -> u64 {
+        self.pipes() as u64 * (WORDS_BYTES as u64 + RING_BYTES)
+    }
+}
+
+/// Says where the pipes lie; mapped when one is first used.
+pub fn announce(region_fd: u32, layout: &Layout) {
+    OFFSET.store(layout.pipes_offset(), Ordering::Relaxed);
+    BYTES.store(layout.pipes_bytes(), Ordering::Relaxed);
+    DESCRIPTOR.store(region_fd as usize + 1, Ordering::Release);
+}
+
+#[cold]
+fn map() -> Result<(), Errno> {
+    const READ_WRITE: usize = 3;
+    const SHARED_FIXED_NOREPLACE_NORESERVE: usize = 0x10_4001;
+    let announced = DESCRIPTOR.load(Ordering::Acquire);
+    let fd = announced.checked_sub(1).ok_or(Errno::ENODEV)?;
+    let (bytes, offset) = (BYTES.load(Ordering::Relaxed), OFFSET.load(Ordering::Relaxed));
+    let flags = SHARED_FIXED_NOREPLACE_NORESERVE;
+    let args = [PIPES_ADDRESS, bytes as usize, READ_WRITE, flags, fd, offset as usize];
+    // SAFETY: a new mapping at a place that is Husk's alone; NOREPLACE: it replaces nothing.
+    let raw = unsafe { syscall(nr::mmap, args) };
+    match Errno::check(raw as i64) {
+        Ok(_) | Err(Errno::EEXIST) => {
+            MAPPED.store(true, Ordering::Release);
+            Ok(())
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Where a pipe's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// The host has them; the ring is empty.
+    Host,
+    /// The ring has them; the host has none.
+    Ring,
+    /// First those of the ring, then the host's.
+    Leaving,
+    /// On their way from the host into the ring.
+    Climbing,
+}
+
+const fn bits(mode: Mode) -> u64 {
+    match mode {
+        Mode::Host => 0,
+        Mode::Ring => 1,
+        Mode::Leaving => 2,
+        Mode::Climbing => 3,
+    }
+}
+
+/// A side of a pipe, for its lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lock {
+    /// Who takes bytes out.
+    Readers,
+    /// Who puts bytes in.
+    Writers,
+}
+
+/// A lock that somebody living has: sleep while the 32-bit word at `address` is `value`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Futex word.
+    pub address: usize,
+    /// What it was.
+    pub value: u32,
+}
+
+/// What there is to fetch from the host before a climb is through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Climb {
+    /// Not now.
+    No,
+    /// The ring is in use.
+    Done,
+    /// Bytes of the host's to be put at the head, then `climbed`.
+    Fetch(u64),
+}
+
+/// One pipe's words and ring, in one of its lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Pipe {
+    words: usize,
+    ring: usize,
+    life: u32,
+}
+
+impl Pipe {
+    /// Pipe `number` in life `life`. `ENOMEM` where the area cannot be mapped.
+    #[inline]
+    pub fn of(layout: &Layout, number: u32, life: u32) -> Result<Pipe, Errno> {
+        if !MAPPED.load(Ordering::Acquire) {
+            map()?;
+        }
+        let (number, count) = (number as usize, layout.pipes() as usize);
+        if number >= count {
+            return Err(Errno::EBADF);
+        }
+        let words = PIPES_ADDRESS + number * WORDS_BYTES;
+        let ring = PIPES_ADDRESS + count * WORDS_BYTES + number * RING_BYTES as usize;
+        Ok(Pipe { words, ring, life })
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: `of` has checked the number and that the area is mapped, which stays; all
+        // access to its words is atomic.
+        unsafe { &*((self.words + index * 8) as *const AtomicU64) }
+    }
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn put(&self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn swap_if(&self, index: usize, old: u64, new: u64) -> bool {
+        self.word(index).compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    // ---- state --------------------------------------------------------------------------------
+
+    #[inline(always)]
+    fn mode_of(&self, state: u64) -> Option<Mode> {
+        if (state >> 32) as u32 != self.life {
+            return None;
+        }
+        Some(match state & MODE {
+            0 => Mode::Host,
+            1 => Mode::Ring,
+            2 => Mode::Leaving,
+            _ => Mode::Climbing,
+        })
+    }
+
+    /// Where the bytes are; `None`: this life is over.
+    #[inline(always)]
+    pub fn mode(&self) -> Option<Mode> {
+        self.mode_of(self.word(STATE).load(Ordering::SeqCst))
+    }
+
+    /// Whether the pipe is the host's for good.
+    pub fn is_pinned(&self) -> bool {
+        self.get(STATE) & PINNED != 0
+    }
+
+    /// Applies `change` to mode and flags of this life until it holds; false: the life is over, or
+    /// nothing was to be changed.
+    fn change(&self, change: impl Fn(Mode, u64) -> Option<u64>) -> bool {
+        loop {
+            let state = self.get(STATE);
+            let Some(new) = self.mode_of(state).and_then(|mode| change(mode, state)) else {
+                return false;
+            };
+            if new == state || self.swap_if(STATE, state, new) {
+                kill::point();
+                return true;
+            }
+        }
+    }
+
+    /// From now on writers ask the host.
+    pub fn leave(&self) {
+        self.change(|mode, state| match mode {
+            Mode::Ring => Some(state & !MODE | bits(Mode::Leaving)),
+            Mode::Climbing => Some(state | LEFT),
+            _ => None,
+        });
+    }
+
+    /// The same, for ever.
+    pub fn pin(&self) {
+        self.change(|mode, state| {
+            let pinned = state | PINNED;
+            Some(match mode {
+                Mode::Ring => pinned & !MODE | bits(Mode::Leaving),
+                Mode::Climbing => pinned | LEFT,
+                _ => pinned,
+            })
+        });
+    }
+
+    /// Sets the mode, both locks held.
+    fn set(&self, mode: Mode) {
+        self.change(|_, state| Some(state & !(MODE | LEFT) | bits(mode)));
+    }
+
+    /// Begins a life, both locks held: nothing anywhere, the host's.
+    pub fn begin(&self) {
+        self.put(FLIGHT, (self.life as u64) << 32);
+        for index in
+            [HOST_IN, HOST_OUT, CLIMB_BYTES, HEAD, TAIL, SEEN_TAIL, SEEN_HEAD, SERVED, WROTE]
+        {
+            self.put(index, 0);
+        }
+        self.put(WRITER_CORE, 0);
+        self.put(READER_CORE, 0);
+        self.put(COUNTDOWN, PATIENCE_MIN);
+        self.put(BACK_OFF, PATIENCE_MIN);
+        self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
+    }
+
+    // ---- host calls ---------------------------------------------------------------------------
+
+    /// Counts a host call; false when the bytes are elsewhere by now. A read must find `Host`, a
+    /// write may also find `Leaving`.
+    #[inline]
+    pub fn take_off(&self, writes: bool) -> bool {
+        kill::point();
+        if !self.count(1) {
+            return false;
+        }
+        // After the count (a locked instruction): invariant 3 of the decision.
+        let mode = if kill::mutant() == 21 { Some(Mode::Host) } else { self.mode() };
+        if mode == Some(Mode::Host) || writes && mode == Some(Mode::Leaving) {
+            self.show_core(if writes { WRITER_CORE } else { READER_CORE });
+            return true;
+        }
+        self.count(u64::MAX);
+        false
+    }
+
+    /// The host call is over; it moved `bytes`.
+    #[inline]
+    pub fn land(&self, writes: bool, bytes: u64) {
+        if self.mode().is_none() {
+            return;
+        }
+        let total = if writes { HOST_IN } else { HOST_OUT };
+        self.word(total).fetch_add(bytes, Ordering::SeqCst);
+        self.count(u64::MAX);
+    }
+
+    /// Adds to the calls in flight of this life.
+    fn count(&self, amount: u64) -> bool {
+        loop {
+            let old = self.get(FLIGHT);
+            if (old >> 32) as u32 != self.life {
+                return false;
+            }
+            let count = old.wrapping_add(amount) & 0xffff_ffff;
+            if self.swap_if(FLIGHT, old, old & !0xffff_ffff | count) {
+                return true;
+            }
+        }
+    }
+
+    // ---- locks --------------------------------------------------------------------------------
+
+    fn lock_word(&self, lock: Lock) -> usize {
+        if lock == Lock::Readers { READ_LOCK } else { WRITE_LOCK }
+    }
+
+    /// Takes a lock that is free.
+    #[inline(always)]
+    pub fn try_lock(&self, lock: Lock, me: Holder) -> bool {
+        let done = self.swap_if(self.lock_word(lock), 0, me.0);
+        kill::point();
+        done
+    }
+
+    /// Takes a lock, from a dead holder too; looks on for a few us at a living one.
+    #[inline(always)]
+    pub fn lock(&self, lock: Lock, me: Holder) -> Result<(), Held> {
+        kill::point();
+        if self.try_lock(lock, me) { Ok(()) } else { self.lock_slowly(lock, me) }
+    }
+
+    #[cold]
+    fn lock_slowly(&self, lock: Lock, me: Holder) -> Result<(), Held> {
+        let index = self.lock_word(lock);
+        for _ in 0..LOCK_SPINS {
+            if self.get(index) == 0 && self.try_lock(lock, me) {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        let seen = self.get(index);
+        if seen == 0 {
+            return if self.try_lock(lock, me) { Ok(()) } else { Err(self.held(index, seen)) };
+        }
+        let (pid, tid) = ((seen >> 32) as u32, (seen & !WAITED_FOR) as u32);
+        let dead = kill::mutant() != 22 && life::judge(pid, tid) == Life::Dead;
+        if dead && self.swap_if(index, seen, me.0) {
+            return Ok(());
+        }
+        self.swap_if(index, seen, seen | WAITED_FOR);
+        Err(self.held(index, seen | WAITED_FOR))
+    }
+
+    fn held(&self, index: usize, value: u64) -> Held {
+        Held { address: self.words + index * 8, value: value as u32 }
+    }
+
+    /// Lets a lock go. A sleeper that comes between the two instructions sleeps its time out.
+    #[inline(always)]
+    pub fn unlock(&self, lock: Lock) {
+        let index = self.lock_word(lock);
+        let old = self.get(index);
+        self.put(index, 0);
+        if old & WAITED_FOR != 0 {
+            self.wake(index);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, index: usize) {
+        const FUTEX_WAKE: usize = 1;
+        let address = self.words + index * 8;
+        // SAFETY: FUTEX_WAKE on a word of the pipes' area.
+        unsafe { syscall(nr::futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) };
+    }
+
+    // ---- bytes --------------------------------------------------------------------------------
+
+    /// Bytes in the ring, for the holder of the readers' lock.
+    #[inline(always)]
+    pub fn readable(&self) -> u64 {
+        let tail = self.get(TAIL);
+        let seen = self.get(SEEN_HEAD);
+        if seen != tail {
+            return seen - tail;
+        }
+        let head = self.get(HEAD);
+        self.put(SEEN_HEAD, head);
+        head - tail
+    }
+
+    /// Bytes in the ring, for anybody; may be late.
+    pub fn waiting(&self) -> u64 {
+        let tail = self.get(TAIL);
+        self.get(HEAD).saturating_sub(tail).min(RING_BYTES)
+    }
+
+    /// Room in the ring, for the holder of the writers' lock; at least `wanted` where there is.
+    #[inline(always)]
+    pub fn room(&self, wanted: u64) -> u64 {
+        let head = self.get(HEAD);
+        let room = RING_BYTES - (head - self.get(SEEN_TAIL));
+        if room >= wanted {
+            return room;
+        }
+        let tail = self.get(TAIL);
+        self.put(SEEN_TAIL, tail);
+        RING_BYTES - (head - tail)
+    }
+
+    /// Where the ring begins.
+    pub fn start(&self) -> usize {
+        self.ring
+    }
+
+    fn place(&self, at: u64) -> (usize, u64) {
+        let within = at % RING_BYTES;
+        (self.ring + within as usize, RING_BYTES - within)
+    }
+
+    /// Where the next bytes lie, and how many in one piece.
+    #[inline(always)]
+    pub fn front(&self) -> (usize, u64) {
+        self.place(self.get(TAIL))
+    }
+
+    /// Where the next bytes go, `ahead` of the head, and how many in one piece.
+    #[inline(always)]
+    pub fn back(&self, ahead: u64) -> (usize, u64) {
+        self.place(self.get(HEAD) + ahead)
+    }
+
+    /// `count` bytes have been copied out.
+    #[inline(always)]
+    pub fn taken(&self, count: u64) {
+        kill::point();
+        self.put(TAIL, self.get(TAIL) + count);
+        kill::point();
+    }
+
+    /// `count` bytes have been copied in.
+    #[inline(always)]
+    pub fn given(&self, count: u64) {
+        kill::point();
+        self.put(HEAD, self.get(HEAD) + count);
+        kill::point();
+    }
+
+    /// One more read out of the ring; now and then the reader's core, for the writer.
+    #[inline(always)]
+    pub fn served(&self) {
+        self.tell(SERVED, READER_CORE);
+    }
+
+    /// The same for a write into it.
+    #[inline(always)]
+    pub fn wrote(&self) {
+        self.tell(WROTE, WRITER_CORE);
+    }
+
+    /// Asking for the core takes as long as the rest of a small read.
+    #[inline(always)]
+    fn tell(&self, counter: usize, core: usize) {
+        let count = self.get(counter);
+        self.put(counter, count + 1);
+        if count.is_multiple_of(CORE_EVERY) {
+            self.show_core(core);
+        }
+    }
+
+    #[inline(always)]
+    fn show_core(&self, index: usize) {
+        let mine = core_number();
+        if self.get(index) != mine {
+            self.put(index, mine);
+        }
+    }
+
+    // ---- waiting without sleeping -------------------------------------------------------------
+
+    /// Looks on for bytes; how many came.
+    pub fn look_out_for_bytes(&self) -> u64 {
+        self.look_out(WRITER_CORE, || self.readable())
+    }
+
+    /// Looks on for `wanted` bytes of room.
+    pub fn look_out_for_room(&self, wanted: u64) -> bool {
+        self.look_out(READER_CORE, || (self.room(wanted) >= wanted) as u64) != 0
+    }
+
+    /// While the other side was last seen on another core and nobody leaves, for 10 us at most.
+    fn look_out(&self, core: usize, mut found: impl FnMut() -> u64) -> u64 {
+        let start = ticks();
+        loop {
+            let now = found();
+            let other = self.get(core);
+            let runs = other != 0 && other != core_number();
+            if now != 0 || !runs || self.mode() != Some(Mode::Ring) {
+                return now;
+            }
+            for _ in 0..8 {
+                core::hint::spin_loop();
+            }
+            if ticks().wrapping_sub(start) > LOOK_OUT_TICKS {
+                return found();
+            }
+        }
+    }
+
+    // ---- between host and ring ----------------------------------------------------------------
+
+    /// Whether a reader should try the ring now.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        let left = self.get(COUNTDOWN);
+        self.put(COUNTDOWN, left.saturating_sub(1));
+        left == 0 && !self.is_pinned()
+    }
+
+    /// Tries to put the ring in use, both locks held by the caller, who lets them go but for
+    /// `Fetch`.
+    pub fn climb(&self) -> Climb {
+        let climbing = |mode, state: u64| {
+            let able = mode == Mode::Host && state & PINNED == 0;
+            able.then_some(state & !MODE | bits(Mode::Climbing))
+        };
+        self.put(CLIMB_BYTES, 0);
+        if !self.change(climbing) {
+            return Climb::No;
+        }
+        fence(Ordering::SeqCst);
+        let in_flight = self.get(FLIGHT) as u32 != 0 && kill::mutant() != 23;
+        let (put_in, taken_out) = (self.get(HOST_IN), self.get(HOST_OUT));
+        let left = put_in.wrapping_sub(taken_out);
+        if in_flight || left > RING_BYTES {
+            self.set(Mode::Host);
+            return Climb::No;
+        }
+        self.put(SERVED, 0);
+        if left == 0 {
+            self.arrive();
+            return Climb::Done;
+        }
+        self.put(CLIMB_OUT, taken_out);
+        self.put(CLIMB_HEAD, self.get(HEAD));
+        self.put(CLIMB_BYTES, left);
+        kill::point();
+        Climb::Fetch(left)
+    }
+
+    /// `got` bytes of the host's have been put at the head; both locks are still held.
+    pub fn climbed(&self, got: u64) {
+        self.put(SEEN_TAIL, self.get(TAIL));
+        self.put(HEAD, self.get(CLIMB_HEAD) + got);
+        self.put(SEEN_HEAD, self.get(HEAD));
+        kill::point();
+        self.put(HOST_OUT, self.get(CLIMB_OUT).wrapping_add(got));
+        kill::point();
+        if self.get(HOST_IN) == self.get(HOST_OUT) {
+            self.arrive()
+        } else {
+            self.set(Mode::Leaving)
+        }
+    }
+
+    /// Out of `Climbing`: into the ring, unless somebody left meanwhile.
+    fn arrive(&self) {
+        self.change(|_, state| {
+            let mode = if state & LEFT != 0 { Mode::Leaving } else { Mode::Ring };
+            Some(state & !(MODE | LEFT) | bits(mode))
+        });
+    }
+
+    /// A climber died, both locks are the caller's now; the host has `left` bytes.
+    pub fn settle(&self, left: u64) {
+        if self.get(CLIMB_BYTES) != 0 {
+            let out = self.get(HOST_IN).wrapping_sub(left);
+            let got = out.wrapping_sub(self.get(CLIMB_OUT));
+            if got <= self.get(CLIMB_BYTES) {
+                self.put(SEEN_TAIL, self.get(TAIL));
+                self.put(HEAD, self.get(CLIMB_HEAD) + got);
+                self.put(HOST_OUT, out);
+            }
+        }
+        self.set(Mode::Leaving);
+    }
+
+    /// Both locks are the caller's, who takes the bytes to the host: how many; writers wait
+    /// meanwhile. 0 when there are none.
+    pub fn begin_withdrawal(&self) -> u64 {
+        self.put(SEEN_HEAD, self.get(HEAD));
+        let bytes = self.readable();
+        if bytes != 0 {
+            self.put(CLIMB_BYTES, 0);
+            self.set(Mode::Climbing);
+        }
+        bytes
+    }
+
+    /// The ring is to be left by a reader, who holds both locks: whether it was empty.
+    pub fn go_to_host(&self) -> bool {
+        self.put(SEEN_HEAD, self.get(HEAD));
+        if self.readable() != 0 && kill::mutant() != 24 {
+            return false;
+        }
+        let well = self.get(SERVED) >= SERVED_WELL;
+        let longer = (self.get(BACK_OFF) * 2).min(PATIENCE_MAX);
+        let patience = if well { PATIENCE_MIN } else { longer };
+        self.put(BACK_OFF, patience);
+        self.put(COUNTDOWN, patience);
+        self.set(Mode::Host);
+        true
+    }
+}
+
+/// A holder of locks: process and thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder(u64);
+
+impl Holder {
+    /// Of thread `tid` of process `pid`.
+    #[inline(always)]
+    pub fn new(pid: u32, tid: u32) -> Holder {
+        Holder((pid as u64) << 32 | tid as u64)
+    }
+}
+
+/// The core this thread runs on, plus one.
+#[inline(always)]
+fn core_number() -> u64 {
+    /// The segment whose limit Linux sets to the core's number (`__CPUNODE_SEG`).
+    const SEGMENT: u32 = 0x7b;
+    let mut limit = 0u32;
+    // SAFETY: reads a descriptor's limit; touches no memory.
+    unsafe {
+        asm!("lsl {0:e}, {1:e}", inout(reg) limit, in(reg) SEGMENT, options(nomem, nostack));
+    }
+    (limit & 0xfff) as u64 + 1
+}
+
+#[inline(always)]
+fn ticks() -> u64 {
+    // SAFETY: reads the time-stamp counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

@@ -1,0 +1,181 @@
+//! `husk fsck`: the whole structure of a live image, checked from outside.
+//!
+//! ```text
+//!   IMAGE ─► a process that has the region ─► /proc/PID/fd/N ─► map ─► hold transactions up, look
+//! ```
+//!
+//! Invariants
+//! 1. Programs of the image go on: their next transaction waits while one look lasts (the report
+//!    says how long), their reads do not.
+//! 2. A finding counts when three looks in a row have it; between them the image runs. So a thread
+//!    that slipped into a look (`region::freeze`) is not taken for damage.
+//! 3. While transactions are held up nothing here sleeps or prints.
+//! 4. A killed fsck is recovered from as any program: nobody waits for it.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
+
+use husk_carrier::{Direct, Finding, HEADER_BYTES, Header, Layout};
+use husk_proto::Errno;
+use rustix::fs::SealFlags;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::image;
+
+/// The image could not be checked.
+pub const STATUS_UNCHECKED: u8 = 2;
+/// Looks that must agree on a finding.
+const LOOKS: u32 = 3;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Findings of one look that are kept; more say nothing more.
+const FINDINGS_MAX: usize = 10_000;
+/// How the host names a region's descriptor.
+const REGION_LINK: &str = "/memfd:husk-region (deleted)";
+
+/// What a check came to.
+#[derive(Serialize, Debug)]
+pub struct Report {
+    /// Process id by which the image was found.
+    pub image: u32,
+    /// What is wrong.
+    pub findings: Vec<Line>,
+    /// Longest time that transactions were held up, us.
+    pub held_up_us: u64,
+}
+
+/// One finding.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// What is wrong.
+    pub what: &'static str,
+    /// Number of the inode, line, block, ...
+    pub object: u32,
+    /// What was found.
+    pub found: u64,
+    /// What there should be.
+    pub expected: u64,
+}
+
+impl Report {
+    /// 0: clean, 1: findings.
+    pub fn status(&self) -> u8 {
+        !self.findings.is_empty() as u8
+    }
+
+    /// One line a finding, then the sum.
+    pub fn text(&self) -> String {
+        let lines = self.findings.iter().map(|line| {
+            format!("{} {}: {}, expected {}\n", line.what, line.object, line.found, line.expected)
+        });
+        let sum = match self.findings.len() {
+            0 => "clean".to_owned(),
+            count => format!("{count} findings"),
+        };
+        lines.collect::<String>() + &format!("{sum}; held up for {} us\n", self.held_up_us)
+    }
+}
+
+/// Checks the image that `name` names: the process id of a `husk run` or of a program in it.
+pub fn check(name: &str) -> Result<Report, Failure> {
+    let (image, region) = find(name)?;
+    let layout = layout(name, &region)?;
+    let wrong = |errno: Errno| refuse(name, &reason(errno), "try again");
+    husk_carrier::map_region(region.as_raw_fd() as u32, layout).map_err(wrong)?;
+    let direct = image::attach().map_err(wrong)?;
+    let mut scratch = Vec::new();
+    let (mut findings, mut held_up_us) = look(&direct, &mut scratch).map_err(wrong)?;
+    for _ in 1..LOOKS {
+        if findings.is_empty() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        let (again, us) = look(&direct, &mut scratch).map_err(wrong)?;
+        held_up_us = held_up_us.max(us);
+        let same =
+            |one: &Line| again.iter().any(|two| (one.what, one.object) == (two.what, two.object));
+        findings.retain(same);
+    }
+    let mut direct = direct;
+    direct.detach();
+    Ok(Report { image, findings, held_up_us })
+}
+
+/// One look: what it found, and how long it held transactions up.
+fn look(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(Vec<Line>, u64), Errno> {
+    let mut lines = Vec::with_capacity(FINDINGS_MAX);
+    let mut report = |finding: Finding| {
+        if lines.len() < FINDINGS_MAX {
+            let Finding { what, object, found, expected } = finding;
+            lines.push(Line { what, object, found, expected });
+        }
+    };
+    let kernel = direct.kernel();
+    kernel.session.freeze()?;
+    let started = Instant::now();
+    let sane = husk_carrier::makes_sense(kernel);
+    if sane {
+        scratch.clear();
+        scratch.resize(husk_carrier::scratch_words(kernel), 0);
+        husk_carrier::check_live(kernel, scratch, &mut report);
+    }
+    kernel.session.thaw();
+    let held_up_us = started.elapsed().as_micros() as u64;
+    if sane { Ok((lines, held_up_us)) } else { Err(Errno::EINVAL) }
+}
+
+fn reason(errno: Errno) -> String {
+    match errno {
+        Errno::EBUSY => "a stopped process is in the middle of an operation".to_owned(),
+        Errno::EINVAL => "its numbers of objects make no sense: it is damaged".to_owned(),
+        errno => format!("{errno:?}"),
+    }
+}
+
+fn refuse(name: &str, why: &str, remedy: &str) -> Failure {
+    Failure::new(format!("cannot check image {name}"), why, remedy).with_status(STATUS_UNCHECKED)
+}
+
+/// The process by which an image is found, and its region. Names of images will be looked up here.
+fn find(name: &str) -> Result<(u32, File), Failure> {
+    let remedy = "give the process id of a `husk run`";
+    let pid: u32 = name.parse().map_err(|_| refuse(name, "there is no such image", remedy))?;
+    let listing = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|problem| {
+        let why = match problem.kind() {
+            std::io::ErrorKind::NotFound => "there is no such process".to_owned(),
+            std::io::ErrorKind::PermissionDenied => "it is another user's".to_owned(),
+            _ => crate::request::reason(&problem),
+        };
+        refuse(name, &why, remedy)
+    })?;
+    let is_region = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK)
+    };
+    let path = listing.flatten().map(|entry| entry.path()).find(is_region);
+    let path = path.ok_or_else(|| refuse(name, "that process is in no image", remedy))?;
+    let close_on_exec = rustix::fs::OFlags::CLOEXEC.bits() as i32;
+    let opened = File::options().read(true).write(true).custom_flags(close_on_exec).open(path);
+    let file = opened.map_err(|problem| refuse(name, &crate::request::reason(&problem), remedy))?;
+    Ok((pid, file))
+}
+
+/// What the region was made from, once it is certain that it is one.
+fn layout(name: &str, region: &File) -> Result<Layout, Failure> {
+    let damaged = || refuse(name, "its memory is damaged, or none of Husk's", "end it");
+    let mut bytes = [0; HEADER_BYTES];
+    region.read_exact_at(&mut bytes, 0).map_err(|_| damaged())?;
+    let layout = match husk_carrier::read_header(&bytes) {
+        Header::Ours(layout) => layout,
+        Header::None => return Err(damaged()),
+        Header::Another(format) => {
+            let why = format!("another version of Husk made it (format {format})");
+            return Err(refuse(name, &why, "use that version's `husk fsck`"));
+        }
+    };
+    let sealed = rustix::fs::fcntl_get_seals(region).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+    let length = region.metadata().map_or(0, |found| found.len());
+    if sealed && length == layout.total_bytes() { Ok(layout) } else { Err(damaged()) }
+}

@@ -1,0 +1,94 @@
+//! Extended attributes on their way to the host.
+//!
+//! What the image has taken over (or made) is set exactly as it is there; of a file that was only
+//! changed in its bytes, the attributes of the host's old file are set on the new one. What the
+//! host refuses is said, for each object in one line.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::path::Path;
+
+use husk_proto::fs::{Attributes, Backing};
+use husk_proto::{Errno, Inode};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
+
+use super::Source;
+
+/// Longest list of names, and longest value, that Linux has.
+const LONGEST_BYTES: usize = 65536;
+
+/// Names and values.
+pub type Extended = Vec<(CString, Vec<u8>)>;
+
+/// The attributes of `inode` as they are to be on the host; `None`: the host's stay as they are.
+pub fn of<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    attributes: &Attributes,
+) -> Result<Option<Extended>, Errno> {
+    if attributes.extended == Backing::Host {
+        return Ok(None);
+    }
+    let mut list = vec![0; LONGEST_BYTES];
+    let length = source.list_extended(inode, true, &mut list)?.min(list.len());
+    let mut found = Extended::new();
+    for name in names(&list[..length]) {
+        let mut value = vec![0; LONGEST_BYTES];
+        let length = source.extended(inode, name.to_bytes(), &mut value)?;
+        value.truncate(length);
+        found.push((name.to_owned(), value));
+    }
+    Ok(Some(found))
+}
+
+/// The attributes of what is at `path` on the host; none where there cannot be any.
+pub fn on_host(path: &Path) -> io::Result<Extended> {
+    let mut list = vec![0; LONGEST_BYTES];
+    let length = match llistxattr(path, &mut list[..]) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOENT) => 0,
+        other => other?,
+    };
+    let mut found = Extended::new();
+    for name in names(&list[..length]) {
+        let mut value = vec![0; LONGEST_BYTES];
+        let length = lgetxattr(path, name, &mut value[..])?;
+        value.truncate(length);
+        found.push((name.to_owned(), value));
+    }
+    Ok(found)
+}
+
+fn names(list: &[u8]) -> impl Iterator<Item = &CStr> {
+    list.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+}
+
+/// Sets `wanted` on what is at `path` and removes others. Goes on after a refusal, and tells
+/// the first.
+pub fn set(path: &Path, wanted: &Extended) -> io::Result<()> {
+    let present = on_host(path)?;
+    let mut refused = Ok(());
+    for (name, value) in wanted {
+        if !present.contains(&(name.clone(), value.clone())) {
+            let done = lsetxattr(path, name.as_c_str(), value, XattrFlags::empty());
+            refused = refused.and(done.map_err(|problem| about(name, problem)));
+        }
+    }
+    for (name, _) in &present {
+        if is_ours(name.to_bytes()) && !wanted.iter().any(|(kept, _)| kept == name) {
+            let done = lremovexattr(path, name.as_c_str());
+            refused = refused.and(done.map_err(|problem| about(name, problem)));
+        }
+    }
+    refused
+}
+
+/// Whether an attribute is there because somebody set it; labels come by themselves.
+fn is_ours(name: &[u8]) -> bool {
+    let kinds: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
+    kinds.iter().any(|kind| name.starts_with(kind))
+}
+
+fn about(name: &CStr, problem: rustix::io::Errno) -> io::Error {
+    let problem = io::Error::from(problem);
+    io::Error::other(format!("extended attribute {}: {problem}", name.to_string_lossy()))
+}

@@ -1,0 +1,146 @@
+//! How runs begin and end where something is missing: closed standard descriptors, a supervisor
+//! that is killed, a measurement that is broken off, variables that mean nothing.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use husk_tests::{Scratch, Side, against_native, husk};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{run, said};
+
+/// What a shell says about a program of a side that it starts with `redirection`.
+fn redirected(
+    side: Side,
+    work: &Path,
+    scratch: &Scratch,
+    redirection: &str,
+    script: &str,
+) -> String {
+    let inner = side.command(&[], &["bash", "-c", script]);
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("\"$@\" {redirection}; echo \"status $?\" >&3"), "bash"]);
+    command.arg(inner.get_program()).args(inner.get_args()).envs(
+        inner.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+    );
+    // Whatever is closed for the program, the test hears of it through these.
+    let mut outer = Command::new("bash");
+    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    outer.args(["-c", "exec \"$@\" 3>&1 4>&2", "bash"]).args(words);
+    let outcome = run(scratch, work, outer);
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned() + &outcome.stderr;
+    text.lines().filter(|line| !line.starts_with("husk: fsck")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn standard_descriptors_that_are_closed_stay_closed() {
+    let scratch = Scratch::new("closed");
+    let work = scratch.fresh("work");
+    let open =
+        "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && s=\"$s $n\"; done; echo \"open:$s\" >&4";
+    let cases = [
+        (">&-", "echo x"),
+        ("<&-", "read line; echo \"read $?\"; cat; echo \"cat $?\""),
+        ("<&-", "exec 5< /dev/null; echo text > made; cat made"),
+        ("2>&-", "echo y >&2 || echo refused"),
+        ("<&- >&- 2>&-", open),
+        ("< /dev/null > /dev/null", open),
+    ];
+    for (redirection, script) in cases {
+        let native = redirected(Side::Native, &work, &scratch, redirection, script);
+        let tested = redirected(Side::tested(), &work, &scratch, redirection, script);
+        assert_eq!(tested, native, "{redirection} {script}");
+    }
+}
+
+/// Nobody writes back and nobody ends what still runs; but it runs on, and nothing waits for the
+/// one who has gone.
+#[test]
+fn what_outlives_a_killed_supervisor_goes_on_and_finishes() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("outlives");
+    let work = scratch.fresh("work");
+    let script = "
+trap '' HUP
+kill -KILL $PPID
+for n in $(seq 20); do
+    mkdir d$n && cp /bin/true d$n/copy && d$n/copy && echo $n > d$n/file && cat d$n/file > last
+    # A writer that dies half-way, whom nobody buries but the next one who wants the file.
+    (exec 9>> shared; flock 9; echo half >&9; kill -KILL $BASHPID)
+    exec 8>> shared; flock 8; echo whole >&8; exec 8>&-
+done
+grep -c whole shared; cat last; echo finished";
+    let mut command = Command::new("bash");
+    let inner = husk(&[], &["bash", "-c", script]);
+    // The image's end of the pipe is what tells when the last program has ended.
+    command.args(["-c", "(\"$@\" | cat) 2> /dev/null", "bash"]).arg(inner.get_program());
+    command.args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"20\n20\nfinished\n", "{}", outcome.shown());
+    assert!(!work.join("last").exists(), "nobody writes back");
+}
+
+#[test]
+fn a_measurement_that_is_broken_off_leaves_nothing_behind() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("broken-off");
+    let tmpfs = scratch.fresh("tmpfs");
+    let mut bench = Command::new(husk(&[], &[]).get_program());
+    bench.args(["bench", "fs", "--only", "stat", "--seconds", "60", "--tmpfs"]).arg(&tmpfs);
+    let mut bench = bench.stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let left = |directory: &Path| std::fs::read_dir(directory).expect("a directory").count();
+    let disk = Path::new("/var/tmp").join(format!("husk-bench-{}", bench.id()));
+    for _ in 0..1000 {
+        if left(&tmpfs) > 0 && disk.join("husk").exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = Pid::from_raw(bench.id() as i32).expect("a process");
+    kill_process(pid, Signal::TERM).expect("a signal");
+    let status = bench.wait().expect("it ends: its waits for workers are bounded");
+    assert_eq!(status.code(), Some(128 + 15));
+    assert!(left(&tmpfs) == 0 && !disk.exists(), "{disk:?} or {tmpfs:?} is left");
+}
+
+#[test]
+fn variables_that_mean_nothing_are_refused_in_one_line() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("variables");
+    let work = scratch.fresh("work");
+    for (name, value, status) in [
+        ("HUSK_TRACE", "all", 125),
+        ("HUSK_REWRITE", "false", 125),
+        ("HUSK_FSCK", "yes", 125),
+        ("HUSK_PIPES", "yes", 125),
+        ("HUSK_TRACE", "unsupported", 0),
+        ("HUSK_REWRITE", "off", 0),
+        ("HUSK_REWRITE", "on", 0),
+        ("HUSK_FSCK", "0", 0),
+        ("HUSK_PIPES", "host", 0),
+        ("HUSK_PIPES", "husk", 0),
+        ("HUSK_DIR", "narrowest", 125),
+        ("HUSK_DIR", "wide", 0),
+    ] {
+        let mut command = husk(&[], &["true"]);
+        let outcome = run(&scratch, &work, {
+            command.env(name, value);
+            command
+        });
+        assert_eq!(outcome.code(), status, "{name}={value}: {}", outcome.shown());
+        let lines = said(&outcome);
+        let right = if status == 0 {
+            lines.is_empty()
+        } else {
+            lines.len() == 1 && lines[0].contains(name)
+        };
+        assert!(right, "{name}={value}: {}", outcome.shown());
+    }
+}

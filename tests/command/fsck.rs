@@ -1,0 +1,161 @@
+//! `husk fsck`: the structure of a running image, checked while its programs work.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use husk_carrier::{HEADER_BYTES, Header, read_header};
+use husk_tests::toolchain::build_c;
+use husk_tests::{Run, Scratch, against_native, husk};
+
+use crate::as_nobody;
+
+/// How long programs work under the checker.
+const STORM: Duration = Duration::from_secs(4);
+
+fn fsck(image: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(husk_tests::husk::binary());
+    command.arg("fsck").args(options).arg("--").arg(image).output().expect("husk starts")
+}
+
+/// Runs `argv` in an image until `ready` was printed; its run.
+fn started(scratch: &Scratch, argv: &[&str]) -> Run {
+    let work = scratch.fresh("work");
+    let mut run = Run::start_piped(husk(&["--memory", "64M"], argv), &work, scratch.path());
+    ready(&mut run, "ready");
+    run
+}
+
+/// Waits until a run has printed `word` (20 s at most).
+pub fn ready(run: &mut Run, word: &str) {
+    for _ in 0..4000 {
+        if String::from_utf8_lossy(&run.stdout()).contains(word) {
+            return;
+        }
+        assert!(!run.ended(), "it ended before it printed {word:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no {word:?} in 20 s");
+}
+
+/// Lets a program that reads its standard input end.
+fn end(mut run: Run) {
+    drop(run.stdin());
+    let outcome = run.wait(Duration::from_secs(30)).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+}
+
+/// The region of a running image, as `husk fsck` finds it.
+pub fn region(pid: i32) -> File {
+    let listing = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").flatten();
+    let is_region = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("husk-region"))
+    };
+    let path = listing.map(|entry| entry.path()).find(is_region).expect("the region");
+    File::options().read(true).write(true).open(path).expect("the region opens")
+}
+
+#[test]
+fn an_image_is_found_clean_while_its_programs_change_it() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("fsck");
+    let program = scratch.path().join("storm");
+    build_c(include_str!("../faults/sources/storm.c"), &program);
+    let seconds = (STORM.as_secs() + 1).to_string();
+    let argv = [program.to_str().expect("a plain path"), "3", &seconds];
+    let run = started(&scratch, &argv);
+    let (pid, end) = (run.pid().to_string(), Instant::now() + STORM);
+    let mut checks = 0;
+    while Instant::now() < end {
+        let output = fsck(&pid, &[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{output:?}");
+        assert!(text.starts_with("clean; held up for "), "{text}");
+        checks += 1;
+    }
+    println!("{checks} checks");
+    assert!(checks > 3, "only {checks} checks");
+    let outcome = run.wait(Duration::from_secs(60)).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+}
+
+#[test]
+fn damage_is_told_line_by_line_and_in_json() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("fsck-damage");
+    let run = started(&scratch, &["sh", "-c", "echo text > file; echo ready; cat"]);
+    let (pid, region) = (run.pid().to_string(), region(run.pid()));
+    let mut header = [0; HEADER_BYTES];
+    region.read_exact_at(&mut header, 0).expect("a header");
+    let Header::Ours(layout) = read_header(&header) else { panic!("no header") };
+    // The free blocks of the last chunk: the word behind its lock.
+    let map = layout.map();
+    let place = u64::from(map.chunk(map.chunk_count - 1).word(1).index()) * 8;
+    let mut word = [0; 8];
+    region.read_exact_at(&mut word, place).expect("a word");
+    region.write_all_at(&(u64::from_le_bytes(word) - 3).to_le_bytes(), place).expect("damage");
+    let told = fsck(&pid, &[]);
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert_eq!(told.status.code(), Some(1), "{text}");
+    let line = format!("free blocks of a chunk {}: 1021, expected 1024\n", map.chunk_count - 1);
+    assert!(text.starts_with(&line) && text.contains("\n1 findings; held up"), "{text}");
+    let told = fsck(&pid, &["--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!(json["findings"][0]["found"], 1021, "{json}");
+    region.write_all_at(&word, place).expect("repaired");
+    assert_eq!(fsck(&pid, &[]).status.code(), Some(0));
+    refuses_damaged_headers(&pid, &region, header);
+    end(run);
+}
+
+/// Another version's, nobody's, and one whose numbers lie.
+fn refuses_damaged_headers(pid: &str, region: &File, header: [u8; HEADER_BYTES]) {
+    let told = |at: u64, value: u64| {
+        let mut before = [0; 8];
+        region.read_exact_at(&mut before, at).expect("a word");
+        region.write_all_at(&value.to_le_bytes(), at).expect("damage");
+        let output = fsck(pid, &[]);
+        region.write_all_at(&before, at).expect("repaired");
+        refused(&output)
+    };
+    let magic = u64::from_le_bytes(header[..8].try_into().expect("eight"));
+    assert!(told(0, magic + 41).contains("another version of Husk made it (format 42)"));
+    assert!(told(0, 5).contains("damaged"));
+    assert!(told(8, 100_000).contains("damaged"));
+    assert!(told(16, 1 << 33).contains("damaged"));
+    // The first object never used, of inodes.
+    assert!(told(17 * 8, 1 << 30).contains("damaged"));
+    assert_eq!(fsck(pid, &[]).status.code(), Some(0));
+}
+
+/// What was said: one line, with status 2.
+fn refused(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("husk: cannot check image ") && text.lines().count() == 1, "{text}");
+    text
+}
+
+#[test]
+fn what_is_no_image_is_refused_in_one_line() {
+    if against_native() {
+        return;
+    }
+    assert!(refused(&fsck("nightly", &[])).contains("there is no such image"));
+    assert!(refused(&fsck("99999999", &[])).contains("there is no such process"));
+    assert!(refused(&fsck("-1", &["--json"])).contains("no such image"));
+    let own = std::process::id().to_string();
+    assert!(refused(&fsck(&own, &[])).contains("that process is in no image"));
+    if rustix::process::getuid().is_root() {
+        let mut command = Command::new(husk_tests::husk::binary());
+        command.args(["fsck", &own]);
+        let output = as_nobody(&command).current_dir(Path::new("/")).output().expect("it starts");
+        assert!(refused(&output).contains("another user's"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Pipes whose bytes go through the image (`HUSK_PIPES=husk`) do what Linux's do.
+//!
+//! The program passes each pipe between ring and host in every way there is (`docs/adr/0015`). It
+//! checks itself: who loses a byte says so, who loses a wake-up hangs.
+
+use husk_tests::toolchain::build_c;
+use husk_tests::{Case, Length, Scratch};
+
+/// Runs one mode of the program, with shared memory and for comparison all on the host.
+fn check(name: &'static str, mode: &str) {
+    let scratch = Scratch::new(&format!("{name}-build"));
+    let program = scratch.path().join("pipes");
+    build_c(include_str!("sources/pipes.c"), &program);
+    let argv = [program.to_str().expect("a plain path"), mode];
+    Case::new(name, Length::Long, &argv).environment("HUSK_PIPES", "husk").check();
+}
+
+#[test]
+fn one_thread_reads_what_it_wrote() {
+    check("pipes-sequence", "sequence");
+}
+
+#[test]
+fn the_last_end_that_goes_is_noticed_at_once() {
+    check("pipes-ends", "ends");
+}
+
+#[test]
+fn records_arrive_whole_and_in_order() {
+    check("pipes-writers", "writers");
+}
+
+#[test]
+fn one_byte_outstanding_never_sleeps_in_vain() {
+    check("pipes-outstanding", "outstanding");
+}
+
+#[test]
+fn signals_interrupt_and_restart_reads_and_writes() {
+    check("pipes-storm", "storm");
+}
+
+#[test]
+fn a_killed_side_is_noticed_and_leaves_whole_records() {
+    check("pipes-kills", "kills");
+}
+
+#[test]
+fn polls_of_pipes_and_others_miss_nothing() {
+    check("pipes-polls", "polls");
+}
+
+#[test]
+fn threads_share_both_ends() {
+    check("pipes-threads", "threads");
+}
+
+#[test]
+fn strangers_find_every_byte_in_order() {
+    check("pipes-strangers", "strangers");
+}
+
+#[test]
+fn two_thousand_pipes_work_at_once() {
+    check("pipes-many", "many");
+}

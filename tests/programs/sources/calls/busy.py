@@ -1,0 +1,44 @@
+# Programs that run are not written to, files open for writing are not run.
+import subprocess
+shutil.copy("/bin/sleep", "program"); shutil.copy("/bin/true", "other")
+EXECVEAT = 322
+
+def wait_for(process):
+    """Until the process runs the program."""
+    for _ in range(2000):
+        if (answer := call(2, b"program", os.O_WRONLY)) == "ETXTBSY":
+            return True
+        os.close(answer)
+running = subprocess.Popen(["./program", "60"])
+say(wait_for(running))
+for flags in [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_CREAT, os.O_PATH, os.O_WRONLY | os.O_APPEND]:
+    answer = attempt(os.open, "program", flags); say(oct(flags), answer if isinstance(answer, str) else "opened")
+    isinstance(answer, int) and os.close(answer)
+say(attempt(os.truncate, "program", 10), attempt(os.chmod, "program", 0o711), attempt(os.utime, "program"))
+say(attempt(os.rename, "program", "moved"), attempt(os.open, "moved", os.O_WRONLY), attempt(os.link, "moved", "linked"))
+shutil.copy("other", "program"); os.replace("program", "moved"); fd = os.open("moved", os.O_WRONLY); os.close(fd)
+say(attempt(os.open, "linked", os.O_WRONLY))
+running.kill(); running.wait()
+say(attempt(os.close, os.open("linked", os.O_WRONLY)))
+
+# The other way round.
+def run(*argv):
+    return attempt(subprocess.run, argv)
+fd = os.open("linked", os.O_WRONLY)
+say(run("./linked", "0")); twin = os.dup(fd); os.close(fd); say(run("./linked", "0"))
+os.close(twin); say(run("./linked", "0").returncode)
+make("script", b"#!/bin/sh\nexit 3\n", 0o755); fd = os.open("script", os.O_RDWR)
+say(run("./script")); os.close(fd); say(run("./script").returncode)
+make("read", b"#!/bin/sh\nexit 4\n", 0o755); fd = os.open("read", os.O_RDONLY); say(run("./read").returncode)
+fd = os.open("read", os.O_WRONLY); os.chmod("read", 0o644); say(run("./read")); os.close(fd)
+# A fork runs what its parent runs; exec of something else ends that.
+shutil.copy("/bin/bash", "shell")
+both = subprocess.Popen(["./shell", "-c", "read line; sleep 60 & echo $!; exec sleep 60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for _ in range(2000):
+    if (answer := call(2, b"shell", os.O_WRONLY)) == "ETXTBSY": break
+    os.close(answer)
+say(call(2, b"shell", os.O_WRONLY)); both.stdin.write(b"go\n"); both.stdin.flush(); other = int(both.stdout.readline())
+for _ in range(2000):
+    if (answer := call(2, b"shell", os.O_WRONLY)) != "ETXTBSY": break
+    subprocess.run(["/bin/sleep", "0.005"])
+say(isinstance(answer, int)); both.kill(); os.kill(other, 9); both.wait()
