@@ -23,6 +23,8 @@ const JITTER: u64 = 24;
 /// How long a race runs at least, and at most on a busy machine.
 const RACE: Duration = Duration::from_millis(1000);
 const RACE_MAX: Duration = Duration::from_secs(20);
+/// How long a test's child may live, s.
+const CHILD_MAX_S: u32 = 120;
 
 /// Runs `body` in a child process with an image of its own; the structure must be whole after.
 fn in_image(layout: Layout, rule: Directories, body: fn(&mut Direct, Inode)) {
@@ -30,6 +32,8 @@ fn in_image(layout: Layout, rule: Directories, body: fn(&mut Direct, Inode)) {
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
+            // What waits for a thread that has failed does not wait for ever.
+            libc::alarm(CHILD_MAX_S);
             let done = std::panic::catch_unwind(|| {
                 delays(true);
                 let (mut boss, root) = shared_image(layout, Cover::Memory, rule);
@@ -65,6 +69,12 @@ fn beside<T: Send + 'static>(
         me.detach();
         result
     })
+}
+
+/// Fails at once when a thread beside has failed: what it left undone would be waited for.
+fn nobody_failed<T>(threads: &[std::thread::JoinHandle<T>], stop: &AtomicBool) {
+    let early = threads.iter().any(std::thread::JoinHandle::is_finished);
+    assert!(!early || stop.load(Ordering::Relaxed), "a thread beside has failed, see above");
 }
 
 /// Runs `step(me, n)` in a thread of its own until `stop`; how often.
@@ -196,6 +206,7 @@ fn no_name_is_made_in_a_directory_that_is_gone() {
             let mut tries = 0;
             while let Err(error) = remove(me, root, tries) {
                 assert_eq!(error, Errno::ENOTEMPTY);
+                nobody_failed(&makers, &STOP);
                 tries += 1;
                 // Back and forth between the modes meanwhile.
                 me.switch_directory(dir, tries & 2 != 0).expect("switched");

@@ -186,8 +186,10 @@ pub fn open(txn: &mut Txn<'_>, dir: Inode, seat: &Seat) -> Result<Open> {
     let waits = txn.session.waits();
     txn.lock(seat.token)?;
     let inode = txn.region.map.object(INODE, dir.number);
-    // In this order: table and part, then the generation that makes them this directory's, then
-    // whether somebody removes it (invariant 3).
+    // In this order: whether somebody removes it (invariant 3), or has, which the generation says;
+    // between them table and part, which the generation makes this directory's. The other way
+    // round a removal could end between the two looks.
+    is_shut(txn, inode)?;
     if txn.get(inode.word(ino::SHARE)) != seat.share {
         return Err(RETRY);
     }
@@ -205,7 +207,6 @@ pub fn open(txn: &mut Txn<'_>, dir: Inode, seat: &Seat) -> Result<Open> {
     if low(ident) & ino::REMOVED != 0 {
         return Err(Errno::ENOENT);
     }
-    is_shut(txn, inode)?;
     if wide {
         let record = txn.region.map.object(LINE, seat.line);
         switch::note_use(txn, dir, seat.share, record);
