@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use husk_tests::{Scratch, Side, against_native, husk};
+use husk_tests::{Run, Scratch, Side, against_native, husk};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{run, said};
+use crate::{LIMIT, run, said};
 
 /// What a shell says about a program of a side that it starts with `redirection`.
 fn redirected(
@@ -92,19 +92,19 @@ fn a_measurement_that_is_broken_off_leaves_nothing_behind() {
     let tmpfs = scratch.fresh("tmpfs");
     let mut bench = Command::new(husk(&[], &[]).get_program());
     bench.args(["bench", "fs", "--only", "stat", "--seconds", "60", "--tmpfs"]).arg(&tmpfs);
-    let mut bench = bench.stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let bench = Run::start(bench, scratch.path(), scratch.path());
     let left = |directory: &Path| std::fs::read_dir(directory).expect("a directory").count();
-    let disk = Path::new("/var/tmp").join(format!("husk-bench-{}", bench.id()));
+    let disk = Path::new("/var/tmp").join(format!("husk-bench-{}", bench.pid()));
     for _ in 0..1000 {
         if left(&tmpfs) > 0 && disk.join("husk").exists() {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let pid = Pid::from_raw(bench.id() as i32).expect("a process");
+    let pid = Pid::from_raw(bench.pid()).expect("a process");
     kill_process(pid, Signal::TERM).expect("a signal");
-    let status = bench.wait().expect("it ends: its waits for workers are bounded");
-    assert_eq!(status.code(), Some(128 + 15));
+    let outcome = bench.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(outcome.status.code(), Some(128 + 15));
     assert!(left(&tmpfs) == 0 && !disk.exists(), "{disk:?} or {tmpfs:?} is left");
 }
 

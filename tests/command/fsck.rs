@@ -3,21 +3,23 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use husk_carrier::{HEADER_BYTES, Header, read_header};
 use husk_tests::toolchain::build_c;
-use husk_tests::{Run, Scratch, against_native, husk};
+use husk_tests::{Outcome, Run, Scratch, against_native, husk};
 
-use crate::as_nobody;
+use crate::{as_nobody, run};
 
 /// How long programs work under the checker.
 const STORM: Duration = Duration::from_secs(4);
 
-fn fsck(image: &str, options: &[&str]) -> Output {
+fn fsck(image: &str, options: &[&str]) -> Outcome {
     let mut command = Command::new(husk_tests::husk::binary());
-    command.arg("fsck").args(options).arg("--").arg(image).output().expect("husk starts")
+    command.arg("fsck").args(options).arg("--").arg(image);
+    let scratch = Scratch::new("fsck");
+    run(&scratch, scratch.path(), command)
 }
 
 /// Runs `argv` in an image until `ready` was printed; its run.
@@ -135,9 +137,9 @@ fn refuses_damaged_headers(pid: &str, region: &File, header: [u8; HEADER_BYTES])
 }
 
 /// What was said: one line, with status 2.
-fn refused(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{text}");
+fn refused(outcome: &Outcome) -> String {
+    let text = outcome.stderr.clone();
+    assert_eq!(outcome.status.code(), Some(2), "{text}");
     assert!(text.starts_with("husk: cannot check image ") && text.lines().count() == 1, "{text}");
     text
 }
@@ -155,7 +157,8 @@ fn what_is_no_image_is_refused_in_one_line() {
     if rustix::process::getuid().is_root() {
         let mut command = Command::new(husk_tests::husk::binary());
         command.args(["fsck", &own]);
-        let output = as_nobody(&command).current_dir(Path::new("/")).output().expect("it starts");
-        assert!(refused(&output).contains("another user's"));
+        let scratch = Scratch::new("fsck-nobody");
+        let outcome = run(&scratch, Path::new("/"), as_nobody(&command));
+        assert!(refused(&outcome).contains("another user's"));
     }
 }

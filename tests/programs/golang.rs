@@ -28,6 +28,8 @@ fn a_static_program_that_lies_in_the_image() {
 
 /// How long the bombardment lasts.
 const BOMBARDMENT_S: &str = "4";
+/// When it is over at the latest.
+const BOMBED_MAX: Duration = Duration::from_secs(30);
 /// SIGURG, with which Go preempts goroutines, in a signal mask.
 const SIGURG_BIT: u64 = 1 << (23 - 1);
 
@@ -51,8 +53,11 @@ fn bombard(scratch: &Scratch, side: Side) {
     let mut run = Run::start_piped(command, &work, scratch.path());
     let target = await_ready(&mut run);
     let mut bomber = std::process::Command::new(scratch.path().join("bomber"));
-    let status = bomber.args([&target.to_string(), BOMBARDMENT_S]).status().expect("the bomber");
-    assert!(status.success(), "{side:?}: the program did not live through it: {status}");
+    bomber.args([&target.to_string(), BOMBARDMENT_S]);
+    let bombed = Run::start(bomber, &work, &scratch.fresh("bombed")).wait(BOMBED_MAX);
+    let bombed = bombed.unwrap_or_else(|hang| panic!("the bomber: {hang}"));
+    let shown = bombed.shown();
+    assert!(bombed.status.success(), "{side:?}: the program did not live through it:\n{shown}");
     assert_masks_clear(side, target);
     drop(run.stdin());
     let outcome =

@@ -21,6 +21,8 @@ mod prepared;
 mod scenarios;
 #[path = "client/script.rs"]
 mod script;
+#[path = "support/mod.rs"]
+mod support;
 #[path = "client/system.rs"]
 mod system;
 
@@ -158,7 +160,7 @@ fn compare_one(case: &Case, make: Make) -> Option<String> {
         tidy(&before);
         difference(&linux, &husk).map(|text| format!("\n{name}:{text}\n"))
     };
-    std::thread::spawn(body).join().expect("a script that ends")
+    support::joined(name, std::thread::spawn(body))
 }
 
 /// This thread becomes nobody (ids belong to threads below libc).
@@ -228,5 +230,5 @@ fn nothing_moves_from_one_mount_to_another() {
         assert_eq!(husk.call(nr::mknod, [over, 0o100644, 0, 0, 0, 0]), 0);
         assert_eq!(husk.call(nr::rename, [over, one, 0, 0, 0, 0]), EXDEV);
     };
-    std::thread::spawn(body).join().expect("a script that ends");
+    support::joined("a script", std::thread::spawn(body));
 }

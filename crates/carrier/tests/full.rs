@@ -24,14 +24,13 @@ mod world;
 use std::collections::BTreeMap;
 
 use husk_abi::{Errno, nr};
-use husk_carrier::{CACHE_ADDRESS, Direct, Layout, STATE_ADDRESS, format, map_region};
+use husk_carrier::{Direct, Directories, Layout};
 use husk_client::{Buffers, Client};
 use husk_proto::fs::Kind;
-use husk_proto::image::Cover;
 use husk_proto::process::Sharing;
-use husk_proto::{Fs, Inode, Process, Processes};
+use husk_proto::{Fs, Inode, Processes};
 use husk_region::kill;
-use support::{directory, frozen, root_user, tid};
+use support::{FD_HIGH, format_anew, frozen, map, root_user, tid};
 use system::{Husk, System};
 use world::{build, findings, imported, remove_all, snapshot};
 
@@ -46,33 +45,6 @@ fn clock() -> i64 {
     frozen()
 }
 
-fn map() {
-    // SAFETY: calls on a descriptor made here; nothing is mapped at the region's addresses yet.
-    unsafe {
-        let fd = libc::memfd_create(c"husk-test".as_ptr(), 0);
-        assert_eq!(libc::ftruncate(fd, LAYOUT.total_bytes() as i64), 0);
-        // Out of the way of the descriptors the calls make.
-        let high = libc::fcntl(fd, libc::F_DUPFD, 500);
-        libc::close(fd);
-        map_region(high as u32, LAYOUT).expect("mapped");
-    }
-}
-
-/// A fresh image: a mount, nothing in it.
-fn fresh() -> (Direct, Inode) {
-    // SAFETY: the region mapped by `map`; all its users are gone.
-    unsafe {
-        let state = LAYOUT.state_bytes() as usize;
-        assert_eq!(libc::madvise(STATE_ADDRESS as *mut _, state, libc::MADV_REMOVE), 0);
-        let cache = LAYOUT.cache_bytes() as usize;
-        assert_eq!(libc::madvise(CACHE_ADDRESS as *mut _, cache, libc::MADV_REMOVE), 0);
-    }
-    format(LAYOUT, 7, b"/tmp/copies").expect("formatted");
-    let mut boss = Direct::attach(frozen, Process(0), std::process::id(), tid()).expect("attached");
-    let root = boss.add_mount(MOUNT.as_bytes(), Cover::Overlay, &directory()).expect("mounted");
-    (boss, root)
-}
-
 /// A program of the image, with what its calls need.
 struct World {
     husk: Husk<Direct>,
@@ -85,7 +57,7 @@ impl World {
         let pid = std::process::id();
         let process = boss.first_process(pid, &[0, 1, 2]).expect("a record");
         let direct = Direct::attach(frozen, process, pid, tid()).expect("attached");
-        let plain = plain::Plain { region: 500 };
+        let plain = plain::Plain { region: FD_HIGH };
         let buffers = Box::leak(Box::new(Buffers::new()));
         let husk = Husk { client: Client::new(direct, plain, plain, buffers) };
         World { husk, root, kept: Vec::new() }
@@ -320,7 +292,7 @@ struct Ended {
 }
 
 fn prepared() -> (Direct, World) {
-    let (mut boss, root) = fresh();
+    let (mut boss, root) = format_anew(LAYOUT, Directories::default());
     assert_eq!(boss.import(root, &[imported(b"host-dir-2", Kind::Directory)]), Ok(true));
     build(&mut boss, root);
     let world = World::enter(&mut boss, root);
@@ -399,7 +371,7 @@ fn difference(one: &Look, two: &Look) -> Vec<String> {
 
 #[test]
 fn no_room_at_any_place_leaves_nothing_half_made() {
-    map();
+    map(LAYOUT);
     let only = std::env::var("HUSK_CALL").unwrap_or_default();
     let (mut refusals, mut wrong) = (0, Vec::new());
     for tried in names().iter().chain(&the_rest()).filter(|tried| tried.name.contains(&only)) {

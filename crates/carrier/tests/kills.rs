@@ -19,25 +19,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use husk_carrier::{CACHE_ADDRESS, Direct, Directories, Layout, STATE_ADDRESS, format, map_region};
+use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
-use husk_proto::image::Cover;
 use husk_proto::{Fs, Inode, Process, Processes};
-use support::{directory, frozen, root_user, tid};
+use support::{fork, format_anew, frozen, map, root_user, tid, wait};
 use world::{Operation, at, build, findings, operations, put, snapshot};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 8 << 20 };
 /// More points than any operation has.
 const POINTS_MAX: u64 = 5000;
-
-fn map() {
-    // SAFETY: plain calls.
-    unsafe {
-        let fd = libc::memfd_create(c"husk-test".as_ptr(), 0);
-        assert_eq!(libc::ftruncate(fd, LAYOUT.total_bytes() as i64), 0);
-        map_region(fd as u32, LAYOUT).expect("mapped");
-    }
-}
 
 /// How directories are shared in the next images.
 static RULE: AtomicU64 = AtomicU64::new(0);
@@ -53,44 +43,13 @@ fn rule() -> Directories {
 
 /// A fresh image with the small tree.
 fn fresh() -> (Direct, Inode) {
-    // SAFETY: the region mapped by `map`; all its users are gone.
-    unsafe {
-        let state = LAYOUT.state_bytes() as usize;
-        assert_eq!(libc::madvise(STATE_ADDRESS as *mut _, state, libc::MADV_REMOVE), 0);
-        let cache = LAYOUT.cache_bytes() as usize;
-        assert_eq!(libc::madvise(CACHE_ADDRESS as *mut _, cache, libc::MADV_REMOVE), 0);
-    }
-    format(LAYOUT, 7, b"/tmp/copies").expect("formatted");
-    let mut boss = Direct::attach(frozen, Process(0), std::process::id(), tid()).expect("attached");
-    boss.set_directories(rule());
-    let root = boss.add_mount(b"/tmp/mount", Cover::Overlay, &directory()).expect("mounted");
+    let (mut boss, root) = format_anew(LAYOUT, rule());
     build(&mut boss, root);
     (boss, root)
 }
 
 fn much_later() -> i64 {
     frozen() + 100_000_000_000
-}
-
-fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child only computes and leaves by `_exit`.
-    unsafe {
-        let pid = libc::fork();
-        assert!(pid >= 0);
-        if pid == 0 {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();
-            libc::_exit(if done { 0 } else { 1 });
-        }
-        pid
-    }
-}
-
-fn wait(pid: i32) -> i32 {
-    let mut status = 0;
-    // SAFETY: our own child.
-    unsafe { assert_eq!(libc::waitpid(pid, &mut status, 0), pid) };
-    status
 }
 
 fn die() {
@@ -504,7 +463,7 @@ fn two_recoverers_are_seen() {
 
 #[test]
 fn death_leaves_all_or_nothing() {
-    map();
+    map(LAYOUT);
     for rule in [Directories::ByContention, Directories::Wide] {
         set_rule(rule);
         storm();

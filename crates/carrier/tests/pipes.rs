@@ -21,7 +21,7 @@ use husk_proto::image::Cover;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes};
 use husk_proto::{Descriptors, Processes};
 use husk_region::kill;
-use support::{LAYOUT, clock, image, program, tid};
+use support::{LAYOUT, clock, fork, image, program, tid, until, wait};
 
 /// More points than any play has.
 const POINTS_MAX: u64 = 400;
@@ -85,7 +85,7 @@ fn copy(span: Span, bytes: &mut [u8], at: &mut usize, out: bool) -> husk_proto::
 
 /// Writes one byte; false: somebody holds a lock.
 fn write(side: &mut Side, mut byte: u8) -> bool {
-    loop {
+    for _ in 0..PATIENCE {
         let (mut one, mut at) = ([byte], 0);
         let put = &mut |span| copy(span, &mut one, &mut at, false);
         match side.direct.pipe_put(side.pipe, 1, false, put).expect("a pipe") {
@@ -103,6 +103,7 @@ fn write(side: &mut Side, mut byte: u8) -> bool {
             other => panic!("{other:?}"),
         }
     }
+    panic!("a write is told to settle again and again")
 }
 
 /// What a read came to.
@@ -114,7 +115,7 @@ enum Got {
 }
 
 fn read(side: &mut Side) -> Got {
-    loop {
+    for _ in 0..PATIENCE {
         let (mut one, mut at) = ([0u8], 0);
         let take = &mut |span| copy(span, &mut one, &mut at, true);
         match side.direct.pipe_take(side.pipe, 1, take).expect("a pipe") {
@@ -144,6 +145,7 @@ fn read(side: &mut Side) -> Got {
             other => panic!("{other:?}"),
         }
     }
+    panic!("a read is told to fetch or settle again and again")
 }
 
 /// A second process's way, so that locks tell the two sides apart.
@@ -254,7 +256,7 @@ fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String
     let mut asleep = None;
     for turn in 0..if writes { 3 } else { 5 } {
         if writes {
-            while !write(&mut main, first + turn) {}
+            until("the writers' lock is free", || write(&mut main, first + turn));
             continue;
         }
         // Asleep now: whatever is in the ring, nobody takes.
@@ -331,9 +333,7 @@ fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<Str
     for byte in 0..3 {
         assert!(write(&mut stage.main, byte));
     }
-    // SAFETY: the child only computes and ends.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    let pid = fork(|| {
         let me = std::process::id();
         let process = stage.main.direct.current();
         let mut mine = side(
@@ -347,10 +347,8 @@ fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<Str
         assert!(done);
         // SAFETY: ends the child, quietly.
         unsafe { libc::_exit(if kill::left() > 0 { 7 } else { 0 }) };
-    }
-    let mut status = 0;
-    // SAFETY: our own child.
-    unsafe { libc::waitpid(pid, &mut status, 0) };
+    });
+    let status = wait(pid);
     let mut tries = 0;
     while !write(&mut stage.main, 9) {
         tries += 1;

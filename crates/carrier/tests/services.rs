@@ -5,6 +5,8 @@ mod support;
 #[path = "support/world.rs"]
 mod world;
 
+use std::time::Duration;
+
 use husk_carrier::Direct;
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE};
@@ -12,31 +14,25 @@ use husk_proto::image::{Cover, Image, Rewritten};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
-use support::{LAYOUT, clock, image, program, root_user};
+use support::{LAYOUT, beside, clock, image, in_child, joined, program, root_user};
 use world::{at, contents, findings, put};
 
 const USER: Credentials<'static> =
     Credentials { uid: 1000, gid: 1000, groups: &[50], capabilities: 0 };
 
+/// How long a race may take on a busy machine.
+const RACE_MAX: Duration = Duration::from_secs(60);
+
 /// Runs `body` in a child process with an image of its own; the structure must be whole after.
+#[track_caller]
 fn in_image(cover: Cover, body: fn(&mut Direct, Inode)) {
-    // SAFETY: the child runs the test and leaves by `_exit`.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            let done = std::panic::catch_unwind(|| {
-                let (mut boss, root) = image(LAYOUT, cover);
-                let mut me = program(&mut boss, clock);
-                body(&mut me, root);
-                me.exit();
-                assert_eq!(findings(&boss), []);
-            });
-            libc::_exit(done.is_err() as i32);
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert_eq!(status, 0, "see the child's message above");
-    }
+    in_child(|| {
+        let (mut boss, root) = image(LAYOUT, cover);
+        let mut me = program(&mut boss, clock);
+        body(&mut me, root);
+        me.exit();
+        assert_eq!(findings(&boss), []);
+    });
 }
 
 fn names(me: &mut Direct, dir: Inode) -> Vec<String> {
@@ -482,9 +478,7 @@ fn a_listing_shows_each_stable_name_once_whatever_happens() {
             expected.push(name);
         }
         let process = me.current();
-        let stormer = std::thread::spawn(move || {
-            let pid = std::process::id();
-            let mut me = Direct::attach(clock, process, pid, support::tid()).expect("attached");
+        let stormer = beside(process, move |me| {
             let mut n = 0u64;
             while !STOP.load(Ordering::Relaxed) {
                 n = n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -496,16 +490,17 @@ fn a_listing_shows_each_stable_name_once_whatever_happens() {
                 };
                 CHANGES.fetch_add(done.is_ok() as u64, Ordering::Relaxed);
             }
-            me.detach();
         });
         let start = std::time::Instant::now();
         let mut listings = 0;
         while start.elapsed().as_millis() < 700 || CHANGES.load(Ordering::Relaxed) < 1000 {
+            assert!(!stormer.is_finished(), "the stormer has failed, see above");
+            assert!(start.elapsed() < RACE_MAX, "{CHANGES:?} changes only");
             assert_eq!(stable_names(me, root), expected);
             listings += 1;
         }
         STOP.store(true, Ordering::Relaxed);
-        stormer.join().expect("stormer");
+        joined("the stormer", stormer);
         assert!(listings > 3);
     });
 }
@@ -518,25 +513,21 @@ fn threads_share_one_table() {
         let (process, files) = (me.current(), me.files());
         let threads: Vec<_> = (0..4)
             .map(|_| {
-                std::thread::spawn(move || {
-                    let pid = std::process::id();
-                    let mut me =
-                        Direct::attach(clock, process, pid, support::tid()).expect("attached");
+                beside(process, move |me| {
                     for n in 0..3000u64 {
                         let fd = me.open(&who, files, file, 2, 0, 64).expect("open");
-                        let description = world::opened(&mut me, fd);
+                        let description = world::opened(me, fd);
                         me.set_offset(description, n).expect("seek");
                         assert_eq!(me.offset(description), Ok(n), "somebody else has number {fd}");
                         let end = me.write(file, Place::End, 1, &mut |_| Ok(())).expect("append");
                         assert_eq!(end.1, 1);
                         me.close(files, fd).expect("close");
                     }
-                    me.detach();
                 })
             })
             .collect();
         for thread in threads {
-            thread.join().expect("thread");
+            joined("a thread", thread);
         }
         assert_eq!(me.attributes(file).expect("stat").size, 12_000);
         assert_eq!(me.lowest_free(files, 0, 64), Ok(3));
@@ -552,9 +543,7 @@ fn nobody_closes_a_description_whose_offset_somebody_holds() {
         let each = [&b"one"[..], b"two"];
         let both = each.map(|name| me.create(&who, root, name, Node::File(0)).expect("create"));
         let (process, files) = (me.current(), me.files());
-        let closer = std::thread::spawn(move || {
-            let pid = std::process::id();
-            let mut me = Direct::attach(clock, process, pid, support::tid()).expect("attached");
+        let closer = beside(process, move |me| {
             for n in 0.. {
                 if STOP.load(Ordering::Relaxed) {
                     break;
@@ -562,12 +551,12 @@ fn nobody_closes_a_description_whose_offset_somebody_holds() {
                 let fd = me.open(&who, files, both[n % 2], 2, 0, 64).expect("open");
                 me.close(files, fd).expect("close");
             }
-            me.detach();
         });
         let start = std::time::Instant::now();
         let mut held = 0;
         while held < 2000 || start.elapsed().as_millis() < 900 {
-            assert!(start.elapsed().as_secs() < 60, "held {held} times only");
+            assert!(!closer.is_finished(), "the closer has failed, see above");
+            assert!(start.elapsed() < RACE_MAX, "held {held} times only");
             let Slot::Husk(description) = me.slot(files, 3) else { continue };
             let _ = me.advance(description, &mut |me, offset| {
                 let Ok(before) = me.description(description) else { return Err(Errno::EBADF) };
@@ -588,6 +577,6 @@ fn nobody_closes_a_description_whose_offset_somebody_holds() {
             });
         }
         STOP.store(true, Ordering::Relaxed);
-        closer.join().expect("closer");
+        joined("the closer", closer);
     });
 }

@@ -28,6 +28,7 @@ mod world;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use husk_abi::{Errno, nr};
 use husk_carrier::Direct;
@@ -42,6 +43,8 @@ use system::{Husk, Linux, System};
 const SEEDS: (u64, u64) = (300, 5000);
 const STEPS: usize = 300;
 const CLIENTS_MAX: u64 = 8;
+/// Longest that Linux may take for a call.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Calls thrown at a client whose pointers lead nowhere, for each of as many seeds.
 const HOSTILE_CALLS: usize = 3000;
 const NAMES: [&str; 13] =
@@ -167,7 +170,9 @@ impl Native {
 
     fn make(&self, step: &Step) -> Vec<String> {
         self.steps.send(*step).expect("it listens");
-        self.answers.recv().expect("it answers")
+        self.answers
+            .recv_timeout(ANSWER_MAX)
+            .unwrap_or_else(|_| panic!("Linux: no answer: {step:?}"))
     }
 }
 
@@ -183,12 +188,7 @@ fn open_fds() -> Vec<u32> {
 fn boss() -> Direct {
     static MADE: OnceLock<()> = OnceLock::new();
     MADE.get_or_init(|| {
-        let before = open_fds();
         support::image(support::LAYOUT, Cover::Memory).0.detach();
-        // Mapped it stays; its number would be among those the programs use.
-        for fd in open_fds().into_iter().filter(|fd| !before.contains(fd)) {
-            plain::host(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
-        }
     });
     Direct::attach(clock, Process(0), std::process::id(), support::tid()).expect("attached")
 }
@@ -201,7 +201,7 @@ fn direct(boss: &mut Direct) -> Direct {
 }
 
 fn husk(boss: &mut Direct) -> Husk<Direct> {
-    let plain = plain::Plain { region: 500 };
+    let plain = plain::Plain { region: support::FD_HIGH };
     let buffers = Box::leak(Box::new(Buffers::new()));
     Husk { client: Client::new(direct(boss), plain, plain, buffers) }
 }

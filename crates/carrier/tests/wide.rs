@@ -13,7 +13,7 @@ use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::{Change, Node, Time};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Fs, Inode, Process, Processes};
-use support::{LAYOUT, clock, program, root_user, shared_image};
+use support::{LAYOUT, beside, clock, in_child, joined, program, root_user, shared_image, until};
 use world::{at, findings};
 
 const SMALL: Layout = Layout { kernels: 2, memory_bytes: 4 << 20 };
@@ -23,31 +23,18 @@ const JITTER: u64 = 24;
 /// How long a race runs at least, and at most on a busy machine.
 const RACE: Duration = Duration::from_millis(1000);
 const RACE_MAX: Duration = Duration::from_secs(20);
-/// How long a test's child may live, s.
-const CHILD_MAX_S: u32 = 120;
 
 /// Runs `body` in a child process with an image of its own; the structure must be whole after.
+#[track_caller]
 fn in_image(layout: Layout, rule: Directories, body: fn(&mut Direct, Inode)) {
-    // SAFETY: the child runs the test and leaves by `_exit`.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            // What waits for a thread that has failed does not wait for ever.
-            libc::alarm(CHILD_MAX_S);
-            let done = std::panic::catch_unwind(|| {
-                delays(true);
-                let (mut boss, root) = shared_image(layout, Cover::Memory, rule);
-                let mut me = program(&mut boss, clock);
-                body(&mut me, root);
-                me.exit();
-                assert_eq!(findings(&boss), []);
-            });
-            libc::_exit(done.is_err() as i32);
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert_eq!(status, 0, "see the child's message above");
-    }
+    in_child(|| {
+        delays(true);
+        let (mut boss, root) = shared_image(layout, Cover::Memory, rule);
+        let mut me = program(&mut boss, clock);
+        body(&mut me, root);
+        me.exit();
+        assert_eq!(findings(&boss), []);
+    });
 }
 
 /// With kill points compiled in: others run instead at some of them, or no longer.
@@ -55,20 +42,6 @@ fn delays(on: bool) {
     #[cfg(feature = "kill-points")]
     husk_region::kill::jitter(if on { JITTER } else { 0 });
     let _ = on;
-}
-
-/// Another thread of the same process, with a slot of its own.
-fn beside<T: Send + 'static>(
-    process: Process,
-    work: impl FnOnce(&mut Direct) -> T + Send + 'static,
-) -> std::thread::JoinHandle<T> {
-    std::thread::spawn(move || {
-        let pid = std::process::id();
-        let mut me = Direct::attach(clock, process, pid, support::tid()).expect("attached");
-        let result = work(&mut me);
-        me.detach();
-        result
-    })
 }
 
 /// Fails at once when a thread beside has failed: what it left undone would be waited for.
@@ -129,7 +102,7 @@ fn what_several_threads_change_adds_up() {
                 })
             })
             .collect();
-        makers.into_iter().for_each(|maker| maker.join().expect("maker"));
+        makers.into_iter().for_each(|maker| joined("a maker", maker));
         assert!(me.is_wide(dir), "nobody widened it");
         assert_eq!(me.attributes(dir).expect("stat").links as u64, 2 + 4 * EACH);
         assert_eq!(names(me, dir).len() as u64, 8 * EACH);
@@ -207,6 +180,7 @@ fn no_name_is_made_in_a_directory_that_is_gone() {
             while let Err(error) = remove(me, root, tries) {
                 assert_eq!(error, Errno::ENOTEMPTY);
                 nobody_failed(&makers, &STOP);
+                assert!(start.elapsed() < RACE_MAX * 3, "never empty: {tries} tries");
                 tries += 1;
                 // Back and forth between the modes meanwhile.
                 me.switch_directory(dir, tries & 2 != 0).expect("switched");
@@ -216,7 +190,7 @@ fn no_name_is_made_in_a_directory_that_is_gone() {
         }
         STOP.store(true, Ordering::Relaxed);
         for maker in makers {
-            maker.join().expect("maker");
+            joined("a maker", maker);
         }
         let made = MADE.load(Ordering::Relaxed);
         assert!(removed > 50 && made > 100 && refused > 0, "{removed} {made} {refused}");
@@ -278,8 +252,8 @@ fn a_listing_is_exact_while_its_directory_changes_and_switches() {
             listings += 1;
         }
         STOP.store(true, Ordering::Relaxed);
-        let changes: u64 = stormers.into_iter().map(|one| one.join().expect("stormer")).sum();
-        let switches = switcher.join().expect("switcher");
+        let changes: u64 = stormers.into_iter().map(|one| joined("a stormer", one)).sum();
+        let switches = joined("the switcher", switcher);
         let facts = format!("{changes} changes, {switches} switches, {listings} listings");
         assert!(changes > 100 && switches > 30 && listings > 20, "{facts}");
     });
@@ -305,7 +279,7 @@ fn a_renamed_file_is_listed_once() {
             listings += 1;
         }
         STOP.store(true, Ordering::Relaxed);
-        assert!(renamer.join().expect("renamer") > 50);
+        assert!(joined("the renamer", renamer) > 50);
     });
 }
 
@@ -336,7 +310,7 @@ fn directories_widen_where_threads_meet_and_narrow_where_one_is_left() {
         let wide = me.is_wide(shared);
         STOP.store(true, Ordering::Relaxed);
         for worker in workers {
-            worker.join().expect("worker");
+            joined("a worker", worker);
         }
         assert!(wide, "two threads at once did not widen it");
         delays(false);
@@ -371,7 +345,7 @@ fn own_directories_stay_narrow_though_their_tokens_are_shared() {
                 })
             })
             .collect();
-        workers.into_iter().for_each(|worker| worker.join().expect("worker"));
+        workers.into_iter().for_each(|worker| joined("a worker", worker));
         let wide = dirs.iter().filter(|&&dir| me.is_wide(dir)).count();
         assert_eq!(wide, 0, "widened though nobody shares it");
     });
@@ -383,7 +357,7 @@ fn times_of_a_wide_directory_go_forward_by_changes_and_back_by_order() {
         let dir = mkdir(me, root, b"d");
         let process = me.current();
         touch(me, dir, b"a").expect("create");
-        beside(process, move |me| touch(me, dir, b"b")).join().expect("b").expect("b");
+        joined("b", beside(process, move |me| touch(me, dir, b"b"))).expect("b");
         assert!(me.is_wide(dir));
         for at in [5, -5_000_000_000, i64::MAX / 2] {
             let change = Change { modified: Some(Time::At(at)), ..Change::default() };
@@ -393,10 +367,7 @@ fn times_of_a_wide_directory_go_forward_by_changes_and_back_by_order() {
         let back = Change { modified: Some(Time::At(7)), ..Change::default() };
         me.change(&root_user(), dir, back).expect("change");
         let before = clock();
-        beside(process, move |me| me.unlink(&root_user(), dir, b"a"))
-            .join()
-            .expect("a")
-            .expect("a");
+        joined("a", beside(process, move |me| me.unlink(&root_user(), dir, b"a"))).expect("a");
         let seen = me.attributes(dir).expect("stat");
         assert!(seen.modified_ns >= before && seen.changed_ns >= before, "{seen:?}");
     });
@@ -415,21 +386,17 @@ fn what_one_makes_and_another_removes_leaves_no_room_behind() {
         static GONE: AtomicU64 = AtomicU64::new(0);
         let remover = beside(process, move |me| {
             for n in 0..NAMES {
-                while MADE.load(Ordering::Acquire) <= n {
-                    std::thread::yield_now();
-                }
+                until("the next name is made", || MADE.load(Ordering::Acquire) > n);
                 me.unlink(&root_user(), dir, format!("n{n}").as_bytes()).expect("unlink");
                 GONE.store(n + 1, Ordering::Release);
             }
         });
         for n in 0..NAMES {
-            while GONE.load(Ordering::Acquire) + AHEAD <= n {
-                std::thread::yield_now();
-            }
+            until("names are removed", || GONE.load(Ordering::Acquire) + AHEAD > n);
             touch(me, dir, format!("n{n}").as_bytes()).expect("no room though it is nearly empty");
             MADE.store(n + 1, Ordering::Release);
         }
-        remover.join().expect("remover");
+        joined("the remover", remover);
         let mut last = 0;
         touch(me, dir, b"last").expect("create");
         me.list(dir, 0, &mut |entry| {
@@ -459,7 +426,7 @@ fn in_an_image_without_a_line_left_a_thread_without_a_part_removes_names() {
         let gone = beside(me.current(), move |me| {
             (0..made).try_for_each(|n| me.unlink(&root_user(), dir, format!("link-{n}").as_bytes()))
         });
-        assert_eq!(gone.join().expect("remover"), Ok(()));
+        assert_eq!(joined("the remover", gone), Ok(()));
         assert_eq!(names(me, dir), [b"file".to_vec()]);
     });
 }
@@ -476,14 +443,12 @@ fn what_threads_that_have_gone_kept_ready_is_not_lost() {
                     let name = format!("t{thread}");
                     touch(me, root, name.as_bytes()).expect("create");
                     READY.fetch_add(1, Ordering::Relaxed);
-                    while READY.load(Ordering::Relaxed) < THREADS {
-                        std::thread::yield_now();
-                    }
+                    until("all are there", || READY.load(Ordering::Relaxed) == THREADS);
                     me.unlink(&root_user(), root, name.as_bytes()).expect("unlink");
                 })
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("thread"));
+        threads.into_iter().for_each(|thread| joined("a thread", thread));
         let mut made = 0;
         let error = loop {
             match touch(me, root, format!("n{made}").as_bytes()) {

@@ -30,14 +30,7 @@ static IMAGE: OnceLock<Made> = OnceLock::new();
 
 fn make() -> Made {
     let layout = Layout { kernels: 2, memory_bytes: BYTES };
-    let name = b"husk-client-test\0";
-    let region = host(nr::memfd_create, [name.as_ptr() as usize, 1, 0, 0, 0, 0]);
-    // A high number, out of the way of the scripts.
-    let high = host(nr::fcntl, [region as usize, 1030, 500, 0, 0, 0]);
-    host(nr::close, [region as usize, 0, 0, 0, 0, 0]);
-    assert!(high >= 0, "a memfd");
-    host(nr::ftruncate, [high as usize, layout.total_bytes() as usize, 0, 0, 0, 0]);
-    husk_carrier::map_region(high as u32, layout).expect("the region");
+    let region = crate::support::map(layout);
     husk_carrier::format(layout, 0x55, b"/nowhere").expect("an image");
     let pid = std::process::id();
     let mut direct = Direct::attach(super::clock, Process(0), pid, pid).expect("a carrier");
@@ -58,7 +51,7 @@ fn make() -> Made {
     let fds: Vec<u32> = super::open_fds();
     let process = direct.first_process(pid, &fds).expect("a process");
     direct.detach();
-    Made { region: high as i32, process }
+    Made { region, process }
 }
 
 /// A client of the calling thread; a mount in memory gets its directory made.
