@@ -1,7 +1,8 @@
 //! The steps of `cargo xtask check`, in order: the quick ones first.
 
-use crate::command::{self, Output};
+use crate::command;
 use crate::finding::Finding;
+use crate::watch::{self, Limits};
 use crate::workspace::{Workspace, cargo};
 use crate::{edges, fences, licences, links, pins, syscalls, tidy, toolchain};
 use anyhow::Result;
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 
 /// Longest time for a step that compiles, from an empty target folder.
 const COMPILE_LIMIT: Duration = Duration::from_secs(600);
-/// Longest time for all tests.
-const TEST_LIMIT: Duration = Duration::from_secs(1500);
-/// Longest time for all tests with the long suites.
-const FULL_TEST_LIMIT: Duration = Duration::from_secs(4 * 3600);
+/// Longest times for tests, and for the long suites.
+const TEST_LIMITS: Limits =
+    Limits { all: Duration::from_secs(1500), quiet: Duration::from_secs(300) };
+const FULL_TEST_LIMITS: Limits =
+    Limits { all: Duration::from_secs(4 * 3600), quiet: Duration::from_secs(3600) };
 
 type Static = fn(&Workspace) -> Result<Vec<Finding>>;
 
@@ -23,8 +25,8 @@ enum Work {
     Look(Static),
     /// Runs cargo with these arguments.
     Cargo(&'static [&'static str]),
-    /// Runs cargo's tests, shown as they come.
-    Tests,
+    /// Runs cargo's tests with these arguments, shown as they come.
+    Tests(&'static [&'static str]),
 }
 
 /// The steps: name, work.
@@ -60,7 +62,7 @@ const STEPS: &[(&str, Work)] = &[
     // compiled in.
     (
         "kills",
-        Work::Cargo(&[
+        Work::Tests(&[
             "test",
             "--package",
             "husk-carrier",
@@ -74,7 +76,7 @@ const STEPS: &[(&str, Work)] = &[
             "wide",
         ]),
     ),
-    ("test", Work::Tests),
+    ("test", Work::Tests(&["test", "--workspace", "--no-fail-fast"])),
 ];
 
 /// Names of all steps.
@@ -117,10 +119,10 @@ fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bo
             (found.is_empty(), text, format!("cargo xtask check {name}"))
         }
         Work::Cargo(arguments) => {
-            let ended = command::run(cargo_command(arguments), COMPILE_LIMIT, Output::Kept)?;
+            let ended = command::run(cargo_command(arguments), COMPILE_LIMIT)?;
             (ended.passed, ended.text, rerun(arguments))
         }
-        Work::Tests => tests(workspace, full)?,
+        Work::Tests(arguments) => tests(workspace, arguments, full)?,
     };
     let seconds = started.elapsed().as_secs_f32();
     if passed {
@@ -144,19 +146,18 @@ fn rerun(arguments: &[&str]) -> String {
 }
 
 /// The tests use the command that the step before built (`HUSK_BIN`), not one more.
-fn tests(workspace: &Workspace, full: bool) -> Result<(bool, String, String)> {
-    let arguments = ["test", "--workspace", "--no-fail-fast"];
-    let mut command = cargo_command(&arguments);
+fn tests(workspace: &Workspace, arguments: &[&str], full: bool) -> Result<(bool, String, String)> {
+    let mut command = cargo_command(arguments);
     let built = workspace.target.join("release/husk");
     if built.exists() {
         command.env("HUSK_BIN", built);
     }
-    let (limit, prefix) = if full {
+    let (limits, prefix) = if full {
         command.env("HUSK_FULL", "1");
-        (FULL_TEST_LIMIT, "HUSK_FULL=1 ")
+        (FULL_TEST_LIMITS, "HUSK_FULL=1 ")
     } else {
-        (TEST_LIMIT, "")
+        (TEST_LIMITS, "")
     };
-    let ended = command::run(command, limit, Output::Shown)?;
-    Ok((ended.passed, ended.text, format!("{prefix}{}", rerun(&arguments))))
+    let ended = watch::run(command, limits, std::io::stdout())?;
+    Ok((ended.passed, ended.text, format!("{prefix}{}", rerun(arguments))))
 }

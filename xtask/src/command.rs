@@ -1,58 +1,46 @@
-//! Runs a command for a bounded time, with its output kept or shown.
+//! Runs a command for a bounded time, and keeps what it says.
 //!
 //! Invariants
 //! 1. When the time is over, the command and everything it started are ended.
-//! 2. Kept output goes to a file, so that a talkative command never waits for us.
+//! 2. Output goes to a file, so that a talkative command never waits for us.
 
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a running command is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// What to do with what a command says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Kept, and shown only when the command fails.
-    Kept,
-    /// Shown as it comes.
-    Shown,
-}
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a command ended.
 pub struct Ended {
     /// It succeeded in time.
     pub passed: bool,
-    /// What it said, when kept, and how it ended.
+    /// What it said, and why it was ended.
     pub text: String,
 }
 
 /// Runs `command`, at most for `limit`.
-pub fn run(mut command: Command, limit: Duration, output: Output) -> Result<Ended> {
+pub fn run(mut command: Command, limit: Duration) -> Result<Ended> {
     let path = log_path();
-    if output == Output::Kept {
-        let log = File::create(&path).with_context(|| format!("cannot write {path:?}"))?;
-        command.stdout(log.try_clone()?).stderr(log);
-    }
-    let child = command.stdin(Stdio::null()).spawn().context("cannot start the command")?;
-    let ended = wait(child, limit);
-    let mut text = String::new();
-    if output == Output::Kept {
-        text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-        fs::remove_file(&path)?;
-    }
-    match ended? {
-        Some(status) => Ok(Ended { passed: status.success(), text }),
-        None => {
-            text.push_str(&format!("stopped after {} s\n", limit.as_secs()));
-            Ok(Ended { passed: false, text })
-        }
-    }
+    let log = File::create(&path).with_context(|| format!("cannot write {path:?}"))?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let child = command.spawn().context("cannot start the command")?;
+    let started = Instant::now();
+    let late = || (started.elapsed() > limit).then(|| over(limit));
+    let ended = wait(child, late);
+    let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    fs::remove_file(&path)?;
+    let ended = ended?;
+    Ok(Ended { text: text + &ended.text, ..ended })
+}
+
+/// Says that a command was not through in time.
+pub fn over(limit: Duration) -> String {
+    format!("stopped after {} s\n", limit.as_secs())
 }
 
 /// A name nobody else uses, here or in another process.
@@ -62,17 +50,16 @@ fn log_path() -> PathBuf {
     std::env::temp_dir().join(format!("husk-xtask-{}-{number}.log", std::process::id()))
 }
 
-/// Waits; `None` when the time was over.
-fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
-    let started = Instant::now();
+/// Waits for the end, or until `stop` says why the command and all it started are to be ended.
+pub fn wait(mut child: Child, mut stop: impl FnMut() -> Option<String>) -> Result<Ended> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+            return Ok(Ended { passed: status.success(), text: String::new() });
         }
-        if started.elapsed() > limit {
+        if let Some(text) = stop() {
             end_tree(child.id());
             child.wait()?;
-            return Ok(None);
+            return Ok(Ended { passed: false, text });
         }
         thread::sleep(LOOK_INTERVAL);
     }
@@ -80,6 +67,13 @@ fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
 
 /// Ends a process and all its descendants.
 fn end_tree(root: u32) {
+    let pids = tree(root).into_iter().map(|pid| pid.to_string());
+    // Nobody is left to tell when `kill` fails: the processes are gone then.
+    let _ = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
+}
+
+/// A process and all its descendants.
+pub fn tree(root: u32) -> Vec<u32> {
     let parents = parents();
     let mut tree = vec![root];
     let mut next = 0;
@@ -88,9 +82,7 @@ fn end_tree(root: u32) {
         tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
         next += 1;
     }
-    let pids = tree.iter().map(ToString::to_string);
-    // Nobody is left to tell when `kill` fails: the processes are gone then.
-    let _ = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
+    tree
 }
 
 /// Every process and its parent.
@@ -120,7 +112,7 @@ mod tests {
         let mark = format!("3{}", std::process::id());
         let script = format!("sleep {mark} & sleep {mark}; true");
         let limit = Duration::from_millis(300);
-        let ended = run(shell(&script), limit, Output::Kept).expect("sh runs");
+        let ended = run(shell(&script), limit).expect("sh runs");
         assert!(!ended.passed && ended.text.contains("stopped after"));
         let argument = format!("sleep\0{mark}\0");
         let left = || {
@@ -140,7 +132,7 @@ mod tests {
     #[test]
     fn what_a_command_says_is_kept() {
         let command = shell("echo out; echo err >&2; false");
-        let ended = run(command, Duration::from_secs(5), Output::Kept).expect("sh runs");
+        let ended = run(command, Duration::from_secs(5)).expect("sh runs");
         assert!(!ended.passed);
         assert_eq!(ended.text, "out\nerr\n");
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! main -> check (the steps, in order) -+-> edges, licences     what `cargo metadata` says
 //!                                      +-> fences, tidy, links what the files say
-//!                                      '-> command             cargo fmt, clippy, doc, test
+//!                                      +-> command             cargo fmt, clippy, doc, build
+//!                                      '-> watch               cargo test, its hangs
 //! ```
 //!
 //! Invariants
@@ -24,6 +25,7 @@ mod pins;
 mod syscalls;
 mod tidy;
 mod toolchain;
+mod watch;
 mod workspace;
 
 use anyhow::Result;
