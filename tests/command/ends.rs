@@ -144,3 +144,50 @@ fn variables_that_mean_nothing_are_refused_in_one_line() {
         assert!(right, "{name}={value}: {}", outcome.shown());
     }
 }
+
+/// Where the host has the FIFO that a program has opened as descriptor 4, as another sees it.
+const HOSTS: &str = "host=$(bash -c \"readlink /proc/$$/fd/4\")";
+
+#[test]
+fn what_the_host_keeps_behind_a_fifo_goes_with_it_and_with_the_image() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("behind");
+    let work = scratch.fresh("work");
+    let script = format!(
+        "mkfifo f g; exec 4<>f; {HOSTS}; test -p $host && echo there
+exec 4>&-; sleep 1; test -p $host && echo still there
+rm f; for n in $(seq 100); do test -p $host || break; sleep 0.1; done; test -p $host || echo gone
+exec 4<>g; {HOSTS}; echo $host"
+    );
+    let outcome = run(&scratch, &work, husk(&["--discard"], &["bash", "-c", &script]));
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..3], ["there", "still there", "gone"], "{}", outcome.shown());
+    assert!(!outer(lines[3]).exists(), "{}", outcome.shown());
+}
+
+#[test]
+fn what_a_killed_supervisor_leaves_on_the_host_the_next_one_removes() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("left");
+    let work = scratch.fresh("work");
+    let script = format!(
+        "trap '' HUP; mkfifo f; exec 4<>f; {HOSTS}; echo $host; test -p $host && kill -KILL $PPID"
+    );
+    let outcome = run(&scratch, &work, husk(&["--discard"], &["bash", "-c", &script]));
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let next = run(&scratch, &work, husk(&["--discard"], &["true"]));
+    assert!(!outer(text.trim()).exists(), "{}{}", outcome.shown(), next.shown());
+}
+
+/// The image's directory on the host.
+fn outer(fifo: &str) -> &Path {
+    let path = Path::new(fifo).ancestors().nth(2).expect("two directories");
+    let name = path.file_name().expect("a name").to_string_lossy();
+    assert!(name.starts_with(".husk-"), "{fifo}");
+    path
+}

@@ -45,6 +45,11 @@ fn fifos_sockets_and_devices_are_names_as_in_a_tmpfs() {
 }
 
 #[test]
+fn a_fifo_is_opened_waited_for_and_told_of_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("fifos", include_str!("sources/calls/fifos.py"));
+}
+
+#[test]
 fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
     answered_as_a_tmpfs_does("descriptors", include_str!("sources/calls/descriptors.py"));
 }

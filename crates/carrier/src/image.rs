@@ -44,6 +44,10 @@ impl Image for Direct {
         husk_kernel::image::note_sockets(&self.kernel);
     }
 
+    fn private_path(&self) -> &[u8] {
+        husk_kernel::image::private_path(&self.kernel)
+    }
+
     fn copies_path(&self) -> &[u8] {
         husk_kernel::image::copies_path(&self.kernel)
     }

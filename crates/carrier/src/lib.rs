@@ -94,6 +94,12 @@ impl Direct {
         husk_kernel::image::set_socket_token(&self.kernel, token);
     }
 
+    /// The host directory where the host's objects behind FIFOs stand, with a slash at its end;
+    /// before the first program runs. `ENAMETOOLONG`.
+    pub fn set_private_path(&mut self, path: &[u8]) -> Result<()> {
+        husk_kernel::image::set_private_path(&self.kernel, path)
+    }
+
     /// Adds a tree over host directory `path`. `root` describes that directory (its `name` is the
     /// path, kind `Directory`, mode and owner as shown).
     pub fn add_mount(&mut self, path: &[u8], cover: Cover, root: &Imported<'_>) -> Result<Inode> {

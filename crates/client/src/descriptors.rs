@@ -368,7 +368,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Slot::Host(Some(_)) if is_lock(command) => {
                 return self.record_lock(c, command);
             }
-            Slot::Host(Some(_)) if command == F_GETFL => {
+            Slot::Host(Some(inode)) if command == F_GETFL && !self.is_fifo(inode) => {
                 // Shadows are opened without following links, whatever was asked for.
                 let flags = self.host.call(c.number, c.args);
                 let shown = if flags < 0 { flags } else { flags & !i64::from(O_NOFOLLOW) };

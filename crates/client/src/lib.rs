@@ -32,6 +32,7 @@ mod descriptors;
 mod directory;
 mod exec;
 mod extended;
+mod fifo;
 mod identity;
 mod known;
 mod layout;

@@ -6,12 +6,14 @@
 //!   host-backed, read ── a host descriptor, noted as shadow
 //!   host-backed, write── copy up, then open
 //!   portal, host path ── the host opens
-//!   FIFO, socket, device of the image ── refused: they are names only
+//!   FIFO              ── the host opens the one behind it (`fifo`)
+//!   socket, device of the image ── refused: they are names only
 //! ```
 
 use crate::path::{Aim, Last, Lead, Place, Spot};
 use crate::scoped::Scope;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
+use husk_abi::capability::FOWNER;
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
@@ -159,18 +161,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Opens a FIFO, a socket or a device: what they lead to is not served. Devices as in a file
-    /// system mounted `nodev`.
+    /// Opens a FIFO, a socket or a device. What devices lead to is not served, as in a file system
+    /// mounted `nodev`.
     #[cold]
     fn open_special(&mut self, inode: Inode, kind: Kind, flags: u32) -> Answer {
         if kind.is_device() {
             return self.refuse(nr::openat, Errno::EACCES);
         }
         let step = self.services.step(inode)?;
-        let want = [4, 2, 6, 6][(flags & O_ACCMODE) as usize];
-        self.credentials().permit(&step, want)?;
+        let truncates = if flags & O_TRUNC != 0 { 2 } else { 0 };
+        let want = [4, 2, 6, 6][(flags & O_ACCMODE) as usize] | truncates;
+        let who = self.credentials();
+        who.permit(&step, want)?;
+        if flags & O_NOATIME != 0 && who.uid != step.uid && !who.can(FOWNER) {
+            return Err(Errno::EPERM);
+        }
         match kind {
-            Kind::Fifo => self.refuse(nr::openat, Errno::EOPNOTSUPP),
+            Kind::Fifo => self.open_fifo(inode, flags & !(O_NOATIME | O_TRUNC)),
             _ => Err(Errno::ENXIO),
         }
     }

@@ -299,6 +299,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.services.slot(files, fd as u32) {
             Slot::Husk(description) => Ok(Some(description)),
             Slot::Host(Some(inode)) => {
+                if self.is_fifo(inode) {
+                    return Ok(None);
+                }
                 self.identify();
                 self.make_image(inode, u64::MAX)?;
                 self.promote(fd, inode).map(Some)

@@ -63,13 +63,17 @@ pub(crate) const ACCEPTED_CLOSE_ON_EXEC: u32 = 15;
 pub(crate) const SENDER: u32 = 16;
 /// As `MESSAGE`, with room for a name of as many bytes as argument 3.
 pub(crate) const NAMED_MESSAGE: u32 = 17;
-/// A counted read of a pipe (argument 0: which, 1: bytes before).
-pub(crate) const PIPE_READ: u32 = 18;
-/// A counted write.
-pub(crate) const PIPE_WRITE: u32 = 19;
-
 /// The result is a descriptor that may be another process's.
-pub(crate) const STRANGER: u32 = 20;
+pub(crate) const STRANGER: u32 = 18;
+
+// From here on failures are noted, too.
+
+/// A counted read of a pipe (argument 0: which, 1: bytes before).
+pub(crate) const PIPE_READ: u32 = 19;
+/// A counted write.
+pub(crate) const PIPE_WRITE: u32 = 20;
+/// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
+pub(crate) const FIFO: u32 = 21;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -95,8 +99,11 @@ pub(crate) fn then(call: &Call, reason: u32) -> Answer {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Notes how a passed call ended.
     pub(crate) fn note_passed(&mut self, after: &After, result: i64) -> i64 {
-        if matches!(after.reason, PIPE_READ | PIPE_WRITE) {
-            return self.pipe_landed(after, result);
+        if after.reason >= PIPE_READ {
+            return match after.reason {
+                FIFO => self.note_fifo(after, result),
+                _ => self.pipe_landed(after, result),
+            };
         }
         if result < 0 {
             return result;

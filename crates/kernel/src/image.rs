@@ -29,6 +29,10 @@ const QUEUE_LOCK: u32 = 24;
 const QUEUE: u32 = 25;
 const COPIES_LENGTH: u32 = 32;
 const COPIES: u32 = 64;
+const PRIVATE_LENGTH: u32 = 33;
+const PRIVATE: u32 = 640;
+/// Longest path of the private directory: a name in it fits the address of a unix socket.
+pub const PRIVATE_BYTES_MAX: usize = 64;
 const MOUNT_TABLE: u32 = 1024;
 const MOUNT_WORDS: u32 = 528;
 const COUNTERS: u32 = 9600;
@@ -55,6 +59,8 @@ pub(crate) const PROCESSES: u32 = 131_072;
 /// Most processes in one image, plus one.
 pub(crate) const PROCESSES_MAX: u32 = 32768;
 
+const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
+const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
 const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
 const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
 const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
@@ -173,6 +179,22 @@ pub fn note_sockets(kernel: &Kernel) {
 pub fn copies_path(kernel: &Kernel) -> &[u8] {
     let length = kernel.session.region.load(fixed(kernel, COPIES_LENGTH)) as usize;
     kernel.session.region.text(fixed(kernel, COPIES), length)
+}
+
+/// `Image::private_path`.
+pub fn private_path(kernel: &Kernel) -> &[u8] {
+    let length = kernel.session.region.load(fixed(kernel, PRIVATE_LENGTH)) as usize;
+    kernel.session.region.text(fixed(kernel, PRIVATE), length)
+}
+
+/// Sets it, before the first program runs. `ENAMETOOLONG`.
+pub fn set_private_path(kernel: &Kernel, path: &[u8]) -> Result<()> {
+    if path.len() > PRIVATE_BYTES_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    put_text(&kernel.session.region, fixed(kernel, PRIVATE), path);
+    kernel.session.region.store(fixed(kernel, PRIVATE_LENGTH), path.len() as u64);
+    Ok(())
 }
 
 /// Two independent 64-bit hashes.

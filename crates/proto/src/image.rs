@@ -63,6 +63,10 @@ pub trait Image {
     /// One has.
     fn note_sockets(&mut self);
 
+    /// Host directory where the host's objects behind FIFOs stand, absolute and with a slash at its
+    /// end; nobody outside the image can enter it. Empty: there is none.
+    fn private_path(&self) -> &[u8];
+
     /// Host directory of the rewritten copies, absolute.
     fn copies_path(&self) -> &[u8];
     /// State of the copy of a host file (`changed_ns` is not part of the key).

@@ -20,6 +20,7 @@ use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::image::Image;
 use crate::launch::{self, HandOver};
+use crate::private::Private;
 use crate::program::{self, Program};
 use crate::punch::Punch;
 use crate::request::{Request, Settings};
@@ -85,6 +86,7 @@ fn in_image(
         say(&format!("note: {note}"));
     }
     let mut image = Image::make(settings, variables.directories, copies.path())?;
+    let private = private_directory(&mut image.direct);
     copies.announce(&mut image.direct, path);
     become_subreaper();
     let region = hand_down(image.region.try_clone().map_err(no_descriptor)?)?;
@@ -106,7 +108,7 @@ fn in_image(
     drop((region, loader));
     let service = copies.serve();
     let punch = Punch::new(&image.direct);
-    let mut work = Work { direct: &mut image.direct, region: &image.region, punch };
+    let mut work = Work { direct: &mut image.direct, region: &image.region, punch, private };
     let end = watch(program, &signals, &mut work);
     let told = descent::end_stragglers(|pid| work.child(pid));
     drop(service);
@@ -156,11 +158,18 @@ fn become_subreaper() {
     }
 }
 
+/// Where FIFOs lead. Without it they are names only, which concerns few.
+fn private_directory(direct: &mut Direct) -> Option<Private> {
+    let private = Private::make()?;
+    direct.set_private_path(&private.path()).is_ok().then_some(private)
+}
+
 /// The supervisor's work while programs run: it buries the dead and gives memory back.
 struct Work<'a> {
     direct: &'a mut Direct,
     region: &'a OwnedFd,
     punch: Punch,
+    private: Option<Private>,
 }
 
 impl Burial for Work<'_> {
@@ -173,6 +182,9 @@ impl Burial for Work<'_> {
         // What cannot be recovered now is found again at the next tick.
         let _ = self.direct.scan_dead();
         self.punch.tick(self.direct, self.region);
+        if let Some(private) = &mut self.private {
+            private.tick(self.direct);
+        }
     }
 }
 

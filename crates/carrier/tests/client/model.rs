@@ -654,6 +654,9 @@ impl Image for Model {
         true
     }
     fn note_sockets(&mut self) {}
+    fn private_path(&self) -> &[u8] {
+        b"/private/"
+    }
     fn copies_path(&self) -> &[u8] {
         b""
     }
