@@ -76,6 +76,19 @@ const STEPS: &[(&str, Work)] = &[
             "wide",
         ]),
     ),
+    // The region's protocols under a model checker, in the place of the region's memory.
+    (
+        "models",
+        Work::Tests(&[
+            "test",
+            "--package",
+            "husk-carrier",
+            "--features",
+            "models",
+            "--test",
+            "models",
+        ]),
+    ),
     ("test", Work::Tests(&["test", "--workspace", "--no-fail-fast"])),
 ];
 

@@ -201,6 +201,7 @@ fn no_name_is_made_in_a_directory_that_is_gone() {
 fn a_listing_is_exact_while_its_directory_changes_and_switches() {
     in_image(LAYOUT, Directories::ByContention, |me, root| {
         static STOP: AtomicBool = AtomicBool::new(false);
+        static CHANGES: AtomicU64 = AtomicU64::new(0);
         let who = root_user();
         let dir = mkdir(me, root, b"d");
         let process = me.current();
@@ -218,6 +219,7 @@ fn a_listing_is_exact_while_its_directory_changes_and_switches() {
                     dice = dice.wrapping_mul(6364136223846793005).wrapping_add(seed + 99991);
                     let (one, two) = (dice >> 40 & 255, dice >> 50 & 255);
                     let (one, two) = (format!("v{one}"), format!("v{two}"));
+                    CHANGES.fetch_add(1, Ordering::Relaxed);
                     let _ = match dice >> 33 & 3 {
                         0 => me.unlink(&who, dir, one.as_bytes()),
                         1 => me.rename(&who, dir, one.as_bytes(), dir, two.as_bytes(), 0),
@@ -230,7 +232,8 @@ fn a_listing_is_exact_while_its_directory_changes_and_switches() {
             me.switch_directory(dir, n % 2 == 0).expect("switched");
         });
         let (start, mut listings) = (Instant::now(), 0);
-        while (start.elapsed() < RACE || listings < 100) && start.elapsed() < RACE_MAX {
+        let enough = |listings| listings >= 100 && CHANGES.load(Ordering::Relaxed) > 400;
+        while (start.elapsed() < RACE || !enough(listings)) && start.elapsed() < RACE_MAX {
             // In pieces, as a program with a small buffer does it.
             let (mut cookie, mut stable, mut more) = (0, Vec::new(), true);
             while more {

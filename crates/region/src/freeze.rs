@@ -84,6 +84,10 @@ impl Session {
 
 /// Sleeps for about as long as one look at somebody else's work takes.
 pub fn nap() {
+    #[cfg(feature = "models")]
+    if crate::watch::rest() {
+        return;
+    }
     let time = [0u64, LOOK_NS];
     // SAFETY: a time that lives over the call.
     unsafe { syscall(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };

@@ -26,11 +26,19 @@ mod armed {
     /// 6 redoes whatever the word holds by now. Of pipes: 21 makes a host call
     /// though the bytes are elsewhere by now, 22 leaves a dead holder its lock, 23 takes the ring
     /// into use under a host call, 24 goes to sleep without a second look.
+    ///
+    /// Of wide directories: 31 asks whether one is shut after its generation, 32 not at all,
+    /// 33 shuts without passing tokens, 34 does not look at the mode again under the token,
+    /// 35 narrows without tokens, 36 removes without another look whether it is shut. Of words:
+    /// 41 reads without a second look, 42 lets go without a new sequence, 43 frees an inode
+    /// without a new generation, 44 takes from a pool without its lock, 46 buries the dead without
+    /// the word for it, 47 settles a slot that may be another's by now.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }
 
-    pub(crate) fn mutant() -> u64 {
+    /// The bug that is planted; 0 = none.
+    pub fn mutant() -> u64 {
         MUTANT.load(Ordering::Relaxed)
     }
 
@@ -106,17 +114,18 @@ mod armed {
 }
 
 #[cfg(feature = "kill-points")]
-pub use armed::{arm, jitter, left, mutate, refuse, refused, refuses};
+pub(crate) use armed::point;
 #[cfg(feature = "kill-points")]
-pub(crate) use armed::{mutant, point};
+pub use armed::{arm, jitter, left, mutant, mutate, refuse, refused, refuses};
 
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
 pub(crate) fn point() {}
 
+/// The bug that is planted (tests only).
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
-pub(crate) fn mutant() -> u64 {
+pub fn mutant() -> u64 {
     0
 }
 

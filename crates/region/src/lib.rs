@@ -33,6 +33,7 @@ mod memory;
 pub mod pipes;
 mod recover;
 mod session;
+pub mod watch;
 
 pub use blocks::Blocks;
 pub use freeze::{HEADER_BYTES, Header, nap, read_header};

@@ -19,9 +19,11 @@ use core::sync::atomic::{Ordering, fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
+use crate::kill;
 use crate::life::{self, Life};
 use crate::memory::Cell;
 use crate::session::Session;
+use crate::watch;
 
 pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITERS: u64 = 2;
@@ -29,7 +31,6 @@ const SEQUENCE_ONE: u64 = 4;
 const OWNER_SHIFT: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << OWNER_SHIFT) - 4;
 
-const SPINS: u32 = 60;
 const SLEEP_NS: u64 = 10_000_000;
 const SLEEPS_MAX: u32 = 100;
 const SLEEPS_HELD_UP_MAX: u32 = 6000;
@@ -110,7 +111,8 @@ impl Session {
     #[inline(always)]
     pub(crate) fn release(&self, cell: Cell) {
         let word = self.region.load(cell);
-        self.region.store(cell, ((word & SEQUENCE_MASK) + SEQUENCE_ONE) & SEQUENCE_MASK);
+        let step = if kill::mutant() == 42 { 0 } else { SEQUENCE_ONE };
+        self.region.store(cell, ((word & SEQUENCE_MASK) + step) & SEQUENCE_MASK);
         if word & WAITERS != 0 {
             self.wake(cell, 1);
         }
@@ -133,14 +135,14 @@ impl Session {
             }
             let seen = look();
             fence(Ordering::Acquire);
-            if self.region.load(cell) == word {
+            if self.region.load(cell) == word || kill::mutant() == 41 {
                 return Ok((word, seen));
             }
             looks += 1;
             if looks > LOOKS_MAX {
                 return Err(Errno::EIO);
             }
-            core::hint::spin_loop();
+            watch::spin();
         }
     }
 
@@ -184,9 +186,9 @@ impl Session {
 
     /// One round of waiting for a held word.
     fn wait(&self, cell: Cell, word: u64, patience: &mut Patience) -> Result<(), Errno> {
-        if patience.spins < SPINS {
+        if patience.spins < watch::SPINS {
             patience.spins += 1;
-            core::hint::spin_loop();
+            watch::spin();
             return Ok(());
         }
         let flagged = word | WAITERS;
@@ -212,6 +214,10 @@ impl Session {
 
     /// Sleeps while the word's low half is `value`, at most `most_ns`; whether the time ran out.
     pub(crate) fn sleep(&self, cell: Cell, value: u32, most_ns: u64) -> bool {
+        #[cfg(feature = "models")]
+        if watch::rest() {
+            return true;
+        }
         let time = [0u64, most_ns];
         let address = self.region.futex_address(cell);
         // SAFETY: FUTEX_WAIT on a word of the arena with a time-out that lives over the call.

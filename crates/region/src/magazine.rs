@@ -155,7 +155,9 @@ impl Session {
             return Ok(false);
         }
         self.quiet(|txn| {
-            txn.lock(pool.word(POOL_LOCK))?;
+            if kill::mutant() != 44 {
+                txn.lock(pool.word(POOL_LOCK))?;
+            }
             let mut head = txn.get(head_cell);
             let had = txn.get(count_of(txn.base, class));
             let mut taken = 0;

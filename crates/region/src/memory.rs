@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{self, Layout, Map, header};
+use crate::watch::Word;
 
 /// Where the state arena is mapped in every process.
 pub const STATE_ADDRESS: usize = 0x5000_0000_0000;
@@ -116,16 +117,16 @@ impl Region {
     }
 
     #[inline(always)]
-    pub(crate) fn atomic(&self, cell: Cell) -> &AtomicU64 {
+    pub(crate) fn atomic(&self, cell: Cell) -> &Word {
         debug_assert!(cell.index() < self.map.limit, "cell outside the arena");
         // SAFETY: inside the arena or its margin (see `Cell`), which are mapped (attach, format);
         // all access is atomic.
-        unsafe { &*(cell.0 as *const AtomicU64) }
+        unsafe { &*(cell.0 as *const Word) }
     }
 
     /// Address of the low half of a word, for futex calls.
     pub fn futex_address(&self, cell: Cell) -> usize {
-        self.atomic(cell) as *const AtomicU64 as usize
+        self.atomic(cell) as *const Word as usize
     }
 
     /// Low half of a word, as futex calls see it.

@@ -32,7 +32,7 @@ impl Session {
             return Ok(());
         }
         self.take_recovery(me)?;
-        if pid != 0 && self.owner(dead) == (pid, tid) {
+        if pid != 0 && (self.owner(dead) == (pid, tid) || kill::mutant() == 47) {
             self.settle(dead);
         }
         self.release(Cell::at(header::RECOVERY));

@@ -26,7 +26,7 @@
 //! Not here: the switches themselves (`switch`), entries and their arrays (`entries`).
 
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, is_locked, owner_of};
+use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, is_locked, kill, owner_of};
 
 use crate::fs::switch;
 use crate::state::{high, ino, kind_bits, live, low, pair};
@@ -189,8 +189,10 @@ pub fn open(txn: &mut Txn<'_>, dir: Inode, seat: &Seat) -> Result<Open> {
     // In this order: whether somebody removes it (invariant 3), or has, which the generation says;
     // between them table and part, which the generation makes this directory's. The other way
     // round a removal could end between the two looks.
-    is_shut(txn, inode)?;
-    if txn.get(inode.word(ino::SHARE)) != seat.share {
+    if kill::mutant() != 31 && kill::mutant() != 32 {
+        is_shut(txn, inode)?;
+    }
+    if txn.get(inode.word(ino::SHARE)) != seat.share && kill::mutant() != 34 {
         return Err(RETRY);
     }
     let wide = is_wide(seat.share);
@@ -206,6 +208,9 @@ pub fn open(txn: &mut Txn<'_>, dir: Inode, seat: &Seat) -> Result<Open> {
     }
     if low(ident) & ino::REMOVED != 0 {
         return Err(Errno::ENOENT);
+    }
+    if kill::mutant() == 31 {
+        is_shut(txn, inode)?;
     }
     if wide {
         let record = txn.region.map.object(LINE, seat.line);
@@ -242,7 +247,7 @@ pub fn shut(txn: &mut Txn<'_>, number: u32) -> Result<Option<Cell>> {
     txn.session.pass(home(txn.region, share))?;
     let mut result = Ok(());
     each_part(txn.region, share, &mut |k, _| {
-        if result.is_ok() {
+        if result.is_ok() && kill::mutant() != 33 {
             result = txn.session.pass(txn.region.map.partition(k));
         }
     });
@@ -253,7 +258,7 @@ pub fn shut(txn: &mut Txn<'_>, number: u32) -> Result<Option<Cell>> {
 /// to bring about.
 pub fn confirm_shut(txn: &Txn<'_>, number: u32) -> Result<()> {
     let inode = txn.region.map.object(INODE, number);
-    if owner_of(txn.get(inode.word(ino::WRITER))) == txn.slot() {
+    if owner_of(txn.get(inode.word(ino::WRITER))) == txn.slot() || kill::mutant() == 36 {
         return Ok(());
     }
     let share = txn.get(inode.word(ino::SHARE));
