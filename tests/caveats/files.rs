@@ -145,19 +145,6 @@ print(ctypes.get_errno() if watch < 0 else 'watched')
 }
 
 #[test]
-fn files_are_not_spliced() {
-    let script = "
-import os
-source, target = os.open('file', os.O_RDWR), os.pipe()[1]
-try:
-    print(os.splice(source, target, 4))
-except OSError as error:
-    print(error.errno)
-";
-    Difference { script, linux: Some("4\n"), husk: "22\n" }.check("splice", one_file);
-}
-
-#[test]
 fn a_file_system_of_an_image_is_shown_as_tmpfs() {
     let script = "
 import subprocess

@@ -41,3 +41,39 @@ fn a_limit_of_address_space_is_an_error_of_the_call() {
     assert_eq!(outcome.stdout, b"refused\n", "{}", outcome.shown());
     assert!(outcome.stderr.contains("Cannot allocate memory"), "{}", outcome.shown());
 }
+
+#[test]
+fn a_full_image_loses_no_byte_of_a_pipe() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("spliced");
+    let work = scratch.fresh("work");
+    let script = "
+import errno, os
+content = bytes(range(251)) * 100
+filler, target = [os.open(name, os.O_RDWR | os.O_CREAT) for name in ['filler', 'target']]
+try:
+    while os.write(filler, b'x' * 65536): pass
+except OSError as error:
+    print(errno.errorcode[error.errno])
+os.ftruncate(filler, os.fstat(filler).st_size // 4096 * 4096 - 8192)
+r, w = os.pipe()
+os.write(w, content)
+moved = 0
+try:
+    while True: moved += os.splice(r, target, 1 << 20)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+rest = os.read(r, 1 << 20)
+print(0 < moved < len(content), os.pread(target, 1 << 20, 0) + rest == content)
+os.ftruncate(filler, 0)
+os.write(w, rest)
+print(os.splice(r, target, 1 << 20) == len(rest), os.pread(target, 1 << 20, 0) == content)
+os.ftruncate(target, 0)
+";
+    let command = husk(&["--memory", "32M", "--discard"], &["python3", "-c", script]);
+    let outcome = run(&scratch, &work, command);
+    let expected = b"ENOSPC\nENOSPC\nTrue True\nTrue True\n";
+    assert_eq!(outcome.stdout, expected, "{}", outcome.shown());
+}

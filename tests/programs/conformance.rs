@@ -50,6 +50,33 @@ fn a_fifo_is_opened_waited_for_and_told_of_as_in_a_tmpfs() {
 }
 
 #[test]
+fn bytes_are_spliced_between_files_and_pipes_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("splices", include_str!("sources/calls/splices.py"));
+}
+
+#[test]
+fn ranges_are_copied_between_the_image_and_the_host() {
+    let script = "
+import os
+host, made = os.open('host', os.O_RDONLY), os.open('made', os.O_RDWR | os.O_CREAT)
+beside = os.open('../beside', os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+print(os.copy_file_range(host, made, 1 << 20), os.copy_file_range(host, made, 9))
+print(os.copy_file_range(made, beside, 50000, 3), os.lseek(beside, 0, 1), os.lseek(made, 0, 1))
+print(os.copy_file_range(beside, made, 10, 5, 100000), os.fstat(made).st_size)
+print(os.pread(beside, 1 << 20, 0) == os.pread(host, 50000, 3))
+for source, target in [(beside, host), (made, host)]:
+    try:
+        print(os.copy_file_range(source, target, 9, 0))
+    except OSError as error:
+        print(error.errno)
+os.unlink('../beside')
+";
+    let case = Case::new("ranges", Length::Once, &["python3", "-c", script]);
+    let content: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
+    case.input(move |work| fs::write(work.join("host"), &content).expect("a file")).check();
+}
+
+#[test]
 fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
     answered_as_a_tmpfs_does("descriptors", include_str!("sources/calls/descriptors.py"));
 }

@@ -46,6 +46,14 @@ pub enum Verdict {
         /// Bound, ns.
         timeout_ns: u64,
     },
+    /// Sleep until the host's descriptor is ready (`poll`), interruptible, then make the same call
+    /// to the client again.
+    Ready {
+        /// The descriptor.
+        fd: usize,
+        /// `POLLIN`, `POLLOUT`.
+        events: u16,
+    },
 }
 
 /// What is to be noted after a passed call; opaque to the runtime (kept in the thread block).

@@ -55,6 +55,7 @@ mod scoped;
 mod seek;
 mod sockets;
 mod space;
+mod splice;
 mod statfs;
 mod times;
 mod transfer;

@@ -65,10 +65,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Tells the thread that it has reached the limit.
     #[cold]
     pub(crate) fn exceeded(&self) -> Errno {
+        self.signal(SIGXFSZ);
+        Errno::EFBIG
+    }
+
+    /// Sends the calling thread a signal, as a call of the host's would.
+    #[cold]
+    pub(crate) fn signal(&self, signal: u32) {
         let process = self.host.call(nr::getpid, [0; 6]) as usize;
         let thread = self.host.call(nr::gettid, [0; 6]) as usize;
-        self.host.call(nr::tgkill, [process, thread, SIGXFSZ as usize, 0, 0, 0]);
-        Errno::EFBIG
+        self.host.call(nr::tgkill, [process, thread, signal as usize, 0, 0, 0]);
     }
 
     /// How many of `length` bytes a call may write at `place`; the thread is told when none.

@@ -340,7 +340,7 @@ fn fetch<H: Host>(host: &H, fd: usize, spans: &[Span; 2]) -> u64 {
 }
 
 /// Bytes in the host's pipe.
-fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
+pub(crate) fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
     let mut count = [0u8; 4];
     let args = [fd, IOCTL_READABLE, count.as_mut_ptr() as usize, 0, 0, 0];
     let raw = host.call(nr::ioctl, args);

@@ -1,28 +1,27 @@
-//! Moving bytes between descriptors: `sendfile`, `copy_file_range`, `splice`.
+//! Moving bytes between descriptors: `sendfile`, `copy_file_range`.
 //!
 //! Bytes go through a bounded buffer. A call may move less than asked for, as Linux allows; what
 //! goes to the host never waits there: a full pipe makes the call wait in the runtime instead.
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::data::Opened;
+use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
-use husk_abi::sys::general::{O_APPEND, O_NONBLOCK, RWF_NOWAIT};
-use husk_proto::fs::{Kind, Place, Span};
+use husk_abi::sys::general::{
+    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
+};
+use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Result, Services};
 
 /// Most bytes one call moves, so that a signal is seen soon.
-const BURST_BYTES: usize = 4 << 20;
+pub(crate) const BURST_BYTES: usize = 4 << 20;
 /// Bytes written at once to a host object that cannot promise not to wait.
 const CAREFUL_BYTES: usize = 4096;
-/// How long to wait before a full pipe is tried again, ns.
-const FULL_NS: u64 = 1_000_000;
-/// A word that never changes, to sleep on.
-static STILL: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 
 /// Where one side of a transfer stands.
 #[derive(Clone, Copy)]
-enum Position {
+pub(crate) enum Position {
     /// At an offset the application keeps at this address.
     Explicit(usize, u64),
     /// At the description's.
@@ -30,7 +29,7 @@ enum Position {
 }
 
 impl Position {
-    fn offset(self) -> u64 {
+    pub fn offset(self) -> u64 {
         match self {
             Position::Explicit(_, offset) | Position::Own(offset) => offset,
         }
@@ -54,10 +53,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let length = c.args[3].min(BURST_BYTES);
         match (source, target) {
             (Some(source), Some(target)) => {
-                self.check_files(source, target, true)?;
+                self.check_files(source, target)?;
                 let from = self.position(source, c.args[2])?;
                 let to = self.position(target, 0)?;
-                self.copy_between(source, from, target, to, length)
+                self.copy_between(Side::Husk(source), from, Side::Husk(target), to, length)
             }
             (Some(source), None) => self.send_out(c, source, length),
             (None, Some(target)) => self.take_in(c, target, length),
@@ -65,21 +64,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn check_files(&mut self, source: Opened, target: Opened, sends: bool) -> Result<()> {
+    fn check_files(&mut self, source: Opened, target: Opened) -> Result<()> {
         for file in [source, target] {
-            match self.services.step(file.inode)?.kind {
-                Kind::File => {}
-                Kind::Directory if !sends => return Err(Errno::EISDIR),
-                _ => return Err(Errno::EINVAL),
+            if self.services.step(file.inode)?.kind != Kind::File {
+                return Err(Errno::EINVAL);
             }
         }
         Ok(())
     }
 
-    fn position(&mut self, file: Opened, address: usize) -> Result<Position> {
+    pub(crate) fn position(&mut self, file: Opened, address: usize) -> Result<Position> {
         if address == 0 {
             return Ok(Position::Own(self.services.offset(file.description)?));
         }
+        self.position_at(address)
+    }
+
+    fn position_at(&self, address: usize) -> Result<Position> {
         let mut word = [0u8; 8];
         self.memory.read(address, &mut word)?;
         let offset = i64::from_le_bytes(word);
@@ -87,7 +88,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Position::Explicit(address, offset))
     }
 
-    fn move_position(&mut self, file: Opened, position: Position, by: u64) -> Result<()> {
+    pub(crate) fn move_position(
+        &mut self,
+        file: Opened,
+        position: Position,
+        by: u64,
+    ) -> Result<()> {
         match position {
             Position::Explicit(address, offset) => {
                 self.memory.write(address, &(offset + by).to_le_bytes())
@@ -96,58 +102,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Copies between two Husk files through the bounce buffer.
-    fn copy_between(
-        &mut self,
-        source: Opened,
-        from: Position,
-        target: Opened,
-        to: Position,
-        length: usize,
-    ) -> Answer {
-        let length = self.writable(target.inode, Place::At(to.offset()), length)?;
-        let mut done = 0;
-        while done < length {
-            let wanted = (length - done).min(BOUNCE_BYTES);
-            let got = self.fill_bounce(source, from.offset() + done as u64, wanted)?;
-            let put = match self.drain_bounce(target, to.offset() + done as u64, got) {
-                Err(errno) if done == 0 => return Err(errno),
-                other => other.unwrap_or(0),
-            };
-            done += put;
-            if got < wanted || put < got {
-                break;
-            }
-        }
-        self.move_position(source, from, done as u64)?;
-        self.move_position(target, to, done as u64)?;
-        value(done as u64)
-    }
-
     /// Reads a Husk file into the bounce buffer.
     fn fill_bounce(&mut self, source: Opened, offset: u64, length: usize) -> Result<usize> {
         let memory = &self.memory;
-        let mut place = self.buffers.bounce.as_mut_ptr() as usize;
+        let mut cursor = Cursor::plain(self.buffers.bounce.as_mut_ptr() as usize, length);
         self.services.read(source.inode, offset, length, &mut |span| {
-            memory.copy_out(span, place)?;
-            place += span.length;
-            Ok(())
+            cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
         })
     }
 
-    /// Writes the bounce buffer to a Husk file.
-    fn drain_bounce(&mut self, target: Opened, offset: u64, length: usize) -> Result<usize> {
+    /// Writes the bounce buffer's bytes from `start` on to a Husk file.
+    pub(crate) fn drain_bounce(
+        &mut self,
+        target: Opened,
+        offset: u64,
+        start: usize,
+        length: usize,
+    ) -> Result<usize> {
         if length == 0 {
             return Ok(0);
         }
         self.memory.ready()?;
         let memory = &self.memory;
-        let mut place = self.buffers.bounce.as_ptr() as usize;
-        let mut copy = |span: Span| {
-            memory.copy_in(place, span)?;
-            place += span.length;
-            Ok(())
-        };
+        let mut cursor = Cursor::plain(self.buffers.bounce[start..].as_ptr() as usize, length);
+        let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
         let at = Place::At(offset);
         self.services.write(target.inode, at, length, &mut copy).map(|(_, count)| count)
     }
@@ -158,26 +136,42 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let from = self.position(source, c.args[2])?;
+        match self.push(source, from.offset(), c.args[0], length) {
+            Ok(done) => {
+                self.move_position(source, from, done as u64)?;
+                value(done as u64)
+            }
+            Err(errno) => self.full_or(c.args[0], errno),
+        }
+    }
+
+    /// Moves bytes of a Husk file to a host descriptor; the error if none could be.
+    pub(crate) fn push(
+        &mut self,
+        source: Opened,
+        offset: u64,
+        fd: usize,
+        length: usize,
+    ) -> Result<usize> {
         let mut done = 0;
         while done < length {
             let wanted = (length - done).min(BOUNCE_BYTES);
-            let got = self.fill_bounce(source, from.offset() + done as u64, wanted)?;
+            let got = self.fill_bounce(source, offset + done as u64, wanted)?;
             if got == 0 {
                 break;
             }
-            match self.write_host(c.args[0], got) {
+            match self.write_host(fd, got) {
                 Ok(put) => {
                     done += put;
                     if put < got {
                         break;
                     }
                 }
-                Err(errno) if done == 0 => return self.full_or(c.args[0], errno),
+                Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             }
         }
-        self.move_position(source, from, done as u64)?;
-        value(done as u64)
+        Ok(done)
     }
 
     /// Writes the bounce buffer to a host descriptor without waiting there.
@@ -209,7 +203,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if flags as u32 & O_NONBLOCK != 0 {
             return Err(errno);
         }
-        Ok(wait_a_little())
+        Ok(Verdict::Ready { fd, events: POLLOUT as u16 })
     }
 
     /// A host file to a Husk file.
@@ -233,7 +227,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let bounce = self.buffers.bounce.as_mut_ptr() as usize;
             let args = [c.args[1], bounce, wanted, at as usize + done, 0, 0];
             let got = Errno::check(self.host.call(nr::pread64, args))? as usize;
-            let put = self.drain_bounce(target, to.offset() + done as u64, got)?;
+            let put = self.drain_bounce(target, to.offset() + done as u64, 0, got)?;
             done += put;
             if got < wanted || put < got {
                 break;
@@ -249,39 +243,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(done as u64)
     }
 
-    /// Why nothing is copied between a Husk file and host descriptor `fd`: it is no file, or one
-    /// of another file system.
-    fn apart_files(&mut self, fd: usize) -> Errno {
-        match self.host_fact(fd, None) {
-            Ok(fact) if fact.kind == Kind::File => Errno::EXDEV,
-            Ok(fact) if fact.kind == Kind::Directory => Errno::EISDIR,
-            Ok(_) => Errno::EINVAL,
-            Err(errno) => errno,
-        }
-    }
-
     /// `copy_file_range`.
     pub(crate) fn copy_file_range(&mut self, c: &Call) -> Answer {
-        let (source, target) = (self.opened(c.args[0])?, self.opened(c.args[2])?);
-        let (source, target) = match (source, target) {
-            (None, None) => return Ok(Verdict::Pass),
-            (Some(source), Some(target)) => (source, target),
-            (None, Some(_)) => return Err(self.apart_files(c.args[0])),
-            (Some(_), None) => return Err(self.apart_files(c.args[2])),
-        };
+        let (source, target) = (self.side(c.args[0])?, self.side(c.args[2])?);
+        if let (Side::Host(..), Side::Host(..)) = (source, target) {
+            return Ok(Verdict::Pass);
+        }
         if c.args[5] != 0 {
             return Err(Errno::EINVAL);
         }
-        self.check_files(source, target, false)?;
-        if !source.reads() || !target.writes() || target.flags & O_APPEND != 0 {
+        self.check_side(source)?;
+        self.check_side(target)?;
+        if !source.reads() || !target.writes() || target.appends() {
             return Err(Errno::EBADF);
         }
         // A negative offset is one past the end of all here.
         let beyond = |errno| if errno == Errno::EINVAL { Errno::EOVERFLOW } else { errno };
-        let from = self.position(source, c.args[1]).map_err(beyond)?;
-        let to = self.position(target, c.args[3]).map_err(beyond)?;
+        let from = self.side_position(source, c.args[1]).map_err(beyond)?;
+        let to = self.side_position(target, c.args[3]).map_err(beyond)?;
         let length = c.args[4].min(BURST_BYTES);
-        if source.inode == target.inode {
+        if let (Side::Husk(a), Side::Husk(b)) = (source, target)
+            && a.inode == b.inode
+        {
             let (a, b, n) = (from.offset(), to.offset(), length as u64);
             if a < b.saturating_add(n) && b < a.saturating_add(n) {
                 return Err(Errno::EINVAL);
@@ -290,21 +273,113 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.copy_between(source, from, target, to, length)
     }
 
-    /// `splice`, `tee`, `vmsplice`: not with Husk files.
-    pub(crate) fn splice(&mut self, c: &Call, other: Option<usize>) -> Answer {
-        let first = self.opened(c.args[0])?;
-        let second = match other {
-            Some(index) => self.opened(c.args[index])?,
-            None => None,
-        };
-        if first.is_none() && second.is_none() {
-            return self.pass_surrendered(c, [0, other.unwrap_or(0)]);
+    /// What a descriptor is. `EBADF`.
+    fn side(&mut self, fd: usize) -> Result<Side> {
+        match self.opened(fd)? {
+            Some(file) => Ok(Side::Husk(file)),
+            None => {
+                let flags = Errno::check(self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]))?;
+                Ok(Side::Host(fd, flags as u32))
+            }
         }
-        self.refuse(c.number, Errno::EINVAL)
+    }
+
+    /// Bytes are copied from file to file.
+    fn check_side(&mut self, side: Side) -> Result<()> {
+        let kind = match side {
+            Side::Husk(file) => self.services.step(file.inode)?.kind,
+            Side::Host(fd, _) => self.host_fact(fd, None)?.kind,
+        };
+        match kind {
+            Kind::File => Ok(()),
+            Kind::Directory => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn side_position(&mut self, side: Side, address: usize) -> Result<Position> {
+        match side {
+            Side::Host(fd, _) if address == 0 => {
+                let at = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]);
+                Errno::check(at).map(Position::Own)
+            }
+            Side::Host(..) => self.position_at(address),
+            Side::Husk(file) => self.position(file, address),
+        }
+    }
+
+    fn move_side(&mut self, side: Side, position: Position, by: u64) -> Result<()> {
+        match (side, position) {
+            (Side::Host(fd, _), Position::Own(offset)) => {
+                let end = (offset + by) as usize;
+                Errno::check(self.host.call(nr::lseek, [fd, end, 0, 0, 0, 0])).map(|_| ())
+            }
+            (Side::Host(..), Position::Explicit(address, offset)) => {
+                self.memory.write(address, &(offset + by).to_le_bytes())
+            }
+            (Side::Husk(file), _) => self.move_position(file, position, by),
+        }
+    }
+
+    fn fill_from(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
+        match side {
+            Side::Husk(file) => self.fill_bounce(file, offset, length),
+            Side::Host(fd, _) => {
+                let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+                let args = [fd, bounce, length, offset as usize, 0, 0];
+                Errno::check(self.host.call(nr::pread64, args)).map(|count| count as usize)
+            }
+        }
+    }
+
+    fn drain_to(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
+        match side {
+            Side::Husk(file) => self.drain_bounce(file, offset, 0, length),
+            Side::Host(_, _) if length == 0 => Ok(0),
+            Side::Host(fd, _) => {
+                let bounce = self.buffers.bounce.as_ptr() as usize;
+                let args = [fd, bounce, length, offset as usize, 0, 0];
+                Errno::check(self.host.call(nr::pwrite64, args)).map(|count| count as usize)
+            }
+        }
+    }
+
+    /// Copies between two files through the bounce buffer.
+    fn copy_between(
+        &mut self,
+        source: Side,
+        from: Position,
+        target: Side,
+        to: Position,
+        length: usize,
+    ) -> Answer {
+        let length = match target {
+            Side::Husk(file) => self.writable(file.inode, Place::At(to.offset()), length)?,
+            Side::Host(..) => length,
+        };
+        let mut done = 0;
+        while done < length {
+            let wanted = (length - done).min(BOUNCE_BYTES);
+            let got = match self.fill_from(source, from.offset() + done as u64, wanted) {
+                Err(errno) if done == 0 => return Err(errno),
+                other => other.unwrap_or(0),
+            };
+            let put = match self.drain_to(target, to.offset() + done as u64, got) {
+                Err(errno) if done == 0 => return Err(errno),
+                other => other.unwrap_or(0),
+            };
+            done += put;
+            if got < wanted || put < got {
+                break;
+            }
+        }
+        self.move_side(source, from, done as u64)?;
+        self.move_side(target, to, done as u64)?;
+        value(done as u64)
     }
 
     /// Passes a call that lets the host look into pipes.
-    fn pass_surrendered(&mut self, c: &Call, places: [usize; 2]) -> Answer {
+    pub(crate) fn pass_surrendered(&mut self, c: &Call, places: [usize; 2]) -> Answer {
         for place in places {
             self.surrender(c.args[place])?;
         }
@@ -312,8 +387,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 }
 
-/// A short sleep, then the same call again.
-pub(crate) fn wait_a_little() -> Verdict {
-    let address = (&raw const STILL) as usize;
-    Verdict::Wait { address, value: 0, timeout_ns: FULL_NS }
+/// One end of a copy.
+#[derive(Clone, Copy)]
+enum Side {
+    Husk(Opened),
+    /// The host's, with its status flags.
+    Host(usize, u32),
+}
+
+impl Side {
+    fn reads(&self) -> bool {
+        match self {
+            Side::Husk(file) => file.reads(),
+            Side::Host(_, flags) => reads(*flags),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        match self {
+            Side::Husk(file) => file.writes(),
+            Side::Host(_, flags) => writes(*flags),
+        }
+    }
+
+    fn appends(&self) -> bool {
+        let (Side::Husk(Opened { flags, .. }) | Side::Host(_, flags)) = self;
+        flags & O_APPEND != 0
+    }
+}
+
+/// Whether a descriptor with these status flags can be read.
+pub(crate) fn reads(flags: u32) -> bool {
+    flags & O_PATH == 0 && matches!(flags & O_ACCMODE, 0 | 2)
+}
+
+/// Whether one can be written to.
+pub(crate) fn writes(flags: u32) -> bool {
+    flags & O_PATH == 0 && matches!(flags & O_ACCMODE, 1 | 2)
 }

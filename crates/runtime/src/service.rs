@@ -139,6 +139,7 @@ fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
         Verdict::PassRest { ref after, done } => pass_then(frame, after, done),
         Verdict::Instead { ref call, room } => instead(frame, call, room),
         Verdict::Wait { address, value, timeout_ns } => wait(frame, address, value, timeout_ns),
+        Verdict::Ready { fd, events } => ready(frame, fd, events),
     }
 }
 
@@ -218,6 +219,19 @@ fn wait(frame: &Frame, address: usize, value: u32, timeout_ns: u64) -> Answer {
     way.scratch[1] = (timeout_ns % SECOND_NS) as usize;
     way.number = nr::futex;
     way.args = [address, FUTEX_WAIT, value as usize, scratch, 0, 0];
+    way.then = gate::THEN_AGAIN;
+    take(frame, &way)
+}
+
+/// Sleeps until a descriptor of the host is ready.
+#[inline(never)]
+fn ready(frame: &Frame, fd: usize, events: u16) -> Answer {
+    const FOR_EVER: usize = usize::MAX;
+    let mut way = detour(frame);
+    let scratch = detour_address(frame) + core::mem::offset_of!(Detour, scratch);
+    way.scratch[0] = fd as u32 as usize | (events as usize) << 32;
+    way.number = nr::poll;
+    way.args = [scratch, 1, FOR_EVER, 0, 0, 0];
     way.then = gate::THEN_AGAIN;
     take(frame, &way)
 }

@@ -57,6 +57,10 @@ impl<S: Services> System for Husk<S> {
                     let args = [address, 0, value as usize, time.as_ptr() as usize, 0, 0];
                     host(nr::futex, args);
                 }
+                Verdict::Ready { fd, events } => {
+                    let entry = [fd as u64 | u64::from(events) << 32];
+                    host(nr::poll, [entry.as_ptr() as usize, 1, usize::MAX, 0, 0, 0]);
+                }
             }
         }
         panic!("call {} waits for ever", nr::name(number));
