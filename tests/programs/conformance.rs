@@ -233,3 +233,11 @@ fn bytes_and_names_may_end_where_memory_ends() {
     build_c(include_str!("sources/edges.c"), &program);
     Case::new("edges", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
+
+#[test]
+fn signal_actions_are_found_as_they_were_set() {
+    let scratch = Scratch::new("actions-build");
+    let program = scratch.path().join("actions");
+    build_c(include_str!("sources/actions.c"), &program);
+    Case::new("actions", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}

@@ -9,6 +9,7 @@
 //! Invariant: every error the host would give before the point of no return is given here,
 //! because after it there is nobody left to hear it.
 
+use crate::actions;
 use crate::gate::{Answer, Frame};
 use crate::memory;
 use crate::signal;
@@ -218,7 +219,10 @@ fn hand_over(
     let mut head = [0u8; HEAD_MAX];
     let mut next = facts().handover;
     next.process = thread.client.process();
-    next.flags &= !(handover::INITIAL | handover::HOST);
+    next.flags &= !(handover::INITIAL | handover::HOST | handover::DEFAULTS);
+    if actions::all_default_after_exec(thread.group()) {
+        next.flags |= handover::DEFAULTS;
+    }
     let mut place = [0u8; PATH_MAX];
     let bequest = nameless(&plan.program, plan.path(), &mut place);
     let path_text = if bequest.is_some() { &place } else { &plan.path };

@@ -17,6 +17,8 @@ pub const INITIAL: u32 = 2;
 pub const PLAIN: u32 = 4;
 /// `path` is a host file's real path: the loader opens it without walking again.
 pub const HOST: u32 = 8;
+/// No signal is ignored: every action is default.
+pub const DEFAULTS: u32 = 16;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -31,7 +33,7 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`.
     pub flags: u32,
 }
 

@@ -6,11 +6,13 @@
 //!
 //! ```text
 //!   start ─► load ─► program        gate ─► service ─► wire ─► husk_client ─► husk_carrier
-//!                                     ▲        ├─► exec, spawn, signal, mappings, protect, masks
+//!                                     ▲        ├─► exec, spawn, signal, actions, mappings, ...
 //!                            fault ───┘        └─► host
 //! ```
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
+#[cfg(target_os = "none")]
+mod actions;
 #[cfg(target_os = "none")]
 mod classes;
 #[cfg(target_os = "none")]

@@ -8,7 +8,7 @@
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Verdict};
-use crate::{classes, exec, mappings, masks, protect, signal, spawn};
+use crate::{actions, classes, exec, mappings, masks, protect, spawn};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -40,7 +40,7 @@ fn asks_flags(frame: &Frame) -> bool {
 #[inline(never)]
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
     match frame.number {
-        nr::rt_sigaction => signal::sigaction(thread, frame),
+        nr::rt_sigaction => actions::sigaction(thread, frame),
         nr::clone | nr::clone3 | nr::fork | nr::vfork => spawn::launch(thread, frame),
         nr::execve | nr::execveat => exec::exec(thread, frame),
         nr::exit => spawn::exit_thread(thread, frame),

@@ -12,12 +12,13 @@
 //!    and are in no mask the host gets: a blocked fault would end the process, and ours are answers
 //!    (a call that traps, a bad pointer, the guard).
 
-use crate::gate::{self, Answer, Frame};
-use crate::memory;
+use crate::gate;
+use crate::start::facts;
 use crate::thread::{SIGNALS, Thread};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
+use husk_runtime::handover;
 
 /// Offset of `uc_sigmask` in a ucontext.
 pub const UC_MASK: usize = 296;
@@ -45,9 +46,9 @@ pub const SIG_SETMASK: usize = 2;
 pub const SIG_DFL: u64 = 0;
 pub const SIG_IGN: u64 = 1;
 
-const SA_SIGINFO: u64 = 4;
+pub const SA_SIGINFO: u64 = 4;
 const SA_ONSTACK: u64 = 0x0800_0000;
-const SA_RESTORER: u64 = 0x0400_0000;
+pub const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
 pub const SA_RESETHAND: u64 = 0x8000_0000;
 pub const SA_NODEFER: u64 = 0x4000_0000;
@@ -236,13 +237,13 @@ fn restart_sleep(action: &HostAction, context: Context) {
     }
 }
 
-fn host_action(signal: usize, new: usize, old: usize) -> i64 {
+pub fn host_action(signal: usize, new: usize, old: usize) -> i64 {
     // SAFETY: both are null or addresses of `HostAction`s of our callers.
     unsafe { syscall(nr::rt_sigaction, [signal, new, old, 8, 0, 0]) as i64 }
 }
 
 /// The host's view of an action that the application catches.
-fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
+pub fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
     if kept(signal) {
         return kept_action(signal, asked);
     }
@@ -279,6 +280,9 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
 /// Installs what invariant 3 keeps; notes what was ignored before `exec`.
 pub fn install(thread: &Thread) {
     change_mask(SIG_UNBLOCK, KEPT);
+    if facts().handover.flags & handover::DEFAULTS != 0 {
+        thread.group().known.set_all();
+    }
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         let new = kept_action(signal, &HostAction::default());
         let mut old = HostAction::default();
@@ -309,6 +313,7 @@ pub fn clear_caught(thread: &Thread) {
             action.store(&HostAction::default());
         }
     }
+    thread.group().known.forget();
     install_again();
 }
 
@@ -316,57 +321,5 @@ fn install_again() {
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         let new = kept_action(signal, &HostAction::default());
         host_action(signal, (&raw const new) as usize, 0);
-    }
-}
-
-/// `rt_sigaction` of the application.
-#[inline(never)]
-pub fn sigaction(thread: &Thread, frame: &Frame) -> Answer {
-    Answer::value(match try_sigaction(thread, frame.args) {
-        Ok(()) => 0,
-        Err(errno) => errno.as_return(),
-    })
-}
-
-fn try_sigaction(thread: &Thread, args: [usize; 6]) -> Result<(), Errno> {
-    const SIGKILL: usize = 9;
-    const SIGSTOP: usize = 19;
-    let (signal, new_at, old_at, size) = (args[0] as u32 as usize, args[1], args[2], args[3]);
-    let fixed = signal == SIGKILL || signal == SIGSTOP;
-    if size != 8 || signal == 0 || signal > SIGNALS || (fixed && new_at != 0) {
-        return Err(Errno::EINVAL);
-    }
-    let action = &thread.group().actions[signal];
-    let before = action.load();
-    let mut asked = HostAction::default();
-    if new_at != 0 {
-        memory::read_value(new_at, &mut asked)?;
-        action.store(&asked);
-    }
-    let host = wrapped(signal, &asked);
-    let mut old = HostAction::default();
-    let host_at = if new_at == 0 { 0 } else { (&raw const host) as usize };
-    Errno::check(host_action(signal, host_at, (&raw mut old) as usize))?;
-    if old_at != 0 {
-        memory::write_value(old_at, &seen(signal, &before, &old))?;
-    }
-    Ok(())
-}
-
-/// The old action as the application set it, whatever stands at the host.
-fn seen(signal: usize, asked: &HostAction, host: &HostAction) -> HostAction {
-    const OURS: u64 = SA_SIGINFO | SA_RESTORER;
-    if kept(signal) {
-        return *asked;
-    }
-    if host.restorer != gate::husk_restorer as *const () as u64 {
-        return *host;
-    }
-    let caught = host.handler == gate::husk_on_signal as *const () as u64;
-    HostAction {
-        handler: if caught { asked.handler } else { host.handler },
-        flags: host.flags & !OURS | asked.flags & OURS,
-        restorer: asked.restorer,
-        mask: asked.mask,
     }
 }

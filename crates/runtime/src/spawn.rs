@@ -233,6 +233,9 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
     if shares_memory && launch.flags & CLONE_SIGHAND == 0 {
         child.copy_group(thread.group());
     }
+    if shares_memory && launch.flags & CLONE_SIGHAND != 0 && !is_thread {
+        thread.group().known.share();
+    }
     if is_thread {
         thread.group().threads.fetch_add(1, Relaxed);
         thread.client.expect_company();

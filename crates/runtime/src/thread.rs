@@ -15,6 +15,7 @@
 //!    but its own (`reset_after_fork`).
 //! 3. A child that shares memory without sharing handlers (`posix_spawn`) has its own `Group`.
 
+use crate::actions::{self, Known};
 use crate::signal::Action;
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -34,6 +35,8 @@ pub struct Group {
     pub actions: [Action; SIGNALS + 1],
     /// Threads that run.
     pub threads: AtomicU32,
+    /// What is known of the actions.
+    pub known: Known,
 }
 
 /// One thread. The first fields are read by the gate.
@@ -89,6 +92,7 @@ static MAIN: Block = Block(UnsafeCell::new([0; BLOCK_BYTES]));
 static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {
     actions: [const { Action::new() }; SIGNALS + 1],
     threads: AtomicU32::new(0),
+    known: Known::new(),
 }));
 #[unsafe(link_section = ".bss.hot")]
 static LIST: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
@@ -152,6 +156,7 @@ impl Thread {
         for (own, theirs) in self.own_group.actions.iter().zip(&source.actions) {
             own.copy_from(theirs);
         }
+        self.own_group.known.copy_from(source);
         self.own_group.threads.store(1, Ordering::Relaxed);
         self.group = &raw mut self.own_group;
     }
@@ -237,6 +242,9 @@ pub fn reset_after_fork(own: &mut Thread) {
     }
     let main = MAIN_GROUP.0.get();
     let group = own.group;
+    if !actions::alone(own.group()) {
+        own.group().known.forget();
+    }
     if group == main || group == &raw mut own.own_group {
         own.group().threads.store(1, Ordering::Relaxed);
     } else {
