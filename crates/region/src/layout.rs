@@ -178,6 +178,11 @@ impl Layout {
         self.state_bytes() + self.cache_bytes() + self.pipes_bytes()
     }
 
+    /// Offset of the area that every process touches most: the room above.
+    pub fn fixed_offset(&self) -> u64 {
+        self.map().fixed.index() as u64 * 8
+    }
+
     /// Offset of the buffer cache in the region memfd.
     pub fn cache_offset(&self) -> u64 {
         self.state_bytes()

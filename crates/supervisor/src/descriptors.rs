@@ -7,7 +7,6 @@
 //!    before anybody maps it.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use husk_host::early::closed_at_start;
@@ -42,8 +41,8 @@ pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {
 /// A sealed memfd with the runtime.
 pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
     let made = memfd(c"husk-runtime", MemfdFlags::EXEC).and_then(|loader| {
-        let mut file = File::from(loader);
-        file.write_all(runtime)
+        let file = File::from(loader);
+        crate::loader::write(&file, runtime)
             .map_err(|problem| Errno::from_io_error(&problem).unwrap_or(Errno::IO))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
@@ -124,6 +123,7 @@ fn in_words(errno: Errno) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn what_is_handed_down_is_high_and_inherited() {

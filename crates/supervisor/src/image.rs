@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, Directories, Layout};
+use husk_host::huge::{self, HUGE_BYTES};
 use husk_proto::fs::{Imported, Kind, Node};
 use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
@@ -58,6 +59,7 @@ impl Image {
     ) -> Result<Image, Failure> {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
         let region = descriptors::region(layout.total_bytes())?;
+        gather(&region, layout);
         let mut direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
         direct.set_socket_token(secret()?);
         direct.allow_pipes(settings.pipes);
@@ -148,6 +150,14 @@ impl Image {
     pub fn overlays(&self) -> Vec<(Inode, PathBuf)> {
         let overlays = self.mounts.iter().filter(|mount| mount.plan.cover == Cover::Overlay);
         overlays.map(|mount| (mount.root, mount.plan.path.clone())).collect()
+    }
+}
+
+/// Puts what every process touches first into huge pages, where the host has some: the header with
+/// the first slots, and the process records. Without, every start has a few faults more.
+fn gather(region: &OwnedFd, layout: Layout) {
+    for offset in [0, layout.fixed_offset() as usize & !(HUGE_BYTES - 1)] {
+        let _ = huge::gather(region.as_raw_fd() as usize, offset);
     }
 }
 

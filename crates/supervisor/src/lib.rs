@@ -22,6 +22,7 @@ pub mod failure;
 pub mod fsck;
 pub mod image;
 pub mod launch;
+mod loader;
 pub mod private;
 pub mod program;
 pub mod punch;

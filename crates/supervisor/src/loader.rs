@@ -1,0 +1,135 @@
+//! The runtime's file, laid out so that its code is mapped as one huge page.
+//!
+//! ```text
+//!   as linked    | headers | gate table | code |
+//!   as a memfd   | headers | gate table | hole ...         | code | hole ...         |
+//!                0                                         2 MiB                     4 MiB
+//! ```
+//!
+//! Invariants
+//! 1. The code's segment begins at a multiple of a huge page in the file and in memory, and is as
+//!    long as one: only so does the host map it by one entry.
+//! 2. What is not of that kind is written as it is, and works as well.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use husk_host::huge::{self, HUGE_BYTES};
+
+const HEADERS_AT: usize = 64;
+const HEADER_BYTES: usize = 56;
+const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
+/// Places in a program header.
+const FLAGS: usize = 4;
+const OFFSET: usize = 8;
+const ADDRESS: usize = 16;
+const FILE_BYTES: usize = 32;
+const MEMORY_BYTES: usize = 40;
+const HUGE: u64 = HUGE_BYTES as u64;
+
+/// Where the code stands in the file as linked.
+struct Code {
+    /// Its program header.
+    header: usize,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Writes the runtime to an empty memfd.
+pub fn write(file: &File, runtime: &[u8]) -> io::Result<()> {
+    let Some(code) = code(runtime) else { return file.write_all_at(runtime, 0) };
+    let mut head = runtime[..code.offset].to_vec();
+    set(&mut head, code.header + OFFSET, HUGE);
+    set(&mut head, code.header + FILE_BYTES, HUGE);
+    set(&mut head, code.header + MEMORY_BYTES, HUGE);
+    file.set_len(2 * HUGE)?;
+    file.write_all_at(&head, 0)?;
+    file.write_all_at(&runtime[code.offset..][..code.bytes], HUGE)?;
+    // Without, every start has a few faults more.
+    let _ = huge::gather(file.as_raw_fd() as usize, HUGE_BYTES);
+    Ok(())
+}
+
+/// The code's segment, if it is one that can be laid out (invariant 1) and the last in the file.
+fn code(runtime: &[u8]) -> Option<Code> {
+    let count = *runtime.get(56)? as usize;
+    let headers = (0..count).map(|i| HEADERS_AT + i * HEADER_BYTES);
+    let loaded = |at: &usize| word(runtime, *at).map(|word| word as u32) == Some(PT_LOAD);
+    let mut found = None;
+    for header in headers.filter(loaded) {
+        let get = |field| word(runtime, header + field);
+        let (offset, bytes) = (get(OFFSET)?, get(FILE_BYTES)?);
+        let executable = get(FLAGS)? as u32 & PF_X != 0;
+        if executable && get(ADDRESS)?.is_multiple_of(HUGE) && (1..=HUGE).contains(&bytes) {
+            found = Some((
+                Code { header, offset: offset as usize, bytes: bytes as usize },
+                get(ADDRESS)?,
+            ));
+        } else if let Some((code, address)) = &found {
+            let behind = offset as usize >= code.offset + code.bytes;
+            if get(ADDRESS)? < address + HUGE || (behind && bytes > 0) {
+                return None;
+            }
+        }
+    }
+    let (code, _) = found?;
+    runtime.get(code.offset..code.offset.checked_add(code.bytes)?)?;
+    (code.offset >= HEADERS_AT + count * HEADER_BYTES && code.offset <= HUGE_BYTES).then_some(code)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn set(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE_AT: usize = 0x1000;
+
+    /// A file with one segment of code, 3 bytes long.
+    fn runtime(address: u64) -> Vec<u8> {
+        let mut bytes = vec![0; CODE_AT];
+        bytes[56] = 1;
+        set(&mut bytes, HEADERS_AT, u64::from(PT_LOAD) | u64::from(PF_X) << 32);
+        set(&mut bytes, HEADERS_AT + OFFSET, CODE_AT as u64);
+        set(&mut bytes, HEADERS_AT + ADDRESS, address);
+        set(&mut bytes, HEADERS_AT + FILE_BYTES, 3);
+        set(&mut bytes, HEADERS_AT + MEMORY_BYTES, 3);
+        bytes.extend_from_slice(b"abc");
+        bytes
+    }
+
+    #[test]
+    fn code_has_a_huge_page_to_itself() {
+        let file = tempfile::tempfile().unwrap();
+        write(&file, &runtime(5 * HUGE)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 2 * HUGE);
+        let mut code = [0; 4];
+        file.read_exact_at(&mut code, HUGE).unwrap();
+        assert_eq!(&code, b"abc\0");
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact_at(&mut header, HEADERS_AT as u64).unwrap();
+        for field in [OFFSET, FILE_BYTES, MEMORY_BYTES] {
+            assert_eq!(word(&header, field), Some(HUGE));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_laid_out_stays_as_it_is() {
+        for bytes in [runtime(5 * HUGE + 0x1000), b"\x7fELF".to_vec()] {
+            let file = tempfile::tempfile().unwrap();
+            write(&file, &bytes).unwrap();
+            let mut found = vec![0; bytes.len()];
+            file.read_exact_at(&mut found, 0).unwrap();
+            assert!(found == bytes && file.metadata().unwrap().len() == bytes.len() as u64);
+        }
+    }
+}
