@@ -82,7 +82,8 @@ pub fn format_anew(layout: Layout, rule: Directories) -> (Direct, Inode) {
     formatted(layout, frozen, Cover::Overlay, rule)
 }
 
-fn formatted(
+/// Formats the mapped region.
+pub fn formatted(
     layout: Layout,
     clock: fn() -> i64,
     cover: Cover,
