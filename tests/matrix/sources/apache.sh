@@ -14,8 +14,9 @@ DefaultRuntimeDir $PWD
 StartServers 3
 X
 setsid apache2 -DFOREGROUND -f "$PWD/conf" & server=$!
-for _ in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
-sleep 0.3
+ready() { [ -s pid ] && [ "$(pgrep -P "$(cat pid)" | wc -l)" -ge 3 ]; }
+for _ in $(seq 400); do ready && break; sleep 0.05; done
+ready
 ab -q -n 300 -c 4 "http://127.0.0.1:$port/index.html" | grep -E 'Complete|Failed|Document Length'
 kill -TERM "$(cat pid)"; wait $server || true
 rm -rf conf h errors pid

@@ -30,7 +30,11 @@ while True:
 for i in range(1, 51): assert get(f'/{i}')[1] == i * 500, i
 print(get('/50'), get('/none')[0])
 X
-kill -HUP "$(cat pid)"; sleep 0.3
+workers() { pgrep -P "$(cat pid)" | sort; }
+old=$(workers); kill -HUP "$(cat pid)"
+reloaded() { [ "$(workers | wc -l)" = 2 ] && [ -z "$(comm -12 <(echo "$old") <(workers))" ]; }
+for _ in $(seq 400); do reloaded && break; sleep 0.05; done
+reloaded
 python3 -c "
 import socket
 s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect('sock'); s.sendall(b'GET /7 HTTP/1.0\r\n\r\n'); print(s.recv(15))"
