@@ -25,20 +25,12 @@ use husk_abi::sys::general::AT_FDCWD;
 use husk_proto::fs::{Kind, Node};
 use husk_proto::{Errno, Inode, Result, Services};
 
-/// Not a socket.
-const ENOTSOCK: Errno = Errno(88);
-/// Somebody is there already.
-const EADDRINUSE: Errno = Errno(98);
-/// Nobody listens there.
-const ECONNREFUSED: Errno = Errno(111);
 /// `AF_UNIX`.
 const UNIX: u16 = 1;
 /// `SOL_SOCKET`, `SO_DOMAIN`, `SO_TYPE`.
 const SOCKET_LEVEL: usize = 1;
 const DOMAIN: usize = 39;
 const TYPE: usize = 3;
-/// Another type of socket is there.
-const EPROTOTYPE: Errno = Errno(91);
 /// Bytes of `struct sockaddr_un`.
 const ADDRESS_BYTES: usize = 110;
 /// Where the path stands in it.
@@ -100,7 +92,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `bind`.
     pub(crate) fn bind(&mut self, c: &Call) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
+        self.other_kind(c, Errno::ENOTSOCK)?;
         let Some(name) = self.path_given(c.args[0], c.args[1], c.args[2])? else {
             return Ok(Verdict::Pass);
         };
@@ -119,10 +111,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn bind_here(&mut self, fd: usize, name: &Name) -> Answer {
         let target = self.found[0];
         if target.last != Last::Name {
-            return Err(EADDRINUSE);
+            return Err(Errno::EADDRINUSE);
         }
         self.refuse_slash(0, &target).map_err(in_use)?;
-        let kind = self.socket_option(fd, TYPE).ok_or(ENOTSOCK)? as u8;
+        let kind = self.socket_option(fd, TYPE).ok_or(Errno::ENOTSOCK)? as u8;
         let (mode, bound) = (self.socket_mode(fd)?, self.own_name(nr::getsockname, fd)?);
         if bound.length > PATH_AT {
             return Err(Errno::EINVAL);
@@ -160,7 +152,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `connect`.
     pub(crate) fn connect(&mut self, c: &Call) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
+        self.other_kind(c, Errno::ENOTSOCK)?;
         self.with_name(c, c.args[1], c.args[2], |args, at, length| {
             (args[1], args[2]) = (at, length);
         })
@@ -168,7 +160,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `sendto`.
     pub(crate) fn sendto(&mut self, c: &Call) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
+        self.other_kind(c, Errno::ENOTSOCK)?;
         if c.args[4] == 0 {
             return Ok(Verdict::Pass);
         }
@@ -233,11 +225,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 self.identity.credentials(&self.buffers.groups).permit(&step, 2)?;
                 if step.kind != Kind::Socket {
-                    return Err(ECONNREFUSED);
+                    return Err(Errno::ECONNREFUSED);
                 }
                 let (text, kind) = self.kept_text(step.inode)?;
                 if self.socket_option(fd, TYPE) != Some(u32::from(kind)) {
-                    return Err(EPROTOTYPE);
+                    return Err(Errno::EPROTOTYPE);
                 }
                 Ok(Way::Other(self.name_of_node(step.inode, text.text())))
             }
@@ -268,7 +260,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn kept_text(&mut self, node: Inode) -> Result<(Name, u8)> {
         let mut text = [0; TEXT_MAX + 2];
         match self.services.read_link(node, &mut text)?.min(TEXT_MAX + 1) {
-            0 => Err(ECONNREFUSED),
+            0 => Err(Errno::ECONNREFUSED),
             length => Ok((Name::of(&text[..length - 1])?, text[length - 1])),
         }
     }
@@ -299,7 +291,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `getsockname`, `getpeername`.
     pub(crate) fn name_shown(&mut self, c: &Call) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
+        self.other_kind(c, Errno::ENOTSOCK)?;
         if !self.services.sockets() {
             return Ok(Verdict::Pass);
         }
@@ -324,7 +316,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         length: usize,
         keep: usize,
     ) -> Answer {
-        self.other_kind(c, ENOTSOCK)?;
+        self.other_kind(c, Errno::ENOTSOCK)?;
         let mut room = [0u8; 4];
         if length != 0 && self.memory.read(length, &mut room).is_err() {
             return Ok(Verdict::Pass);
@@ -337,7 +329,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `recvfrom`: a name is asked for, and there are names of ours.
     pub(crate) fn recvfrom(&mut self, c: &Call) -> Answer {
         if c.args[4] == 0 || c.args[5] == 0 || !self.services.sockets() {
-            return self.other_kind(c, ENOTSOCK);
+            return self.other_kind(c, Errno::ENOTSOCK);
         }
         self.then_name(c, passing::SENDER, c.args[5], 1)
     }
@@ -367,7 +359,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A call on a socket that leaves something to note.
     pub(crate) fn socket_then(&mut self, c: &Call, reason: u32) -> Answer {
-        match self.other_kind(c, ENOTSOCK)? {
+        match self.other_kind(c, Errno::ENOTSOCK)? {
             Verdict::Pass => passing::then(c, reason),
             other => Ok(other),
         }
@@ -436,7 +428,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 }
 
 fn in_use(errno: Errno) -> Errno {
-    if errno == Errno::EEXIST { EADDRINUSE } else { errno }
+    if errno == Errno::EEXIST { Errno::EADDRINUSE } else { errno }
 }
 
 fn spelt(number: u64) -> [u8; SPELT_BYTES] {

@@ -34,9 +34,6 @@ pub struct Entry {
     pub note: &'static str,
 }
 
-/// Not a socket; not in the common list of errors.
-const ENOTSOCK: Errno = Errno(88);
-
 /// Whether call `number` must be handed to the client.
 #[inline]
 pub const fn wants(number: usize) -> bool {
@@ -260,12 +257,12 @@ calls! { |client, c, a|
     recvmmsg Passed "" => client.socket_then(c, passing::MESSAGES);
     sendto Passed "" => client.sendto(c);
     recvfrom Passed "" => client.recvfrom(c);
-    shutdown Passed "" => client.other_kind(c, ENOTSOCK);
-    listen Passed "" => client.other_kind(c, ENOTSOCK);
+    shutdown Passed "" => client.other_kind(c, Errno::ENOTSOCK);
+    listen Passed "" => client.other_kind(c, Errno::ENOTSOCK);
     getsockname Passed "" => client.name_shown(c);
     getpeername Passed "" => client.name_shown(c);
-    getsockopt Passed "" => client.other_kind(c, ENOTSOCK);
-    setsockopt Passed "" => client.other_kind(c, ENOTSOCK);
+    getsockopt Passed "" => client.other_kind(c, Errno::ENOTSOCK);
+    setsockopt Passed "" => client.other_kind(c, Errno::ENOTSOCK);
     accept Passed "" => client.accept(c, false);
     accept4 Passed "" => client.accept(c, a[3] & CLOSE_ON_EXEC != 0);
 
