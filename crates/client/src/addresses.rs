@@ -19,6 +19,7 @@
 
 use crate::layout::{get16, get32, get64, put};
 use crate::path::{Aim, Last, Place};
+use crate::sockets::{MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::sys::general::AT_FDCWD;
@@ -44,10 +45,6 @@ const TEXT_AT: usize = INODE_AT + SPELT_BYTES;
 /// Bytes of a number as it is spelt in a name: six bits each, for `/proc/net/unix` shows them.
 const SPELT_BYTES: usize = 11;
 const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
-/// Bytes of `struct msghdr`.
-const HEADER_BYTES: usize = 56;
-/// Where the length of the name stands in it.
-pub(crate) const NAME_LENGTH_AT: usize = 8;
 /// Where an address stands behind a header on the application's stack.
 const NAME_AT: usize = 64;
 
@@ -191,10 +188,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmsg` to a name: header and name move to the application's stack if it is one of ours.
     pub(crate) fn send_to_name(&mut self, c: &Call) -> Answer {
         let mut header = [0u8; NAME_AT];
-        if self.memory.read(c.args[1], &mut header[..HEADER_BYTES]).is_err() {
+        if self.memory.read(c.args[1], &mut header[..MSGHDR_BYTES]).is_err() {
             return Ok(Verdict::Pass);
         }
-        let (address, length) = (get64(&header, 0) as usize, get32(&header, 8) as usize);
+        let (address, length) =
+            (get64(&header, 0) as usize, get32(&header, NAME_LENGTH_AT) as usize);
         if address == 0 {
             return Ok(Verdict::Pass);
         }
@@ -203,7 +201,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let at = self.host.stack_room(NAME_AT + ADDRESS_BYTES);
         put(&mut header, 0, (at as u64 + NAME_AT as u64).to_le_bytes());
-        put(&mut header, 8, (name.length as u32).to_le_bytes());
+        put(&mut header, NAME_LENGTH_AT, (name.length as u32).to_le_bytes());
         self.memory.write(at, &header)?;
         self.memory.write(at + NAME_AT, &name.bytes)?;
         let mut args = c.args;

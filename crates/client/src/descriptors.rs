@@ -289,7 +289,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
         // A source that is closed leaves the target as it is.
-        Errno::check(self.host.call(nr::fcntl, [fd as usize, F_GETFD as usize, 0, 0, 0, 0]))?;
+        Errno::check(self.host_fcntl(fd as usize, F_GETFD, 0))?;
         let raw = match self.services.slot(files, target) {
             Slot::Host(shows) => {
                 self.drop_locks(shows);

@@ -7,7 +7,8 @@ use crate::mapping::Mapping;
 use crate::path::{Aim, Place, Target};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, O_CLOEXEC,
+    O_NOFOLLOW, O_NONBLOCK,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::{Backing, HostIdentity, Kind};
@@ -131,7 +132,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let empty = flags & AT_EMPTY_PATH != 0 && self.buffers.walks[0].length == 0;
         let nofollow = if flags & AT_SYMLINK_NOFOLLOW != 0 { O_NOFOLLOW } else { 0 };
         let fd = if empty {
-            self.host.call(nr::fcntl, [directory as usize, 1030, 0, 0, 0, 0])
+            self.host_fcntl(directory as usize, F_DUPFD_CLOEXEC, 0)
         } else {
             let how = (O_CLOEXEC | O_NONBLOCK | nofollow) as usize;
             self.host.call(nr::openat, [directory as usize, path, how, 0, 0, 0])

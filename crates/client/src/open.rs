@@ -16,7 +16,7 @@ use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_FDCWD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
+    AT_FDCWD, F_SETFD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
     O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
 };
 use husk_proto::fs::{Backing, Kind};
@@ -238,7 +238,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let fd = self.open_origin(origin, flags & (O_NOATIME | O_NONBLOCK) | O_NOFOLLOW)?;
         let close_on_exec = flags & O_CLOEXEC != 0;
         if !close_on_exec {
-            self.host.call(nr::fcntl, [fd, 2, 0, 0, 0, 0]);
+            self.host_fcntl(fd, F_SETFD, 0);
         }
         Ok(Verdict::Return(self.note_opened(fd as u32, close_on_exec, Some(a.step.inode))))
     }

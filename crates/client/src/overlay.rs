@@ -11,8 +11,8 @@
 use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_SETFD, FD_CLOEXEC, O_CLOEXEC,
-    O_DIRECTORY, O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
+    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
+    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -316,8 +316,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn promote(&mut self, fd: usize, inode: Inode) -> Result<Description> {
         let files = self.services.files();
         let offset = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]).max(0) as u64;
-        let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]).max(0) as u32 & !O_NOFOLLOW;
-        self.host.call(nr::fcntl, [fd, F_SETFD as usize, FD_CLOEXEC as usize, 0, 0, 0]);
+        let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as u32 & !O_NOFOLLOW;
+        self.host_fcntl(fd, F_SETFD, FD_CLOEXEC as usize);
         self.services.promote(files, fd as u32, inode, flags, offset)
     }
 }

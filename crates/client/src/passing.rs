@@ -19,11 +19,14 @@
 //!    carry it out. Threads that race for the last number may yet lose what such a call gave.
 //! 4. A plug is close-on-exec, and is there whenever a Husk number is marked as plugged.
 
-use crate::addresses::NAME_LENGTH_AT;
 use crate::layout::{get32, get64, put};
+use crate::sockets::{
+    CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
+    MSGHDR_BYTES, NAME_LENGTH_AT, PASSED_MAX,
+};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, O_CLOEXEC};
+use husk_abi::sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, FD_CLOEXEC, O_CLOEXEC};
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Files, Inode, Services};
@@ -77,14 +80,8 @@ pub(crate) const FIFO: u32 = 21;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
-/// Descriptors in one control message (`SCM_MAX_FD`).
-const PASSED_MAX: usize = 253;
-/// Control messages looked at in one message.
-const CONTROLS_MAX: usize = 16;
 /// `MSG_CTRUNC`.
 const CONTROL_CUT: u32 = 8;
-/// Bytes of `struct mmsghdr`.
-const MMSGHDR_BYTES: usize = 64;
 
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {
@@ -143,7 +140,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.show_sender(after.args[1], after.args[3]);
             }
             MESSAGES => {
-                for index in 0..(result as usize).min(1024) {
+                for index in 0..(result as usize).min(MESSAGES_MAX) {
                     self.note_message(after.args[1] + index * MMSGHDR_BYTES);
                 }
             }
@@ -220,15 +217,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn note_asking(&mut self, fd: u32) -> i64 {
-        let flags = self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]);
-        self.note_opened(fd, flags & 1 != 0, None)
+        let on_exec = self.closes_on_exec(fd);
+        self.note_opened(fd, on_exec, None)
     }
 
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
         let shows = self.shadow_of(source);
         let end = self.pipe_end(source as usize);
-        let flags = self.host.call(nr::fcntl, [fd as usize, 1, 0, 0, 0, 0]);
-        let noted = self.note_opened(fd, flags & 1 != 0, shows);
+        let on_exec = self.closes_on_exec(fd);
+        let noted = self.note_opened(fd, on_exec, shows);
         if noted >= 0 {
             self.pipe_joined(end, noted as u32);
         }
@@ -265,12 +262,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     fn move_away(&mut self, fd: u32, on_exec: bool, shows: Option<Inode>) -> Result<u32, Errno> {
         let files = self.services.files();
-        let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
+        let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
         let mut from = 0;
         for _ in 0..MOVES_MAX {
             let free =
                 self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;
-            let raw = self.host.call(nr::fcntl, [fd as usize, command, free as usize, 0, 0, 0]);
+            let raw = self.host_fcntl(fd as usize, command, free as usize);
             let moved = Errno::check(raw).map_err(|_| Errno::EMFILE)? as u32;
             match self.services.host_opened(files, moved, on_exec, shows) {
                 Ok(true) => return Ok(moved),
@@ -300,6 +297,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [region, _] = self.host.kept_fds();
         let args = [region as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
         region != u32::MAX && self.host.call(nr::dup3, args) >= 0
+    }
+
+    /// `fcntl` on a descriptor of the host's.
+    pub(crate) fn host_fcntl(&self, fd: usize, command: u32, argument: usize) -> i64 {
+        self.host.call(nr::fcntl, [fd, command as usize, argument, 0, 0, 0])
+    }
+
+    fn closes_on_exec(&self, fd: u32) -> bool {
+        self.host_fcntl(fd as usize, F_GETFD, 0) as u32 & FD_CLOEXEC != 0
     }
 
     /// Closes a descriptor of the host's.
@@ -333,30 +339,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Notes the descriptors in the control messages of a received message.
     fn note_message(&mut self, header: usize) {
-        let mut head = [0u8; 56];
-        if self.memory.read(header, &mut head).is_err() {
-            return;
-        }
-        let (mut at, left) = (get64(&head, 32) as usize, get64(&head, 40) as usize);
-        let end = at.saturating_add(left);
-        for _ in 0..CONTROLS_MAX {
-            let mut control = [0u8; 16];
-            if at == 0 || end < at + 16 || self.memory.read(at, &mut control).is_err() {
-                return;
+        self.any_descriptors(header, |client, at, count| {
+            let noted = client.note_passed_descriptors(at + CMSGHDR_BYTES, count);
+            if noted < count {
+                client.cut(header, at, noted);
             }
-            let length = get64(&control, 0) as usize;
-            if length < 16 || length > end - at {
-                return;
-            }
-            if (get32(&control, 8), get32(&control, 12)) == (1, 1) {
-                let count = (length - 16) / 4;
-                let noted = self.note_passed_descriptors(at + 16, count);
-                if noted < count {
-                    self.cut(header, at, noted);
-                }
-            }
-            at += length.next_multiple_of(8);
-        }
+            false
+        });
     }
 
     /// Returns how many found a number, and stand at `address` from now on; the others are closed.
@@ -381,16 +370,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// the last one, but for a sender's pidfd, which goes with them.
     #[cold]
     fn cut(&mut self, header: usize, at: usize, count: usize) {
-        let mut head = [0u8; 56];
+        let mut head = [0u8; MSGHDR_BYTES];
         if self.memory.read(header, &mut head).is_err() {
             return;
         }
-        let length = if count == 0 { 0 } else { 16 + 4 * count };
+        let length = if count == 0 { 0 } else { CMSGHDR_BYTES + 4 * count };
         let end = at + length.next_multiple_of(8);
-        let whole = end - get64(&head, 32) as usize;
-        put(&mut head, 40, (whole as u64).to_le_bytes());
-        let flags = get32(&head, 48) | CONTROL_CUT;
-        put(&mut head, 48, flags.to_le_bytes());
+        let whole = end - get64(&head, CONTROL_AT) as usize;
+        put(&mut head, CONTROL_LENGTH_AT, (whole as u64).to_le_bytes());
+        let flags = get32(&head, MESSAGE_FLAGS_AT) | CONTROL_CUT;
+        put(&mut head, MESSAGE_FLAGS_AT, flags.to_le_bytes());
         if count != 0 {
             let _ = self.memory.write(at, &(length as u64).to_le_bytes());
         }

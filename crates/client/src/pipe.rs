@@ -8,7 +8,7 @@ use crate::layout::{get32, get64, put};
 use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
-use husk_abi::sys::general::{O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR};
+use husk_abi::sys::general::{F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR};
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -19,8 +19,8 @@ const LOCK_NS: u64 = 10_000_000;
 const ROUNDS_MAX: u32 = 1000;
 /// `FIONREAD`.
 const IOCTL_READABLE: usize = 0x541b;
-/// `F_SETPIPE_SZ`.
-const SET_SIZE: usize = 1031;
+/// Bytes of a pipe moved from its front to its end at a time.
+const ROTATED_BYTES: usize = 512;
 /// Room for two pipes' bytes while one is put in order.
 const ROOM_BYTES: usize = 4 << 16;
 /// `O_NOTIFICATION_PIPE`.
@@ -273,7 +273,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Ok(both) = usize::try_from(both) else { return 0 };
         let behind = waiting_at_host(&self.host, both);
         if behind > 0 {
-            self.host.call(nr::fcntl, [both, SET_SIZE, ROOM_BYTES, 0, 0, 0]);
+            self.host_fcntl(both, F_SETPIPE_SZ, ROOM_BYTES);
         }
         let table = vectors(spans);
         let args = [both, table.as_ptr() as usize, 2, 0, 0, 0];
@@ -286,7 +286,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Puts the first `bytes` of the host's pipe behind the others.
     fn rotate(&self, both: usize, bytes: u64) {
         let mut left = bytes as usize;
-        let mut part = [0u8; 512];
+        let mut part = [0u8; ROTATED_BYTES];
         while left > 0 {
             let address = part.as_mut_ptr() as usize;
             let args = [both, address, left.min(part.len()), 0, 0, 0];

@@ -1,22 +1,41 @@
 //! Messages on sockets: a Husk descriptor cannot travel in one yet (refused and counted), and the
 //! name a message goes to may lie in a Husk tree (`addresses`).
+//!
+//! ```text
+//!   struct msghdr ─► control ─► cmsghdr (length, level, type) descriptors ...
+//!                               cmsghdr ...
+//! ```
 
 use crate::layout::{get32, get64};
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_proto::descriptor::Slot;
-use husk_proto::{Errno, Result, Services};
+use husk_proto::{Errno, Services};
 
+/// Messages looked at in one `sendmmsg` or `recvmmsg`.
+pub(crate) const MESSAGES_MAX: usize = 1024;
+/// Bytes of `struct mmsghdr`.
+pub(crate) const MMSGHDR_BYTES: usize = 64;
+/// Bytes of `struct msghdr`.
+pub(crate) const MSGHDR_BYTES: usize = 56;
+/// Where the length of the name stands in it.
+pub(crate) const NAME_LENGTH_AT: usize = 8;
+/// Where the address and the length of the control messages stand, and the flags.
+pub(crate) const CONTROL_AT: usize = 32;
+pub(crate) const CONTROL_LENGTH_AT: usize = 40;
+pub(crate) const MESSAGE_FLAGS_AT: usize = 48;
+/// Bytes of `struct cmsghdr`; what it tells of stands behind.
+pub(crate) const CMSGHDR_BYTES: usize = 16;
+/// Descriptors in one control message (`SCM_MAX_FD`).
+pub(crate) const PASSED_MAX: usize = 253;
 /// Control messages looked at in one message.
 const CONTROLS_MAX: usize = 16;
-/// Messages looked at in one `sendmmsg`.
-const MESSAGES_MAX: usize = 1024;
-/// Bytes of `struct mmsghdr`.
-const MMSGHDR_BYTES: usize = 64;
+/// `SOL_SOCKET`, `SCM_RIGHTS`: a control message of descriptors.
+const RIGHTS: (u32, u32) = (1, 1);
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmsg`.
     pub(crate) fn sendmsg(&mut self, c: &Call) -> Answer {
-        if self.sends_husk(c.args[1])? {
+        if self.sends_husk(c.args[1]) {
             return self.refuse(c.number, Errno::EOPNOTSUPP);
         }
         self.send_to_name(c)
@@ -25,42 +44,54 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmmsg`.
     pub(crate) fn sendmmsg(&mut self, c: &Call) -> Answer {
         for index in 0..c.args[2].min(MESSAGES_MAX) {
-            if self.sends_husk(c.args[1].wrapping_add(index * MMSGHDR_BYTES))? {
+            if self.sends_husk(c.args[1].wrapping_add(index * MMSGHDR_BYTES)) {
                 return self.refuse(c.number, Errno::EOPNOTSUPP);
             }
         }
         Ok(Verdict::Pass)
     }
 
-    /// Whether a message carries a Husk descriptor. What cannot be read is the host's to refuse.
-    fn sends_husk(&mut self, header: usize) -> Result<bool> {
-        let mut head = [0u8; 56];
+    /// Whether a message carries a Husk descriptor.
+    fn sends_husk(&mut self, header: usize) -> bool {
+        self.any_descriptors(header, |client, at, count| client.any_husk(at + CMSGHDR_BYTES, count))
+    }
+
+    /// Shows each control message of descriptors in the message at `header` (where it stands, how
+    /// many it tells of) to `seen`, until that is true; whether it was. What cannot be read is the
+    /// host's to refuse.
+    pub(crate) fn any_descriptors(
+        &mut self,
+        header: usize,
+        mut seen: impl FnMut(&mut Self, usize, usize) -> bool,
+    ) -> bool {
+        let mut head = [0u8; MSGHDR_BYTES];
         if self.memory.read(header, &mut head).is_err() {
-            return Ok(false);
+            return false;
         }
-        let (mut at, length) = (get64(&head, 32) as usize, get64(&head, 40) as usize);
-        let end = at.saturating_add(length);
+        let mut at = get64(&head, CONTROL_AT) as usize;
+        let end = at.saturating_add(get64(&head, CONTROL_LENGTH_AT) as usize);
         for _ in 0..CONTROLS_MAX {
-            let mut control = [0u8; 16];
-            if at == 0 || end < at + 16 || self.memory.read(at, &mut control).is_err() {
-                return Ok(false);
+            let mut control = [0u8; CMSGHDR_BYTES];
+            let left = end.saturating_sub(at);
+            if at == 0 || left < CMSGHDR_BYTES || self.memory.read(at, &mut control).is_err() {
+                return false;
             }
             let length = get64(&control, 0) as usize;
-            if length < 16 || length > end - at {
-                return Ok(false);
+            if length < CMSGHDR_BYTES || length > left {
+                return false;
             }
-            let passes = (get32(&control, 8), get32(&control, 12)) == (1, 1);
-            if passes && self.any_husk(at + 16, (length - 16) / 4) {
-                return Ok(true);
+            let rights = (get32(&control, 8), get32(&control, 12)) == RIGHTS;
+            if rights && seen(self, at, (length - CMSGHDR_BYTES) / 4) {
+                return true;
             }
-            at += length.next_multiple_of(8);
+            at = at.saturating_add(length.next_multiple_of(8));
         }
-        Ok(false)
+        false
     }
 
     fn any_husk(&mut self, address: usize, count: usize) -> bool {
         let files = self.services.files();
-        (0..count).any(|index| {
+        (0..count.min(PASSED_MAX)).any(|index| {
             let mut word = [0u8; 4];
             if self.memory.read(address + 4 * index, &mut word).is_err() {
                 return false;

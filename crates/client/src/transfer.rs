@@ -9,7 +9,7 @@ use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
+    F_GETFL, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Result, Services};
@@ -199,7 +199,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if errno != Errno::EAGAIN {
             return Err(errno);
         }
-        let flags = self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]);
+        let flags = self.host_fcntl(fd, F_GETFL, 0);
         if flags as u32 & O_NONBLOCK != 0 {
             return Err(errno);
         }
