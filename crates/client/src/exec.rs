@@ -114,7 +114,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.path_of(target.inode()?);
         }
         let length = self.path_of(target.directory)?;
-        let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
+        let name = self.buffers.walks[0].name(target);
         let end = length + 1 + name.len();
         if end > PATH_MAX {
             return Err(Errno::ENAMETOOLONG);

@@ -38,7 +38,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn create(&mut self, w: usize, target: &Target, node: Node<'_>) -> Answer {
-        let name = &self.buffers.walks[w].text[target.name.0..target.name.1];
+        let name = self.buffers.walks[w].name(target);
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.create(&who, target.directory, name, node)?;
         value(0)
@@ -52,7 +52,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !target.slash {
             return Ok(());
         }
-        let name = &self.buffers.walks[w].text[target.name.0..target.name.1];
+        let name = self.buffers.walks[w].name(target);
         self.services.lookup(target.directory, name)?;
         Err(Errno::EEXIST)
     }
@@ -107,7 +107,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (Last::DotDot, true) => return Err(Errno::ENOTEMPTY),
             (Last::Root, true) => return Err(Errno::EBUSY),
         }
-        let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
+        let name = self.buffers.walks[0].name(target);
         let who = self.identity.credentials(&self.buffers.groups);
         if directory {
             let step = self.services.lookup(target.directory, name)?;
@@ -117,7 +117,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if step.unlisted {
                 self.import(step.inode)?;
             }
-            let name = &self.buffers.walks[0].text[target.name.0..target.name.1];
+            let name = self.buffers.walks[0].name(target);
             let who = self.identity.credentials(&self.buffers.groups);
             if step.kind != Kind::Directory {
                 // Permission on the parent is judged before the kind, as Linux does.
@@ -254,8 +254,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.refuse(c.number, Errno::EINVAL);
         }
         self.prepare_rename(&from, &to, flags)?;
-        let source = &self.buffers.walks[0].text[from.name.0..from.name.1];
-        let target = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let source = self.buffers.walks[0].name(&from);
+        let target = self.buffers.walks[1].name(&to);
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.rename(&who, from.directory, source, to.directory, target, flags)?;
         value(0)
@@ -263,8 +263,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What Linux checks before the move itself, and listings it will need.
     fn prepare_rename(&mut self, from: &Target, to: &Target, flags: u32) -> Result<()> {
-        let source = &self.buffers.walks[0].text[from.name.0..from.name.1];
-        let target = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let source = self.buffers.walks[0].name(from);
+        let target = self.buffers.walks[1].name(to);
         let moved = self.services.lookup(from.directory, source)?;
         let replaced = match self.services.lookup(to.directory, target) {
             Ok(step) => Some(step),
@@ -312,11 +312,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let step = from.existing()?;
         self.refuse_slash(1, &to)?;
         if step.kind == Kind::Directory {
-            let name = &self.buffers.walks[1].text[to.name.0..to.name.1];
+            let name = self.buffers.walks[1].name(&to);
             let there = self.services.lookup(to.directory, name).is_ok();
             return Err(if there { Errno::EEXIST } else { Errno::EPERM });
         }
-        let name = &self.buffers.walks[1].text[to.name.0..to.name.1];
+        let name = self.buffers.walks[1].name(&to);
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.link(&who, step.inode, to.directory, name)?;
         value(0)
@@ -333,7 +333,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Place::Husk(target) => {
                 self.refuse_slash(0, &target)?;
                 let [walk, link] = &self.buffers.walks;
-                let name = &walk.text[target.name.0..target.name.1];
+                let name = walk.name(&target);
                 let node = Node::Symlink(&link.text[..length.min(TEXT_MAX)]);
                 let who = self.identity.credentials(&self.buffers.groups);
                 self.services.create(&who, target.directory, name, node)?;

@@ -7,7 +7,7 @@
 //! Invariant: `at <= length <= TEXT_MAX`, and `text[length]` is 0 whenever the host is to see it.
 
 use crate::buffers::{TEXT_MAX, Walk};
-use crate::path::Last;
+use crate::path::{Last, Target};
 use husk_proto::Errno;
 
 /// One component of a path.
@@ -133,6 +133,12 @@ impl Walk {
     /// What is left, from `at`.
     pub fn rest(&self) -> &[u8] {
         &self.text[self.at..self.length]
+    }
+
+    /// The last name, of a target that has one.
+    #[inline]
+    pub fn name(&self, target: &Target) -> &[u8] {
+        self.text.get(target.name.0..target.name.1).unwrap_or(&[])
     }
 
     /// The whole text.

@@ -1,0 +1,143 @@
+//! The names of sockets that an application is shown: its own, its peers', a sender's.
+//!
+//! The host knows a name of a Husk tree by the abstract name of its node (`addresses`); here that
+//! becomes the text again, in place, after the host has written it.
+
+use crate::addresses::TYPE;
+use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, TEXT_AT, node_of};
+use crate::sockets::NAME_LENGTH_AT;
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
+use husk_abi::nr;
+use husk_proto::{Errno, Result, Services};
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `getsockname`, `getpeername`.
+    pub(crate) fn name_shown(&mut self, c: &Call) -> Answer {
+        self.other_kind(c, Errno::ENOTSOCK)?;
+        if !self.services.sockets() {
+            return Ok(Verdict::Pass);
+        }
+        let Ok(name) = self.own_name(c.number, c.args[0]) else { return Ok(Verdict::Pass) };
+        let Some(shown) = self.shown(&name.bytes, name.length) else { return Ok(Verdict::Pass) };
+        let mut room = [0u8; 4];
+        self.memory.read(c.args[2], &mut room)?;
+        let room = i32::from_le_bytes(room);
+        if room < 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.show(&shown, c.args[1], c.args[2], room as usize)?;
+        Ok(Verdict::Return(0))
+    }
+
+    /// `accept`, `recvfrom`, `recvmsg`: `length` is where the room for the name is given, which
+    /// the host overwrites; it is kept in argument `keep` of what is noted.
+    pub(crate) fn then_name(
+        &mut self,
+        c: &Call,
+        reason: u32,
+        length: usize,
+        keep: usize,
+    ) -> Answer {
+        self.other_kind(c, Errno::ENOTSOCK)?;
+        let mut room = [0u8; 4];
+        if length != 0 && self.memory.read(length, &mut room).is_err() {
+            return Ok(Verdict::Pass);
+        }
+        let mut args = c.args;
+        args[keep] = u32::from_le_bytes(room) as usize;
+        Ok(Verdict::PassThen(After { number: c.number, args, reason }))
+    }
+
+    /// `recvfrom`: a name is asked for, and there are names of ours.
+    pub(crate) fn recvfrom(&mut self, c: &Call) -> Answer {
+        if c.args[4] == 0 || c.args[5] == 0 || !self.services.sockets() {
+            return self.other_kind(c, Errno::ENOTSOCK);
+        }
+        self.then_name(c, passing::SENDER, c.args[5], 1)
+    }
+
+    /// `accept`: as any new descriptor, unless there are names of ours.
+    pub(crate) fn accept(&mut self, c: &Call, close_on_exec: bool) -> Answer {
+        if self.need_numbers(1).is_err() && self.socket_option(c.args[0], TYPE).is_some() {
+            // The connection waits for a number; what is no socket is the host's to say.
+            return Err(Errno::EMFILE);
+        }
+        let named = c.args[1] != 0 && c.args[2] != 0 && self.services.sockets();
+        match (named, close_on_exec) {
+            (false, _) => self.socket_then(c, passing::opened(close_on_exec)),
+            (true, true) => self.then_name(c, passing::ACCEPTED_CLOSE_ON_EXEC, c.args[2], 4),
+            (true, false) => self.then_name(c, passing::ACCEPTED, c.args[2], 4),
+        }
+    }
+
+    /// `recvmsg`.
+    pub(crate) fn recvmsg(&mut self, c: &Call) -> Answer {
+        if !self.services.sockets() {
+            return self.socket_then(c, passing::MESSAGE);
+        }
+        let length = c.args[1].saturating_add(NAME_LENGTH_AT);
+        self.then_name(c, passing::NAMED_MESSAGE, length, 3)
+    }
+
+    /// A call on a socket that leaves something to note.
+    pub(crate) fn socket_then(&mut self, c: &Call, reason: u32) -> Answer {
+        match self.other_kind(c, Errno::ENOTSOCK)? {
+            Verdict::Pass => passing::then(c, reason),
+            other => Ok(other),
+        }
+    }
+
+    /// Shows the text of a name of ours that the host has written at `address`, for which there
+    /// were `room` bytes and whose length stands at `length`.
+    pub(crate) fn show_received(&mut self, address: usize, length: usize, room: usize) {
+        let (mut word, mut bytes) = ([0u8; 4], [0u8; ADDRESS_BYTES]);
+        if self.memory.read(length, &mut word).is_err() {
+            return;
+        }
+        let full = u32::from_le_bytes(word) as usize;
+        let there = full.min(room).min(ADDRESS_BYTES);
+        if self.memory.read(address, &mut bytes[..there]).is_err() || there < TEXT_AT {
+            return;
+        }
+        if let Some(shown) = self.shown(&bytes[..there], full) {
+            // What the application gave was written to a moment ago.
+            let _ = self.show(&shown, address, length, room);
+        }
+    }
+
+    /// The name of the other side of a connection just accepted.
+    pub(crate) fn show_accepted(&mut self, fd: usize, address: usize, length: usize, room: usize) {
+        if let Ok(name) = self.own_name(nr::getpeername, fd)
+            && let Some(shown) = self.shown(&name.bytes, name.length)
+        {
+            let _ = self.show(&shown, address, length, room);
+        }
+    }
+
+    pub(crate) fn own_name(&mut self, number: usize, fd: usize) -> Result<Name> {
+        let mut name = Name::empty(0);
+        let mut length = ADDRESS_BYTES as u32;
+        let args = [fd, name.bytes.as_mut_ptr() as usize, &raw mut length as usize, 0, 0, 0];
+        Errno::check(self.host.call(number, args))?;
+        name.length = length as usize;
+        Ok(name)
+    }
+
+    /// What the application is to see for a name of `full` bytes; `None`: it is not ours.
+    fn shown(&mut self, bytes: &[u8], full: usize) -> Option<Name> {
+        let inode = node_of(self.services.socket_token(), bytes)?;
+        if full > TEXT_AT && full <= bytes.len() {
+            return Name::of(&bytes[TEXT_AT..full]).ok();
+        }
+        match self.kept_text(inode) {
+            Ok((name, _)) => Some(name),
+            Err(_) => Name::of(&[]).ok().map(|unnamed| Name { length: PATH_AT, ..unnamed }),
+        }
+    }
+
+    /// Writes as much of a name as there is room for, and its whole length.
+    fn show(&mut self, name: &Name, address: usize, length: usize, room: usize) -> Result<()> {
+        self.memory.write(address, &name.bytes[..name.length.min(room)])?;
+        self.memory.write(length, &(name.length as u32).to_le_bytes())
+    }
+}
