@@ -3,7 +3,7 @@
 //! Order of errors: the path first, then permission, then the store to application memory, as in
 //! Linux. Shadows (host descriptors of overlay files) are answered from their inode.
 
-use crate::path::{Aim, Lead, Place, Spot};
+use crate::path::{Aim, Lead, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
 use husk_abi::sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
@@ -170,17 +170,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Changes attributes of the object at `spot`.
     pub(crate) fn change_path(&mut self, c: &Call, spot: Spot, aim: Aim, change: Change) -> Answer {
-        match self.find(c, 0, spot, aim)? {
-            Place::Husk(target) => {
-                let step = target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
-                }
-                self.change_step(step, change)
-            }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Place::Host => Ok(Verdict::Pass),
-        }
+        self.on_existing(c, spot, aim, |client, step| client.change_step(step, change))
     }
 
     fn change_step(&mut self, step: Step, change: Change) -> Answer {
@@ -195,20 +185,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Changes attributes of what a descriptor shows.
     pub(crate) fn change_open(&mut self, fd: usize, change: Change) -> Answer {
         self.identify();
-        let files = self.services.files();
-        let inode = match self.services.slot(files, fd as u32) {
-            Slot::Husk(description) => {
-                let open = self.services.description(description)?;
-                if open.flags & O_PATH != 0 {
-                    return Err(Errno::EBADF);
-                }
-                open.inode
-            }
-            Slot::Host(Some(inode)) => inode,
-            _ => return Ok(Verdict::Pass),
-        };
+        let Some(inode) = self.inode_opened(fd)? else { return Ok(Verdict::Pass) };
         let step = self.services.step(inode)?;
         self.change_step(step, change)
+    }
+
+    /// The inode that a descriptor is open on: `EBADF` for one that is only a path, `None` for the
+    /// host's.
+    pub(crate) fn inode_opened(&mut self, fd: usize) -> Result<Option<Inode>> {
+        let files = self.services.files();
+        match self.services.slot(files, fd as u32) {
+            Slot::Husk(description) => {
+                let open = self.services.description(description)?;
+                if open.flags & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(Some(open.inode)) }
+            }
+            Slot::Host(shows) => Ok(shows),
+            Slot::Free => Ok(None),
+        }
     }
 
     /// `fchmodat2`.

@@ -4,7 +4,7 @@
 //! list of calls is made from `CALLS`.
 
 use crate::attributes::{mode_change, owner_change};
-use crate::extended::Wish;
+use crate::extended::Asking;
 use crate::path::{Aim, at, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::{Errno, nr};
@@ -162,22 +162,22 @@ calls! { |client, c, a|
 
     // ---- extended attributes
     setxattr Partial "no ACLs; values of at most 4096 bytes (ENOSPC), as on ext4"
-        => client.extended_path(c, Aim::FOLLOW, Wish::Set);
-    lsetxattr Partial "as setxattr" => client.extended_path(c, Aim::STAY, Wish::Set);
-    fsetxattr Partial "as setxattr" => client.extended_open(c, Wish::Set);
-    getxattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::Get);
-    lgetxattr Full "" => client.extended_path(c, Aim::STAY, Wish::Get);
-    fgetxattr Full "" => client.extended_open(c, Wish::Get);
-    listxattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::List);
-    llistxattr Full "" => client.extended_path(c, Aim::STAY, Wish::List);
-    flistxattr Full "" => client.extended_open(c, Wish::List);
-    removexattr Full "" => client.extended_path(c, Aim::FOLLOW, Wish::Remove);
-    lremovexattr Full "" => client.extended_path(c, Aim::STAY, Wish::Remove);
-    fremovexattr Full "" => client.extended_open(c, Wish::Remove);
-    setxattrat Partial "as setxattr" => client.extended_at(c, Wish::Set);
-    getxattrat Full "" => client.extended_at(c, Wish::Get);
-    listxattrat Full "" => client.extended_at(c, Wish::List);
-    removexattrat Full "" => client.extended_at(c, Wish::Remove);
+        => client.extended_path(c, Aim::FOLLOW, Asking::Set);
+    lsetxattr Partial "as setxattr" => client.extended_path(c, Aim::STAY, Asking::Set);
+    fsetxattr Partial "as setxattr" => client.extended_open(c, Asking::Set);
+    getxattr Full "" => client.extended_path(c, Aim::FOLLOW, Asking::Get);
+    lgetxattr Full "" => client.extended_path(c, Aim::STAY, Asking::Get);
+    fgetxattr Full "" => client.extended_open(c, Asking::Get);
+    listxattr Full "" => client.extended_path(c, Aim::FOLLOW, Asking::List);
+    llistxattr Full "" => client.extended_path(c, Aim::STAY, Asking::List);
+    flistxattr Full "" => client.extended_open(c, Asking::List);
+    removexattr Full "" => client.extended_path(c, Aim::FOLLOW, Asking::Remove);
+    lremovexattr Full "" => client.extended_path(c, Aim::STAY, Asking::Remove);
+    fremovexattr Full "" => client.extended_open(c, Asking::Remove);
+    setxattrat Partial "as setxattr" => client.extended_at(c, Asking::Set);
+    getxattrat Full "" => client.extended_at(c, Asking::Get);
+    listxattrat Full "" => client.extended_at(c, Asking::List);
+    removexattrat Full "" => client.extended_at(c, Asking::Remove);
 
     // ---- names
     mkdir Full "" => client.mkdir(c, plain(0), a[1]);

@@ -12,12 +12,11 @@
 //! kind. Attributes of an imported object are the host's, read there, until the first change takes
 //! all of them over.
 
-use crate::path::{Aim, Place, Spot};
+use crate::path::{Aim, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::capability::{FOWNER, SETFCAP, SYS_ADMIN};
-use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_PATH, S_ISVTX};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, S_ISVTX};
 use husk_abi::{PAGE, PATH_MAX, nr};
-use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Backing, Kind, SetExtended, Step};
 use husk_proto::{Errno, Inode, Result, Services};
 
@@ -35,7 +34,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Asking {
     Get,
     Set,
     List,
@@ -45,7 +44,7 @@ pub(crate) enum Wish {
 /// The arguments of any of the calls, beside the object.
 #[derive(Clone, Copy)]
 struct Asked {
-    wish: Wish,
+    wish: Asking,
     name: [u8; NAME_BYTES],
     length: usize,
     /// Where the application has the name, for the host.
@@ -63,39 +62,18 @@ impl Asked {
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Of a path.
-    pub(crate) fn extended_path(&mut self, c: &Call, aim: Aim, wish: Wish) -> Answer {
+    pub(crate) fn extended_path(&mut self, c: &Call, aim: Aim, wish: Asking) -> Answer {
         let asked = self.asked(wish, [c.args[1], c.args[2], c.args[3], c.args[4]])?;
         self.extended_found(c, crate::path::plain(0), aim, asked)
     }
 
     fn extended_found(&mut self, c: &Call, spot: Spot, aim: Aim, asked: Asked) -> Answer {
-        match self.find(c, 0, spot, aim)? {
-            Place::Husk(target) => {
-                let step = target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
-                }
-                self.extended_of(step, asked)
-            }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Place::Host => Ok(Verdict::Pass),
-        }
+        self.on_existing(c, spot, aim, |client, step| client.extended_of(step, asked))
     }
 
     /// Of a descriptor.
-    pub(crate) fn extended_open(&mut self, c: &Call, wish: Wish) -> Answer {
-        let files = self.services.files();
-        let inode = match self.services.slot(files, c.args[0] as u32) {
-            Slot::Husk(description) => {
-                let open = self.services.description(description)?;
-                if open.flags & O_PATH != 0 {
-                    return Err(Errno::EBADF);
-                }
-                open.inode
-            }
-            Slot::Host(Some(inode)) => inode,
-            _ => return Ok(Verdict::Pass),
-        };
+    pub(crate) fn extended_open(&mut self, c: &Call, wish: Asking) -> Answer {
+        let Some(inode) = self.inode_opened(c.args[0])? else { return Ok(Verdict::Pass) };
         let asked = self.asked(wish, [c.args[1], c.args[2], c.args[3], c.args[4]])?;
         self.identify();
         let step = self.services.step(inode)?;
@@ -103,15 +81,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The calls that name a directory: their value stands in a structure, if they have one.
-    pub(crate) fn extended_at(&mut self, c: &Call, wish: Wish) -> Answer {
+    pub(crate) fn extended_at(&mut self, c: &Call, wish: Asking) -> Answer {
         let flags = c.args[2] as u32;
         if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
             return Err(Errno::EINVAL);
         }
         let words = match wish {
-            Wish::List => [c.args[3], c.args[4], 0, 0],
-            Wish::Remove => [c.args[3], 0, 0, 0],
-            Wish::Get | Wish::Set => self.value_arguments(c)?,
+            Asking::List => [c.args[3], c.args[4], 0, 0],
+            Asking::Remove => [c.args[3], 0, 0, 0],
+            Asking::Get | Asking::Set => self.value_arguments(c)?,
         };
         let asked = self.asked(wish, words)?;
         let aim = crate::attributes::aim_of(c.args[2]);
@@ -134,15 +112,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Reads the arguments: name, value, its size, flags; of a list: room and its size.
-    fn asked(&mut self, wish: Wish, words: [usize; 4]) -> Result<Asked> {
+    fn asked(&mut self, wish: Asking, words: [usize; 4]) -> Result<Asked> {
         let [name_at, value, size, flags] = words;
         let (name, how) = ([0; NAME_BYTES], SetExtended::Any);
         let mut asked = Asked { wish, name, length: 0, name_at, value, size, how };
-        if wish == Wish::List {
+        if wish == Asking::List {
             (asked.value, asked.size) = (name_at, value);
             return Ok(asked);
         }
-        if wish == Wish::Set {
+        if wish == Asking::Set {
             asked.how = match flags as u32 {
                 0 => SetExtended::Any,
                 1 => SetExtended::Create,
@@ -155,25 +133,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Ok(0) | Err(Errno::ENAMETOOLONG) => return Err(Errno::ERANGE),
             other => other?,
         };
-        if wish == Wish::Set && size > VALUE_MAX {
+        if wish == Asking::Set && size > VALUE_MAX {
             return Err(Errno::E2BIG);
         }
-        if wish == Wish::Set {
+        if wish == Asking::Set {
             self.memory.read(value, &mut self.buffers.bounce[..size.min(KEPT_MAX)])?;
         }
         Ok(asked)
     }
 
     fn extended_of(&mut self, step: Step, asked: Asked) -> Answer {
-        if asked.wish != Wish::List {
+        if asked.wish != Asking::List {
             self.may_extend(&step, &asked)?;
         }
         let on_host = self.services.attributes(step.inode)?.extended == Backing::Host;
         match asked.wish {
-            Wish::Get | Wish::List if on_host => self.extended_on_host(step.inode, asked),
-            Wish::Get => self.get_extended(step.inode, asked),
-            Wish::List => self.list_extended(step.inode, asked),
-            Wish::Set | Wish::Remove => {
+            Asking::Get | Asking::List if on_host => self.extended_on_host(step.inode, asked),
+            Asking::Get => self.get_extended(step.inode, asked),
+            Asking::List => self.list_extended(step.inode, asked),
+            Asking::Set | Asking::Remove => {
                 if on_host {
                     self.take_over(step.inode)?;
                 }
@@ -185,7 +163,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Who may; then whether there are attributes of this kind.
     fn may_extend(&self, step: &Step, asked: &Asked) -> Result<()> {
         let who = self.credentials();
-        let (writes, name) = (matches!(asked.wish, Wish::Set | Wish::Remove), asked.name());
+        let (writes, name) = (matches!(asked.wish, Asking::Set | Asking::Remove), asked.name());
         let hidden = if writes { Errno::EPERM } else { Errno::ENODATA };
         if name.starts_with(b"trusted.") {
             if !who.can(SYS_ADMIN) {
@@ -205,7 +183,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if writes && name.starts_with(b"security.") {
             let needed = if name == CAPABILITY { SETFCAP } else { SYS_ADMIN };
-            if asked.wish == Wish::Set && name == CAPABILITY {
+            if asked.wish == Asking::Set && name == CAPABILITY {
                 self.check_capability(asked.size)?;
             }
             if !who.can(needed) {
@@ -260,7 +238,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let path = self.host_text(inode)?;
         let (place, size) = (asked.value, asked.size);
         Ok(Verdict::Return(match asked.wish {
-            Wish::List => self.host.call(nr::llistxattr, [path, place, size, 0, 0, 0]),
+            Asking::List => self.host.call(nr::llistxattr, [path, place, size, 0, 0, 0]),
             _ => self.host.call(nr::lgetxattr, [path, asked.name_at, place, size, 0, 0]),
         }))
     }
@@ -299,7 +277,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn change_extended(&mut self, inode: Inode, asked: Asked) -> Answer {
         let mut kept = None;
-        if asked.wish == Wish::Set {
+        if asked.wish == Asking::Set {
             if asked.size > KEPT_MAX {
                 return Err(Errno::ENOSPC);
             }
@@ -323,7 +301,7 @@ fn kind_of_name(step: &Step, asked: &Asked) -> Result<()> {
     }
     let acl = matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default");
     match asked.wish {
-        Wish::Get if acl && step.kind != Kind::Symlink => Err(Errno::ENODATA),
+        Asking::Get if acl && step.kind != Kind::Symlink => Err(Errno::ENODATA),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }

@@ -19,7 +19,7 @@ use crate::descend::{Walked, count_link};
 use crate::known::ROOT;
 use crate::magic::Magic;
 use crate::walk::find_end;
-use crate::{Call, Client, Host, Memory};
+use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::{PAGE, PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Kind, Step};
@@ -409,6 +409,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Has `act` done to what is there at `spot`; the host does it itself to what is the host's.
+    pub(crate) fn on_existing(
+        &mut self,
+        c: &Call,
+        spot: Spot,
+        aim: Aim,
+        act: impl FnOnce(&mut Self, Step) -> Answer,
+    ) -> Answer {
+        match self.find(c, 0, spot, aim)? {
+            Place::Husk(target) => {
+                let step = target.existing()?;
+                if self.is_portal(0, &target)? {
+                    return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
+                }
+                act(self, step)
+            }
+            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            Place::Host => Ok(Verdict::Pass),
         }
     }
 

@@ -19,16 +19,11 @@ const IOCTL_CLONE: [usize; 2] = [0x4004_9409, 0x4020_940d];
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on the path at `spot` that is refused if that is Husk's.
     pub(crate) fn refuse_path(&mut self, c: &Call, spot: Spot, aim: Aim, errno: Errno) -> Answer {
+        if !aim.parent {
+            return self.on_existing(c, spot, aim, |client, _| client.refuse(c.number, errno));
+        }
         match self.find(c, 0, spot, aim)? {
-            Place::Husk(target) => {
-                if !aim.parent {
-                    target.existing()?;
-                    if self.is_portal(0, &target)? {
-                        return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
-                    }
-                }
-                self.refuse(c.number, errno)
-            }
+            Place::Husk(_) => self.refuse(c.number, errno),
             Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
             Place::Host => Ok(Verdict::Pass),
         }

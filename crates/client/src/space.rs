@@ -1,12 +1,12 @@
 //! Length and space: `truncate`, `fallocate`, and the calls that flush.
 
-use crate::path::{Aim, Place, plain};
+use crate::path::{Aim, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::sys::general::{
     FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
     FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, O_PATH,
 };
-use husk_proto::fs::Kind;
+use husk_proto::fs::{Kind, Step};
 use husk_proto::{Errno, Services};
 
 /// Largest file offset.
@@ -18,30 +18,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if (c.args[1] as i64) < 0 {
             return Err(Errno::EINVAL);
         }
-        match self.find(c, 0, plain(0), Aim::FOLLOW)? {
-            Place::Husk(target) => {
-                let step = target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Verdict::Return(self.call_elsewhere(c, plain(0))));
-                }
-                match step.kind {
-                    Kind::Directory => return Err(Errno::EISDIR),
-                    Kind::File => {}
-                    _ => return Err(Errno::EINVAL),
-                }
-                self.credentials().permit(&step, 2)?;
-                if self.services.writers(step.inode)? < 0 {
-                    return Err(Errno::ETXTBSY);
-                }
-                self.may_grow(step.inode, c.args[1] as u64)?;
-                self.make_image(step.inode, c.args[1] as u64)?;
-                self.memory.ready()?;
-                self.services.truncate(step.inode, c.args[1] as u64)?;
-                value(0)
-            }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, plain(0)))),
-            Place::Host => Ok(Verdict::Pass),
+        let size = c.args[1] as u64;
+        self.on_existing(c, plain(0), Aim::FOLLOW, |client, step| client.truncate_step(step, size))
+    }
+
+    fn truncate_step(&mut self, step: Step, size: u64) -> Answer {
+        match step.kind {
+            Kind::Directory => return Err(Errno::EISDIR),
+            Kind::File => {}
+            _ => return Err(Errno::EINVAL),
         }
+        self.credentials().permit(&step, 2)?;
+        if self.services.writers(step.inode)? < 0 {
+            return Err(Errno::ETXTBSY);
+        }
+        self.may_grow(step.inode, size)?;
+        self.make_image(step.inode, size)?;
+        self.memory.ready()?;
+        self.services.truncate(step.inode, size)?;
+        value(0)
     }
 
     /// `ftruncate`.

@@ -1,7 +1,7 @@
 //! `statfs`, `fstatfs`: the image as one file system in memory.
 
 use crate::layout::{STATFS_BYTES, put};
-use crate::path::{Aim, Place, plain};
+use crate::path::{Aim, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::NAME_MAX;
 use husk_abi::sys::general::TMPFS_MAGIC;
@@ -13,17 +13,8 @@ const MOUNT_FLAGS: u64 = 0x1020;
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `statfs`.
     pub(crate) fn statfs(&mut self, c: &Call) -> Answer {
-        match self.find(c, 0, plain(0), Aim::FOLLOW)? {
-            Place::Husk(target) => {
-                target.existing()?;
-                if self.is_portal(0, &target)? {
-                    return Ok(Verdict::Return(self.call_elsewhere(c, plain(0))));
-                }
-                self.give_statfs(c.args[1])
-            }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, plain(0)))),
-            Place::Host => Ok(Verdict::Pass),
-        }
+        let out = c.args[1];
+        self.on_existing(c, plain(0), Aim::FOLLOW, |client, _| client.give_statfs(out))
     }
 
     /// `fstatfs`.
