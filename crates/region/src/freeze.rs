@@ -16,7 +16,7 @@
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::layout::{self, Layout, header};
+use crate::layout::header;
 use crate::lock::{is_locked, owner_of};
 use crate::memory::Cell;
 use crate::session::{STATE, Session};
@@ -91,43 +91,4 @@ pub fn nap() {
     let time = [0u64, LOOK_NS];
     // SAFETY: a time that lives over the call.
     unsafe { syscall(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
-}
-
-/// What the first bytes of a region say of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Header {
-    /// Made by this version, from this layout.
-    Ours(Layout),
-    /// Made by another version: its format.
-    Another(u32),
-    /// No region, or damaged.
-    None,
-}
-
-/// Bytes that `read_header` needs.
-pub const HEADER_BYTES: usize = 24;
-
-/// Reads the beginning of a file that may be a region.
-pub fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
-    let word = |n: usize| {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&bytes[8 * n..8 * n + 8]);
-        u64::from_le_bytes(eight)
-    };
-    let magic = word(header::MAGIC as usize);
-    if magic >> 32 != layout::MAGIC >> 32 {
-        return Header::None;
-    }
-    if magic != layout::MAGIC {
-        return Header::Another(magic as u32);
-    }
-    let kernels = word(header::KERNELS as usize);
-    if kernels == 0 || kernels > layout::KERNELS_MAX as u64 {
-        return Header::None;
-    }
-    let memory_bytes = word(header::MEMORY as usize);
-    if memory_bytes >> 44 != 0 {
-        return Header::None;
-    }
-    Header::Ours(Layout { kernels: kernels as u32, memory_bytes })
 }

@@ -77,6 +77,45 @@ pub struct Layout {
     pub memory_bytes: u64,
 }
 
+/// What the first bytes of a region say of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header {
+    /// Made by this version, from this layout.
+    Ours(Layout),
+    /// Made by another version: its format.
+    Another(u32),
+    /// No region, or damaged.
+    None,
+}
+
+/// Bytes that `read_header` needs.
+pub const HEADER_BYTES: usize = 24;
+
+/// Reads the beginning of a file that may be a region.
+pub fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
+    let word = |n: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&bytes[8 * n..8 * n + 8]);
+        u64::from_le_bytes(eight)
+    };
+    let magic = word(header::MAGIC as usize);
+    if magic >> 32 != MAGIC >> 32 {
+        return Header::None;
+    }
+    if magic != MAGIC {
+        return Header::Another(magic as u32);
+    }
+    let kernels = word(header::KERNELS as usize);
+    if kernels == 0 || kernels > KERNELS_MAX as u64 {
+        return Header::None;
+    }
+    let memory_bytes = word(header::MEMORY as usize);
+    if memory_bytes >> 44 != 0 {
+        return Header::None;
+    }
+    Header::Ours(Layout { kernels: kernels as u32, memory_bytes })
+}
+
 /// A slab: objects of one size, numbered from 0; object 0 is never used.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
@@ -90,17 +129,17 @@ pub struct Class {
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
     /// One past the last word of the arena.
-    pub limit: u32,
+    pub(crate) limit: u32,
     /// Owner word of each slot.
-    pub owners: Cell,
+    owners: Cell,
     /// Slots.
-    pub slots: Cell,
+    slots: Cell,
     /// Partitions.
-    pub partitions: Cell,
+    partitions: Cell,
     /// Number of partitions less one (a power of two).
     pub partition_mask: u32,
     /// Hash buckets, two words each: lock and head.
-    pub buckets: Cell,
+    buckets: Cell,
     /// Number of buckets less one.
     pub bucket_mask: u32,
     /// The slabs.
@@ -110,11 +149,11 @@ pub struct Map {
     /// One past its last word.
     pub heap_end: u32,
     /// Chunks of blocks.
-    pub chunks: Cell,
+    chunks: Cell,
     /// Number of chunks.
     pub chunk_count: u32,
     /// For the room above.
-    pub fixed: Cell,
+    fixed: Cell,
 }
 
 impl Layout {

@@ -36,10 +36,11 @@ mod session;
 pub mod watch;
 
 pub use blocks::Blocks;
-pub use freeze::{HEADER_BYTES, Header, nap, read_header};
+pub use freeze::nap;
 pub use journal::{RETRY, Txn};
 pub use layout::{
-    CHUNK_BLOCKS, CLASSES, Class, INODE, KERNELS_MAX, LINE, Layout, Map, NODE, RECORD,
+    CHUNK_BLOCKS, CLASSES, Class, HEADER_BYTES, Header, INODE, KERNELS_MAX, LINE, Layout, Map,
+    NODE, RECORD, read_header,
 };
 pub use life::{Life, ended, judge};
 pub use lock::{is_locked, owner_of};
