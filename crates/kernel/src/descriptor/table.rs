@@ -386,10 +386,9 @@ fn has_locks(region: &Region, entry: u64) -> bool {
 /// `Descriptors::close`.
 #[inline]
 pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
-    let mut locked = false;
-    match close_with(kernel, files, fd, Some(&mut locked)) {
-        Err(_) if locked => close_locked(kernel, files, fd),
-        result => result,
+    match close_with(kernel, files, fd, false)? {
+        Some(plugged) => Ok(plugged),
+        None => close_locked(kernel, files, fd),
     }
 }
 
@@ -398,31 +397,23 @@ pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
 fn close_locked(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
     drop_locks(kernel, files, fd)?;
     open::wake_after(kernel, entry(&kernel.session.region, files, fd), || {
-        close_with(kernel, files, fd, None)
+        close_with(kernel, files, fd, true).map(|closed| closed == Some(true))
     })
 }
 
-/// Closes a descriptor; where locks stand on its file, only sets `locked` if that is given.
+/// Closes a descriptor; `None` where locks stand on its file, unless it is to be closed `anyway`.
 #[inline(always)]
-fn close_with(
-    kernel: &Kernel,
-    files: Files,
-    fd: u32,
-    mut locked: Option<&mut bool>,
-) -> Result<bool> {
+fn close_with(kernel: &Kernel, files: Files, fd: u32, anyway: bool) -> Result<Option<bool>> {
     let mut quick = true;
     kernel.run(|txn| {
         let table = lock(txn, files)?;
         let old = husk(txn, table, fd)?;
-        if let Some(locked) = &mut locked
-            && has_locks(txn.region, old)
-        {
-            **locked = true;
-            return Err(Errno::EBUSY);
+        if !anyway && has_locks(txn.region, old) {
+            return Ok(None);
         }
         if old & PLUG != 0 {
             put(txn, table, fd, old & !PLUG)?;
-            return Ok(true);
+            return Ok(Some(true));
         }
         put(txn, table, fd, 0)?;
         // Who dies with a shared table leaves others who would have seen the end of it.
@@ -432,7 +423,7 @@ fn close_with(
         } else {
             open::release(txn, high(old))?;
         }
-        Ok(false)
+        Ok(Some(false))
     })
 }
 
