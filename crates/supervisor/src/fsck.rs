@@ -9,7 +9,7 @@
 //!    says how long), their reads do not.
 //! 2. A finding counts when three looks in a row have it; between them the image runs. So a thread
 //!    that slipped into a look (`region::freeze`) is not taken for damage.
-//! 3. While transactions are held up nothing here sleeps or prints.
+//! 3. While transactions are held up nothing here sleeps, prints or asks for memory.
 //! 4. A killed fsck is recovered from as any program: nobody waits for it.
 
 use std::fs::{self, File};
@@ -31,6 +31,10 @@ pub const STATUS_UNCHECKED: u8 = 2;
 const LOOKS: u32 = 3;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Looks begun before the image is found to grow too fast, or never to rest.
+const BEGUN_MAX: u32 = 8;
+/// Words of scratch beyond what an image needs now, for what it makes until it is held up.
+const SPARE_WORDS: usize = 1 << 16;
 /// Findings of one look that are kept; more say nothing more.
 const FINDINGS_MAX: usize = 10_000;
 /// How the host names a region's descriptor.
@@ -106,6 +110,28 @@ pub fn check(name: &str) -> Result<Report, Failure> {
 
 /// One look: what it found, and how long it held transactions up.
 fn look(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(Vec<Line>, u64), Errno> {
+    for _ in 0..BEGUN_MAX {
+        make_room(direct, scratch)?;
+        if let Some(found) = look_once(direct, scratch)? {
+            return Ok(found);
+        }
+    }
+    Err(Errno::EBUSY)
+}
+
+/// Fills `scratch` with as many zeros as a look needs, and some more. That writes to every page of
+/// it, so that none is missing later (invariant 3).
+fn make_room(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(), Errno> {
+    if !husk_carrier::makes_sense(direct.kernel()) {
+        return Err(Errno::EINVAL);
+    }
+    scratch.clear();
+    scratch.resize(husk_carrier::scratch_words(direct.kernel()) + SPARE_WORDS, 0);
+    Ok(())
+}
+
+/// The same; `None` where the image has outgrown the room meanwhile.
+fn look_once(direct: &Direct, scratch: &mut [u32]) -> Result<Option<(Vec<Line>, u64)>, Errno> {
     let mut lines = Vec::with_capacity(FINDINGS_MAX);
     let mut report = |finding: Finding| {
         if lines.len() < FINDINGS_MAX {
@@ -117,14 +143,11 @@ fn look(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(Vec<Line>, u64), Err
     kernel.session.freeze()?;
     let started = Instant::now();
     let sane = husk_carrier::makes_sense(kernel);
-    if sane {
-        scratch.clear();
-        scratch.resize(husk_carrier::scratch_words(kernel), 0);
-        husk_carrier::check_live(kernel, scratch, &mut report);
-    }
+    let room = if sane { scratch.get_mut(..husk_carrier::scratch_words(kernel)) } else { None };
+    let enough = room.map(|room| husk_carrier::check_live(kernel, room, &mut report)).is_some();
     kernel.session.thaw();
     let held_up_us = started.elapsed().as_micros() as u64;
-    if sane { Ok((lines, held_up_us)) } else { Err(Errno::EINVAL) }
+    if sane { Ok(enough.then_some((lines, held_up_us))) } else { Err(Errno::EINVAL) }
 }
 
 fn reason(errno: Errno) -> String {
