@@ -133,8 +133,6 @@ fn run(options: RunOptions) -> ExitCode {
         mounts: options.mount,
         discard: options.discard,
         guard: options.guard == Switch::On,
-        trap_only: false,
-        pipes: false,
         command: options.command,
     };
     match husk_supervisor::run(request, RUNTIME) {

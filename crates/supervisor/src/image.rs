@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_carrier::{Direct, Directories, Layout};
+use husk_carrier::{Direct, Layout};
 use husk_host::huge::{self, HUGE_BYTES};
 use husk_proto::fs::{Imported, Kind, Node};
 use husk_proto::image::Cover;
@@ -20,6 +20,7 @@ use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
 use crate::request::{MountPlan, Settings};
+use crate::variables::Variables;
 use crate::write_back::{Source, host};
 
 /// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.
@@ -54,7 +55,7 @@ impl Image {
     /// Makes an image; `copies` is the directory of rewritten copies.
     pub fn make(
         settings: &Settings,
-        directories: Directories,
+        variables: &Variables,
         copies: &Path,
     ) -> Result<Image, Failure> {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
@@ -62,8 +63,8 @@ impl Image {
         gather(&region, layout);
         let mut direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
         direct.set_socket_token(secret()?);
-        direct.allow_pipes(settings.pipes);
-        direct.set_directories(directories);
+        direct.allow_pipes(variables.pipes);
+        direct.set_directories(variables.directories);
         let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {

@@ -47,10 +47,6 @@ pub struct Request {
     pub discard: bool,
     /// `--guard`: protection key on the state arena.
     pub guard: bool,
-    /// Never use rewritten copies of programs: every call is trapped (for tests).
-    pub trap_only: bool,
-    /// Bytes of pipes go through the image.
-    pub pipes: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -77,10 +73,6 @@ pub struct Settings {
     pub discard: bool,
     /// Protection key wanted.
     pub guard: bool,
-    /// Never use rewritten copies.
-    pub trap_only: bool,
-    /// Bytes of pipes go through the image.
-    pub pipes: bool,
     /// The command, never empty.
     pub command: Vec<OsString>,
     /// Remarks for the user, one line each.
@@ -103,8 +95,6 @@ impl Request {
             mounts,
             discard: self.discard,
             guard: self.guard,
-            trap_only: self.trap_only,
-            pipes: self.pipes,
             command: self.command,
             notes,
         })

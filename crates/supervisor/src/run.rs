@@ -36,9 +36,7 @@ const CALL_NUMBERS_END: usize = 512;
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
 pub fn run(request: Request, runtime: &[u8]) -> Result<u8, Failure> {
     let variables = Variables::read()?;
-    let trap_only = request.trap_only || variables.trap_only;
-    let pipes = request.pipes || variables.pipes;
-    let settings = Request { trap_only, pipes, ..request }.settle()?;
+    let settings = request.settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
     match program::look(&settings.command[0], &settings.mounts)? {
         Program::Image(path) => in_image(&settings, &variables, &path, runtime),
@@ -85,7 +83,7 @@ fn in_image(
     if let Some(note) = &copies.note {
         say(&format!("note: {note}"));
     }
-    let mut image = Image::make(settings, variables.directories, copies.path())?;
+    let mut image = Image::make(settings, variables, copies.path())?;
     let private = private_directory(&mut image.direct);
     copies.announce(&mut image.direct, path);
     become_subreaper();
@@ -99,7 +97,7 @@ fn in_image(
         region: region.as_raw_fd(),
         loader: loader.as_raw_fd(),
         guard: settings.guard,
-        trap_only: settings.trap_only,
+        trap_only: variables.trap_only,
     };
     set_file_size_limit(file_size);
     let program = launch::in_image(&settings.command, hand_over, &signals.original)?;
