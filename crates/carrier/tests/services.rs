@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use husk_carrier::Direct;
 use husk_proto::descriptor::Slot;
-use husk_proto::fs::{Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use husk_proto::fs::{
+    Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetExtended,
+};
 use husk_proto::image::{Cover, Image, Rewritten};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
@@ -386,6 +388,27 @@ fn an_overlay_remembers_what_the_host_had() {
         assert_eq!(me.lookup(root, b"renamed").expect("there").kind, Kind::File);
         me.truncate(file, 0).expect("truncated without its bytes");
         assert_eq!(me.attributes(file).expect("stat").backing, Backing::Image);
+    });
+}
+
+#[test]
+fn an_inode_has_so_many_attributes_and_no_more() {
+    const MOST: u32 = 4096;
+    in_image(Cover::Memory, |me, root| {
+        let file = me.create(&root_user(), root, b"f", Node::File(0o644)).expect("create");
+        let mut set = |n: u32, value: Option<&[u8]>, how| {
+            me.set_extended(file, format!("user.{n:05}").as_bytes(), value, how)
+        };
+        for n in 0..MOST {
+            assert_eq!(set(n, Some(b"1"), SetExtended::Create), Ok(()), "attribute {n}");
+        }
+        assert_eq!(set(MOST, Some(b"1"), SetExtended::Any), Err(Errno::ENOSPC));
+        assert_eq!(set(7, Some(b"2"), SetExtended::Replace), Ok(()));
+        assert_eq!(set(0, None, SetExtended::Any), Ok(()));
+        assert_eq!(set(MOST, Some(b"1"), SetExtended::Any), Ok(()));
+        let mut list = vec![0; 1 << 16];
+        let length = me.list_extended(file, false, &mut list).expect("list");
+        assert_eq!(length as u32, MOST * 11);
     });
 }
 

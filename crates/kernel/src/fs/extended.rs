@@ -30,7 +30,7 @@ const NAME_LENGTH: u32 = 3;
 pub const NAME_MAX: usize = 255;
 /// Longest value, bytes: what one transaction can keep.
 pub const VALUE_MAX: usize = 4096;
-/// Attributes of one inode.
+/// Most attributes of one inode: no look goes further.
 const COUNT_MAX: u32 = 4096;
 /// Attributes forgotten in one transaction.
 const FORGET_MAX: u32 = 2;
@@ -197,6 +197,9 @@ fn link(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
 }
 
 fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: &[u8]) -> Result<()> {
+    if is_full(txn.region, inode) {
+        return Err(Errno::ENOSPC);
+    }
     let line = txn.allocate(LINE)?;
     let cell = line_cell(txn.region, line);
     let behind = if before == 0 { first(txn.region, inode) } else { next(txn.region, before) };
@@ -207,6 +210,18 @@ fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: &[u8]) -
     txn.init(cell.word(NAME_LENGTH), name.len() as u64);
     link(txn, inode, before, line);
     Ok(())
+}
+
+/// Whether an inode has as many attributes as it may have.
+fn is_full(region: &Region, inode: Cell) -> bool {
+    let mut line = first(region, inode);
+    for _ in 1..COUNT_MAX {
+        if line == 0 {
+            return false;
+        }
+        line = next(region, line);
+    }
+    line != 0
 }
 
 fn remove(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
