@@ -17,7 +17,7 @@
 //!    as on Linux: the socket belongs to the node, not to the path.
 //! 3. No abstract name of ours is shown to the application.
 
-use crate::layout::{get32, get64, put};
+use crate::layout::{STAT_MODE_AT, get32, get64, put};
 use crate::path::{Aim, Last, Place};
 use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, UNIX};
 use crate::sockets::{MSGHDR_BYTES, NAME_LENGTH_AT};
@@ -92,12 +92,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Permission bits of the node of a socket: those of the socket itself.
     fn socket_mode(&mut self, fd: usize) -> Result<u32> {
-        const STAT_BYTES: usize = 144;
-        const MODE_AT: usize = 24;
-        let mut stat = [0u8; STAT_BYTES];
-        let args = [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0];
-        Errno::check(self.host.call(nr::fstat, args))?;
-        Ok(get32(&stat, MODE_AT) & 0o777)
+        Ok(get32(&self.host_stat(fd)?, STAT_MODE_AT) & 0o777)
     }
 
     /// `connect`.

@@ -59,7 +59,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut stat = core::hint::black_box(stat);
         let may = |yes: bool, bits: u32| if yes { bits } else { 0 };
         let mode = S_IFLNK | may(file.reads(), 0o500) | may(file.writes(), 0o300);
-        layout::put(&mut stat, 24, mode.to_le_bytes());
+        layout::put(&mut stat, layout::STAT_MODE_AT, mode.to_le_bytes());
         self.memory.write(out, &stat)?;
         value(0)
     }

@@ -11,9 +11,10 @@
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_OFD_GETLK, F_OFD_SETLK,
-    F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_UNLCK, FASYNC, O_APPEND,
-    O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLEASE, F_GETLK,
+    F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD,
+    F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX, F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC,
+    O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Backing;
@@ -39,16 +40,6 @@ const BATCH: usize = 64;
 const RANGE_UNSHARE: usize = 2;
 /// `CLOSE_RANGE_CLOEXEC`.
 const RANGE_CLOEXEC: usize = 4;
-/// Commands that are not in all headers.
-const F_SETSIG: u32 = 10;
-const F_GETSIG: u32 = 11;
-const F_SETOWN_EX: u32 = 15;
-const F_GETOWN_EX: u32 = 16;
-const F_GETLEASE: u32 = 1025;
-const F_ADD_SEALS: u32 = 1033;
-const F_GET_SEALS: u32 = 1034;
-/// `F_GETPIPE_SZ` and `F_SETPIPE_SZ`.
-const PIPE_SIZE: [u32; 2] = [1031, 1032];
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether Husk keeps `fd` for itself.
@@ -417,7 +408,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // As a tmpfs's files, which cannot be sealed.
             F_GET_SEALS => value(1),
             F_ADD_SEALS => Err(Errno::EPERM),
-            _ if PIPE_SIZE.contains(&command) => Err(Errno::EBADF),
+            F_SETPIPE_SZ | F_GETPIPE_SZ => Err(Errno::EBADF),
             _ => self.refuse(c.number, Errno::EINVAL),
         }
     }
@@ -426,7 +417,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 /// Whether a pipe is all the host's after this: another size, packets, signals on readiness.
 fn lets_host_in(command: u32, argument: usize) -> bool {
     let special = argument as u32 & (O_DIRECT | FASYNC) != 0;
-    command == PIPE_SIZE[1] || command == F_SETFL && special
+    command == F_GETPIPE_SZ || command == F_SETFL && special
 }
 
 fn is_lock(command: u32) -> bool {

@@ -5,6 +5,9 @@ use husk_proto::fs::{Attributes, Kind};
 
 /// Bytes of `struct stat`.
 pub(crate) const STAT_BYTES: usize = 144;
+/// Where the number of the inode stands in it, and its kind and permission bits.
+pub(crate) const STAT_INODE_AT: usize = 8;
+pub(crate) const STAT_MODE_AT: usize = 24;
 /// Bytes of `struct statx`.
 pub(crate) const STATX_BYTES: usize = 256;
 /// Bytes of `struct statfs`.
@@ -84,7 +87,7 @@ pub(crate) fn stat(a: &Attributes, device: u64) -> [u8; STAT_BYTES] {
     put(&mut out, 0, device.to_le_bytes());
     put(&mut out, 8, u64::from(a.step.inode.number).to_le_bytes());
     put(&mut out, 16, u64::from(a.links).to_le_bytes());
-    put(&mut out, 24, (a.step.mode & 0o7777 | type_bits(a.step.kind)).to_le_bytes());
+    put(&mut out, STAT_MODE_AT, (a.step.mode & 0o7777 | type_bits(a.step.kind)).to_le_bytes());
     put(&mut out, 28, a.step.uid.to_le_bytes());
     put(&mut out, 32, a.step.gid.to_le_bytes());
     put(&mut out, 40, u64::from(a.device).to_le_bytes());

@@ -19,7 +19,7 @@
 //!    carry it out. Threads that race for the last number may yet lose what such a call gave.
 //! 4. A plug is close-on-exec, and is there whenever a Husk number is marked as plugged.
 
-use crate::layout::{get32, get64, put};
+use crate::layout::{STAT_BYTES, get32, get64, put};
 use crate::sockets::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
     MSGHDR_BYTES, NAME_LENGTH_AT, PASSED_MAX,
@@ -302,6 +302,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `fcntl` on a descriptor of the host's.
     pub(crate) fn host_fcntl(&self, fd: usize, command: u32, argument: usize) -> i64 {
         self.host.call(nr::fcntl, [fd, command as usize, argument, 0, 0, 0])
+    }
+
+    /// `struct stat` of a descriptor of the host's.
+    pub(crate) fn host_stat(&self, fd: usize) -> Result<[u8; STAT_BYTES], Errno> {
+        let mut stat = [0u8; STAT_BYTES];
+        let args = [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0];
+        Errno::check(self.host.call(nr::fstat, args))?;
+        Ok(core::hint::black_box(stat))
     }
 
     fn closes_on_exec(&self, fd: u32) -> bool {

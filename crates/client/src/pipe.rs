@@ -4,11 +4,14 @@
 //! the host, or a stranger, look into a pipe *surrenders* it first: it is the host's from then on,
 //! and what was in the ring has gone before.
 
-use crate::layout::{get32, get64, put};
+use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64, put};
 use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR};
+use husk_abi::sys::general::{
+    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, S_IFIFO, S_IFMT,
+};
+use husk_abi::sys::ioctl::FIONREAD;
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -17,18 +20,12 @@ use husk_proto::{Errno, Result, Services};
 const LOCK_NS: u64 = 10_000_000;
 /// Rounds with a pipe that changes hands in one call.
 const ROUNDS_MAX: u32 = 1000;
-/// `FIONREAD`.
-const IOCTL_READABLE: usize = 0x541b;
 /// Bytes of a pipe moved from its front to its end at a time.
 const ROTATED_BYTES: usize = 512;
 /// Room for two pipes' bytes while one is put in order.
 const ROOM_BYTES: usize = 4 << 16;
 /// `O_NOTIFICATION_PIPE`.
 const NOTIFICATIONS: usize = 0o200;
-/// Bytes of `struct stat`; its words used here: inode at 8, mode at 24.
-const STAT_BYTES: usize = 144;
-const S_IFMT: u32 = 0o170_000;
-const S_IFIFO: u32 = 0o010_000;
 /// Requests looked at in one `io_submit`.
 const REQUESTS_MAX: usize = 65_536;
 /// Bytes of `struct iocb`, and where its descriptor stands.
@@ -67,11 +64,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The host's number of the pipe behind a descriptor.
     fn host_pipe(&self, fd: usize) -> Option<u64> {
-        let mut stat = [0u8; STAT_BYTES];
-        let raw = self.host.call(nr::fstat, [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0]);
-        let stat = core::hint::black_box(stat);
-        let fifo = get32(&stat, 24) & S_IFMT == S_IFIFO;
-        (raw == 0 && fifo).then(|| get64(&stat, 8))
+        let stat = self.host_stat(fd).ok()?;
+        let fifo = get32(&stat, STAT_MODE_AT) & S_IFMT == S_IFIFO;
+        fifo.then(|| get64(&stat, STAT_INODE_AT))
     }
 
     /// A descriptor that another process opened, perhaps: if it is a pipe of the image, nobody has
@@ -303,7 +298,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn pipe_readable(&mut self, c: &Call, pipe: Pipe) -> Answer {
         let mut count = [0u8; 4];
         let here = self.services.pipe_waiting(pipe);
-        let args = [c.args[0], IOCTL_READABLE, count.as_mut_ptr() as usize, 0, 0, 0];
+        let args = [c.args[0], FIONREAD as usize, count.as_mut_ptr() as usize, 0, 0, 0];
         Errno::check(self.host.call(nr::ioctl, args))?;
         let there = get32(&core::hint::black_box(count), 0);
         self.memory.write(c.args[2], &(there + here as u32).to_le_bytes())?;
@@ -342,7 +337,7 @@ fn fetch<H: Host>(host: &H, fd: usize, spans: &[Span; 2]) -> u64 {
 /// Bytes in the host's pipe.
 pub(crate) fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
     let mut count = [0u8; 4];
-    let args = [fd, IOCTL_READABLE, count.as_mut_ptr() as usize, 0, 0, 0];
+    let args = [fd, FIONREAD as usize, count.as_mut_ptr() as usize, 0, 0, 0];
     let raw = host.call(nr::ioctl, args);
     let count = get32(&core::hint::black_box(count), 0);
     if raw == 0 { u64::from(count) } else { 0 }

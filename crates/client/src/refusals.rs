@@ -2,19 +2,10 @@
 
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::sys::general::EPOLL_CTL_DEL;
+use husk_abi::sys::ioctl::{FICLONE, FICLONERANGE, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Services};
-
-/// `FIOCLEX`, `FIONCLEX`, `FIONREAD`, `FIONBIO`, `FIOASYNC`.
-const IOCTL_CLOSE: usize = 0x5451;
-const IOCTL_KEEP: usize = 0x5450;
-const IOCTL_READABLE: usize = 0x541b;
-const IOCTL_NONBLOCK: usize = 0x5421;
-const IOCTL_ASYNC: usize = 0x5452;
-/// `EPOLL_CTL_DEL`.
-const EPOLL_CTL_DEL: usize = 2;
-/// `FICLONE`, `FICLONERANGE`.
-const IOCTL_CLONE: [usize; 2] = [0x4004_9409, 0x4020_940d];
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on the path at `spot` that is refused if that is Husk's.
@@ -48,7 +39,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if husk(self.services.slot(files, c.args[2] as u32)) {
             return Err(Errno::EPERM);
         }
-        if c.args[1] != EPOLL_CTL_DEL {
+        if c.args[1] != EPOLL_CTL_DEL as usize {
             // A write end may stay: when its ring is full, writing goes on at the host.
             let reads = self.pipe_end(c.args[2]).is_some_and(|end| !end.writes);
             if reads {
@@ -69,17 +60,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `ioctl`.
     pub(crate) fn ioctl(&mut self, c: &Call) -> Answer {
-        let (fd, request) = (c.args[0], c.args[1] as u32 as usize);
+        let (fd, request) = (c.args[0], c.args[1] as u32);
         let files = self.services.files();
         let slot = self.services.slot(files, fd as u32);
-        if let (IOCTL_CLOSE | IOCTL_KEEP, Slot::Husk(_) | Slot::Host(_)) = (request, slot) {
-            self.services.set_close_on_exec(files, fd as u32, request == IOCTL_CLOSE)?;
+        if let (FIOCLEX | FIONCLEX, Slot::Husk(_) | Slot::Host(_)) = (request, slot) {
+            self.services.set_close_on_exec(files, fd as u32, request == FIOCLEX)?;
             return if let Slot::Husk(_) = slot { value(0) } else { Ok(Verdict::Pass) };
         }
         let Slot::Husk(description) = slot else {
             return match self.pipe_end(fd) {
-                Some(end) if request == IOCTL_READABLE => self.pipe_readable(c, end.pipe),
-                Some(_) if request == IOCTL_ASYNC => {
+                Some(end) if request == FIONREAD => self.pipe_readable(c, end.pipe),
+                Some(_) if request == FIOASYNC => {
                     self.surrender(fd)?;
                     Ok(Verdict::Pass)
                 }
@@ -87,15 +78,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         };
         match request {
-            IOCTL_READABLE => {
+            FIONREAD => {
                 let inode = self.services.description(description)?.inode;
                 let size = self.services.attributes(inode)?.size;
                 let left = size.saturating_sub(self.services.offset(description)?);
                 self.memory.write(c.args[2], &(left as u32).to_le_bytes())?;
                 value(0)
             }
-            IOCTL_NONBLOCK => value(0),
-            _ if IOCTL_CLONE.contains(&request) => Err(Errno::EOPNOTSUPP),
+            FIONBIO => value(0),
+            FICLONE | FICLONERANGE => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOTTY),
         }
     }
