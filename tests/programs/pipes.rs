@@ -21,6 +21,11 @@ fn one_thread_reads_what_it_wrote() {
 }
 
 #[test]
+fn a_size_that_is_set_binds() {
+    check("pipes-sizes", "sizes");
+}
+
+#[test]
 fn the_last_end_that_goes_is_noticed_at_once() {
     check("pipes-ends", "ends");
 }

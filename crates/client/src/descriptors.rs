@@ -417,7 +417,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 /// Whether a pipe is all the host's after this: another size, packets, signals on readiness.
 fn lets_host_in(command: u32, argument: usize) -> bool {
     let special = argument as u32 & (O_DIRECT | FASYNC) != 0;
-    command == F_GETPIPE_SZ || command == F_SETFL && special
+    command == F_SETPIPE_SZ || command == F_SETFL && special
 }
 
 fn is_lock(command: u32) -> bool {

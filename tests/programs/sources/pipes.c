@@ -118,6 +118,19 @@ static void sequence(void)
 	printf("sequence: ok\n");
 }
 
+/* A size that is set binds. */
+static void sizes(void)
+{
+	int p[2], in = 0;
+	static char bytes[100];
+	CHECK(pipe2(p, O_NONBLOCK) == 0);
+	warm(p);
+	CHECK(fcntl(p[1], F_SETPIPE_SZ, 4096) == 4096);
+	while (write(p[1], bytes, sizeof bytes) == sizeof bytes) in += sizeof bytes;
+	CHECK(errno == EAGAIN && in <= 4096);
+	printf("sizes: ok\n");
+}
+
 static volatile int pipes_broken;
 static void on_pipe(int s) { (void)s; pipes_broken++; }
 
@@ -629,6 +642,7 @@ int main(int count, char **words)
 	const char *mode = count > 1 ? words[1] : "";
 	setvbuf(stdout, 0, _IONBF, 0);
 	if (!strcmp(mode, "sequence")) sequence();
+	else if (!strcmp(mode, "sizes")) sizes();
 	else if (!strcmp(mode, "ends")) ends();
 	else if (!strcmp(mode, "writers")) { writers(1, 3000, 1); writers(4, 4000, 0); }
 	else if (!strcmp(mode, "outstanding")) outstanding(60000);
