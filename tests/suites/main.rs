@@ -7,7 +7,7 @@
 //!                                          here, not there, not excepted = a failure of Husk
 //! ```
 //!
-//! Exceptions stand beside the test, each with its reason; one that is not needed is a failure, too.
+//! Exceptions stand beside the test, each with its reason; one that nothing needs is a failure.
 //! `HUSK_FULL=1` runs the long forms.
 #![forbid(unsafe_code)]
 
