@@ -12,10 +12,8 @@ const VERSION: &str = "0.2.2";
 const CONFIGURATION: &str = include_str!("sources/pjdfstest.toml");
 
 /// What an image does not score.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    ("open::fifo_nonblock_wronly", "FIFOs cannot be opened in an image yet"),
-    ("rmdir::ebusy", "mount(2) knows the host's tree, not the image's"),
-];
+const EXCEPTIONS: &[(&str, &str)] =
+    &[("rmdir::ebusy", "mount(2) knows the host's tree, not the image's")];
 
 #[test]
 fn pjdfstest_scores_in_an_image_what_it_scores_on_tmpfs() {
