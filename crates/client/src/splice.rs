@@ -20,21 +20,15 @@ use crate::transfer::{BURST_BYTES, reads, writes};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_FDCWD, O_APPEND, O_CLOEXEC, O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, RWF_NOWAIT,
-    SIGPIPE,
+    AT_FDCWD, F_GETFL, F_GETPIPE_SZ, O_APPEND, O_CLOEXEC, O_NONBLOCK, POLLERR, POLLHUP, POLLIN,
+    POLLOUT, RWF_NOWAIT, SIGPIPE,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Result, Services};
 
-/// A pipe was expected.
-const ESPIPE: Errno = Errno(29);
-const EPIPE: Errno = Errno(32);
 /// `SPLICE_F_*`, and `SPLICE_F_NONBLOCK` of them.
 const FLAGS: usize = 15;
 const NONBLOCK: usize = 2;
-/// `F_GETFL`, `F_GETPIPE_SZ`.
-const GET_FLAGS: usize = 3;
-const GET_SIZE: usize = 1032;
 
 /// A descriptor of the host's.
 struct Pipe {
@@ -101,8 +95,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the host has at `fd`. `EBADF`.
     fn pipe_of(&self, fd: usize) -> Result<Pipe> {
-        let flags = Errno::check(self.host.call(nr::fcntl, [fd, GET_FLAGS, 0, 0, 0, 0]))? as u32;
-        let is_one = self.host.call(nr::fcntl, [fd, GET_SIZE, 0, 0, 0, 0]) > 0;
+        let flags = Errno::check(self.host_fcntl(fd, F_GETFL, 0))? as u32;
+        let is_one = self.host_fcntl(fd, F_GETPIPE_SZ, 0) > 0;
         Ok(Pipe { fd, flags, is_one })
     }
 
@@ -111,7 +105,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [_, offset, target, other_offset, length, flags] = c.args;
         let pipe = self.pipe_of(target)?;
         if pipe.is_one && other_offset != 0 {
-            return Err(ESPIPE);
+            return Err(Errno::ESPIPE);
         }
         if !file.reads() || !writes(pipe.flags) {
             return Err(Errno::EBADF);
@@ -129,7 +123,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             0 => return full(&pipe, flags, POLLOUT as u16),
             events if events & POLLERR as u16 != 0 => {
                 self.signal(SIGPIPE);
-                return Err(EPIPE);
+                return Err(Errno::EPIPE);
             }
             _ => {}
         }
@@ -148,7 +142,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [source, other_offset, _, offset, length, flags] = c.args;
         let pipe = self.pipe_of(source)?;
         if pipe.is_one && other_offset != 0 {
-            return Err(ESPIPE);
+            return Err(Errno::ESPIPE);
         }
         if !file.writes() || !reads(pipe.flags) {
             return Err(Errno::EBADF);

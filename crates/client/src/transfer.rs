@@ -278,7 +278,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.opened(fd)? {
             Some(file) => Ok(Side::Husk(file)),
             None => {
-                let flags = Errno::check(self.host.call(nr::fcntl, [fd, 3, 0, 0, 0, 0]))?;
+                let flags = Errno::check(self.host_fcntl(fd, F_GETFL, 0))?;
                 Ok(Side::Host(fd, flags as u32))
             }
         }
