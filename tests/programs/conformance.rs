@@ -154,6 +154,14 @@ os.utime('moved', ns=(1_000_000_000, 2_000_000_000)); os.chmod('again', 0o2604)
     Case::new("special", Length::Once, &["python3", "-c", script]).check();
 }
 
+#[test]
+fn calls_answered_at_a_glance_keep_registers_and_red_zone_under_signals() {
+    let scratch = Scratch::new("glances-build");
+    let program = scratch.path().join("glances");
+    build_c(include_str!("sources/glances.c"), &program);
+    Case::new("glances", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}
+
 /// Files of the host that the threads of `numbers.c` read and change.
 const GIVEN: u32 = 64;
 

@@ -1,6 +1,6 @@
 //! `Descriptors`, by calling the handlers.
 
-use husk_proto::descriptor::{Description, Descriptors, Files, Open, Slot};
+use husk_proto::descriptor::{Description, Descriptors, Files, Glance, Open, Slot};
 use husk_proto::{Inode, Result};
 
 use crate::Direct;
@@ -11,7 +11,11 @@ impl Descriptors for Direct {
     fn slot(&mut self, files: Files, fd: u32) -> Slot {
         husk_kernel::descriptor::table::slot(&self.kernel, files, fd)
     }
-    #[inline]
+    #[inline(always)]
+    fn glance(&self, fd: u32) -> Glance {
+        husk_kernel::descriptor::table::glance(&self.kernel, fd)
+    }
+    #[inline(always)]
     fn description(&mut self, description: Description) -> Result<Open> {
         husk_kernel::descriptor::open::description(&self.kernel, description)
     }
@@ -133,10 +137,10 @@ impl Descriptors for Direct {
         description: Description,
         step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
     ) -> Result<usize> {
-        let offset = husk_kernel::descriptor::open::begin_advance(&self.kernel, description)?;
-        let result = step(self, offset);
+        let advance = husk_kernel::descriptor::open::begin_advance(&self.kernel, description)?;
+        let result = step(self, advance.offset);
         let next = result.as_ref().ok().map(|&(next, _)| next);
-        husk_kernel::descriptor::open::end_advance(&self.kernel, description, next);
+        husk_kernel::descriptor::open::end_advance(&self.kernel, &advance, next);
         result.map(|(_, count)| count)
     }
     #[inline]

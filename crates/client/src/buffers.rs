@@ -12,6 +12,10 @@ pub(crate) const GROUPS_MAX: usize = 256;
 /// Bytes moved at once between two files, and of a host listing.
 pub(crate) const BOUNCE_BYTES: usize = 16384;
 
+/// Bytes of records of a listing that are copied to the application at once: a page of them, for
+/// pages touched are faults.
+pub(crate) const BATCH_BYTES: usize = 4096;
+
 /// A path being walked: `text[at..length]` is what is left.
 #[repr(C)]
 pub(crate) struct Walk {
@@ -27,6 +31,7 @@ pub struct Buffers {
     pub(crate) link: [u8; PATH_MAX + 8],
     pub(crate) base: [u8; PATH_MAX + 8],
     pub(crate) bounce: [u8; BOUNCE_BYTES],
+    pub(crate) batch: [u8; BATCH_BYTES],
     pub(crate) groups: [u32; GROUPS_MAX],
     pub(crate) nested: [[u32; 4]; MOUNTS_MAX],
     pub(crate) nested_count: usize,
@@ -45,6 +50,7 @@ impl Buffers {
             link: [0; PATH_MAX + 8],
             base: [0; PATH_MAX + 8],
             bounce: [0; BOUNCE_BYTES],
+            batch: [0; BATCH_BYTES],
             groups: [0; GROUPS_MAX],
             nested: [[0; 4]; MOUNTS_MAX],
             nested_count: 0,

@@ -387,8 +387,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn fcntl_description(&mut self, c: &Call, d: Description, command: u32) -> Answer {
         let flags = self.services.description(d)?.flags & !O_CLOEXEC;
         match command {
-            F_GETFL if flags & O_PATH != 0 => value(u64::from(flags)),
-            F_GETFL => value(u64::from(flags | O_LARGEFILE)),
+            F_GETFL => value(u64::from(shown_flags(flags))),
             _ if flags & O_PATH != 0 => Err(Errno::EBADF),
             F_SETFL => {
                 let wanted = c.args[2] as u32 & SETTABLE;
@@ -412,6 +411,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => self.refuse(c.number, Errno::EINVAL),
         }
     }
+}
+
+/// What `F_GETFL` shows of a description's flags.
+#[inline(always)]
+pub(crate) fn shown_flags(flags: u32) -> u32 {
+    let flags = flags & !O_CLOEXEC;
+    if flags & O_PATH != 0 { flags } else { flags | O_LARGEFILE }
 }
 
 /// Whether a pipe is all the host's after this: another size, packets, signals on readiness.

@@ -3,7 +3,8 @@
 //! Offsets: 0 is before `.`, 1 before `..`, n + 2 at cookie n of the listing. The host's directory
 //! of this process's descriptors in `/proc` is listed here, too: its cookies are the numbers.
 
-use crate::layout::{get32, put, put_decimal, type_bits};
+use crate::buffers::BATCH_BYTES;
+use crate::layout::{get32, get64, put, put_decimal, type_bits};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::sys::general::{O_PATH, PROC_SUPER_MAGIC};
 use husk_abi::{PATH_MAX, nr};
@@ -12,6 +13,8 @@ use husk_proto::{Errno, Inode, Result, Services};
 
 /// Bytes of the longest record.
 const RECORD_MAX: usize = 288;
+/// Where a record has its length.
+const LENGTH_AT: usize = 16;
 /// Zeros put behind any name: its NUL and the padding, also where a longer name stood before.
 const ZEROS: usize = 16;
 /// `DT_UNKNOWN`.
@@ -22,49 +25,101 @@ const LINK: u8 = 10;
 /// Offset behind `.` and `..`.
 const FIRST: u64 = 2;
 
-/// Records on their way to the application.
+/// Records on their way to the application: copied to it many at a time.
 struct Sink<'a, M> {
     memory: &'a M,
     address: usize,
     room: usize,
+    /// Bytes the application has, and bytes of records in `batch`.
     used: usize,
+    filled: usize,
     wide: bool,
     failed: Option<Errno>,
-    record: [u8; RECORD_MAX + ZEROS],
+    /// Where a listing goes on behind the records the application has, and behind the last one.
+    next: u64,
+    last: u64,
+    batch: &'a mut [u8; BATCH_BYTES],
 }
 
 impl<'a, M: Memory> Sink<'a, M> {
-    fn new(memory: &'a M, address: usize, room: usize, wide: bool) -> Self {
-        let record = [0; RECORD_MAX + ZEROS];
-        Sink { memory, address, room, used: 0, wide, failed: None, record }
+    fn new(
+        memory: &'a M,
+        batch: &'a mut [u8; BATCH_BYTES],
+        (address, room): (usize, usize),
+        wide: bool,
+        next: u64,
+    ) -> Self {
+        let (used, filled, failed, last) = (0, 0, None, next);
+        Sink { memory, address, room, used, filled, wide, failed, next, last, batch }
     }
 
-    /// Stores one record; `false` when it does not fit or memory faults.
+    /// Takes one record; `false` when it does not fit or memory faults.
     fn emit(&mut self, name: &[u8], number: u32, kind: u8, next: u64) -> bool {
         let head = if self.wide { 19 } else { 18 };
         let tail = if self.wide { 1 } else { 2 };
         let length = (head + name.len() + tail).next_multiple_of(8);
-        if length > self.room - self.used {
-            if self.used == 0 {
+        if length > self.room - self.used - self.filled {
+            if self.used + self.filled == 0 {
                 self.failed = Some(Errno::EINVAL);
             }
             return false;
         }
-        let (record, end) = (&mut self.record, head + name.len());
+        if self.filled + RECORD_MAX + ZEROS > BATCH_BYTES && !self.flush() {
+            return false;
+        }
+        let (record, end) = (&mut self.batch[self.filled..], head + name.len());
         put(record, 0, u64::from(number).to_le_bytes());
         put(record, 8, next.to_le_bytes());
-        put(record, 16, (length as u16).to_le_bytes());
+        put(record, LENGTH_AT, (length as u16).to_le_bytes());
         record[head..end].copy_from_slice(name);
         put(record, end, [0; ZEROS]);
         record[if self.wide { 18 } else { length - 1 }] = kind;
-        if let Err(errno) = self.memory.write(self.address + self.used, &record[..length]) {
-            if self.used == 0 {
-                self.failed = Some(errno);
-            }
+        self.filled += length;
+        self.last = next;
+        true
+    }
+
+    /// Hands the batch over; `false` when memory faults.
+    fn flush(&mut self) -> bool {
+        if self.memory.write(self.address + self.used, &self.batch[..self.filled]).is_err() {
+            self.flush_singly();
             return false;
         }
-        self.used += length;
+        self.used += self.filled;
+        self.filled = 0;
+        self.next = self.last;
         true
+    }
+
+    /// The records before the one whose place cannot be written.
+    #[cold]
+    fn flush_singly(&mut self) {
+        let mut at = 0;
+        while at < self.filled {
+            let record = &self.batch[at..self.filled];
+            let length = usize::from(record[LENGTH_AT]) | usize::from(record[LENGTH_AT + 1]) << 8;
+            if let Err(errno) = self.memory.write(self.address + self.used, &record[..length]) {
+                if self.used == 0 {
+                    self.failed = Some(errno);
+                }
+                break;
+            }
+            self.next = get64(record, 8);
+            self.used += length;
+            at += length;
+        }
+        self.filled = 0;
+    }
+
+    /// Hands over what is left: where to go on, and the bytes the application has.
+    fn finish(mut self) -> Result<(u64, usize)> {
+        if self.filled > 0 {
+            self.flush();
+        }
+        match self.failed {
+            Some(errno) => Err(errno),
+            None => Ok((self.next, self.used)),
+        }
     }
 }
 
@@ -82,15 +137,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.unlisted {
             self.import(file.inode)?;
         }
-        let memory = &self.memory;
-        let (address, room) = (c.args[1], c.args[2] as u32 as usize);
+        let (memory, batch) = (&self.memory, &mut self.buffers.batch);
+        let target = (c.args[1], c.args[2] as u32 as usize);
         let used = self.services.advance(file.description, &mut |services, offset| {
-            let mut sink = Sink::new(memory, address, room, wide);
-            let offset = list(services, file.inode, offset, &mut sink)?;
-            match sink.failed {
-                Some(errno) => Err(errno),
-                None => Ok((offset, sink.used)),
-            }
+            let mut sink = Sink::new(memory, batch, target, wide, offset);
+            list(services, file.inode, offset, &mut sink)?;
+            sink.finish()
         })?;
         value(used as u64)
     }
@@ -103,9 +155,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Pass);
         }
         let offset = Errno::check(self.host.call(nr::lseek, [fd, 0, 1, 0, 0, 0]))?;
-        let (address, room) = (c.args[1], c.args[2] as u32 as usize);
+        let target = (c.args[1], c.args[2] as u32 as usize);
         let files = self.services.files();
-        let mut sink = Sink::new(&self.memory, address, room, wide);
+        let mut sink = Sink::new(&self.memory, &mut self.buffers.batch, target, wide, offset);
         let mut next = offset;
         let dots: [&[u8]; 2] = [b".", b".."];
         while let Some(name) = dots.get(next as usize) {
@@ -124,14 +176,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return;
             }
             full = !sink.emit(&digits[..length], number + 1, LINK, after);
-            if !full {
-                next = after;
-            }
         });
-        if let Some(errno) = sink.failed {
-            return Err(errno);
-        }
-        let used = sink.used;
+        let (next, used) = sink.finish()?;
         self.host.call(nr::lseek, [fd, next as usize, 0, 0, 0, 0]);
         value(used as u64)
     }
@@ -155,36 +201,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 }
 
-/// Lists from `offset` until the sink is full; returns where to go on.
+/// Lists from `offset` until the sink is full.
 fn list<S: Services, M: Memory>(
     services: &mut S,
     directory: Inode,
     mut offset: u64,
     sink: &mut Sink<'_, M>,
-) -> Result<u64> {
+) -> Result<()> {
     if offset == 0 {
         if !sink.emit(b".", directory.number, FOLDER, 1) {
-            return Ok(0);
+            return Ok(());
         }
         offset = 1;
     }
     if offset == 1 {
         let parent = services.parent(directory).unwrap_or(directory);
         if !sink.emit(b"..", parent.number, FOLDER, FIRST) {
-            return Ok(1);
+            return Ok(());
         }
         offset = FIRST;
     }
-    services.list(directory, offset - FIRST, &mut |entry| {
+    services.list_numbers(directory, offset - FIRST, &mut |entry| {
         let kind = match entry.kind {
             Kind::Portal => UNKNOWN,
             kind => (type_bits(kind) >> 12) as u8,
         };
-        let stored = sink.emit(entry.name, entry.inode.number, kind, entry.next + FIRST);
-        if stored {
-            offset = entry.next + FIRST;
-        }
-        stored
-    })?;
-    Ok(offset)
+        sink.emit(entry.name, entry.inode.number, kind, entry.next + FIRST)
+    })
 }

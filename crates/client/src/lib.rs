@@ -33,6 +33,7 @@ mod directory;
 mod exec;
 mod extended;
 mod fifo;
+mod glance;
 mod identity;
 mod known;
 mod layout;
@@ -68,6 +69,7 @@ pub use boundary::{After, Call, Host, Memory, Verdict};
 pub use buffers::Buffers;
 pub use calls::{CALLS, Entry, Support, wants};
 pub use exec::{ExecTarget, Program};
+pub use glance::Seen;
 
 use buffers::Identity;
 use husk_proto::image::MOUNTS_MAX;

@@ -18,9 +18,8 @@
 use crate::descend::{Walked, count_link};
 use crate::known::ROOT;
 use crate::magic::Magic;
-use crate::walk::find_end;
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
-use husk_abi::{PAGE, PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
+use husk_abi::{PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Kind, Step};
 use husk_proto::process::WorkingDirectory;
@@ -28,8 +27,6 @@ use husk_proto::{Errno, Inode, Result, Services};
 
 /// Starts of a walk over one path, links and departures from trees together.
 const RESTARTS_MAX: usize = 2 * SYMLINKS_MAX;
-/// Bytes of a path read at once: most paths are shorter.
-const PATH_STEP: usize = 64;
 
 /// Where in a call's arguments a path stands.
 #[derive(Clone, Copy)]
@@ -235,23 +232,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn read_path(&mut self, source: usize, w: usize) -> Result<usize> {
         let walk = &mut self.buffers.walks[w];
-        let (mut done, mut name) = (0, 0);
-        while done < PATH_MAX {
-            let at = source.checked_add(done).ok_or(Errno::EFAULT)?;
-            let count = PATH_STEP.min(PAGE - at % PAGE).min(PATH_MAX - done);
-            let piece = &mut walk.text[done..done + count];
-            self.memory.read(at, piece)?;
-            let (end, behind) = find_end(piece);
-            if behind > 0 {
-                name = done + behind;
-            }
-            if let Some(end) = end {
-                (walk.at, walk.length) = (0, done + end);
-                return Ok(name);
-            }
-            done += count;
-        }
-        Err(Errno::ENAMETOOLONG)
+        let length = self.memory.read_string(source, &mut walk.text[..PATH_MAX])?;
+        (walk.at, walk.length) = (0, length);
+        Ok(walk.behind_last_slash())
     }
 
     /// Resolves the text in walk `w`.
@@ -262,7 +245,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Where the text in walk `w` begins.
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, directory: i32, w: usize) -> Result<Start> {
         if self.buffers.walks[w].is_absolute() {
             return Ok(Start::Absolute);
@@ -304,19 +287,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
+    #[inline(always)]
     fn start_relative(&mut self, directory: i32, w: usize) -> Result<Start> {
-        let inode = if directory == AT_FDCWD {
-            match self.services.working_directory() {
-                WorkingDirectory::Husk(inode) => inode,
-                WorkingDirectory::Host => return self.join_host_directory(w, None),
-            }
-        } else {
-            match self.inode_behind(directory as usize)? {
-                Some(inode) => inode,
-                None => return self.join_host_directory(w, Some(directory)),
-            }
-        };
-        Ok(Start::In(inode, Some(inode)))
+        if directory != AT_FDCWD {
+            return self.start_at_descriptor(directory, w);
+        }
+        match self.services.working_directory() {
+            WorkingDirectory::Husk(inode) => Ok(Start::In(inode, Some(inode))),
+            WorkingDirectory::Host => self.join_host_directory(w, None),
+        }
+    }
+
+    #[inline(never)]
+    fn start_at_descriptor(&mut self, directory: i32, w: usize) -> Result<Start> {
+        match self.inode_behind(directory as usize)? {
+            Some(inode) => Ok(Start::In(inode, Some(inode))),
+            None => self.join_host_directory(w, Some(directory)),
+        }
     }
 
     #[inline]

@@ -40,32 +40,6 @@ fn zero_bytes(word: u64) -> u64 {
     !(((word & low) + low) | word | low)
 }
 
-/// Where the first NUL in `bytes` is, and the place behind the last slash before it (0: no slash).
-#[inline]
-pub(crate) fn find_end(bytes: &[u8]) -> (Option<usize>, usize) {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut behind = 0;
-    for (n, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let end = zero_byte(word);
-        let before = end.map_or(u64::MAX, |end| (1 << (8 * end)) - 1);
-        let slashes = zero_bytes(word ^ all(b'/')) & before;
-        if slashes != 0 {
-            behind = 8 * n + 8 - slashes.leading_zeros() as usize / 8;
-        }
-        if let Some(end) = end {
-            return (Some(8 * n + end), behind);
-        }
-    }
-    let done = bytes.len() - rest.len();
-    let end = rest.iter().position(|&byte| byte == 0);
-    let text = &rest[..end.unwrap_or(rest.len())];
-    if let Some(slash) = text.iter().rposition(|&byte| byte == b'/') {
-        behind = done + slash + 1;
-    }
-    (end.map(|end| done + end), behind)
-}
-
 impl Walk {
     /// Takes the next component off the front; `None` at the end.
     #[inline]
@@ -88,6 +62,23 @@ impl Walk {
         let mut eight = [0; 8];
         eight.copy_from_slice(&self.text[at..at + 8]);
         u64::from_le_bytes(eight)
+    }
+
+    /// Where the last name of a text begins: behind its last slash, 0 without one.
+    #[inline]
+    pub fn behind_last_slash(&self) -> usize {
+        let mut end = self.length;
+        while end > 0 {
+            let from = end.saturating_sub(8);
+            // Of a text shorter than a word only the first bytes count.
+            let shown = u64::MAX >> (8 * (8 - (end - from)));
+            let slashes = zero_bytes(self.word(from) ^ all(b'/')) & shown;
+            if slashes != 0 {
+                return from + 8 - slashes.leading_zeros() as usize / 8;
+            }
+            end = from;
+        }
+        0
     }
 
     /// The first place at or behind `from` that is no slash, at most the end.
@@ -291,18 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn the_end_and_the_last_name_are_found_at_every_place() {
+    fn the_last_name_is_found_at_every_place_whatever_lies_behind_the_text() {
+        let mut buffers = Box::new(Buffers::new());
+        let walk = &mut buffers.walks[0];
         for length in 0..40 {
-            for end in 0..40 {
-                for slash in 0..40 {
-                    let mut bytes = [0x81u8; 40];
-                    (bytes[slash], bytes[slash / 2], bytes[end]) = (b'/', b'/', 0);
-                    let bytes = &bytes[..length];
-                    let nul = bytes.iter().position(|&b| b == 0);
-                    let text = &bytes[..nul.unwrap_or(length)];
-                    let behind = text.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-                    assert_eq!(find_end(bytes), (nul, behind), "{bytes:?}");
-                }
+            for slash in 0..40 {
+                walk.text[..40].fill(0x81);
+                (walk.text[slash], walk.text[slash / 2]) = (b'/', b'/');
+                walk.length = length;
+                let text = walk.whole();
+                let behind = text.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+                assert_eq!(walk.behind_last_slash(), behind, "{text:?}");
             }
         }
     }

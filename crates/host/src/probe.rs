@@ -11,11 +11,23 @@ const PR_SYS_DISPATCH_ON: usize = 1;
 /// Turns Syscall User Dispatch on and off again for the calling thread, with every address
 /// exempt, so that no call is caught meanwhile. `EINVAL`: the host has none.
 pub fn syscall_user_dispatch() -> Result<(), Errno> {
-    let on = [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 1, usize::MAX - 1, 0, 0];
-    let off = [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF, 0, 0, 0, 0];
+    dispatched(|| ())
+}
+
+/// Runs `body` with Syscall User Dispatch on and every address exempt: nothing is caught, but each
+/// call takes the host's way through the dispatcher.
+pub fn dispatched<T>(body: impl FnOnce() -> T) -> Result<T, Errno> {
+    dispatch([PR_SYS_DISPATCH_ON, 1, usize::MAX - 1])?;
+    let result = body();
+    dispatch([PR_SYS_DISPATCH_OFF, 0, 0])?;
+    Ok(result)
+}
+
+fn dispatch([mode, start, length]: [usize; 3]) -> Result<(), Errno> {
     // SAFETY: no memory is passed; all addresses are exempt while it is on.
-    let (on, _) = unsafe { (syscall(nr::prctl, on), syscall(nr::prctl, off)) };
-    Errno::check(on as i64).map(|_| ())
+    let raw =
+        unsafe { syscall(nr::prctl, [PR_SET_SYSCALL_USER_DISPATCH, mode, start, length, 0, 0]) };
+    Errno::check(raw as i64).map(|_| ())
 }
 
 /// Takes a memory protection key and gives it back. `ENOSPC` or `EINVAL`: no keys here.

@@ -515,6 +515,7 @@ pub fn each_pid(kernel: &Kernel, emit: &mut dyn FnMut(u32)) {
 }
 
 /// `Processes::working_directory`.
+#[inline]
 pub fn working_directory(kernel: &Kernel) -> Result<WorkingDirectory> {
     let region = &kernel.session.region;
     let cell = context(kernel);

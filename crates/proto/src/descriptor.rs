@@ -26,6 +26,22 @@ pub enum Slot {
     Husk(Description),
 }
 
+/// The same as far as one look tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Glance {
+    /// A Husk descriptor.
+    Husk {
+        /// What it names.
+        description: Description,
+        /// Its flag.
+        close_on_exec: bool,
+    },
+    /// The host's to answer for: nothing of Husk's stands behind the number.
+    Host,
+    /// Ask `slot`.
+    Other,
+}
+
 /// What an open-file description says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
@@ -39,6 +55,11 @@ pub struct Open {
 pub trait Descriptors {
     /// What `fd` stands for, without a token.
     fn slot(&mut self, files: Files, fd: u32) -> Slot;
+    /// What `fd` stands for in the calling process's own table, as far as one look tells.
+    fn glance(&self, fd: u32) -> Glance {
+        let _ = fd;
+        Glance::Other
+    }
     /// Inode and flags of a description, without a token.
     fn description(&mut self, description: Description) -> Result<Open>;
     /// The close-on-exec flag. `EBADF`.

@@ -347,6 +347,15 @@ pub trait Fs {
         cookie: u64,
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()>;
+    /// The same; of the inodes only the numbers are right: a generation costs a look at each.
+    fn list_numbers(
+        &mut self,
+        dir: Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list(dir, cookie, emit)
+    }
     /// The parent of a directory, itself for a root. `ENOENT` when it was removed. Of anything else
     /// the directory of the name it got last, `ENOENT` when that name is gone.
     fn parent(&mut self, dir: Inode) -> Result<Inode>;

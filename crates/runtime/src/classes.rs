@@ -13,6 +13,22 @@ pub const LAUNCH: u8 = 2;
 pub const MASK: u8 = 3;
 /// `rt_sigreturn`.
 pub const SIGRETURN: u8 = 4;
+/// To `service::glance`, then as `SERVE` if that does not do.
+pub const GLANCE: u8 = 5;
+
+/// `GLANCE`: calls on a descriptor in argument 0 that a look at it often answers, or shows to be
+/// the host's.
+pub const GLANCED: [usize; 9] = [
+    nr::read,
+    nr::write,
+    nr::readv,
+    nr::writev,
+    nr::pread64,
+    nr::pwrite64,
+    nr::fstat,
+    nr::lseek,
+    nr::fcntl,
+];
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
@@ -70,10 +86,8 @@ const ANSWERED: [usize; 17] = [
 pub const OWN: u8 = 1;
 /// A call that changes nothing, as a rule.
 pub const LOOKS: u8 = 2;
-/// A call on a descriptor in argument 0, often one of the host's.
-pub const ON_DESCRIPTOR: u8 = 4;
 /// A call that moves bytes at its descriptor's own place.
-pub const MOVES: u8 = 8;
+pub const MOVES: u8 = 4;
 
 /// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.
 #[inline(always)]
@@ -93,7 +107,6 @@ const fn all_ways() -> [u8; 512] {
     }
     mark(&mut table, &ANSWERED, OWN);
     mark(&mut table, &LOOKING, LOOKS);
-    mark(&mut table, &DESCRIPTOR_CALLS, ON_DESCRIPTOR);
     mark(&mut table, &[nr::read, nr::write, nr::readv, nr::writev], MOVES);
     table
 }
@@ -123,10 +136,6 @@ const LOOKING: [usize; 13] = [
     nr::fstatfs,
 ];
 
-/// `ON_DESCRIPTOR`: for these it pays to ask first whether the descriptor is the host's.
-const DESCRIPTOR_CALLS: [usize; 8] =
-    [nr::read, nr::write, nr::readv, nr::writev, nr::pread64, nr::pwrite64, nr::lseek, nr::fstat];
-
 /// The table.
 pub static CLASSES: [u8; 512] = classes();
 
@@ -139,11 +148,8 @@ const fn classes() -> [u8; 512] {
         }
         number += 1;
     }
-    let mut i = 0;
-    while i < OWN_TOO.len() {
-        table[OWN_TOO[i]] = SERVE;
-        i += 1;
-    }
+    mark_as(&mut table, &OWN_TOO, SERVE);
+    mark_as(&mut table, &GLANCED, GLANCE);
     table[nr::clone] = LAUNCH;
     table[nr::fork] = LAUNCH;
     table[nr::vfork] = LAUNCH;
@@ -151,4 +157,12 @@ const fn classes() -> [u8; 512] {
     table[nr::rt_sigprocmask] = MASK;
     table[nr::rt_sigreturn] = SIGRETURN;
     table
+}
+
+const fn mark_as(table: &mut [u8; 512], numbers: &[usize], class: u8) {
+    let mut i = 0;
+    while i < numbers.len() {
+        table[numbers[i]] = class;
+        i += 1;
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   patched site ─call *[0x60000+8*nr]─► class 0: the call itself, ret
 //!                                    ├─► class 1: pop rcx ──► husk_service
+//!                                    ├─► class 5: pop rcx ──► husk_glance
 //!                                    └─► others:  pop rcx ─┐
 //!   trapped site ─SIGSYS: rax=nr, rcx=return address───────┴► husk_enter
 //!        class 0 ──► husk_pass: syscall on the application's stack ──► application
@@ -10,6 +11,8 @@
 //!                        answer 0: value    ──► husk_leave
 //!                        answer 1: pass     ──► husk_pass
 //!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
+//!        class 5 ──► husk_glance ─► glance() there: value ──► husk_leave, pass ──► husk_pass,
+//!                        or as class 1
 //!        class 2 ──► the same with callee-saved registers in the frame (clone, fork, vfork)
 //!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
 //! ```
@@ -72,6 +75,11 @@ pub const RETURN: u64 = 0;
 pub const PASS: u64 = 1;
 /// Make the host call that the `Detour` at `value` describes.
 pub const DETOUR: u64 = 2;
+
+/// `glance` says: make the host call unchanged. Both are no result of a call.
+pub const GLANCE_PASSES: i64 = i64::MIN + 1;
+/// `glance` says: ask `serve`.
+pub const GLANCE_FAILS: i64 = i64::MIN;
 
 impl Answer {
     /// The call is answered.
@@ -142,6 +150,12 @@ const fn table() -> [*const u8; STUBS] {
         table[number] = stubs.wrapping_add(STUB_BYTES * number);
         number += 1;
     }
+    let mut place = 0;
+    while place < classes::GLANCED.len() {
+        let stub = (&raw const husk_glances).wrapping_add(STUB_BYTES * place);
+        table[classes::GLANCED[place]] = stub;
+        place += 1;
+    }
     table
 }
 
@@ -151,6 +165,8 @@ unsafe extern "C" {
     static husk_passes: u8;
     /// Stubs of calls for `serve`.
     static husk_serves: u8;
+    /// Stubs of the calls in `classes::GLANCED`, in that order.
+    static husk_glances: u8;
     /// Stubs that look the class up.
     static husk_stubs: u8;
     /// `sa_restorer` of every handler: the instructions unwinders look for.
@@ -219,6 +235,54 @@ husk_stubs:
     .balign 16
     .endr
 
+    .globl husk_glances
+husk_glances:
+    .irp k, {g0}, {g1}, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}
+    pop rcx
+    .byte 0xb8
+    .long \k
+    jmp husk_glance
+    .balign 16
+    .endr
+
+    .balign 64
+husk_glance:
+    mov r11, rsp
+    mov byte ptr gs:[{in_service}], 1
+    mov rsp, gs:[{service_top}]
+    push r11
+    push rcx
+    push rax
+    push r9
+    push r8
+    push r10
+    push rdx
+    push rsi
+    push rdi
+    sub rsp, 8
+    mov ecx, eax
+    call {glance}
+    cmp rax, -4096
+    jl 2f
+    add rsp, 8
+    pop rdi
+    pop rsi
+    pop rdx
+    pop r10
+    pop r8
+    pop r9
+    add rsp, 8
+    pop rcx
+    pop rsp
+    jmp husk_leave
+2:  mov r11, [rsp + 72]
+    mov gs:[{app_rsp}], r11
+    mov edx, 1
+    test al, al
+    jz husk_ask
+    add rsp, 8
+    jmp husk_act
+
     .balign 64
     .globl husk_enter
 husk_enter:
@@ -235,7 +299,9 @@ husk_pass:
     syscall
     cmp rax, -4096
     ret 128
-2:  cmp r11d, 1
+2:  cmp r11d, {glance_class}
+    je husk_glance
+    cmp r11d, 1
     jne 3f
 husk_service:
     mov byte ptr gs:[{in_service}], 1
@@ -251,8 +317,9 @@ husk_serve:
     push rdx
     push rsi
     push rdi
-    mov rdi, rsp
     sub rsp, 8
+husk_ask:
+    lea rdi, [rsp + 8]
     cld
     call {serve}
     add rsp, 8
@@ -511,6 +578,17 @@ husk_vanish:
     ud2
 "#,
     numbers = const NUMBERS,
+    glance = sym crate::service::glance,
+    glance_class = const classes::GLANCE,
+    g0 = const classes::GLANCED[0],
+    g1 = const classes::GLANCED[1],
+    g2 = const classes::GLANCED[2],
+    g3 = const classes::GLANCED[3],
+    g4 = const classes::GLANCED[4],
+    g5 = const classes::GLANCED[5],
+    g6 = const classes::GLANCED[6],
+    g7 = const classes::GLANCED[7],
+    g8 = const classes::GLANCED[8],
     classes = sym crate::classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),

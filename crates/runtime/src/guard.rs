@@ -97,6 +97,12 @@ pub fn shows() -> bool {
     bits != 0 && read() & bits & ACCESS_BITS == 0
 }
 
+/// Whether the arena can be read here as things are: no guard, or one that shows.
+#[inline(always)]
+pub fn is_readable() -> bool {
+    BITS.load(Relaxed) == 0 || shows()
+}
+
 /// Puts the arena behind a key. Without one (no hardware, no key left) it stays open.
 pub fn set(address: usize, length: usize) {
     const PKEY_DISABLE_WRITE: usize = 2;

@@ -14,14 +14,13 @@ use husk_abi::{Errno, PATH_MAX, nr};
 use husk_carrier::Direct;
 use husk_client::{Buffers, Client};
 use husk_host::calls;
-use husk_proto::descriptor::{Descriptors, Slot};
 use husk_proto::fs::HostIdentity;
 use husk_proto::pipe::Pipes;
 use husk_proto::process::{Process, Processes, Sharing};
 use husk_proto::{Inode, image::Image, image::Rewritten};
 use husk_runtime::handover;
 
-pub use husk_client::{After, Call, ExecTarget, Program, Verdict};
+pub use husk_client::{After, Call, ExecTarget, Program, Seen, Verdict};
 
 type Served = Client<Direct, Side, Side>;
 
@@ -145,28 +144,25 @@ impl Wire {
         }
     }
 
-    /// Whether descriptor `fd` is the host's alone, so that a call on it needs nobody's advice.
-    /// Found out without opening the guard; false when that cannot be told so easily.
+    /// What a look at descriptor `fd` says of a call on it (`Client::glance`), the guard closed.
     #[inline(always)]
-    pub fn is_hosts(&mut self, fd: usize) -> bool {
-        if fd >= HINTS || self.hints >> fd & 1 == 0 || !guard::shows() {
-            return false;
+    pub fn glance(&mut self, number: usize, fd: usize, second: usize, third: usize) -> Seen {
+        if fd >= HINTS || !guard::is_readable() {
+            return Seen::Nothing;
         }
-        let Some(served) = self.client.as_mut() else { return false };
-        let services = served.services();
-        let slot = services.slot(services.files(), fd as u32);
-        let hosts = matches!(slot, Slot::Free | Slot::Host(None))
-            && services.pipe_end(services.files(), fd as u32).is_none();
-        if !hosts {
+        let hosts = self.hints >> fd & 1 == 1;
+        let Some(served) = self.client.as_mut() else { return Seen::Nothing };
+        let seen = served.glance(number, fd as u32, second, third, hosts);
+        if seen == Seen::Nothing {
             self.hints &= !(1 << fd);
         }
-        hosts
+        seen
     }
 
-    /// A call on `fd` was passed: the next one is worth the question of `is_hosts`.
+    /// A call on `fd` was passed: the next one is worth a look (`glance`).
     #[inline(always)]
     pub fn expect_hosts(&mut self, fd: usize) {
-        if fd < HINTS {
+        if fd < HINTS && !start::kept_fds().contains(&(fd as u32)) {
             self.hints |= 1 << fd;
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Nothing is changed: facts are read from /proc, or asked of the kernel and undone.
 
+pub use husk_host::probe::dispatched;
+
 use std::fmt::Write as _;
 use std::fs;
 

@@ -2,7 +2,7 @@
 
 use super::plain::{Plain, host};
 use husk_abi::nr;
-use husk_client::{Call, Client, Verdict};
+use husk_client::{Call, Client, Seen, Verdict};
 use husk_proto::Services;
 
 /// Rounds of waiting before a script is stuck.
@@ -28,13 +28,43 @@ pub struct Husk<S: Services> {
     pub client: Client<S, Plain, Plain>,
 }
 
+/// Calls that the runtime looks at before it asks.
+const GLANCED: [usize; 9] = [
+    nr::read,
+    nr::write,
+    nr::readv,
+    nr::writev,
+    nr::pread64,
+    nr::pwrite64,
+    nr::fstat,
+    nr::lseek,
+    nr::fcntl,
+];
+
+impl<S: Services> Husk<S> {
+    /// What a look says, which must be what the client says when asked.
+    fn glance(&mut self, number: usize, args: &[usize; 6]) -> Seen {
+        if !GLANCED.contains(&number) || args[0] >= 64 {
+            return Seen::Nothing;
+        }
+        self.client.glance(number, args[0] as u32, args[1], args[2], true)
+    }
+}
+
 impl<S: Services> System for Husk<S> {
     fn call(&mut self, number: usize, args: [usize; 6]) -> i64 {
         for _ in 0..WAITS_MAX {
             if !husk_client::wants(number) {
                 return host(number, args);
             }
-            match self.client.call(Call { number, args }) {
+            let seen = self.glance(number, &args);
+            let verdict = self.client.call(Call { number, args });
+            match seen {
+                Seen::Value(value) => assert_eq!(verdict, Verdict::Return(value)),
+                Seen::Pass => assert_eq!(verdict, Verdict::Pass),
+                Seen::Nothing => {}
+            }
+            match verdict {
                 Verdict::Return(value) => return value,
                 Verdict::Pass => return host(number, args),
                 Verdict::PassThen(after) => {

@@ -58,6 +58,8 @@ pub struct Place {
     pipe: (OwnedFd, OwnedFd),
 }
 
+/// `getppid` with the host's dispatcher armed, natively: what of a passed call is not Husk's price.
+pub const DISPATCHED: &str = "getppid, dispatcher armed (native)";
 /// A call answered in the process.
 const ANSWERED: &str = "fcntl F_GETFL (answered)";
 /// The same in an image of its own, without a guard.
@@ -67,6 +69,7 @@ pub const UNGUARDED: &str = "fcntl F_GETFL, guard off";
 pub const ALL: &[Operation] = &[
     row("compute", Wanted::Nothing, compute),
     row("getppid", Wanted::ExtraAtMostNs(10.0), |_, n| repeat(n, || done(getppid()))),
+    row(DISPATCHED, Wanted::Nothing, |_, n| dispatched(|| repeat(n, || done(getppid())))),
     row("getpgid (passed)", Wanted::ExtraAtMostNs(10.0), |_, n| repeat(n, || done(getpgid(None)?))),
     row(ANSWERED, Wanted::AtMostNs(45.0), get_flags),
     row(UNGUARDED, Wanted::AtMostNs(15.0), get_flags),
@@ -171,6 +174,11 @@ fn compute(_: &Place, count: u64) -> anyhow::Result<()> {
     }
     black_box(value);
     Ok(())
+}
+
+fn dispatched(body: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    husk_supervisor::check::dispatched(body)
+        .map_err(|errno| anyhow::anyhow!("no dispatcher: {errno:?}"))?
 }
 
 fn get_flags(place: &Place, count: u64) -> anyhow::Result<()> {

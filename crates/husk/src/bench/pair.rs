@@ -13,7 +13,7 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::machine::Machine;
-use super::operations::{ALL, Operation, UNGUARDED, Wanted};
+use super::operations::{ALL, DISPATCHED, Operation, UNGUARDED, Wanted};
 use super::report::{GOALS_GETPPID_NS, Report, Row, State};
 use super::scratch::Scratch;
 use super::{FsOptions, memory};
@@ -141,15 +141,22 @@ impl Pair {
     }
 
     fn row(&mut self, row: &Operation, slower: f64, share: Duration, scratch: &Scratch) -> Row {
-        let rounds = if row.name == UNGUARDED {
-            self.unguarded(row, share, scratch)
-        } else {
-            rounds(&mut self.native, &mut self.husk, row, share)
+        let rounds = match row.name {
+            UNGUARDED => self.unguarded(row, share, scratch),
+            DISPATCHED => self.dispatched(row, share),
+            _ => rounds(&mut self.native, &mut self.husk, row, share),
         };
         match rounds {
             Ok(rounds) => Row::of(row.name, row.wanted, slower, rounds),
             Err(error) => Row::failed(row.name, format!("{error:#}")),
         }
+    }
+
+    /// Rounds of two native workers, the second one with the dispatcher armed.
+    fn dispatched(&mut self, row: &Operation, share: Duration) -> anyhow::Result<Vec<(f64, f64)>> {
+        let plain = super::operations::find("getppid")?;
+        let count = calibrate(&mut self.native, plain)?;
+        alternate(share, || Ok((self.native.batch(plain, count)?, self.control.batch(row, count)?)))
     }
 
     /// Rounds with an image of its own that has no guard.
@@ -187,13 +194,23 @@ fn rounds(
     operation: &Operation,
     share: Duration,
 ) -> anyhow::Result<Vec<(f64, f64)>> {
-    let end = Instant::now() + share;
     let count = calibrate(left, operation).context("native")?;
     right.batch(operation, 1).context("husk")?;
+    alternate(share, || {
+        let native = left.batch(operation, count).context("native")?;
+        Ok((native, right.batch(operation, count).context("husk")?))
+    })
+}
+
+/// As many rounds as `share` has room for, within the bounds.
+fn alternate(
+    share: Duration,
+    mut round: impl FnMut() -> anyhow::Result<(f64, f64)>,
+) -> anyhow::Result<Vec<(f64, f64)>> {
+    let end = Instant::now() + share;
     let mut rounds = Vec::new();
     while rounds.len() < ROUNDS_MIN || (Instant::now() < end && rounds.len() < ROUNDS_MAX) {
-        let native = left.batch(operation, count).context("native")?;
-        rounds.push((native, right.batch(operation, count).context("husk")?));
+        rounds.push(round()?);
     }
     Ok(rounds)
 }

@@ -9,7 +9,7 @@ use crate::descriptor::table;
 use crate::fs::entries::{self, Key};
 use crate::fs::{bytes, inodes, named, names};
 use crate::state::{high, ino, low, pair, tag};
-use crate::{Kernel, no_room};
+use crate::{Kernel, no_room, process};
 
 const TAG: u32 = 1;
 const TARGET: u32 = 2;
@@ -25,10 +25,12 @@ const PATH: u32 = 0o10000000;
 /// What `F_SETFL` may change: append, nonblock, async, direct, noatime.
 const SETTABLE: u32 = 0o2000 | 0o4000 | 0o20000 | 0o40000 | 0o1000000;
 
+#[inline(always)]
 fn cell(region: &Region, description: u32) -> Cell {
     region.map.object(RECORD, description)
 }
 
+#[inline(always)]
 fn alive(region: &Region, description: u32) -> Result<Cell> {
     let cell = cell(region, description);
     if low(region.load(cell.word(TAG))) == tag::DESCRIPTION { Ok(cell) } else { Err(Errno::EBADF) }
@@ -261,7 +263,7 @@ pub fn create_open(
 }
 
 /// `Descriptors::description`.
-#[inline]
+#[inline(always)]
 pub fn description(kernel: &Kernel, description: Description) -> Result<Open> {
     let region = &kernel.session.region;
     let cell = alive(region, description.0)?;
@@ -278,35 +280,61 @@ pub fn offset(kernel: &Kernel, description: Description) -> Result<u64> {
 
 /// `Descriptors::set_offset`.
 pub fn set_offset(kernel: &Kernel, description: Description, offset: u64) -> Result<()> {
-    begin_advance(kernel, description)?;
-    end_advance(kernel, description, Some(offset));
+    let advance = begin_advance(kernel, description)?;
+    end_advance(kernel, &advance, Some(offset));
     Ok(())
 }
 
-/// Locks the offset against others and returns it.
+/// An offset that nobody else changes until `end_advance`.
+#[derive(Debug)]
+pub struct Advance {
+    /// Where it stands.
+    pub offset: u64,
+    cell: Cell,
+    locked: bool,
+}
+
+/// Sees to it that nobody else changes the offset, and returns it.
 #[inline]
-pub fn begin_advance(kernel: &Kernel, description: Description) -> Result<u64> {
+pub fn begin_advance(kernel: &Kernel, description: Description) -> Result<Advance> {
     let region = &kernel.session.region;
     let cell = cell(region, description.0);
-    kernel.session.lock_long(cell)?;
+    let locked = !is_alone_with(kernel, cell);
+    if locked {
+        kernel.session.lock_long(cell)?;
+    }
     match alive(region, description.0) {
-        Ok(_) => Ok(region.load(cell.word(OFFSET))),
+        Ok(_) => Ok(Advance { offset: region.load(cell.word(OFFSET)), cell, locked }),
         Err(error) => {
-            kernel.session.unlock_long(cell);
+            if locked {
+                kernel.session.unlock_long(cell);
+            }
             Err(error)
         }
     }
 }
 
+/// Whether only this thread comes by a description: its process has no other thread, shares its
+/// table with nobody, and has the only number of it. The lock is looked at last, as in `is_mine`.
+#[inline(always)]
+fn is_alone_with(kernel: &Kernel, description: Cell) -> bool {
+    let region = &kernel.session.region;
+    let table = table::cell(region, process::files(kernel));
+    kernel.session.is_alone()
+        && region.load(table.word(table::SHARERS)) == 1
+        && region.load(description.word(REFERENCES)) == 1
+        && !husk_region::is_locked(region.load(description))
+}
+
 /// Stores the new offset (one word: needs no undoing) and lets it go.
 #[inline]
-pub fn end_advance(kernel: &Kernel, description: Description, offset: Option<u64>) {
-    let region = &kernel.session.region;
-    let cell = cell(region, description.0);
+pub fn end_advance(kernel: &Kernel, advance: &Advance, offset: Option<u64>) {
     if let Some(offset) = offset {
-        region.store(cell.word(OFFSET), offset);
+        kernel.session.region.store(advance.cell.word(OFFSET), offset);
     }
-    kernel.session.unlock_long(cell);
+    if advance.locked {
+        kernel.session.unlock_long(advance.cell);
+    }
 }
 
 /// `Descriptors::set_flags`.

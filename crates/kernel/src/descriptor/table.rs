@@ -9,7 +9,7 @@
 //!    the number is free only after, so that nobody's new descriptor is closed for a plug.
 //! 2. A number that changes hands (`dup2`) does so in one transaction: it is never free between.
 
-use husk_proto::descriptor::Slot;
+use husk_proto::descriptor::{Glance, Slot};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
@@ -17,6 +17,7 @@ use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
 use crate::descriptor::open;
 use crate::fs::inodes;
 use crate::pipe;
+use crate::process;
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::tree;
 use crate::{Kernel, no_room};
@@ -252,6 +253,23 @@ pub fn slot(kernel: &Kernel, files: Files, fd: u32) -> Slot {
             Slot::Host(Some(Inode { number, generation: high(ident) }))
         }
         _ => Slot::Free,
+    }
+}
+
+/// `Descriptors::glance`.
+#[inline(always)]
+pub fn glance(kernel: &Kernel, fd: u32) -> Glance {
+    let region = &kernel.session.region;
+    let table = cell(region, process::files(kernel));
+    let Some(leaf) = first_leaf(region, table, fd) else { return Glance::Other };
+    let entry = region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS));
+    if is_husk(entry) {
+        let (description, close_on_exec) = (Description(high(entry)), entry & CLOSE_ON_EXEC != 0);
+        Glance::Husk { description, close_on_exec }
+    } else if high(entry) == 0 && entry & PIPE == 0 {
+        Glance::Host
+    } else {
+        Glance::Other
     }
 }
 

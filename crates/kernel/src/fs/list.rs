@@ -112,11 +112,12 @@ fn each(
     Ok(())
 }
 
-/// `Fs::list`.
+/// `Fs::list`, and `Fs::list_numbers` without `generations`.
 pub fn list(
     kernel: &Kernel,
     dir: Inode,
     cookie: u64,
+    generations: bool,
     emit: &mut dyn FnMut(Entry<'_>) -> bool,
 ) -> Result<()> {
     let region = &kernel.session.region;
@@ -124,14 +125,18 @@ pub fn list(
         if seen.head & ent::WHITEOUT != 0 {
             return Ok(true);
         }
-        let ident = region.load(region.map.object(INODE, seen.target).word(ino::IDENT));
+        let generation = if generations { generation_of(region, seen.target) } else { 0 };
         Ok(emit(Entry {
             name: &seen.name[..seen.length],
-            inode: Inode { number: seen.target, generation: high(ident) },
+            inode: Inode { number: seen.target, generation },
             kind: kind_of(seen.head >> 16 & 0xff),
             next,
         }))
     })
+}
+
+fn generation_of(region: &Region, number: u32) -> u32 {
+    high(region.load(region.map.object(INODE, number).word(ino::IDENT)))
 }
 
 /// `Fs::whiteouts`.

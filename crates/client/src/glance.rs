@@ -1,0 +1,87 @@
+//! Calls that one look at the process's tables answers: no path, no bytes, no store, no host.
+//!
+//! What is found here is what the handlers of `calls` would find; all else they are asked for.
+
+use crate::descriptors::shown_flags;
+use crate::{Client, Host, Memory};
+use husk_abi::nr;
+use husk_abi::sys::general::{F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
+use husk_proto::Services;
+use husk_proto::descriptor::Glance;
+
+/// What a look has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// The answer.
+    Value(i64),
+    /// The call is the host's alone.
+    Pass,
+    /// Too little: `Client::call` knows.
+    Nothing,
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Looks at call `number` on descriptor `fd`, one of `read`, `write`, `readv`, `writev`,
+    /// `pread64`, `pwrite64`, `fstat`, `lseek` and `fcntl`, with its next two arguments. `hosts`:
+    /// the descriptor was the host's, and none that Husk keeps, when it was last asked for.
+    #[inline(always)]
+    pub fn glance(
+        &mut self,
+        number: usize,
+        fd: u32,
+        second: usize,
+        third: usize,
+        hosts: bool,
+    ) -> Seen {
+        match number {
+            nr::fcntl if second as u32 == F_GETFL => self.glance_at_flags(fd, hosts),
+            nr::fcntl if second as u32 == F_GETFD => self.glance_at_mark(fd, hosts),
+            nr::fcntl => Seen::Nothing,
+            nr::lseek if second == 0 && third as u32 == SEEK_CUR => {
+                self.glance_at_offset(fd, hosts)
+            }
+            _ if hosts => passed(self.services.glance(fd), hosts),
+            _ => Seen::Nothing,
+        }
+    }
+
+    #[inline(always)]
+    fn glance_at_flags(&mut self, fd: u32, hosts: bool) -> Seen {
+        match self.services.glance(fd) {
+            Glance::Husk { description, .. } => match self.services.description(description) {
+                Ok(open) => Seen::Value(i64::from(shown_flags(open.flags))),
+                Err(_) => Seen::Nothing,
+            },
+            other => passed(other, hosts),
+        }
+    }
+
+    #[inline(always)]
+    fn glance_at_mark(&mut self, fd: u32, hosts: bool) -> Seen {
+        match self.services.glance(fd) {
+            Glance::Husk { close_on_exec, .. } => Seen::Value(i64::from(close_on_exec)),
+            other => passed(other, hosts),
+        }
+    }
+
+    /// `lseek` that asks where the offset is.
+    #[inline(always)]
+    fn glance_at_offset(&mut self, fd: u32, hosts: bool) -> Seen {
+        match self.services.glance(fd) {
+            Glance::Husk { description, .. } => {
+                let open = self.services.description(description);
+                match (open, self.services.offset(description)) {
+                    (Ok(open), Ok(at)) if open.flags & O_PATH == 0 => Seen::Value(at as i64),
+                    _ => Seen::Nothing,
+                }
+            }
+            other => passed(other, hosts),
+        }
+    }
+}
+
+/// Of what is not Husk's.
+#[inline(always)]
+fn passed(glance: Glance, hosts: bool) -> Seen {
+    if hosts && glance == Glance::Host { Seen::Pass } else { Seen::Nothing }
+}
