@@ -243,6 +243,12 @@ fn bytes_and_names_may_end_where_memory_ends() {
 }
 
 #[test]
+fn what_the_host_has_not_is_absent_until_it_is_there() {
+    let script = include_str!("sources/calls/absent.py");
+    Case::new("absent", Length::Once, &["python3", "-c", script]).check();
+}
+
+#[test]
 fn signal_actions_are_found_as_they_were_set() {
     let scratch = Scratch::new("actions-build");
     let program = scratch.path().join("actions");

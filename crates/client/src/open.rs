@@ -52,7 +52,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
         let create = flags & O_CREAT != 0;
-        let aim = Aim { follow, slash: true, create, ..Aim::default() };
+        let absent = flags & (O_CREAT | TMPFILE_BIT) == 0;
+        let aim = Aim { follow, slash: true, create, absent, ..Aim::default() };
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => self.open_found(flags, mode),
             Lead::Elsewhere => self.open_elsewhere(flags, mode),

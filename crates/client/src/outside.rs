@@ -43,20 +43,43 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.host.call(nr::readlinkat, args)
     }
 
-    /// Decides whether an absolute host text leads into a mount; rewrites it if so.
+    /// Decides whether an absolute host text leads into a mount; rewrites it if so. `ENOENT`: it
+    /// leads nowhere, and the caller takes that for an answer (`Aim::absent`).
     pub(crate) fn leads_into_mount(&mut self, w: usize, aim: Aim) -> Result<Start> {
         let walk = &self.buffers.walks[w];
         let follow = aim.follow && !aim.parent;
-        let mut end = if follow { walk.length } else { walk.directory_length() };
+        let end = if follow { walk.length } else { walk.directory_length() };
         if self.services.mounts() == 0 || self.services.known_outside(&walk.text[..end]) {
             return Ok(Start::Outside);
         }
         if is_odd(walk.whole()) && self.flattens_into_mount(w)? {
             return Ok(Start::Absolute);
         }
+        if aim.absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
+            let directory = self.buffers.walks[w].directory_length();
+            let text = &self.buffers.walks[w].text[..directory];
+            if directory < end && !self.services.known_outside(text) {
+                // A directory that is missing says all there is to say, at half the price.
+                match self.trace(w, directory)? {
+                    (Start::Outside, true) => return Err(Errno::ENOENT),
+                    (Start::Outside, false) => {}
+                    (start, _) => return Ok(start),
+                }
+            }
+        }
+        match self.trace(w, end)? {
+            (Start::Outside, true) if aim.absent => Err(Errno::ENOENT),
+            (start, _) => Ok(start),
+        }
+    }
+
+    /// Where `text[..end]`, or the nearest ancestor that is there, leads; whether it is missing.
+    fn trace(&mut self, w: usize, mut end: usize) -> Result<(Start, bool)> {
+        let mut missing = None;
         for _ in 0..ANCESTORS_MAX {
-            if let Some(length) = self.real_path(w, end) {
-                return self.judge(w, end, length);
+            match self.real_path(w, end) {
+                Ok(length) => return Ok((self.judge(w, end, length)?, missing == Some(true))),
+                Err(errno) => missing = missing.or(Some(errno == Errno::ENOENT)),
             }
             let walk = &mut self.buffers.walks[w];
             let whole = core::mem::replace(&mut walk.length, end);
@@ -67,22 +90,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             end = shorter;
         }
-        Ok(Start::Outside)
+        Ok((Start::Outside, missing == Some(true)))
     }
 
-    /// The real path of `text[..end]` in `base`; `None` when it does not exist.
-    fn real_path(&mut self, w: usize, end: usize) -> Option<usize> {
+    /// The real path of `text[..end]` in `base`; its length.
+    fn real_path(&mut self, w: usize, end: usize) -> Result<usize> {
         let text = &mut self.buffers.walks[w].text;
         let kept = core::mem::replace(&mut text[end], 0);
         let flags = (O_PATH | O_CLOEXEC) as usize;
         let args = [AT_FDCWD as usize, text.as_ptr() as usize, flags, 0, 0, 0];
         let fd = self.host.call(nr::openat, args);
         self.buffers.walks[w].text[end] = kept;
-        let fd = usize::try_from(fd).ok()?;
+        let fd = Errno::check(fd)? as usize;
         let base = self.buffers.base.as_mut_ptr() as usize;
         let length = self.descriptor_path(fd as u32, base);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
-        usize::try_from(length).ok().map(|l| l.min(PATH_MAX))
+        usize::try_from(length).map(|l| l.min(PATH_MAX)).map_err(|_| Errno::EIO)
     }
 
     /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered.

@@ -58,11 +58,20 @@ pub(crate) struct Aim {
     pub slash: bool,
     /// A file is to be made: no link is followed behind a trailing slash, `EISDIR`.
     pub create: bool,
+    /// What the host has not is `ENOENT`, without asking it a second time: for calls that make
+    /// nothing, and would say nothing else first.
+    pub absent: bool,
 }
 
 impl Aim {
-    const NONE: Aim =
-        Aim { follow: false, empty: false, parent: false, slash: false, create: false };
+    const NONE: Aim = Aim {
+        follow: false,
+        empty: false,
+        parent: false,
+        slash: false,
+        create: false,
+        absent: false,
+    };
     pub const FOLLOW: Aim = Aim { follow: true, ..Aim::NONE };
     pub const STAY: Aim = Aim::NONE;
     pub const PARENT: Aim = Aim { parent: true, ..Aim::NONE };
