@@ -145,6 +145,31 @@ print(ctypes.get_errno() if watch < 0 else 'watched')
 }
 
 #[test]
+fn times_end_in_2262() {
+    let script = "
+import os
+open('new', 'w').close()
+os.utime('new', (1, 1 << 35))
+print(os.stat('new').st_mtime_ns == (1 << 63) - 1)
+";
+    Difference { script, linux: None, husk: "True\n" }.check("times", nothing);
+}
+
+#[test]
+fn following_a_link_leaves_its_times_alone() {
+    let script = "
+import os
+os.mkdir('target')
+os.symlink('target', 'link')
+os.utime('link', (1, 1), follow_symlinks=False)
+os.stat('link')
+print(os.lstat('link').st_atime == 1)
+";
+    // Natively with relatime; where the host does not keep such times, nothing differs.
+    Difference { script, linux: None, husk: "True\n" }.check("link-times", nothing);
+}
+
+#[test]
 fn a_file_system_of_an_image_is_shown_as_tmpfs() {
     let script = "
 import subprocess

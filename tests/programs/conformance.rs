@@ -77,6 +77,11 @@ os.unlink('../beside')
 }
 
 #[test]
+fn flags_and_masks_are_taken_and_refused_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("flags", include_str!("sources/calls/flags.py"));
+}
+
+#[test]
 fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
     answered_as_a_tmpfs_does("descriptors", include_str!("sources/calls/descriptors.py"));
 }

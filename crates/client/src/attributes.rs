@@ -74,7 +74,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `newfstatat`.
     pub(crate) fn newfstatat(&mut self, c: &Call) -> Answer {
-        let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) as usize;
+        let sync = AT_STATX_SYNC_TYPE;
+        let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | sync) as usize;
         if c.args[3] as u32 as usize & !allowed != 0 {
             return Err(Errno::EINVAL);
         }

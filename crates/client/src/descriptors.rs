@@ -11,13 +11,14 @@
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLEASE, F_GETLK,
-    F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD,
-    F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX, F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC,
-    O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GET_SEALS, F_GETFD, F_GETFL,
+    F_GETLEASE, F_GETLK, F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_NOTIFY, F_OFD_GETLK,
+    F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX,
+    F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC, O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME,
+    O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::Slot;
-use husk_proto::fs::Backing;
+use husk_proto::fs::{Backing, Kind};
 use husk_proto::lock::{Mode, Owner, Range};
 use husk_proto::process::Sharing;
 use husk_proto::{Description, Errno, Inode, Result, Services};
@@ -388,6 +389,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let flags = self.services.description(d)?.flags & !O_CLOEXEC;
         match command {
             F_GETFL => value(u64::from(shown_flags(flags))),
+            F_DUPFD_QUERY => {
+                let files = self.services.files();
+                match self.services.slot(files, c.args[2] as u32) {
+                    Slot::Husk(other) => value(u64::from(other == d)),
+                    Slot::Host(_) => value(0),
+                    Slot::Free => Err(Errno::EBADF),
+                }
+            }
             _ if flags & O_PATH != 0 => Err(Errno::EBADF),
             F_SETFL => {
                 let wanted = c.args[2] as u32 & SETTABLE;
@@ -404,6 +413,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 value(0)
             }
             F_GETLEASE => value(u64::from(F_UNLCK)),
+            F_NOTIFY if c.args[2] == 0 => value(0),
+            F_NOTIFY => match self.services.description(d)?.inode {
+                inode if self.services.step(inode)?.kind == Kind::Directory => {
+                    self.refuse(c.number, Errno::EINVAL)
+                }
+                _ => Err(Errno::ENOTDIR),
+            },
             // As a tmpfs's files, which cannot be sealed.
             F_GET_SEALS => value(1),
             F_ADD_SEALS => Err(Errno::EPERM),

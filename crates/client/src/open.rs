@@ -11,14 +11,14 @@
 //! ```
 
 use crate::path::{Aim, Last, Lead, Place, Spot};
-use crate::scoped::Scope;
+use crate::scoped::{ABSOLUTE, Scope};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
-use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, F_SETFD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
     O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
 };
+use husk_abi::{PAGE, nr};
 use husk_proto::fs::{Backing, Kind};
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
@@ -33,6 +33,14 @@ const KNOWN_FLAGS: u64 = 0x7f_ffc3 | 0x40_0000;
 const OPEN_HOW_BYTES: usize = 24;
 /// Resolve flags the kernel knows.
 const RESOLVE_KNOWN: u64 = 0x3f;
+const RESOLVE_NO_XDEV: u64 = 1;
+const RESOLVE_CACHED: u64 = 0x20;
+/// Those that forbid no other tree: `RESOLVE_NO_MAGICLINKS`, `RESOLVE_CACHED`.
+const RESOLVE_ANYWHERE: u64 = 0x22;
+/// Those that keep a walk below a directory.
+const RESOLVE_SCOPED: u64 = 0x18;
+/// Flags that go with `O_PATH`.
+const PATH_FLAGS: u32 = O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `open`, `openat`, `creat`.
@@ -142,7 +150,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = self.identity.credentials(&self.buffers.groups);
         who.permit(&step, 3)?;
         let inode = self.services.create_nameless(&who, step.inode, mode, flags & O_EXCL == 0)?;
-        let flags = flags & !(TMPFILE_BIT | O_DIRECTORY | O_EXCL | O_CREAT | O_TRUNC);
+        let flags = flags & !(O_EXCL | O_CREAT | O_TRUNC);
         let opened = self.open_inode(inode, flags, true);
         self.services.unpin(inode);
         value(u64::from(opened?))
@@ -254,13 +262,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.memory.read(c.args[2], &mut how)?;
         let field = |at| crate::layout::get64(&how, at);
         let (flags, mode, resolve) = (field(0), field(8), field(16));
+        self.check_rest(c.args[2], size)?;
         let creates = flags as u32 & (O_CREAT | TMPFILE_BIT) != 0;
-        if size > OPEN_HOW_BYTES
-            || flags & !KNOWN_FLAGS != 0
+        let place_only = flags as u32 & O_PATH != 0;
+        let wrong = flags & !KNOWN_FLAGS != 0
             || mode & !0o7777 != 0
             || (mode != 0 && !creates)
-            || resolve & !RESOLVE_KNOWN != 0
-        {
+            || (place_only && flags as u32 & !PATH_FLAGS != 0);
+        if wrong || resolve & !RESOLVE_KNOWN != 0 {
             // Whatever is odd here is the host's to judge: same error on any path.
             return self.then_opened(c, passing::ASK);
         }
@@ -271,29 +280,71 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         }
         let flags = checked_flags(flags as u32)?;
+        if resolve & RESOLVE_CACHED != 0 && flags & (O_CREAT | O_TRUNC | TMPFILE_BIT) != 0 {
+            return Err(Errno::EAGAIN);
+        }
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
         let aim = Aim { follow, slash: true, ..Aim::default() };
-        let Some(root) = self.open_scope(c.args[0] as i32)? else {
+        self.read_path(c.args[1], 0)?;
+        let absolute = self.buffers.walks[0].is_absolute() && resolve & RESOLVE_SCOPED == 0;
+        let root = if absolute { self.enter_mount(0) } else { self.open_scope(c.args[0] as i32)? };
+        let Some(root) = root else {
             return match self.find(c, 0, crate::path::at(0), aim)? {
                 Place::Host => self.then_opened(c, passing::ASK),
                 _ => self.refuse(c.number, Errno::ENOSYS),
             };
         };
         let scope = Scope::new(root, resolve)?;
+        if absolute && resolve & RESOLVE_NO_XDEV != 0 {
+            // The host's root is in another tree.
+            return Err(Errno::EXDEV);
+        }
         for _ in 0..CREATE_TRIES {
             self.read_path(c.args[1], 0)?;
             if self.buffers.walks[0].length == 0 {
                 return Err(Errno::ENOENT);
             }
-            let opened = self.walk_scoped(scope, aim);
-            match opened.and_then(|()| self.open_found(flags, mode as u32)) {
+            let walked = if absolute {
+                self.enter_mount(0);
+                self.walk_scoped_from(scope, root, aim)
+            } else {
+                self.walk_scoped(scope, aim)
+            };
+            match walked.and_then(|()| self.open_found(flags, mode as u32)) {
                 Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
-                Err(Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
+                Err(ABSOLUTE) if resolve & !RESOLVE_ANYWHERE == 0 => {
+                    return self.open_anywhere(aim, flags, mode as u32);
+                }
+                Err(ABSOLUTE | Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
                 other => return other,
             }
         }
         Err(Errno::EEXIST)
+    }
+
+    /// Goes on where a link has led out of the tree: only magic links are not to be followed.
+    fn open_anywhere(&mut self, aim: Aim, flags: u32, mode: u32) -> Answer {
+        if self.magic_name(0).is_some() {
+            return Err(Errno::ELOOP);
+        }
+        match self.find_text(AT_FDCWD, 0, aim)? {
+            Place::Husk(target) => {
+                self.found[0] = target;
+                self.open_found(flags, mode)
+            }
+            _ => self.open_elsewhere(flags, mode),
+        }
+    }
+
+    /// A longer structure than ours may not say more (`E2BIG`).
+    fn check_rest(&mut self, address: usize, size: usize) -> Result<()> {
+        if size > PAGE {
+            return Err(Errno::E2BIG);
+        }
+        let more = &mut self.buffers.bounce[..size - OPEN_HOW_BYTES];
+        self.memory.read(address + OPEN_HOW_BYTES, more)?;
+        if more.iter().any(|&byte| byte != 0) { Err(Errno::E2BIG) } else { Ok(()) }
     }
 
     /// The directory of the image that a scoped walk starts from.
@@ -311,7 +362,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 /// Flags as `open` takes them: what Linux ignores dropped, what it refuses refused.
 fn checked_flags(mut flags: u32) -> Result<u32> {
     if flags & O_PATH != 0 {
-        flags &= O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
+        flags &= PATH_FLAGS;
     }
     if flags & TMPFILE_BIT != 0 {
         let writes = matches!(flags & O_ACCMODE, 1 | 2);

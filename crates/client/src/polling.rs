@@ -10,7 +10,7 @@ use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
-use husk_abi::sys::general::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
 use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Result, Services};
 
@@ -31,6 +31,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn is_husk(&mut self, fd: u32) -> bool {
         let files = self.services.files();
         matches!(self.services.slot(files, fd), Slot::Husk(_))
+    }
+
+    /// Whether a Husk descriptor stands for a place only (`O_PATH`).
+    fn is_place_only(&mut self, fd: u32) -> bool {
+        self.opened(fd as usize).is_ok_and(|file| file.is_some_and(|f| f.flags & O_PATH != 0))
     }
 
     /// `poll`, `ppoll`.
@@ -112,6 +117,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
             let fd = u32::from_le_bytes(original);
             let here = if get32(entry, 0) != fd { READY } else { 0 };
+            if here != 0 && self.is_place_only(fd) {
+                self.memory.write(address + at + 6, &(POLLNVAL as u16).to_le_bytes())?;
+                ready += 1;
+                continue;
+            }
+            let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
             let (asked, host) = (get16(entry, 4), get16(entry, 6));
             let here = if here == 0 && asked & READABLE != 0 && self.waiting_here(fd as usize) > 0 {
                 READABLE

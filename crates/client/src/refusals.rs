@@ -2,7 +2,7 @@
 
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::sys::general::EPOLL_CTL_DEL;
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, EPOLL_CTL_DEL, O_PATH};
 use husk_abi::sys::ioctl::{FICLONE, FICLONERANGE, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Services};
@@ -36,8 +36,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if husk(self.services.slot(files, c.args[0] as u32)) {
             return Err(Errno::EINVAL);
         }
-        if husk(self.services.slot(files, c.args[2] as u32)) {
-            return Err(Errno::EPERM);
+        if let Slot::Husk(description) = self.services.slot(files, c.args[2] as u32) {
+            let place_only = self.services.description(description)?.flags & O_PATH != 0;
+            return Err(if place_only { Errno::EBADF } else { Errno::EPERM });
         }
         if c.args[1] != EPOLL_CTL_DEL as usize {
             // A write end may stay: when its ring is full, writing goes on at the host.
@@ -47,6 +48,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Ok(Verdict::Pass)
+    }
+
+    /// `name_to_handle_at`.
+    pub(crate) fn name_to_handle(&mut self, c: &Call) -> Answer {
+        let flags = c.args[4] as u32;
+        let follow = flags & AT_SYMLINK_FOLLOW != 0;
+        let aim = Aim { follow, empty: flags & AT_EMPTY_PATH != 0, ..Aim::STAY };
+        self.refuse_path(c, crate::path::at(0), aim, Errno::EOPNOTSUPP)
+    }
+
+    /// `open_by_handle_at`: no handle leads to a Husk file.
+    pub(crate) fn open_by_handle(&mut self, c: &Call) -> Answer {
+        match self.refuse_open(c, 0, Errno::ESTALE) {
+            Ok(_) => self.then_opened(c, crate::passing::ASK),
+            // Not what `Client::call` takes as the wish to begin again.
+            Err(Errno::ESTALE) => Ok(Verdict::Return(Errno::ESTALE.as_return())),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// A call that means something only for other kinds of descriptors.
@@ -63,6 +82,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (fd, request) = (c.args[0], c.args[1] as u32);
         let files = self.services.files();
         let slot = self.services.slot(files, fd as u32);
+        if let Slot::Husk(description) = slot
+            && self.services.description(description)?.flags & O_PATH != 0
+        {
+            return Err(Errno::EBADF);
+        }
         if let (FIOCLEX | FIONCLEX, Slot::Husk(_) | Slot::Host(_)) = (request, slot) {
             self.services.set_close_on_exec(files, fd as u32, request == FIOCLEX)?;
             return if let Slot::Husk(_) = slot { value(0) } else { Ok(Verdict::Pass) };

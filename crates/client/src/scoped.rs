@@ -26,6 +26,8 @@ const BENEATH: u64 = 8;
 const IN_ROOT: u64 = 16;
 /// Both, of which only one may be asked for.
 const SCOPE: u64 = BENEATH | IN_ROOT;
+/// An absolute link leads out of the tree: walk 0 has the text that is left. Shown to nobody.
+pub(crate) const ABSOLUTE: Errno = Errno(4096);
 /// Names and links in one walk.
 const STEPS_MAX: usize = 1 << 16;
 
@@ -51,7 +53,8 @@ impl Scope {
         match self.resolve & SCOPE {
             BENEATH => Err(Errno::EXDEV),
             IN_ROOT => Ok(self.root),
-            _ => Err(Errno::ENOSYS),
+            _ if self.has(NO_XDEV) => Err(Errno::EXDEV),
+            _ => Err(ABSOLUTE),
         }
     }
 }
@@ -65,11 +68,18 @@ enum Stepped {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Walks the text of walk 0 within `scope`; what it finds is left in `found[0]`.
     pub(crate) fn walk_scoped(&mut self, scope: Scope, aim: Aim) -> Result<()> {
-        self.prepare();
-        let mut here = scope.root;
-        if self.buffers.walks[0].is_absolute() {
-            here = scope.top()?;
+        let absolute = self.buffers.walks[0].is_absolute();
+        let start = if absolute { scope.top()? } else { scope.root };
+        if absolute && self.services.step(start)?.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
         }
+        self.walk_scoped_from(scope, start, aim)
+    }
+
+    /// The same for what is left of the text, from `here` on.
+    pub(crate) fn walk_scoped_from(&mut self, scope: Scope, here: Inode, aim: Aim) -> Result<()> {
+        self.prepare();
+        let mut here = here;
         let (mut links, mut last) = (0, Last::Root);
         for _ in 0..STEPS_MAX {
             let Some(piece) = self.buffers.walks[0].next() else {

@@ -2,7 +2,7 @@
 
 use crate::layout::{SECOND_NS, get64};
 use crate::path::{Aim, Spot};
-use crate::{Answer, Call, Client, Host, Memory};
+use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, UTIME_NOW, UTIME_OMIT};
 use husk_proto::fs::{Change, Time};
 use husk_proto::{Errno, Result, Services};
@@ -17,10 +17,20 @@ enum Shape {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `utimensat`.
     pub(crate) fn utimensat(&mut self, c: &Call) -> Answer {
+        match self.times(c.args[2], Shape::Timespec) {
+            Ok(Some(change)) => self.set_times(c, change),
+            Ok(None) => crate::value(0),
+            // Whatever else is wrong comes first.
+            Err(Errno::EINVAL) => match self.set_times(c, Change::default())? {
+                Verdict::Return(0) => Err(Errno::EINVAL),
+                other => Ok(other),
+            },
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn set_times(&mut self, c: &Call, change: Change) -> Answer {
         let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) as usize;
-        let Some(change) = self.times(c.args[2], Shape::Timespec)? else {
-            return crate::value(0);
-        };
         if c.args[1] == 0 && c.args[0] as i32 != AT_FDCWD {
             if c.args[3] != 0 {
                 return Err(Errno::EINVAL);

@@ -254,7 +254,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.check_side(source)?;
         self.check_side(target)?;
-        if !source.reads() || !target.writes() || target.appends() {
+        if !reads(source.flags()) || !writes(target.flags()) || target.flags() & O_APPEND != 0 {
             return Err(Errno::EBADF);
         }
         // A negative offset is one past the end of all here.
@@ -275,13 +275,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What a descriptor is. `EBADF`.
     fn side(&mut self, fd: usize) -> Result<Side> {
-        match self.opened(fd)? {
-            Some(file) => Ok(Side::Husk(file)),
+        let side = match self.opened(fd)? {
+            Some(file) => Side::Husk(file),
             None => {
                 let flags = Errno::check(self.host_fcntl(fd, F_GETFL, 0))?;
-                Ok(Side::Host(fd, flags as u32))
+                Side::Host(fd, flags as u32)
             }
-        }
+        };
+        if side.flags() & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(side) }
     }
 
     /// Bytes are copied from file to file.
@@ -396,23 +397,9 @@ enum Side {
 }
 
 impl Side {
-    fn reads(&self) -> bool {
-        match self {
-            Side::Husk(file) => file.reads(),
-            Side::Host(_, flags) => reads(*flags),
-        }
-    }
-
-    fn writes(&self) -> bool {
-        match self {
-            Side::Husk(file) => file.writes(),
-            Side::Host(_, flags) => writes(*flags),
-        }
-    }
-
-    fn appends(&self) -> bool {
+    fn flags(&self) -> u32 {
         let (Side::Husk(Opened { flags, .. }) | Side::Host(_, flags)) = self;
-        flags & O_APPEND != 0
+        *flags
     }
 }
 

@@ -1,4 +1,5 @@
 # FIFOs opened by name: who waits for whom, what flows, what is told.
+root = os.geteuid() == 0
 import fcntl, select, signal, threading, time
 signal.alarm(60)
 MOMENT = 0.05
