@@ -1,4 +1,4 @@
-//! What programs read: `--json` of `husk check` and `husk bench fs`.
+//! What programs read: `--json` of `husk check` and `husk bench`.
 
 use std::process::Command;
 
@@ -52,4 +52,35 @@ fn bench_names_the_machine_the_control_and_every_row() {
         assert!(row["rounds"].as_u64().is_some_and(|rounds| rounds >= 5), "{row}");
     }
     assert!(document["state"]["idle_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{document}");
+}
+
+#[test]
+fn workloads_are_measured_on_both_sides_and_drawn() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("report");
+    let page = scratch.path().join("report");
+    let page_name = page.to_str().expect("a path in UTF-8");
+    let all = ["bench", "workloads", "--json", "--rounds", "1", "--processes", "2"];
+    let arguments = [&all[..], &["--only", "e", "--report", page_name]].concat();
+    let document = document("workloads", &arguments);
+    let rows = document["rows"].as_array().expect("rows");
+    // Those with an e in their names; those that share a directory three times, others twice.
+    let names = ["creates", "writes", "renames", "directories", "rm dense", "rm sparse"];
+    let others = ["pfind dense", "pfind sparse", "extract", "mailbench", "fsstress"];
+    for name in names.iter().chain(&others) {
+        let of_it = rows.iter().filter(|row| row["name"] == *name);
+        let places: Vec<_> = of_it.map(|row| (&row["processes"], &row["one_directory"])).collect();
+        assert!([2, 3].contains(&places.len()), "{name}: {places:?}");
+    }
+    for row in rows {
+        assert!(row["error"].is_null(), "{row}");
+        for time in ["native_wall_ns", "husk_wall_ns", "native_cpu_ns", "husk_cpu_ns"] {
+            assert!(row[time].as_f64().is_some_and(|ns| ns > 0.0), "{row}");
+        }
+    }
+    let html = std::fs::read_to_string(page.join("workloads.html")).expect("the page");
+    assert!(html.contains("<svg") && html.contains("mailbench 2 one directory"), "{html}");
+    assert!(!html.contains("http"), "it needs nothing else");
 }

@@ -66,6 +66,8 @@ pub struct Session {
     pub(crate) awaited: Local<Option<Cell>>,
     /// No other thread acts for this one's process.
     alone: Local<bool>,
+    /// It has set a run of blocks aside before.
+    wrote: Local<bool>,
     pid: u32,
     tid: u32,
 }
@@ -98,6 +100,7 @@ impl Session {
             wish: Local::new(0),
             awaited: Local::new(None),
             alone: Local::new(false),
+            wrote: Local::new(false),
             pid,
             tid,
         }
@@ -113,6 +116,11 @@ impl Session {
     /// Says so. Before the process gets a second thread, it is to say no.
     pub fn set_alone(&self, alone: bool) {
         self.alone.set(alone);
+    }
+
+    /// Notes that a run of blocks was set aside; whether it was not the first.
+    pub(crate) fn count_run(&self) -> bool {
+        self.wrote.replace(true)
     }
 
     /// The host process this seat is for.

@@ -18,14 +18,17 @@
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
+mod hare;
 mod machine;
 mod memory;
 mod operations;
+mod page;
 mod pair;
 mod report;
 mod scratch;
 mod stop;
 mod worker;
+mod workloads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +46,17 @@ pub struct Options {
 enum Suite {
     /// File-system calls and process start, one process, against tmpfs.
     Fs(FsOptions),
-    /// One of the two sides of a measurement; started by `fs`.
+    /// Hare's thirteen workloads, one process and several, against tmpfs.
+    Workloads(hare::Options),
+    /// One process of a workload, in the working directory.
+    #[command(hide = true)]
+    Part {
+        /// The workload.
+        name: String,
+        /// Which of its processes.
+        index: u32,
+    },
+    /// One of the two sides of a measurement.
     #[command(hide = true)]
     Worker {
         /// Directory to work in.
@@ -75,13 +88,17 @@ pub struct FsOptions {
 pub fn run(options: Options) -> anyhow::Result<ExitCode> {
     match options.suite {
         Suite::Worker { directory } => worker::serve(&directory).map(|()| ExitCode::SUCCESS),
-        Suite::Fs(options) => measure(&options),
+        Suite::Part { name, index } => {
+            workloads::find(&name)?.part(index).map(|()| ExitCode::SUCCESS)
+        }
+        Suite::Fs(options) => measure(|| measure_all(&options)),
+        Suite::Workloads(options) => measure(|| hare::run(&options)),
     }
 }
 
-fn measure(options: &FsOptions) -> anyhow::Result<ExitCode> {
+fn measure(all: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     stop::watch()?;
-    let result = measure_all(options);
+    let result = all();
     match stop::came() {
         Some(signal) => Ok(ExitCode::from(STATUS_SIGNAL_BASE + signal as u8)),
         None => result,

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
+use super::hare::Spent;
 use super::machine::Machine;
 use super::operations::{ALL, DISPATCHED, Operation, UNGUARDED, Wanted};
-use super::report::{GOALS_GETPPID_NS, Report, Row, State};
+use super::report::{GOALS_GETPPID_NS, Report, Row, State, median};
 use super::scratch::Scratch;
+use super::workloads::Workload;
 use super::{FsOptions, memory};
 
 /// Fewest rounds of a row.
@@ -49,6 +51,11 @@ impl Worker {
 
     /// Hands the baton over and waits for it to come back; CPU time in ns.
     fn order(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<f64> {
+        self.spend(verb, count, name).map(|spent| spent.cpu_ns)
+    }
+
+    /// The same, with wall time.
+    fn spend(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<Spent> {
         super::stop::check()?;
         let orders = self.orders.as_mut().context("closed")?;
         orders.write_all(format!("{verb} {count} {name}\n").as_bytes()).context("worker ended")?;
@@ -57,7 +64,10 @@ impl Worker {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         match line.trim_end().split_once(' ') {
-            Some(("ok", cpu_ns)) => Ok(cpu_ns.parse()?),
+            Some(("ok", times)) => {
+                let (cpu_ns, wall_ns) = times.split_once(' ').context("half an answer")?;
+                Ok(Spent { cpu_ns: cpu_ns.parse()?, wall_ns: wall_ns.parse()? })
+            }
             Some(("err", why)) => anyhow::bail!("{why}"),
             _ => anyhow::bail!("the worker ended"),
         }
@@ -120,6 +130,33 @@ impl Pair {
         let slower = control.native_ns() / GOALS_GETPPID_NS;
         let rows = rows.into_iter().map(|row| self.row(row, slower, share, scratch)).collect();
         Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
+    }
+
+    /// Rounds of a workload, (native, Husk) each, after one of both that does not count.
+    pub fn workload(
+        &mut self,
+        workload: &Workload,
+        processes: u32,
+        one_directory: bool,
+        rounds: u32,
+    ) -> anyhow::Result<Vec<(Spent, Spent)>> {
+        let verb = if one_directory { "one" } else { "own" };
+        let (count, name) = (u64::from(processes), workload.name);
+        let mut round = || {
+            let native = self.native.spend(verb, count, name).context("native")?;
+            Ok((native, self.husk.spend(verb, count, name).context("husk")?))
+        };
+        (0..=rounds).map(|_| round()).skip(1).collect()
+    }
+
+    /// Two native workers against each other, on a workload: CPU time of one over the other's.
+    pub fn control_ratio(&mut self, rounds: u32) -> anyhow::Result<f64> {
+        let mut quotients = Vec::new();
+        for _ in 0..rounds {
+            let one = self.native.spend("own", 1, "creates")?;
+            quotients.push(one.cpu_ns / self.control.spend("own", 1, "creates")?.cpu_ns.max(1.0));
+        }
+        Ok(median(quotients.into_iter()))
     }
 
     /// Memory of the image before and after many empty files. Must come first: idle is idle.

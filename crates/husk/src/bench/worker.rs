@@ -1,8 +1,10 @@
 //! One side of a measurement: does what the parent says, one line at a time, and tells the time.
 //!
 //! ```text
-//!   batch COUNT NAME   ->   ok CPU_NS       NAME done COUNT times
-//!   files COUNT NAME   ->   ok CPU_NS       COUNT empty files in the new directory NAME
+//!   batch COUNT NAME   ->   ok CPU_NS WALL_NS      NAME done COUNT times
+//!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
+//!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
+//!   one COUNT NAME     ->   the same, all of them in one directory
 //!   anything wrong     ->   err WHY         on one line
 //! ```
 //!
@@ -10,6 +12,7 @@
 
 use std::io::{BufRead, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -17,6 +20,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 use super::operations::{self, Place};
+use super::workloads;
 
 /// Serves in `directory` until the parent closes the pipe.
 pub fn serve(directory: &Path) -> anyhow::Result<()> {
@@ -26,7 +30,7 @@ pub fn serve(directory: &Path) -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lock().lines() {
         let answer = match obey(&mut place, &line?) {
-            Ok(cpu_ns) => format!("ok {cpu_ns}\n"),
+            Ok((cpu_ns, wall_ns)) => format!("ok {cpu_ns} {wall_ns}\n"),
             Err(error) => format!("err {}\n", format!("{error:#}").replace('\n', " ")),
         };
         output.write_all(answer.as_bytes())?;
@@ -35,11 +39,15 @@ pub fn serve(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<i64> {
+fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     let mut words = line.splitn(3, ' ');
     let verb = words.next().unwrap_or_default();
     let count: u64 = words.next().context("no count")?.parse()?;
     let name = words.next().context("no name")?;
+    if verb == "own" || verb == "one" {
+        let workload = workloads::find(name)?;
+        return workload.run(u32::try_from(count)?, verb == "one");
+    }
     if verb == "files" {
         return timed(|| operations::make_files(name, u32::try_from(count)?));
     }
@@ -52,14 +60,14 @@ fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<i64> {
     timed(|| (operation.run)(place, count))
 }
 
-fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<i64> {
-    let before = cpu_ns()?;
+fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(i64, u64)> {
+    let (before, start) = (cpu_ns()?, Instant::now());
     work()?;
-    Ok(cpu_ns()? - before)
+    Ok((cpu_ns()? - before, start.elapsed().as_nanos() as u64))
 }
 
 /// CPU time of this thread and of the children it has waited for.
-fn cpu_ns() -> anyhow::Result<i64> {
+pub fn cpu_ns() -> anyhow::Result<i64> {
     let children = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let children_us =
         children.user_time().num_microseconds() + children.system_time().num_microseconds();
