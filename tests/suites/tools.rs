@@ -5,6 +5,9 @@ use std::process::Command;
 
 use husk_tests::scratch::room;
 
+/// Longest time to fetch and build a crate.
+const INSTALL_LIMIT_S: &str = "480";
+
 /// The program of crate `name`, installed on the first call.
 pub fn installed(name: &str, version: &str) -> PathBuf {
     let root = room().join("tools").join(format!("{name}-{version}"));
@@ -16,7 +19,9 @@ pub fn installed(name: &str, version: &str) -> PathBuf {
 }
 
 fn install(name: &str, version: &str, root: &Path) {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = Command::new("timeout");
+    cargo.args(["--kill-after=5", INSTALL_LIMIT_S]);
+    cargo.arg(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     let which = format!("{name}@{version}");
     // Optimised they build twice as long, and are not faster at waiting for system calls.
     cargo.args(["install", "--quiet", "--locked", "--debug", "--no-track", &which, "--root"]);
