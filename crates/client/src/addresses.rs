@@ -24,7 +24,7 @@ use crate::sockets::{MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::sys::general::AT_FDCWD;
-use husk_proto::fs::{Kind, Node};
+use husk_proto::fs::{Kind, Node, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `SOL_SOCKET`, `SO_DOMAIN`, `SO_TYPE`.
@@ -169,7 +169,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if self.is_portal(0, &target)? {
                     return Name::of(self.buffers.walks[0].whole()).map(Some);
                 }
-                self.identity.credentials(&self.buffers.groups).permit(&step, 2)?;
+                self.identity.credentials(&self.buffers.groups).permit(&step, want::WRITE)?;
                 if step.kind != Kind::Socket {
                     return Err(Errno::ECONNREFUSED);
                 }

@@ -19,7 +19,7 @@ use crate::path::{Aim, Last, Lead, Start};
 use crate::walk::Piece;
 use crate::{Client, Host, Memory};
 use husk_abi::{NAME_MAX, PATH_MAX, SYMLINKS_MAX};
-use husk_proto::fs::{Kind, Step};
+use husk_proto::fs::{Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// How a stretch of a walk ended.
@@ -242,7 +242,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     fn may_search(&mut self, directory: Inode) -> Result<()> {
         let step = self.services.step(directory)?;
-        self.identity.credentials(&self.buffers.groups).permit(&step, 1)
+        self.identity.credentials(&self.buffers.groups).permit(&step, want::EXECUTE)
     }
 
     /// The last name, a link, a portal, or a file where a directory should be.

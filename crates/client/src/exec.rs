@@ -11,7 +11,7 @@ use husk_abi::sys::general::{
     O_NOFOLLOW, O_NONBLOCK,
 };
 use husk_abi::{PATH_MAX, nr};
-use husk_proto::fs::{Backing, HostIdentity, Kind};
+use husk_proto::fs::{Backing, HostIdentity, Kind, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `X_OK`.
@@ -79,7 +79,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File => {}
             _ => return Err(Errno::EACCES),
         }
-        self.credentials().permit(&step, 1)?;
+        self.credentials().permit(&step, want::EXECUTE)?;
         if self.services.writers(step.inode)? > 0 {
             return Err(Errno::ETXTBSY);
         }

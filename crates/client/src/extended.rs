@@ -17,7 +17,7 @@ use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::capability::{FOWNER, SETFCAP, SYS_ADMIN};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, S_ISVTX};
 use husk_abi::{PAGE, PATH_MAX, nr};
-use husk_proto::fs::{Backing, Kind, SetExtended, Step};
+use husk_proto::fs::{Backing, Kind, SetExtended, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// Longest name with its NUL.
@@ -179,7 +179,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     return Err(Errno::EPERM);
                 }
             }
-            who.permit(step, if writes { 2 } else { 4 })?;
+            who.permit(step, if writes { want::WRITE } else { want::READ })?;
         }
         if writes && name.starts_with(b"security.") {
             let needed = if name == CAPABILITY { SETFCAP } else { SYS_ADMIN };

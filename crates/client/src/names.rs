@@ -13,7 +13,7 @@ use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
     S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
 };
-use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RENAME_WHITEOUT`.
@@ -122,7 +122,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if step.kind != Kind::Directory {
                 // Permission on the parent is judged before the kind, as Linux does.
                 let parent = self.services.step(target.directory)?;
-                who.permit(&parent, 3)?;
+                who.permit(&parent, want::WRITE | want::EXECUTE)?;
                 let mine = who.uid == step.uid || who.uid == parent.uid || who.can(FOWNER);
                 let sticky = parent.mode & S_ISVTX != 0;
                 return Err(if sticky && !mine { Errno::EPERM } else { Errno::ENOTDIR });

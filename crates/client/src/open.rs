@@ -19,7 +19,7 @@ use husk_abi::sys::general::{
     O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
 };
 use husk_abi::{PAGE, nr};
-use husk_proto::fs::{Backing, Kind};
+use husk_proto::fs::{Backing, Kind, want};
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
@@ -148,7 +148,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let step = self.services.step(directory)?;
         let mode = mode & !self.services.umask();
         let who = self.identity.credentials(&self.buffers.groups);
-        who.permit(&step, 3)?;
+        who.permit(&step, want::WRITE | want::EXECUTE)?;
         let inode = self.services.create_nameless(&who, step.inode, mode, flags & O_EXCL == 0)?;
         let flags = flags & !(O_EXCL | O_CREAT | O_TRUNC);
         let opened = self.open_inode(inode, flags, true);
@@ -242,7 +242,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A host-backed file for reading: a host descriptor that shows the inode.
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
-        self.credentials().permit(&a.step, 4)?;
+        self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
         let fd = self.open_origin(origin, flags & (O_NOATIME | O_NONBLOCK) | O_NOFOLLOW)?;
         let close_on_exec = flags & O_CLOEXEC != 0;

@@ -3,7 +3,7 @@
 use crate::path::{Aim, Place, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
-use husk_proto::fs::{Kind, Step};
+use husk_proto::fs::{Kind, Step, want};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Services};
 
@@ -40,7 +40,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        self.credentials().permit(&step, 1)?;
+        self.credentials().permit(&step, want::EXECUTE)?;
         self.services.set_working_directory(WorkingDirectory::Husk(step.inode))?;
         value(0)
     }

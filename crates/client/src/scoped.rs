@@ -16,7 +16,7 @@ use crate::path::{Aim, Last, Target};
 use crate::walk::Piece;
 use crate::{Client, Host, Memory};
 use husk_abi::NAME_MAX;
-use husk_proto::fs::{Kind, Step};
+use husk_proto::fs::{Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RESOLVE_*`.
@@ -89,7 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if directory.kind != Kind::Directory {
                 return Err(Errno::ENOTDIR);
             }
-            self.credentials().permit(&directory, 1)?;
+            self.credentials().permit(&directory, want::EXECUTE)?;
             if let Some(dots) = self.buffers.walks[0].dots(piece) {
                 last = dots;
                 here = if dots == Last::Dot { here } else { self.above(scope, here)? };

@@ -6,7 +6,7 @@ use husk_abi::sys::general::{
     FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
     FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, O_PATH,
 };
-use husk_proto::fs::{Kind, Step};
+use husk_proto::fs::{Kind, Step, want};
 use husk_proto::{Errno, Services};
 
 /// Largest file offset.
@@ -28,7 +28,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File => {}
             _ => return Err(Errno::EINVAL),
         }
-        self.credentials().permit(&step, 2)?;
+        self.credentials().permit(&step, want::WRITE)?;
         if self.services.writers(step.inode)? < 0 {
             return Err(Errno::ETXTBSY);
         }

@@ -136,6 +136,16 @@ pub struct Attributes {
     pub origin: Option<Origin>,
 }
 
+/// What `Credentials::permit` may be asked for, any of them together.
+pub mod want {
+    /// To run a file, or to search a directory.
+    pub const EXECUTE: u32 = 1;
+    /// To write a file, or to change a directory's names.
+    pub const WRITE: u32 = 2;
+    /// To read a file, or to list a directory.
+    pub const READ: u32 = 4;
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
@@ -160,8 +170,7 @@ impl Credentials<'_> {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Checks `want` (4 read, 2 write, 1 execute) against an inode as Linux's
-    /// `generic_permission` does.
+    /// Checks bits of `want` against an inode as Linux's `generic_permission` does.
     pub fn permit(&self, step: &Step, want: u32) -> Result<()> {
         use husk_abi::capability::{DAC_OVERRIDE, DAC_READ_SEARCH};
         let class = if self.uid == step.uid {
@@ -175,11 +184,11 @@ impl Credentials<'_> {
             return Ok(());
         }
         let directory = step.kind == Kind::Directory;
-        let executable = directory || want & 1 == 0 || step.mode & 0o111 != 0;
+        let executable = directory || want & want::EXECUTE == 0 || step.mode & 0o111 != 0;
         if self.can(DAC_OVERRIDE) && executable {
             return Ok(());
         }
-        let search = want == 4 || (directory && want & 2 == 0);
+        let search = want == want::READ || (directory && want & want::WRITE == 0);
         if self.can(DAC_READ_SEARCH) && search { Ok(()) } else { Err(Errno::EACCES) }
     }
 }

@@ -1,7 +1,7 @@
 //! Changing attributes, with Linux's rules about who may; and what `statfs` shows.
 
 use husk_abi::capability::{CHOWN, FOWNER, FSETID};
-use husk_proto::fs::{Change, Credentials, Step, Time, Usage};
+use husk_proto::fs::{Change, Credentials, Step, Time, Usage, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
@@ -114,7 +114,7 @@ fn set_times(
         if chosen {
             return Err(Errno::EPERM);
         }
-        who.permit(step, 2)?;
+        who.permit(step, want::WRITE)?;
     }
     for (time, word) in times {
         match time {

@@ -1,6 +1,6 @@
 //! Making and removing names: create, link, unlink, rmdir.
 
-use husk_proto::fs::{Credentials, Kind, Node};
+use husk_proto::fs::{Credentials, Kind, Node, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
 
@@ -11,7 +11,8 @@ use crate::fs::{named, share};
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
 use crate::text;
 
-const WRITE_SEARCH: u32 = 3;
+/// To change names of a directory.
+const WRITE_SEARCH: u32 = want::WRITE | want::EXECUTE;
 const STICKY: u32 = 0o1000;
 
 /// The facts of an inode whose words the caller may read.

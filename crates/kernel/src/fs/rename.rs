@@ -6,7 +6,7 @@
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
-use husk_proto::fs::{Credentials, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use husk_proto::fs::{Credentials, RENAME_EXCHANGE, RENAME_NOREPLACE, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{INODE, RETRY, Txn};
 
@@ -179,7 +179,7 @@ fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -
         if is_below(txn, target.dir.number, plan.from.inode)? {
             return Err(Errno::EINVAL);
         }
-        plan.who.permit(&names::step(txn, plan.from.inode), 2)?;
+        plan.who.permit(&names::step(txn, plan.from.inode), want::WRITE)?;
     }
     let Some(to) = plan.to else { return Ok(()) };
     names::permit_removal(txn, target.dir.number, to.inode, plan.who)?;
