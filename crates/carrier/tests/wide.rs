@@ -271,12 +271,15 @@ fn a_renamed_file_is_listed_once() {
             touch(me, dir, format!("before-{n}").as_bytes()).expect("create");
         }
         touch(me, dir, b"x0").expect("create");
+        static RENAMES: AtomicU64 = AtomicU64::new(0);
         let renamer = again(me.current(), &STOP, move |me, n| {
             let (one, two) = (format!("x{n}"), format!("x{}", n + 1));
             me.rename(&root_user(), dir, one.as_bytes(), dir, two.as_bytes(), 0).expect("rename");
+            RENAMES.fetch_add(1, Ordering::Relaxed);
         });
         let (start, mut listings) = (Instant::now(), 0);
-        while (start.elapsed() < RACE || listings < 100) && start.elapsed() < RACE_MAX {
+        let enough = |listings| listings >= 100 && RENAMES.load(Ordering::Relaxed) > 50;
+        while (start.elapsed() < RACE || !enough(listings)) && start.elapsed() < RACE_MAX {
             let seen = names(me, dir).into_iter().filter(|name| name[0] == b'x').count();
             assert_eq!(seen, 1, "in listing {listings}");
             listings += 1;
