@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use husk_tests::{Outcome, Run, Scratch};
 
-/// No run of these tests takes longer.
-const LIMIT: Duration = Duration::from_secs(30);
+/// No run of these tests takes longer, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs `command` in `work` to its end.
 fn run(scratch: &Scratch, work: &Path, command: Command) -> Outcome {
