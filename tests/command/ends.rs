@@ -149,7 +149,7 @@ fn variables_that_mean_nothing_are_refused_in_one_line() {
 const HOSTS: &str = "host=$(bash -c \"readlink /proc/$$/fd/4\")";
 
 #[test]
-fn what_the_host_keeps_behind_a_fifo_goes_with_it_and_with_the_image() {
+fn what_the_host_keeps_behind_a_node_goes_with_it_and_with_the_image() {
     if against_native() {
         return;
     }
@@ -159,13 +159,18 @@ fn what_the_host_keeps_behind_a_fifo_goes_with_it_and_with_the_image() {
         "mkfifo f g; exec 4<>f; {HOSTS}; test -p $host && echo there
 exec 4>&-; sleep 1; test -p $host && echo still there
 rm f; for n in $(seq 100); do test -p $host || break; sleep 0.1; done; test -p $host || echo gone
-exec 4<>g; {HOSTS}; echo $host"
+exec 4<>g; {HOSTS}; cd $(dirname $host) && ls > /tmp/before; cd - > /dev/null
+python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s.t\")'
+ls $(dirname $host) | grep -c s.t; rm s.t
+for n in $(seq 100); do ls $(dirname $host) | grep -q s.t || break; sleep 0.1; done
+ls $(dirname $host) | cmp - /tmp/before && echo gone; echo $host"
     );
     let outcome = run(&scratch, &work, husk(&["--discard"], &["bash", "-c", &script]));
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[..3], ["there", "still there", "gone"], "{}", outcome.shown());
-    assert!(!outer(lines[3]).exists(), "{}", outcome.shown());
+    let expected = ["there", "still there", "gone", "1", "gone"];
+    assert_eq!(lines[..5], expected, "{}", outcome.shown());
+    assert!(!outer(lines[5]).exists(), "{}", outcome.shown());
 }
 
 #[test]

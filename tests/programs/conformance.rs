@@ -77,6 +77,11 @@ os.unlink('../beside')
 }
 
 #[test]
+fn sockets_with_names_are_reached_by_those_whom_their_modes_let() {
+    answered_as_a_tmpfs_does("sockets", include_str!("sources/calls/sockets.py"));
+}
+
+#[test]
 fn flags_and_masks_are_taken_and_refused_as_in_a_tmpfs() {
     answered_as_a_tmpfs_does("flags", include_str!("sources/calls/flags.py"));
 }

@@ -31,11 +31,6 @@ impl Image for Direct {
     fn count_unsupported(&mut self, number: usize) {
         husk_kernel::image::count_unsupported(&self.kernel, number)
     }
-    #[inline]
-    fn socket_token(&self) -> u64 {
-        husk_kernel::image::socket_token(&self.kernel)
-    }
-
     fn sockets(&self) -> bool {
         husk_kernel::image::sockets(&self.kernel)
     }

@@ -88,12 +88,6 @@ impl Direct {
         &self.kernel
     }
 
-    /// The image's secret that the names of its unix sockets begin with on the host; before the
-    /// first program runs.
-    pub fn set_socket_token(&mut self, token: u64) {
-        husk_kernel::image::set_socket_token(&self.kernel, token);
-    }
-
     /// The host directory where the host's objects behind FIFOs stand, with a slash at its end;
     /// before the first program runs. `ENAMETOOLONG`.
     pub fn set_private_path(&mut self, path: &[u8]) -> Result<()> {

@@ -1,29 +1,28 @@
 //! Unix sockets whose names lie in Husk trees.
 //!
 //! The socket is the host's; the name is a node of the tree. What the host knows instead of the
-//! path is an abstract name made of the node, which nobody outside the image can guess (but read,
-//! once it is bound: `/proc/net/unix` shows it, and it has no mode; SECURITY.md):
+//! path lies in the image's private directory and is named after the node (`socket_name`):
 //!
 //! ```text
 //!   bind(fd, "run/s")  ──► node `run/s` (kind Socket, keeps the text "run/s" and the type)
-//!                     └──► host: bind(fd, \0 token inode generation "run/s")
-//!   connect(fd, "run/s") ──► node ──► host: connect(fd, \0 token inode generation "run/s")
+//!                     └──► host: bind(fd, PRIVATE/node), open to all who can name it
+//!   connect(fd, "run/s") ──► node ──► host: connect(fd, PRIVATE/node)
 //!   getsockname, accept, recvfrom ... ──► the text again (`peers`)
 //! ```
 //!
 //! Invariants
-//! 1. Who reaches the abstract name by a path has found the node and may write to it, as on Linux.
+//! 1. Who reaches the host's name by a path has found the node and may write to it, as on Linux.
 //! 2. A node that is gone, moved or made by `mknod` leads nowhere, or where it led before, exactly
 //!    as on Linux: the socket belongs to the node, not to the path.
-//! 3. No abstract name of ours is shown to the application.
+//! 3. No name of ours is shown to the application. The supervisor removes it once its node is gone.
 
 use crate::layout::{STAT_MODE_AT, get32, get64, put};
 use crate::path::{Aim, Last, Place};
-use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, UNIX};
+use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, TEXT_MAX, UNIX};
 use crate::sockets::{MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
-use husk_abi::sys::general::AT_FDCWD;
+use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_PATH};
 use husk_proto::fs::{Kind, Node, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
@@ -31,8 +30,8 @@ use husk_proto::{Errno, Inode, Result, Services};
 const SOCKET_LEVEL: usize = 1;
 const DOMAIN: usize = 39;
 pub(crate) const TYPE: usize = 3;
-/// Bytes of a path, the NUL not counted.
-const TEXT_MAX: usize = 107;
+/// Permissions of what stands behind a node.
+const OPEN_TO_ALL: usize = 0o777;
 /// Where an address stands behind a header on the application's stack.
 const NAME_AT: usize = 64;
 
@@ -74,8 +73,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let at = self.buffers.walks[0].name(&target);
         let who = self.identity.credentials(&self.buffers.groups);
         let made = self.services.create(&who, target.directory, at, node).map_err(in_use)?;
-        let there = Name::of_node(self.services.socket_token(), made, name.text());
-        let result = self.bind_host(fd, &there);
+        let result = self.bind_behind(fd, made, name.text());
         if result < 0 {
             let at = self.buffers.walks[0].name(&target);
             let who = self.identity.credentials(&self.buffers.groups);
@@ -83,6 +81,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.services.note_sockets();
         Ok(Verdict::Return(result))
+    }
+
+    /// Binds to what stands behind a node.
+    fn bind_behind(&self, fd: usize, node: Inode, text: &[u8]) -> i64 {
+        let private = self.services.private_path();
+        let directory = Name::of(private).unwrap_or(Name::empty(PATH_AT));
+        if directory.text().is_empty() {
+            return Errno::EOPNOTSUPP.as_return();
+        }
+        let (here, at) = (AT_FDCWD as usize, directory.bytes[PATH_AT..].as_ptr() as usize);
+        let flags = (O_PATH | O_DIRECTORY | O_CLOEXEC) as usize;
+        let own = self.host.call(nr::openat, [here, at, flags, 0, 0, 0]);
+        let Ok(own) = u32::try_from(own) else { return own };
+        let result = self.bind_host(fd, &Name::to_bind(own, private.len(), node, text));
+        self.host_close(own);
+        if result >= 0 {
+            // Whatever the umask is: the node says who may.
+            let there = Name::of_node(private, private.len(), node, text);
+            let at = there.bytes[PATH_AT..].as_ptr() as usize;
+            self.host.call(nr::fchmodat, [here, at, OPEN_TO_ALL, 0, 0, 0]);
+        }
+        result
+    }
+
+    /// Where a node leads. One that nobody has bound anything to: `ECONNREFUSED`.
+    fn behind(&self, node: Inode, text: &[u8]) -> Result<Name> {
+        let private = self.services.private_path();
+        let there = Name::of_node(private, private.len(), node, text);
+        let at = there.bytes[PATH_AT..].as_ptr() as usize;
+        match self.host.call(nr::faccessat, [AT_FDCWD as usize, at, 0, 0, 0, 0]) {
+            0 => Ok(there),
+            _ => Err(Errno::ECONNREFUSED),
+        }
     }
 
     /// What the host knows the socket as.
@@ -177,8 +208,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if self.socket_option(fd, TYPE) != Some(u32::from(kind)) {
                     return Err(Errno::EPROTOTYPE);
                 }
-                let token = self.services.socket_token();
-                Ok(Some(Name::of_node(token, step.inode, text.text())))
+                self.behind(step.inode, text.text()).map(Some)
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The names of sockets that an application is shown: its own, its peers', a sender's.
 //!
-//! The host knows a name of a Husk tree by the abstract name of its node (`addresses`); here that
+//! The host knows a name of a Husk tree by the name of its node (`addresses`); here that
 //! becomes the text again, in place, after the host has written it.
 
 use crate::addresses::TYPE;
-use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, TEXT_AT, node_of};
+use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, node_of};
 use crate::sockets::NAME_LENGTH_AT;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
@@ -96,7 +96,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let full = u32::from_le_bytes(word) as usize;
         let there = full.min(room).min(ADDRESS_BYTES);
-        if self.memory.read(address, &mut bytes[..there]).is_err() || there < TEXT_AT {
+        if self.memory.read(address, &mut bytes[..there]).is_err() {
             return;
         }
         if let Some(shown) = self.shown(&bytes[..there], full) {
@@ -125,9 +125,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the application is to see for a name of `full` bytes; `None`: it is not ours.
     fn shown(&mut self, bytes: &[u8], full: usize) -> Option<Name> {
-        let inode = node_of(self.services.socket_token(), bytes)?;
-        if full > TEXT_AT && full <= bytes.len() {
-            return Name::of(&bytes[TEXT_AT..full]).ok();
+        let (inode, text) = node_of(bytes)?;
+        // Of a name that was cut nothing is sure.
+        if text.is_some() && full <= bytes.len() {
+            return text;
         }
         match self.kept_text(inode) {
             Ok((name, _)) => Some(name),

@@ -1,10 +1,14 @@
-//! Names of unix sockets: `struct sockaddr_un`, and how a node is spelt as an abstract name.
+//! Names of unix sockets: `struct sockaddr_un`, and what the host knows a node of a tree as.
 //!
 //! ```text
-//!   family │ NUL │ token │ inode and generation │ text, if it fits
+//!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TEXT    N: the private directory, for a moment
+//!   reached by   PRIVATE/NUMBER.GENERATION.TEXT            TEXT: what was given, if it fits
 //! ```
+//!
+//! `/proc/net/unix` shows to everybody what a socket was bound to, so the path of the private
+//! directory is not in it.
 
-use crate::layout::{get16, put};
+use crate::layout::{get16, put_decimal};
 use husk_proto::{Errno, Inode, Result};
 
 /// `AF_UNIX`.
@@ -13,13 +17,12 @@ pub(crate) const UNIX: u16 = 1;
 pub(crate) const ADDRESS_BYTES: usize = 110;
 /// Where the path stands in it.
 pub(crate) const PATH_AT: usize = 2;
-/// Where the token stands in a name of ours, after family and NUL; then the inode, then the text.
-const TOKEN_AT: usize = 3;
-const INODE_AT: usize = TOKEN_AT + SPELT_BYTES;
-pub(crate) const TEXT_AT: usize = INODE_AT + SPELT_BYTES;
-/// Bytes of a number as it is spelt in a name: six bits each, for `/proc/net/unix` shows them.
-const SPELT_BYTES: usize = 11;
-const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+/// Bytes of a path, the NUL not counted.
+pub(crate) const TEXT_MAX: usize = 107;
+/// How what a socket is bound to begins.
+const BOUND: &[u8] = b"/proc/self/fd/";
+/// Stands for a slash in the name of a file.
+const SLASH: u8 = 1;
 
 /// A `struct sockaddr_un` and its length.
 #[derive(Clone, Copy)]
@@ -53,39 +56,68 @@ impl Name {
         Name { bytes: [0; ADDRESS_BYTES], length }
     }
 
-    /// What the host knows a node as. A text that does not fit stands in the node only.
-    pub fn of_node(token: u64, inode: Inode, text: &[u8]) -> Name {
-        let mut name = Name::empty(TEXT_AT);
+    /// What the host knows a node as, below `directory`. A text that does not fit behind the
+    /// private directory, of `private` bytes, stands in the node only.
+    pub fn of_node(directory: &[u8], private: usize, inode: Inode, text: &[u8]) -> Name {
+        let mut name = Name::empty(PATH_AT);
         name.bytes[0] = UNIX as u8;
-        let node = u64::from(inode.generation) << 32 | u64::from(inode.number);
-        put(&mut name.bytes, TOKEN_AT, spelt(token));
-        put(&mut name.bytes, INODE_AT, spelt(node));
-        if let Some(place) = name.bytes.get_mut(TEXT_AT..TEXT_AT + text.len()) {
-            place.copy_from_slice(text);
-            name.length = TEXT_AT + text.len();
+        name.push(directory);
+        name.push_number(inode.number);
+        name.push(b".");
+        name.push_number(inode.generation);
+        let file = name.length - PATH_AT - directory.len();
+        if private + file + 1 + text.len() <= TEXT_MAX && !text.contains(&SLASH) {
+            name.push(b".");
+            for &byte in text {
+                name.push(&[if byte == b'/' { SLASH } else { byte }]);
+            }
         }
+        name.length += 1;
         name
     }
+
+    /// The same below descriptor `fd`, which is the private directory's.
+    pub fn to_bind(fd: u32, private: usize, inode: Inode, text: &[u8]) -> Name {
+        let mut directory = Name::empty(PATH_AT);
+        directory.push(BOUND);
+        directory.push_number(fd);
+        directory.push(b"/");
+        Name::of_node(&directory.bytes[PATH_AT..directory.length], private, inode, text)
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.length += bytes.len();
+        }
+    }
+
+    fn push_number(&mut self, number: u32) {
+        let mut digits = [0; 10];
+        let length = put_decimal(&mut digits, number);
+        self.push(&digits[..length]);
+    }
 }
 
-/// The node that an abstract name spells, if it is one of those with `token`.
-pub(crate) fn node_of(token: u64, bytes: &[u8]) -> Option<Inode> {
-    let ours = bytes.len() >= TEXT_AT && get16(bytes, 0) == UNIX && bytes[PATH_AT] == 0;
-    if !ours || read_number(bytes, TOKEN_AT) != Some(token) {
+/// The node that what a socket is bound to stands for, and the text in it, if it is one of ours.
+pub(crate) fn node_of(bytes: &[u8]) -> Option<(Inode, Option<Name>)> {
+    if bytes.len() <= PATH_AT || get16(bytes, 0) != UNIX {
         return None;
     }
-    let node = read_number(bytes, INODE_AT)?;
-    Some(Inode { number: node as u32, generation: (node >> 32) as u32 })
+    let path = bytes[PATH_AT..].split(|&byte| byte == 0).next()?.strip_prefix(BOUND)?;
+    let slash = path.iter().position(|&byte| byte == b'/')?;
+    decimal(&path[..slash])?;
+    let mut parts = path[slash + 1..].splitn(3, |&byte| byte == b'.');
+    let (number, generation) = (decimal(parts.next()?)?, decimal(parts.next()?)?);
+    let text = parts.next().and_then(|text| {
+        let mut name = Name::of(text).ok()?;
+        let text = &mut name.bytes[PATH_AT..];
+        text.iter_mut().filter(|byte| **byte == SLASH).for_each(|byte| *byte = b'/');
+        Some(name)
+    });
+    Some((Inode { number, generation }, text))
 }
 
-fn spelt(number: u64) -> [u8; SPELT_BYTES] {
-    core::array::from_fn(|n| LETTERS[(number >> (6 * n) & 63) as usize])
-}
-
-fn read_number(bytes: &[u8], at: usize) -> Option<u64> {
-    let digits = bytes.get(at..at + SPELT_BYTES)?;
-    digits.iter().rev().try_fold(0u64, |number, digit| {
-        let value = LETTERS.iter().position(|letter| letter == digit)?;
-        Some(number << 6 | value as u64)
-    })
+fn decimal(digits: &[u8]) -> Option<u32> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -1,6 +1,6 @@
 //! Service `image`: mounts, caches and wishes that every program of the image shares.
 //!
-//! Written once at the start (mounts, paths, the token of sockets), marks that are only ever set
+//! Written once at the start (mounts, paths), marks that are only ever set
 //! (whether there are sockets), or caches whose loss costs time only.
 
 use husk_proto::fs::HostIdentity;
@@ -22,7 +22,6 @@ pub(crate) const PROCESS_FREE: u32 = 9;
 pub(crate) const PROCESS_HIGH: u32 = 10;
 /// Who releases what dead processes held.
 pub(crate) const BURIAL: u32 = 11;
-const SOCKET_TOKEN: u32 = 2;
 const SOCKETS: u32 = 3;
 const DIRECTORIES: u32 = 4;
 const QUEUE_LOCK: u32 = 24;
@@ -153,16 +152,6 @@ pub fn mount(kernel: &Kernel, index: usize) -> Mount<'_> {
 /// `Image::device`.
 pub fn device(kernel: &Kernel) -> u64 {
     kernel.session.region.load(fixed(kernel, DEVICE))
-}
-
-/// `Image::socket_token`.
-pub fn socket_token(kernel: &Kernel) -> u64 {
-    kernel.session.region.load(fixed(kernel, SOCKET_TOKEN))
-}
-
-/// Sets it, before the first program runs.
-pub fn set_socket_token(kernel: &Kernel, token: u64) {
-    kernel.session.region.store(fixed(kernel, SOCKET_TOKEN), token);
 }
 
 /// `Image::sockets`.

@@ -56,15 +56,13 @@ pub trait Image {
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 
-    /// What the names of the image's unix sockets begin with on the host: a secret of the image.
-    fn socket_token(&self) -> u64;
     /// Whether a socket has been bound to a name in a tree.
     fn sockets(&self) -> bool;
     /// One has.
     fn note_sockets(&mut self);
 
-    /// Host directory where the host's objects behind FIFOs stand, absolute and with a slash at its
-    /// end; nobody outside the image can enter it. Empty: there is none.
+    /// Host directory where the host's objects behind FIFOs and sockets stand, absolute and with a
+    /// slash at its end; nobody outside the image can enter it. Empty: there is none.
     fn private_path(&self) -> &[u8];
 
     /// Host directory of the rewritten copies, absolute.

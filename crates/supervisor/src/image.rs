@@ -62,7 +62,6 @@ impl Image {
         let region = descriptors::region(layout.total_bytes())?;
         gather(&region, layout);
         let mut direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
-        direct.set_socket_token(secret()?);
         direct.allow_pipes(variables.pipes);
         direct.set_directories(variables.directories);
         let started_ns = exact_ns();
@@ -172,16 +171,6 @@ fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno
 /// The calling thread's way to the image.
 pub fn attach() -> Result<Direct, Errno> {
     Direct::attach(now_ns, NOBODY, std::process::id(), thread_id())
-}
-
-/// A number nobody outside the image can guess.
-fn secret() -> Result<u64, Failure> {
-    let mut bytes = [0u8; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => Ok(u64::from_le_bytes(bytes)),
-        Ok(_) => Err(unmade("draw a random number", Errno::EIO)),
-        Err(_) => Err(unmade("draw a random number", Errno::ENOSYS)),
-    }
 }
 
 fn unmade(what: &str, errno: Errno) -> Failure {

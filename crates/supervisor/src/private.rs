@@ -1,9 +1,10 @@
-//! The image's directory on the host: the host's objects behind FIFOs of a tree stand there.
+//! The image's directory on the host: the host's objects behind FIFOs and sockets of a tree stand
+//! there.
 //!
 //! ```text
 //!   /dev/shm/.husk-RANDOM/           ours alone, locked while we live
 //!            '-- RANDOM/             open to whoever knows the name: all of the image
-//!                 '-- NUMBER.GENERATION   behind the node with that number
+//!                 '-- NUMBER.GENERATION...   behind the node with that number
 //! ```
 //!
 //! Invariants
@@ -122,8 +123,8 @@ fn remove_left(place: &Path) {
 
 /// The node that a name in the inner directory stands for.
 fn node_of(name: &OsStr) -> Option<Inode> {
-    let mut parts = name.to_str()?.split('.');
-    let mut part = || parts.next()?.parse().ok();
+    let mut parts = name.as_bytes().split(|&byte| byte == b'.');
+    let mut part = || std::str::from_utf8(parts.next()?).ok()?.parse().ok();
     Some(Inode { number: part()?, generation: part()? })
 }
 

@@ -647,9 +647,6 @@ impl Image for Model {
     fn count_unsupported(&mut self, number: usize) {
         self.refused.push(number);
     }
-    fn socket_token(&self) -> u64 {
-        0x7e57
-    }
     fn sockets(&self) -> bool {
         true
     }
