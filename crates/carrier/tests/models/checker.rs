@@ -40,6 +40,8 @@ pub const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 4 << 20 };
 const BUFFER_MAX: usize = 24;
 /// Preemptions that PCT places.
 const DEPTH: usize = 4;
+/// A planted bug gets so many times the executions: its search ends when it is found.
+const PATIENCE: usize = 20;
 const STACK_BYTES: usize = 1 << 18;
 /// The seed of all schedules, unless `HUSK_SEED` names another.
 const SEED: u64 = 20;
@@ -447,7 +449,7 @@ pub fn holds_and_sees(tries: Tries, bugs: &[u64], set_up: fn(), model: fn()) {
     for &bug in bugs {
         let start = std::time::Instant::now();
         husk_region::kill::mutate(bug);
-        let seen = explore(tries, set_up, model);
+        let seen = explore(Tries(tries.0 * PATIENCE), set_up, model);
         husk_region::kill::mutate(0);
         println!("planted {bug}, {:?}: {seen:?}", start.elapsed());
         assert!(seen.is_err(), "planted bug {bug} was not seen");
