@@ -54,7 +54,8 @@ impl Survey {
         hit.then_some(Reason::RelocationInside)
     }
 
-    fn verdict(&self, site: &Candidate) -> Verdict {
+    /// What becomes of a site.
+    pub fn verdict(&self, site: &Candidate) -> Verdict {
         let function = self.functions.of(site.chunk);
         match number_reason(site, function).or_else(|| function_reason(function)) {
             Some(reason) => Verdict::Left(reason),

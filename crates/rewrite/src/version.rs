@@ -5,6 +5,7 @@ const SOURCES: &[&[u8]] = &[
     include_bytes!("bounds/golang.rs"),
     include_bytes!("bounds/unwind.rs"),
     include_bytes!("cpuid.rs"),
+    include_bytes!("cpuid/patch.rs"),
     include_bytes!("decide.rs"),
     include_bytes!("elf.rs"),
     include_bytes!("facts.rs"),

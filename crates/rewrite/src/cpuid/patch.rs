@@ -1,4 +1,5 @@
-//! Moves the instructions around each `cpuid` of a dynamic loader into the slack of its text.
+//! Moves the instructions around each `cpuid` of a dynamic loader into the slack of its text, and
+//! the calls that no other form fits: each is made once or more at every start.
 
 use std::ops::Range;
 
@@ -10,12 +11,19 @@ use iced_x86::{
 use super::table::Table;
 use crate::decide::Survey;
 use crate::elf::{Code, Image};
+use crate::scan::Candidate;
+use crate::site::{Form, GATE_TABLE, NUMBERS_MAX, Reason, Verdict};
 
 /// Bytes of `jmp rel32`.
 const JUMP_BYTES: u64 = 5;
 /// Bytes of the red zone.
 const RED_ZONE_BYTES: i64 = 128;
 const PAGE_BYTES: u64 = 4096;
+/// Instructions between a call and what sets its number, at most.
+const NUMBER_BEFORE_MAX: usize = 5;
+/// Calls whose child, successor or handler finds the stack as it is at the call: `munmap`,
+/// `rt_sigreturn`, `clone`, `fork`, `vfork`, `execve`, `exit`, `exit_group`, `clone3`.
+const NEEDS_ITS_STACK: [u32; 9] = [11, 15, 56, 57, 58, 59, 60, 231, 435];
 
 /// The lookup. `rip`-relative distances at [`TABLE_AT`] and [`END_AT`] are filled in.
 const LOOKUP: [u8; 56] = [
@@ -52,6 +60,8 @@ pub struct Cost {
     pub found: usize,
     /// Answered from the table.
     pub answered: usize,
+    /// Calls made from there.
+    pub calls: usize,
     /// Bytes of slack used.
     pub slack_bytes: usize,
 }
@@ -60,7 +70,16 @@ pub struct Cost {
 ///
 /// To be called before the system call sites are edited: both look at the original bytes.
 pub fn answer_from(table: &Table, bytes: &mut [u8]) -> Cost {
-    let Some((edits, cost)) = plan(table, bytes) else { return Cost::default() };
+    rework(table, bytes, false)
+}
+
+/// The same, and its calls that have no other form go to the gate: it runs in an image only.
+pub fn answer_and_call_from(table: &Table, bytes: &mut [u8]) -> Cost {
+    rework(table, bytes, true)
+}
+
+fn rework(table: &Table, bytes: &mut [u8], calls: bool) -> Cost {
+    let Some((edits, cost)) = plan(table, bytes, calls) else { return Cost::default() };
     for (offset, new) in edits {
         bytes[offset..][..new.len()].copy_from_slice(&new);
     }
@@ -74,7 +93,7 @@ pub fn is_loader(bytes: &[u8]) -> bool {
 
 type Edits = Vec<(usize, Vec<u8>)>;
 
-fn plan(table: &Table, bytes: &[u8]) -> Option<(Edits, Cost)> {
+fn plan(table: &Table, bytes: &[u8], calls: bool) -> Option<(Edits, Cost)> {
     let image = Image::parse(bytes).ok()?;
     if !image.is_loader() {
         return None;
@@ -94,6 +113,9 @@ fn plan(table: &Table, bytes: &[u8]) -> Option<(Edits, Cost)> {
             behind = end;
             cost.answered += 1;
         }
+    }
+    if calls {
+        cost.calls = survey.findings.candidates.iter().filter_map(|site| plan.call(site)).count();
     }
     cost.slack_bytes = plan.slack.bytes.len();
     let mut edits = plan.edits;
@@ -177,13 +199,78 @@ impl Plan<'_, '_> {
         let moved = &instructions[window];
         let (start, end) = (moved[0].ip(), moved[moved.len() - 1].next_ip());
         let stub = self.stub(moved, end)?;
-        let stub_address = self.slack.put(&stub)?;
-        let distance = stub_address.wrapping_sub(start + JUMP_BYTES).cast_signed();
+        self.divert(&code, start..end, &stub)?;
+        Some(end)
+    }
+
+    /// Puts a stub into the slack and a jump to it in the place of what it replaces.
+    fn divert(&mut self, code: &Code, replaced: Range<u64>, stub: &[u8]) -> Option<()> {
+        let stub_address = self.slack.put(stub)?;
+        let distance = stub_address.wrapping_sub(replaced.start + JUMP_BYTES).cast_signed();
         let mut jump = vec![0xe9];
         jump.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
-        jump.resize((end - start) as usize, 0x90);
-        self.edits.push((code.offset + (start - code.address) as usize, jump));
-        Some(end)
+        jump.resize((replaced.end - replaced.start) as usize, 0x90);
+        self.edits.push((code.offset + (replaced.start - code.address) as usize, jump));
+        Some(())
+    }
+
+    /// Patches a system call that has no form of its own: in a function that uses the red zone, or
+    /// whose number is set too far before it.
+    fn call(&mut self, site: &Candidate) -> Option<()> {
+        let function = self.survey.functions.of(site.chunk);
+        if !function.clean || function.switched || function.unknown_jump || function.exits {
+            return None;
+        }
+        let code = *self.image.code_at(site.address)?;
+        let (start, end, number, behind) = match (self.survey.verdict(site), site.number) {
+            (Verdict::Left(Reason::RedZone), Some((number, Form::Numbered))) => {
+                let start = site.address - Form::Numbered.lead_bytes();
+                (start, start + Form::Numbered.bytes(), number, Vec::new())
+            }
+            (Verdict::Left(Reason::RedZone | Reason::NoForm), None) => {
+                let all = self.decode(&code, site.chunk);
+                let at = all.iter().position(|instruction| instruction.ip() == site.address)?;
+                let behind = behind_call(&all, at)?;
+                let number = self.number_before(&all, at)?;
+                (site.address, behind.last()?.next_ip(), number, behind.to_vec())
+            }
+            _ => return None,
+        };
+        if number >= NUMBERS_MAX || NEEDS_ITS_STACK.contains(&number) {
+            return None;
+        }
+        let offset = code.offset + (start - code.address) as usize;
+        let meets = |(at, bytes): &(usize, Vec<u8>)| {
+            *at < offset + (end - start) as usize && offset < at + bytes.len()
+        };
+        if self.survey.obstacle(start, end - start).is_some() || self.edits.iter().any(meets) {
+            return None;
+        }
+        let stub = self.call_stub(number, &behind, end)?;
+        self.divert(&code, start..end, &stub)
+    }
+
+    /// The number of a call, set some plain instructions before it.
+    fn number_before(&self, all: &[Instruction], at: usize) -> Option<u32> {
+        let set = all[..at].iter().rev().take(NUMBER_BEFORE_MAX).find(|before| !is_plain(before));
+        let set = set.filter(|set| set.code() == Opcode::Mov_r32_imm32)?;
+        let whole = all[at].next_ip() - set.ip();
+        let reached = self.survey.obstacle(set.ip(), whole).is_none();
+        (reached && set.op0_register() == Register::EAX).then_some(set.immediate32())
+    }
+
+    /// The call through the gate, what moved along, then a jump back.
+    fn call_stub(&self, number: u32, behind: &[Instruction], back: u64) -> Option<Vec<u8>> {
+        let gate = MemoryOperand::with_displ(u64::from(GATE_TABLE + 8 * number), 8);
+        let mut code = vec![
+            move_stack(-RED_ZONE_BYTES)?,
+            Instruction::with1(Opcode::Call_rm64, gate).ok()?,
+            move_stack(RED_ZONE_BYTES)?,
+        ];
+        code.extend_from_slice(behind);
+        code.push(Instruction::with_branch(Opcode::Jmp_rel32_64, back).ok()?);
+        let block = InstructionBlock::new(&code, self.slack.address());
+        Some(BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer)
     }
 
     fn decode(&self, code: &Code, chunk: usize) -> Vec<Instruction> {
@@ -241,4 +328,26 @@ fn is_movable(instruction: &Instruction) -> bool {
         instruction.flow_control(),
         FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
     ) && instruction.code() != Opcode::INVALID
+}
+
+/// Whether an instruction leaves `rax` and the flow of control alone: those that are met.
+fn is_plain(instruction: &Instruction) -> bool {
+    let plain = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Movq | Mnemonic::Punpcklqdq | Mnemonic::Movups
+    );
+    plain && instruction.op0_register().full_register() != Register::RAX
+}
+
+/// What follows the call `all[at]` and moves along, so that there is room for a jump. The first of
+/// it sets the flags anew, for the gate does not keep them.
+fn behind_call(all: &[Instruction], at: usize) -> Option<&[Instruction]> {
+    let first = all.get(at + 1)?;
+    if !matches!(first.mnemonic(), Mnemonic::Test | Mnemonic::Xor | Mnemonic::Cmp) {
+        return None;
+    }
+    let room = |end: &usize| all[*end - 1].next_ip() - all[at].ip() >= JUMP_BYTES;
+    let end = (at + 2..=all.len().min(at + 4)).find(room)?;
+    let behind = &all[at + 1..end];
+    behind.iter().all(is_movable).then_some(behind)
 }
