@@ -78,8 +78,8 @@ pub fn patch(bytes: &[u8]) -> Result<Patched, Refusal> {
 
 /// Makes the copy of a file in place; returns whether it differs from the file.
 ///
-/// With a table, copies of the dynamic loader also answer `cpuid` from it, and make all the calls of
-/// a start without the trap.
+/// With a table, copies of the dynamic loader also answer `cpuid` from it, and make all the calls
+/// of a start without the trap.
 pub fn make_copy(bytes: &mut [u8], table: Option<&cpuid::Table>) -> Result<bool, Refusal> {
     let patched = patch(bytes)?;
     let answered = table.map_or(0, |table| cpuid::answer_and_call_from(table, bytes).answered);

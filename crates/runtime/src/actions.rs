@@ -74,6 +74,20 @@ impl Known {
     }
 }
 
+/// Asks the host for all actions, once for an image: in its first program, whose children would
+/// each ask otherwise.
+#[cold]
+pub fn learn(group: &Group) {
+    for signal in (1..=SIGNALS).filter(|&signal| !kept(signal)) {
+        let mut found = HostAction::default();
+        let asked = signal::host_action(signal, 0, (&raw mut found) as usize) == 0;
+        if asked && found.handler <= SIG_IGN {
+            group.actions[signal].store(&found);
+            group.known.signals.fetch_or(bit(signal), Relaxed);
+        }
+    }
+}
+
 /// Whether nobody else can change these actions (invariant 2).
 pub fn alone(group: &Group) -> bool {
     group.threads.load(Relaxed) == 1 && !group.known.shared.load(Relaxed)

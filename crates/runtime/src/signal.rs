@@ -12,6 +12,7 @@
 //!    and are in no mask the host gets: a blocked fault would end the process, and ours are answers
 //!    (a call that traps, a bad pointer, the guard).
 
+use crate::actions;
 use crate::gate;
 use crate::start::facts;
 use crate::thread::{SIGNALS, Thread};
@@ -282,6 +283,8 @@ pub fn install(thread: &Thread) {
     change_mask(SIG_UNBLOCK, KEPT);
     if facts().handover.flags & handover::DEFAULTS != 0 {
         thread.group().known.set_all();
+    } else if facts().handover.flags & handover::INITIAL != 0 {
+        actions::learn(thread.group());
     }
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         let new = kept_action(signal, &HostAction::default());
