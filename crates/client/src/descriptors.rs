@@ -17,7 +17,7 @@ use husk_abi::sys::general::{
     F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC, O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME,
     O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
-use husk_proto::descriptor::Slot;
+use husk_proto::descriptor::{Glance, Slot};
 use husk_proto::fs::{Backing, Kind};
 use husk_proto::lock::{Mode, Owner, Range};
 use husk_proto::process::Sharing;
@@ -81,6 +81,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `close`.
     pub(crate) fn close(&mut self, c: &Call) -> Answer {
         let fd = c.args[0] as u32;
+        let Glance::Husk { .. } = self.services.glance(fd) else { return self.close_other(fd) };
+        let files = self.services.files();
+        if self.services.close(files, fd)? {
+            self.host_close(fd);
+            self.close_husk(fd)?;
+        }
+        value(0)
+    }
+
+    /// Closes what one look does not show to be Husk's.
+    #[inline(never)]
+    fn close_other(&mut self, fd: u32) -> Answer {
         let files = self.services.files();
         match self.services.slot(files, fd) {
             Slot::Husk(_) => {
@@ -96,6 +108,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    #[inline(never)]
     fn close_husk(&mut self, fd: u32) -> Result<()> {
         let files = self.services.files();
         for _ in 0..PLUGS_MAX {

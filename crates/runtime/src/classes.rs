@@ -15,10 +15,15 @@ pub const MASK: u8 = 3;
 pub const SIGRETURN: u8 = 4;
 /// To `service::glance`, then as `SERVE` if that does not do.
 pub const GLANCE: u8 = 5;
+/// The same if the last call on the descriptor was passed, else as `SERVE`.
+pub const HINTED: u8 = 6;
 
-/// `GLANCE`: calls on a descriptor in argument 0 that a look at it often answers, or shows to be
-/// the host's.
+/// `GLANCE` and `HINTED`: calls on a descriptor in argument 0 that a look at it often answers, or
+/// shows to be the host's. The first two are often questions (`GLANCE`), the others go to files of
+/// an image as a rule.
 pub const GLANCED: [usize; 9] = [
+    nr::lseek,
+    nr::fcntl,
     nr::read,
     nr::write,
     nr::readv,
@@ -26,8 +31,6 @@ pub const GLANCED: [usize; 9] = [
     nr::pread64,
     nr::pwrite64,
     nr::fstat,
-    nr::lseek,
-    nr::fcntl,
 ];
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
@@ -149,7 +152,8 @@ const fn classes() -> [u8; 512] {
         number += 1;
     }
     mark_as(&mut table, &OWN_TOO, SERVE);
-    mark_as(&mut table, &GLANCED, GLANCE);
+    mark_as(&mut table, &GLANCED, HINTED);
+    mark_as(&mut table, &[nr::lseek, nr::fcntl], GLANCE);
     table[nr::clone] = LAUNCH;
     table[nr::fork] = LAUNCH;
     table[nr::vfork] = LAUNCH;

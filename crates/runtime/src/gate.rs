@@ -3,7 +3,7 @@
 //! ```text
 //!   patched site ─call *[0x60000+8*nr]─► class 0: the call itself, ret
 //!                                    ├─► class 1: pop rcx ──► husk_service
-//!                                    ├─► class 5: pop rcx ──► husk_glance
+//!                                    ├─► 5 and 6: pop rcx ──► husk_glance
 //!                                    └─► others:  pop rcx ─┐
 //!   trapped site ─SIGSYS: rax=nr, rcx=return address───────┴► husk_enter
 //!        class 0 ──► husk_pass: syscall on the application's stack ──► application
@@ -11,7 +11,7 @@
 //!                        answer 0: value    ──► husk_leave
 //!                        answer 1: pass     ──► husk_pass
 //!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
-//!        class 5 ──► husk_glance ─► glance() there: value ──► husk_leave, pass ──► husk_pass,
+//!        5 and 6 ──► husk_glance ─► glance() there: value ──► husk_leave, pass ──► husk_pass,
 //!                        or as class 1
 //!        class 2 ──► the same with callee-saved registers in the frame (clone, fork, vfork)
 //!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
@@ -237,15 +237,27 @@ husk_stubs:
 
     .globl husk_glances
 husk_glances:
-    .irp k, {g0}, {g1}, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}
+    .irp k, {g0}, {g1}
     pop rcx
     .byte 0xb8
     .long \k
     jmp husk_glance
     .balign 16
     .endr
+    .irp k, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}
+    pop rcx
+    .byte 0xb8
+    .long \k
+    jmp husk_hinted
+    .balign 16
+    .endr
 
+    # Calls that go to Husk's files as a rule are worth a look where the last one was passed.
     .balign 64
+husk_hinted:
+    mov r11, gs:[{hints}]
+    bt r11, rdi
+    jnc husk_service
 husk_glance:
     mov r11, rsp
     mov byte ptr gs:[{in_service}], 1
@@ -300,6 +312,7 @@ husk_pass:
     cmp rax, -4096
     ret 128
 2:  cmp r11d, {glance_class}
+    ja husk_hinted
     je husk_glance
     cmp r11d, 1
     jne 3f
@@ -579,6 +592,7 @@ husk_vanish:
 "#,
     numbers = const NUMBERS,
     glance = sym crate::service::glance,
+    hints = const offset_of!(Thread, client.hints),
     glance_class = const classes::GLANCE,
     g0 = const classes::GLANCED[0],
     g1 = const classes::GLANCED[1],

@@ -47,8 +47,8 @@ pub struct Wire {
     client: Option<Served>,
     process: u32,
     pid: u32,
-    /// Low descriptors whose last call was passed, one bit each. Only a hint.
-    hints: u64,
+    /// Low descriptors whose last call was passed, one bit each. Only a hint; the gate reads it.
+    pub hints: u64,
     /// Low descriptors that were ends of pipes, one bit each. Only a hint.
     pipes: u64,
     /// A mapping of a Husk file that the call just made has noted.

@@ -42,14 +42,13 @@ pub(crate) fn inode_number(region: &Region, description: u32) -> u32 {
 }
 
 /// Makes a description of an inode whose count the caller has raised.
-fn make(txn: &mut Txn<'_>, inode: u32, flags: u32) -> Result<u32> {
+fn make(txn: &mut Txn<'_>, inode: Inode, flags: u32) -> Result<u32> {
     let number = txn.allocate(RECORD)?;
     let cell = cell(txn.region, number);
-    let ident = txn.get(txn.region.map.object(INODE, inode).word(ino::IDENT));
-    txn.init(cell.word(TARGET), pair(inode, flags & !CREATION));
+    txn.init(cell.word(TARGET), pair(inode.number, flags & !CREATION));
     txn.init(cell.word(REFERENCES), 1);
     txn.init(cell.word(OFFSET), 0);
-    txn.init(cell.word(INODE_GENERATION), high(ident) as u64);
+    txn.init(cell.word(INODE_GENERATION), inode.generation as u64);
     let generation = high(txn.get(cell.word(TAG)));
     txn.init(cell.word(TAG), pair(generation, tag::DESCRIPTION));
     Ok(number)
@@ -66,7 +65,7 @@ pub(crate) fn make_of_shadow(
     if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 {
         return Err(Errno::EIO);
     }
-    let description = make(txn, inode.number, flags)?;
+    let description = make(txn, inode, flags)?;
     txn.init(self::cell(txn.region, description).word(OFFSET), offset);
     Ok(description)
 }
@@ -101,7 +100,7 @@ pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
         txn.set(cell.word(REFERENCES), references - 1);
         return Ok(());
     }
-    finish(txn, description)
+    finish(txn, cell, description)
 }
 
 /// `release` without the description's lock, where one table of one process has the only number:
@@ -116,25 +115,25 @@ pub(crate) fn release_private(txn: &mut Txn<'_>, description: u32) -> Result<()>
     if husk_region::is_locked(word) || txn.get(cell.word(REFERENCES)) != 1 {
         return Err(RETRY);
     }
-    finish(txn, description)?;
+    finish(txn, cell, description)?;
     if txn.get(cell) == word { Ok(()) } else { Err(RETRY) }
 }
 
 /// The end of a description nobody names any more.
 #[inline]
-fn finish(txn: &mut Txn<'_>, description: u32) -> Result<()> {
-    let cell = cell(txn.region, description);
-    let generation = high(txn.get(cell.word(TAG))).wrapping_add(1);
-    txn.set(cell.word(TAG), pair(generation, 0));
+fn finish(txn: &mut Txn<'_>, cell: Cell, description: u32) -> Result<()> {
+    let life = txn.get(cell.word(TAG));
+    txn.change(cell.word(TAG), life, pair(high(life).wrapping_add(1), 0));
     txn.free(RECORD, description);
-    let inode = high(txn.get(cell.word(TARGET)));
+    let target = txn.get(cell.word(TARGET));
+    let inode = high(target);
     let inode_cell = txn.region.map.object(INODE, inode);
     txn.lock(inode_cell)?;
     crate::lock::drop_description(txn, inode_cell, description)?;
-    if writes(low(txn.get(cell.word(TARGET)))) {
+    if writes(low(target)) {
         named::add_writers(txn, inode, -1)?;
     }
-    inodes::close(txn, inode)
+    inodes::close_locked(txn, inode_cell, inode)
 }
 
 /// Runs `body`, which may close the description of `entry`, and wakes who waits for its locks.
@@ -217,7 +216,7 @@ pub fn open(
         if writes(flags) {
             named::add_writers(txn, inode.number, 1)?;
         }
-        let description = make(txn, inode.number, flags)?;
+        let description = make(txn, inode, flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
         Ok(fd)
@@ -255,7 +254,7 @@ pub fn create_open(
             let line = low(txn.get(cell.word(ino::KNOWN)));
             txn.init(cell.word(ino::KNOWN), pair(1, line));
         }
-        let description = make(txn, number, flags)?;
+        let description = make(txn, inodes::name(txn, number), flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
         Ok(fd)

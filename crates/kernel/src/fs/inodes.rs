@@ -104,7 +104,7 @@ fn has_name(txn: &Txn<'_>, cell: Cell) -> bool {
 #[inline]
 pub fn add_users(txn: &mut Txn<'_>, cell: Cell, opens: i64, pins: i64) {
     let users = txn.get(cell.word(ino::USERS));
-    txn.set(cell.word(ino::USERS), users.wrapping_add_signed(opens + (pins << 32)));
+    txn.change(cell.word(ino::USERS), users, users.wrapping_add_signed(opens + (pins << 32)));
 }
 
 /// Takes a link of a locked inode away; frees it when it was the last of everything.
@@ -121,15 +121,26 @@ pub fn unlink(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
 pub fn close(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     txn.lock(cell)?;
+    close_locked(txn, cell, number)
+}
+
+/// The same of an inode that is locked already.
+#[inline]
+pub fn close_locked(txn: &mut Txn<'_>, cell: Cell, number: u32) -> Result<()> {
     add_users(txn, cell, -1, 0);
-    reap(txn, number)
+    if is_held(txn, cell) { Ok(()) } else { reap(txn, number) }
+}
+
+/// Whether a user or a name holds a locked inode.
+#[inline]
+fn is_held(txn: &Txn<'_>, cell: Cell) -> bool {
+    txn.get(cell.word(ino::USERS)) != 0 || has_name(txn, cell)
 }
 
 /// Frees a locked inode if nothing holds it any more.
-#[inline]
 pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
-    if txn.get(cell.word(ino::USERS)) != 0 || has_name(txn, cell) {
+    if is_held(txn, cell) {
         return Ok(());
     }
     let ident = txn.get(cell.word(ino::IDENT));
