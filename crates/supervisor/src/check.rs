@@ -165,6 +165,11 @@ fn mmap_min_addr() -> Fact {
     Fact::new("vm.mmap_min_addr", state, minimum.to_string(), cost, remedy)
 }
 
+/// Whether the state of an image can be guarded here.
+pub fn can_guard() -> bool {
+    husk_host::probe::protection_key().is_ok()
+}
+
 fn protection_keys() -> Fact {
     let (state, found) = match husk_host::probe::protection_key() {
         Ok(()) => (State::Ok, "pkey_alloc works".to_owned()),

@@ -13,7 +13,7 @@ pub struct Machine {
     pub kernel: String,
     /// Load average of the last minute when the measurement began.
     pub load: f64,
-    /// How the state arena was guarded: `on`, `off` or `default`.
+    /// How the state arena was guarded: `on`, `off`, or `none` where the processor cannot.
     pub guard: String,
 }
 
@@ -29,8 +29,17 @@ impl Machine {
                 .next()
                 .and_then(|x| x.parse().ok())
                 .unwrap_or(0.0),
-            guard: guard.unwrap_or("default").to_owned(),
+            guard: guarding(guard, husk_supervisor::check::can_guard()).to_owned(),
         }
+    }
+}
+
+/// What `--guard` as it was given comes to on this machine.
+fn guarding(asked: Option<&str>, able: bool) -> &'static str {
+    match asked {
+        Some("off") => "off",
+        _ if able => "on",
+        _ => "none",
     }
 }
 
@@ -41,4 +50,16 @@ fn read(path: &str) -> String {
 fn cpu_name(cpuinfo: &str) -> String {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"));
     line.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guarding;
+
+    #[test]
+    fn a_guard_that_cannot_be_is_not_said_to_be_on() {
+        let all = [(None, true), (None, false), (Some("on"), false), (Some("off"), true)];
+        let said = all.map(|(asked, able)| guarding(asked, able));
+        assert_eq!(said, ["on", "none", "none", "off"]);
+    }
 }

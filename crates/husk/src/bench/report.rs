@@ -104,6 +104,9 @@ impl Report {
         let machine = &self.machine;
         println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
         println!("load {:.1}, guard {}; CPU ns, medians", machine.load, machine.guard);
+        if machine.guard == "none" {
+            println!("no protection keys here: figures with a guard are to be had elsewhere");
+        }
         println!(
             "goals in ns are for a native getppid of {GOALS_GETPPID_NS} ns: here x {:.2}\n",
             self.goals_scaled_by
