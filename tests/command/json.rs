@@ -84,3 +84,21 @@ fn workloads_are_measured_on_both_sides_and_drawn() {
     assert!(html.contains("<svg") && html.contains("mailbench 2 one directory"), "{html}");
     assert!(!html.contains("http"), "it needs nothing else");
 }
+
+#[test]
+fn a_row_that_is_not_there_is_refused_with_those_that_are() {
+    if against_native() {
+        return;
+    }
+    for suite in ["fs", "workloads"] {
+        let scratch = Scratch::new("no-row");
+        let work = scratch.fresh("work");
+        let mut command = Command::new(binary());
+        command.args(["bench", suite, "--only", "nonsense"]);
+        let outcome = run(&scratch, &work, command);
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert!(!outcome.status.success(), "{}", outcome.shown());
+        assert!(said.contains("nonsense") && said.contains("rename"), "{}", outcome.shown());
+        assert_eq!(said.lines().count(), 1, "{}", outcome.shown());
+    }
+}

@@ -50,8 +50,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// Reads a line of cargo's or of a test program's.
-    fn note(&mut self, line: &str) {
+    /// Reads a line of cargo's or of a test program's, which came at `now`.
+    fn note(&mut self, line: &str, now: Instant) {
         if let Some(program) = started(line) {
             *self = Self { program: Some(program.to_owned()), ..Self::default() };
         } else if line.starts_with("test result: ") {
@@ -62,12 +62,12 @@ impl Progress {
         } else {
             return;
         }
-        self.since = Some(Instant::now());
+        self.since = Some(now);
     }
 
-    /// Whether no test has ended for so long.
-    fn hangs(&self, quiet: Duration) -> bool {
-        self.program.is_some() && self.since.is_some_and(|since| since.elapsed() > quiet)
+    /// Whether at `now` no test has ended for so long.
+    fn hangs(&self, quiet: Duration, now: Instant) -> bool {
+        self.program.is_some() && self.since.is_some_and(|since| now - since > quiet)
     }
 
     /// The tests that have not ended.
@@ -112,7 +112,7 @@ pub fn run(
     let (cargo, begun) = (child.id(), Instant::now());
     let ended = command::wait(child, || {
         let progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress.hangs(limits.quiet) {
+        if progress.hangs(limits.quiet, Instant::now()) {
             let why = format!("no test has ended for {} s\n", limits.quiet.as_secs());
             return Some(why + &report(&progress, cargo));
         }
@@ -133,8 +133,8 @@ fn show(reader: PipeReader, mut shown: impl Write, progress: &Mutex<Progress>) {
     while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         // Nobody may be there to read it; the tests go on.
         let _ = shown.write_all(&line);
-        let text = String::from_utf8_lossy(&line);
-        progress.lock().unwrap_or_else(PoisonError::into_inner).note(text.trim_end());
+        let (text, now) = (String::from_utf8_lossy(&line), Instant::now());
+        progress.lock().unwrap_or_else(PoisonError::into_inner).note(text.trim_end(), now);
         line.clear();
     }
 }
@@ -204,10 +204,24 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_end_are_not_disturbed_however_long_they_compile() {
-        let script = "sleep 0.6; echo ' Running x (y)'; echo 'test b ... ok'; sleep 0.2; \
-                      echo 'test c ... ok'; echo 'test result: ok.'; sleep 0.6";
-        assert!(told(script, 20_000, 400).passed);
-        assert!(!told(script, 500, 400).passed, "all of it takes longer");
+    fn only_a_program_whose_tests_do_not_end_hangs() {
+        let (quiet, start) = (Duration::from_secs(600), Instant::now());
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut progress = Progress::default();
+        progress.note("   Compiling husk v0.1.0", start);
+        assert!(!progress.hangs(quiet, at(5000)), "compiling takes as long as it takes");
+        progress.note("     Running tests/one.rs (./one)", at(5000));
+        assert!(!progress.hangs(quiet, at(5600)) && progress.hangs(quiet, at(5601)));
+        progress.note("test a ... ok", at(5500));
+        progress.note("what a test prints", at(6000));
+        assert!(!progress.hangs(quiet, at(6100)) && progress.hangs(quiet, at(6101)));
+        progress.note("test result: ok. 1 passed", at(6100));
+        assert!(!progress.hangs(quiet, at(9000)), "between two programs nothing runs");
+    }
+
+    #[test]
+    fn all_of_it_has_a_limit() {
+        let ended = told("sleep 60", 200, 60_000);
+        assert!(!ended.passed && ended.text.contains("was running"), "{}", ended.text);
     }
 }

@@ -101,14 +101,13 @@ impl Row {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let chosen = super::chosen(workloads::ALL, |one| one.name, options.only.as_deref())?;
     let scratch = scratch::Scratch::create(None)?;
     let mut pair = Pair::start(&scratch, options.guard.as_deref())?;
     let machine = Machine::look(options.guard.as_deref());
     let most = options.processes.unwrap_or(machine.cores as u32);
-    let chosen =
-        |one: &&Workload| options.only.as_ref().is_none_or(|text| one.name.contains(text.as_str()));
     let mut rows = Vec::new();
-    for workload in workloads::ALL.iter().filter(chosen) {
+    for workload in chosen {
         for (processes, one) in places(workload, most) {
             stop::check()?;
             let rounds = pair.workload(workload, processes, one, options.rounds);

@@ -10,11 +10,13 @@
 //! other batch by batch, so that only one works at a time and both see the same machine.
 //!
 //! Invariants
-//! 1. A figure is CPU time of the worker (for process rows: of its children too), never wall time.
-//! 2. A row is the median of at least `pair::ROUNDS_MIN` rounds; its ratio is the median of the
-//!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient.
-//! 3. Two native workers are compared on `getppid`: the control. When it is not 1.0, nothing else
-//!    on the page counts.
+//! 1. A figure of `fs` is CPU time of the worker (for process rows: of its children too), never wall
+//!    time. Workloads print both: with several processes what counts is when the last one ends.
+//! 2. A row of `fs` is the median of at least `pair::ROUNDS_MIN` rounds, one of the workloads of as
+//!    many as `--rounds` says; its ratio is the median of the rounds' ratios, so that a slow spell of
+//!    the machine hits both sides of a quotient.
+//! 3. Two native workers are compared on `getppid`, for workloads on `creates`: the control. When it
+//!    is not 1.0, nothing else on the page counts.
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
@@ -32,6 +34,7 @@ mod workloads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use husk_supervisor::failure::STATUS_SIGNAL_BASE;
 
@@ -105,10 +108,24 @@ fn measure(all: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<Exi
     }
 }
 
+/// The rows whose names contain what `--only` says.
+fn chosen<'a, T>(
+    all: &'a [T],
+    name: fn(&T) -> &str,
+    only: Option<&str>,
+) -> anyhow::Result<Vec<&'a T>> {
+    let text = only.unwrap_or_default();
+    let rows: Vec<_> = all.iter().filter(|row| name(row).contains(text)).collect();
+    let names = || all.iter().map(name).collect::<Vec<_>>().join(" | ");
+    anyhow::ensure!(!rows.is_empty(), "no row's name contains {text:?}; there are {}", names());
+    Ok(rows)
+}
+
 fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
+    let rows = chosen(operations::ALL, |row| row.name, options.only.as_deref())?;
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
     let mut pair = pair::Pair::start(&scratch, options.guard.as_deref())?;
-    let report = pair.measure(options, &scratch)?;
+    let report = pair.measure(&rows, Duration::from_secs(options.seconds), &scratch)?;
     stop::check()?;
     if options.json {
         report.print_json()?

@@ -14,11 +14,11 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use super::hare::Spent;
 use super::machine::Machine;
-use super::operations::{ALL, DISPATCHED, Operation, UNGUARDED, Wanted};
+use super::memory;
+use super::operations::{DISPATCHED, Operation, UNGUARDED, Wanted};
 use super::report::{GOALS_GETPPID_NS, Report, Row, State, median};
 use super::scratch::Scratch;
 use super::workloads::Workload;
-use super::{FsOptions, memory};
 
 /// Fewest rounds of a row.
 pub const ROUNDS_MIN: usize = 5;
@@ -116,19 +116,19 @@ impl Pair {
         })
     }
 
-    /// Measures all rows that `options` ask for.
-    pub fn measure(&mut self, options: &FsOptions, scratch: &Scratch) -> anyhow::Result<Report> {
+    /// Measures `rows`, for about `time` all together.
+    pub fn measure(
+        &mut self,
+        rows: &[&Operation],
+        time: Duration,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Report> {
         let machine = Machine::look(self.guard.as_deref());
-        let chosen = |row: &&Operation| match &options.only {
-            Some(text) => row.name.contains(text.as_str()),
-            None => true,
-        };
         let state = self.state().context("the image does not work")?;
-        let rows: Vec<_> = ALL.iter().filter(chosen).collect();
-        let share = Duration::from_secs(options.seconds) / (rows.len() as u32 + 1);
+        let share = time / (rows.len() as u32 + 1);
         let control = self.control(share)?;
         let slower = control.native_ns() / GOALS_GETPPID_NS;
-        let rows = rows.into_iter().map(|row| self.row(row, slower, share, scratch)).collect();
+        let rows = rows.iter().map(|row| self.row(row, slower, share, scratch)).collect();
         Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
     }
 

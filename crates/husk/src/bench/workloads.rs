@@ -8,7 +8,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -69,6 +69,30 @@ const fn program(name: &'static str, prepare: Work, argv: &'static [&'static str
     Workload { name, shares: false, prepare, run: Run::Program(argv) }
 }
 
+/// The processes of a workload: none outlives it, whichever fails.
+struct Parts(Vec<Child>);
+
+impl Parts {
+    /// All have done what they should.
+    fn finish(mut self) -> anyhow::Result<()> {
+        for part in &mut self.0 {
+            let status = part.wait()?;
+            anyhow::ensure!(status.success(), "{status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for part in &mut self.0 {
+            // Both fail only for one that has been waited for.
+            let _ = part.kill();
+            let _ = part.wait();
+        }
+    }
+}
+
 /// The workload called `name`.
 pub fn find(name: &str) -> anyhow::Result<&'static Workload> {
     ALL.iter().find(|one| one.name == name).with_context(|| format!("no workload {name:?}"))
@@ -86,13 +110,12 @@ impl Workload {
             (self.prepare)(Path::new(&place(index)), index).context("preparing")?;
         }
         let (before, start) = (cpu_ns()?, Instant::now());
-        let started: Result<Vec<_>, _> = (0..processes)
-            .map(|index| self.command(index)?.current_dir(place(index)).spawn())
-            .collect();
-        for mut child in started.context("starting")? {
-            let status = child.wait()?;
-            anyhow::ensure!(status.success(), "{}: {status}", self.name);
+        let mut parts = Parts(Vec::new());
+        for index in 0..processes {
+            let part = self.command(index)?.current_dir(place(index)).spawn();
+            parts.0.push(part.with_context(|| format!("starting {}", self.name))?);
         }
+        parts.finish().with_context(|| self.name)?;
         let spent = (cpu_ns()? - before, start.elapsed().as_nanos() as u64);
         fs::remove_dir_all("workload")?;
         Ok(spent)
