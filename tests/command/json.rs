@@ -96,7 +96,7 @@ fn a_row_that_is_not_there_is_refused_with_those_that_are() {
         let mut command = Command::new(binary());
         command.args(["bench", suite, "--only", "nonsense"]);
         let outcome = run(&scratch, &work, command);
-        let said = String::from_utf8_lossy(&outcome.stderr);
+        let said = &outcome.stderr;
         assert!(!outcome.status.success(), "{}", outcome.shown());
         assert!(said.contains("nonsense") && said.contains("rename"), "{}", outcome.shown());
         assert_eq!(said.lines().count(), 1, "{}", outcome.shown());
