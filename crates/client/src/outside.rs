@@ -4,9 +4,12 @@
 //! host (or of the host's working directory). That is checked once a path and remembered for the
 //! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup.
 //!
+//! Invariant: what a relative path leads to is asked from the directory itself. Its name, that the
+//! text begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
+//!
 //! Limit: a name that was seen to lead outside and later becomes a link into a tree is missed.
 
-use crate::path::{Aim, Start};
+use crate::path::{Aim, Base, Start};
 use crate::walk::{flatten, is_odd, lies_below};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH};
@@ -24,28 +27,44 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let base = self.buffers.base.as_mut_ptr() as usize;
         let length = match fd {
-            None => self.host.call(nr::getcwd, [base, PATH_MAX, 0, 0, 0, 0]) - 1,
+            None => self.working_path(base),
             Some(fd) => self.descriptor_path(fd as u32, base),
         };
         let length = usize::try_from(length).unwrap_or(0).min(PATH_MAX);
         if length == 0 || self.buffers.base[0] != b'/' {
             return Ok(Start::Outside);
         }
-        self.buffers.walks[w].join(&self.buffers.base[..length])?;
-        Ok(Start::Joined)
+        let walk = &mut self.buffers.walks[w];
+        let relative = walk.length;
+        walk.join(&self.buffers.base[..length])?;
+        let joined = walk.length - relative;
+        Ok(Start::Joined(Base { directory: fd.unwrap_or(AT_FDCWD), joined }))
+    }
+
+    /// The host's name of its working directory at `out` (`PATH_MAX` bytes), be it only what the
+    /// directory was called before it was removed; its length or an error.
+    fn working_path(&self, out: usize) -> i64 {
+        match self.host.call(nr::getcwd, [out, PATH_MAX, 0, 0, 0, 0]) {
+            length @ 1.. => length - 1,
+            _ => self.link_text(b"/proc/thread-self/cwd\0", out),
+        }
+    }
+
+    fn link_text(&self, name: &[u8], out: usize) -> i64 {
+        let args = [AT_FDCWD as usize, name.as_ptr() as usize, out, PATH_MAX, 0, 0];
+        self.host.call(nr::readlinkat, args)
     }
 
     /// The host's name of descriptor `fd` at `out` (`PATH_MAX` bytes); its length or an error.
     pub(crate) fn descriptor_path(&self, fd: u32, out: usize) -> i64 {
         let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
         crate::layout::put_decimal(&mut name[14..25], fd);
-        let args = [AT_FDCWD as usize, name.as_ptr() as usize, out, PATH_MAX, 0, 0];
-        self.host.call(nr::readlinkat, args)
+        self.link_text(&name, out)
     }
 
     /// Decides whether an absolute host text leads into a mount; rewrites it if so. `ENOENT`: it
     /// leads nowhere, and the caller takes that for an answer (`Aim::absent`).
-    pub(crate) fn leads_into_mount(&mut self, w: usize, aim: Aim) -> Result<Start> {
+    pub(crate) fn leads_into_mount(&mut self, w: usize, aim: Aim, base: Base) -> Result<Start> {
         let walk = &self.buffers.walks[w];
         let follow = aim.follow && !aim.parent;
         let end = if follow { walk.length } else { walk.directory_length() };
@@ -55,29 +74,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if is_odd(walk.whole()) && self.flattens_into_mount(w)? {
             return Ok(Start::Absolute);
         }
-        if aim.absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
+        // That a name of the directory is missing says nothing.
+        let absent = aim.absent && end > base.joined;
+        if absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
             let directory = self.buffers.walks[w].directory_length();
+            let between = base.joined < directory && directory < end;
             let text = &self.buffers.walks[w].text[..directory];
-            if directory < end && !self.services.known_outside(text) {
+            if between && !self.services.known_outside(text) {
                 // A directory that is missing says all there is to say, at half the price.
-                match self.trace(w, directory)? {
+                match self.trace(w, directory, base)? {
                     (Start::Outside, true) => return Err(Errno::ENOENT),
                     (Start::Outside, false) => {}
                     (start, _) => return Ok(start),
                 }
             }
         }
-        match self.trace(w, end)? {
-            (Start::Outside, true) if aim.absent => Err(Errno::ENOENT),
+        match self.trace(w, end, base)? {
+            (Start::Outside, true) if absent => Err(Errno::ENOENT),
             (start, _) => Ok(start),
         }
     }
 
     /// Where `text[..end]`, or the nearest ancestor that is there, leads; whether it is missing.
-    fn trace(&mut self, w: usize, mut end: usize) -> Result<(Start, bool)> {
+    fn trace(&mut self, w: usize, mut end: usize, base: Base) -> Result<(Start, bool)> {
         let mut missing = None;
         for _ in 0..ANCESTORS_MAX {
-            match self.real_path(w, end) {
+            match self.real_path(w, end, base) {
                 Ok(length) => return Ok((self.judge(w, end, length)?, missing == Some(true))),
                 Err(errno) => missing = missing.or(Some(errno == Errno::ENOENT)),
             }
@@ -94,11 +116,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The real path of `text[..end]` in `base`; its length.
-    fn real_path(&mut self, w: usize, end: usize) -> Result<usize> {
+    fn real_path(&mut self, w: usize, end: usize, base: Base) -> Result<usize> {
+        let inner = end > base.joined;
+        let (directory, at) = if inner { (base.directory, base.joined) } else { (AT_FDCWD, 0) };
         let text = &mut self.buffers.walks[w].text;
         let kept = core::mem::replace(&mut text[end], 0);
         let flags = (O_PATH | O_CLOEXEC) as usize;
-        let args = [AT_FDCWD as usize, text.as_ptr() as usize, flags, 0, 0, 0];
+        let args = [directory as usize, text[at..].as_ptr() as usize, flags, 0, 0, 0];
         let fd = self.host.call(nr::openat, args);
         self.buffers.walks[w].text[end] = kept;
         let fd = Errno::check(fd)? as usize;

@@ -152,12 +152,25 @@ pub(crate) enum Place {
     Host,
 }
 
+/// Where the host looks a text up: what is behind its first `joined` bytes, from `directory`. Those
+/// bytes are a name that the directory had once; it may have another by now, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct Base {
+    pub directory: i32,
+    pub joined: usize,
+}
+
+impl Base {
+    /// The text is as it was given, and absolute.
+    const ROOT: Base = Base { directory: AT_FDCWD, joined: 0 };
+}
+
 /// Where the next stretch of a walk begins.
 pub(crate) enum Start {
     /// The text is absolute and has not been looked at.
     Absolute,
     /// The same: it was relative, and the host's directory stands before it now.
-    Joined,
+    Joined(Base),
     /// At this directory, with what is left of the text; what the whole text starts from, if what
     /// it leads to may be remembered.
     In(Inode, Option<Inode>),
@@ -321,14 +334,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut links = 0;
         for _ in 0..RESTARTS_MAX {
             match start {
-                Start::Absolute => {
-                    start = self.classify(w, aim, &mut links)?;
+                Start::Absolute | Start::Joined(_) => {
+                    let base = if let Start::Joined(base) = start { base } else { Base::ROOT };
+                    start = self.classify(w, aim, base, &mut links)?;
                     changed |= matches!(start, Start::Absolute);
                 }
                 Start::Object(inode) => return self.arrive(w, inode, Last::Root),
                 Start::Outside if changed => return Ok(Lead::Elsewhere),
                 Start::Outside => return Ok(Lead::Host),
-                Start::Joined => start = Start::Absolute,
                 Start::In(..) | Start::Known(..) => {
                     self.prepare();
                     match self.walk(w, start, aim, &mut links)? {
@@ -357,15 +370,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Decides where an absolute text begins: a mount, a magic link, or the host.
     #[inline]
-    fn classify(&mut self, w: usize, aim: Aim, links: &mut usize) -> Result<Start> {
+    fn classify(&mut self, w: usize, aim: Aim, base: Base, links: &mut usize) -> Result<Start> {
         match self.enter_mount(w) {
             Some(root) => Ok(Start::In(root, Some(ROOT))),
-            None => self.classify_outside(w, aim, links),
+            None => self.classify_outside(w, aim, base, links),
         }
     }
 
     #[inline(never)]
-    fn classify_outside(&mut self, w: usize, aim: Aim, links: &mut usize) -> Result<Start> {
+    fn classify_outside(
+        &mut self,
+        w: usize,
+        aim: Aim,
+        base: Base,
+        links: &mut usize,
+    ) -> Result<Start> {
         match self.magic(w, aim)? {
             Magic::No => {}
             Magic::Object(inode, rest) => {
@@ -379,7 +398,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             Magic::Host => return Ok(Start::Outside),
         }
-        self.leads_into_mount(w, aim)
+        self.leads_into_mount(w, aim, base)
     }
 
     /// Whether what was found is a portal; then the text is its host path.
