@@ -176,7 +176,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.on_existing(c, spot, aim, |client, step| client.change_step(step, change))
     }
 
-    fn change_step(&mut self, step: Step, change: Change) -> Answer {
+    pub(crate) fn change_step(&mut self, step: Step, change: Change) -> Answer {
         if step.kind == Kind::Symlink && change.mode.is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -185,12 +185,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(0)
     }
 
-    /// Changes attributes of what a descriptor shows.
-    pub(crate) fn change_open(&mut self, fd: usize, change: Change) -> Answer {
+    /// Changes attributes of what a descriptor shows; a wrong change is told of after that.
+    pub(crate) fn change_open(&mut self, fd: usize, change: Result<Change>) -> Answer {
         self.identify();
         let Some(inode) = self.inode_opened(fd)? else { return Ok(Verdict::Pass) };
         let step = self.services.step(inode)?;
-        self.change_step(step, change)
+        self.change_step(step, change?)
     }
 
     /// The inode that a descriptor is open on: `EBADF` for one that is only a path, `None` for the

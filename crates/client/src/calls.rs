@@ -146,12 +146,12 @@ calls! { |client, c, a|
     faccessat Full "" => client.access(c, at(0), a[2], 0);
     faccessat2 Full "" => client.access(c, at(0), a[2], a[3]);
     chmod Full "" => client.change_path(c, plain(0), Aim::FOLLOW, mode_change(a[1]));
-    fchmod Full "" => client.change_open(a[0], mode_change(a[1]));
+    fchmod Full "" => client.change_open(a[0], Ok(mode_change(a[1])));
     fchmodat Full "" => client.change_path(c, at(0), Aim::FOLLOW, mode_change(a[2]));
     fchmodat2 Full "" => client.fchmodat2(c);
     chown Full "" => client.change_path(c, plain(0), Aim::FOLLOW, owner_change(a[1], a[2]));
     lchown Full "" => client.change_path(c, plain(0), Aim::STAY, owner_change(a[1], a[2]));
-    fchown Full "" => client.change_open(a[0], owner_change(a[1], a[2]));
+    fchown Full "" => client.change_open(a[0], Ok(owner_change(a[1], a[2])));
     fchownat Full "" => client.fchownat(c);
     utime Full "" => client.utime(c);
     utimes Full "" => client.utimes(c, plain(0), a[1]);

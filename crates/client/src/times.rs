@@ -2,7 +2,7 @@
 
 use crate::layout::{SECOND_NS, get64};
 use crate::path::{Aim, Spot};
-use crate::{Answer, Call, Client, Host, Memory, Verdict};
+use crate::{Answer, Call, Client, Host, Memory};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, UTIME_NOW, UTIME_OMIT};
 use husk_proto::fs::{Change, Time};
 use husk_proto::{Errno, Result, Services};
@@ -18,18 +18,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `utimensat`.
     pub(crate) fn utimensat(&mut self, c: &Call) -> Answer {
         match self.times(c.args[2], Shape::Timespec) {
-            Ok(Some(change)) => self.set_times(c, change),
+            Ok(Some(change)) => self.set_times(c, Ok(change)),
             Ok(None) => crate::value(0),
             // Whatever else is wrong comes first.
-            Err(Errno::EINVAL) => match self.set_times(c, Change::default())? {
-                Verdict::Return(0) => Err(Errno::EINVAL),
-                other => Ok(other),
-            },
+            Err(Errno::EINVAL) => self.set_times(c, Err(Errno::EINVAL)),
             Err(errno) => Err(errno),
         }
     }
 
-    fn set_times(&mut self, c: &Call, change: Change) -> Answer {
+    /// Sets times, or tells what is wrong with them once what they are for is found.
+    fn set_times(&mut self, c: &Call, change: Result<Change>) -> Answer {
         let allowed = (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) as usize;
         if c.args[1] == 0 && c.args[0] as i32 != AT_FDCWD {
             if c.args[3] != 0 {
@@ -44,14 +42,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EFAULT);
         }
         let aim = crate::attributes::aim_of(c.args[3]);
-        self.change_path(c, crate::path::at(0), aim, change)
+        let change_it = |client: &mut Self, step| client.change_step(step, change?);
+        self.on_existing(c, crate::path::at(0), aim, change_it)
     }
 
     /// `utimes`, `futimesat`.
     pub(crate) fn utimes(&mut self, c: &Call, spot: Spot, times: usize) -> Answer {
         let Some(change) = self.times(times, Shape::Timeval)? else { return crate::value(0) };
         if let (0, Some(directory)) = (c.args[spot.path], spot.directory) {
-            return self.change_open(c.args[directory], change);
+            return self.change_open(c.args[directory], Ok(change));
         }
         self.change_path(c, spot, Aim::FOLLOW, change)
     }

@@ -1,6 +1,6 @@
 # Flags and masks of the calls that have many: what each takes, refuses, and in which order.
 root = os.geteuid() == 0
-import fcntl, select, struct
+import fcntl, select, struct, time
 NEWFSTATAT, FACCESSAT2, FCHMODAT2, FCHOWNAT, UTIMENSAT, STATX, OPENAT2 = 262, 439, 452, 260, 280, 332, 437
 make("f", b"x" * 100)
 os.mkdir("d")
@@ -54,6 +54,8 @@ times = [None, (1, 2, 3, 4), (1, NOW, 3, 4), (1, OMIT, 3, 4), (1, 2, 3, OMIT), (
 def shown(path, age):
     found = os.lstat(path)
     return [x if x < 1e18 else "now" for x in (found.st_atime_ns, found.st_mtime_ns)[age:]]
+def changed():
+    return [os.lstat(name).st_ctime_ns for name in ["f", "l", "d", "p"]]
 for both in times:
     packed = struct.pack("<4q", *both) if both else 0
     for handle, path, flags in [
@@ -61,9 +63,10 @@ for both in times:
         ("file", 0, 0), ("place", 0, 0), ("link", 0, 0), ("fifo", 0, 0), ("file", 0, 0x100), ("file", 0, 0x1000), ("cwd", 0, 0), ("none", 0, 0),
         ("cwd", b"none", 0), ("cwd", b"", 0), ("file", b"", 0), ("cwd", b"f", 0x200), ("cwd", b"f", 1), ("cwd", b"none", 0x200)]:
         os.utime("f", ns=(100, 200)), os.utime("l", ns=(300, 400), follow_symlinks=False)
+        before, _ = changed(), time.sleep(2 * time.clock_getres(6))
         answer = call(UTIMENSAT, handles[handle], path, packed, flags)
         # A link that is followed is read, which only Linux takes note of.
-        say("utimensat", both, handle, path, hex(flags), answer, shown("f", 0), shown("l", 1))
+        say("utimensat", both, handle, path, hex(flags), answer, shown("f", 0), shown("l", 1), changed() != before)
 
 def openat2(handle, path, flags, mode=0, resolve=0, size=24, more=b""):
     how = ctypes.create_string_buffer(struct.pack("<QQQ", flags, mode, resolve) + more)
