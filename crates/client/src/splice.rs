@@ -21,14 +21,15 @@ use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, F_GETFL, F_GETPIPE_SZ, O_APPEND, O_CLOEXEC, O_NONBLOCK, POLLERR, POLLHUP, POLLIN,
-    POLLOUT, RWF_NOWAIT, SIGPIPE,
+    POLLOUT, RWF_NOWAIT, SIGPIPE, SPLICE_F_GIFT, SPLICE_F_MORE, SPLICE_F_MOVE, SPLICE_F_NONBLOCK,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Result, Services};
 
-/// `SPLICE_F_*`, and `SPLICE_F_NONBLOCK` of them.
-const FLAGS: usize = 15;
-const NONBLOCK: usize = 2;
+/// What these calls take.
+const FLAGS: usize = (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT) as usize;
+/// Nothing waits.
+pub(crate) const NONBLOCK: usize = SPLICE_F_NONBLOCK as usize;
 
 /// A descriptor of the host's.
 struct Pipe {
@@ -212,20 +213,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             0 => {}
             events => return events & (POLLIN | POLLHUP) == POLLHUP,
         }
-        let mut pair = [0u32; 2];
-        let made = [pair.as_mut_ptr() as usize, O_CLOEXEC as usize, 0, 0, 0, 0];
-        if self.host.call(nr::pipe2, made) < 0 {
-            return false;
-        }
-        let [read, write] = core::hint::black_box(pair);
+        let Ok([read, write]) = self.own_pipe() else { return false };
         let copied = self.host.call(nr::tee, [fd, write as usize, 1, NONBLOCK, 0, 0]);
         self.host_close(read);
         self.host_close(write);
         copied == 0
     }
 
+    /// A pipe that nobody else has: where to read from it, and to write to it. Neither waits.
+    pub(crate) fn own_pipe(&self) -> Result<[u32; 2]> {
+        let mut pair = [0u32; 2];
+        let flags = (O_CLOEXEC | O_NONBLOCK) as usize;
+        let made = self.host.call(nr::pipe2, [pair.as_mut_ptr() as usize, flags, 0, 0, 0, 0]);
+        Errno::check(made).map(|_| core::hint::black_box(pair))
+    }
+
     /// What of `events`, or an error, holds for a descriptor now.
-    fn ready_for(&self, fd: usize, events: u16) -> u16 {
+    pub(crate) fn ready_for(&self, fd: usize, events: u16) -> u16 {
         let mut entry = fd as u64 & 0xffff_ffff | u64::from(events) << 32;
         self.host.call(nr::poll, [&raw mut entry as usize, 1, 0, 0, 0, 0]);
         (core::hint::black_box(entry) >> 48) as u16

@@ -5,14 +5,15 @@
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::data::Opened;
+use crate::splice::NONBLOCK;
 use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_GETFL, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
+    F_GETFL, F_GETPIPE_SZ, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
 };
 use husk_proto::fs::{Kind, Place};
-use husk_proto::{Errno, Result, Services};
+use husk_proto::{Errno, Inode, Result, Services};
 
 /// Most bytes one call moves, so that a signal is seen soon.
 pub(crate) const BURST_BYTES: usize = 4 << 20;
@@ -183,15 +184,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Err(Errno::EOPNOTSUPP) => {}
             other => return other.map(|count| count as usize),
         }
-        let mut poll = [0u8; 8];
-        crate::layout::put(&mut poll, 0, (fd as i32).to_le_bytes());
-        poll[4] = 4;
-        let ready = self.host.call(nr::poll, [poll.as_mut_ptr() as usize, 1, 0, 0, 0, 0]);
-        if ready == 0 {
+        if self.host_fcntl(fd, F_GETPIPE_SZ, 0) > 0 {
+            return self.write_fifo(fd, length);
+        }
+        if self.ready_for(fd, POLLOUT as u16) == 0 {
             return Err(Errno::EAGAIN);
         }
         let args = [fd, bounce, length.min(CAREFUL_BYTES), 0, 0, 0];
         Errno::check(self.host.call(nr::write, args)).map(|count| count as usize)
+    }
+
+    /// The same to a FIFO, which takes no such flag, and may fill between a look and a write: by
+    /// way of a pipe of our own.
+    #[cold]
+    fn write_fifo(&mut self, fd: usize, length: usize) -> Result<usize> {
+        let [read, write] = self.own_pipe()?;
+        let bounce = self.buffers.bounce.as_ptr() as usize;
+        let there = self.host.call(nr::write, [write as usize, bounce, length, 0, 0, 0]);
+        let args = [read as usize, 0, fd, 0, there as usize, NONBLOCK];
+        let put = self.host.call(nr::splice, args);
+        self.host_close(read);
+        self.host_close(write);
+        Errno::check(put).map(|count| count as usize)
     }
 
     /// A full target: wait, unless its descriptor says not to.
@@ -208,39 +222,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A host file to a Husk file.
     fn take_in(&mut self, c: &Call, target: Opened, length: usize) -> Answer {
+        let source = self.side(c.args[1])?;
+        // What has no offset is no source.
+        let odd = |errno| if errno == Errno::ESPIPE { Errno::EINVAL } else { errno };
+        let from = self.side_position(source, c.args[2]).map_err(odd)?;
         let to = self.position(target, 0)?;
-        let own = c.args[2] == 0;
-        let mut start = [0u8; 8];
-        if !own {
-            self.memory.read(c.args[2], &mut start)?;
-        }
-        let at = if own {
-            Errno::check(self.host.call(nr::lseek, [c.args[1], 0, 1, 0, 0, 0]))
-                .map_err(|_| Errno::EINVAL)?
-        } else {
-            u64::from_le_bytes(start)
-        };
-        let length = self.writable(target.inode, Place::At(to.offset()), length)?;
-        let mut done = 0;
-        while done < length {
-            let wanted = (length - done).min(BOUNCE_BYTES);
-            let bounce = self.buffers.bounce.as_mut_ptr() as usize;
-            let args = [c.args[1], bounce, wanted, at as usize + done, 0, 0];
-            let got = Errno::check(self.host.call(nr::pread64, args))? as usize;
-            let put = self.drain_bounce(target, to.offset() + done as u64, 0, got)?;
-            done += put;
-            if got < wanted || put < got {
-                break;
-            }
-        }
-        self.move_position(target, to, done as u64)?;
-        let end = at + done as u64;
-        if own {
-            self.host.call(nr::lseek, [c.args[1], end as usize, 0, 0, 0, 0]);
-        } else {
-            self.memory.write(c.args[2], &end.to_le_bytes())?;
-        }
-        value(done as u64)
+        self.copy_between(source, from, Side::Husk(target), to, length)
     }
 
     /// `copy_file_range`.
@@ -261,16 +248,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let beyond = |errno| if errno == Errno::EINVAL { Errno::EOVERFLOW } else { errno };
         let from = self.side_position(source, c.args[1]).map_err(beyond)?;
         let to = self.side_position(target, c.args[3]).map_err(beyond)?;
-        let length = c.args[4].min(BURST_BYTES);
+        let mut length = c.args[4] as u64;
+        let last = from.offset().max(to.offset());
+        last.checked_add(length).ok_or(Errno::EOVERFLOW)?;
         if let (Side::Husk(a), Side::Husk(b)) = (source, target)
             && a.inode == b.inode
         {
-            let (a, b, n) = (from.offset(), to.offset(), length as u64);
-            if a < b.saturating_add(n) && b < a.saturating_add(n) {
-                return Err(Errno::EINVAL);
-            }
+            length = self.length_apart(a.inode, from.offset(), to.offset(), length)?;
         }
-        self.copy_between(source, from, target, to, length)
+        self.copy_between(source, from, target, to, length.min(BURST_BYTES as u64) as usize)
+    }
+
+    /// How many of `length` bytes of a file there are at `from` to be copied to `to` of the same
+    /// file: `EINVAL` if both would overlap.
+    fn length_apart(&mut self, inode: Inode, from: u64, to: u64, length: u64) -> Result<u64> {
+        let size = self.services.attributes(inode)?.size;
+        let length = length.min(size.saturating_sub(from));
+        let overlap = from < to.saturating_add(length) && to < from.saturating_add(length);
+        if overlap { Err(Errno::EINVAL) } else { Ok(length) }
     }
 
     /// What a descriptor is. `EBADF`.

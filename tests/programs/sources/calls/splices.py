@@ -1,5 +1,5 @@
 # splice, tee, vmsplice, sendfile and copy_file_range with files of a tmpfs and pipes.
-import fcntl, resource, signal, socket, struct, threading, time
+import fcntl, resource, select, signal, socket, struct, threading, time
 signal.alarm(60)
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 SPLICE, TEE, VMSPLICE, SENDFILE, COPY = 275, 276, 278, 40, 326
@@ -127,6 +127,33 @@ writer = os.open("fifo", os.O_WRONLY)
 say("fifo", call(SPLICE, fifo, 0, target, offset(0), 9, 0), call(SPLICE, file, offset(65), writer, 0, 5, 0))
 say("fifo", call(SPLICE, fifo, 0, target, offset(0), 9, 0), os.pread(target, 5, 0))
 
+ROUNDS = 2000
+# Writers of a full FIFO wait for room, and signals reach them meanwhile, however they race.
+telling, told = os.pipe()
+signal.signal(signal.SIGUSR1, lambda *_: None)
+os.set_blocking(told, False)
+signal.set_wakeup_fd(told)
+pouring = []
+for _ in range(4):
+    if (pid := os.fork()) == 0:
+        while True:
+            call(SENDFILE, writer, file, offset(0), 8192)
+    pouring.append(pid)
+os.set_blocking(fifo, True)
+unheard = 0
+for _ in range(ROUNDS):
+    os.read(fifo, 4096)
+    for pid in pouring:
+        os.kill(pid, signal.SIGUSR1)
+    for pid in pouring:
+        ready, _, _ = select.select([telling], [], [], 5 if not unheard else 0)
+        unheard += not (ready and os.read(telling, 1))
+for pid in pouring:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+signal.set_wakeup_fd(-1)
+say("unheard", unheard)
+
 # A limit on the size of files.
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def limited():
@@ -158,3 +185,16 @@ os.ftruncate(target, 0)
 say("copy", call(COPY, file, a, target, b, 30, 0), at(a), at(b), os.fstat(target).st_size, os.pread(target, 99, 50) == content[5:35])
 say("copy", call(COPY, file, a, file, offset(40), 30, 0), call(COPY, file, a, w, 0, 3, 0), call(COPY, r, 0, target, b, 3, 0), call(COPY, directory, 0, target, b, 3, 0), call(COPY, file, a, directory, 0, 3, 0))
 say("copy", call(COPY, file, a, target, b, 3, 1), call(COPY, file, offset(-1), target, b, 3, 0), call(COPY, handle, a, target, b, 3, 0), call(COPY, file, a, 999, b, 3, 0))
+
+# Within one file the length ends where the file does, and what overlaps then is refused.
+for size, apart in [(50, 100), (20000, 30000), (5000, 5000), (5000, 4999)]:
+    for at in [size, size - 7, 0]:
+        own = os.open("own", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.write(own, content[:size])
+        say("own", size, at, call(COPY, own, offset(at), own, offset(apart), 1 << 20, 0), os.fstat(own).st_size,
+            os.pread(own, size, 0) == content[:size], os.pread(own, size, apart) == content[at:size])
+    say("own", call(COPY, own, offset(5), own, offset(apart), -1, 0), call(COPY, own, offset(5), target, offset(0), -1, 0))
+os.truncate("own", 6 << 20)
+say("far", call(COPY, own, offset(0), own, offset(5 << 20), 6 << 20, 0), call(COPY, own, offset(5 << 20), own, offset(0), 6 << 20, 0),
+    call(COPY, own, offset(0), own, offset(5 << 20), 5 << 10, 0), call(COPY, own, offset(0), own, offset((6 << 20) - 1), 1 << 40, 0))
+say("far", call(SENDFILE, own, 999, 0, 9), call(SENDFILE, own, handle, 0, 9))
