@@ -101,8 +101,14 @@ fn the_current_directory_may_lie_below_tmp() {
 /// afterwards the host has what it would have without Husk, modes included.
 #[track_caller]
 fn unwritable_tree_as_natively(name: &str, script: &str) {
-    const TREE: &str = "mkdir -p gm/sub; echo f > gm/f; echo g > gm/sub/g; \
-                        chmod 444 gm/f; chmod 555 gm/sub gm";
+    let tree = "mkdir -p gm/sub; echo f > gm/f; echo g > gm/sub/g; \
+                chmod 444 gm/f; chmod 555 gm/sub gm";
+    tree_as_natively(name, tree, script, ":");
+}
+
+/// The same with any tree; `after` is run natively behind both, before they are compared.
+#[track_caller]
+fn tree_as_natively(name: &str, tree: &str, script: &str, after: &str) {
     if against_native() {
         return;
     }
@@ -119,12 +125,16 @@ fn unwritable_tree_as_natively(name: &str, script: &str) {
     };
     for directory in [&expected, &work] {
         give_to_nobody(directory);
-        let made = run(&scratch, directory, as_nobody(&plain(TREE)));
+        let made = run(&scratch, directory, as_nobody(&plain(tree)));
         assert!(made.status.success(), "{}", made.shown());
     }
     let native = run(&scratch, &expected, as_nobody(&plain(script)));
     assert!(native.status.success(), "{}", native.shown());
     let outcome = run(&scratch, &work, as_nobody(&husk(&[], &["sh", "-euc", script])));
+    for directory in [&expected, &work] {
+        let opened = run(&scratch, directory, as_nobody(&plain(after)));
+        assert!(opened.status.success(), "{}", opened.shown());
+    }
     let (listed, natively) = (listing(&work), listing(&expected));
     fs::remove_dir_all(&shared).expect("removing it");
     assert!(said(&outcome).iter().all(|line| !line.contains("overlaid")), "{}", outcome.shown());
@@ -164,6 +174,13 @@ fn an_unwritable_tree_of_ours_is_moved() {
 fn files_of_an_unwritable_tree_are_removed_and_rewritten() {
     let script = "chmod -R u+w gm; rm gm/f; echo new > gm/sub/g";
     unwritable_tree_as_natively("unwritable-rewritten", script);
+}
+
+#[test]
+fn changes_in_a_directory_that_cannot_be_listed_come_back() {
+    let script = "mv gm/f f; rm gm/h; echo new > gm/k; echo k > gm/n; mkdir gm/d; echo q > gm/d/q";
+    let tree = "mkdir gm; echo f > gm/f; echo h > gm/h; echo k > gm/k; echo s > gm/s; chmod 300 gm";
+    tree_as_natively("unlisted", tree, script, "chmod 700 gm");
 }
 
 #[test]

@@ -16,7 +16,8 @@
 //! 2. What the host changed meanwhile is never replaced or deleted: the image's version goes
 //!    beside it, and a conflict is noted.
 //! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
-//! 4. A directory the image never listed is left alone, whatever it holds.
+//! 4. Of a directory the image never listed only those names count that it met one by one (who may
+//!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -99,9 +100,6 @@ impl<S: Source> Scan<'_, S> {
         if self.changed(&attributes)? {
             let extended = extended::of(self.source, dir, &attributes)?;
             self.plan.touches.push(Touch { path: path.to_owned(), attributes, extended });
-        }
-        if attributes.step.unlisted {
-            return Ok(());
         }
         let names = self.names(dir)?;
         let whiteouts = self.whiteouts(dir)?;
@@ -252,7 +250,7 @@ impl<S: Source> Scan<'_, S> {
     ) -> Result<Object, Errno> {
         let content = match (attributes.step.kind, attributes.backing, origin) {
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
-                Content::HostTree(origin)
+                self.moved_unlisted(inode, origin, depth)?
             }
             (Kind::Directory, ..) => Content::Tree(self.children(inode, depth + 1)?),
             (Kind::Symlink, ..) => Content::Symlink(self.link_target(inode)?),
@@ -265,6 +263,24 @@ impl<S: Source> Scan<'_, S> {
             }
         };
         self.made_of(inode, attributes, content)
+    }
+
+    /// A directory that was moved, and whose names were never all read: whole, as the host has it,
+    /// unless some were changed. Then these alone move, and the rest stays.
+    fn moved_unlisted(
+        &mut self,
+        dir: Inode,
+        origin: PathBuf,
+        depth: u32,
+    ) -> Result<Content, Errno> {
+        let changed = self.changed_children(dir, depth + 1)?;
+        if changed.is_empty() && self.whiteouts(dir)?.is_empty() {
+            return Ok(Content::HostTree(origin));
+        }
+        let why = "moved and changed, but cannot be listed: what was not changed stays here";
+        self.fail(&origin, why);
+        self.plan.withheld.push(origin);
+        Ok(Content::Tree(changed))
     }
 
     fn made_of(
@@ -338,9 +354,6 @@ impl<S: Source> Scan<'_, S> {
     ) -> Result<Vec<(OsString, Object)>, Errno> {
         if depth >= DEPTH_MAX {
             self.too_deep(dir)?;
-            return Ok(Vec::new());
-        }
-        if self.source.attributes(dir)?.step.unlisted {
             return Ok(Vec::new());
         }
         let mut children = Vec::new();
