@@ -78,6 +78,20 @@ fn a_conflict_is_reported_and_both_versions_are_kept() {
 }
 
 #[test]
+fn what_cannot_be_overlaid_cannot_be_discarded() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("discard-root");
+    let outcome = run(&scratch, Path::new("/"), husk(&["--discard"], &["true"]));
+    assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+    assert_eq!(said(&outcome).len(), 1, "{}", outcome.shown());
+    let outcome = run(&scratch, Path::new("/"), husk(&[], &["true"]));
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    assert!(said(&outcome)[0].contains("changes go to the host"), "{}", outcome.shown());
+}
+
+#[test]
 fn the_current_directory_may_lie_below_tmp() {
     if against_native() {
         return;

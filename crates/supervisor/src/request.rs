@@ -109,7 +109,7 @@ impl Request {
             add(&mut plans, memory(path)?)?;
         }
         if self.overlays.is_empty() {
-            add_current_directory(&mut plans, notes)?;
+            add_current_directory(&mut plans, notes, self.discard)?;
         }
         if let Ok(tmp) = fs::canonicalize("/tmp")
             && plans.iter().all(|plan| plan.path != tmp)
@@ -247,23 +247,29 @@ pub fn reason(problem: &std::io::Error) -> String {
 fn add_current_directory(
     plans: &mut Vec<MountPlan>,
     notes: &mut Vec<String>,
+    discard: bool,
 ) -> Result<(), Failure> {
     let here = env::current_dir().map_err(|problem| {
         let remedy = "change to a directory that exists, or name one with --overlay";
         Failure::new("cannot overlay the current directory", reason(&problem), remedy)
     })?;
-    if here == Path::new("/") {
-        notes.push("the current directory is /: not overlaid, changes go to the host".into());
-        return Ok(());
-    }
     if plans.iter().any(|plan| plan.path == here) {
         return Ok(());
     }
-    if access(&here, Access::READ_OK | Access::EXEC_OK).is_err() {
-        notes.push(format!("{} cannot be listed: not overlaid", here.display()));
+    let why = if here == Path::new("/") {
+        "it holds the host's devices and processes"
+    } else if access(&here, Access::READ_OK | Access::EXEC_OK).is_err() {
+        "it cannot be listed"
+    } else {
+        plans.push(overlay(&here, false)?);
         return Ok(());
+    };
+    if discard {
+        let remedy = "change to a directory that can be overlaid, or name one with --overlay";
+        let what = format!("cannot discard what changes in {}", here.display());
+        return Err(Failure::new(&what, why.to_owned(), remedy));
     }
-    plans.push(overlay(&here, false)?);
+    notes.push(format!("{}: {why}: not overlaid, changes go to the host", here.display()));
     Ok(())
 }
 
