@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. Nobody else can enter: other users not the outer directory; of root's, whose programs may
-//!    become other users, not without the inner name, which nothing shows.
+//!    become other users, not without the inner name, which only `/proc` shows, to those users.
 //! 2. What stands behind a node is removed when the node is gone; all of it with the image.
 //! 3. A directory whose lock nobody holds was left by a supervisor that was killed; the next one
 //!    of the same user removes it.
