@@ -175,3 +175,17 @@ fn a_killed_supervisor_hangs_the_command_up() {
     let outcome = run(&scratch, &work, command);
     assert_eq!(outcome.stdout, b"hung-up\n", "{}", outcome.shown());
 }
+
+/// The C library's `posix_spawn` has its child ignore two signals of its own (32 and 33).
+#[test]
+fn the_command_starts_with_no_signal_ignored_that_is_not_ignored_here() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("ignored");
+    let work = scratch.fresh("work");
+    let outcome = run(&scratch, &work, husk(&[], &["grep", "SigIgn", "/proc/self/status"]));
+    let shown = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let mask = shown.trim().rsplit('\t').next().and_then(|word| u64::from_str_radix(word, 16).ok());
+    assert_eq!(mask.map(|mask| mask >> 31 & 3), Some(0), "{shown}");
+}

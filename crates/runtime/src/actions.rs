@@ -74,13 +74,21 @@ impl Known {
     }
 }
 
+/// Signals that glibc keeps for itself (SIGCANCEL, SIGSETXID).
+const SPAWNERS: [usize; 2] = [32, 33];
+
 /// Asks the host for all actions, once for an image: in its first program, whose children would
-/// each ask otherwise.
+/// each ask otherwise. The two signals of the C library that the supervisor's `posix_spawn` ignores
+/// in its child are default again.
 #[cold]
 pub fn learn(group: &Group) {
     for signal in (1..=SIGNALS).filter(|&signal| !kept(signal)) {
         let mut found = HostAction::default();
-        let asked = signal::host_action(signal, 0, (&raw mut found) as usize) == 0;
+        let asked = if SPAWNERS.contains(&signal) {
+            signal::host_action(signal, (&raw const found) as usize, 0) == 0
+        } else {
+            signal::host_action(signal, 0, (&raw mut found) as usize) == 0
+        };
         if asked && found.handler <= SIG_IGN {
             group.actions[signal].store(&found);
             group.known.signals.fetch_or(bit(signal), Relaxed);
