@@ -18,13 +18,11 @@ use crate::layout::put_decimal;
 use crate::{After, Answer, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, S_IFIFO};
-use husk_proto::fs::Kind;
+use husk_proto::fs::{Kind, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// Bytes of a path in the private directory, NUL and name of a draft included.
 const PATH_BYTES: usize = 128;
-/// `RENAME_NOREPLACE`.
-const NOREPLACE: usize = 1;
 /// Where anybody may read and write.
 const OPEN_TO_ALL: usize = 0o666;
 
@@ -93,7 +91,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EOPNOTSUPP);
         }
         self.host.call(nr::fchmodat, [here, at, OPEN_TO_ALL, 0, 0, 0]);
-        let named = self.host.call(nr::renameat2, [here, at, here, path.address(), NOREPLACE, 0]);
+        let args = [here, at, here, path.address(), RENAME_NOREPLACE as usize, 0];
+        let named = self.host.call(nr::renameat2, args);
         if named < 0 {
             self.host.call(nr::unlinkat, [here, at, 0, 0, 0, 0]);
         }

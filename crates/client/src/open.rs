@@ -10,13 +10,15 @@
 //!   socket, device of the image ── refused: they are names only
 //! ```
 
+use crate::descend::Walked;
 use crate::path::{Aim, Last, Lead, Place, Spot};
-use crate::scoped::{ABSOLUTE, Scope};
+use crate::scoped::{SCOPE, Scope};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
     AT_FDCWD, F_SETFD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
-    O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC,
+    O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, RESOLVE_CACHED,
+    RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
 use husk_proto::fs::{Backing, Kind, want};
@@ -32,13 +34,9 @@ const KNOWN_FLAGS: u64 = 0x7f_ffc3 | 0x40_0000;
 /// Bytes of the first `struct open_how`.
 const OPEN_HOW_BYTES: usize = 24;
 /// Resolve flags the kernel knows.
-const RESOLVE_KNOWN: u64 = 0x3f;
-const RESOLVE_NO_XDEV: u64 = 1;
-const RESOLVE_CACHED: u64 = 0x20;
-/// Those that forbid no other tree: `RESOLVE_NO_MAGICLINKS`, `RESOLVE_CACHED`.
-const RESOLVE_ANYWHERE: u64 = 0x22;
-/// Those that keep a walk below a directory.
-const RESOLVE_SCOPED: u64 = 0x18;
+const KNOWN_RESOLVE: u64 = ANYWHERE | SCOPE | (RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS) as u64;
+/// Those that forbid no other tree.
+const ANYWHERE: u64 = (RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED) as u64;
 /// Flags that go with `O_PATH`.
 const PATH_FLAGS: u32 = O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
 
@@ -178,10 +176,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.refuse(nr::openat, Errno::EACCES);
         }
         let step = self.services.step(inode)?;
-        let truncates = if flags & O_TRUNC != 0 { 2 } else { 0 };
-        let want = [4, 2, 6, 6][(flags & O_ACCMODE) as usize] | truncates;
+        let truncates = if flags & O_TRUNC != 0 { want::WRITE } else { 0 };
+        let moves = match flags & O_ACCMODE {
+            O_RDONLY => want::READ,
+            O_WRONLY => want::WRITE,
+            _ => want::READ | want::WRITE,
+        };
         let who = self.credentials();
-        who.permit(&step, want)?;
+        who.permit(&step, moves | truncates)?;
         if flags & O_NOATIME != 0 && who.uid != step.uid && !who.can(FOWNER) {
             return Err(Errno::EPERM);
         }
@@ -217,8 +219,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if access == O_RDONLY && !truncate {
                 return self.open_shadow(&attributes, flags);
             }
-            let want = if access == 1 { 2 } else { 6 };
-            self.credentials().permit(&attributes.step, want)?;
+            let reads = if access == O_WRONLY { 0 } else { want::READ };
+            self.credentials().permit(&attributes.step, reads | want::WRITE)?;
             if self.services.writers(inode)? < 0 {
                 return Err(Errno::ETXTBSY);
             }
@@ -252,7 +254,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Verdict::Return(self.note_opened(fd as u32, close_on_exec, Some(a.step.inode))))
     }
 
-    /// `openat2`: all flags, but no resolve flags on Husk paths.
+    /// `openat2`: all flags, and all resolve flags on paths that stay in the image's trees.
+    /// `ENOSYS` where one with resolve flags leads from the host into a tree, out of one by `..`,
+    /// or on through a portal.
     pub(crate) fn openat2(&mut self, c: &Call) -> Answer {
         let size = c.args[3];
         if size < OPEN_HOW_BYTES {
@@ -269,7 +273,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             || mode & !0o7777 != 0
             || (mode != 0 && !creates)
             || (place_only && flags as u32 & !PATH_FLAGS != 0);
-        if wrong || resolve & !RESOLVE_KNOWN != 0 {
+        if wrong || resolve & !KNOWN_RESOLVE != 0 {
             // Whatever is odd here is the host's to judge: same error on any path.
             return self.then_opened(c, passing::ASK);
         }
@@ -280,14 +284,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         }
         let flags = checked_flags(flags as u32)?;
-        if resolve & RESOLVE_CACHED != 0 && flags & (O_CREAT | O_TRUNC | TMPFILE_BIT) != 0 {
+        if resolve & u64::from(RESOLVE_CACHED) != 0
+            && flags & (O_CREAT | O_TRUNC | TMPFILE_BIT) != 0
+        {
             return Err(Errno::EAGAIN);
         }
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
         let aim = Aim { follow, slash: true, ..Aim::default() };
         self.read_path(c.args[1], 0)?;
-        let absolute = self.buffers.walks[0].is_absolute() && resolve & RESOLVE_SCOPED == 0;
+        let absolute = self.buffers.walks[0].is_absolute() && resolve & SCOPE == 0;
         let root = if absolute { self.enter_mount(0) } else { self.open_scope(c.args[0] as i32)? };
         let Some(root) = root else {
             return match self.find(c, 0, crate::path::at(0), aim)? {
@@ -296,7 +302,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         };
         let scope = Scope::new(root, resolve)?;
-        if absolute && resolve & RESOLVE_NO_XDEV != 0 {
+        if absolute && resolve & u64::from(RESOLVE_NO_XDEV) != 0 {
             // The host's root is in another tree.
             return Err(Errno::EXDEV);
         }
@@ -311,12 +317,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             } else {
                 self.walk_scoped(scope, aim)
             };
-            match walked.and_then(|()| self.open_found(flags, mode as u32)) {
-                Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
-                Err(ABSOLUTE) if resolve & !RESOLVE_ANYWHERE == 0 => {
+            let opened = match walked {
+                Ok(Walked::Done) => self.open_found(flags, mode as u32),
+                Ok(_) if resolve & !ANYWHERE == 0 => {
                     return self.open_anywhere(aim, flags, mode as u32);
                 }
-                Err(ABSOLUTE | Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
+                Ok(_) | Err(Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
+                Err(errno) => Err(errno),
+            };
+            match opened {
+                Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
                 other => return other,
             }
         }

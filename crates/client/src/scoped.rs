@@ -11,23 +11,23 @@
 //! Slower than `descend`, and apart from it, so that the common walk asks nothing about flags.
 //! Not here: paths that start or go on outside of the image's trees; they are refused (`ENOSYS`).
 
-use crate::descend::count_link;
+use crate::descend::{Walked, count_link};
 use crate::path::{Aim, Last, Target};
 use crate::walk::Piece;
 use crate::{Client, Host, Memory};
 use husk_abi::NAME_MAX;
+use husk_abi::sys::general::{
+    RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+};
 use husk_proto::fs::{Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
-/// `RESOLVE_*`.
-const NO_XDEV: u64 = 1;
-const NO_SYMLINKS: u64 = 4;
-const BENEATH: u64 = 8;
-const IN_ROOT: u64 = 16;
+const NO_XDEV: u64 = RESOLVE_NO_XDEV as u64;
+const NO_SYMLINKS: u64 = RESOLVE_NO_SYMLINKS as u64;
+const BENEATH: u64 = RESOLVE_BENEATH as u64;
+const IN_ROOT: u64 = RESOLVE_IN_ROOT as u64;
 /// Both, of which only one may be asked for.
-const SCOPE: u64 = BENEATH | IN_ROOT;
-/// An absolute link leads out of the tree: walk 0 has the text that is left. Shown to nobody.
-pub(crate) const ABSOLUTE: Errno = Errno(4096);
+pub(crate) const SCOPE: u64 = BENEATH | IN_ROOT;
 /// Names and links in one walk.
 const STEPS_MAX: usize = 1 << 16;
 
@@ -48,13 +48,13 @@ impl Scope {
         self.resolve & flag != 0
     }
 
-    /// Where an absolute text leads.
-    fn top(&self) -> Result<Inode> {
+    /// Where an absolute text leads; `None` = anywhere, as ever.
+    fn top(&self) -> Result<Option<Inode>> {
         match self.resolve & SCOPE {
             BENEATH => Err(Errno::EXDEV),
-            IN_ROOT => Ok(self.root),
+            IN_ROOT => Ok(Some(self.root)),
             _ if self.has(NO_XDEV) => Err(Errno::EXDEV),
-            _ => Err(ABSOLUTE),
+            _ => Ok(None),
         }
     }
 }
@@ -63,13 +63,17 @@ impl Scope {
 enum Stepped {
     On(Inode),
     Done,
+    /// At an absolute text: what is left of the walk's.
+    Absolute,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Walks the text of walk 0 within `scope`; what it finds is left in `found[0]`.
-    pub(crate) fn walk_scoped(&mut self, scope: Scope, aim: Aim) -> Result<()> {
+    /// Walks the text of walk 0 within `scope`; what it finds is left in `found[0]`, or in the text
+    /// what an absolute link out of the tree leaves.
+    pub(crate) fn walk_scoped(&mut self, scope: Scope, aim: Aim) -> Result<Walked> {
         let absolute = self.buffers.walks[0].is_absolute();
-        let start = if absolute { scope.top()? } else { scope.root };
+        let start = if absolute { scope.top()? } else { Some(scope.root) };
+        let Some(start) = start else { return Ok(Walked::Absolute) };
         if absolute && self.services.step(start)?.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
@@ -77,13 +81,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The same for what is left of the text, from `here` on.
-    pub(crate) fn walk_scoped_from(&mut self, scope: Scope, here: Inode, aim: Aim) -> Result<()> {
+    pub(crate) fn walk_scoped_from(
+        &mut self,
+        scope: Scope,
+        here: Inode,
+        aim: Aim,
+    ) -> Result<Walked> {
         self.prepare();
         let mut here = here;
         let (mut links, mut last) = (0, Last::Root);
         for _ in 0..STEPS_MAX {
             let Some(piece) = self.buffers.walks[0].next() else {
-                return self.arrive(0, here, last).map(|_| ());
+                return self.arrive(0, here, last).map(|_| Walked::Done);
             };
             let directory = self.services.step(here)?;
             if directory.kind != Kind::Directory {
@@ -98,7 +107,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             last = Last::Root;
             match self.step_scoped(scope, directory, piece, aim, &mut links)? {
                 Stepped::On(inode) => here = inode,
-                Stepped::Done => return Ok(()),
+                Stepped::Done => return Ok(Walked::Done),
+                Stepped::Absolute => return Ok(Walked::Absolute),
             }
         }
         Err(Errno::ELOOP)
@@ -107,7 +117,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The parent of a directory, as far as the scope goes.
     fn above(&mut self, scope: Scope, here: Inode) -> Result<Inode> {
         if here == scope.root && scope.has(SCOPE) {
-            return scope.top();
+            return Ok(scope.top()?.unwrap_or(here));
         }
         match self.services.parent(here)? {
             parent if parent != here => Ok(parent),
@@ -143,7 +153,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 count_link(links)?;
                 let absolute = self.expand(0, step.inode, piece.end)?;
-                Ok(Stepped::On(if absolute { scope.top()? } else { directory.inode }))
+                let next = if absolute { scope.top()? } else { Some(directory.inode) };
+                Ok(next.map_or(Stepped::Absolute, Stepped::On))
             }
             Some(step) if step.kind == Kind::Portal && scope.has(NO_XDEV) => Err(Errno::EXDEV),
             Some(step) if step.kind == Kind::Portal && through => Err(Errno::ENOSYS),
