@@ -175,6 +175,17 @@ impl Fs for Direct {
     ) -> Result<(u64, usize)> {
         husk_kernel::fs::bytes::write(&self.kernel, inode, place, length, copy, self.now())
     }
+    fn receive(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        most: usize,
+        take: &mut dyn FnMut(usize) -> Result<usize>,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize> {
+        let now = self.now();
+        husk_kernel::fs::bytes::receive(&self.kernel, inode, offset, most, take, copy, now)
+    }
     #[inline]
     fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         husk_kernel::fs::bytes::allocate(&self.kernel, inode, offset, length, keep_size, self.now())

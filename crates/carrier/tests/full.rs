@@ -38,6 +38,9 @@ const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 16 << 20 };
 /// More allocations than any call makes.
 const ALLOCATIONS_MAX: u64 = 2000;
 const CWD: usize = -100isize as usize;
+/// Bytes moved by one call, and where to: behind what a small tree of blocks reaches.
+const MOVED: usize = 60_000;
+const FAR: usize = 5 << 20;
 const MOUNT: &str = "/tmp/mount";
 
 /// The clock that `plain` asks for: it stands still, so that two tries can be compared.
@@ -98,6 +101,61 @@ impl World {
     fn write(&mut self, fd: i64, length: usize) -> Result<i64, Errno> {
         let data = self.bytes(vec![7; length]);
         self.call(nr::write, &[fd as usize, data, length])
+    }
+
+    /// A host descriptor far from the numbers of the image.
+    fn far(&self, fd: i64) -> usize {
+        let far = plain::host(nr::fcntl, [fd as usize, libc::F_DUPFD as usize, 100, 0, 0, 0]);
+        plain::host(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+        usize::try_from(far).expect("a number")
+    }
+
+    /// A file of the host without a name, full of nines.
+    fn host_file(&mut self) -> usize {
+        let name = self.bytes(b"full\0".to_vec());
+        let fd = self.far(plain::host(nr::memfd_create, [name, 0, 0, 0, 0, 0]));
+        let nines = self.bytes(vec![9; MOVED]);
+        assert_eq!(plain::host(nr::pwrite64, [fd, nines, MOVED, 0, 0, 0]), MOVED as i64);
+        fd
+    }
+
+    /// What `ended` says of bytes moved to file 3 behind `at`, `EIO` if they are not all there or
+    /// more than that is gone from where they were: `left` of `MOVED`.
+    fn moved(&mut self, ended: Result<i64, Errno>, left: i64, at: usize) -> Result<i64, Errno> {
+        let count = ended.unwrap_or(0) as usize;
+        let there = self.bytes(vec![0; MOVED]);
+        let got = self.call(nr::pread64, &[3, there, MOVED, at]).unwrap_or(0) as usize;
+        let bytes = self.kept.last().expect("just pushed");
+        let whole = got == count && bytes[..count].iter().all(|&byte| byte == 9);
+        if whole && left as usize == MOVED - count { ended } else { Err(Errno::EIO) }
+    }
+
+    /// `splice` of a pipe with `MOVED` bytes to far behind the end of file 3.
+    fn splice(&mut self) -> Result<i64, Errno> {
+        let mut ends = [0i32; 2];
+        plain::host(nr::pipe2, [ends.as_mut_ptr() as usize, 0, 0, 0, 0, 0]);
+        let [read, write] = std::hint::black_box(ends).map(|fd| self.far(i64::from(fd)));
+        let nines = self.bytes(vec![9; MOVED]);
+        assert_eq!(plain::host(nr::write, [write, nines, MOVED, 0, 0, 0]), MOVED as i64);
+        let at = self.bytes(FAR.to_ne_bytes().to_vec());
+        let ended = self.call(nr::splice, &[read, 0, 3, at, MOVED, 0]);
+        let mut left = 0i32;
+        let asked = [read, libc::FIONREAD as usize, &raw mut left as usize, 0, 0, 0];
+        plain::host(nr::ioctl, asked);
+        for fd in [read, write] {
+            plain::host(nr::close, [fd, 0, 0, 0, 0, 0]);
+        }
+        self.moved(ended, i64::from(std::hint::black_box(left)), FAR)
+    }
+
+    /// `sendfile` of `MOVED` bytes of the host to far behind the end of file 3.
+    fn sendfile(&mut self) -> Result<i64, Errno> {
+        let source = self.host_file();
+        self.call(nr::lseek, &[3, FAR, 0])?;
+        let ended = self.call(nr::sendfile, &[3, source, 0, MOVED]);
+        let place = plain::host(nr::lseek, [source, 0, libc::SEEK_CUR as usize, 0, 0, 0]);
+        plain::host(nr::close, [source, 0, 0, 0, 0, 0]);
+        self.moved(ended, MOVED as i64 - place, FAR)
     }
 
     /// Record lock `kind` of `from..from + 10`.
@@ -223,6 +281,8 @@ fn the_rest() -> Vec<Tried> {
     vec![
         parts("write", |w| w.write(3, 9000), FULL),
         parts("large write", |w| w.write(3, 700_000), FULL),
+        parts("splice", World::splice, FULL),
+        parts("sendfile", World::sendfile, FULL),
         parts("allocate", |w| w.call(nr::fallocate, &[3, 0, 0, 300_000]), FULL),
         tried("truncate", |w| w.call(nr::ftruncate, &[3, 100]), &[]),
         tried("extend", |w| w.call(nr::ftruncate, &[3, 5_000_000]), &[]),

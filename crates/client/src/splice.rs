@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A byte is taken out of a pipe only once there is a block for it in the file, and is then
-//!    written whatever happens: none is lost to a full image.
+//! 1. A byte is taken out of a pipe only once there is a block for it in the file's map, and is
+//!    then written whatever happens: none is lost to a full image (`Fs::receive`).
 //! 2. Nothing waits within the call: the host is asked without waiting, and the runtime waits until
 //!    the pipe is ready (`Verdict::Ready`).
 //!
@@ -17,6 +17,7 @@
 use crate::data::Opened;
 use crate::pipe::waiting_at_host;
 use crate::transfer::{BURST_BYTES, reads, writes};
+use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -176,34 +177,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return if self.has_ended(fd) { Ok(0) } else { Err(Errno::EAGAIN) };
         }
         let most = most.min(there).min(self.buffers.bounce.len());
-        let length = self.writable(file.inode, Place::At(offset), most)?;
+        let most = self.writable(file.inode, Place::At(offset), most)?;
         let (memory, host) = (&self.memory, &self.host);
         let bounce = self.buffers.bounce.as_mut_ptr() as usize;
-        let (mut taken, mut at, mut mark) = (0, 0, 0);
-        let written = self.services.write(file.inode, Place::At(offset), length, &mut |span| {
-            at = if span.again { mark } else { at };
-            mark = at;
-            while taken < at + span.length {
-                match read_pipe(host, fd, bounce + taken, at + span.length - taken)? {
-                    0 => return Err(Errno::EAGAIN),
-                    count => taken += count,
-                }
-            }
-            memory.copy_in(bounce + at, span)?;
-            at += span.length;
-            Ok(())
-        });
-        let done = match written {
-            Ok((_, count)) => count,
-            Err(errno) if taken == 0 => return Err(errno),
-            Err(_) => 0,
-        };
-        if taken <= done {
-            return Ok(done);
-        }
-        // Another reader was faster: a block was waiting for more than there was.
-        let rest = self.drain_bounce(file, offset + done as u64, done, taken - done)?;
-        Ok(done + rest)
+        let mut cursor = Cursor::plain(bounce, most);
+        let mut take = |room| read_pipe(host, fd, bounce, room);
+        let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
+        self.services.receive(file.inode, offset, most, &mut take, &mut copy)
     }
 
     /// Whether nothing is in a pipe and nobody left to write; no byte is taken to find out. That

@@ -112,20 +112,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
-    /// Writes the bounce buffer's bytes from `start` on to a Husk file.
-    pub(crate) fn drain_bounce(
-        &mut self,
-        target: Opened,
-        offset: u64,
-        start: usize,
-        length: usize,
-    ) -> Result<usize> {
+    /// Writes the bounce buffer's bytes to a Husk file.
+    fn drain_bounce(&mut self, target: Opened, offset: u64, length: usize) -> Result<usize> {
         if length == 0 {
             return Ok(0);
         }
         self.memory.ready()?;
         let memory = &self.memory;
-        let mut cursor = Cursor::plain(self.buffers.bounce[start..].as_ptr() as usize, length);
+        let mut cursor = Cursor::plain(self.buffers.bounce.as_ptr() as usize, length);
         let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
         let at = Place::At(offset);
         self.services.write(target.inode, at, length, &mut copy).map(|(_, count)| count)
@@ -330,7 +324,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn drain_to(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
         match side {
-            Side::Husk(file) => self.drain_bounce(file, offset, 0, length),
+            Side::Husk(file) => self.drain_bounce(file, offset, length),
             Side::Host(_, _) if length == 0 => Ok(0),
             Side::Host(fd, _) => {
                 let bounce = self.buffers.bounce.as_ptr() as usize;

@@ -456,6 +456,17 @@ pub trait Fs {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<(u64, usize)>;
+    /// Writes at `offset` what `take` gets hold of, which cannot be put back: once there is room
+    /// for the bytes whatever happens, `take` is asked once for at most so many and says how many
+    /// it has; then `copy` fills their spans. Returns their count. `ENOSPC` only when none fits.
+    fn receive(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        most: usize,
+        take: &mut dyn FnMut(usize) -> Result<usize>,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize>;
     /// Allocates zeroed space for `offset..offset+length` (`fallocate` mode 0; `keep_size`).
     fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()>;
     /// Makes a hole (`FALLOC_FL_PUNCH_HOLE`).

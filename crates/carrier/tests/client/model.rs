@@ -451,6 +451,17 @@ impl Fs for Model {
         }
         result.map(|()| (offset as u64, length))
     }
+    fn receive(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        most: usize,
+        take: &mut dyn FnMut(usize) -> Result<usize>,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<usize> {
+        let count = take(most)?;
+        self.write(inode, Place::At(offset), count, copy).map(|(_, count)| count)
+    }
     fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         let node = self.node(inode);
         if !keep_size && node.data.len() < (offset + length) as usize {

@@ -11,6 +11,7 @@
 //!    left. A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a
 //!    block that has another owner already.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
+//! 6. What cannot be put back to where it comes from is taken once its blocks are in the map.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -213,6 +214,51 @@ pub fn write(
         finish_write(kernel, inode, cell, offset + done, now_ns)?;
         Ok((offset, done as usize))
     })
+}
+
+/// `Fs::receive`.
+#[cold]
+pub fn receive(
+    kernel: &Kernel,
+    inode: Inode,
+    offset: u64,
+    most: usize,
+    take: &mut dyn FnMut(usize) -> Result<usize>,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<usize> {
+    let region = &kernel.session.region;
+    writing(kernel, inode, |cell| {
+        regular(region.load(cell.word(ino::IDENT)))?;
+        if offset >= SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let most = make_room(kernel, inode, cell, offset, (most as u64).min(SIZE_MAX - offset))?;
+        let count = take(most as usize)? as u64;
+        assert!(count <= most, "more bytes taken than there is room for");
+        if count == 0 {
+            return Ok(0);
+        }
+        let size = region.load(cell.word(ino::SIZE));
+        if offset > size {
+            zero_mapped(kernel, cell, size, offset);
+        }
+        let done = fill(kernel, inode, cell, offset, count, copy, now_ns)?;
+        finish_write(kernel, inode, cell, offset + done, now_ns)?;
+        Ok(done as usize)
+    })
+}
+
+/// Maps what is not mapped of `length` bytes at `offset`; for how many of them there is room.
+fn make_room(kernel: &Kernel, inode: Inode, cell: Cell, offset: u64, length: u64) -> Result<u64> {
+    let (first, end) = (offset / PAGE, (offset + length).div_ceil(PAGE));
+    let Err(error) = fill_holes(kernel, inode, first, end) else { return Ok(length) };
+    let region = &kernel.session.region;
+    let root = region.load(cell.word(ino::ROOT));
+    match (first..end).take_while(|&block| extent::block_at(region, root, block) != 0).count() {
+        0 => Err(error),
+        count => Ok(((first + count as u64) * PAGE - offset).min(length)),
+    }
 }
 
 /// Copies piece by piece; how many bytes went in before something failed.
