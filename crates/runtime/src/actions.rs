@@ -12,7 +12,8 @@
 //! 1. A record is known only while the host's action is the same, default or ignored. What the
 //!    application catches is not: the host may have reset it (`SA_RESETHAND`).
 //! 2. Records are trusted, and become known, only while the process has one thread and shares its
-//!    handlers with nobody. Whoever has company makes unknown what it changes, before it does.
+//!    handlers with nobody: from before the host is asked. Whoever has company makes unknown what
+//!    it changes, before it does.
 //! 3. What the host does besides storing the action, the host does: it throws pending signals away
 //!    when they are ignored from now on, be it by default.
 
@@ -171,7 +172,9 @@ fn at_the_host(
     asked: Option<&HostAction>,
 ) -> Result<HostAction, Errno> {
     let action = &group.actions[signal];
-    let known = group.known.has(signal) && alone(group);
+    // Who has company now may hear an answer that the other makes stale, and then ends.
+    let alone = alone(group);
+    let known = group.known.has(signal) && alone;
     if let Some(asked) = asked {
         group.known.signals.fetch_and(!bit(signal), Relaxed);
         action.store(asked);
@@ -182,7 +185,7 @@ fn at_the_host(
     Errno::check(signal::host_action(signal, host_at, (&raw mut old) as usize))?;
     let old = if known { *before } else { seen(signal, before, &old) };
     let now = asked.unwrap_or(&old);
-    if now.handler <= SIG_IGN && !kept(signal) && alone(group) {
+    if now.handler <= SIG_IGN && !kept(signal) && alone {
         action.store(now);
         group.known.signals.fetch_or(bit(signal), Relaxed);
     }
