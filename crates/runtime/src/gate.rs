@@ -272,6 +272,7 @@ husk_glance:
     push rsi
     push rdi
     sub rsp, 8
+    cld
     mov ecx, eax
     call {glance}
     cmp rax, -4096
