@@ -1,6 +1,14 @@
 //! Python: subprocesses, threads, temporary files, worker processes, mapped files, signals.
 
-use husk_tests::{Case, Length};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use husk_tests::{Case, Length, Run, Scratch, Side};
+
+/// No run of its own here takes longer.
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn python(name: &'static str, source: &'static str) -> Case {
     Case::new(name, Length::Short, &["python3", "-c", source])
@@ -44,4 +52,23 @@ fn as_many_descriptors_are_open_as_the_limit_allows() {
 #[test]
 fn a_call_that_finds_no_number_has_done_nothing() {
     python("no-number", include_str!("sources/full.py")).check();
+}
+
+#[test]
+fn a_socket_of_the_host_bound_below_a_descriptor_keeps_its_name() {
+    let scratch = Scratch::new("foreign-sockets");
+    let work = scratch.fresh("work");
+    let directory = File::open(scratch.path()).expect("a directory");
+    let name = format!("/proc/self/fd/{}/1.2.sock", directory.as_raw_fd());
+    let _listener = UnixListener::bind(&name).expect("a listener");
+    let script = "
+import socket
+socket.socket(socket.AF_UNIX).bind('own')
+client = socket.socket(socket.AF_UNIX)
+client.connect('../1.2.sock')
+print(client.getpeername())
+";
+    let command = Side::Husk.command(&[], &["python3", "-c", script]);
+    let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT).expect("an end");
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout).trim_end(), name, "{}", outcome.shown());
 }

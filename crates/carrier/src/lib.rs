@@ -88,8 +88,8 @@ impl Direct {
         &self.kernel
     }
 
-    /// The host directory where the host's objects behind FIFOs stand, with a slash at its end;
-    /// before the first program runs. `ENAMETOOLONG`.
+    /// The host directory where the host's objects behind FIFOs and unix sockets stand, with a
+    /// slash at its end; before the first program runs. `ENAMETOOLONG`.
     pub fn set_private_path(&mut self, path: &[u8]) -> Result<()> {
         husk_kernel::image::set_private_path(&self.kernel, path)
     }

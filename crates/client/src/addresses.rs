@@ -84,21 +84,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Binds to what stands behind a node.
-    fn bind_behind(&self, fd: usize, node: Inode, text: &[u8]) -> i64 {
-        let private = self.services.private_path();
-        let directory = Name::of(private).unwrap_or(Name::empty(PATH_AT));
-        if directory.text().is_empty() {
+    fn bind_behind(&mut self, fd: usize, node: Inode, text: &[u8]) -> i64 {
+        if self.services.private_path().is_empty() {
+            self.services.count_unsupported(nr::bind);
             return Errno::EOPNOTSUPP.as_return();
         }
+        let private = self.services.private_path();
+        let directory = Name::of(private).unwrap_or(Name::empty(PATH_AT));
         let (here, at) = (AT_FDCWD as usize, directory.bytes[PATH_AT..].as_ptr() as usize);
         let flags = (O_PATH | O_DIRECTORY | O_CLOEXEC) as usize;
         let own = self.host.call(nr::openat, [here, at, flags, 0, 0, 0]);
         let Ok(own) = u32::try_from(own) else { return own };
-        let result = self.bind_host(fd, &Name::to_bind(own, private.len(), node, text));
+        let result = self.bind_host(fd, &Name::to_bind(own, private, node, text));
         self.host_close(own);
         if result >= 0 {
             // Whatever the umask is: the node says who may.
-            let there = Name::of_node(private, private.len(), node, text);
+            let there = Name::of_node(private, node, text);
             let at = there.bytes[PATH_AT..].as_ptr() as usize;
             self.host.call(nr::fchmodat, [here, at, OPEN_TO_ALL, 0, 0, 0]);
         }
@@ -108,7 +109,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Where a node leads. One that nobody has bound anything to: `ECONNREFUSED`.
     fn behind(&self, node: Inode, text: &[u8]) -> Result<Name> {
         let private = self.services.private_path();
-        let there = Name::of_node(private, private.len(), node, text);
+        let there = Name::of_node(private, node, text);
         let at = there.bytes[PATH_AT..].as_ptr() as usize;
         match self.host.call(nr::faccessat, [AT_FDCWD as usize, at, 0, 0, 0, 0]) {
             0 => Ok(there),

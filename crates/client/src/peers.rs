@@ -125,14 +125,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the application is to see for a name of `full` bytes; `None`: it is not ours.
     fn shown(&mut self, bytes: &[u8], full: usize) -> Option<Name> {
-        let (inode, text) = node_of(bytes)?;
-        // Of a name that was cut nothing is sure.
-        if text.is_some() && full <= bytes.len() {
-            return text;
-        }
-        match self.kept_text(inode) {
-            Ok((name, _)) => Some(name),
-            Err(_) => Name::of(&[]).ok().map(|unnamed| Name { length: PATH_AT, ..unnamed }),
+        let (inode, text) = node_of(bytes, self.services.private_path())?;
+        match (self.kept_text(inode), text) {
+            (Ok((name, _)), _) => Some(name),
+            // The node is gone. Of a name that was cut nothing is sure.
+            (Err(_), Some(text)) if full <= bytes.len() => Some(text),
+            (Err(_), _) => Name::of(&[]).ok().map(|unnamed| Name { length: PATH_AT, ..unnamed }),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Names of unix sockets: `struct sockaddr_un`, and what the host knows a node of a tree as.
 //!
 //! ```text
-//!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TEXT    N: the private directory, for a moment
-//!   reached by   PRIVATE/NUMBER.GENERATION.TEXT            TEXT: what was given, if it fits
+//!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TAG.TEXT    N: the private directory
+//!   reached by   PRIVATE/NUMBER.GENERATION.TAG.TEXT            TEXT: what was given, if it fits
 //! ```
 //!
 //! `/proc/net/unix` shows to everybody what a socket was bound to, so the path of the private
-//! directory is not in it.
+//! directory is not in it. The tag is the image's own: others, too, bind below `/proc/self/fd`.
+//! It is no secret; it keeps names apart, and proves nothing.
 
 use crate::layout::{get16, put_decimal};
 use husk_proto::{Errno, Inode, Result};
@@ -23,6 +24,8 @@ pub(crate) const TEXT_MAX: usize = 107;
 const BOUND: &[u8] = b"/proc/self/fd/";
 /// Stands for a slash in the name of a file.
 const SLASH: u8 = 1;
+/// Bytes of a tag.
+const TAG_BYTES: usize = 7;
 
 /// A `struct sockaddr_un` and its length.
 #[derive(Clone, Copy)]
@@ -56,17 +59,23 @@ impl Name {
         Name { bytes: [0; ADDRESS_BYTES], length }
     }
 
-    /// What the host knows a node as, below `directory`. A text that does not fit behind the
-    /// private directory, of `private` bytes, stands in the node only.
-    pub fn of_node(directory: &[u8], private: usize, inode: Inode, text: &[u8]) -> Name {
+    /// What the host knows a node as, in directory `private`. A text that does not fit behind that
+    /// stands in the node only.
+    pub fn of_node(private: &[u8], inode: Inode, text: &[u8]) -> Name {
+        Name::below(private, private, inode, text)
+    }
+
+    fn below(directory: &[u8], private: &[u8], inode: Inode, text: &[u8]) -> Name {
         let mut name = Name::empty(PATH_AT);
         name.bytes[0] = UNIX as u8;
         name.push(directory);
         name.push_number(inode.number);
         name.push(b".");
         name.push_number(inode.generation);
+        name.push(b".");
+        name.push(tag(private));
         let file = name.length - PATH_AT - directory.len();
-        if private + file + 1 + text.len() <= TEXT_MAX && !text.contains(&SLASH) {
+        if private.len() + file + 1 + text.len() <= TEXT_MAX && !text.contains(&SLASH) {
             name.push(b".");
             for &byte in text {
                 name.push(&[if byte == b'/' { SLASH } else { byte }]);
@@ -77,12 +86,12 @@ impl Name {
     }
 
     /// The same below descriptor `fd`, which is the private directory's.
-    pub fn to_bind(fd: u32, private: usize, inode: Inode, text: &[u8]) -> Name {
+    pub fn to_bind(fd: u32, private: &[u8], inode: Inode, text: &[u8]) -> Name {
         let mut directory = Name::empty(PATH_AT);
         directory.push(BOUND);
         directory.push_number(fd);
         directory.push(b"/");
-        Name::of_node(&directory.bytes[PATH_AT..directory.length], private, inode, text)
+        Name::below(&directory.bytes[PATH_AT..directory.length], private, inode, text)
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -99,16 +108,26 @@ impl Name {
     }
 }
 
+/// What tells names of this image: the end of the name of the private directory's parent, which
+/// other users can see.
+fn tag(private: &[u8]) -> &[u8] {
+    let parent = private.rsplit(|&byte| byte == b'/').nth(2).unwrap_or(&[]);
+    &parent[parent.len().saturating_sub(TAG_BYTES)..]
+}
+
 /// The node that what a socket is bound to stands for, and the text in it, if it is one of ours.
-pub(crate) fn node_of(bytes: &[u8]) -> Option<(Inode, Option<Name>)> {
+pub(crate) fn node_of(bytes: &[u8], private: &[u8]) -> Option<(Inode, Option<Name>)> {
     if bytes.len() <= PATH_AT || get16(bytes, 0) != UNIX {
         return None;
     }
     let path = bytes[PATH_AT..].split(|&byte| byte == 0).next()?.strip_prefix(BOUND)?;
     let slash = path.iter().position(|&byte| byte == b'/')?;
     decimal(&path[..slash])?;
-    let mut parts = path[slash + 1..].splitn(3, |&byte| byte == b'.');
+    let mut parts = path[slash + 1..].splitn(4, |&byte| byte == b'.');
     let (number, generation) = (decimal(parts.next()?)?, decimal(parts.next()?)?);
+    if parts.next()? != tag(private) {
+        return None;
+    }
     let text = parts.next().and_then(|text| {
         let mut name = Name::of(text).ok()?;
         let text = &mut name.bytes[PATH_AT..];
@@ -120,4 +139,31 @@ pub(crate) fn node_of(bytes: &[u8]) -> Option<(Inode, Option<Name>)> {
 
 fn decimal(digits: &[u8]) -> Option<u32> {
     core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRIVATE: &[u8] = b"/dev/shm/.husk-89abcdef/fedcba9876543210/";
+    const NODE: Inode = Inode { number: 7, generation: 3 };
+
+    #[test]
+    fn a_name_of_ours_leads_to_its_node_and_text() {
+        let name = Name::to_bind(5, PRIVATE, NODE, b"run/s.sock");
+        assert_eq!(name.text(), b"/proc/self/fd/5/7.3.9abcdef.run\x01s.sock");
+        let (node, text) = node_of(&name.bytes[..name.length], PRIVATE).unwrap();
+        assert_eq!((node, text.unwrap().text()), (NODE, &b"run/s.sock"[..]));
+        let (node, text) =
+            node_of(&Name::to_bind(5, PRIVATE, NODE, &[b'l'; 100]).bytes, PRIVATE).unwrap();
+        assert!(node == NODE && text.is_none());
+    }
+
+    #[test]
+    fn names_of_others_are_theirs() {
+        for file in ["1.2", "1.2.sock", "7.3.0123456.run", "7.3.9abcde", "x.3.9abcdef"] {
+            let name = Name::of(&[BOUND, b"5/", file.as_bytes()].concat()).unwrap();
+            assert!(node_of(&name.bytes[..name.length], PRIVATE).is_none(), "{file}");
+        }
+    }
 }

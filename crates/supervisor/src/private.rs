@@ -15,7 +15,8 @@
 //!    of the same user removes it.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, DirEntry, File, Permissions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,10 @@ const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
 const TRIES: usize = 4;
 /// How the outer name begins.
 const PREFIX: &str = ".husk-";
+/// Digits of the outer name, by which names of sockets are told from others': the shorter, the
+/// longer may those be. And of the inner name.
+const OUTER_DIGITS: usize = 8;
+const INNER_DIGITS: usize = 16;
 /// Between two looks for what stands behind nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Directories looked at for a lock that nobody holds.
@@ -45,20 +50,31 @@ pub struct Private {
 }
 
 impl Private {
-    /// Makes it, and removes what others have left. `None`: there is no place for it.
-    pub fn make() -> Option<Private> {
-        PLACES.iter().map(Path::new).find_map(|place| {
-            remove_left(place);
-            (0..TRIES).find_map(|_| Private::make_at(place))
-        })
+    /// Makes it, and removes what others have left. An error says why the last place will not do.
+    pub fn make() -> io::Result<Private> {
+        Private::make_in(&PLACES.map(Path::new))
     }
 
-    fn make_at(place: &Path) -> Option<Private> {
+    fn make_in(places: &[&Path]) -> io::Result<Private> {
+        let mut made = Err(io::ErrorKind::NotFound.into());
+        for place in places {
+            remove_left(place);
+            for _ in 0..TRIES {
+                made = Private::make_at(place);
+                if made.is_ok() {
+                    return made;
+                }
+            }
+        }
+        made
+    }
+
+    fn make_at(place: &Path) -> io::Result<Private> {
         let root = rustix::process::geteuid().is_root();
-        let outer = place.join(format!("{PREFIX}{}", random()?));
-        DirBuilder::new().mode(0o700).create(&outer).ok()?;
+        let outer = place.join(format!("{PREFIX}{}", random(OUTER_DIGITS)?));
+        DirBuilder::new().mode(0o700).create(&outer)?;
         let filled = Private::fill(outer.clone(), if root { 0o711 } else { 0o700 });
-        if filled.is_none() {
+        if filled.is_err() {
             // If it is there at all.
             let _ = fs::remove_dir_all(&outer);
         }
@@ -66,15 +82,15 @@ impl Private {
     }
 
     /// Locks the outer directory and makes the inner one.
-    fn fill(outer: PathBuf, mode: u32) -> Option<Private> {
-        let lock = File::open(&outer).ok()?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        let inner = outer.join(random()?);
-        fs::create_dir(&inner).ok()?;
+    fn fill(outer: PathBuf, mode: u32) -> io::Result<Private> {
+        let lock = File::open(&outer)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let inner = outer.join(random(INNER_DIGITS)?);
+        fs::create_dir(&inner)?;
         // Whatever our umask is.
-        fs::set_permissions(&inner, Permissions::from_mode(0o777)).ok()?;
-        lock.set_permissions(Permissions::from_mode(mode)).ok()?;
-        Some(Private { outer, inner, _lock: lock, next_look: Instant::now() + LOOK_EVERY })
+        fs::set_permissions(&inner, Permissions::from_mode(0o777))?;
+        lock.set_permissions(Permissions::from_mode(mode))?;
+        Ok(Private { outer, inner, _lock: lock, next_look: Instant::now() + LOOK_EVERY })
     }
 
     /// Its path with a slash at the end.
@@ -108,10 +124,9 @@ impl Drop for Private {
 /// Removes directories of this user in `place` that nobody holds.
 fn remove_left(place: &Path) {
     let us = rustix::process::geteuid().as_raw();
-    for entry in fs::read_dir(place).into_iter().flatten().flatten().take(LEFT_MAX) {
-        if !entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) {
-            continue;
-        }
+    let named = |entry: &DirEntry| entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    for entry in entries.filter(named).take(LEFT_MAX) {
         let ours = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == us);
         let Some(lock) = ours.then(|| File::open(entry.path()).ok()).flatten() else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -128,10 +143,38 @@ fn node_of(name: &OsStr) -> Option<Inode> {
     Some(Inode { number: part()?, generation: part()? })
 }
 
-/// A name that nobody can guess.
-fn random() -> Option<String> {
+/// A name of so many digits, at most 16; 16 nobody can guess.
+fn random(digits: usize) -> io::Result<String> {
     let mut bytes = [0u8; 8];
-    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    drawn.ok().filter(|&count| count == bytes.len())?;
-    Some(format!("{:016x}", u64::from_le_bytes(bytes)))
+    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if drawn != bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(format!("{:016x}", u64::from_le_bytes(bytes))[..digits].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_place_serves_and_without_one_it_is_said_why() {
+        let (place, absent) = (tempfile::tempdir().unwrap(), Path::new("/nowhere/at/all"));
+        let private = Private::make_in(&[absent, place.path()]).unwrap();
+        assert!(private.inner.starts_with(place.path()) && private.inner.is_dir());
+        let why = Private::make_in(&[absent]).err().unwrap();
+        assert_eq!(why.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_was_left_is_found_among_many_others() {
+        let place = tempfile::tempdir().unwrap();
+        for number in 0..2 * LEFT_MAX {
+            File::create(place.path().join(number.to_string())).unwrap();
+        }
+        let left = ["a", "b", "c", "d"].map(|name| place.path().join(format!("{PREFIX}{name}")));
+        left.iter().for_each(|path| fs::create_dir(path).unwrap());
+        remove_left(place.path());
+        assert!(left.iter().all(|path| !path.exists()));
+    }
 }

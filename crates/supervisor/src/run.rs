@@ -156,10 +156,21 @@ fn become_subreaper() {
     }
 }
 
-/// Where FIFOs lead. Without it they are names only, which concerns few.
+/// Where FIFOs and unix sockets lead. Without it FIFOs are names only and sockets get none, which
+/// concerns few.
 fn private_directory(direct: &mut Direct) -> Option<Private> {
-    let private = Private::make()?;
-    direct.set_private_path(&private.path()).is_ok().then_some(private)
+    let mut set = |private: Private| direct.set_private_path(&private.path()).map(|()| private);
+    let made = Private::make().map_err(|problem| crate::request::reason(&problem));
+    match made.and_then(|private| set(private).map_err(|errno| format!("{errno:?}"))) {
+        Ok(private) => Some(private),
+        Err(why) => {
+            say(&format!(
+                "note: no directory in /dev/shm or /tmp ({why}): \
+                 in this image FIFOs cannot be opened and unix sockets not be bound"
+            ));
+            None
+        }
+    }
 }
 
 /// The supervisor's work while programs run: it buries the dead and gives memory back.
