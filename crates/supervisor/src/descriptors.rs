@@ -42,7 +42,7 @@ pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {
 pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
     let made = memfd(c"husk-runtime", MemfdFlags::EXEC).and_then(|loader| {
         let file = File::from(loader);
-        crate::loader::write(&file, runtime)
+        crate::runtime_file::write(&file, runtime)
             .map_err(|problem| Errno::from_io_error(&problem).unwrap_or(Errno::IO))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;

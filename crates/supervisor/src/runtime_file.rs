@@ -18,6 +18,11 @@ use std::os::unix::fs::FileExt;
 
 use husk_host::huge::{self, HUGE_BYTES};
 
+/// Places in the head of the file: where program headers are, bytes of one, how many.
+const TABLE_AT: usize = 32;
+const ENTRY_BYTES_AT: usize = 54;
+const COUNT_AT: usize = 56;
+/// Where our linker puts program headers, and bytes of one.
 const HEADERS_AT: usize = 64;
 const HEADER_BYTES: usize = 56;
 const PT_LOAD: u32 = 1;
@@ -55,7 +60,7 @@ pub fn write(file: &File, runtime: &[u8]) -> io::Result<()> {
 
 /// The code's segment, if it is one that can be laid out (invariant 1) and the last in the file.
 fn code(runtime: &[u8]) -> Option<Code> {
-    let count = *runtime.get(56)? as usize;
+    let count = header_count(runtime.first_chunk()?);
     let headers = (0..count).map(|i| HEADERS_AT + i * HEADER_BYTES);
     let loaded = |at: &usize| word(runtime, *at).map(|word| word as u32) == Some(PT_LOAD);
     let mut found = None;
@@ -80,6 +85,14 @@ fn code(runtime: &[u8]) -> Option<Code> {
     (code.offset >= HEADERS_AT + count * HEADER_BYTES && code.offset <= HUGE_BYTES).then_some(code)
 }
 
+/// How many program headers there are: where they are expected, or it is not our linker's file.
+fn header_count(head: &[u8; HEADERS_AT]) -> usize {
+    let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    assert_eq!(word(head, TABLE_AT), Some(HEADERS_AT as u64), "program headers elsewhere");
+    assert_eq!(half(ENTRY_BYTES_AT), HEADER_BYTES as u16, "other program headers");
+    half(COUNT_AT).into()
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
@@ -97,7 +110,9 @@ mod tests {
     /// A file with one segment of code, 3 bytes long.
     fn runtime(address: u64) -> Vec<u8> {
         let mut bytes = vec![0; CODE_AT];
-        bytes[56] = 1;
+        set(&mut bytes, TABLE_AT, HEADERS_AT as u64);
+        bytes[ENTRY_BYTES_AT] = HEADER_BYTES as u8;
+        bytes[COUNT_AT] = 1;
         set(&mut bytes, HEADERS_AT, u64::from(PT_LOAD) | u64::from(PF_X) << 32);
         set(&mut bytes, HEADERS_AT + OFFSET, CODE_AT as u64);
         set(&mut bytes, HEADERS_AT + ADDRESS, address);
@@ -124,12 +139,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_laid_out_stays_as_it_is() {
-        for bytes in [runtime(5 * HUGE + 0x1000), b"\x7fELF".to_vec()] {
+        let mut without_headers = runtime(5 * HUGE);
+        without_headers[COUNT_AT] = 0;
+        for bytes in [runtime(5 * HUGE + 0x1000), without_headers] {
             let file = tempfile::tempfile().unwrap();
             write(&file, &bytes).unwrap();
             let mut found = vec![0; bytes.len()];
             file.read_exact_at(&mut found, 0).unwrap();
             assert!(found == bytes && file.metadata().unwrap().len() == bytes.len() as u64);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "program headers elsewhere")]
+    fn a_file_of_another_form_is_not_taken_for_ours() {
+        let mut bytes = runtime(5 * HUGE);
+        set(&mut bytes, TABLE_AT, HEADERS_AT as u64 + 8);
+        code(&bytes);
+    }
+
+    #[test]
+    fn all_program_headers_are_counted() {
+        let mut bytes = runtime(5 * HUGE);
+        bytes[COUNT_AT + 1] = 1;
+        assert_eq!(header_count(bytes.first_chunk().unwrap()), 257);
     }
 }
