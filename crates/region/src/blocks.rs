@@ -66,7 +66,7 @@ impl Session {
     /// a fault a block. Its first run is not: who writes one small file needs a block or two.
     fn map_ahead(&self, run: u64) {
         const POPULATE_WRITE: usize = 23;
-        if self.count_run() && run as u32 != 0 {
+        if self.had_run() && run as u32 != 0 {
             let (address, bytes) =
                 (self.region.block_address((run >> 32) as u32), run as u32 as usize * 4096);
             // SAFETY: blocks of the mapped cache; nothing in them changes. An older host refuses.

@@ -118,8 +118,8 @@ impl Session {
         self.alone.set(alone);
     }
 
-    /// Notes that a run of blocks was set aside; whether it was not the first.
-    pub(crate) fn count_run(&self) -> bool {
+    /// Whether a run of blocks was set aside before; from now on one was.
+    pub(crate) fn had_run(&self) -> bool {
         self.wrote.replace(true)
     }
 

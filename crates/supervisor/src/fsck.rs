@@ -130,9 +130,17 @@ fn make_room(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The same; `None` where the image has outgrown the room meanwhile.
+/// An empty list whose pages are all there, also for the first findings (invariant 3).
+fn room_for_lines() -> Vec<Line> {
+    let blank = Line { what: "", object: 0, found: 0, expected: 0 };
+    let mut lines = vec![blank; FINDINGS_MAX];
+    lines.clear();
+    lines
+}
+
+/// One look; `None` where the image has outgrown the room meanwhile.
 fn look_once(direct: &Direct, scratch: &mut [u32]) -> Result<Option<(Vec<Line>, u64)>, Errno> {
-    let mut lines = Vec::with_capacity(FINDINGS_MAX);
+    let mut lines = room_for_lines();
     let mut report = |finding: Finding| {
         if lines.len() < FINDINGS_MAX {
             let Finding { what, object, found, expected } = finding;
