@@ -40,6 +40,17 @@ const ANYWHERE: u64 = (RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED) as u64;
 /// Flags that go with `O_PATH`.
 const PATH_FLAGS: u32 = O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
 
+/// Whether Linux has something to say against these fields of `struct open_how`.
+fn is_odd(flags: u64, mode: u64, resolve: u64) -> bool {
+    let creates = flags as u32 & (O_CREAT | TMPFILE_BIT) != 0;
+    let place_only = flags as u32 & O_PATH != 0;
+    flags & !KNOWN_FLAGS != 0
+        || mode & !0o7777 != 0
+        || (mode != 0 && !creates)
+        || (place_only && flags as u32 & !PATH_FLAGS != 0)
+        || resolve & !KNOWN_RESOLVE != 0
+}
+
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `open`, `openat`, `creat`.
     pub(crate) fn open(&mut self, c: &Call, spot: Spot, flags: usize, mode: usize) -> Answer {
@@ -267,13 +278,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let field = |at| crate::layout::get64(&how, at);
         let (flags, mode, resolve) = (field(0), field(8), field(16));
         self.check_rest(c.args[2], size)?;
-        let creates = flags as u32 & (O_CREAT | TMPFILE_BIT) != 0;
-        let place_only = flags as u32 & O_PATH != 0;
-        let wrong = flags & !KNOWN_FLAGS != 0
-            || mode & !0o7777 != 0
-            || (mode != 0 && !creates)
-            || (place_only && flags as u32 & !PATH_FLAGS != 0);
-        if wrong || resolve & !KNOWN_RESOLVE != 0 {
+        if is_odd(flags, mode, resolve) {
             // Whatever is odd here is the host's to judge: same error on any path.
             return self.then_opened(c, passing::ASK);
         }
