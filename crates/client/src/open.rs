@@ -311,17 +311,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // The host's root is in another tree.
             return Err(Errno::EXDEV);
         }
+        let top = absolute.then_some(root);
         for _ in 0..CREATE_TRIES {
-            self.read_path(c.args[1], 0)?;
-            if self.buffers.walks[0].length == 0 {
-                return Err(Errno::ENOENT);
-            }
-            let walked = if absolute {
-                self.enter_mount(0);
-                self.walk_scoped_from(scope, root, aim)
-            } else {
-                self.walk_scoped(scope, aim)
-            };
+            let walked = self.walk_within(c.args[1], scope, top, aim);
             let opened = match walked {
                 Ok(Walked::Done) => self.open_found(flags, mode as u32),
                 Ok(_) if resolve & !ANYWHERE == 0 => {
@@ -336,6 +328,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Err(Errno::EEXIST)
+    }
+
+    /// Walks the path at an address within `scope`: from `top` on if it is absolute.
+    fn walk_within(
+        &mut self,
+        path: usize,
+        scope: Scope,
+        top: Option<Inode>,
+        aim: Aim,
+    ) -> Result<Walked> {
+        self.read_path(path, 0)?;
+        if self.buffers.walks[0].length == 0 {
+            return Err(Errno::ENOENT);
+        }
+        match top {
+            Some(root) => {
+                self.enter_mount(0);
+                self.walk_scoped_from(scope, root, aim)
+            }
+            None => self.walk_scoped(scope, aim),
+        }
     }
 
     /// Goes on where a link has led out of the tree: only magic links are not to be followed.
