@@ -87,6 +87,35 @@ print(attempt('system.posix_acl_access', acl))
 }
 
 #[test]
+fn a_file_has_4096_attributes() {
+    let script = "
+import os
+open('new', 'w').close()
+count = 0
+try:
+    for count in range(5000):
+        os.setxattr('new', 'user.%d' % count, b'')
+except OSError as error:
+    print(count, error.errno)
+os.unlink('new')
+";
+    Difference { script, linux: None, husk: "4096 28\n" }.check("attribute-count", nothing);
+}
+
+#[test]
+fn a_long_name_of_a_socket_is_not_shown_once_it_is_removed() {
+    let script = "
+import os, socket
+bound = socket.socket(socket.AF_UNIX)
+bound.bind('l' * 90)
+print(len(bound.getsockname()))
+os.unlink('l' * 90)
+print(len(bound.getsockname()))
+";
+    Difference { script, linux: Some("90\n90\n"), husk: "90\n0\n" }.check("long-socket", nothing);
+}
+
+#[test]
 fn devices_are_names_only() {
     // A device that anybody may make and nobody open leads nowhere on Linux, either.
     let script = "
