@@ -7,6 +7,7 @@
 
 pub mod errno;
 pub mod nr;
+pub mod proc;
 
 pub use errno::Errno;
 pub use linux_raw_sys as sys;

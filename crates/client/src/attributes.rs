@@ -50,8 +50,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn stat_link(&mut self, out: usize) -> Answer {
         let Some(fd) = self.linked_descriptor(0)? else { return Ok(Verdict::Pass) };
         let Some(file) = self.opened(fd as usize)? else { return Ok(Verdict::Pass) };
-        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        layout::put_decimal(&mut name[14..25], self.host.kept_fds()[0]);
+        let name = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
         let mut stat = [0u8; layout::STAT_BYTES];
         let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
         let stay = AT_SYMLINK_NOFOLLOW as usize;

@@ -4,8 +4,9 @@
 //! of this process's descriptors in `/proc` is listed here, too: its cookies are the numbers.
 
 use crate::buffers::BATCH_BYTES;
-use crate::layout::{get32, get64, put, put_decimal, type_bits};
+use crate::layout::{get32, get64, put, type_bits};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{O_PATH, PROC_SUPER_MAGIC};
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::Kind;

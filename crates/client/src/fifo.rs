@@ -14,9 +14,9 @@
 //!
 //! Limits: bytes that pass do not change the times of the node; `O_NOATIME` is not shown.
 
-use crate::layout::put_decimal;
 use crate::{After, Answer, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
+use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, S_IFIFO};
 use husk_proto::fs::{Kind, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};

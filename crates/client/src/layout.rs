@@ -45,24 +45,6 @@ pub(crate) fn get16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Writes `number` in decimal at the start of `out`; returns its length.
-pub(crate) fn put_decimal(out: &mut [u8], mut number: u32) -> usize {
-    let mut digits = [0u8; 10];
-    let mut length = 0;
-    loop {
-        digits[length] = b'0' + (number % 10) as u8;
-        number /= 10;
-        length += 1;
-        if number == 0 {
-            break;
-        }
-    }
-    for i in 0..length {
-        out[i] = digits[length - 1 - i];
-    }
-    length
-}
-
 /// Type bits of `st_mode`.
 pub(crate) fn type_bits(kind: Kind) -> u32 {
     match kind {

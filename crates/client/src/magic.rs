@@ -3,10 +3,10 @@
 //! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` lead to the object itself, not to a path;
 //! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
 
-use crate::layout::put_decimal;
 use crate::path::Aim;
 use crate::{Client, Host, Memory};
 use husk_abi::PATH_MAX;
+use husk_abi::proc::put_decimal;
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Inode, Result, Services};

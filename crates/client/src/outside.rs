@@ -57,9 +57,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The host's name of descriptor `fd` at `out` (`PATH_MAX` bytes); its length or an error.
     pub(crate) fn descriptor_path(&self, fd: u32, out: usize) -> i64 {
-        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        crate::layout::put_decimal(&mut name[14..25], fd);
-        self.link_text(&name, out)
+        self.link_text(&husk_abi::proc::descriptor(fd), out)
     }
 
     /// Decides whether an absolute host text leads into a mount; rewrites it if so. `ENOENT`: it

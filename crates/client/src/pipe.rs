@@ -260,8 +260,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Writes the ring's bytes into the host's pipe, before what that holds; how many.
     fn give_to_host(&self, fd: usize, spans: &[Span; 2]) -> u64 {
-        let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        crate::layout::put_decimal(&mut name[14..25], fd as u32);
+        let name = husk_abi::proc::descriptor(fd as u32);
         let flags = (O_RDWR | O_NONBLOCK | O_CLOEXEC) as usize;
         let at = husk_abi::sys::general::AT_FDCWD as usize;
         let both = self.host.call(nr::openat, [at, name.as_ptr() as usize, flags, 0, 0, 0]);

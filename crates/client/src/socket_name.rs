@@ -9,7 +9,8 @@
 //! directory is not in it. The tag is the image's own: others, too, bind below `/proc/self/fd`.
 //! It is no secret; it keeps names apart, and proves nothing.
 
-use crate::layout::{get16, put_decimal};
+use crate::layout::get16;
+use husk_abi::proc::{DESCRIPTORS, put_decimal};
 use husk_proto::{Errno, Inode, Result};
 
 /// `AF_UNIX`.
@@ -21,7 +22,7 @@ pub(crate) const PATH_AT: usize = 2;
 /// Bytes of a path, the NUL not counted.
 pub(crate) const TEXT_MAX: usize = 107;
 /// How what a socket is bound to begins.
-const BOUND: &[u8] = b"/proc/self/fd/";
+const BOUND: &[u8] = DESCRIPTORS;
 /// Stands for a slash in the name of a file.
 const SLASH: u8 = 1;
 /// Bytes of a tag.

@@ -238,8 +238,7 @@ fn read_pipe<H: Host>(host: &H, fd: usize, into: usize, length: usize) -> Result
 /// The same of a FIFO, which does not take that flag: by a descriptor of our own.
 #[cold]
 fn read_fifo<H: Host>(host: &H, fd: usize, into: usize, length: usize) -> Result<usize> {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    crate::layout::put_decimal(&mut name[14..25], fd as u32);
+    let name = husk_abi::proc::descriptor(fd as u32);
     let flags = (O_NONBLOCK | O_CLOEXEC) as usize;
     let args = [AT_FDCWD as usize, name.as_ptr() as usize, flags, 0, 0, 0];
     let own = Errno::check(host.call(nr::openat, args))? as usize;

@@ -256,17 +256,8 @@ fn nameless(program: &Program, path: &CStr, out: &mut [u8; PATH_MAX]) -> Option<
     }
     // SAFETY: a second number for a descriptor of our own.
     let kept = unsafe { calls::raw(nr::fcntl, [fd as usize, F_DUPFD, 100, 0, 0, 0]) }.ok()?;
-    out[..start::DESCRIPTORS.len()].copy_from_slice(start::DESCRIPTORS);
-    let mut at = start::DESCRIPTORS.len();
-    let mut unit = 1_000_000_000;
-    while unit > 0 {
-        if kept >= unit || unit == 1 {
-            out[at] = b'0' + (kept / unit % 10) as u8;
-            at += 1;
-        }
-        unit /= 10;
-    }
-    out[at] = 0;
+    let name = husk_abi::proc::descriptor(kept as u32);
+    out[..name.len()].copy_from_slice(&name);
     Some(kept)
 }
 

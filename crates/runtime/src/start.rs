@@ -131,12 +131,11 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
     }
 }
 
-/// Where the descriptor of a nameless program is handed over.
-pub const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
-
 /// Closes the descriptor that was only kept for us to open the program by.
 fn close_bequest() {
-    let Some(number) = facts().path.to_bytes().strip_prefix(DESCRIPTORS) else { return };
+    let Some(number) = facts().path.to_bytes().strip_prefix(husk_abi::proc::DESCRIPTORS) else {
+        return;
+    };
     calls::close(number.iter().fold(0, |sum, &digit| sum * 10 + usize::from(digit - b'0')));
 }
 

@@ -477,14 +477,7 @@ impl Wire {
 
 /// The real path of an open descriptor; its length, 0 = unknown.
 pub fn descriptor_path(fd: usize, out: &mut [u8]) -> usize {
-    let mut link = *b"/proc/self/fd/00000000000\0";
-    let mut rest = fd;
-    for place in link[14..25].iter_mut().rev() {
-        *place = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let first = link[14..24].iter().take_while(|&&b| b == b'0').count();
-    link.copy_within(14 + first..26, 14);
+    let link = husk_abi::proc::descriptor(fd as u32);
     let args = [link.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0];
     // SAFETY: a path with NUL and a buffer with its length.
     unsafe { calls::raw(nr::readlink, args) }.unwrap_or(0)
