@@ -9,6 +9,20 @@ use husk_abi::sys::general::{F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
 use husk_proto::Services;
 use husk_proto::descriptor::Glance;
 
+/// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
+/// The first two are often questions, the others go to files of an image as a rule.
+pub const GLANCED: [usize; 9] = [
+    nr::lseek,
+    nr::fcntl,
+    nr::read,
+    nr::write,
+    nr::readv,
+    nr::writev,
+    nr::pread64,
+    nr::pwrite64,
+    nr::fstat,
+];
+
 /// What a look has shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
@@ -21,9 +35,8 @@ pub enum Seen {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Looks at call `number` on descriptor `fd`, one of `read`, `write`, `readv`, `writev`,
-    /// `pread64`, `pwrite64`, `fstat`, `lseek` and `fcntl`, with its next two arguments. `hosts`:
-    /// the descriptor was the host's, and none that Husk keeps, when it was last asked for.
+    /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next two arguments.
+    /// `hosts`: it was the host's, and none that Husk keeps, when it was last asked for.
     #[inline(always)]
     pub fn glance(
         &mut self,

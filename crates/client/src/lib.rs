@@ -69,7 +69,7 @@ pub use boundary::{After, Call, Host, Memory, Verdict};
 pub use buffers::Buffers;
 pub use calls::{CALLS, Entry, Support, wants};
 pub use exec::{ExecTarget, Program};
-pub use glance::Seen;
+pub use glance::{GLANCED, Seen};
 
 use buffers::Identity;
 use husk_proto::image::MOUNTS_MAX;

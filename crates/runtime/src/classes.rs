@@ -18,21 +18,6 @@ pub const GLANCE: u8 = 5;
 /// The same if the last call on the descriptor was passed, else as `SERVE`.
 pub const HINTED: u8 = 6;
 
-/// `GLANCE` and `HINTED`: calls on a descriptor in argument 0 that a look at it often answers, or
-/// shows to be the host's. The first two are often questions (`GLANCE`), the others go to files of
-/// an image as a rule.
-pub const GLANCED: [usize; 9] = [
-    nr::lseek,
-    nr::fcntl,
-    nr::read,
-    nr::write,
-    nr::readv,
-    nr::writev,
-    nr::pread64,
-    nr::pwrite64,
-    nr::fstat,
-];
-
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
 const OWN_TOO: [usize; 26] = [
@@ -152,7 +137,7 @@ const fn classes() -> [u8; 512] {
         number += 1;
     }
     mark_as(&mut table, &OWN_TOO, SERVE);
-    mark_as(&mut table, &GLANCED, HINTED);
+    mark_as(&mut table, &husk_client::GLANCED, HINTED);
     mark_as(&mut table, &[nr::lseek, nr::fcntl], GLANCE);
     table[nr::clone] = LAUNCH;
     table[nr::fork] = LAUNCH;

@@ -151,9 +151,9 @@ const fn table() -> [*const u8; STUBS] {
         number += 1;
     }
     let mut place = 0;
-    while place < classes::GLANCED.len() {
+    while place < husk_client::GLANCED.len() {
         let stub = (&raw const husk_glances).wrapping_add(STUB_BYTES * place);
-        table[classes::GLANCED[place]] = stub;
+        table[husk_client::GLANCED[place]] = stub;
         place += 1;
     }
     table
@@ -165,7 +165,7 @@ unsafe extern "C" {
     static husk_passes: u8;
     /// Stubs of calls for `serve`.
     static husk_serves: u8;
-    /// Stubs of the calls in `classes::GLANCED`, in that order.
+    /// Stubs of the calls in `husk_client::GLANCED`, in that order.
     static husk_glances: u8;
     /// Stubs that look the class up.
     static husk_stubs: u8;
@@ -278,16 +278,7 @@ husk_glance:
     cmp rax, -4096
     jl 2f
     add rsp, 8
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    add rsp, 8
-    pop rcx
-    pop rsp
-    jmp husk_leave
+    jmp husk_answered
 2:  mov r11, [rsp + 72]
     mov gs:[{app_rsp}], r11
     mov edx, 1
@@ -339,6 +330,7 @@ husk_ask:
     add rsp, 8
     test edx, edx
     jne husk_act
+husk_answered:
     pop rdi
     pop rsi
     pop rdx
@@ -595,15 +587,15 @@ husk_vanish:
     glance = sym crate::service::glance,
     hints = const offset_of!(Thread, client.hints),
     glance_class = const classes::GLANCE,
-    g0 = const classes::GLANCED[0],
-    g1 = const classes::GLANCED[1],
-    g2 = const classes::GLANCED[2],
-    g3 = const classes::GLANCED[3],
-    g4 = const classes::GLANCED[4],
-    g5 = const classes::GLANCED[5],
-    g6 = const classes::GLANCED[6],
-    g7 = const classes::GLANCED[7],
-    g8 = const classes::GLANCED[8],
+    g0 = const husk_client::GLANCED[0],
+    g1 = const husk_client::GLANCED[1],
+    g2 = const husk_client::GLANCED[2],
+    g3 = const husk_client::GLANCED[3],
+    g4 = const husk_client::GLANCED[4],
+    g5 = const husk_client::GLANCED[5],
+    g6 = const husk_client::GLANCED[6],
+    g7 = const husk_client::GLANCED[7],
+    g8 = const husk_client::GLANCED[8],
     classes = sym crate::classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),

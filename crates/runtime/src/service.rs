@@ -25,8 +25,8 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     ask(thread, frame, ways & classes::LOOKS != 0)
 }
 
-/// Entry from the gate for calls that a look at a descriptor may answer (`classes::GLANCED`): the
-/// answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`.
+/// Entry from the gate for calls that a look at a descriptor may answer (`husk_client::GLANCED`):
+/// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`.
 pub extern "C" fn glance(fd: usize, second: usize, third: usize, number: usize) -> i64 {
     match Thread::current().client.glance(number, fd, second, third) {
         Seen::Value(value) => value,

@@ -28,23 +28,10 @@ pub struct Husk<S: Services> {
     pub client: Client<S, Plain, Plain>,
 }
 
-/// Calls that the runtime looks at before it asks.
-const GLANCED: [usize; 9] = [
-    nr::read,
-    nr::write,
-    nr::readv,
-    nr::writev,
-    nr::pread64,
-    nr::pwrite64,
-    nr::fstat,
-    nr::lseek,
-    nr::fcntl,
-];
-
 impl<S: Services> Husk<S> {
     /// What a look says, which must be what the client says when asked.
     fn glance(&mut self, number: usize, args: &[usize; 6]) -> Seen {
-        if !GLANCED.contains(&number) || args[0] >= 64 {
+        if !husk_client::GLANCED.contains(&number) || args[0] >= 64 {
             return Seen::Nothing;
         }
         self.client.glance(number, args[0] as u32, args[1], args[2], true)
