@@ -39,8 +39,8 @@ pub use blocks::Blocks;
 pub use freeze::nap;
 pub use journal::{RETRY, Txn};
 pub use layout::{
-    CHUNK_BLOCKS, CLASSES, Class, HEADER_BYTES, Header, INODE, KERNELS_MAX, LINE, Layout, Map,
-    NODE, RECORD, read_header,
+    CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, HEADER_BYTES, Header, INODE, KERNELS_MAX, LINE,
+    Layout, Map, NODE, RECORD, read_header,
 };
 pub use life::{Life, ended, judge};
 pub use lock::{is_locked, owner_of};

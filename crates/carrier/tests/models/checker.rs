@@ -91,10 +91,15 @@ fn me() -> usize {
     shuttle::current::me().into()
 }
 
+/// The next number below `bound` of the row that `dice` is in.
+fn cast(dice: &mut u64, bound: u64) -> u64 {
+    *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*dice >> 33) % bound
+}
+
 impl State {
     fn below(&mut self, bound: u64) -> u64 {
-        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.dice >> 33) % bound
+        cast(&mut self.dice, bound)
     }
 
     fn put(&mut self, address: usize, value: u64) {
@@ -375,8 +380,7 @@ struct Waves {
 
 impl Waves {
     fn below(&mut self, bound: u64) -> u64 {
-        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.dice >> 33) % bound
+        cast(&mut self.dice, bound)
     }
 }
 

@@ -1,13 +1,10 @@
 //! Lock words, sequences, transactions.
 
-use husk_region::{Cell, RETRY, Session};
-
-/// Words of the fixed area; the last ones are nobody's.
-const FIXED_WORDS: u32 = 1 << 20;
+use husk_region::{Cell, FIXED_WORDS, RETRY, Session};
 
 use crate::checker::{Tries, begin, explore, go, holds_and_sees, pid_of, stop, task, world};
 
-/// Words of the region that nothing else uses.
+/// The last words of the fixed area: nothing else uses them.
 fn word(session: &Session, n: u32) -> Cell {
     session.region.map.fixed(FIXED_WORDS - 16 + n)
 }
