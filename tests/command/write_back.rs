@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -201,4 +201,38 @@ fn changes_in_a_directory_that_cannot_be_listed_come_back() {
 fn a_directory_may_be_writable_for_a_moment_only() {
     let script = "chmod u+w gm; mv gm/f gm/f2; echo k > gm/k; chmod 555 gm";
     unwritable_tree_as_natively("unwritable-again", script);
+}
+
+/// A file a gigabyte long with two blocks of data goes into a small image and comes back.
+#[test]
+fn holes_stay_holes_on_the_way_in_and_back() {
+    if against_native() {
+        return;
+    }
+    const LENGTH: u64 = 1 << 30;
+    let scratch = Scratch::new("holes");
+    let work = scratch.fresh("work");
+    let file = fs::File::create(work.join("old")).expect("a file");
+    file.write_all_at(b"middle", LENGTH / 2).expect("a write");
+    file.set_len(LENGTH).expect("a length");
+    let script = "
+import os
+fd = os.open('old', os.O_RDWR)
+os.pwrite(fd, b'end', 1 << 30)
+print(os.fstat(fd).st_blocks < 100, os.pread(fd, 6, 1 << 29), os.pread(fd, 3, 4096))
+open('made', 'w').truncate(1 << 30)
+";
+    let command = husk(&["--memory", "64M"], &["python3", "-c", script]);
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"True b'middle' b'\\x00\\x00\\x00'\n", "{}", outcome.shown());
+    for (name, length) in [("old", LENGTH + 3), ("made", LENGTH)] {
+        let found = fs::metadata(work.join(name)).expect("the file");
+        assert_eq!(found.len(), length, "{name}");
+        assert!(found.blocks() < 1000, "{name} has {} blocks", found.blocks());
+    }
+    let (mut middle, mut end) = ([0; 6], [0; 3]);
+    let file = fs::File::open(work.join("old")).expect("the file");
+    file.read_exact_at(&mut middle, LENGTH / 2).expect("a read");
+    file.read_exact_at(&mut end, LENGTH).expect("a read");
+    assert_eq!((&middle, &end), (b"middle", b"end"));
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   unlisted directory ── getdents64, statx, readlink ──► import (batches)
-//!   host-backed file   ── pread into a nameless file  ──► adopt
+//!   host-backed file   ── data (SEEK_DATA, pread) into a nameless file ──► adopt
 //!   shadow descriptor of a file copied up meanwhile   ──► a Husk descriptor, same number
 //! ```
 //! Invariant: a listing is complete before `import_done`; a copy is complete before `adopt`; a
@@ -13,6 +13,7 @@ use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
     O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
+    SEEK_DATA, SEEK_END, SEEK_HOLE,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -243,13 +244,53 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         result
     }
 
+    /// Copies what the host's file has data for; its holes stay holes.
     fn copy_up(&mut self, fd: usize, donor: Inode, size: u64) -> Result<()> {
         self.memory.ready()?;
+        let mut end = 0;
+        while let Some(start) = self.host_data(fd, end, size)? {
+            end = self.host_hole(fd, start, size);
+            self.copy_piece(fd, donor, start, end)?;
+        }
+        if self.services.attributes(donor)?.size < size {
+            self.services.truncate(donor, size)?;
+        }
+        // A file that has lost its end meanwhile shows a hole there.
+        match self.host_seek(fd, 0, SEEK_END) {
+            Ok(there) if there < size => Err(Errno::EIO),
+            _ => Ok(()),
+        }
+    }
+
+    fn host_seek(&self, fd: usize, offset: u64, whence: u32) -> Result<u64> {
+        let args = [fd, offset as usize, whence as usize, 0, 0, 0];
+        Errno::check(self.host.call(nr::lseek, args))
+    }
+
+    /// Where the next data at or after `offset` begins; `None`: there is none before `size`. Where
+    /// the host cannot tell, all of it is data.
+    fn host_data(&self, fd: usize, offset: u64, size: u64) -> Result<Option<u64>> {
+        let start = match self.host_seek(fd, offset, SEEK_DATA) {
+            Err(Errno::ENXIO) => return Ok(None),
+            other => other.unwrap_or(offset).max(offset),
+        };
+        Ok((start < size).then_some(start))
+    }
+
+    /// Where the data that begins at `start` ends, `size` at the latest.
+    fn host_hole(&self, fd: usize, start: u64, size: u64) -> u64 {
+        match self.host_seek(fd, start, SEEK_HOLE) {
+            Ok(end) if end > start => end.min(size),
+            _ => size,
+        }
+    }
+
+    fn copy_piece(&mut self, fd: usize, donor: Inode, start: u64, end: u64) -> Result<()> {
         let host = &self.host;
-        let mut offset = 0;
-        while offset < size {
+        let mut offset = start;
+        while offset < end {
             let mut at = offset;
-            let length = (size - offset).min(CHUNK_BYTES) as usize;
+            let length = (end - offset).min(CHUNK_BYTES) as usize;
             let mut copy = |span: husk_proto::fs::Span| {
                 let mut done = 0;
                 while done < span.length {
