@@ -19,6 +19,22 @@ print(view[:4].decode())
 }
 
 #[test]
+fn a_descriptor_from_a_message_goes_its_own_way() {
+    let script = "
+import os, socket
+here, there = socket.socketpair()
+fd = os.open('file', os.O_RDONLY)
+socket.send_fds(here, [b'x'], [fd])
+came = socket.recv_fds(there, 1, 1)[1][0]
+with open('file', 'a') as file:
+    file.write('more')
+print(os.read(fd, 5), os.read(came, 5))
+";
+    let (linux, husk) = ("b'from ' b'the h'\n", "b'from ' b'from '\n");
+    Difference { script, linux: Some(linux), husk }.check("message", one_file);
+}
+
+#[test]
 fn two_names_of_a_host_file_are_two_files() {
     fn linked(work: &Path) {
         one_file(work);

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use husk_tests::tree::Tree;
@@ -25,6 +26,46 @@ fn discard_leaves_the_host_as_it_was() {
     assert_eq!(outcome.stdout, b"d\n", "{}", outcome.shown());
     let changed = before.differences(&Tree::read(&work, None), &before, &|_: &Path| false);
     assert!(changed.is_empty(), "{changed:?}");
+}
+
+/// What `husk run` itself reads is a file of the image, too.
+#[test]
+fn standard_input_is_changed_in_the_image_alone() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("stdin");
+    let work = scratch.fresh("work");
+    fs::write(work.join("file"), "one\ntwo\n").expect("a file");
+    let before = Tree::read(&work, None);
+    let script = "read -r _; echo three >> file; cat; chmod 600 /dev/stdin; stat -c %a file;
+        : > /proc/self/fd/0; stat -c %s file";
+    let outcome = run(&scratch, &work, redirected("< file", script));
+    assert_eq!(outcome.stdout, b"two\nthree\n600\n0\n", "{}", outcome.shown());
+    let changed = before.differences(&Tree::read(&work, None), &before, &|_: &Path| false);
+    assert!(changed.is_empty(), "{changed:?}");
+}
+
+/// An image that drops its changes, its script in bash, its input or output redirected outside.
+fn redirected(how: &str, script: &str) -> Command {
+    let inside = husk(&["--discard"], &["bash", "-euc", script]);
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("exec \"$0\" \"$@\" {how}")]).arg(inside.get_program());
+    command.args(inside.get_args());
+    command
+}
+
+#[test]
+fn an_output_of_husk_run_is_the_hosts() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("stdout");
+    let work = scratch.fresh("work");
+    let outcome =
+        run(&scratch, &work, redirected("> log", "echo one; read -r line < log; echo $line"));
+    let log = fs::read_to_string(work.join("log")).expect("a log");
+    assert_eq!(log, "one\none\n", "{}", outcome.shown());
 }
 
 #[test]

@@ -30,6 +30,17 @@ fn files_through_every_door() {
 }
 
 #[test]
+fn descriptors_of_a_host_file_are_shared_and_handed_around() {
+    python("descriptions", include_str!("sources/descriptions.py"))
+        .input(|work| {
+            for number in 0..9 {
+                std::fs::write(work.join(format!("f{number}")), "a\nb\nc\n").expect("a file");
+            }
+        })
+        .check();
+}
+
+#[test]
 fn signals_interrupt_and_restart_calls() {
     python("python-signals", include_str!("sources/signals.py")).check();
 }

@@ -1,6 +1,6 @@
 //! `Descriptors`, by calling the handlers.
 
-use husk_proto::descriptor::{Description, Descriptors, Files, Glance, Open, Slot};
+use husk_proto::descriptor::{Description, Descriptors, Files, Glance, Open, Shown, Slot};
 use husk_proto::{Inode, Result};
 
 use crate::Direct;
@@ -90,7 +90,7 @@ impl Descriptors for Direct {
         files: Files,
         fd: u32,
         close_on_exec: bool,
-        shows: Option<Inode>,
+        shows: Shown,
     ) -> Result<bool> {
         husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
     }
@@ -100,7 +100,7 @@ impl Descriptors for Direct {
         files: Files,
         fd: u32,
         close_on_exec: bool,
-        shows: Option<Inode>,
+        shows: Shown,
     ) -> Result<()> {
         husk_kernel::descriptor::table::host_replaces(&self.kernel, files, fd, close_on_exec, shows)
     }

@@ -16,6 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use husk_carrier::Direct;
+use husk_proto::descriptor::Shown;
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes};
@@ -161,7 +162,7 @@ fn stage(boss: &mut Direct, acts: fn(&mut Stage)) -> Stage {
     let mut direct = program(boss, clock);
     let files = direct.files();
     for fd in fds {
-        assert_eq!(direct.host_opened(files, fd as u32, false, None), Ok(true));
+        assert_eq!(direct.host_opened(files, fd as u32, false, Shown::Nothing), Ok(true));
     }
     direct.pipe_make(files, fds[0] as u32, fds[1] as u32, 1).expect("a ring");
     let pipe = direct.pipe_end(files, fds[0] as u32).expect("an end").pipe;

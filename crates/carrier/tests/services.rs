@@ -8,7 +8,7 @@ mod world;
 use std::time::Duration;
 
 use husk_carrier::Direct;
-use husk_proto::descriptor::Slot;
+use husk_proto::descriptor::{Shown, Slot};
 use husk_proto::fs::{
     Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetExtended,
 };
@@ -254,8 +254,8 @@ fn numbers_are_the_lowest_free() {
         assert_eq!(me.close_on_exec(files, 5), Ok(true));
         me.duplicate_to(files, 3, 200_000, false, false).expect("dup2");
         assert_eq!(me.lowest_free(files, 200_000, 262_144), Ok(200_001));
-        assert_eq!(me.host_opened(files, 64, false, None), Ok(true));
-        assert_eq!(me.host_opened(files, 3, false, None), Ok(false));
+        assert_eq!(me.host_opened(files, 64, false, Shown::Nothing), Ok(true));
+        assert_eq!(me.host_opened(files, 3, false, Shown::Nothing), Ok(false));
         assert_eq!(me.slot(files, 64), Slot::Host(None));
         me.unlink(&who, root, b"f").expect("unlink");
         let child = me.prepare_fork(Sharing::default()).expect("fork");
@@ -288,19 +288,45 @@ fn numbers_change_hands_without_being_free() {
         let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
         assert_eq!(me.open(&who, files, file, 0, 0, 64), Ok(3));
         assert_eq!(me.open(&who, files, file, 0, 0, 64), Ok(4));
-        assert_eq!(me.host_opened(files, 5, false, None), Ok(true));
+        assert_eq!(me.host_opened(files, 5, false, Shown::Nothing), Ok(true));
         assert_eq!(me.duplicate_to(files, 3, 5, false, false), Err(Errno::EBUSY));
         assert_eq!(me.duplicate_to(files, 3, 5, false, true), Ok(()));
         assert!(me.plugged(files, 5));
         me.finish_exec().expect("exec");
         assert!(!me.plugged(files, 5), "the host has closed all plugs");
-        assert_eq!(me.host_replaces(files, 4, true, Some(file)), Ok(()));
+        assert_eq!(me.host_replaces(files, 4, true, Shown::File(file)), Ok(()));
         assert_eq!(me.slot(files, 4), Slot::Host(Some(file)));
         let promoted = me.promote(files, 4, file, 0, 9).expect("the file is the image's");
         assert_eq!(me.offset(promoted), Ok(9));
         assert_eq!(me.slot(files, 4), Slot::Husk(promoted));
         assert_eq!(me.promote(files, 4, file, 0, 1), Ok(promoted), "by two threads at once");
         assert_eq!(me.promote(files, 9, file, 0, 0), Err(Errno::EBADF));
+    });
+}
+
+#[test]
+fn the_numbers_of_a_shadow_share_a_description() {
+    in_image(Cover::Memory, |me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        assert_eq!(me.host_opened(files, 3, false, Shown::File(file)), Ok(true));
+        assert_eq!(me.host_opened(files, 4, false, Shown::Like(3)), Ok(true));
+        assert_eq!(me.host_opened(files, 5, false, Shown::File(file)), Ok(true));
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        let first = me.promote(files, 3, file, 0, 7).expect("the file is the image's");
+        me.set_offset(first, 9).expect("seek");
+        assert_eq!(me.promote(files, 4, file, 0, 7), Ok(first), "with the offset there is");
+        assert_eq!(me.offset(first), Ok(9));
+        assert_ne!(me.promote(files, 5, file, 0, 1), Ok(first), "opened by itself");
+        assert_eq!(me.host_replaces(files, 6, false, Shown::Like(4)), Ok(()));
+        assert_eq!(me.promote(files, 6, file, 0, 7), Ok(first));
+        for fd in [3, 4, 6] {
+            assert_eq!(me.close(files, fd), Ok(true));
+            assert_eq!(me.close(files, fd), Ok(false));
+        }
+        assert_eq!(me.offset(first), Ok(9), "the child has it");
+        me.cancel_fork(child);
+        assert_eq!(me.offset(first), Err(Errno::EBADF));
     });
 }
 

@@ -17,11 +17,10 @@ use husk_abi::sys::general::{
     F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC, O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME,
     O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
-use husk_proto::descriptor::{Glance, Slot};
-use husk_proto::fs::{Backing, Kind};
-use husk_proto::lock::{Mode, Owner, Range};
+use husk_proto::descriptor::{Glance, Shown, Slot};
+use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
-use husk_proto::{Description, Errno, Inode, Result, Services};
+use husk_proto::{Description, Errno, Result, Services};
 
 /// Looks at a target of `dup2` under which another thread has something in transit: first with the
 /// processor handed on, then 100 us apart. Then the host decides, and may say `EBUSY`, or that is
@@ -69,7 +68,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let moved = self.with_limit(|client, limit| {
                 client.services.duplicate(files, new, 0, limit, close_on_exec)
             });
-            self.services.host_replaces(files, new, false, None)?;
+            self.services.host_replaces(files, new, false, Shown::Nothing)?;
             new = moved?;
             if !self.is_kept(new) {
                 return Ok(new);
@@ -100,8 +99,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 value(0)
             }
             _ if self.is_kept(fd) => Err(Errno::EBADF),
-            Slot::Host(shows) => {
-                self.forget_host(fd, shows);
+            Slot::Host(_) => {
+                self.services.host_closed(files, fd);
                 Ok(Verdict::Pass)
             }
             Slot::Free => Ok(Verdict::Pass),
@@ -118,25 +117,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.host_close(fd);
         }
         Err(Errno::EIO)
-    }
-
-    /// Marks a host number closed.
-    fn forget_host(&mut self, fd: u32, shows: Option<Inode>) {
-        let files = self.services.files();
-        self.drop_locks(shows);
-        self.services.host_closed(files, fd);
-    }
-
-    /// POSIX locks on the file that a closed descriptor showed end, as with any close.
-    fn drop_locks(&mut self, shows: Option<Inode>) {
-        // Files still on the host have no locks: whoever asks for one copies the file up first.
-        let image = |inode: &Inode| {
-            self.services.attributes(*inode).is_ok_and(|a| a.backing == Backing::Image)
-        };
-        if let Some(inode) = shows.filter(image) {
-            let all = Range { start: 0, end: u64::MAX };
-            let _ = self.services.lock(Owner::Process, inode, all, Mode::Unlock, false);
-        }
     }
 
     /// `close_range`.
@@ -193,7 +173,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         Ok(()) | Err(Errno::EBADF) => {}
                         Err(errno) => return Err(errno),
                     },
-                    Slot::Host(shows) => self.forget_host(fd, shows),
+                    Slot::Host(_) => self.services.host_closed(files, fd),
                     Slot::Free => {}
                 }
             }
@@ -272,8 +252,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         for _ in 0..TURNS_MAX {
             let mut plugged = false;
-            if let Slot::Host(shows) = self.services.slot(files, target) {
-                self.drop_locks(shows);
+            if let Slot::Host(_) = self.services.slot(files, target) {
                 plugged = self.put_plug(target);
                 if !plugged {
                     self.services.host_closed(files, target);
@@ -296,15 +275,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // A source that is closed leaves the target as it is.
         Errno::check(self.host_fcntl(fd as usize, F_GETFD, 0))?;
         let raw = match self.services.slot(files, target) {
-            Slot::Host(shows) => {
-                self.drop_locks(shows);
-                self.host.call(c.number, c.args)
-            }
+            Slot::Host(_) => self.host.call(c.number, c.args),
             _ => self.host_into_gap(c, close_on_exec),
         };
         Errno::check(raw)?;
-        let (shows, end) = (self.shadow_of(fd), self.pipe_end(fd as usize));
-        match self.services.host_replaces(files, target, close_on_exec, shows) {
+        let end = self.pipe_end(fd as usize);
+        match self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd)) {
             Ok(()) => {
                 self.pipe_joined(end, target);
                 value(u64::from(target))
@@ -367,27 +343,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             F_DUPFD_CLOEXEC => return self.duplicate_from(c, argument, true),
             _ => {}
         }
-        let description = match self.services.slot(files, fd) {
-            Slot::Husk(description) => description,
-            _ if self.is_kept(fd) => return Err(Errno::EBADF),
-            Slot::Host(Some(_)) if is_lock(command) => {
-                return self.record_lock(c, command);
-            }
+        if let Some(description) = self.described(fd as usize)? {
+            return self.fcntl_husk(c, description);
+        }
+        match self.services.slot(files, fd) {
+            _ if self.is_kept(fd) => Err(Errno::EBADF),
+            Slot::Host(Some(_)) if is_lock(command) => self.record_lock(c, command),
             Slot::Host(Some(inode)) if command == F_GETFL && !self.is_fifo(inode) => {
                 // Shadows are opened without following links, whatever was asked for.
                 let flags = self.host.call(c.number, c.args);
                 let shown = if flags < 0 { flags } else { flags & !i64::from(O_NOFOLLOW) };
-                return Ok(Verdict::Return(shown));
+                Ok(Verdict::Return(shown))
             }
             Slot::Host(_) if lets_host_in(command, argument) => {
                 self.surrender(fd as usize)?;
-                return Ok(Verdict::Pass);
+                Ok(Verdict::Pass)
             }
-            Slot::Host(_) if command == F_SETFD => {
-                return passing::then(c, passing::CLOSE_ON_EXEC);
-            }
-            _ => return Ok(Verdict::Pass),
-        };
+            Slot::Host(_) if command == F_SETFD => passing::then(c, passing::CLOSE_ON_EXEC),
+            _ => Ok(Verdict::Pass),
+        }
+    }
+
+    fn fcntl_husk(&mut self, c: &Call, description: Description) -> Answer {
+        let (fd, command, argument) = (c.args[0] as u32, c.args[1] as u32, c.args[2]);
+        let files = self.services.files();
         match command {
             F_GETFD => value(u64::from(self.services.close_on_exec(files, fd)?)),
             F_SETFD => {

@@ -18,6 +18,7 @@ use crate::{After, Answer, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, S_IFIFO};
+use husk_proto::descriptor::Shown;
 use husk_proto::fs::{Kind, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
 
@@ -114,7 +115,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let inode = Inode { number: number as u32, generation: generation as u32 };
         let close_on_exec = flags as u32 & O_CLOEXEC != 0;
         let noted = match result {
-            0.. => self.note_opened(result as u32, close_on_exec, Some(inode)),
+            0.. => self.note_opened(result as u32, close_on_exec, Shown::Node(inode)),
             failed => failed,
         };
         self.services.unpin(inode);

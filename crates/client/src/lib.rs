@@ -60,6 +60,7 @@ mod sockets;
 mod space;
 mod splice;
 mod statfs;
+mod stranger;
 mod times;
 mod transfer;
 mod vector;

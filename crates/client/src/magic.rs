@@ -148,9 +148,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The Husk descriptor whose link in `/proc` the text of walk `w` is.
     pub(crate) fn linked_descriptor(&mut self, w: usize) -> Result<Option<u32>> {
         let Some((Proc::Fd(fd), rest)) = self.magic_name(w) else { return Ok(None) };
-        let files = self.services.files();
-        let husk = rest == self.buffers.walks[w].length;
-        Ok((husk && matches!(self.services.slot(files, fd), Slot::Husk(_))).then_some(fd))
+        let whole = rest == self.buffers.walks[w].length;
+        Ok((whole && self.described(fd as usize)?.is_some()).then_some(fd))
     }
 }
 

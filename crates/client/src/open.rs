@@ -21,6 +21,7 @@ use husk_abi::sys::general::{
     RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
+use husk_proto::descriptor::Shown;
 use husk_proto::fs::{Backing, Kind, want};
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
@@ -104,7 +105,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let args = [AT_FDCWD as usize, path, flags as usize, mode as usize, 0, 0];
         let raw = self.host.call(nr::openat, args);
         let fd = Errno::check(raw)?;
-        let result = self.note_opened(fd as u32, flags & O_CLOEXEC != 0, None);
+        let result = self.note_opened(fd as u32, flags & O_CLOEXEC != 0, Shown::Nothing);
         Ok(Verdict::Return(result))
     }
 
@@ -262,7 +263,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !close_on_exec {
             self.host_fcntl(fd, F_SETFD, 0);
         }
-        Ok(Verdict::Return(self.note_opened(fd as u32, close_on_exec, Some(a.step.inode))))
+        let shows = Shown::File(a.step.inode);
+        Ok(Verdict::Return(self.note_opened(fd as u32, close_on_exec, shows)))
     }
 
     /// `openat2`: all flags, and all resolve flags on paths that stay in the image's trees.

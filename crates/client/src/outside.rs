@@ -140,7 +140,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Start::Absolute);
         }
         let text = &self.buffers.walks[w].text[..end];
-        self.services.note_outside(text);
+        if !is_fleeting(text) {
+            self.services.note_outside(text);
+        }
         Ok(Start::Outside)
     }
 
@@ -169,4 +171,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.services.count_unsupported(number);
         Err(errno)
     }
+}
+
+/// Whether a name leads to whatever a process has there at the moment.
+fn is_fleeting(text: &[u8]) -> bool {
+    const LINKS: [&[u8]; 5] = [b"fd", b"cwd", b"root", b"exe", b"map_files"];
+    let link = |name: &[u8]| LINKS.contains(&name) || name.starts_with(b"std");
+    (text.starts_with(b"/proc/") || text.starts_with(b"/dev/"))
+        && text.split(|&byte| byte == b'/').any(link)
 }

@@ -27,9 +27,9 @@ use crate::sockets::{
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::nr;
 use husk_abi::sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, FD_CLOEXEC, O_CLOEXEC};
-use husk_proto::descriptor::Slot;
+use husk_proto::descriptor::Shown;
 use husk_proto::process::WorkingDirectory;
-use husk_proto::{Errno, Files, Inode, Services};
+use husk_proto::{Errno, Files, Services};
 
 /// The result is a descriptor, kept over exec.
 const OPENED: u32 = 1;
@@ -107,12 +107,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let fd = result as u32;
         match after.reason {
-            OPENED => return self.note_opened(fd, false, None),
-            OPENED_CLOSE_ON_EXEC => return self.note_opened(fd, true, None),
+            OPENED => return self.note_opened(fd, false, Shown::Nothing),
+            OPENED_CLOSE_ON_EXEC => return self.note_opened(fd, true, Shown::Nothing),
             ASK => return self.note_asking(fd),
             STRANGER => {
                 self.meet_stranger(fd as usize);
-                return self.note_asking(fd);
+                return self.note_stranger(fd);
             }
             DUPLICATE => return self.note_duplicate(after.args[0] as u32, fd),
             ACCEPTED => return self.note_accepted(after, fd, false),
@@ -200,7 +200,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn note_accepted(&mut self, after: &After, fd: u32, close_on_exec: bool) -> i64 {
-        let fd = self.note_opened(fd, close_on_exec, None);
+        let fd = self.note_opened(fd, close_on_exec, Shown::Nothing);
         if fd >= 0 {
             self.show_accepted(fd as usize, after.args[1], after.args[2], after.args[4]);
         }
@@ -218,31 +218,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn note_asking(&mut self, fd: u32) -> i64 {
         let on_exec = self.closes_on_exec(fd);
-        self.note_opened(fd, on_exec, None)
+        self.note_opened(fd, on_exec, Shown::Nothing)
+    }
+
+    fn note_stranger(&mut self, fd: u32) -> i64 {
+        let on_exec = self.closes_on_exec(fd);
+        let shows = self.shown_by(fd);
+        self.note_opened(fd, on_exec, shows)
     }
 
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
-        let shows = self.shadow_of(source);
         let end = self.pipe_end(source as usize);
         let on_exec = self.closes_on_exec(fd);
-        let noted = self.note_opened(fd, on_exec, shows);
+        let noted = self.note_opened(fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.pipe_joined(end, noted as u32);
         }
         noted
     }
 
-    /// The inode that a host descriptor shows.
-    pub(crate) fn shadow_of(&mut self, fd: u32) -> Option<Inode> {
-        let files = self.services.files();
-        match self.services.slot(files, fd) {
-            Slot::Host(shows) => shows,
-            _ => None,
-        }
-    }
-
     /// Notes a new host descriptor; returns its number, another one if it had to move.
-    pub(crate) fn note_opened(&mut self, fd: u32, on_exec: bool, shows: Option<Inode>) -> i64 {
+    pub(crate) fn note_opened(&mut self, fd: u32, on_exec: bool, shows: Shown) -> i64 {
         let files = self.services.files();
         match self.services.host_opened(files, fd, on_exec, shows) {
             Ok(true) => i64::from(fd),
@@ -260,7 +256,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Another number for a host descriptor under one of Husk's; noted.
     #[cold]
-    fn move_away(&mut self, fd: u32, on_exec: bool, shows: Option<Inode>) -> Result<u32, Errno> {
+    fn move_away(&mut self, fd: u32, on_exec: bool, shows: Shown) -> Result<u32, Errno> {
         let files = self.services.files();
         let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
         let mut from = 0;
@@ -364,7 +360,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if self.memory.read(address + 4 * index, &mut word).is_err() {
                 return count;
             }
-            let moved = self.note_asking(u32::from_le_bytes(word));
+            let moved = self.note_stranger(u32::from_le_bytes(word));
             if moved >= 0 {
                 let _ = self.memory.write(address + 4 * noted, &(moved as i32).to_le_bytes());
                 noted += 1;

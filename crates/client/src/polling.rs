@@ -11,7 +11,6 @@ use crate::layout::{get16, get32, put};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
-use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Result, Services};
 
 /// Bytes of `struct pollfd`.
@@ -29,8 +28,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether `fd` is a Husk descriptor.
     #[inline]
     fn is_husk(&mut self, fd: u32) -> bool {
-        let files = self.services.files();
-        matches!(self.services.slot(files, fd), Slot::Husk(_))
+        matches!(self.described(fd as usize), Ok(Some(_)))
     }
 
     /// Whether a Husk descriptor stands for a place only (`O_PATH`).

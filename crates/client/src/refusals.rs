@@ -22,21 +22,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A call on descriptor argument `index` that is refused if that is Husk's.
     pub(crate) fn refuse_open(&mut self, c: &Call, index: usize, errno: Errno) -> Answer {
-        let files = self.services.files();
-        match self.services.slot(files, c.args[index] as u32) {
-            Slot::Husk(_) => self.refuse(c.number, errno),
-            _ => Ok(Verdict::Pass),
+        match self.described(c.args[index])? {
+            Some(_) => self.refuse(c.number, errno),
+            None => Ok(Verdict::Pass),
         }
     }
 
     /// `epoll_ctl`: files cannot be waited for, as on Linux.
     pub(crate) fn epoll_ctl(&mut self, c: &Call) -> Answer {
-        let files = self.services.files();
-        let husk = |slot| matches!(slot, Slot::Husk(_));
-        if husk(self.services.slot(files, c.args[0] as u32)) {
+        if self.described(c.args[0])?.is_some() {
             return Err(Errno::EINVAL);
         }
-        if let Slot::Husk(description) = self.services.slot(files, c.args[2] as u32) {
+        if let Some(description) = self.described(c.args[2])? {
             let place_only = self.services.description(description)?.flags & O_PATH != 0;
             return Err(if place_only { Errno::EBADF } else { Errno::EPERM });
         }
@@ -70,28 +67,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A call that means something only for other kinds of descriptors.
     pub(crate) fn other_kind(&mut self, c: &Call, errno: Errno) -> Answer {
-        let files = self.services.files();
-        match self.services.slot(files, c.args[0] as u32) {
-            Slot::Husk(_) => Err(errno),
-            _ => Ok(Verdict::Pass),
+        match self.described(c.args[0])? {
+            Some(_) => Err(errno),
+            None => Ok(Verdict::Pass),
         }
     }
 
     /// `ioctl`.
     pub(crate) fn ioctl(&mut self, c: &Call) -> Answer {
         let (fd, request) = (c.args[0], c.args[1] as u32);
-        let files = self.services.files();
-        let slot = self.services.slot(files, fd as u32);
-        if let Slot::Husk(description) = slot
+        let described = self.described(fd)?;
+        if let Some(description) = described
             && self.services.description(description)?.flags & O_PATH != 0
         {
             return Err(Errno::EBADF);
         }
-        if let (FIOCLEX | FIONCLEX, Slot::Husk(_) | Slot::Host(_)) = (request, slot) {
+        let files = self.services.files();
+        if matches!(request, FIOCLEX | FIONCLEX)
+            && self.services.slot(files, fd as u32) != Slot::Free
+        {
             self.services.set_close_on_exec(files, fd as u32, request == FIOCLEX)?;
-            return if let Slot::Husk(_) = slot { value(0) } else { Ok(Verdict::Pass) };
+            return if described.is_some() { value(0) } else { Ok(Verdict::Pass) };
         }
-        let Slot::Husk(description) = slot else {
+        let Some(description) = described else {
             return match self.pipe_end(fd) {
                 Some(end) if request == FIONREAD => self.pipe_readable(c, end.pipe),
                 Some(_) if request == FIOASYNC => {

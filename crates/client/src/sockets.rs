@@ -8,7 +8,6 @@
 
 use crate::layout::{get32, get64};
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
-use husk_proto::descriptor::Slot;
 use husk_proto::{Errno, Services};
 
 /// Messages looked at in one `sendmmsg` or `recvmmsg`.
@@ -90,7 +89,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn any_husk(&mut self, address: usize, count: usize) -> bool {
-        let files = self.services.files();
         (0..count.min(PASSED_MAX)).any(|index| {
             let mut word = [0u8; 4];
             if self.memory.read(address + 4 * index, &mut word).is_err() {
@@ -99,7 +97,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let fd = u32::from_le_bytes(word);
             // What of a pipe cannot be moved stays for readers of the image; counted.
             let _ = self.surrender(fd as usize);
-            matches!(self.services.slot(files, fd), Slot::Husk(_))
+            !matches!(self.described(fd as usize), Ok(None))
         })
     }
 }

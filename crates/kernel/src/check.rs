@@ -278,8 +278,10 @@ impl Checker<'_> {
         tree::each_node(region, root, &mut |node| self.name(NODE, node));
         let mut from = 0;
         while let Some((fd, entry)) = table::next_used(region, Files(files), from) {
-            if table::is_husk(entry) {
-                self.name(RECORD, high(entry));
+            if let Some(description) = table::description_of(entry) {
+                self.name(RECORD, description);
+                let hosted = table::is_husk(entry) && open::is_hosted(region, description);
+                self.equal("offset of a descriptor is the host's", fd, hosted.into(), 0);
             } else if let Some(end) = pipe::end_of(entry) {
                 self.pipes[pipe::number(end.pipe) as usize] += 1;
             } else if high(entry) != 0 {

@@ -16,6 +16,7 @@
 //! 4. Who cleans up after a dead process recovers its journals first: it may have changed its own
 //!    table without a lock (`descriptor`).
 
+use husk_proto::descriptor::Shown;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Process, Result};
 use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
@@ -128,7 +129,7 @@ pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result
     let region = &kernel.session.region;
     let files = Files(high(region.load(record(region, number).word(PARTS))));
     for &fd in host_fds {
-        table::host_opened(kernel, files, fd, false, None)?;
+        table::host_opened(kernel, files, fd, false, Shown::Nothing)?;
     }
     Ok(Process(number))
 }

@@ -1,8 +1,10 @@
 //! Service `descriptor`: descriptor tables and open-file descriptions.
 //!
 //! A table says for every number: free, Husk's (with a description), or the host's. Lowest-free
-//! order holds over both. A number of the host may carry the inode it shows (`shadow`): a host
-//! file read through an overlay, whose `fstat` and names are Husk's business.
+//! order holds over both. A number of the host may be a `shadow`: a host file read through an
+//! overlay, whose `fstat` and names are Husk's business. It has a description from the start, which
+//! all its numbers share, those of other processes, too: once the file is the image's, the first of
+//! them to be used takes the offset over from the host's for all (`promote`).
 //! Tables outlive `exec`; they are shared by threads and by `CLONE_FILES`.
 
 use crate::{Inode, Result};
@@ -24,6 +26,19 @@ pub enum Slot {
     Host(Option<Inode>),
     /// A Husk descriptor.
     Husk(Description),
+}
+
+/// What of the image a descriptor of the host shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// Nothing.
+    Nothing,
+    /// A node; what is done through the descriptor stays the host's. A FIFO.
+    Node(Inode),
+    /// A file that the host opened just now: a shadow.
+    File(Inode),
+    /// What this number of the same table shows, by the same description.
+    Like(u32),
 }
 
 /// The same as far as one look tells.
@@ -103,7 +118,7 @@ pub trait Descriptors {
         files: Files,
         fd: u32,
         close_on_exec: bool,
-        shows: Option<Inode>,
+        shows: Shown,
     ) -> Result<bool>;
     /// Notes that the host has put a descriptor under `fd` (`dup2`), whatever was there closed in
     /// the same transaction.
@@ -112,10 +127,12 @@ pub trait Descriptors {
         files: Files,
         fd: u32,
         close_on_exec: bool,
-        shows: Option<Inode>,
+        shows: Shown,
     ) -> Result<()>;
     /// Makes the shadow `fd` of `inode` a Husk descriptor; the host's stays behind as its plug and
-    /// must be close-on-exec. `EBADF`: it is another's by now; `EIO`: the file is the host's.
+    /// must be close-on-exec. `flags` and `offset` are the host's, and hold unless another number
+    /// of the description was first. `EBADF`: it is another's by now; `EIO`: the file is the host's
+    /// yet.
     fn promote(
         &mut self,
         files: Files,

@@ -79,6 +79,8 @@ impl Wire {
         served.services().set_alone(true);
         if handover.flags & handover::INITIAL == 0 {
             served.services().finish_exec()?;
+        } else {
+            served.meet_inherited();
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 #[path = "model_descriptors.rs"]
 mod descriptors;
 
-use husk_proto::descriptor::{Descriptors, Files, Open, Slot};
+use husk_proto::descriptor::{Descriptors, Files, Open, Shown, Slot};
 use husk_proto::fs::*;
 use husk_proto::image::{Cover, Image, Mount, Rewritten};
 use husk_proto::lock::{Mode, Range};

@@ -2,6 +2,19 @@
 
 use super::*;
 
+impl Model {
+    fn shown(&self, shows: Shown) -> Option<Inode> {
+        match shows {
+            Shown::Nothing => None,
+            Shown::Node(inode) | Shown::File(inode) => Some(inode),
+            Shown::Like(source) => match self.slots.get(&source) {
+                Some(&(Slot::Host(shown), ..)) => shown,
+                _ => None,
+            },
+        }
+    }
+}
+
 impl Descriptors for Model {
     fn slot(&mut self, _: Files, fd: u32) -> Slot {
         self.slots.get(&fd).map_or(Slot::Free, |s| s.0)
@@ -68,30 +81,20 @@ impl Descriptors for Model {
             emit(fd, slot.0);
         }
     }
-    fn host_opened(
-        &mut self,
-        _: Files,
-        fd: u32,
-        on_exec: bool,
-        shows: Option<Inode>,
-    ) -> Result<bool> {
+    fn host_opened(&mut self, _: Files, fd: u32, on_exec: bool, shows: Shown) -> Result<bool> {
         if let Some((Slot::Husk(_), ..)) = self.slots.get(&fd) {
             return Ok(false);
         }
-        self.slots.insert(fd, (Slot::Host(shows), on_exec, false));
+        let shown = self.shown(shows);
+        self.slots.insert(fd, (Slot::Host(shown), on_exec, false));
         Ok(true)
     }
-    fn host_replaces(
-        &mut self,
-        files: Files,
-        fd: u32,
-        on_exec: bool,
-        shows: Option<Inode>,
-    ) -> Result<()> {
+    fn host_replaces(&mut self, files: Files, fd: u32, on_exec: bool, shows: Shown) -> Result<()> {
         while let Slot::Husk(_) = self.slot(files, fd) {
             self.close(files, fd)?;
         }
-        self.slots.insert(fd, (Slot::Host(shows), on_exec, false));
+        let shown = self.shown(shows);
+        self.slots.insert(fd, (Slot::Host(shown), on_exec, false));
         Ok(())
     }
     fn promote(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use husk_carrier::{Direct, Finding, check, scratch_words};
-use husk_proto::descriptor::{Description, Slot};
+use husk_proto::descriptor::{Description, Shown, Slot};
 use husk_proto::fs::{
     Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time,
 };
@@ -389,7 +389,7 @@ pub fn operations() -> Vec<Operation> {
     operation!(all, "fork and exec", open_unlinked, false, |me, root, a| {
         let files = me.files();
         let file = at(me, root, b"host-file");
-        assert_eq!(me.host_opened(files, 20, true, Some(file)), Ok(true));
+        assert_eq!(me.host_opened(files, 20, true, Shown::File(file)), Ok(true));
         let child = me.prepare_fork(Sharing::default()).expect("fork");
         me.cancel_fork(child);
         let child = me.prepare_fork(Sharing { files: true, context: true }).expect("fork");
@@ -400,20 +400,24 @@ pub fn operations() -> Vec<Operation> {
     operation!(all, "replace by the host's", open_two, false, |me, root, a| {
         let files = me.files();
         assert!(me.plug(files, 10));
-        assert_eq!(me.host_replaces(files, 10, false, None), Ok(()));
+        assert_eq!(me.host_replaces(files, 10, false, Shown::Nothing), Ok(()));
         let file = at(me, root, b"host-file");
-        assert_eq!(me.host_replaces(files, 10, false, Some(file)), Ok(()));
+        assert_eq!(me.host_replaces(files, 10, false, Shown::Node(file)), Ok(()));
         me.duplicate_to(files, 11, 10, false, true).expect("dup2");
         assert_eq!(me.close(files, 10), Ok(true));
         assert_eq!(me.close(files, 10), Ok(false));
     });
     operation!(all, "promote a shadow", nothing, false, |me, root, a| {
         let (files, file) = (me.files(), at(me, root, b"host-file"));
-        assert_eq!(me.host_opened(files, 20, true, Some(file)), Ok(true));
+        assert_eq!(me.host_opened(files, 20, true, Shown::File(file)), Ok(true));
         let donor = me.create_nameless(&root_user(), a, 0o600, false).expect("nameless");
         assert_eq!(me.adopt(file, donor), Ok(true));
         me.unpin(donor);
-        me.promote(files, 20, file, 0, 7).expect("promote");
+        assert_eq!(me.host_replaces(files, 21, false, Shown::Like(20)), Ok(()));
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        let promoted = me.promote(files, 20, file, 0, 7).expect("promote");
+        assert_eq!(me.promote(files, 21, file, 0, 9), Ok(promoted));
+        me.cancel_fork(child);
     });
     operation!(all, "set an attribute", nothing, false, |me, root, a| {
         let (file, value) = (at(me, a, b"f2"), [1; 2000]);

@@ -3,7 +3,7 @@
 //! ```text
 //!   table   0 lock   1 generation:32 tag:32   2 root (tree of entries)   3 sharers
 //!           4 the tree's first leaf (numbers below 64)
-//!   entry   description or shadow inode:32 ... plug:1 close-on-exec:1 kind:2
+//!   entry   description, inode or pipe:32 ... plug:1 close-on-exec:1 kind:2
 //!   open    0 lock   1 generation:32 tag:32   2 inode:32 flags:32   3 references   4 offset
 //!           5 generation of the inode
 //! ```
@@ -12,7 +12,9 @@
 //!    descriptions they name: a count is never wrong, whoever dies.
 //!    A table that one process of one thread has needs none: nobody else comes by it while that
 //!    thread lives, and whoever cleans up after it recovers its journal first (`process::reap`).
-//! 2. Lock words are the first words of records and stay lock words in every life of the record, so
+//! 2. A shadow is an entry of the host's that names a description. Whether that is the host's or
+//!    the image's by now says a flag of the description, for all its numbers at once.
+//! 3. Lock words are the first words of records and stay lock words in every life of the record, so
 //!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 
 pub mod open;

@@ -17,6 +17,9 @@ const REFERENCES: u32 = 3;
 const OFFSET: u32 = 4;
 const INODE_GENERATION: u32 = 5;
 
+/// Among the flags: the offset is kept by the host, whose file this is.
+const HOSTED: u32 = 1 << 31;
+
 const ACCESS: u32 = 0o3;
 const TRUNCATE: u32 = 0o1000;
 const CREATION: u32 = 0o100 | 0o200 | 0o400 | TRUNCATE | CLOSE_ON_EXEC;
@@ -41,6 +44,13 @@ pub(crate) fn inode_number(region: &Region, description: u32) -> u32 {
     high(region.load(cell(region, description).word(TARGET)))
 }
 
+/// The inode a description is of, and in which life.
+pub(crate) fn inode(region: &Region, description: u32) -> Inode {
+    let cell = cell(region, description);
+    let generation = region.load(cell.word(INODE_GENERATION)) as u32;
+    Inode { number: high(region.load(cell.word(TARGET))), generation }
+}
+
 /// Makes a description of an inode whose count the caller has raised.
 fn make(txn: &mut Txn<'_>, inode: Inode, flags: u32) -> Result<u32> {
     let number = txn.allocate(RECORD)?;
@@ -54,20 +64,31 @@ fn make(txn: &mut Txn<'_>, inode: Inode, flags: u32) -> Result<u32> {
     Ok(number)
 }
 
-/// A description of an inode that a shadow's number has held so far. `EIO`: it is still the host's.
-pub(crate) fn make_of_shadow(
+/// The description of a shadow, of an inode whose count the caller has raised.
+pub(crate) fn make_hosted(txn: &mut Txn<'_>, inode: Inode) -> Result<u32> {
+    make(txn, inode, HOSTED)
+}
+
+/// The description of a shadow becomes the image's, unless it is. `EIO`: the file is the host's.
+pub(crate) fn take_over(
     txn: &mut Txn<'_>,
-    inode: Inode,
+    description: u32,
     flags: u32,
     offset: u64,
-) -> Result<u32> {
-    let cell = inodes::lock_to_hold(txn, inode)?;
-    if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 {
+) -> Result<()> {
+    let cell = cell(txn.region, description);
+    txn.lock(cell)?;
+    let target = txn.get(cell.word(TARGET));
+    if low(target) & HOSTED == 0 {
+        return Ok(());
+    }
+    let inode = txn.region.map.object(INODE, high(target));
+    if low(txn.get(inode.word(ino::IDENT))) & ino::HOST != 0 {
         return Err(Errno::EIO);
     }
-    let description = make(txn, inode, flags)?;
-    txn.init(self::cell(txn.region, description).word(OFFSET), offset);
-    Ok(description)
+    txn.set(cell.word(OFFSET), offset);
+    txn.set(cell.word(TARGET), pair(high(target), flags & !CREATION));
+    Ok(())
 }
 
 /// Whether a record is this thread's alone: its only holder, by the count in word `holders`, is the
@@ -143,7 +164,7 @@ pub(crate) fn wake_after<T>(
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let region = &kernel.session.region;
-    let number = if table::is_husk(entry) { inode_number(region, high(entry)) } else { 0 };
+    let number = table::description_of(entry).map_or(0, |number| inode_number(region, number));
     let inode = region.map.object(INODE, number);
     let locked = number != 0 && high(region.load(inode.word(ino::ORIGIN))) != 0;
     let result = body();
@@ -157,6 +178,11 @@ pub(crate) fn wake_after<T>(
 #[inline]
 fn writes(flags: u32) -> bool {
     flags & PATH == 0 && matches!(flags & ACCESS, 1 | 2)
+}
+
+/// Whether a description's offset is the host's, for the checker.
+pub(crate) fn is_hosted(region: &Region, description: u32) -> bool {
+    low(region.load(cell(region, description).word(TARGET))) & HOSTED != 0
 }
 
 /// The inode that a description writes to, for the checker.

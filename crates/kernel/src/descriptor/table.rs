@@ -1,7 +1,7 @@
 //! Tables: number -> entry, lowest free number, host numbers.
 //!
 //! ```text
-//!   entry:  description, inode or pipe:32   -   write end:1 pipe:1 plug:1 close on exec:1 kind:2
+//!   entry:  description, inode or pipe:32 - shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
 //! ```
 //!
 //! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
@@ -9,7 +9,7 @@
 //!    the number is free only after, so that nobody's new descriptor is closed for a plug.
 //! 2. A number that changes hands (`dup2`) does so in one transaction: it is never free between.
 
-use husk_proto::descriptor::{Glance, Slot};
+use husk_proto::descriptor::{Glance, Shown, Slot};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
@@ -33,10 +33,12 @@ pub(crate) const HOST: u64 = 1;
 pub(crate) const HUSK: u64 = 2;
 pub(crate) const CLOSE_ON_EXEC: u64 = 4;
 pub(crate) const PLUG: u64 = 8;
-/// With `HOST`: an end of a pipe, whose name stands where a shadowed inode's would.
+/// With `HOST`: an end of a pipe, whose name stands where a node's would.
 pub(crate) const PIPE: u64 = 16;
 /// The end that is written to.
 pub(crate) const WRITE_END: u64 = 32;
+/// With `HOST`: a shadow, whose description stands there.
+pub(crate) const SHADOW: u64 = 64;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;
@@ -70,6 +72,11 @@ fn entry_of(region: &Region, table: Cell, fd: u32) -> u64 {
 
 pub(crate) fn is_husk(entry: u64) -> bool {
     entry & KIND == HUSK
+}
+
+/// The description that an entry names.
+pub(crate) fn description_of(entry: u64) -> Option<u32> {
+    (is_husk(entry) || entry & SHADOW != 0).then(|| high(entry))
 }
 
 /// Locks a table, unless it is this thread's alone, and checks that it is one.
@@ -247,13 +254,17 @@ pub fn slot(kernel: &Kernel, files: Files, fd: u32) -> Slot {
     match entry & KIND {
         HUSK => Slot::Husk(Description(high(entry))),
         HOST if high(entry) == 0 || entry & PIPE != 0 => Slot::Host(None),
-        HOST => {
-            let number = high(entry);
-            let ident = region.load(region.map.object(INODE, number).word(ino::IDENT));
-            Slot::Host(Some(Inode { number, generation: high(ident) }))
-        }
+        HOST if entry & SHADOW != 0 => Slot::Host(Some(open::inode(region, high(entry)))),
+        HOST => Slot::Host(Some(node(region, entry))),
         _ => Slot::Free,
     }
+}
+
+/// The node behind a host number.
+fn node(region: &Region, entry: u64) -> Inode {
+    let number = high(entry);
+    let ident = region.load(region.map.object(INODE, number).word(ino::IDENT));
+    Inode { number, generation: high(ident) }
 }
 
 /// `Descriptors::glance`.
@@ -351,23 +362,28 @@ pub fn duplicate_to(
             }
             let plug = if plugged { PLUG } else { old & PLUG };
             let value = husk_entry(description, close_on_exec) | plug;
-            let held = if is_husk(old) { high(old) } else { 0 };
+            let held = description_of(old).unwrap_or(0);
             if held == description {
                 return put(txn, table, target, value);
             }
-            // Two descriptions are locked: in order.
-            for each in [description.min(held), description.max(held)] {
-                if each != 0 {
-                    txn.lock(txn.region.map.object(RECORD, each))?;
-                }
-            }
+            lock_both(txn, description, held)?;
             open::hold(txn, description)?;
             put(txn, table, target, value)?;
-            if held != 0 { open::release(txn, held) } else { release_shadow(txn, old) }
+            release(txn, old)
         })
     });
     pipe::leave(kernel, before);
     done.map_err(no_room(Errno::ENOMEM))
+}
+
+/// Locks the descriptions that there are of two, in order.
+fn lock_both(txn: &mut Txn<'_>, one: u32, other: u32) -> Result<()> {
+    for each in [one.min(other), one.max(other)] {
+        if each != 0 {
+            txn.lock(txn.region.map.object(RECORD, each))?;
+        }
+    }
+    Ok(())
 }
 
 /// `Descriptors::plugged`.
@@ -379,16 +395,13 @@ pub fn plugged(region: &Region, files: Files, fd: u32) -> bool {
 /// Before a number is closed: this table's POSIX locks on its inode go.
 fn drop_locks(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     let region = &kernel.session.region;
-    let entry = entry(region, files, fd);
-    if !is_husk(entry) {
-        return Ok(());
-    }
-    let number = open::inode_number(region, high(entry));
+    let Some(description) = description_of(entry(region, files, fd)) else { return Ok(()) };
+    let number = open::inode_number(region, description);
     let inode = region.map.object(INODE, number);
     if high(region.load(inode.word(ino::ORIGIN))) != 0 {
         crate::lock::drop_owner(kernel, number, crate::lock::posix(files))?;
-        if open::references(region, high(entry)) == 1 {
-            crate::lock::drop_many(kernel, number, high(entry))?;
+        if open::references(region, description) == 1 {
+            crate::lock::drop_many(kernel, number, description)?;
         }
     }
     Ok(())
@@ -502,7 +515,7 @@ pub fn host_opened(
     files: Files,
     fd: u32,
     close_on_exec: bool,
-    shows: Option<Inode>,
+    shows: Shown,
 ) -> Result<bool> {
     if fd >= NUMBERS_MAX {
         return Err(Errno::EMFILE);
@@ -515,7 +528,7 @@ pub fn host_opened(
             return Ok(false);
         }
         put_host(txn, table, fd, close_on_exec, shows)?;
-        release_shadow(txn, old)?;
+        release(txn, old)?;
         Ok(true)
     });
     pipe::leave(kernel, before);
@@ -528,7 +541,7 @@ pub fn host_replaces(
     files: Files,
     fd: u32,
     close_on_exec: bool,
-    shows: Option<Inode>,
+    shows: Shown,
 ) -> Result<()> {
     if fd >= NUMBERS_MAX {
         return Err(Errno::EMFILE);
@@ -539,11 +552,8 @@ pub fn host_replaces(
         kernel.run_reserved(|txn| {
             let table = lock(txn, files)?;
             let old = entry(txn.region, files, fd);
-            if is_husk(old) {
-                txn.lock(txn.region.map.object(RECORD, high(old)))?;
-            }
             put_host(txn, table, fd, close_on_exec, shows)?;
-            if is_husk(old) { open::release(txn, high(old)) } else { release_shadow(txn, old) }
+            release(txn, old)
         })
     });
     pipe::leave(kernel, before);
@@ -556,31 +566,56 @@ fn put_host(
     table: Cell,
     fd: u32,
     close_on_exec: bool,
-    shows: Option<Inode>,
+    shows: Shown,
 ) -> Result<()> {
     let old = entry_of(txn.region, table, fd);
-    if let Some(inode) = shows {
-        // Two inodes are locked: in order.
-        let cell = live(txn.region, inode)?;
-        txn.lock(cell.min(held_inode(txn, old).unwrap_or(cell)))?;
-        inodes::lock_to_hold(txn, inode)?;
-        inodes::add_users(txn, cell, 1, 0);
+    let shown = match shows {
+        Shown::Nothing => 0,
+        Shown::Node(inode) => hold_node(txn, inode, old)?,
+        Shown::File(inode) => {
+            hold_node(txn, inode, old)?;
+            pair(open::make_hosted(txn, inode)?, 0) | SHADOW
+        }
+        Shown::Like(source) => hold_same(txn, entry_of(txn.region, table, source), old)?,
+    };
+    put(txn, table, fd, shown | HOST | flags(close_on_exec))
+}
+
+/// One more use of an inode beside what `old` names; its word in an entry.
+fn hold_node(txn: &mut Txn<'_>, inode: Inode, old: u64) -> Result<u64> {
+    lock_both(txn, description_of(old).unwrap_or(0), 0)?;
+    // Two inodes are locked: in order.
+    let cell = live(txn.region, inode)?;
+    txn.lock(cell.min(held_inode(txn, old).unwrap_or(cell)))?;
+    inodes::lock_to_hold(txn, inode)?;
+    inodes::add_users(txn, cell, 1, 0);
+    Ok(pair(inode.number, 0))
+}
+
+/// The same of what the entry `source` shows.
+fn hold_same(txn: &mut Txn<'_>, source: u64, old: u64) -> Result<u64> {
+    if let Some(description) = description_of(source) {
+        lock_both(txn, description, description_of(old).unwrap_or(0))?;
+        open::hold(txn, description)?;
+        return Ok(pair(description, 0) | SHADOW);
     }
-    let number = shows.map_or(0, |inode| inode.number);
-    put(txn, table, fd, pair(number, 0) | HOST | flags(close_on_exec))
+    if source & (KIND | PIPE) != HOST || high(source) == 0 {
+        return Ok(0);
+    }
+    hold_node(txn, node(txn.region, source), old)
 }
 
 /// The inode that goes with an entry.
 fn held_inode(txn: &Txn<'_>, entry: u64) -> Option<Cell> {
-    let number = match entry & (KIND | PIPE) {
-        HUSK => open::inode_number(txn.region, high(entry)),
-        HOST => high(entry),
-        _ => 0,
+    let number = match description_of(entry) {
+        Some(description) => open::inode_number(txn.region, description),
+        None if entry & (KIND | PIPE) == HOST => high(entry),
+        None => 0,
     };
     (number != 0).then(|| txn.region.map.object(INODE, number))
 }
 
-/// `Descriptors::promote`: the shadow's hold on the inode becomes the description's.
+/// `Descriptors::promote`.
 pub fn promote(
     kernel: &Kernel,
     files: Files,
@@ -595,40 +630,45 @@ pub fn promote(
         if is_husk(old) {
             return Ok(Description(high(old)));
         }
-        if old & (KIND | PIPE) != HOST || high(old) != inode.number {
+        if old & SHADOW == 0 || open::inode(txn.region, high(old)) != inode {
             return Err(Errno::EBADF);
         }
-        let description = open::make_of_shadow(txn, inode, flags, offset)?;
-        let value = husk_entry(description, old & CLOSE_ON_EXEC != 0) | PLUG;
+        open::take_over(txn, high(old), flags, offset)?;
+        let value = husk_entry(high(old), old & CLOSE_ON_EXEC != 0) | PLUG;
         put(txn, table, fd, value)?;
-        Ok(Description(description))
+        Ok(Description(high(old)))
     })
 }
 
-/// What a host number stood for beside the host's descriptor, an inode or a pipe, has one less.
-fn release_shadow(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
-    match pipe::end_of(entry) {
-        Some(end) => pipe::release(txn, end.pipe),
-        None if entry & KIND == HOST && high(entry) != 0 => inodes::close(txn, high(entry)),
-        None => Ok(()),
+/// What an entry stood for, a description, an inode or a pipe, has one less.
+fn release(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
+    match (description_of(entry), pipe::end_of(entry)) {
+        (Some(description), _) => open::release(txn, description),
+        (None, Some(end)) => pipe::release(txn, end.pipe),
+        _ if entry & KIND == HOST && high(entry) != 0 => inodes::close(txn, high(entry)),
+        _ => Ok(()),
     }
 }
 
 /// `Descriptors::host_closed`.
 pub fn host_closed(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
-    if entry(&kernel.session.region, files, fd) & KIND != HOST {
+    let noted = entry(&kernel.session.region, files, fd);
+    if noted & KIND != HOST {
         return Ok(());
     }
-    let end = pipe::end(kernel, files, fd);
+    drop_locks(kernel, files, fd)?;
+    let end = pipe::end_of(noted);
     pipe::leave(kernel, end);
-    let closed = kernel.run(|txn| {
-        let table = lock(txn, files)?;
-        let old = entry(txn.region, files, fd);
-        if old & KIND != HOST {
-            return Ok(());
-        }
-        put(txn, table, fd, 0)?;
-        release_shadow(txn, old)
+    let closed = open::wake_after(kernel, noted, || {
+        kernel.run(|txn| {
+            let table = lock(txn, files)?;
+            let old = entry(txn.region, files, fd);
+            if old & KIND != HOST {
+                return Ok(());
+            }
+            put(txn, table, fd, 0)?;
+            release(txn, old)
+        })
     });
     pipe::leave(kernel, end);
     closed
@@ -674,7 +714,7 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
         let entry = entry(txn.region, source, fd);
         let table = cell(txn.region, target);
         match entry & KIND {
-            HUSK => open::hold(txn, high(entry))?,
+            _ if description_of(entry).is_some() => open::hold(txn, high(entry))?,
             HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));
