@@ -255,3 +255,16 @@ print(os.pwrite(fd, b'x' * 200, 0))
 ";
     Difference { script, linux: Some("100\n"), husk: "200\n" }.check("limit", nothing);
 }
+
+#[test]
+fn flags_that_change_nothing_are_not_shown_of_a_host_file() {
+    let script = "
+import fcntl, os
+plain = fcntl.fcntl(os.open('file', os.O_RDONLY), fcntl.F_GETFL)
+for flags in [os.O_NOFOLLOW, os.O_SYNC]:
+    shown = fcntl.fcntl(os.open('file', os.O_RDONLY | flags), fcntl.F_GETFL)
+    print(shown & flags == flags, shown & ~flags == plain & ~flags)
+";
+    let (linux, husk) = ("True True\nTrue True\n", "False True\nFalse True\n");
+    Difference { script, linux: Some(linux), husk }.check("shown", one_file);
+}

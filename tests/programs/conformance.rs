@@ -107,6 +107,11 @@ fn extended_attributes_are_those_of_a_tmpfs() {
 }
 
 #[test]
+fn what_lies_at_the_bounds_of_calls_is_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("bounds", include_str!("sources/calls/bounds.py"));
+}
+
+#[test]
 fn space_holes_and_far_offsets_are_those_of_a_tmpfs() {
     answered_as_a_tmpfs_does("space", include_str!("sources/calls/space.py"));
 }

@@ -133,8 +133,14 @@ impl Fs for Direct {
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
         husk_kernel::fs::extended::get(&self.kernel, inode, name, out)
     }
-    fn list_extended(&mut self, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize> {
-        husk_kernel::fs::extended::list(&self.kernel, inode, trusted, out)
+    fn list_extended(
+        &mut self,
+        inode: Inode,
+        trusted: bool,
+        after: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        husk_kernel::fs::extended::list(&self.kernel, inode, trusted, after, out)
     }
     fn set_extended(
         &mut self,

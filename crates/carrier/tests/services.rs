@@ -433,7 +433,7 @@ fn an_inode_has_so_many_attributes_and_no_more() {
         assert_eq!(set(0, None, SetExtended::Any), Ok(()));
         assert_eq!(set(MOST, Some(b"1"), SetExtended::Any), Ok(()));
         let mut list = vec![0; 1 << 16];
-        let length = me.list_extended(file, false, &mut list).expect("list");
+        let length = me.list_extended(file, false, &[], &mut list).expect("list");
         assert_eq!(length as u32, MOST * 11);
     });
 }

@@ -64,7 +64,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if bound.length > PATH_AT {
             return Err(Errno::EINVAL);
         }
-        let mut text = [0; TEXT_MAX + 2];
+        let mut text = [0; TEXT_MAX + 1];
         let length = name.text().len();
         text[..length].copy_from_slice(name.text());
         text[length] = kind;
@@ -236,8 +236,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The address a node keeps, and the type of its socket. One that `mknod` made has none.
     pub(crate) fn kept_text(&mut self, node: Inode) -> Result<(Name, u8)> {
-        let mut text = [0; TEXT_MAX + 2];
-        match self.services.read_link(node, &mut text)?.min(TEXT_MAX + 1) {
+        let mut text = [0; TEXT_MAX + 1];
+        match self.services.read_link(node, &mut text)?.min(text.len()) {
             0 => Err(Errno::ECONNREFUSED),
             length => Ok((Name::of(&text[..length - 1])?, text[length - 1])),
         }

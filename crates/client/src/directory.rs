@@ -135,6 +135,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        if self.services.attributes(file.inode)?.links == 0 {
+            return Err(Errno::ENOENT);
+        }
         if step.unlisted {
             self.import(file.inode)?;
         }

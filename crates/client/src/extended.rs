@@ -207,12 +207,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn list_extended(&mut self, inode: Inode, asked: Asked) -> Answer {
         let trusted = self.credentials().can(SYS_ADMIN);
-        let out = &mut self.buffers.bounce[..];
-        let length = self.services.list_extended(inode, trusted, out)?;
-        if length > self.buffers.bounce.len() {
-            return Err(Errno::E2BIG);
+        let length = self.services.list_extended(inode, trusted, &[], &mut self.buffers.bounce)?;
+        if length <= self.buffers.bounce.len() || asked.size == 0 {
+            return self.give(asked, length);
         }
-        self.give(asked, length)
+        self.list_in_parts(inode, asked, trusted)
+    }
+
+    /// A list that the bounce buffer cannot hold, in parts: each goes on behind the last name of
+    /// the one before, so a name that is there throughout is listed once.
+    #[cold]
+    fn list_in_parts(&mut self, inode: Inode, asked: Asked, trusted: bool) -> Answer {
+        let (mut used, mut after, mut known) = (0, [0; NAME_BYTES], 0);
+        let room = asked.size.min(VALUE_MAX);
+        loop {
+            let out = &mut self.buffers.bounce;
+            let left = self.services.list_extended(inode, trusted, &after[..known], out)?;
+            if used + left > room {
+                return Err(if room == VALUE_MAX { Errno::E2BIG } else { Errno::ERANGE });
+            }
+            let end = out.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            let part = (end + 1).min(left);
+            self.memory.write(asked.value + used, &out[..part])?;
+            used += part;
+            if part == left {
+                return value(used as u64);
+            }
+            let last = out[..end].rsplit(|&byte| byte == 0).next().unwrap_or(&[]);
+            known = last.len().min(NAME_BYTES);
+            after[..known].copy_from_slice(&last[..known]);
+        }
     }
 
     /// `bounce[..length]` to the application; without room for it only its length.

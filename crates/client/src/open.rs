@@ -55,7 +55,7 @@ fn is_odd(flags: u64, mode: u64, resolve: u64) -> bool {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `open`, `openat`, `creat`.
     pub(crate) fn open(&mut self, c: &Call, spot: Spot, flags: usize, mode: usize) -> Answer {
-        let flags = checked_flags(flags as u32)?;
+        let flags = checked_flags(flags as u32 & KNOWN_FLAGS as u32)?;
         let mode = if flags & (O_CREAT | TMPFILE_BIT) != 0 { mode as u32 & 0o7777 } else { 0 };
         for _ in 0..CREATE_TRIES {
             match self.open_once(c, spot, flags, mode) {

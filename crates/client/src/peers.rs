@@ -136,7 +136,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Writes as much of a name as there is room for, and its whole length.
     fn show(&mut self, name: &Name, address: usize, length: usize, room: usize) -> Result<()> {
-        self.memory.write(address, &name.bytes[..name.length.min(room)])?;
-        self.memory.write(length, &(name.length as u32).to_le_bytes())
+        let mut bytes = [0; ADDRESS_BYTES + 1];
+        bytes[..ADDRESS_BYTES].copy_from_slice(&name.bytes);
+        let whole = name.length + usize::from(name.is_unended());
+        self.memory.write(address, &bytes[..whole.min(room)])?;
+        self.memory.write(length, &(whole as u32).to_le_bytes())
     }
 }

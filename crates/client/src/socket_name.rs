@@ -19,8 +19,8 @@ pub(crate) const UNIX: u16 = 1;
 pub(crate) const ADDRESS_BYTES: usize = 110;
 /// Where the path stands in it.
 pub(crate) const PATH_AT: usize = 2;
-/// Bytes of a path, the NUL not counted.
-pub(crate) const TEXT_MAX: usize = 107;
+/// Bytes of a path; one as long has no NUL.
+pub(crate) const TEXT_MAX: usize = ADDRESS_BYTES - PATH_AT;
 /// How what a socket is bound to begins.
 const BOUND: &[u8] = DESCRIPTORS;
 /// Stands for a slash in the name of a file.
@@ -51,6 +51,11 @@ impl Name {
         &text[..end]
     }
 
+    /// Whether the text fills all there is: Linux shows it with a NUL behind the structure.
+    pub fn is_unended(&self) -> bool {
+        self.text().len() == TEXT_MAX
+    }
+
     pub fn is_path(&self) -> bool {
         self.length > PATH_AT && get16(&self.bytes, 0) == UNIX && self.bytes[PATH_AT] != 0
     }
@@ -76,7 +81,7 @@ impl Name {
         name.push(b".");
         name.push(tag(private));
         let file = name.length - PATH_AT - directory.len();
-        if private.len() + file + 1 + text.len() <= TEXT_MAX && !text.contains(&SLASH) {
+        if private.len() + file + 1 + text.len() < TEXT_MAX && !text.contains(&SLASH) {
             name.push(b".");
             for &byte in text {
                 name.push(&[if byte == b'/' { SLASH } else { byte }]);

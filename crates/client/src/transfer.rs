@@ -347,11 +347,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Side::Husk(file) => self.writable(file.inode, Place::At(to.offset()), length)?,
             Side::Host(..) => length,
         };
-        let mut done = 0;
+        let (mut done, period) = (0, period(source, from, target, to));
         while done < length {
             let wanted = (length - done).min(BOUNCE_BYTES);
-            let got = match self.fill_from(source, from.offset() + done as u64, wanted) {
+            let got = match self.fill_from(source, from.offset() + done as u64, wanted.min(period))
+            {
                 Err(errno) if done == 0 => return Err(errno),
+                Ok(got) if got == period => self.repeat_bounce(period, wanted),
                 other => other.unwrap_or(0),
             };
             let put = match self.drain_to(target, to.offset() + done as u64, got) {
@@ -359,7 +361,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 other => other.unwrap_or(0),
             };
             done += put;
-            if got < wanted || put < got {
+            if put == 0 || put < got {
                 break;
             }
         }
@@ -368,12 +370,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(done as u64)
     }
 
+    /// Repeats the first `period` bytes of the bounce buffer up to `length`, which is returned.
+    fn repeat_bounce(&mut self, period: usize, length: usize) -> usize {
+        for at in period..length {
+            self.buffers.bounce[at] = self.buffers.bounce[at - period];
+        }
+        length
+    }
+
     /// Passes a call that lets the host look into pipes.
     pub(crate) fn pass_surrendered(&mut self, c: &Call, places: [usize; 2]) -> Answer {
         for place in places {
             self.surrender(c.args[place])?;
         }
         Ok(Verdict::Pass)
+    }
+}
+
+/// Bytes from where a copy reads to where it writes, if that is ahead in the same file: a byte
+/// that is copied is read again so much later, as by Linux, which copies page by page.
+fn period(source: Side, from: Position, target: Side, to: Position) -> usize {
+    match (source, target) {
+        (Side::Husk(a), Side::Husk(b)) if a.inode == b.inode && to.offset() > from.offset() => {
+            usize::try_from(to.offset() - from.offset()).unwrap_or(usize::MAX)
+        }
+        _ => usize::MAX,
     }
 }
 

@@ -419,9 +419,15 @@ pub trait Fs {
     /// `ENODATA`. Here and below the caller judges who may, and where they are
     /// (`Attributes::extended`).
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize>;
-    /// The length of all names, each with a NUL, and those in `out` that fit; those of the
-    /// administrator with `trusted` only.
-    fn list_extended(&mut self, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize>;
+    /// The length of all names behind `after` (empty: all there are), each with a NUL, and those
+    /// in `out` that fit, zeros behind them; those of the administrator with `trusted` only.
+    fn list_extended(
+        &mut self,
+        inode: Inode,
+        trusted: bool,
+        after: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize>;
     /// Sets one, or removes it (`None`). `ENOSPC` when the value is longer than an image keeps.
     fn set_extended(
         &mut self,

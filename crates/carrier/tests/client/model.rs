@@ -262,7 +262,7 @@ impl Fs for Model {
     fn extended(&mut self, _: Inode, _: &[u8], _: &mut [u8]) -> Result<usize> {
         Err(Errno::ENODATA)
     }
-    fn list_extended(&mut self, _: Inode, _: bool, _: &mut [u8]) -> Result<usize> {
+    fn list_extended(&mut self, _: Inode, _: bool, _: &[u8], _: &mut [u8]) -> Result<usize> {
         Ok(0)
     }
     fn set_extended(&mut self, _: Inode, _: &[u8], _: Option<&[u8]>, _: SetExtended) -> Result<()> {

@@ -104,26 +104,36 @@ pub fn get(kernel: &Kernel, inode: Inode, name: &[u8], out: &mut [u8]) -> Result
 }
 
 /// `Fs::list_extended`.
-pub fn list(kernel: &Kernel, inode: Inode, trusted: bool, out: &mut [u8]) -> Result<usize> {
+pub fn list(
+    kernel: &Kernel,
+    inode: Inode,
+    trusted: bool,
+    after: &[u8],
+    out: &mut [u8],
+) -> Result<usize> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let length = kernel.session.read(cell, || {
         let (mut line, mut length, mut text) = (first(region, cell), 0, [0; NAME_MAX]);
+        let mut fits = 0;
         for _ in 0..COUNT_MAX {
             if line == 0 {
                 break;
             }
             let name = name_of(region, line, &mut text);
-            if trusted || !name.starts_with(b"trusted.") {
+            let wanted = after.is_empty() || name < after;
+            if wanted && (trusted || !name.starts_with(b"trusted.")) {
                 let end = length + name.len();
                 if let Some(place) = out.get_mut(length..end + 1) {
                     place[..name.len()].copy_from_slice(name);
                     place[name.len()] = 0;
+                    fits = end + 1;
                 }
                 length = end + 1;
             }
             line = next(region, line);
         }
+        out[fits..].fill(0);
         length
     })?;
     live(region, inode)?;

@@ -29,10 +29,10 @@ pub fn of<S: Source>(
     if attributes.extended == Backing::Host {
         return Ok(None);
     }
-    let mut list = vec![0; LONGEST_BYTES];
-    let length = source.list_extended(inode, true, &mut list)?.min(list.len());
+    let mut list = vec![0; source.list_extended(inode, true, &[], &mut [])?];
+    source.list_extended(inode, true, &[], &mut list)?;
     let mut found = Extended::new();
-    for name in names(&list[..length]) {
+    for name in names(&list) {
         let mut value = vec![0; LONGEST_BYTES];
         let length = source.extended(inode, name.to_bytes(), &mut value)?;
         value.truncate(length);

@@ -1,0 +1,89 @@
+# What lies at the bounds: the longest names of sockets, long lists of attributes, removed
+# directories, odd flags, and files copied onto themselves.
+import hashlib, socket, struct
+# Paths of every length about the bound; one of 108 bytes has no NUL.
+BIND, CONNECT, GETSOCKNAME, GETPEERNAME = 49, 42, 51, 52
+def address(name, length=None):
+    return ctypes.create_string_buffer(b"\1\0" + name, 111), 2 + len(name) if length is None else length
+def named(number, fd):
+    room, length = ctypes.create_string_buffer(120), ctypes.c_int(120)
+    return call(number, fd, room, ctypes.byref(length)), length.value, room.raw[2:max(length.value, 2)]
+GETDENTS, GETDENTS64, LSEEK, OPENAT, FCNTL, LISTXATTR, SENDFILE, COPY = 78, 217, 8, 257, 72, 194, 40, 326
+os.mkdir("s")
+for size in [50, 60, 105, 106, 107, 108]:
+    name = b"s/" + b"n" * (size - 2)
+    for kind in [socket.SOCK_STREAM, socket.SOCK_DGRAM]:
+        with socket.socket(socket.AF_UNIX, kind) as server, socket.socket(socket.AF_UNIX, kind) as client:
+            say(size, call(BIND, server.fileno(), *address(name)), os.listdir("s") == [name[2:].decode()])
+            kind == socket.SOCK_STREAM and server.listen()
+            say(call(CONNECT, client.fileno(), *address(name)), named(GETSOCKNAME, server.fileno()), named(GETPEERNAME, client.fileno()))
+            say(attempt(client.send, b"text"))
+            os.unlink(name)
+
+# Names of extended attributes: 64 KiB and more of them.
+make("many")
+room = ctypes.create_string_buffer(70000)
+def names(size):
+    got = call(LISTXATTR, b"many", room, size)
+    return got, hashlib.md5(room.raw[:got]).hexdigest() if isinstance(got, int) and size else ""
+for n in range(1, 4001):
+    os.setxattr("many", "user.%013d" % (n * 37 % 4001), b"")
+    if n in [861, 862, 863, 1723, 1724, 1725, 3448, 3449, 3450, 4000]:
+        say(n, [names(size) for size in [0, 16384, 16385, 32755, 65535, 65536, 70000]])
+
+# A removed directory lists nothing, wherever the listing was.
+os.mkdir("gone")
+fd = os.open("gone", os.O_RDONLY)
+os.rmdir("gone")
+say(call(GETDENTS64, fd, room, 4096), call(GETDENTS, fd, room, 4096), call(GETDENTS64, fd, room, 0), call(GETDENTS64, fd, 1, 4096))
+say(call(LSEEK, fd, 0, 0), call(GETDENTS64, fd, room, 1), os.fstat(fd).st_nlink, attempt(os.open, ".", 0, dir_fd=fd) != "")
+os.mkdir("half")
+make("half/x")
+fd = os.open("half", os.O_RDONLY)
+say(call(GETDENTS64, fd, room, 24), call(LSEEK, fd, 0, 1))
+os.unlink("half/x")
+os.rmdir("half")
+say(call(GETDENTS64, fd, room, 4096), call(LSEEK, fd, 0, 1))
+os.mkdir("cwd")
+os.chdir("cwd")
+os.rmdir("../cwd")
+say(attempt(os.listdir, "."))
+os.chdir(base)
+
+# Flags of open that F_GETFL shows.
+os.mkdir("d"), make("f")
+for flags in [0, os.O_NOFOLLOW, os.O_DIRECTORY, os.O_NOFOLLOW | os.O_DIRECTORY, os.O_PATH | os.O_NOFOLLOW, os.O_CLOEXEC, os.O_NOCTTY, os.O_EXCL,
+              os.O_CREAT, os.O_TRUNC | 2, os.O_SYNC, os.O_DSYNC, os.O_LARGEFILE, os.O_ASYNC, os.O_TMPFILE | 2, os.O_NOATIME, os.O_NONBLOCK,
+              os.O_APPEND | 1, 1 << 30, 1 << 25 | 1, 3]:
+    for path in [b"d", b"f"]:
+        fd = call(OPENAT, AT_FDCWD, path, flags, 0o644)
+        say("open", oct(flags), path, oct(call(FCNTL, fd, 3, 0)) if isinstance(fd, int) else fd)
+
+# A file copied and sent onto itself; nearer than a page the order of bytes is the processor's.
+make("o", bytes(range(256)) * 400)
+one, other = os.open("o", os.O_RDWR), os.open("o", os.O_RDWR)
+def word(at):
+    return ctypes.create_string_buffer(struct.pack("<q", at), 8)
+def at(word):
+    return struct.unpack("<q", word.raw)[0]
+def content(fd):
+    return os.fstat(fd).st_size, hashlib.md5(os.pread(fd, 1 << 20, 0)).hexdigest()
+for source, target, length in [
+    (0, 0, 10), (0, 5, 10), (5, 0, 10), (0, 10, 10), (102390, 102400, 10), (102390, 102395, 10), (0, 102395, 10), (102395, 102400, 10),
+    (102390, 102395, 100), (0, 0, 0), (102400, 102400, 10), (102500, 102500, 10), (0, 50000, 200000), (90000, 0, 200000)]:
+    for fd in [one, other]:
+        p, q = word(source), word(target)
+        say("range", source, target, length, call(COPY, one, p, fd, q, length, 0), at(p), at(q), content(one))
+for source, target, length in [
+    (0, 0, 10), (5, 0, 10), (0, 5000, 90000), (0, 70000, 102400), (0, 102400, 102400), (0, 4096, 102400), (0, 65536, 102400),
+    (0, 20000, 102400), (50000, 0, 60000), (0, 0, 102400), (8192, 0, 102400)]:
+    make("s0", bytes(range(251)) * 400)
+    one, other, p = os.open("s0", os.O_RDWR), os.open("s0", os.O_RDWR), word(source)
+    os.lseek(other, target, 0)
+    say("send", source, target, length, call(SENDFILE, other, one, p, length), at(p), os.lseek(other, 0, 1), content(one))
+    say(call(SENDFILE, other, other, 0, 5000), os.lseek(other, 0, 1), content(one))
+    os.unlink("s0")
+make("grow", b"0123456789")
+fd = os.open("grow", os.O_RDWR)
+os.lseek(fd, 10, 0)
+say(call(SENDFILE, fd, fd, word(0), 100), os.pread(fd, 200, 0))
