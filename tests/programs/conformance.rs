@@ -107,6 +107,11 @@ fn extended_attributes_are_those_of_a_tmpfs() {
 }
 
 #[test]
+fn a_program_is_called_by_the_name_it_was_started_by() {
+    answered_as_a_tmpfs_does("names", include_str!("sources/calls/names.py"));
+}
+
+#[test]
 fn what_lies_at_the_bounds_of_calls_is_as_in_a_tmpfs() {
     answered_as_a_tmpfs_does("bounds", include_str!("sources/calls/bounds.py"));
 }

@@ -17,6 +17,7 @@ use crate::start::{self, facts};
 use crate::thread::Thread;
 use crate::wire::{ExecTarget, Program};
 use core::ffi::CStr;
+use husk_abi::proc::put_decimal;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
 use husk_host::{calls, syscall};
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Summary};
@@ -28,6 +29,54 @@ const AT_EMPTY_PATH: usize = 0x1000;
 const WORDS_ON_STACK: usize = 1024;
 /// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
 const WORDS_MAX: usize = 16 * 1024 * 1024;
+
+/// Room for what stands before a path that starts from a descriptor: `/dev/fd/N/`.
+const FRONT_BYTES: usize = 24;
+
+/// The name that Linux gives a program: the path, also of a descriptor it starts from.
+struct Given {
+    start: usize,
+    length: usize,
+    text: [u8; FRONT_BYTES + PATH_MAX],
+}
+
+impl Given {
+    fn read(at: usize, path: usize) -> Result<Given, Errno> {
+        let mut given = Given { start: FRONT_BYTES, length: 0, text: [0; FRONT_BYTES + PATH_MAX] };
+        given.length = memory::read_string(path, &mut given.text[FRONT_BYTES..])?;
+        if at as i32 != calls::AT_FDCWD as i32 && given.path()[0] != b'/' {
+            let mut digits = [0; 10];
+            let length = put_decimal(&mut digits, at as u32);
+            let slash = &b"/"[..usize::from(given.length > 0)];
+            for part in [slash, &digits[..length], b"/dev/fd/"] {
+                let end = given.start;
+                given.start -= part.len();
+                given.text[given.start..end].copy_from_slice(part);
+            }
+        }
+        Ok(given)
+    }
+
+    /// The path as given, with its NUL.
+    fn path(&self) -> &[u8] {
+        &self.text[FRONT_BYTES..=FRONT_BYTES + self.length]
+    }
+
+    /// The name, with its NUL.
+    fn name(&self) -> &[u8] {
+        &self.text[self.start..=FRONT_BYTES + self.length]
+    }
+
+    fn starts_from_descriptor(&self) -> bool {
+        self.start < FRONT_BYTES
+    }
+
+    /// Flags of the hand-over.
+    fn flags(&self) -> u32 {
+        let alone = self.starts_from_descriptor() && self.length == 0;
+        handover::GIVEN | if alone { handover::OF_FILE } else { 0 }
+    }
+}
 
 /// One `#!` line's contribution to the arguments.
 struct Interpreted {
@@ -57,9 +106,8 @@ pub fn exec(thread: &mut Thread, frame: &Frame) -> Answer {
     } else {
         (frame.args[0], frame.args[1], frame.args[2], frame.args[3], frame.args[4])
     };
-    let mut text = [0u8; PATH_MAX];
-    let result = memory::read_string(path, &mut text)
-        .and_then(|length| launch(thread, at, &text[..=length], flags, argv, envp));
+    let result =
+        Given::read(at, path).and_then(|given| launch(thread, at, &given, flags, argv, envp));
     Answer::value(match result {
         Ok(never) => match never {},
         Err(errno) => errno.as_return(),
@@ -72,16 +120,20 @@ enum Never {}
 fn launch(
     thread: &mut Thread,
     at: usize,
-    path: &[u8],
+    given: &Given,
     flags: usize,
     argv: usize,
     envp: usize,
 ) -> Result<Never, Errno> {
-    let plan = resolve(thread, at, path, flags)?;
-    let result = if plan.depth == 0 && privileged(&plan.program) {
+    let plan = resolve(thread, at, given.path(), flags)?;
+    let gone = plan.depth > 0 && given.starts_from_descriptor();
+    let result = if gone && thread.client.closes_on_exec(at as u32) {
+        // The interpreter could not open the script.
+        Err(Errno::ENOENT)
+    } else if plan.depth == 0 && privileged(&plan.program) {
         Err(natively(thread, &plan, argv, envp))
     } else {
-        hand_over(thread, &plan, path, argv, envp)
+        hand_over(thread, &plan, given.name(), given.flags(), argv, envp)
     };
     thread.client.close_program(plan.program);
     result
@@ -211,7 +263,8 @@ fn keep_open(on: bool) {
 fn hand_over(
     thread: &mut Thread,
     plan: &Plan,
-    path: &[u8],
+    name: &[u8],
+    flags: u32,
     argv: usize,
     envp: usize,
 ) -> Result<Never, Errno> {
@@ -219,7 +272,12 @@ fn hand_over(
     let mut head = [0u8; HEAD_MAX];
     let mut next = facts().handover;
     next.process = thread.client.process();
-    next.flags &= !(handover::INITIAL | handover::HOST | handover::DEFAULTS);
+    const ANEW: u32 = handover::INITIAL
+        | handover::HOST
+        | handover::DEFAULTS
+        | handover::GIVEN
+        | handover::OF_FILE;
+    next.flags = next.flags & !ANEW | flags;
     if actions::all_default_after_exec(thread.group()) {
         next.flags |= handover::DEFAULTS;
     }
@@ -236,7 +294,7 @@ fn hand_over(
     let end = length + path_text.count_bytes();
     text[length..end].copy_from_slice(path_text.to_bytes());
     let before = thread.client.set_program(plan.program.inode)?;
-    let result = with_arrays(thread, plan, path, &text[..=end], argv, envp);
+    let result = with_arrays(thread, plan, name, &text[..=end], argv, envp);
     // It goes on running what it ran; if that is no more, there is nothing to keep others from.
     let _ = thread.client.set_program(before);
     if let Some(fd) = bequest {
@@ -261,27 +319,28 @@ fn nameless(program: &Program, path: &CStr, out: &mut [u8; PATH_MAX]) -> Option<
     Some(kept)
 }
 
-/// `text` is the hand-over, with its NUL.
+/// `text` is the hand-over, with its NUL; `name` what exec was given, with its own.
 fn with_arrays(
     thread: &mut Thread,
     plan: &Plan,
-    path: &[u8],
+    name: &[u8],
     text: &[u8],
     argv: usize,
     envp: usize,
 ) -> Result<Never, Errno> {
     let (arguments, variables) = (count(argv)?, count(envp)?);
-    let words = arguments + variables + 2 * plan.depth + 5;
+    let words = arguments + variables + 2 * plan.depth + 6;
     if words > WORDS_MAX {
         return Err(Errno::E2BIG);
     }
     let mut small = [0usize; WORDS_ON_STACK];
     let arrays = if words <= WORDS_ON_STACK { &mut small[..] } else { area(thread, words)? };
-    let new_argv = arguments_into(arrays, plan, path, argv, arguments)?;
+    let new_argv = arguments_into(arrays, plan, name, argv, arguments)?;
     let (argv_words, envp_words) = arrays.split_at_mut(new_argv);
     envp_words[0] = text.as_ptr() as usize;
-    copy_words(&mut envp_words[1..], envp, variables)?;
-    envp_words[variables + 1] = 0;
+    envp_words[1] = name.as_ptr() as usize;
+    copy_words(&mut envp_words[2..], envp, variables)?;
+    envp_words[variables + 2] = 0;
     let argv_at = if plan.depth == 0 { argv } else { argv_words.as_ptr() as usize };
     Err(start_again(thread, argv_at, envp_words.as_ptr() as usize))
 }
@@ -318,7 +377,7 @@ fn copy_words(target: &mut [usize], source: usize, count: usize) -> Result<(), E
 fn arguments_into(
     out: &mut [usize],
     plan: &Plan,
-    path: &[u8],
+    name: &[u8],
     argv: usize,
     count: usize,
 ) -> Result<usize, Errno> {
@@ -336,7 +395,7 @@ fn arguments_into(
             out[at] = line.text[argument..].as_ptr() as usize;
             at += 1;
         }
-        let script = if index == 0 { path } else { &plan.lines[index - 1].text };
+        let script = if index == 0 { name } else { &plan.lines[index - 1].text };
         out[at] = script.as_ptr() as usize;
         at += 1;
     }
@@ -382,10 +441,16 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
 }
 
 /// `found` is the path that led to the plan: a script's own.
-fn begin(thread: &mut Thread, plan: Plan, found: &[u8], argv: usize, envp: usize) -> Program {
+fn begin(
+    thread: &mut Thread,
+    plan: Plan,
+    found: &[u8; PATH_MAX],
+    argv: usize,
+    envp: usize,
+) -> Program {
     let native = privileged(&plan.program);
     if plan.depth == 0 && !native {
-        start::set_path(&plan.path);
+        start::set_path(&plan.path, found);
         // Nothing else runs in the image that could write to it.
         let _ = thread.client.set_program(plan.program.inode);
         return plan.program;
@@ -393,7 +458,7 @@ fn begin(thread: &mut Thread, plan: Plan, found: &[u8], argv: usize, envp: usize
     let errno = if plan.depth == 0 {
         natively(thread, &plan, argv, envp)
     } else {
-        match hand_over(thread, &plan, found, argv, envp) {
+        match hand_over(thread, &plan, found, handover::GIVEN, argv, envp) {
             Ok(never) => match never {},
             Err(errno) => errno,
         }

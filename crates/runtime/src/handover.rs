@@ -3,9 +3,12 @@
 //!
 //! ```text
 //!   HUSK_EXEC=v1:<process hex>:<region fd>:<loader fd>:<flags hex>:<path>
+//!   <the name given to exec>                                        (with `GIVEN`)
 //! ```
 //!
-//! The runtime removes it before the program starts; nobody else ever sees it.
+//! The path is the real one, of a script's interpreter if need be; the name is what `AT_EXECFN`
+//! and `comm` are to show. The runtime removes both before the program starts; nobody else ever
+//! sees them.
 
 /// Name of the variable with its `=`.
 pub const PREFIX: &[u8] = b"HUSK_EXEC=v1:";
@@ -19,6 +22,10 @@ pub const PLAIN: u32 = 4;
 pub const HOST: u32 = 8;
 /// No signal is ignored: every action is default.
 pub const DEFAULTS: u32 = 16;
+/// The next string of the environment is the name given to exec.
+pub const GIVEN: u32 = 32;
+/// Exec was given a descriptor alone: `comm` is the file's name.
+pub const OF_FILE: u32 = 64;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -33,7 +40,7 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`.
     pub flags: u32,
 }
 

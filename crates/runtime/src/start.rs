@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariant: the program finds its stack exactly as the host would have made it; only the
-//! hand-over string itself stays above, where nothing points to it but `AT_EXECFN`.
+//! hand-over's strings stay above, where nothing points to them but `AT_EXECFN`.
 
 use crate::thread::{self, Thread};
 use crate::wire::{self, Program};
@@ -52,6 +52,8 @@ pub struct Facts {
     pub handover: Handover,
     /// The program's path.
     pub path: &'static CStr,
+    /// The name it was called by.
+    pub given: &'static CStr,
     /// The vDSO, or 0.
     pub vdso: usize,
 }
@@ -139,17 +141,19 @@ fn close_bequest() {
     calls::close(number.iter().fold(0, |sum, &digit| sum * 10 + usize::from(digit - b'0')));
 }
 
-/// Makes another path the program's (the first exec found it).
-pub fn set_path(path: &[u8; PATH_MAX]) {
-    struct Kept(UnsafeCell<[u8; PATH_MAX]>);
+/// Makes another path the program's (the first exec found it), and the name that led to it.
+pub fn set_path(path: &[u8; PATH_MAX], given: &[u8; PATH_MAX]) {
+    struct Kept(UnsafeCell<[[u8; PATH_MAX]; 2]>);
     // SAFETY: written once, before other threads.
     unsafe impl Sync for Kept {}
-    static KEPT: Kept = Kept(UnsafeCell::new([0; PATH_MAX]));
+    static KEPT: Kept = Kept(UnsafeCell::new([[0; PATH_MAX]; 2]));
     // SAFETY: only called from `start`, before other threads.
     unsafe {
-        *KEPT.0.get() = *path;
-        (*FACTS.0.get()).assume_init_mut().path =
-            CStr::from_bytes_until_nul(&*KEPT.0.get()).unwrap_or(c"");
+        *KEPT.0.get() = [*path, *given];
+        let [path, given] = &*KEPT.0.get();
+        let facts = (*FACTS.0.get()).assume_init_mut();
+        facts.path = CStr::from_bytes_until_nul(path).unwrap_or(c"");
+        facts.given = CStr::from_bytes_until_nul(given).unwrap_or(c"");
     }
 }
 
@@ -164,7 +168,8 @@ fn hang_up_with_supervisor() {
 
 fn name_thread() {
     const PR_SET_NAME: usize = 15;
-    let path = facts().path.to_bytes_with_nul();
+    let of_file = facts().handover.flags & handover::OF_FILE != 0;
+    let path = if of_file { facts().path } else { facts().given }.to_bytes_with_nul();
     let from = path.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
     let name = path[from..].as_ptr() as usize;
     // SAFETY: a string with NUL.
@@ -199,6 +204,9 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let text = CStr::from_ptr(*envp as *const i8);
         let (handover, at) = Handover::parse(text.to_bytes())?;
         let path = CStr::from_ptr((*envp + at) as *const i8);
+        let named = handover.flags & handover::GIVEN != 0 && *envp.add(1) != 0;
+        let given = if named { CStr::from_ptr(*envp.add(1) as *const i8) } else { path };
+        let taken = 1 + usize::from(named);
         let mut end = envp;
         while *end != 0 {
             end = end.add(1);
@@ -208,12 +216,12 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         while (*last)[0] != 0 {
             last = last.add(1);
         }
-        let words = last.add(1).cast::<usize>().offset_from(envp.add(1)) as usize;
-        core::ptr::copy(envp.add(1), envp, words);
-        let auxv = auxv.cast::<usize>().sub(1).cast::<[usize; 2]>();
+        let words = last.add(1).cast::<usize>().offset_from(envp.add(taken)) as usize;
+        core::ptr::copy(envp.add(taken), envp, words);
+        let auxv = auxv.cast::<usize>().sub(taken).cast::<[usize; 2]>();
         let stack = Stack { argv, envp, auxv };
         let vdso = stack.find(AT_SYSINFO_EHDR);
-        (*FACTS.0.get()).write(Facts { handover, path, vdso });
+        (*FACTS.0.get()).write(Facts { handover, path, given, vdso });
         Some(stack)
     }
 }
@@ -253,7 +261,7 @@ impl Stack {
                     AT_PHNUM => loaded.headers,
                     AT_BASE => loaded.interpreter_base,
                     AT_ENTRY => loaded.entry,
-                    AT_EXECFN => facts().path.as_ptr() as usize,
+                    AT_EXECFN => facts().given.as_ptr() as usize,
                     _ => (*at)[1],
                 };
                 (*at)[1] = value;

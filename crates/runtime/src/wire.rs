@@ -13,7 +13,8 @@ use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
 use husk_carrier::Direct;
 use husk_client::{Buffers, Client};
-use husk_host::calls;
+use husk_host::{calls, syscall};
+use husk_proto::descriptor::Descriptors;
 use husk_proto::fs::HostIdentity;
 use husk_proto::pipe::Pipes;
 use husk_proto::process::{Process, Processes, Sharing};
@@ -356,6 +357,20 @@ impl Wire {
             Some(served) => served.open_program(at as i32, address, flags as u32),
             None => host_program(at, path, flags),
         }
+    }
+
+    /// Whether an open descriptor is closed by exec.
+    pub fn closes_on_exec(&mut self, fd: u32) -> bool {
+        const F_GETFD: usize = 1;
+        let _open = guard::open();
+        let known = self.served().and_then(|served| {
+            let services = served.services();
+            let files = services.files();
+            services.close_on_exec(files, fd).ok()
+        });
+        // SAFETY: passes no memory.
+        let hosts = || unsafe { syscall(nr::fcntl, [fd as usize, F_GETFD, 0, 0, 0, 0]) } & 1 != 0;
+        known.unwrap_or_else(hosts)
     }
 
     /// The real path of the program just opened, or `given`.
