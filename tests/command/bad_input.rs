@@ -175,3 +175,26 @@ fn a_setuid_program_runs_natively_with_a_note() {
     let lines = said(&outcome);
     assert!(lines.iter().any(|line| line.contains("set")), "no note: {}", outcome.stderr);
 }
+
+/// Whoever started it: the user is told, the program that reads another's errors is not.
+#[test]
+fn each_setuid_program_is_told_of_once_and_not_among_its_own_errors() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("setuid-inside");
+    let work = scratch.fresh("work");
+    give_to_nobody(&work);
+    let script = "for i in 1 2 3; do su --version && newgrp --help; done >/dev/null 2>errors
+        ! grep husk errors";
+    let command = husk(&[], &["sh", "-c", script]);
+    let outcome = run(&scratch, &work, as_nobody(&command));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    let told = |name| said(&outcome).iter().filter(|line| line.contains(name)).count();
+    assert_eq!(
+        (told("/su is set-user-ID"), told("/newgrp is set-user-ID")),
+        (1, 1),
+        "{}",
+        outcome.stderr
+    );
+}

@@ -224,11 +224,7 @@ fn privileged(program: &Program) -> bool {
 }
 
 fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
-    if traced(envp) {
-        for part in [&b"husk: "[..], plan.path().to_bytes(), b" runs outside the image: set-id\n"] {
-            calls::write(2, part);
-        }
-    }
+    thread.client.tell_native(&plan.program, plan.path().to_bytes());
     thread.client.surrender_pipes();
     keep_open(false);
     signal::hand_over_ignored(thread, false);
@@ -238,17 +234,6 @@ fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno
     signal::hand_over_ignored(thread, true);
     keep_open(true);
     Errno(-result as i32)
-}
-
-/// Whether the environment asks for notes (`HUSK_TRACE=...`).
-fn traced(envp: usize) -> bool {
-    const NAME: &[u8] = b"HUSK_TRACE=";
-    let Ok(count) = count(envp) else { return false };
-    (0..count).any(|i| {
-        let mut start = [0u8; NAME.len()];
-        let text = memory::word(envp + 8 * i);
-        text.and_then(|text| memory::read(text, &mut start)).is_ok() && start == NAME
-    })
 }
 
 /// Whether our descriptors outlive an exec.

@@ -478,6 +478,16 @@ impl Wire {
         }
     }
 
+    /// Lets the supervisor know of a program that runs outside the image: a wish for a copy of one
+    /// that gains rights is answered with a note to the user, once.
+    pub fn tell_native(&mut self, program: &Program, path: &[u8]) {
+        let _open = guard::open();
+        let Some(identity) = program.identity else { return };
+        if let Some(served) = self.served() {
+            served.services().request_rewrite(&identity, path);
+        }
+    }
+
     /// What is to be mapped instead of `program`: its copy, or itself.
     pub fn executable(&mut self, program: &Program, path: &[u8]) -> Program {
         let Some(identity) = program.identity else { return *program };

@@ -7,6 +7,9 @@
 //!   meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
 //! ```
 //!
+//! A wish for a copy of a program that gains rights when it starts says that it runs natively: there
+//! is no copy, but a note for the user, once.
+//!
 //! Without a usable store everything still runs: each call is trapped, which is slower.
 
 use std::fs;
@@ -23,6 +26,8 @@ use husk_proto::image::{Image as _, Rewritten};
 use husk_rewrite::{Identity, Outcome, Store};
 
 use crate::image::attach;
+use crate::program;
+use crate::say::say;
 use crate::write_back::host::path_of;
 
 /// Between two looks for wishes.
@@ -76,18 +81,19 @@ impl Copies {
     pub fn serve(self) -> Service {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let work = move |store: Store| {
+        let work = move || {
             // Without a way to the image wishes stay wishes: calls are trapped.
             let Ok(mut direct) = attach() else { return };
             while !told.load(Ordering::Relaxed) {
-                if !serve_one(&store, &mut direct) {
+                if !serve_one(self.store.as_ref(), &mut direct) {
                     thread::sleep(LOOK);
                 }
             }
+            // Copies come too late now; notes do not.
+            while serve_one(None, &mut direct) {}
             direct.detach();
         };
-        let thread = self.store.map(|store| thread::spawn(move || work(store)));
-        Service { stop, thread }
+        Service { stop, thread: Some(thread::spawn(work)) }
     }
 }
 
@@ -108,12 +114,17 @@ impl Drop for Service {
 }
 
 /// Whether there was a wish.
-fn serve_one(store: &Store, direct: &mut Direct) -> bool {
+fn serve_one(store: Option<&Store>, direct: &mut Direct) -> bool {
     let mut path = [0; PATH_BYTES_MAX];
     let Some((file, length)) = direct.next_rewrite(&mut path) else { return false };
-    let identity = identity(&file);
-    let outcome = store.ensure(&path_of(&path[..length.min(PATH_BYTES_MAX)]), &identity);
-    direct.set_rewritten(&file, state(&outcome));
+    let path = path_of(&path[..length.min(PATH_BYTES_MAX)]);
+    if program::gains_rights(&path) {
+        say(&program::native_note(&path));
+        direct.set_rewritten(&file, Rewritten::Plain);
+    } else if let Some(store) = store {
+        let outcome = store.ensure(&path, &identity(&file));
+        direct.set_rewritten(&file, state(&outcome));
+    }
     true
 }
 

@@ -72,6 +72,22 @@ pub fn look(typed: &OsStr, mounts: &[MountPlan]) -> Result<Program, Failure> {
     Ok(Program::Image(path))
 }
 
+/// Whether the host gives a program other rights than its caller's: then it runs natively.
+pub fn gains_rights(path: &Path) -> bool {
+    const GROUP_AND_EXECUTE: u32 = 0o2010;
+    let gains = |mode: u32| mode & 0o4000 != 0 || mode & GROUP_AND_EXECUTE == GROUP_AND_EXECUTE;
+    let bits = fs::metadata(path).is_ok_and(|found| gains(found.mode()));
+    bits || rustix::fs::getxattr(path, c"security.capability", &mut [0; 0][..]).is_ok_and(|n| n > 0)
+}
+
+/// What the user is told of such a program.
+pub fn native_note(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "note: {path} is set-user-ID, set-group-ID or has capabilities: it runs natively, outside the image"
+    )
+}
+
 /// The file `typed` names, as `execvp` finds it.
 fn find(typed: &OsStr, mounts: &[MountPlan]) -> Result<PathBuf, Failure> {
     let missing = |why: &str, remedy: &str| {

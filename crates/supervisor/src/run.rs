@@ -52,10 +52,7 @@ fn take_signals() -> Result<Signals, Failure> {
 }
 
 fn natively(settings: &Settings, path: &Path) -> Result<u8, Failure> {
-    say(&format!(
-        "note: {} is set-user-ID or set-group-ID: it runs natively, outside the image",
-        path.display()
-    ));
+    say(&program::native_note(path));
     let signals = take_signals()?;
     let program = launch::natively(path, &settings.command, &signals.original)?;
     Ok(status(watch(program, &signals, &mut NoImage)))
