@@ -46,6 +46,15 @@ const MISTAKES: &[Mistake] = &[
     option(&["--overlay", "file"], &["file", "directory"]),
     option(&["--overlay", "absent"], &["absent"]),
     option(&["--mount", "absent"], &["absent"]),
+    option(&["--overlay", "/"], &["/", "devices"]),
+    option(&["--overlay", "/proc"], &["/proc", "devices"]),
+    option(&["--overlay", "/dev", "--discard"], &["/dev", "devices"]),
+    option(&["--overlay", "/sys/kernel"], &["/sys/kernel", "devices"]),
+    option(&["--mount", "/proc"], &["/proc", "host"]),
+    option(&["--mount", "/proc/self/task"], &["/proc", "host"]),
+    option(&["--mount", "/dev"], &["/dev", "/dev/shm"]),
+    option(&["--overlay", ".", "--overlay", "../work"], &["overlay", "twice"]),
+    option(&["--overlay", ".", "--mount", "."], &["--overlay and --mount"]),
 ];
 
 /// Programs of every kind that cannot be started.
@@ -138,6 +147,77 @@ fn wrong(scratch: &Scratch, work: &Path, mistake: &Mistake) -> Option<String> {
     let line = lines[0].to_lowercase();
     let missing = mistake.mentions.iter().find(|word| !line.contains(*word))?;
     Some(format!("{asked}: does not mention {missing:?}: {line}"))
+}
+
+/// What `husk ARGUMENTS` says, run in a directory with a file: its status and standard error.
+fn husk_says(arguments: &[&str], before: &str) -> (i32, String) {
+    let scratch = Scratch::new("says");
+    let work = scratch.fresh("work");
+    fill(&work);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &format!("{before}; exec \"$@\""), "sh"]);
+    command.arg(husk_tests::husk::binary()).args(arguments);
+    let outcome = run(&scratch, &work, command);
+    (outcome.code(), outcome.stderr)
+}
+
+#[test]
+fn mistakes_of_the_other_commands_get_one_line_too() {
+    if against_native() {
+        return;
+    }
+    let cases: &[(&[&str], i32, &[&str])] = &[
+        (&["fsck"], 2, &["<image>", "husk fsck --help"]),
+        (&["fsck", "1", "2"], 2, &["husk fsck --help"]),
+        (&["fsck", "--loud", "1"], 2, &["--loud"]),
+        (&["run"], 125, &["<command>", "husk run --help"]),
+        (&["nonsense"], 125, &["nonsense", "husk --help"]),
+        (&["bench", "fs", "--tmpfs", "directory", "--only", "stat"], 125, &["directory", "tmpfs"]),
+        (&["bench", "fs", "--tmpfs", "absent", "--only", "stat"], 125, &["absent"]),
+        (&["bench", "workloads", "--only", "creates", "--report", "absent/d"], 125, &["absent/d"]),
+    ];
+    for (arguments, status, mentions) in cases {
+        let (code, said) = husk_says(arguments, ":");
+        assert_eq!((code, said.lines().count()), (*status, 1), "{arguments:?}: {said}");
+        for word in *mentions {
+            assert!(said.to_lowercase().contains(word), "{arguments:?}: no {word:?} in {said}");
+        }
+    }
+}
+
+#[test]
+fn who_types_no_command_is_shown_those_there_are() {
+    if against_native() {
+        return;
+    }
+    for (arguments, word) in [(&[][..], "fsck"), (&["bench"], "workloads")] {
+        let (status, said) = husk_says(arguments, ":");
+        assert_eq!(status, 125, "{said}");
+        assert!(said.contains("Usage: husk") && said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn a_limit_on_address_space_is_named_as_what_is_in_the_way() {
+    if against_native() {
+        return;
+    }
+    let (status, said) = husk_says(&["run", "--memory", "4G", "--", "true"], "ulimit -v 2000000");
+    assert_eq!(status, 125, "{said}");
+    assert!(said.contains("ulimit -v") && said.contains("less --memory"), "{said}");
+}
+
+#[test]
+fn a_guard_that_cannot_be_had_is_refused_only_when_it_was_asked_for() {
+    if against_native() {
+        return;
+    }
+    let keys = fs::read_to_string("/proc/cpuinfo").expect("facts").contains(" ospke");
+    let run = |options: &[&str]| husk_says(&[&["run"], options, &["--", "true"]].concat(), ":");
+    assert_eq!(run(&["--memory", "64M"]).0, 0);
+    let (status, said) = run(&["--memory", "64M", "--guard", "on"]);
+    assert_eq!(status, if keys { 0 } else { 125 }, "{said}");
+    assert!(keys || said.contains("husk check") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_supervisor::failure::STATUS_HUSK;
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
@@ -78,9 +78,10 @@ struct RunOptions {
     /// Write nothing back.
     #[arg(long)]
     discard: bool,
-    /// Guard the image's state with a memory protection key.
-    #[arg(long, value_name = "WHEN", default_value = "on")]
-    guard: Switch,
+    /// Guard the image's state with a memory protection key [default: on, where the processor has
+    /// keys].
+    #[arg(long, value_name = "WHEN")]
+    guard: Option<Switch>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -108,8 +109,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line for a mistake; help and version as clap prints them.
+/// One line for a mistake; help and version as clap prints them. Who types no command at all gets
+/// the help, too.
 fn explain(error: &clap::Error) -> ExitCode {
+    let typed = std::env::args().nth(1).unwrap_or_default();
+    let known = Options::command().find_subcommand(&typed).is_some();
+    let status = if typed == "fsck" { fsck::STATUS_UNCHECKED } else { STATUS_HUSK };
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // On standard error: nothing was done. Help that cannot be printed has no reader.
+        let _ = error.print();
+        return ExitCode::from(status);
+    }
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Help that cannot be printed has no reader.
         let _ = error.print();
@@ -121,8 +131,9 @@ fn explain(error: &clap::Error) -> ExitCode {
     // An argument that is missing stands in the second line.
     let rest = lines.next().filter(|line| line.starts_with('<')).unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    say(&format!("{}; see `husk --help`", format!("{what} {rest}").trim()));
-    ExitCode::from(STATUS_HUSK)
+    let command = if known { format!("husk {typed}") } else { "husk".to_owned() };
+    say(&format!("{}; see `{command} --help`", format!("{what} {rest}").trim()));
+    ExitCode::from(status)
 }
 
 fn run(options: RunOptions) -> ExitCode {
@@ -132,7 +143,7 @@ fn run(options: RunOptions) -> ExitCode {
         overlays: options.overlay,
         mounts: options.mount,
         discard: options.discard,
-        guard: options.guard == Switch::On,
+        guard: options.guard.map(|guard| guard == Switch::On),
         command: options.command,
     };
     match husk_supervisor::run(request, RUNTIME) {
@@ -181,7 +192,6 @@ fn print_fsck(image: &str, json: bool) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_options_are_consistent() {
@@ -194,7 +204,7 @@ mod tests {
         let Command::Run(run) = Options::try_parse_from(typed).unwrap().command else {
             panic!("run was typed")
         };
-        assert!(run.discard && run.guard == Switch::On);
+        assert!(run.discard && run.guard.is_none());
         assert_eq!(run.command, ["make", "--discard", "-j2", "--", "x"]);
     }
 

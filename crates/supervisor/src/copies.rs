@@ -7,8 +7,8 @@
 //!   meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
 //! ```
 //!
-//! A wish for a copy of a program that gains rights when it starts says that it runs natively: there
-//! is no copy, but a note for the user, once.
+//! A wish for a copy of a program that gains rights when it starts says that it runs natively:
+//! there is no copy, but a note for the user, once.
 //!
 //! Without a usable store everything still runs: each call is trapped, which is slower.
 

@@ -61,7 +61,7 @@ impl Image {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
         let region = descriptors::region(layout.total_bytes())?;
         gather(&region, layout);
-        let mut direct = join(&region, layout, copies).map_err(|errno| unmade("map it", errno))?;
+        let mut direct = join(&region, layout, copies).map_err(unmapped)?;
         direct.allow_pipes(variables.pipes);
         direct.set_directories(variables.directories);
         let started_ns = exact_ns();
@@ -171,6 +171,15 @@ fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno
 /// The calling thread's way to the image.
 pub fn attach() -> Result<Direct, Errno> {
     Direct::attach(now_ns, NOBODY, std::process::id(), thread_id())
+}
+
+/// A limit on address space is the usual reason: a larger image would need more of it.
+fn unmapped(errno: Errno) -> Failure {
+    if errno != Errno::ENOMEM {
+        return unmade("map it", errno);
+    }
+    let remedy = "raise `ulimit -v`, or choose less --memory";
+    Failure::new("cannot make the image (map it)", "no address space left for it", remedy)
 }
 
 fn unmade(what: &str, errno: Errno) -> Failure {

@@ -83,9 +83,8 @@ pub fn gains_rights(path: &Path) -> bool {
 /// What the user is told of such a program.
 pub fn native_note(path: &Path) -> String {
     let path = path.display();
-    format!(
-        "note: {path} is set-user-ID, set-group-ID or has capabilities: it runs natively, outside the image"
-    )
+    let why = "is set-user-ID, set-group-ID or has capabilities";
+    format!("note: {path} {why}: it runs natively, outside the image")
 }
 
 /// The file `typed` names, as `execvp` finds it.

@@ -45,11 +45,25 @@ pub struct Request {
     pub mounts: Vec<PathBuf>,
     /// `--discard`: nothing is written back.
     pub discard: bool,
-    /// `--guard`: protection key on the state arena.
-    pub guard: bool,
+    /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
+    pub guard: Option<bool>,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
+
+/// Directories whose files are the host's devices, processes and settings, and what below them is
+/// an ordinary file system all the same.
+const OF_THE_HOST: [&str; 3] = ["/proc", "/sys", "/dev"];
+const ORDINARY: &str = "/dev/shm";
+
+/// Whether a real path leads to what only the host can answer for.
+fn is_the_hosts(path: &Path) -> bool {
+    path == Path::new("/")
+        || OF_THE_HOST.iter().any(|top| path.starts_with(top)) && !path.starts_with(ORDINARY)
+}
+
+/// What is said of it.
+const HOSTS_OWN: &str = "it holds the host's devices, processes or settings";
 
 /// One mount of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +99,7 @@ impl Request {
         let mut notes = Vec::new();
         let kernels = settle_kernels(self.kernels)?;
         let memory_bytes = settle_memory(self.memory_bytes)?;
+        let guard = settle_guard(self.guard, crate::check::can_guard)?;
         let mounts = self.settle_mounts(&mut notes)?;
         if self.command.is_empty() {
             return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
@@ -94,7 +109,7 @@ impl Request {
             memory_bytes,
             mounts,
             discard: self.discard,
-            guard: self.guard,
+            guard,
             command: self.command,
             notes,
         })
@@ -140,6 +155,18 @@ fn settle_kernels(asked: Option<u32>) -> Result<u32, Failure> {
     }
 }
 
+/// A guard that was asked for is there, or it is an error; one that was not is there where it can.
+fn settle_guard(asked: Option<bool>, can: impl Fn() -> bool) -> Result<bool, Failure> {
+    if asked == Some(true) && !can() {
+        return Err(Failure::new(
+            "cannot guard the image",
+            "this machine has no memory protection keys",
+            "leave out --guard on; `husk check` says what that costs",
+        ));
+    }
+    Ok(asked.unwrap_or(true))
+}
+
 fn online_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
@@ -183,12 +210,15 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
-    if plans.iter().any(|other| other.path == plan.path) {
-        return Err(Failure::new(
-            format!("cannot mount {} twice", plan.path.display()),
-            "two options name the same directory",
-            "keep one of them",
-        ));
+    if let Some(other) = plans.iter().find(|other| other.path == plan.path) {
+        let path = plan.path.display();
+        let (what, why) = match (other.cover, plan.cover) {
+            (Cover::Overlay, Cover::Overlay) => (format!("overlay {path} twice"), "two --overlay"),
+            (Cover::Memory, Cover::Memory) => (format!("mount on {path} twice"), "two --mount"),
+            _ => (format!("overlay {path} and mount on it, too"), "--overlay and --mount"),
+        };
+        let why = format!("{why} name the same directory");
+        return Err(Failure::new(format!("cannot {what}"), why, "keep one of them"));
     }
     plans.push(plan);
     Ok(())
@@ -197,12 +227,8 @@ fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
 fn overlay(path: &Path, written_back: bool) -> Result<MountPlan, Failure> {
     let what = format!("cannot overlay {}", path.display());
     let path = real_directory(path, &what)?;
-    if path == Path::new("/") {
-        return Err(Failure::new(
-            what,
-            "the root directory holds the host's devices and processes",
-            "name the directory you work in",
-        ));
+    if is_the_hosts(&path) {
+        return Err(Failure::new(what, HOSTS_OWN, "name the directory you work in"));
     }
     if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
         let remedy = "choose a directory you may list, or change its mode";
@@ -220,6 +246,10 @@ fn memory(path: &Path) -> Result<MountPlan, Failure> {
     let path = real_directory(path, &what)?;
     if path == Path::new("/") {
         return Err(Failure::new(what, "nothing would be left to run", "name another directory"));
+    }
+    if is_the_hosts(&path) {
+        let why = "programs need what the host shows there";
+        return Err(Failure::new(what, why, "name another directory, or one in /dev/shm"));
     }
     Ok(MountPlan { path, cover: Cover::Memory })
 }
@@ -256,8 +286,8 @@ fn add_current_directory(
     if plans.iter().any(|plan| plan.path == here) {
         return Ok(());
     }
-    let why = if here == Path::new("/") {
-        "it holds the host's devices and processes"
+    let why = if is_the_hosts(&here) {
+        HOSTS_OWN
     } else if access(&here, Access::READ_OK | Access::EXEC_OK).is_err() {
         "it cannot be listed"
     } else {
@@ -328,7 +358,28 @@ mod tests {
     fn one_directory_is_mounted_once() {
         let scratch = tempfile::tempdir().unwrap();
         let twice = request(&[scratch.path()], &[scratch.path()]).settle().unwrap_err();
-        assert!(twice.what.contains("twice"), "{twice}");
+        assert!(twice.what.contains("and mount on it, too"), "{twice}");
+        let twice = request(&[scratch.path(), scratch.path()], &[]).settle().unwrap_err();
+        assert!(twice.to_string().contains("twice: two --overlay name"), "{twice}");
+    }
+
+    #[test]
+    fn a_guard_that_was_asked_for_is_not_left_out_silently() {
+        assert_eq!(settle_guard(None, || false), Ok(true), "where there are keys");
+        assert_eq!(settle_guard(Some(false), || false), Ok(false));
+        assert_eq!(settle_guard(Some(true), || true), Ok(true));
+        let refused = settle_guard(Some(true), || false).unwrap_err();
+        assert!(refused.to_string().contains("husk check"), "{refused}");
+    }
+
+    #[test]
+    fn what_only_the_host_can_answer_for_is_not_covered() {
+        for path in ["/", "/proc", "/proc/1", "/dev", "/dev/pts", "/sys/kernel"] {
+            assert!(is_the_hosts(Path::new(path)), "{path}");
+        }
+        for path in ["/home", "/dev/shm", "/dev/shm/x", "/development", "/var/proc"] {
+            assert!(!is_the_hosts(Path::new(path)), "{path}");
+        }
     }
 
     #[test]

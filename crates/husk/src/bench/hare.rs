@@ -3,7 +3,8 @@
 //! The time of a round is wall time, from the first process's start to the last one's end: several
 //! processes are what is measured. CPU time stands beside it, for a machine that does other things.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -21,7 +22,8 @@ pub struct Options {
     /// Print one JSON document instead of the table.
     #[arg(long)]
     json: bool,
-    /// Write one HTML page with plots, `workloads.html`, into this directory.
+    /// Write one HTML page with plots, `workloads.html`, into this directory; it is made if only
+    /// it is missing.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Rounds of each row, at least.
@@ -99,9 +101,21 @@ impl Row {
     }
 }
 
+/// The directory of the report, before anything is measured: its parent must be there.
+fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
+            .with_context(|| format!("cannot make {} for the report", directory.display())),
+        _ => Ok(()),
+    }
+}
+
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let chosen = super::chosen(workloads::ALL, |one| one.name, options.only.as_deref())?;
+    if let Some(directory) = &options.report {
+        make_directory(directory)?;
+    }
     let scratch = scratch::Scratch::create(None)?;
     let mut pair = Pair::start(&scratch, options.guard.as_deref())?;
     let machine = Machine::look(options.guard.as_deref());
@@ -124,7 +138,6 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let report = Workloads { machine, control, rows };
     if let Some(directory) = &options.report {
         let path = directory.join("workloads.html");
-        std::fs::create_dir_all(directory)?;
         std::fs::write(&path, page::html(&report))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }

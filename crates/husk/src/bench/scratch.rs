@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 /// The directories of one measurement.
 pub struct Scratch {
@@ -24,7 +25,9 @@ impl Scratch {
     /// Makes them; `tmpfs` names the directory that holds the native part.
     pub fn create(tmpfs: Option<&Path>) -> anyhow::Result<Self> {
         let name = format!("husk-bench-{}", std::process::id());
-        let native = tmpfs.unwrap_or(Path::new("/dev/shm")).join(&name);
+        let tmpfs = tmpfs.unwrap_or(Path::new("/dev/shm"));
+        ensure_tmpfs(tmpfs)?;
+        let native = tmpfs.join(&name);
         let disk = Path::new("/var/tmp").join(&name);
         let (mount, idle, program) = (disk.join("mount"), disk.join("idle"), disk.join("husk"));
         let scratch = Self { native, mount, idle, program, disk };
@@ -39,6 +42,15 @@ impl Scratch {
             .with_context(|| format!("cannot copy {}", own.display()))?;
         Ok(scratch)
     }
+}
+
+/// Figures against anything else would say nothing.
+fn ensure_tmpfs(directory: &Path) -> anyhow::Result<()> {
+    let shown = directory.display();
+    let found = statfs(directory).with_context(|| format!("cannot look at {shown}"))?;
+    let suits = found.filesystem_type() == TMPFS_MAGIC;
+    anyhow::ensure!(suits, "{shown} is not on a tmpfs, as /dev/shm is");
+    Ok(())
 }
 
 impl Drop for Scratch {
