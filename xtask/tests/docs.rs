@@ -17,6 +17,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository")
 }
 
+/// Images of this test have a place of their own: names are free there.
+fn images() -> PathBuf {
+    let path = root().join("target/docs-images");
+    fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
 /// A block of commands and, when it is not to be run, why.
 #[derive(Debug, PartialEq, Eq)]
 struct Block {
@@ -55,6 +62,9 @@ fn documents() -> Vec<PathBuf> {
 fn type_in(line: &str) -> Output {
     let mut shell = Command::new("timeout");
     shell.args(["--kill-after=5", &LINE_LIMIT_S.to_string(), "sh", "-c", line]);
+    // The README's first command has built it.
+    let path = format!("{}:{}", root().join("target/release").display(), env!("PATH"));
+    shell.env("PATH", path).env("XDG_RUNTIME_DIR", images());
     shell.current_dir(root()).output().expect("a shell")
 }
 

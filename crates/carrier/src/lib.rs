@@ -24,7 +24,7 @@ mod processes;
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
-    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS,
+    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS, ended,
     read_header,
 };
 pub use mapping::{assume_mapped, map_region};
@@ -185,6 +185,11 @@ impl Direct {
             found += self.release_dead(pid)?;
         }
         Ok(found + self.release_dead(0)?)
+    }
+
+    /// The host processes that have a record, the dead that nobody has buried included.
+    pub fn each_pid(&self, emit: &mut dyn FnMut(u32)) {
+        husk_kernel::process::each_pid(&self.kernel, emit);
     }
 
     /// How often system call `number` was refused (`Image::count_unsupported`).

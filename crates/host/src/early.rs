@@ -1,9 +1,10 @@
-//! Which standard descriptors were closed when this process started.
+//! Which standard descriptors were closed when this process started, and what SIGPIPE did.
 //!
-//! Rust's start-up opens `/dev/null` in their place before `main`; whoever starts a program in the
-//! name of its caller must know. So the look is taken before, by an initializer.
+//! Rust's start-up opens `/dev/null` in their place before `main`, and ignores SIGPIPE; whoever
+//! starts a program in the name of its caller, or becomes it, must know. So the look is taken
+//! before, by an initializer.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use husk_abi::{Errno, nr};
 
@@ -13,6 +14,8 @@ use crate::syscall;
 const STANDARD: usize = 3;
 
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+/// SIGPIPE was ignored.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Run by the C library before `main`.
 // SAFETY: the section holds functions of this type; this one needs nothing that `main` sets up.
@@ -29,6 +32,36 @@ extern "C" fn look() {
             CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
         }
     }
+    let mut action = Action::default();
+    sigaction(0, (&raw mut action) as usize);
+    PIPE_IGNORED.store(action.handler == SIG_IGN, Ordering::Relaxed);
+}
+
+/// `struct sigaction` of the kernel.
+#[repr(C)]
+#[derive(Default)]
+struct Action {
+    handler: usize,
+    flags: usize,
+    restorer: usize,
+    mask: u64,
+}
+
+const _: () = assert!(size_of::<Action>() == 32);
+const SIG_IGN: usize = 1;
+
+/// Sets and reads what SIGPIPE does; an address of 0: not that.
+fn sigaction(new: usize, old: usize) {
+    const SIGPIPE: usize = 13;
+    // SAFETY: both addresses are 0 or lead to an `Action`, and the action is never a handler.
+    unsafe { syscall(nr::rt_sigaction, [SIGPIPE, new, old, 8, 0, 0]) };
+}
+
+/// SIGPIPE does again what it did when this process started, before it executes another program.
+pub fn restore_sigpipe() {
+    let handler = if PIPE_IGNORED.load(Ordering::Relaxed) { SIG_IGN } else { 0 };
+    let action = Action { handler, ..Action::default() };
+    sigaction((&raw const action) as usize, 0);
 }
 
 /// The standard descriptors that were closed.

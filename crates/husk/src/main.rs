@@ -2,6 +2,10 @@
 //!
 //! ```text
 //!   husk run [OPTIONS] -- COMMAND...     a throw-away image around one command
+//!   husk up NAME [OPTIONS]               an image that stays
+//!   husk exec NAME -- COMMAND...         run a command in it
+//!   husk ls [--json]                     which images are there?
+//!   husk down NAME                       end one, with its changes written back
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
@@ -13,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod named;
 
 use std::ffi::OsString;
 use std::io;
@@ -21,10 +26,11 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check, fsck};
+use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
 static RUNTIME: &[u8] = include_bytes!(env!("HUSK_RUNTIME"));
@@ -41,6 +47,21 @@ struct Options {
 enum Command {
     /// Run a command in a throw-away image; its changes are written back when it has ended.
     Run(RunOptions),
+    /// Make an image that stays, with a name: `husk exec` runs commands in it.
+    Up(named::Up),
+    /// Run a command in an image; this process becomes it.
+    Exec(named::Exec),
+    /// List this user's images.
+    Ls {
+        /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End an image: its changes are written back, and its name is free.
+    Down(named::Down),
+    /// The supervisor that `husk up` starts.
+    #[command(hide = true)]
+    Supervise(named::Up),
     /// Say whether this host is able, and what each missing thing costs.
     Check {
         /// Print one JSON document instead of the table.
@@ -50,7 +71,7 @@ enum Command {
     /// Check the whole structure of a running image; its programs go on. Status 0: clean, 1:
     /// findings, 2: it could not be checked.
     Fsck {
-        /// Process id of a `husk run`, or of a program in it.
+        /// Name of an image, or process id of a `husk run` or of a program in it.
         image: String,
         /// Print one JSON document instead of lines.
         #[arg(long)]
@@ -60,8 +81,9 @@ enum Command {
     Bench(bench::Options),
 }
 
+/// What an image is made from.
 #[derive(clap::Args, Debug)]
-struct RunOptions {
+struct ImageOptions {
     /// Kernels of the image [default: one per online core].
     #[arg(long, value_name = "N")]
     kernels: Option<u32>,
@@ -82,9 +104,28 @@ struct RunOptions {
     /// keys].
     #[arg(long, value_name = "WHEN")]
     guard: Option<Switch>,
+}
+
+#[derive(clap::Args, Debug)]
+struct RunOptions {
+    #[command(flatten)]
+    image: ImageOptions,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+impl ImageOptions {
+    fn request(self) -> Request {
+        Request {
+            kernels: self.kernels,
+            memory_bytes: self.memory,
+            overlays: self.overlay,
+            mounts: self.mount,
+            discard: self.discard,
+            guard: self.guard.map(|guard| guard == Switch::On),
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +141,11 @@ fn main() -> ExitCode {
     };
     match options.command {
         Command::Run(options) => run(options),
+        Command::Up(options) => named::up(&options),
+        Command::Exec(options) => named::exec(&options),
+        Command::Ls { json } => named::list(json),
+        Command::Down(options) => named::down(&options),
+        Command::Supervise(options) => named::supervise(options),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
@@ -137,56 +183,44 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let request = Request {
-        kernels: options.kernels,
-        memory_bytes: options.memory,
-        overlays: options.overlay,
-        mounts: options.mount,
-        discard: options.discard,
-        guard: options.guard.map(|guard| guard == Switch::On),
-        command: options.command,
-    };
-    match husk_supervisor::run(request, RUNTIME) {
+    match husk_supervisor::run(options.image.request(), &options.command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            say(&failure.to_string());
-            ExitCode::from(failure.status)
-        }
+        Err(failure) => failed(&failure),
     }
 }
 
-fn print_check(json: bool) -> ExitCode {
-    let report = check::check();
+/// Says what failed.
+fn failed(failure: &Failure) -> ExitCode {
+    say(&failure.to_string());
+    ExitCode::from(failure.status)
+}
+
+/// `report` as text, or as one JSON document.
+fn shown<T: Serialize>(report: &T, json: bool, text: impl FnOnce(&T) -> String) -> bool {
     let text = match json {
-        true => serde_json::to_string_pretty(&report).map(|text| text + "\n"),
-        false => Ok(report.table()),
+        true => serde_json::to_string_pretty(report).map(|text| text + "\n"),
+        false => Ok(text(report)),
     };
     let printed = text.map_err(io::Error::from).and_then(|text| print(&text));
     if let Err(problem) = &printed {
         say(&format!("cannot print the report: {problem}; look where the output goes"));
     }
-    if printed.is_ok() && report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+    printed.is_ok()
+}
+
+fn print_check(json: bool) -> ExitCode {
+    let report = check::check();
+    let printed = shown(&report, json, check::Report::table);
+    if printed && report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
 }
 
 fn print_fsck(image: &str, json: bool) -> ExitCode {
     let report = match fsck::check(image) {
         Ok(report) => report,
-        Err(failure) => {
-            say(&failure.to_string());
-            return ExitCode::from(failure.status);
-        }
+        Err(failure) => return failed(&failure),
     };
-    let text = match json {
-        true => serde_json::to_string_pretty(&report).map(|text| text + "\n"),
-        false => Ok(report.text()),
-    };
-    match text.map_err(io::Error::from).and_then(|text| print(&text)) {
-        Ok(()) => ExitCode::from(report.status()),
-        Err(problem) => {
-            say(&format!("cannot print the report: {problem}; look where the output goes"));
-            ExitCode::from(fsck::STATUS_UNCHECKED)
-        }
-    }
+    let printed = shown(&report, json, fsck::Report::text);
+    ExitCode::from(if printed { report.status() } else { fsck::STATUS_UNCHECKED })
 }
 
 #[cfg(test)]
@@ -204,7 +238,7 @@ mod tests {
         let Command::Run(run) = Options::try_parse_from(typed).unwrap().command else {
             panic!("run was typed")
         };
-        assert!(run.discard && run.guard.is_none());
+        assert!(run.image.discard && run.image.guard.is_none());
         assert_eq!(run.command, ["make", "--discard", "-j2", "--", "x"]);
     }
 
@@ -214,6 +248,6 @@ mod tests {
         let Command::Run(run) = Options::try_parse_from(typed).unwrap().command else {
             panic!("run was typed")
         };
-        assert_eq!((run.kernels, run.command.len()), (Some(2), 4));
+        assert_eq!((run.image.kernels, run.command.len()), (Some(2), 4));
     }
 }

@@ -258,6 +258,7 @@ fn hand_over(
     let mut next = facts().handover;
     next.process = thread.client.process();
     const ANEW: u32 = handover::INITIAL
+        | handover::JOINS
         | handover::HOST
         | handover::DEFAULTS
         | handover::GIVEN
@@ -436,11 +437,14 @@ fn begin(
     let native = privileged(&plan.program);
     if plan.depth == 0 && !native {
         start::set_path(&plan.path, found);
-        // Nothing else runs in the image that could write to it.
-        let _ = thread.client.set_program(plan.program.inode);
-        return plan.program;
+        // In an image that it joins others may write to it.
+        match thread.client.set_program(plan.program.inode) {
+            Ok(_) => return plan.program,
+            Err(errno) => start::die(126, plan.path().to_bytes(), b": ", message(errno)),
+        }
     }
     let errno = if plan.depth == 0 {
+        say_native(plan.path().to_bytes());
         natively(thread, &plan, argv, envp)
     } else {
         match hand_over(thread, &plan, found, handover::GIVEN, argv, envp) {
@@ -449,6 +453,16 @@ fn begin(
         }
     };
     start::die(126, plan.path().to_bytes(), b": ", message(errno))
+}
+
+/// Who joins an image hears it here: the note that the supervisor makes goes to its log.
+fn say_native(path: &[u8]) {
+    if facts().handover.flags & handover::JOINS != 0 {
+        let why = b" gains rights when it starts: it runs natively, outside the image\n";
+        for part in [&b"husk: note: "[..], path, why] {
+            calls::write(2, part);
+        }
+    }
 }
 
 fn try_path(
@@ -523,6 +537,7 @@ pub fn message(errno: Errno) -> &'static [u8] {
         Errno::ENOMEM => b"out of memory",
         Errno::ENOSYS => b"the image cannot be used",
         Errno::E2BIG => b"argument list too long",
+        Errno::ETXTBSY => b"somebody is writing to it",
         _ => b"cannot be started",
     }
 }

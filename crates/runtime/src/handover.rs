@@ -26,6 +26,8 @@ pub const DEFAULTS: u32 = 16;
 pub const GIVEN: u32 = 32;
 /// Exec was given a descriptor alone: `comm` is the file's name.
 pub const OF_FILE: u32 = 64;
+/// With `INITIAL`: it joins an image that lives on without it, and is nobody's child here.
+pub const JOINS: u32 = 128;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -40,7 +42,7 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`.
     pub flags: u32,
 }
 

@@ -116,7 +116,9 @@ extern "C" fn start(sp: *mut usize) -> usize {
 /// Opens the program: as resolved by the exec that led here, or (first exec) searched for.
 fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
     if facts().handover.flags & handover::INITIAL != 0 {
-        hang_up_with_supervisor();
+        if facts().handover.flags & handover::JOINS == 0 {
+            hang_up_with_supervisor();
+        }
         return exec::first(thread, stack.argv(), stack.envp());
     }
     let opened = if facts().handover.flags & handover::HOST != 0 {

@@ -64,13 +64,13 @@ impl Copies {
     }
 
     /// Announces what there is, and makes what nearly every program needs.
-    pub fn announce(&self, direct: &mut Direct, program: &Path) {
+    pub fn announce(&self, direct: &mut Direct, program: Option<&Path>) {
         let Some(store) = &self.store else { return };
         for (identity, outcome) in store.entries().unwrap_or_default() {
             direct.set_rewritten(&host_identity(&identity), state(&outcome));
         }
         let end = Instant::now() + START_MAX;
-        for path in loaded_files().iter().map(PathBuf::as_path).chain([program]) {
+        for path in loaded_files().iter().map(PathBuf::as_path).chain(program) {
             if Instant::now() < end {
                 make(store, direct, path);
             }

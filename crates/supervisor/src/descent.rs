@@ -57,32 +57,62 @@ fn processes() -> impl Iterator<Item = (i32, i32)> {
     })
 }
 
-/// Ends what outlived the program: waits a moment, then hangs up, terminates, kills. Returns a
-/// line about it if anybody had to be told.
-pub fn end_stragglers(mut buried: impl FnMut(Pid)) -> Option<String> {
-    if gone_within(QUIET, &mut buried) {
+/// Those who are to be ended.
+pub trait Stragglers {
+    /// Buries who has ended; whether nobody is left.
+    fn none_left(&mut self) -> bool;
+    /// Who is left.
+    fn left(&mut self) -> Vec<Pid>;
+}
+
+/// All descendants of this process, which is their subreaper.
+pub struct Descendants<F> {
+    /// Told of each child that was waited for.
+    pub buried: F,
+}
+
+impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
+    fn none_left(&mut self) -> bool {
+        bury(&mut self.buried)
+    }
+
+    fn left(&mut self) -> Vec<Pid> {
+        descendants()
+    }
+}
+
+/// Who is left when a moment has passed: the rest of a pipeline ends by itself.
+pub fn after_a_moment(stragglers: &mut impl Stragglers) -> Vec<Pid> {
+    if gone_within(QUIET, stragglers) { Vec::new() } else { stragglers.left() }
+}
+
+/// Ends who is left: waits a moment, then hangs up, terminates, kills. Returns who it was
+/// and how they ended, if anybody had to be told.
+pub fn end_stragglers(stragglers: &mut impl Stragglers) -> Option<(String, String)> {
+    let left = after_a_moment(stragglers);
+    if left.is_empty() {
         return None;
     }
-    let told = names(&descendants());
+    let told = names(&left);
     let steps = [(Signal::SIGHUP, HANGUP), (Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILLED)];
     for (signal, patience) in steps {
-        for pid in descendants() {
+        for pid in stragglers.left() {
             // It may have ended this moment.
             let _ = kill(pid, signal);
             // A stopped process takes no signal but this and the kill.
             let _ = kill(pid, Signal::SIGCONT);
         }
-        if gone_within(patience, &mut buried) {
-            return Some(format!("{told} outlived the program: ended with {signal}"));
+        if gone_within(patience, stragglers) {
+            return Some((told, format!("ended with {signal}")));
         }
     }
-    Some(format!("{told} outlived the program and could not be killed"))
+    Some((told, "could not be killed".to_owned()))
 }
 
-fn gone_within(patience: Duration, buried: &mut impl FnMut(Pid)) -> bool {
+fn gone_within(patience: Duration, stragglers: &mut impl Stragglers) -> bool {
     let end = Instant::now() + patience;
     loop {
-        if bury(buried) {
+        if stragglers.none_left() {
             return true;
         }
         if Instant::now() >= end {
@@ -105,7 +135,8 @@ fn bury(buried: &mut impl FnMut(Pid)) -> bool {
     }
 }
 
-fn names(pids: &[Pid]) -> String {
+/// A few of them by name and number, and how many more there are.
+pub fn names(pids: &[Pid]) -> String {
     let shown = pids.iter().take(NAMES_SHOWN_MAX).map(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         format!("{} ({pid})", name.trim_end())

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Husk's own failure (as `env` and `timeout` use it).
 pub const STATUS_HUSK: u8 = 125;
 /// The command was found and cannot be executed.
@@ -17,7 +19,7 @@ pub const STATUS_NOT_FOUND: u8 = 127;
 pub const STATUS_SIGNAL_BASE: u8 = 128;
 
 /// A failure of Husk's own, ready to print.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What failed.
     pub what: String,

@@ -1,7 +1,8 @@
 //! `husk fsck`: the whole structure of a live image, checked from outside.
 //!
 //! ```text
-//!   IMAGE ─► a process that has the region ─► /proc/PID/fd/N ─► map ─► hold transactions up, look
+//!   PID  ─► a process that has the region ─► /proc/PID/fd/N ─┐
+//!   NAME ─► its supervisor, over the socket ─────────────────┴─► map ─► hold transactions up, look
 //! ```
 //!
 //! Invariants
@@ -12,6 +13,7 @@
 //! 3. While transactions are held up nothing here sleeps, prints or asks for memory.
 //! 4. A killed fsck is recovered from as any program: nobody waits for it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,6 +26,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::image;
+use crate::named;
 
 /// The image could not be checked.
 pub const STATUS_UNCHECKED: u8 = 2;
@@ -37,6 +40,8 @@ const BEGUN_MAX: u32 = 8;
 const SPARE_WORDS: usize = 1 << 16;
 /// Findings of one look that are kept; more say nothing more.
 const FINDINGS_MAX: usize = 10_000;
+/// What is said of a region that makes no sense.
+const DAMAGED: &str = "its memory is damaged, or none of Husk's";
 /// How the host names a region's descriptor.
 const REGION_LINK: &str = "/memfd:husk-region (deleted)";
 
@@ -83,10 +88,11 @@ impl Report {
     }
 }
 
-/// Checks the image that `name` names: the process id of a `husk run` or of a program in it.
+/// Checks the image that `name` names: the process id of a `husk run` or of a program in it, or the
+/// name of an image.
 pub fn check(name: &str) -> Result<Report, Failure> {
     let (image, region) = find(name)?;
-    let layout = layout(name, &region)?;
+    let layout = layout(&region).map_err(|why| refuse(name, &why, remedy_for(&why)))?;
     let wrong = |errno: Errno| refuse(name, &reason(errno), "try again");
     husk_carrier::map_region(region.as_raw_fd() as u32, layout).map_err(wrong)?;
     let direct = image::attach().map_err(wrong)?;
@@ -170,10 +176,13 @@ fn refuse(name: &str, why: &str, remedy: &str) -> Failure {
     Failure::new(format!("cannot check image {name}"), why, remedy).with_status(STATUS_UNCHECKED)
 }
 
-/// The process by which an image is found, and its region. Names of images will be looked up here.
+/// The process by which an image is found, and its region.
 fn find(name: &str) -> Result<(u32, File), Failure> {
-    let remedy = "give the process id of a `husk run`";
-    let pid: u32 = name.parse().map_err(|_| refuse(name, "there is no such image", remedy))?;
+    let remedy = "give the name of an image, or the process id of a `husk run`";
+    let Ok(pid) = name.parse::<u32>() else {
+        return named::region(OsStr::new(name))
+            .map_err(|failure| refuse(name, &failure.why, &failure.remedy));
+    };
     let listing = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|problem| {
         let why = match problem.kind() {
             std::io::ErrorKind::NotFound => "there is no such process".to_owned(),
@@ -193,20 +202,23 @@ fn find(name: &str) -> Result<(u32, File), Failure> {
     Ok((pid, file))
 }
 
-/// What the region was made from, once it is certain that it is one.
-fn layout(name: &str, region: &File) -> Result<Layout, Failure> {
-    let damaged = || refuse(name, "its memory is damaged, or none of Husk's", "end it");
+/// What the region was made from, once it is certain that it is one; or why it is none.
+pub fn layout(region: &File) -> Result<Layout, String> {
+    let damaged = || DAMAGED.to_owned();
     let mut bytes = [0; HEADER_BYTES];
     region.read_exact_at(&mut bytes, 0).map_err(|_| damaged())?;
     let layout = match husk_carrier::read_header(&bytes) {
         Header::Ours(layout) => layout,
         Header::None => return Err(damaged()),
         Header::Another(format) => {
-            let why = format!("another version of Husk made it (format {format})");
-            return Err(refuse(name, &why, "use that version's `husk fsck`"));
+            return Err(format!("another version of Husk made it (format {format})"));
         }
     };
     let sealed = rustix::fs::fcntl_get_seals(region).is_ok_and(|s| s.contains(SealFlags::SHRINK));
     let length = region.metadata().map_or(0, |found| found.len());
     if sealed && length == layout.total_bytes() { Ok(layout) } else { Err(damaged()) }
+}
+
+fn remedy_for(why: &str) -> &'static str {
+    if why == DAMAGED { "end it" } else { "use that version's `husk fsck`" }
 }

@@ -135,15 +135,38 @@ impl Image {
     }
 
     fn parent(&mut self, inherited: &[u32]) -> Result<Direct, Errno> {
-        let pid = std::process::id();
-        let process = self.direct.first_process(pid, inherited)?;
-        let mut parent = Direct::attach(now_ns, process, pid, thread_id())?;
-        parent.set_umask(umask());
         let here = std::env::current_dir().ok();
-        if let Some(mount) = self.mounts.iter().find(|m| Some(&m.plan.path) == here.as_ref()) {
-            parent.set_working_directory(WorkingDirectory::Husk(mount.root))?;
+        let own = Newcomer { pid: std::process::id(), inherited, umask: umask(), here };
+        self.enroll(&own)
+    }
+
+    /// The record of a host process that is about to execute the runtime.
+    pub fn admit(&mut self, newcomer: &Newcomer<'_>) -> Result<Process, Failure> {
+        let record = self.enroll(newcomer).map(|mut direct| {
+            direct.detach();
+            direct.current()
+        });
+        record.map_err(|errno| {
+            // Half a record is no use to it.
+            let _ = self.direct.reap(newcomer.pid);
+            let remedy = match errno {
+                Errno::EAGAIN => "end some of its programs",
+                _ => "make an image with more --memory",
+            };
+            Failure::new("cannot register the program", format!("{errno:?}"), remedy)
+        })
+    }
+
+    /// The calling thread's way to the image on behalf of a new process.
+    fn enroll(&mut self, newcomer: &Newcomer<'_>) -> Result<Direct, Errno> {
+        let process = self.direct.first_process(newcomer.pid, newcomer.inherited)?;
+        let mut direct = Direct::attach(now_ns, process, std::process::id(), thread_id())?;
+        direct.set_umask(newcomer.umask);
+        let root = self.mounts.iter().find(|m| Some(&m.plan.path) == newcomer.here.as_ref());
+        if let Some(mount) = root {
+            direct.set_working_directory(WorkingDirectory::Husk(mount.root))?;
         }
-        Ok(parent)
+        Ok(direct)
     }
 
     /// Overlays to write back.
@@ -215,6 +238,18 @@ fn umask() -> u32 {
 /// Number of the calling thread.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// A host process that joins the image.
+pub struct Newcomer<'a> {
+    /// Its number.
+    pub pid: u32,
+    /// Its descriptors.
+    pub inherited: &'a [u32],
+    /// Its umask.
+    pub umask: u32,
+    /// Its working directory, where it has a name.
+    pub here: Option<PathBuf>,
 }
 
 /// A program about to be started.

@@ -1,7 +1,7 @@
-//! Starts the first program of an image.
+//! Starts the first program of an image, or becomes one of an image that is there.
 //!
 //! ```text
-//!   posix_spawn(/proc/self/fd/LOADER, argv, [HUSK_EXEC=..., environment...])
+//!   posix_spawn | execve (/proc/self/fd/LOADER, argv, [HUSK_EXEC=..., environment...])
 //! ```
 //!
 //! argv is the program's own, unchanged. `HUSK_EXEC` comes first in the environment: the runtime
@@ -9,13 +9,14 @@
 //! started with, and SIGPIPE's default action, which Rust's start-up took away; of the standard
 //! descriptors, those that the supervisor was started with.
 
+use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, execve};
 
 use crate::failure::Failure;
 
@@ -23,6 +24,7 @@ use crate::failure::Failure;
 const GUARD: u32 = 1;
 const INITIAL: u32 = 2;
 const TRAP_ONLY: u32 = 4;
+const JOINS: u32 = 128;
 
 /// What the runtime is told in `HUSK_EXEC`.
 #[derive(Debug, Clone, Copy)]
@@ -37,13 +39,16 @@ pub struct HandOver {
     pub guard: bool,
     /// Rewritten copies not wanted.
     pub trap_only: bool,
+    /// Nobody's child: it joins an image that lives on without it.
+    pub joins: bool,
 }
 
 impl HandOver {
     fn entry(&self, typed: &OsStr) -> Vec<u8> {
         let flags = INITIAL
             | if self.guard { GUARD } else { 0 }
-            | if self.trap_only { TRAP_ONLY } else { 0 };
+            | if self.trap_only { TRAP_ONLY } else { 0 }
+            | if self.joins { JOINS } else { 0 };
         let Self { process, region, loader, .. } = self;
         let mut entry =
             format!("HUSK_EXEC=v1:{process:x}:{region}:{loader}:{flags:x}:").into_bytes();
@@ -64,33 +69,71 @@ pub fn natively(path: &Path, command: &[OsString], mask: &SigSet) -> Result<Pid,
     spawn(path, command, None, mask)
 }
 
+/// Becomes `command`, a program of the image: this process executes the runtime, as its caller
+/// would have executed the command, with its descriptors, signals and limits.
+pub fn become_program(command: &[OsString], hand_over: HandOver) -> Result<Infallible, Failure> {
+    let loader = format!("/proc/self/fd/{}", hand_over.loader);
+    let start = Start::new(Path::new(&loader), command, Some(hand_over.entry(&command[0])))?;
+    for closed in husk_host::early::closed_at_start() {
+        // `/dev/null`, which nobody asked for.
+        let _ = nix::unistd::close(closed as i32);
+    }
+    husk_host::early::restore_sigpipe();
+    let Err(errno) = execve(&start.path, &start.arguments, &start.environment);
+    Err(refuse(command, &crate::request::reason(&errno.into())))
+}
+
+/// What a start needs.
+struct Start {
+    path: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Start {
+    /// `first` stands before the environment.
+    fn new(path: &Path, command: &[OsString], first: Option<Vec<u8>>) -> Result<Start, Failure> {
+        let inherited = std::env::vars_os().map(|(name, value)| {
+            let mut entry = name.into_encoded_bytes();
+            entry.push(b'=');
+            entry.extend_from_slice(value.as_bytes());
+            entry
+        });
+        let nul = || refuse(command, "a NUL byte");
+        let environment = strings(first.into_iter().chain(inherited)).ok_or_else(nul)?;
+        let arguments = command.iter().map(|argument| argument.as_bytes().to_vec());
+        let arguments = strings(arguments).ok_or_else(nul)?;
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| nul())?;
+        Ok(Start { path, arguments, environment })
+    }
+}
+
+fn refuse(command: &[OsString], why: &str) -> Failure {
+    let what = format!("cannot start {}", command[0].to_string_lossy());
+    Failure::new(what, why, "check the command")
+}
+
 fn spawn(
     path: &Path,
     command: &[OsString],
     first: Option<Vec<u8>>,
     mask: &SigSet,
 ) -> Result<Pid, Failure> {
-    let what = format!("cannot start {}", command[0].to_string_lossy());
-    let refuse = |why: String| Failure::new(what.as_str(), why, "check the command");
-    let inherited = std::env::vars_os().map(|(name, value)| {
-        let mut entry = name.into_encoded_bytes();
-        entry.push(b'=');
-        entry.extend_from_slice(value.as_bytes());
-        entry
-    });
-    let environment = first.into_iter().chain(inherited);
-    let environment = strings(environment).ok_or_else(|| refuse("a NUL byte".into()))?;
-    let arguments = command.iter().map(|argument| argument.as_bytes().to_vec());
-    let arguments = strings(arguments).ok_or_else(|| refuse("a NUL byte".into()))?;
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|p| refuse(p.to_string()))?;
+    let start = Start::new(path, command, first)?;
     let spawned = attributes(mask).and_then(|attributes| {
         let mut actions = PosixSpawnFileActions::init()?;
         for closed in husk_host::early::closed_at_start() {
             actions.add_close(closed as i32)?;
         }
-        posix_spawn(path.as_c_str(), &actions, &attributes, &arguments, &environment)
+        posix_spawn(
+            start.path.as_c_str(),
+            &actions,
+            &attributes,
+            &start.arguments,
+            &start.environment,
+        )
     });
-    spawned.map_err(|errno| refuse(crate::request::reason(&errno.into())))
+    spawned.map_err(|errno| refuse(command, &crate::request::reason(&errno.into())))
 }
 
 fn strings(parts: impl Iterator<Item = Vec<u8>>) -> Option<Vec<CString>> {
@@ -113,11 +156,12 @@ mod tests {
 
     #[test]
     fn the_hand_over_is_what_the_runtime_reads() {
+        let (guard, trap_only, joins) = (true, false, false);
         let hand_over =
-            HandOver { process: 26, region: 1023, loader: 1022, guard: true, trap_only: false };
+            HandOver { process: 26, region: 1023, loader: 1022, guard, trap_only, joins };
         assert_eq!(hand_over.entry(OsStr::new("make")), b"HUSK_EXEC=v1:1a:1023:1022:3:make");
-        let trapped = HandOver { guard: false, trap_only: true, ..hand_over };
-        assert_eq!(trapped.entry(OsStr::new("a:b")), b"HUSK_EXEC=v1:1a:1023:1022:6:a:b");
+        let trapped = HandOver { guard: false, trap_only: true, joins: true, ..hand_over };
+        assert_eq!(trapped.entry(OsStr::new("a:b")), b"HUSK_EXEC=v1:1a:1023:1022:86:a:b");
     }
 
     #[test]

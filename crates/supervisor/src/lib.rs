@@ -6,7 +6,8 @@
 //!   (typed)    (checked)                             (exec)    (wait)   (host tree)
 //! ```
 //!
-//! `fsck` is the exception: it looks at an image that another supervisor has made.
+//! An image with a name (`named`) has a supervisor of its own in the background, which others ask
+//! over a socket. `fsck` looks at an image that another supervisor has made.
 //!
 //! Nothing waits for the supervisor while it works: programs run handlers themselves, and a
 //! waiter that meets a dead holder recovers by itself. If the supervisor dies, programs go on;
@@ -22,6 +23,7 @@ pub mod failure;
 pub mod fsck;
 pub mod image;
 pub mod launch;
+pub mod named;
 pub mod private;
 pub mod program;
 pub mod punch;
@@ -32,6 +34,7 @@ pub mod say;
 pub mod signals;
 pub mod variables;
 pub mod watch;
+pub mod work;
 pub mod write_back;
 
 pub use failure::Failure;

@@ -14,7 +14,6 @@
 //! `/`), and an empty /tmp in memory (unless the user mounts /tmp in some way).
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,8 +46,6 @@ pub struct Request {
     pub discard: bool,
     /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
     pub guard: Option<bool>,
-    /// The command and its arguments.
-    pub command: Vec<OsString>,
 }
 
 /// Directories whose files are the host's devices, processes and settings, and what below them is
@@ -87,8 +84,6 @@ pub struct Settings {
     pub discard: bool,
     /// Protection key wanted.
     pub guard: bool,
-    /// The command, never empty.
-    pub command: Vec<OsString>,
     /// Remarks for the user, one line each.
     pub notes: Vec<String>,
 }
@@ -101,18 +96,7 @@ impl Request {
         let memory_bytes = settle_memory(self.memory_bytes)?;
         let guard = settle_guard(self.guard, crate::check::can_guard)?;
         let mounts = self.settle_mounts(&mut notes)?;
-        if self.command.is_empty() {
-            return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
-        }
-        Ok(Settings {
-            kernels,
-            memory_bytes,
-            mounts,
-            discard: self.discard,
-            guard,
-            command: self.command,
-            notes,
-        })
+        Ok(Settings { kernels, memory_bytes, mounts, discard: self.discard, guard, notes })
     }
 
     fn settle_mounts(&self, notes: &mut Vec<String>) -> Result<Vec<MountPlan>, Failure> {
@@ -173,11 +157,14 @@ fn online_cores() -> u32 {
 
 fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
     let bytes = asked.unwrap_or_else(default_memory_bytes);
-    if (MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&bytes) {
+    let most = host_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+    if (MEMORY_BYTES_MIN..=most).contains(&bytes) {
         return Ok(bytes);
     }
     let (why, remedy) = if bytes < MEMORY_BYTES_MIN {
         ("too small", format!("choose at least --memory {}M", MEMORY_BYTES_MIN >> 20))
+    } else if most < MEMORY_BYTES_MAX {
+        ("more than this host has", format!("choose at most --memory {}M", most >> 20))
     } else {
         ("too large", format!("choose at most --memory {}G", MEMORY_BYTES_MAX >> 30))
     };
@@ -185,10 +172,22 @@ fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
 }
 
 fn default_memory_bytes() -> u64 {
+    let (memory, _) = host_memory();
+    (memory / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
+}
+
+/// Memory and swap space of this machine, bytes.
+fn host_memory() -> (u64, u64) {
     let info = rustix::system::sysinfo();
     #[allow(clippy::unnecessary_cast)] // c_ulong differs between targets
-    let total = info.totalram as u64 * u64::from(info.mem_unit.max(1));
-    (total / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
+    let bytes = |units| units as u64 * u64::from(info.mem_unit.max(1));
+    (bytes(info.totalram), bytes(info.totalswap))
+}
+
+/// What an image could ever come to.
+fn host_memory_bytes() -> u64 {
+    let (memory, swap) = host_memory();
+    memory.saturating_add(swap)
 }
 
 const NOT_A_SIZE: &str = "not a size; write whole numbers with K, M, G or T, as 512M or 2G";
@@ -312,7 +311,6 @@ mod tests {
         Request {
             overlays: overlays.iter().map(PathBuf::from).collect(),
             mounts: mounts.iter().map(PathBuf::from).collect(),
-            command: vec!["true".into()],
             ..Request::default()
         }
     }
@@ -335,6 +333,9 @@ mod tests {
         let small = settle_memory(Some(1 << 20)).unwrap_err();
         assert!(small.to_string().contains("at least --memory 32M"), "{small}");
         assert_eq!(small.status, 125);
+        let large = settle_memory(Some(host_memory_bytes() + 1)).unwrap_err();
+        assert!(large.to_string().contains("choose at most --memory"), "{large}");
+        assert_eq!(settle_memory(None).map_err(|f| f.to_string()), Ok(default_memory_bytes()));
     }
 
     #[test]
@@ -393,12 +394,5 @@ mod tests {
         assert_eq!(cover_of(&private), Some(Cover::Memory));
         let shared = request(&[Path::new("/tmp")], &[]).settle().unwrap();
         assert_eq!(cover_of(&shared), Some(Cover::Overlay));
-    }
-
-    #[test]
-    fn an_empty_command_is_refused() {
-        let scratch = tempfile::tempdir().unwrap();
-        let empty = Request { command: vec![], ..request(&[scratch.path()], &[]) };
-        assert!(empty.settle().unwrap_err().to_string().contains("no command"));
     }
 }

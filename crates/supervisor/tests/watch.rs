@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use husk_supervisor::descent;
+use husk_supervisor::descent::{self, Descendants};
 use husk_supervisor::launch;
 use husk_supervisor::signals::Signals;
 use husk_supervisor::watch::{Burial, End, watch};
@@ -50,14 +50,15 @@ fn main() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     assert_eq!(run(&signals, "sleep 30 & exit 0").0, End::Exit(0));
     let started = Instant::now();
-    let told = descent::end_stragglers(|_| {}).expect("sleep had to be told");
-    assert!(told.contains("sleep") && told.contains("SIGHUP"), "{told}");
+    let mut all = Descendants { buried: |_| {} };
+    let (who, how) = descent::end_stragglers(&mut all).expect("sleep had to be told");
+    assert!(who.contains("sleep") && how.contains("SIGHUP"), "{who}: {how}");
     assert!(started.elapsed() < Duration::from_secs(2));
     assert!(descent::descendants().is_empty());
 
     // Deaf to everything but the kill.
     assert_eq!(run(&signals, "(trap '' HUP TERM; sleep 30; sleep 30) & sleep 0.2").0, End::Exit(0));
-    let told = descent::end_stragglers(|_| {}).expect("the deaf one had to be told");
-    assert!(told.contains("SIGKILL"), "{told}");
+    let (_, how) = descent::end_stragglers(&mut all).expect("the deaf one had to be told");
+    assert!(how.contains("SIGKILL"), "{how}");
     assert!(descent::descendants().is_empty());
 }

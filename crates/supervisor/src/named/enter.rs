@@ -1,0 +1,85 @@
+//! `husk exec`: this process becomes a program of a named image.
+//!
+//! ```text
+//!   ask to join ─► record, region, loader ─► check them ─► high numbers ─► execve(loader)
+//! ```
+//!
+//! Nothing stays between the caller and the program: it has this process's number, parent, group,
+//! terminal, descriptors, directory, environment and limits, and its end is its own. A wait for a
+//! parent that relays signals would be one more process that can be killed, stopped or slow.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+
+use crate::descriptors::{hand_down, inherited};
+use crate::failure::Failure;
+use crate::fsck::layout;
+use crate::launch::{self, HandOver};
+use crate::named::message::{Answer, Ask, ask};
+use crate::named::place::{Name, Place};
+use crate::request::reason;
+use crate::work::ensure_able;
+
+/// How long a supervisor may take to answer.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Becomes `command` in image `name`.
+pub fn enter(name: &OsStr, command: &[OsString]) -> Result<Infallible, Failure> {
+    let name = Name::parse(name)?;
+    let place = Place::find(&name)?;
+    ensure_able()?;
+    let refuse =
+        |why: &str, remedy: &str| Failure::new(format!("cannot enter image {name}"), why, remedy);
+    let stream = place.connect()?;
+    let join = Ask::Join {
+        pid: std::process::id(),
+        inherited: inherited(),
+        umask: umask(),
+        here: std::env::current_dir().ok().filter(|path| path.to_str().is_some()),
+    };
+    let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, &join));
+    let (told, descriptors) =
+        asked.map_err(|problem| refuse(&unanswered(&problem), "try again"))?;
+    let (process, guard, trap_only) = match told {
+        Answer::Joined { process, guard, trap_only } => (process, guard, trap_only),
+        Answer::Refused(failure) => return Err(failure),
+        _ => return Err(refuse("its supervisor's answer makes no sense", "take it down")),
+    };
+    let mut descriptors = descriptors.into_iter();
+    let (Some(region), Some(loader)) = (descriptors.next(), descriptors.next()) else {
+        return Err(refuse("no descriptor could be had", "raise the limit: ulimit -n 1024"));
+    };
+    let region = File::from(region);
+    layout(&region).map_err(|why| refuse(&why, "take it down"))?;
+    let region = hand_down(region.into())?;
+    let loader = hand_down(loader)?;
+    let (region, loader) = (region.as_raw_fd(), loader.as_raw_fd());
+    let joins = HandOver { process, region, loader, guard, trap_only, joins: true };
+    launch::become_program(command, joins)
+}
+
+/// Why there was no answer.
+pub fn unanswered(problem: &std::io::Error) -> String {
+    match problem.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            format!("its supervisor did not answer in {} s", ANSWER_MAX.as_secs())
+        }
+        std::io::ErrorKind::InvalidData => "its supervisor's answer makes no sense".to_owned(),
+        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
+            "it is going down".to_owned()
+        }
+        _ => reason(problem),
+    }
+}
+
+/// Read by setting it: this process has one thread.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
+}

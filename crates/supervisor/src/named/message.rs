@@ -1,0 +1,225 @@
+//! What is said over an image's socket: one letter, one answer, as lines of JSON; descriptors come
+//! with the answer.
+//!
+//! ```text
+//!   asker ── {"version":...,"ask":...}\n ──► supervisor
+//!         ◄── {"Joined":...}\n + [region, loader] ──
+//! ```
+//!
+//! Invariants
+//! 1. `version` is read before anything else: what another version asks need not make sense.
+//! 2. Neither side waits for ever for the other, nor takes more than it has room for.
+
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Who understands whom: the command's version, and that of these messages and the hand-over.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
+/// Longest letter: some hundred thousand descriptors.
+pub const LETTER_BYTES_MAX: usize = 2 << 20;
+/// Longest answer: a line for each file that could not be written back.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Most descriptors with an answer.
+const DESCRIPTORS_MAX: usize = 2;
+
+/// A letter before it is known whether it makes sense.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Letter {
+    /// `VERSION` of who asks.
+    pub version: String,
+    /// An `Ask`.
+    pub ask: serde_json::Value,
+}
+
+/// What a supervisor is asked.
+#[derive(Serialize, Deserialize, Debug)]
+pub enum Ask {
+    /// Who asks becomes a program of the image.
+    Join {
+        /// Its number, as it knows it.
+        pid: u32,
+        /// Descriptors it will start with.
+        inherited: Vec<u32>,
+        /// Its umask.
+        umask: u32,
+        /// Its working directory, where it has a name.
+        here: Option<PathBuf>,
+    },
+    /// The region.
+    Region,
+    /// What there is to know.
+    Look,
+    /// The end.
+    Down {
+        /// Nothing is written back.
+        discard: bool,
+        /// Running programs are ended.
+        force: bool,
+    },
+}
+
+/// What it answers.
+#[derive(Serialize, Deserialize, Debug)]
+pub enum Answer {
+    /// A record; with it come region and loader.
+    Joined {
+        /// The process record.
+        process: u32,
+        /// Protection key wanted.
+        guard: bool,
+        /// Rewritten copies not wanted.
+        trap_only: bool,
+    },
+    /// The region comes with it.
+    Region {
+        /// The supervisor.
+        pid: u32,
+    },
+    /// What there is to know.
+    Look(Status),
+    /// The image has ended.
+    Down {
+        /// What there is to tell.
+        lines: Vec<String>,
+        /// Everything is on the host as the image had it, or was to be dropped.
+        complete: bool,
+    },
+    /// No.
+    Refused(Failure),
+}
+
+/// What there is to know of an image.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The version that made it.
+    pub version: String,
+    /// Its supervisor.
+    pub pid: u32,
+    /// When it was made, s since the epoch.
+    pub started_s: i64,
+    /// Kernels.
+    pub kernels: u32,
+    /// Most it may hold.
+    pub memory_bytes: u64,
+    /// State guarded by a protection key.
+    pub guard: bool,
+    /// Nothing will be written back.
+    pub discard: bool,
+    /// Directories whose changes are kept and written back.
+    pub overlays: Vec<String>,
+    /// Directories that were empty at the start.
+    pub mounts: Vec<String>,
+    /// Processes that run in it now.
+    pub processes: u32,
+}
+
+impl Letter {
+    /// A letter that asks `ask`, as it is sent.
+    pub fn text(ask: &Ask) -> io::Result<Vec<u8>> {
+        let letter = Letter { version: VERSION.to_owned(), ask: serde_json::to_value(ask)? };
+        line(&letter)
+    }
+}
+
+fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(message)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Sends an answer; `descriptors` come with its first byte.
+pub fn answer(
+    stream: &UnixStream,
+    answer: &Answer,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let text = line(answer)?;
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut sent = sendmsg(stream, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    while sent < text.len() {
+        let rest = IoSlice::new(&text[sent..]);
+        let mut none = SendAncillaryBuffer::default();
+        sent += sendmsg(stream, &[rest], &mut none, SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Asks, and waits for the whole answer and the end of the connection.
+pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let letter = Letter::text(ask)?;
+    let mut sent = 0;
+    while sent < letter.len() {
+        let rest = IoSlice::new(&letter[sent..]);
+        let mut none = SendAncillaryBuffer::default();
+        sent += sendmsg(stream, &[rest], &mut none, SendFlags::NOSIGNAL)?;
+    }
+    let mut text = vec![0; 4096];
+    let mut descriptors = Vec::new();
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?.bytes;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    text.truncate(got);
+    if text.last() != Some(&b'\n') || !matches!(ask, Ask::Join { .. }) {
+        let mut rest = stream;
+        (&mut rest).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
+    }
+    if text.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok((serde_json::from_slice(&text)?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn an_answer_comes_with_its_descriptors() {
+        let (one, two) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let told = Answer::Joined { process: 7, guard: true, trap_only: false };
+        answer(&two, &told, &[writer.as_fd()]).unwrap();
+        drop((two.shutdown(std::net::Shutdown::Write), writer));
+        let (got, mut descriptors) = ask(&one, &Ask::Look).unwrap();
+        assert!(matches!(got, Answer::Joined { process: 7, .. }), "{got:?}");
+        let mut file = std::fs::File::from(descriptors.pop().unwrap());
+        file.write_all(b"x").unwrap();
+        drop(file);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error() {
+        for text in ["", "{", "{\"Nonsense\":1}\n", "\u{0}\n"] {
+            let (one, mut two) = UnixStream::pair().unwrap();
+            two.write_all(text.as_bytes()).unwrap();
+            two.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(ask(&one, &Ask::Region).is_err(), "{text:?}");
+        }
+    }
+}

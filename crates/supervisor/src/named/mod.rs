@@ -1,0 +1,31 @@
+//! Images with a name: a supervisor in the background, and those who ask it.
+//!
+//! ```text
+//!   husk up NAME ──starts──► husk supervise NAME (own session) ── Work: image, copies, deaths
+//!                                 │ STATE/NAME/{lock,socket,facts,log}
+//!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
+//!   husk ls, fsck  ──Look, Region►│
+//!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
+//! ```
+//!
+//! Invariants
+//! 1. One supervisor per name: it holds the lock as long as it lives (`place`).
+//! 2. Only processes of the same user get an answer, and only through it the region.
+//! 3. A program started by `husk exec` is its caller's child and nobody else's: it has the
+//!    caller's process group, terminal, descriptors and limits, and signals reach it directly.
+//! 4. An image ends only after nobody runs in it, and its changes are written back before its name
+//!    is free.
+//! 5. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
+//!    free.
+
+mod ask;
+mod enter;
+mod message;
+mod place;
+mod serve;
+mod up;
+
+pub use ask::{Down, Row, down, list, region, table};
+pub use enter::enter;
+pub use message::Status;
+pub use up::{supervise, up};

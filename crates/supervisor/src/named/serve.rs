@@ -1,0 +1,350 @@
+//! The supervisor of a named image: it answers, buries the dead, and ends the image when asked.
+//!
+//! ```text
+//!   signal descriptor ─┐                 ┌─ SIGTERM and the like: as `down --force`
+//!   socket ────────────┤                 ├─ a new talk
+//!   talks ─────────────┼─ poll, 25 ms ───┼─ a whole letter: answer it, close the talk
+//!   pidfds of programs ┤                 ├─ it has ended: reap
+//!   the tick ──────────┘                 └─ tick: killed grandchildren, memory, FIFOs
+//! ```
+//!
+//! Invariants
+//! 1. No talk holds up another, nor the tick: letters are read as they come, and one that is not
+//!    whole within `TALK_MAX` is not read to its end.
+//! 2. Who is another user, or counts processes by other numbers, gets no descriptor.
+//! 3. A program is noticed at once when it ends; one it started, at the next tick.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::descent::{self, Stragglers};
+use crate::failure::Failure;
+use crate::image::Newcomer;
+use crate::named::message::{Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer};
+use crate::named::place::Held;
+use crate::say::say;
+use crate::signals::{Event, Signals};
+use crate::watch::Burial;
+use crate::work::Work;
+
+/// Between two looks for the dead nobody tells us about.
+const TICK: Duration = Duration::from_millis(25);
+/// How long a letter may take to arrive.
+const TALK_MAX: Duration = Duration::from_secs(5);
+/// How long an answer may take to be taken.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Talks at a time; more wait in the socket's queue.
+const TALKS_MAX: usize = 128;
+/// Read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// One image and those who talk to its supervisor.
+pub struct Server {
+    /// Its name.
+    pub held: Held,
+    made: Made,
+    talks: Vec<Talk>,
+    programs: Vec<(Pid, OwnedFd)>,
+}
+
+/// What a supervisor is made of.
+pub struct Made {
+    /// The image.
+    pub work: Work,
+    /// The runtime for its programs.
+    pub loader: OwnedFd,
+    /// Where others connect.
+    pub listener: UnixListener,
+    /// What reaches the supervisor itself.
+    pub signals: Signals,
+    /// What `husk ls` shows, apart from what changes.
+    pub status: Status,
+    /// Rewritten copies not wanted.
+    pub trap_only: bool,
+}
+
+/// A connection, and what has come over it.
+pub struct Talk {
+    stream: UnixStream,
+    peer: Pid,
+    letter: Vec<u8>,
+    since: Instant,
+}
+
+/// How the image is to end, and who wants to know.
+struct End {
+    discard: bool,
+    force: bool,
+    asker: Option<UnixStream>,
+}
+
+/// Programs of the image, whoever started them.
+struct Programs<'a>(&'a mut Work);
+
+impl Stragglers for Programs<'_> {
+    fn none_left(&mut self) -> bool {
+        self.0.tick();
+        self.0.living().is_empty()
+    }
+
+    fn left(&mut self) -> Vec<Pid> {
+        self.0.living()
+    }
+}
+
+impl Server {
+    /// Nobody has connected yet.
+    pub fn new(held: Held, made: Made) -> Server {
+        Server { held, made, talks: Vec::new(), programs: Vec::new() }
+    }
+
+    /// Serves until the image has ended.
+    pub fn serve(mut self) {
+        let mut next_tick = Instant::now();
+        loop {
+            let ready = self.wait();
+            self.bury(&ready);
+            let end = self.signalled().or_else(|| self.listen());
+            if let Some(end) = end
+                && self.end(end)
+            {
+                return;
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.made.work.tick();
+            }
+        }
+    }
+
+    /// Sleeps until something happens or the tick; which programs have ended.
+    fn wait(&self) -> Vec<bool> {
+        let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut all = vec![watched(self.made.signals.descriptor.as_fd())];
+        if self.talks.len() < TALKS_MAX {
+            all.push(watched(self.made.listener.as_fd()));
+        }
+        all.extend(self.talks.iter().map(|talk| watched(talk.stream.as_fd())));
+        let first = all.len();
+        all.extend(self.programs.iter().map(|(_, pidfd)| watched(pidfd.as_fd())));
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        // An interrupted wait is as good as a tick.
+        let _ = poll(&mut all, Some(&tick));
+        all[first..].iter().map(|fd| !fd.revents().is_empty()).collect()
+    }
+
+    fn bury(&mut self, ended: &[bool]) {
+        let mut ended = ended.iter();
+        let work = &mut self.made.work;
+        self.programs.retain(|(pid, _)| {
+            let over = ended.next().is_some_and(|over| *over);
+            if over {
+                work.child(*pid);
+            }
+            !over
+        });
+    }
+
+    /// A wish to end that came as a signal: nothing may be lost, and nobody is there to ask.
+    fn signalled(&mut self) -> Option<End> {
+        let mut end = None;
+        while let Some(event) = self.made.signals.next() {
+            if let Event::Forward(Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) = event {
+                say("asked to end by a signal");
+                end = Some(End { discard: self.made.status.discard, force: true, asker: None });
+            }
+        }
+        end
+    }
+
+    /// New talks, and what comes over those there are; the end, if one asks for it.
+    fn listen(&mut self) -> Option<End> {
+        while self.talks.len() < TALKS_MAX {
+            let Ok((stream, _)) = self.made.listener.accept() else { break };
+            self.talks.extend(Talk::begin(stream));
+        }
+        for mut talk in std::mem::take(&mut self.talks) {
+            match talk.read() {
+                Ok(true) => {
+                    if let Some(end) = self.serve_one(talk) {
+                        return Some(end);
+                    }
+                }
+                Ok(false) => self.talks.push(talk),
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    fn serve_one(&mut self, talk: Talk) -> Option<End> {
+        let (told, descriptors) = match talk.ask() {
+            Ok(Ask::Down { discard, force }) => {
+                let discard = discard || self.made.status.discard;
+                return Some(End { discard, force, asker: Some(talk.stream) });
+            }
+            Ok(Ask::Join { pid, inherited, umask, here }) => {
+                match self.join(&talk, pid, &inherited, umask, here) {
+                    Ok(told) => {
+                        (told, vec![self.made.work.image.region.as_fd(), self.made.loader.as_fd()])
+                    }
+                    Err(failure) => (Answer::Refused(failure), vec![]),
+                }
+            }
+            Ok(Ask::Region) => (
+                Answer::Region { pid: self.made.status.pid },
+                vec![self.made.work.image.region.as_fd()],
+            ),
+            Ok(Ask::Look) => (Answer::Look(self.look()), vec![]),
+            Err(failure) => (Answer::Refused(failure), vec![]),
+        };
+        // Who does not listen is not told.
+        let _ = answer(&talk.stream, &told, &descriptors);
+        None
+    }
+
+    fn look(&self) -> Status {
+        Status { processes: self.made.work.living().len() as u32, ..self.made.status.clone() }
+    }
+
+    fn join(
+        &mut self,
+        talk: &Talk,
+        pid: u32,
+        inherited: &[u32],
+        umask: u32,
+        here: Option<PathBuf>,
+    ) -> Result<Answer, Failure> {
+        let refuse = |why: &str, remedy: &str| {
+            Failure::new(format!("cannot enter image {}", self.held.place.name), why, remedy)
+        };
+        if talk.peer.as_raw() as u32 != pid {
+            let why = "this process is in another PID namespace";
+            return Err(refuse(why, "enter it from where it was made"));
+        }
+        let pidfd = rustix::process::Pid::from_raw(talk.peer.as_raw())
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // It waits for our answer: had it ended, its number might be another's by now.
+        if talk.is_closed() {
+            return Err(refuse("it has ended", "start it again"));
+        }
+        let record = self.made.work.image.admit(&Newcomer { pid, inherited, umask, here })?;
+        // Where no descriptor could be had, the tick finds it.
+        self.programs.extend(pidfd.map(|pidfd| (talk.peer, pidfd)));
+        let (guard, trap_only) = (self.made.status.guard, self.made.trap_only);
+        Ok(Answer::Joined { process: record.0, guard, trap_only })
+    }
+
+    /// Ends the image; false: it goes on, because programs run in it.
+    fn end(&mut self, end: End) -> bool {
+        let left = descent::after_a_moment(&mut Programs(&mut self.made.work));
+        if !left.is_empty() && !end.force {
+            self.refuse_end(end.asker, &left);
+            return false;
+        }
+        self.held.place.stop_listening();
+        self.talks.clear();
+        let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        let mut lines: Vec<String> =
+            told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
+        let ended = self.made.work.finish(end.discard);
+        lines.extend(ended.lines);
+        lines.iter().for_each(|line| say(line));
+        let unsaid = !lines.is_empty();
+        let told = Answer::Down { lines, complete: ended.complete };
+        let heard = end.asker.as_ref().is_some_and(|asker| deliver(asker, &told).is_ok());
+        // What nobody was told stays in the log, and the log in its place.
+        if (heard || !unsaid)
+            && let Err(problem) = self.held.remove()
+        {
+            say(&format!("cannot remove the image's directory: {problem}"));
+        }
+        true
+    }
+
+    fn refuse_end(&self, asker: Option<UnixStream>, left: &[Pid]) {
+        let name = &self.held.place.name;
+        let (count, who) = (left.len(), descent::names(left));
+        let programs = if count == 1 { "a program runs" } else { "programs run" };
+        let why = format!("{programs} in it: {who}");
+        let refusal = Failure::new(
+            format!("cannot take image {name} down"),
+            why,
+            "end what runs, or add --force",
+        );
+        // Who does not listen is not told.
+        let _ = asker.map(|asker| answer(&asker, &Answer::Refused(refusal), &[]));
+    }
+}
+
+/// Sends a long answer.
+fn deliver(asker: &UnixStream, told: &Answer) -> io::Result<()> {
+    asker.set_nonblocking(false)?;
+    asker.set_write_timeout(Some(ANSWER_MAX))?;
+    answer(asker, told, &[])
+}
+
+impl Talk {
+    /// `None`: with somebody who gets no answer (invariant 2).
+    fn begin(stream: UnixStream) -> Option<Talk> {
+        let peer = getsockopt(&stream, PeerCredentials).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        if peer.uid() != rustix::process::geteuid().as_raw() {
+            let remedy = "make one of your own: husk up NAME";
+            let failure = Failure::new("cannot use the image", "it is another user's", remedy);
+            // Who does not listen is not told.
+            let _ = answer(&stream, &Answer::Refused(failure), &[]);
+            return None;
+        }
+        let peer = Pid::from_raw(peer.pid());
+        Some(Talk { stream, peer, letter: Vec::new(), since: Instant::now() })
+    }
+
+    /// Reads what has come; whether the letter is whole.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut bytes = [0; READ_BYTES];
+        while self.letter.len() < LETTER_BYTES_MAX {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => self.letter.extend_from_slice(&bytes[..got]),
+                Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => {
+                    let late = self.since.elapsed() > TALK_MAX;
+                    return if late { Err(problem) } else { Ok(false) };
+                }
+                Err(problem) => return Err(problem),
+            }
+            if self.letter.last() == Some(&b'\n') {
+                return Ok(true);
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn is_closed(&self) -> bool {
+        let mut watched = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn ask(&self) -> Result<Ask, Failure> {
+        let what = "cannot answer";
+        let senseless = |_| Failure::new(what, "the request makes no sense", "report it");
+        let letter: Letter = serde_json::from_slice(&self.letter).map_err(senseless)?;
+        let ask = serde_json::from_value(letter.ask);
+        // An image of another version can be looked at and ended by whoever can ask for it.
+        if letter.version == VERSION || matches!(ask, Ok(Ask::Look | Ask::Down { .. })) {
+            return ask.map_err(senseless);
+        }
+        let why = format!("the image runs husk {VERSION}, and this is {}", letter.version);
+        Err(Failure::new(what, why, "use that version, or take the image down and up again"))
+    }
+}

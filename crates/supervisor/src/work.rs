@@ -1,0 +1,207 @@
+//! An image with the supervisor's work around it: what `husk run` and a named image share.
+//!
+//! ```text
+//!   make ─► image, private directory, copies of programs
+//!   serve ─► (programs run) ─► child, tick ... ─► finish: the last dead, checks, write-back
+//! ```
+//!
+//! Invariants
+//! 1. Nobody changes the image any more when `finish` is called.
+//! 2. What `finish` has to tell is returned, not printed: who asked for the end hears it.
+
+use std::path::Path;
+
+use husk_carrier::Direct;
+use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::copies::{Copies, Service};
+use crate::failure::Failure;
+use crate::image::Image;
+use crate::private::Private;
+use crate::punch::Punch;
+use crate::request::Settings;
+use crate::say::say;
+use crate::signals::Signals;
+use crate::variables::Variables;
+use crate::watch::Burial;
+use crate::write_back::{self, scan::Run};
+
+/// Calls are counted by number up to here.
+const CALL_NUMBERS_END: usize = 512;
+/// Rounds of releasing at the end: what one dead process held may take more than one.
+const LAST_ROUNDS: u32 = 8;
+
+/// The image and all that works for it.
+pub struct Work {
+    /// The image.
+    pub image: Image,
+    copies: Option<Copies>,
+    service: Option<Service>,
+    punch: Punch,
+    private: Option<Private>,
+    variables: Variables,
+}
+
+/// How an image ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// What there is to tell, one line each.
+    pub lines: Vec<String>,
+    /// Everything is on the host as the image had it, or was to be dropped.
+    pub complete: bool,
+}
+
+impl Work {
+    /// Makes an image. `program`: what will run first, where that is known.
+    pub fn make(
+        settings: &Settings,
+        variables: &Variables,
+        program: Option<&Path>,
+    ) -> Result<Work, Failure> {
+        let copies = Copies::open();
+        if let Some(note) = &copies.note {
+            say(&format!("note: {note}"));
+        }
+        let mut image = Image::make(settings, variables, copies.path())?;
+        let private = private_directory(&mut image.direct);
+        copies.announce(&mut image.direct, program);
+        let punch = Punch::new(&image.direct);
+        let (copies, variables) = (Some(copies), *variables);
+        Ok(Work { image, copies, service: None, punch, private, variables })
+    }
+
+    /// Begins what is done in the background by a thread of its own.
+    pub fn serve(&mut self) {
+        self.service = self.copies.take().map(Copies::serve);
+    }
+
+    /// Host processes of the image that have not ended.
+    pub fn living(&self) -> Vec<Pid> {
+        let mut found = Vec::new();
+        self.image.direct.each_pid(&mut |pid| {
+            let pid = Pid::from_raw(pid as i32);
+            if !husk_carrier::ended(pid.as_raw() as u32) && !found.contains(&pid) {
+                found.push(pid);
+            }
+        });
+        found
+    }
+
+    /// Ends the image: the last dead, the checks that were asked for, write-back.
+    pub fn finish(&mut self, discard: bool) -> Ended {
+        self.service = None;
+        let direct = &mut self.image.direct;
+        for _ in 0..LAST_ROUNDS {
+            if matches!(direct.scan_dead(), Ok(0)) {
+                break;
+            }
+        }
+        let mut lines = Vec::new();
+        if self.variables.check {
+            lines.extend(structure_check(direct));
+        }
+        if self.variables.trace {
+            lines.extend(unsupported(direct));
+        }
+        if discard {
+            return Ended { lines, complete: true };
+        }
+        let run = Run { number: std::process::id(), started_ns: self.image.started_ns };
+        let overlays = self.image.overlays();
+        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays);
+        lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
+        lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
+        Ended { lines, complete: outcome.is_complete() }
+    }
+}
+
+impl Burial for Work {
+    fn child(&mut self, pid: Pid) {
+        // What cannot be released now is found again at the next tick.
+        let _ = self.image.direct.reap(pid.as_raw() as u32);
+    }
+
+    fn tick(&mut self) {
+        let direct = &mut self.image.direct;
+        // What cannot be recovered now is found again at the next tick.
+        let _ = direct.scan_dead();
+        self.punch.tick(direct, &self.image.region);
+        if let Some(private) = &mut self.private {
+            private.tick(direct);
+        }
+    }
+}
+
+/// Whether this host can run programs of an image at all.
+pub fn ensure_able() -> Result<(), Failure> {
+    husk_host::probe::syscall_user_dispatch().map_err(|errno| {
+        if errno == husk_abi::Errno::EPERM {
+            let why = "an image cannot run inside an image, nor where a sandbox forbids it";
+            return Failure::new("cannot catch system calls", why, "leave out the inner `husk`");
+        }
+        let why = format!("this host has no Syscall User Dispatch ({errno:?})");
+        let remedy = "it needs Linux 5.11 or newer: see `husk check`";
+        Failure::new("cannot catch system calls", why, remedy)
+    })
+}
+
+/// Signals become events: from here on a write past a limit is an error, not the end.
+pub fn take_signals() -> Result<Signals, Failure> {
+    Signals::take().map_err(|errno| {
+        let remedy = "allow signalfd in your sandbox";
+        Failure::new("cannot watch for signals", errno.desc(), remedy)
+    })
+}
+
+/// Raises our limit on file sizes as far as allowed (the image is one file to the host, and what
+/// is written back was not bounded in the image); returns the limit before, for the program.
+pub fn lift_file_size_limit() -> Rlimit {
+    let before = getrlimit(Resource::Fsize);
+    set_file_size_limit(Rlimit { current: before.maximum, maximum: before.maximum });
+    before
+}
+
+/// Sets the limit on file sizes.
+pub fn set_file_size_limit(limit: Rlimit) {
+    // Within the hard limit: cannot fail. If it did, large files would be reported as such.
+    let _ = setrlimit(Resource::Fsize, limit);
+}
+
+/// Where FIFOs and unix sockets lead. Without it FIFOs are names only and sockets get none, which
+/// concerns few.
+fn private_directory(direct: &mut Direct) -> Option<Private> {
+    let mut set = |private: Private| direct.set_private_path(&private.path()).map(|()| private);
+    let made = Private::make().map_err(|problem| crate::request::reason(&problem));
+    match made.and_then(|private| set(private).map_err(|errno| format!("{errno:?}"))) {
+        Ok(private) => Some(private),
+        Err(why) => {
+            say(&format!(
+                "note: no directory in /dev/shm or /tmp ({why}): \
+                 in this image FIFOs cannot be opened and unix sockets not be bound"
+            ));
+            None
+        }
+    }
+}
+
+fn unsupported(direct: &Direct) -> Vec<String> {
+    let counted = (0..CALL_NUMBERS_END).map(|number| (number, direct.unsupported(number)));
+    let refused = counted.filter(|(_, count)| *count != 0);
+    let line = |(number, count)| {
+        format!("unsupported: {} ({number}), refused {count}x", husk_abi::nr::name(number))
+    };
+    refused.map(line).collect()
+}
+
+fn structure_check(direct: &Direct) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut scratch = vec![0; husk_carrier::scratch_words(direct.kernel())];
+    let findings = husk_carrier::check(direct.kernel(), &mut scratch, &mut |finding| {
+        lines.push(format!("fsck: finding: {finding:?}"));
+    });
+    if findings == 0 {
+        lines.push("fsck: clean".to_owned());
+    }
+    lines
+}

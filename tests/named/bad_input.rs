@@ -1,0 +1,205 @@
+//! Every mistake gets one line that says what to do, and costs nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+use rustix::process::getuid;
+
+use crate::{Images, refusal, shown, text};
+
+#[test]
+fn a_name_is_a_plain_word_and_taken_once() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("names");
+    let long = "n".repeat(300);
+    for name in ["", ".", "..", "a/b", "/etc", "a.b", "7", "a b", "ü", &long] {
+        for arguments in [&["up", "--", name][..], &["down", "--", name]] {
+            let said = images.refused(arguments, 125);
+            assert!(said.contains("beginning with a letter"), "{name:?}: {said}");
+        }
+        let said = images.refused(&["exec", "--", name, "true"], 125);
+        assert!(said.contains("beginning with a letter"), "{name:?}: {said}");
+    }
+    images.up("ci");
+    images.script("ci", "echo x > file");
+    let said = images.refused(&["up", "ci", "--memory", "64M"], 125);
+    assert!(said.contains("it is up already"), "{said}");
+    assert_eq!(images.script("ci", "cat file"), "x\n");
+    images.down("ci");
+}
+
+#[test]
+fn ten_at_once_make_one_image_of_a_name() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("race");
+    let script = "for n in 1 2 3 4 5 6 7 8 9 10; do
+        \"$0\" up ci --memory 64M --discard 2> err$n && echo made & done; wait";
+    let husk = binary().to_str().expect("a plain path");
+    let output = images.command("bash", &["-c", script, husk]).output().expect("bash");
+    assert_eq!(text(&output.stdout), "made\n", "{}", shown(&output));
+    for n in 1..=10 {
+        let said = fs::read_to_string(images.work.join(format!("err{n}"))).expect("a file");
+        assert!(said.is_empty() || said.contains("it is up already"), "{said}");
+    }
+    images.down("ci");
+}
+
+#[test]
+fn an_image_that_is_not_there_is_named() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("missing");
+    for arguments in
+        [&["exec", "ci", "--", "true"][..], &["down", "ci"], &["down", "ci", "--force"]]
+    {
+        let said = images.refused(arguments, 125);
+        assert!(said.contains("image ci") && said.contains("no such image"), "{said}");
+    }
+    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+    images.refused(&["exec", "ci"], 125);
+    images.refused(&["up"], 125);
+}
+
+#[test]
+fn an_image_that_cannot_be_made_leaves_nothing() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("unmade");
+    let husk = binary().to_str().expect("a plain path");
+    for (options, why) in [
+        (&["--memory", "255G"][..], "--memory"),
+        (&["--memory", "1M"], "at least --memory 32M"),
+        (&["--kernels", "0"], "--kernels"),
+        (&["--overlay", "absent"], "absent"),
+        (&["--mount", "absent"], "absent"),
+        (&["--no-such-option"], "--no-such-option"),
+    ] {
+        let arguments: Vec<_> = ["up", "ci"].into_iter().chain(options.iter().copied()).collect();
+        let said = images.refused(&arguments, 125);
+        assert!(said.contains(why), "{options:?}: {said}");
+    }
+    // A memory file system that is full.
+    let script = "ulimit -f 16384; exec \"$0\" up ci --memory 64M";
+    let output = images.command("bash", &["-c", script, husk]).output().expect("bash");
+    let said = refusal(&output, 125);
+    assert!(said.contains("ulimit -f") && said.contains("smaller --memory"), "{said}");
+    let mut odd = images.command(husk, &["up", "ci", "--memory", "64M"]);
+    let said = refusal(&odd.env("HUSK_REWRITE", "perhaps").output().expect("husk"), 125);
+    assert!(said.contains("HUSK_REWRITE=perhaps"), "{said}");
+    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+    assert!(!images.place("ci").exists());
+}
+
+#[test]
+fn an_image_inside_an_image_is_refused() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("inside");
+    images.up("ci");
+    let husk = binary().to_str().expect("a plain path");
+    for arguments in [&["exec", "ci", "--", "true"][..], &["up", "inner", "--memory", "64M"]] {
+        let nested: Vec<_> =
+            ["exec", "ci", "--", husk].into_iter().chain(arguments.iter().copied()).collect();
+        let said = images.refused(&nested, 125);
+        assert!(said.contains("cannot run inside an image"), "{said}");
+    }
+    images.down("ci");
+}
+
+#[test]
+fn a_directory_that_others_could_write_to_is_not_used() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("foreign");
+    let base = images.runtime().join("husk");
+    let up = ["up", "ci", "--memory", "64M", "--discard"];
+    symlink("/tmp", &base).expect("a link");
+    assert!(images.refused(&up, 125).contains("not a directory"));
+    fs::remove_file(&base).expect("the link goes");
+    fs::create_dir(&base).expect("a directory");
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).expect("open to all");
+    assert!(images.refused(&up, 125).contains("other users may enter it"));
+    if getuid().is_root() {
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).expect("closed");
+        std::os::unix::fs::chown(&base, Some(65534), Some(65534)).expect("given away");
+        assert!(images.refused(&up, 125).contains("another user's"));
+        std::os::unix::fs::chown(&base, Some(0), Some(0)).expect("taken back");
+    }
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).expect("closed");
+    symlink("/tmp", base.join("ci")).expect("a link");
+    assert!(images.refused(&["exec", "ci", "--", "true"], 125).contains("cannot look at image ci"));
+    fs::remove_file(base.join("ci")).expect("the link goes");
+}
+
+/// Root's image, and somebody else who has even been let into its directory.
+#[test]
+fn another_users_image_gives_nothing_away() {
+    if against_native() || !getuid().is_root() {
+        return;
+    }
+    let images = Images::new("others");
+    images.up("ci");
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
+    let husk = binary().to_str().expect("a plain path");
+    let exec: Vec<_> = nobody.into_iter().chain([husk, "exec", "ci", "--", "true"]).collect();
+    let output = images.command("setpriv", &exec).output().expect("setpriv");
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    for path in [images.runtime().join("husk"), images.place("ci")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("let in");
+    }
+    let socket = images.place("ci").join("socket");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).expect("let in");
+    let script = include_str!("sources/stranger.py");
+    // From inside its directory: those above it are closed, too.
+    let ask: Vec<_> = nobody.into_iter().chain(["python3", "-c", script, "socket"]).collect();
+    let mut stranger = images.command("setpriv", &ask);
+    let output = stranger.current_dir(images.place("ci")).output().expect("setpriv");
+    assert!(text(&output.stdout).contains("it is another user's"), "{}", shown(&output));
+    assert!(text(&output.stdout).ends_with("descriptors: 0\n"), "{}", shown(&output));
+    fs::set_permissions(images.runtime().join("husk"), fs::Permissions::from_mode(0o700))
+        .expect("closed");
+    images.down("ci");
+}
+
+/// Whatever stands where the image's files should be: one line, and no harm.
+#[test]
+fn files_that_make_no_sense_are_told_and_cleaned_up() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("senseless");
+    images.up("ci");
+    let facts = images.place("ci").join("facts");
+    fs::write(&facts, "\0 nonsense").expect("written");
+    assert_eq!(images.script("ci", "echo fine"), "fine\n");
+    assert_eq!(images.row("ci")["state"], "up");
+    husk_tests::process::kill(images.supervisor("ci"));
+    crate::until("it is dead", || images.row("ci")["state"] == "dead");
+    assert!(images.done(&["ls"]).contains("its facts cannot be read"));
+    images.husk(&["down", "ci"]);
+    // Somebody else answers, with a region that is none.
+    let place = images.place("fake");
+    let script = include_str!("sources/fake.py");
+    let path = place.to_str().expect("a plain path");
+    let husk = binary().to_str().expect("a plain path");
+    let output = images.command("python3", &["-c", script, path, husk]).output().expect("python3");
+    let told = text(&output.stdout);
+    let lines: Vec<_> = told.lines().collect();
+    assert!(output.status.success() && lines.len() == 5, "{}", shown(&output));
+    assert!(lines[0].contains("makes no sense"), "{told}");
+    assert!(lines[1].contains("its memory is damaged, or none of Husk's"), "{told}");
+    assert!(lines[2].contains("no descriptor could be had"), "{told}");
+    assert!(lines[3].contains("is going down"), "{told}");
+    assert!(lines[4].contains("makes no sense"), "{told}");
+}

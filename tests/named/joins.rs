@@ -1,0 +1,164 @@
+//! A command that `husk exec` starts is its caller's, as if the caller had started it itself.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+
+use crate::{Images, shown, text};
+
+/// What a process was given by who started it.
+const GIVEN: &str = r#"
+echo "in $(pwd) mask $(umask) files $(ulimit -n) core $(ulimit -c) size $(ulimit -f) A=$A"
+while read -r name mask; do case $name in
+    SigBlk:|SigIgn:) echo "$name $((0x$mask & 0x7fffffff))";; esac; done < /proc/self/status
+read -r _ _ _ _ group session terminal _ < /proc/self/stat
+echo "group $group session $session terminal $terminal"
+for fd in 0 1 2 3 4 7; do if [ -e /proc/self/fd/$fd ]; then echo "$fd is open"; fi; done
+cat
+exit 7
+"#;
+
+/// Odd circumstances, each set by a shell that then becomes the command.
+const CIRCUMSTANCES: &[&str] = &[
+    "true",
+    "umask 077; ulimit -c 0; ulimit -n 200; export A='x y'",
+    "trap '' PIPE INT; cd sub",
+    "ulimit -f 4096; exec 3< /dev/null 7> /dev/null",
+    "exec 0<&-",
+];
+
+/// Runs `prelude` in a shell that then becomes `husk exec ci -- ARGV`, or ARGV itself.
+fn started(images: &Images, native: bool, prelude: &str, argv: &[&str]) -> Output {
+    let script = format!("{prelude}; exec \"$@\"");
+    let mut words = vec!["-c", &script, "bash"];
+    if !native {
+        words.extend([binary().to_str().expect("a plain path"), "exec", "ci", "--"]);
+    }
+    words.extend(argv);
+    let mut command = images.command("bash", &words);
+    command.stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bash");
+    let mut input = child.stdin.take().expect("a pipe");
+    // Who has closed it does not read.
+    let _ = std::io::Write::write_all(&mut input, b"typed\n");
+    drop(input);
+    child.wait_with_output().expect("its output")
+}
+
+#[test]
+fn a_command_has_what_its_caller_gave_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("given");
+    std::fs::create_dir(images.work.join("sub")).expect("a directory");
+    images.up("ci");
+    for prelude in CIRCUMSTANCES {
+        let of = |native| started(&images, native, prelude, &["bash", "-c", GIVEN]);
+        let (native, tested) = (of(true), of(false));
+        let (theirs, ours) = (text(&native.stdout), text(&tested.stdout));
+        let lines = |text: &str| -> Vec<String> {
+            // Each `timeout` has a group of its own.
+            text.lines().filter(|line| !line.starts_with("group")).map(str::to_owned).collect()
+        };
+        assert_eq!(lines(&ours), lines(&theirs), "{prelude}\n{}", shown(&tested));
+        assert_eq!(native.status.code(), tested.status.code(), "{prelude}");
+    }
+    images.down("ci");
+}
+
+#[test]
+fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("statuses");
+    images.up("ci");
+    let of = |argv: &[&str]| {
+        let argv: Vec<_> = ["exec", "ci", "--"].into_iter().chain(argv.iter().copied()).collect();
+        images.husk(&argv)
+    };
+    assert_eq!(of(&["true"]).status.code(), Some(0));
+    assert_eq!(of(&["sh", "-c", "exit 42"]).status.code(), Some(42));
+    let husk = binary().to_str().expect("a plain path");
+    for (signal, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11)] {
+        // Without `timeout`, which translates.
+        let mut command = Command::new(husk);
+        command.args(["exec", "ci", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        let status = command.env("XDG_RUNTIME_DIR", images.runtime()).status().expect("it starts");
+        assert_eq!(status.signal(), Some(number), "{signal}");
+    }
+    images.script("ci", "echo '#!/bin/sh' > plain; echo 'echo made' > made; chmod +x made");
+    for (program, status, why) in [
+        ("no-such-program", 127, "no such file"),
+        ("./absent", 127, "no such file"),
+        ("./plain", 126, "permission denied"),
+        ("/", 126, "permission denied"),
+        ("", 127, "no such file"),
+    ] {
+        let said = crate::refusal(&of(&[program]), status);
+        assert!(said.contains(why), "{program}: {said}");
+    }
+    // A program that is in the image alone.
+    images.script("ci", "sed -i '1i #!/bin/sh' made");
+    assert_eq!(text(&of(&["./made"]).stdout), "made\n");
+    images.down("ci");
+}
+
+#[test]
+fn a_set_user_id_program_runs_natively_with_a_note() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("exec-setuid");
+    images.up("ci");
+    let output = images.husk(&["exec", "ci", "--", "/bin/su", "--version"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    assert!(text(&output.stderr).contains("runs natively, outside the image"), "{output:?}");
+    images.down("ci");
+}
+
+#[test]
+fn the_terminal_and_its_keys_are_the_commands() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("terminal");
+    images.up("ci");
+    let script = include_str!("sources/terminal.py");
+    let husk = binary().to_str().expect("a plain path");
+    let of = |prefix: &[&str]| {
+        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
+        let output = images.command("python3", &argv).output().expect("python3 starts");
+        assert!(output.status.success(), "{}", shown(&output));
+        text(&output.stdout)
+    };
+    let native = of(&[]);
+    assert!(native.contains("INT") && native.contains("WINCH") && native.contains("exit 5"));
+    assert_eq!(of(&[husk, "exec", "ci", "--"]), native);
+    images.down("ci");
+}
+
+#[test]
+fn programs_talk_to_each_other_in_an_image() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("talk");
+    images.up("ci");
+    images.script("ci", "mkfifo fifo");
+    let husk = binary().to_str().expect("a plain path");
+    let script = "\"$0\" exec ci -- sh -c 'echo over > fifo' & \"$0\" exec ci -- cat fifo; wait";
+    let output = images.command("bash", &["-c", script, husk]).output().expect("bash");
+    assert_eq!(text(&output.stdout), "over\n", "{}", shown(&output));
+    // Locks hold between commands that were started apart.
+    let script = "\"$0\" exec ci -- flock lock sh -c 'echo held > told; read -r _ < fifo' &
+        until \"$0\" exec ci -- test -s told; do :; done
+        \"$0\" exec ci -- flock -n lock true; echo $?
+        \"$0\" exec ci -- sh -c 'echo > fifo'; wait";
+    let output = images.command("bash", &["-c", script, husk]).output().expect("bash");
+    assert_eq!(text(&output.stdout), "1\n", "{}", shown(&output));
+    images.down("ci");
+}

@@ -1,0 +1,126 @@
+//! What lives in an image between `up` and `down`.
+
+use std::fs;
+
+use husk_tests::against_native;
+
+use crate::{Images, shown, text, until};
+
+#[test]
+fn an_image_keeps_what_its_commands_leave_until_it_goes_down() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("keeps");
+    fs::write(images.work.join("old"), "host\n").expect("a file");
+    images.up("ci");
+    images.script("ci", "echo image > old; mkdir d; echo new > d/new; echo t > /tmp/t");
+    assert_eq!(images.script("ci", "cat old d/new /tmp/t"), "image\nnew\nt\n");
+    assert_eq!(fs::read(images.work.join("old")).expect("the host's"), b"host\n");
+    assert!(!images.work.join("d").exists());
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(fs::read(images.work.join("old")).expect("written back"), b"image\n");
+    assert_eq!(fs::read(images.work.join("d/new")).expect("written back"), b"new\n");
+    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+    assert!(!images.place("ci").exists());
+}
+
+#[test]
+fn images_live_side_by_side() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("side-by-side");
+    images.up("one");
+    images.up("two");
+    images.script("one", "echo one > file");
+    images.script("two", "echo two > other; test ! -e file");
+    assert_eq!(images.script("one", "ls"), "file\n");
+    let list = images.done(&["ls"]);
+    let states: Vec<_> = list.lines().skip(1).map(|line| &line[..22]).collect();
+    assert_eq!(states, ["one              up   ", "two              up   "]);
+    assert_eq!(images.down("two"), "");
+    assert_eq!(images.down("one"), "");
+    assert_eq!(fs::read(images.work.join("file")).expect("a file"), b"one\n");
+    assert_eq!(fs::read(images.work.join("other")).expect("a file"), b"two\n");
+}
+
+#[test]
+fn the_list_tells_what_an_image_is_made_of() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("facts");
+    let work = images.work.to_str().expect("a plain path");
+    images.done(&["up", "ci", "--memory", "96M", "--kernels", "3", "--overlay", work, "--discard"]);
+    let mut sleeper = images.command("sh", &["-c", "exec \"$0\" exec ci -- cat"]);
+    let husk = husk_tests::husk::binary();
+    let mut sleeper = {
+        sleeper.arg(husk).stdin(std::process::Stdio::piped());
+        sleeper.spawn().expect("it starts")
+    };
+    until("one process", || images.row("ci")["processes"] == 1);
+    let row = images.row("ci");
+    assert_eq!(row["state"], "up");
+    assert_eq!((&row["kernels"], &row["memory_bytes"]), (&3.into(), &(96 << 20).into()));
+    assert_eq!((&row["overlays"][0], &row["discard"]), (&work.into(), &true.into()));
+    drop(sleeper.stdin.take());
+    sleeper.wait().expect("it ends");
+    until("no process", || images.row("ci")["processes"] == 0);
+}
+
+/// The figure that is promised is 100 ms; the machine that tests may be busy.
+#[test]
+fn what_a_killed_process_held_is_released_soon() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("killed");
+    images.up("ci");
+    let script = include_str!("sources/killed.py");
+    let told = images.done(&["exec", "ci", "--", "python3", "-c", script]);
+    println!("{told}");
+    let ms = told.split_whitespace().next().and_then(|ms| ms.parse::<f64>().ok()).expect("ms");
+    assert!(ms < 1000.0, "{told}");
+    images.down("ci");
+}
+
+#[test]
+fn fsck_takes_the_name_of_an_image() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("fsck-name");
+    images.up("ci");
+    images.script("ci", "seq 1000 > file");
+    assert!(images.done(&["fsck", "ci"]).starts_with("clean; held up for "));
+    let json: serde_json::Value =
+        serde_json::from_str(&images.done(&["fsck", "ci", "--json"])).expect("JSON");
+    assert_eq!(json["image"], images.supervisor("ci"));
+    let missing = images.refused(&["fsck", "nightly"], 2);
+    assert!(missing.contains("there is no such image"), "{missing}");
+}
+
+#[test]
+fn nobody_can_hold_a_supervisor_up() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("talks");
+    images.up("ci");
+    let socket = images.place("ci").join("socket");
+    let script = include_str!("sources/talks.py");
+    let path = socket.to_str().expect("a plain path");
+    let output = images.command("python3", &["-c", script, path]).output().expect("python3 starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    let answers = text(&output.stdout);
+    let lines: Vec<_> = answers.lines().collect();
+    assert!(
+        lines[0].contains("makes no sense") && lines[1].contains("makes no sense"),
+        "{answers}"
+    );
+    assert!(lines[2].contains("this is 9.9.9"), "another version: {answers}");
+    assert!(lines[3].contains("another PID namespace"), "another's number: {answers}");
+    assert_eq!(lines[4], "exec meanwhile: 0", "{answers}");
+    images.down("ci");
+}

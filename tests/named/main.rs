@@ -1,0 +1,149 @@
+//! Images with a name: what lives in them, who reaches them, and how they end.
+//!
+//! Each test has its own directory of images, and its images end with it.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod ends;
+mod joins;
+mod lives;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use husk_tests::Scratch;
+use husk_tests::husk::binary;
+
+/// No command of these tests takes longer, on a busy machine.
+const LIMIT_S: &str = "60";
+
+/// A user's images, apart from all others.
+pub struct Images {
+    /// Scratch space.
+    pub scratch: Scratch,
+    /// What images overlay.
+    pub work: PathBuf,
+    runtime: PathBuf,
+}
+
+impl Images {
+    /// None yet.
+    pub fn new(name: &str) -> Images {
+        let scratch = Scratch::new(name);
+        let (work, runtime) = (scratch.fresh("work"), scratch.fresh("runtime"));
+        Images { scratch, work, runtime }
+    }
+
+    /// `program ARGUMENTS` in the overlaid directory, with these images.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        // In the foreground: whoever reads the terminal must be of its group.
+        command.args(["--foreground", "--kill-after=5", LIMIT_S, program]).args(arguments);
+        command.current_dir(&self.work).stdin(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", &self.runtime).env("LC_ALL", "C").env("HUSK_FSCK", "1");
+        command.env("HOME", husk_tests::run::home("own"));
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    }
+
+    /// `husk ARGUMENTS`.
+    pub fn husk(&self, arguments: &[&str]) -> Output {
+        let husk = binary().to_str().expect("a plain path");
+        self.command(husk, arguments).output().expect("timeout starts")
+    }
+
+    /// The same, which must succeed; its standard output.
+    pub fn done(&self, arguments: &[&str]) -> String {
+        let output = self.husk(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", shown(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Makes an image over the work directory.
+    pub fn up(&self, name: &str) {
+        let work = self.work.to_str().expect("a plain path");
+        self.done(&["up", name, "--memory", "64M", "--overlay", work]);
+    }
+
+    /// Runs a script in an image; its standard output.
+    pub fn script(&self, name: &str, script: &str) -> String {
+        self.done(&["exec", name, "--", "bash", "-euc", script])
+    }
+
+    /// Takes an image down, whose structure must be clean; what else was said.
+    pub fn down(&self, name: &str) -> String {
+        let output = self.husk(&["down", name]);
+        assert!(output.status.success(), "{}", shown(&output));
+        let said = text(&output.stderr);
+        assert!(said.contains("husk: fsck: clean\n"), "{said}");
+        said.replace("husk: fsck: clean\n", "")
+    }
+
+    /// The one line of a refusal with this status.
+    pub fn refused(&self, arguments: &[&str], status: i32) -> String {
+        refusal(&self.husk(arguments), status)
+    }
+
+    /// The row of an image in `husk ls --json`.
+    pub fn row(&self, name: &str) -> serde_json::Value {
+        let list: serde_json::Value =
+            serde_json::from_str(&self.done(&["ls", "--json"])).expect("JSON");
+        let rows = list.as_array().expect("a list").clone();
+        rows.into_iter().find(|row| row["name"] == name).unwrap_or_default()
+    }
+
+    /// The supervisor of an image.
+    pub fn supervisor(&self, name: &str) -> i32 {
+        self.row(name)["pid"].as_i64().expect("a supervisor") as i32
+    }
+
+    /// The directory of an image.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.runtime.join("husk").join(name)
+    }
+
+    /// The directory of all.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        let left = std::fs::read_dir(self.runtime.join("husk")).into_iter().flatten().flatten();
+        for name in left.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+            // Whatever a failed test has left.
+            self.husk(&["down", &name, "--discard", "--force"]);
+        }
+    }
+}
+
+/// The one line of a refusal with this status.
+pub fn refusal(output: &Output, status: i32) -> String {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{}", shown(output));
+    assert!(said.starts_with("husk: ") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty(), "{}", shown(output));
+    said
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An outcome for people.
+pub fn shown(output: &Output) -> String {
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Waits until `what` holds (20 s at most).
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("not in 20 s: {what}");
+}
