@@ -30,20 +30,26 @@ impl Difference<'_> {
     /// Runs both sides, each in a directory that `prepare` has filled.
     #[track_caller]
     fn check(&self, name: &str, prepare: fn(&Path)) {
+        self.check_with(&[], name, prepare);
+    }
+
+    /// The same with options for `husk run`.
+    #[track_caller]
+    fn check_with(&self, options: &[&str], name: &str, prepare: fn(&Path)) {
         assert_ne!(self.linux, Some(self.husk), "no difference");
         let scratch = Scratch::new(name);
         if let Some(linux) = self.linux {
-            assert_eq!(self.run(&scratch, Side::Native, prepare), linux, "on Linux");
+            assert_eq!(self.run(&scratch, Side::Native, options, prepare), linux, "on Linux");
         }
         if !against_native() {
-            assert_eq!(self.run(&scratch, Side::Husk, prepare), self.husk, "in an image");
+            assert_eq!(self.run(&scratch, Side::Husk, options, prepare), self.husk, "in an image");
         }
     }
 
-    fn run(&self, scratch: &Scratch, side: Side, prepare: fn(&Path)) -> String {
+    fn run(&self, scratch: &Scratch, side: Side, options: &[&str], prepare: fn(&Path)) -> String {
         let work = scratch.fresh("work");
         prepare(&work);
-        let command = side.command(&[], &["python3", "-c", self.script]);
+        let command = side.command(options, &["python3", "-c", self.script]);
         let run = Run::start(command, &work, scratch.path());
         let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
         assert!(outcome.status.success(), "{}", outcome.shown());

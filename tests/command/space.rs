@@ -77,3 +77,33 @@ os.ftruncate(target, 0)
     let expected = b"ENOSPC\nENOSPC\nTrue True\nTrue True\n";
     assert_eq!(outcome.stdout, expected, "{}", outcome.shown());
 }
+
+/// A mapping takes no blocks for what nobody touches, be the file longer than the image; a touch
+/// without room is SIGBUS, and the blocks go with the file.
+#[test]
+fn a_mapping_longer_than_the_image_is_a_signal_only_where_there_is_no_room() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("touches");
+    let work = scratch.fresh("work");
+    let script = "
+import mmap, os
+fd = os.open('long', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 30)
+free = os.statvfs('.').f_bfree
+views = [mmap.mmap(fd, 1 << 30, prot=prot) for prot in [mmap.PROT_READ, 3]]
+print(free - os.statvfs('.').f_bfree, os.fstat(fd).st_blocks)
+child = os.fork()
+if child == 0:
+    for at in range(0, 1 << 30, 4096): views[1][at] = 1
+    os._exit(0)
+print(os.waitpid(child, 0)[1], os.statvfs('.').f_bfree < 600, views[0][0])
+for view in views: view.close()
+os.ftruncate(fd, 0)
+print(abs(free - os.statvfs('.').f_bfree) < 100)
+";
+    let outcome = run(&scratch, &work, husk(&["--memory", "32M"], &["python3", "-c", script]));
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    assert_eq!(outcome.stdout, b"0 0\n7 True 1\nTrue\n", "{}", outcome.shown());
+}

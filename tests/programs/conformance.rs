@@ -122,6 +122,11 @@ fn space_holes_and_far_offsets_are_those_of_a_tmpfs() {
 }
 
 #[test]
+fn mappings_of_holes_and_of_files_that_grow_are_those_of_a_tmpfs() {
+    answered_as_a_tmpfs_does("mappings", include_str!("sources/calls/mappings.py"));
+}
+
+#[test]
 fn a_walk_with_resolve_flags_stays_where_it_may_go() {
     answered_as_a_tmpfs_does("resolve", include_str!("sources/calls/resolve.py"));
 }

@@ -8,7 +8,7 @@ mod support;
 
 use husk_abi::{Errno, nr};
 use husk_carrier::{Direct, Layout};
-use husk_client::{Buffers, Call, Client, Host, Memory, Verdict};
+use husk_client::{Buffers, Call, Client, Host, Mapping, Memory, Verdict};
 use husk_proto::Inode;
 use husk_proto::fs::{Run, Span};
 use husk_proto::image::Cover;
@@ -45,10 +45,13 @@ impl Host for Plain {
     fn now_ns(&self) -> i64 {
         support::clock()
     }
-    fn map_cache(&self, _: usize, _: usize, _: usize, _: usize, _: &[Run]) -> Result<usize, Errno> {
+    fn map_cache(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
         Err(Errno::ENODEV)
     }
-    fn note_mapping(&self, _: usize, _: usize, _: Inode) {}
+    fn map_runs(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
+        Err(Errno::ENODEV)
+    }
+    fn note_mapping(&self, _: &Mapping, _: Inode) {}
     fn stack_room(&self, _: usize) -> usize {
         unreachable!("no call here sleeps")
     }

@@ -210,9 +210,10 @@ impl Fs for Direct {
         inode: Inode,
         offset: u64,
         length: u64,
+        fill: bool,
         emit: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
-        husk_kernel::fs::bytes::runs(&self.kernel, inode, offset, length, emit)
+        husk_kernel::fs::bytes::runs(&self.kernel, inode, offset, length, fill, emit)
     }
     #[inline]
     fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool> {

@@ -468,8 +468,8 @@ fn pinned_blocks_stay() {
         me.pin(file).expect("pin");
         let mut before = Vec::new();
         let runs = |me: &mut Direct, list: &mut Vec<u64>| {
-            me.runs(file, 0, 100_000, &mut |run| {
-                list.push(run.cache_offset);
+            me.runs(file, 0, 100_000, true, &mut |run| {
+                list.push(run.cache_offset.expect("no hole is left"));
                 Ok(())
             })
         };

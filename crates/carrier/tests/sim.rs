@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use husk_abi::{Errno, nr};
 use husk_carrier::Direct;
-use husk_client::{Buffers, Call, Client, Host, Memory};
+use husk_client::{Buffers, Call, Client, Host, Mapping, Memory};
 use husk_proto::fs::{Run, Span};
 use husk_proto::image::{Cover, Image};
 use husk_proto::{Fs, Inode, Process, Processes};
@@ -324,10 +324,13 @@ impl Host for Nowhere {
     fn now_ns(&self) -> i64 {
         clock()
     }
-    fn map_cache(&self, _: usize, _: usize, _: usize, _: usize, _: &[Run]) -> Result<usize, Errno> {
+    fn map_cache(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
         Err(Errno::ENOMEM)
     }
-    fn note_mapping(&self, _: usize, _: usize, _: Inode) {}
+    fn map_runs(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
+        Err(Errno::ENODEV)
+    }
+    fn note_mapping(&self, _: &Mapping, _: Inode) {}
     fn stack_room(&self, _: usize) -> usize {
         0
     }

@@ -67,6 +67,24 @@ pub struct After {
     pub reason: u32,
 }
 
+/// A mapping of a file of the image, as `mmap` asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    /// Where; 0 = anywhere.
+    pub address: usize,
+    /// Bytes.
+    pub length: usize,
+    /// `PROT_*`.
+    pub prot: usize,
+    /// `MAP_*`.
+    pub flags: usize,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Bytes from its beginning on whose pages are all there: what lies behind may be a hole, or
+    /// past the end of the file, and is SIGBUS until it is mapped in (`Client::map_in`).
+    pub solid: usize,
+}
+
 /// Application memory. Every access may fault: `EFAULT`, never a crash.
 pub trait Memory {
     /// Copies application bytes at `source` into `target`.
@@ -94,20 +112,15 @@ pub trait Host {
     fn call(&self, number: usize, args: [usize; 6]) -> i64;
     /// `CLOCK_REALTIME_COARSE`, ns since the epoch.
     fn now_ns(&self) -> i64;
-    /// Maps runs of the buffer cache's memfd as `mmap` with these `prot` and `flags` would map
-    /// them at `address` (0 = anywhere), one behind the other; `length` bytes in all, the last
-    /// page's rest zero. Touching pages past the runs is SIGBUS. Returns the address.
-    fn map_cache(
-        &self,
-        address: usize,
-        length: usize,
-        prot: usize,
-        flags: usize,
-        runs: &[Run],
-    ) -> Result<usize, Errno>;
-    /// Remembers that `inode` is pinned for the mapping at `address..address+length`, so that the
-    /// runtime unpins it when the last of it is unmapped.
-    fn note_mapping(&self, address: usize, length: usize, inode: Inode);
+    /// Maps runs of the buffer cache's memfd as `mmap` would map `mapping`, one behind the other.
+    /// Touching a hole, or a page past the runs, is SIGBUS. Returns the address.
+    fn map_cache(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno>;
+    /// Maps runs over the beginning of what `map_cache` has mapped; whoever touches a page
+    /// meanwhile finds what was there or what is there now. Stops at a hole; returns the bytes.
+    fn map_runs(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno>;
+    /// Remembers that `inode` is pinned for `mapping`, so that the runtime unpins it when the last
+    /// of it is unmapped.
+    fn note_mapping(&self, mapping: &Mapping, inode: Inode);
     /// Where `bytes` bytes lie on the application's stack, below all it uses: what a call that may
     /// sleep reads from there survives signal handlers (`Verdict::Instead`).
     fn stack_room(&self, bytes: usize) -> usize;

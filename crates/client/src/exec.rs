@@ -3,7 +3,8 @@
 //! A program is a host descriptor (host files, and overlay files still on the host), or an inode
 //! of the image, pinned while it is being loaded.
 
-use crate::mapping::Mapping;
+use crate::Mapping;
+use crate::mapping::Fill;
 use crate::path::{Aim, Place, Target};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
@@ -206,7 +207,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Errno::check(self.host.call(nr::mmap, args)).map(|address| address as usize)
             }
             ExecTarget::Husk(inode) => {
-                self.map_inode(inode, Mapping { address, length, prot, flags, offset })
+                let mapping = Mapping { address, length, prot, flags, offset, solid: 0 };
+                // The loader and the host clear what lies behind a program's data: nobody can be
+                // asked then.
+                self.map_inode(inode, mapping, Fill::All)
             }
         }
     }

@@ -66,7 +66,7 @@ mod transfer;
 mod vector;
 mod walk;
 
-pub use boundary::{After, Call, Host, Memory, Verdict};
+pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};
 pub use buffers::Buffers;
 pub use calls::{CALLS, Entry, Support, wants};
 pub use exec::{ExecTarget, Program};

@@ -1,33 +1,46 @@
 //! `mmap` of Husk files: runs of the buffer cache, mapped one behind the other.
 //!
-//! The inode is pinned before its runs are asked for, and stays so until the last page of the
-//! mapping is gone (`Host::note_mapping`), so that its blocks are not given to another file.
-//! Limit: pages that the file gains later are not in mappings made before.
+//! ```text
+//!   file     | data | hole        | data | end
+//!   mapping  | run  | no page     | run  | no page past the end
+//!                     └─ touched: SIGBUS ─► the runtime ─► `map_in`: a block for the hole
+//! ```
+//!
+//! 1. The inode is pinned before its runs are asked for, and stays so until the last page of the
+//!    mapping is gone (`Host::note_mapping`), so that its blocks are not given to another file.
+//! 2. A hole has a block before any mapping shows it: all mappings, and all who read and write,
+//!    have the same bytes from the first store on.
+//! 3. Who touches a page first takes its block, be it to read, and finds SIGBUS when there is
+//!    none: as on a tmpfs.
 
-use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::{Answer, Call, Client, Host, Mapping, Memory, Verdict, value};
 use husk_abi::PAGE;
 use husk_abi::sys::general::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_APPEND, O_PATH,
-    PROT_WRITE,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_APPEND,
+    O_PATH, PROT_WRITE,
 };
 use husk_proto::fs::{Kind, Run};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// Runs mapped with one call of the host room.
 const RUNS: usize = 64;
+/// A mapping to write to that is no longer has blocks at once, bytes: small ones are made to be
+/// used, and a signal costs more than a block.
+const FILLED_MAX: usize = 16 * PAGE;
 /// `MAP_SHARED_VALIDATE`.
 const SHARED_VALIDATE: u32 = 3;
 /// `MAP_FIXED_NOREPLACE`.
 const FIXED_NOREPLACE: usize = 0x10_0000;
 
-/// What to map where.
-#[derive(Clone, Copy)]
-pub(crate) struct Mapping {
-    pub address: usize,
-    pub length: usize,
-    pub prot: usize,
-    pub flags: usize,
-    pub offset: u64,
+/// Which holes become blocks of zeroes when they are mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// None: each does when it is touched.
+    Touched,
+    /// All, as long as there is room.
+    IfRoom,
+    /// All (`ENOSPC`).
+    All,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -59,19 +72,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.services.step(file.inode)?.kind != Kind::File {
             return Err(Errno::ENODEV);
         }
-        let mapping = Mapping { address, length, prot, flags, offset: offset as u64 };
-        value(self.map_inode(file.inode, mapping)? as u64)
+        let offset = offset as u64;
+        let mapping = Mapping { address, length, prot, flags, offset, solid: 0 };
+        let small = writes && length <= FILLED_MAX;
+        let fill =
+            if small || flags as u32 & MAP_POPULATE != 0 { Fill::IfRoom } else { Fill::Touched };
+        value(self.map_inode(file.inode, mapping, fill)? as u64)
     }
 
     /// Pins and maps a file of the image.
-    pub(crate) fn map_inode(&mut self, inode: Inode, mapping: Mapping) -> Result<usize> {
-        // Holes of a file become blocks of zeroes before they are mapped.
+    pub(crate) fn map_inode(
+        &mut self,
+        inode: Inode,
+        mapping: Mapping,
+        fill: Fill,
+    ) -> Result<usize> {
+        // Holes may become blocks of zeroes before they are mapped.
         self.memory.ready()?;
         self.services.pin(inode)?;
-        match self.map_pinned(inode, mapping) {
-            Ok(address) => {
-                self.host.note_mapping(address, mapping.length, inode);
-                Ok(address)
+        match self.map_pinned(inode, mapping, fill) {
+            Ok(mapped) => {
+                self.host.note_mapping(&mapped, inode);
+                Ok(mapped.address)
             }
             Err(errno) => {
                 self.services.unpin(inode);
@@ -80,60 +102,115 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn map_pinned(&mut self, inode: Inode, mapping: Mapping) -> Result<usize> {
+    /// `mapping` as it has become: where it lies, and how far it is solid.
+    fn map_pinned(&mut self, inode: Inode, mapping: Mapping, fill: Fill) -> Result<Mapping> {
         let size = self.services.attributes(inode)?.size.next_multiple_of(PAGE as u64);
-        let there = size.saturating_sub(mapping.offset).min(mapping.length as u64);
-        let mut start: Option<usize> = None;
-        let mut done = 0;
+        let there = size.saturating_sub(mapping.offset).min(mapping.length as u64) as usize;
+        let (mut whole, mut done, mut solid) = (mapping, 0, 0);
         loop {
-            let (runs, count, bytes) =
-                self.some_runs(inode, mapping.offset + done, there - done)?;
-            let (address, flags) = match start {
-                None => (mapping.address, mapping.flags),
-                Some(start) => {
-                    let fixed = mapping.flags & !FIXED_NOREPLACE | MAP_FIXED as usize;
-                    (start + done as usize, fixed)
+            let found =
+                self.filled_runs(inode, mapping.offset + done as u64, there - done, fill)?;
+            let runs = found.runs();
+            let rest = Mapping { length: mapping.length - done, ..whole };
+            let rest = if done == 0 { rest } else { rest.placed(whole.address + done) };
+            let mapped = self.host.map_cache(&rest, runs)?;
+            if done == 0 {
+                whole.address = mapped;
+            }
+            for run in runs {
+                if run.cache_offset.is_some() && solid == done {
+                    solid += run.length as usize;
                 }
-            };
-            let length = mapping.length - done as usize;
-            let mapped =
-                self.host.map_cache(address, length, mapping.prot, flags, &runs[..count])?;
-            let start = *start.get_or_insert(mapped);
-            done += bytes;
-            if done >= there || count == 0 {
-                return Ok(start);
+                done += run.length as usize;
+            }
+            if done >= there || runs.is_empty() {
+                return Ok(Mapping { solid, ..whole });
             }
         }
     }
 
-    /// The first runs behind `offset..offset+length`: the array, how many, their bytes.
+    fn filled_runs(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        length: usize,
+        fill: Fill,
+    ) -> Result<SomeRuns> {
+        match self.some_runs(inode, offset, length, fill != Fill::Touched) {
+            Err(Errno::ENOSPC) if fill == Fill::IfRoom => {
+                self.some_runs(inode, offset, length, false)
+            }
+            other => other,
+        }
+    }
+
+    /// Maps a file that is mapped already once more.
+    pub fn map_anew(&mut self, inode: Inode, mapping: Mapping) -> Result<usize> {
+        self.map_inode(inode, mapping, Fill::Touched)
+    }
+
+    /// Maps in pages of a pinned file that nobody has touched yet: `mapping` is a part of what was
+    /// mapped, its holes are filled first, at least those of its first page. How many bytes; 0:
+    /// there is no page, or no room for it.
+    pub fn map_in(&mut self, inode: Inode, mapping: &Mapping) -> usize {
+        let (offset, length) = (mapping.offset, mapping.length);
+        let found =
+            self.memory.ready().and_then(|()| match self.some_runs(inode, offset, length, true) {
+                Err(Errno::ENOSPC) if length > PAGE => self.some_runs(inode, offset, PAGE, true),
+                other => other,
+            });
+        found.and_then(|found| self.host.map_runs(mapping, found.runs())).unwrap_or(0)
+    }
+
+    /// The first runs behind `offset..offset+length`.
     fn some_runs(
         &mut self,
         inode: Inode,
         offset: u64,
-        length: u64,
-    ) -> Result<([Run; RUNS], usize, u64)> {
-        let mut runs = [Run { cache_offset: 0, length: 0 }; RUNS];
-        let (mut count, mut bytes) = (0, 0);
+        length: usize,
+        fill: bool,
+    ) -> Result<SomeRuns> {
+        let mut some = SomeRuns { runs: [NO_RUN; RUNS], count: 0 };
         if length == 0 {
-            return Ok((runs, 0, 0));
+            return Ok(some);
         }
-        let mut full = false;
-        let result = self.services.runs(inode, offset, length, &mut |run| {
-            if count == RUNS {
+        let (mut full, mut left) = (false, length as u64);
+        let result = self.services.runs(inode, offset, left, fill, &mut |run| {
+            if some.count == RUNS {
                 full = true;
                 return Err(Errno::EAGAIN);
             }
-            let run_bytes = run.length.min(length - bytes);
-            runs[count] = Run { cache_offset: run.cache_offset, length: run_bytes };
-            count += 1;
-            bytes += run_bytes;
+            let length = run.length.min(left);
+            some.runs[some.count] = Run { length, ..run };
+            some.count += 1;
+            left -= length;
             Ok(())
         });
         match result {
             Err(_) if full => {}
             other => other?,
         }
-        Ok((runs, count, bytes))
+        Ok(some)
+    }
+}
+
+const NO_RUN: Run = Run { cache_offset: None, length: 0 };
+
+/// Some runs of a file.
+struct SomeRuns {
+    runs: [Run; RUNS],
+    count: usize,
+}
+
+impl SomeRuns {
+    fn runs(&self) -> &[Run] {
+        &self.runs[..self.count]
+    }
+}
+
+impl Mapping {
+    /// The same at `address`, over whatever is there.
+    fn placed(self, address: usize) -> Mapping {
+        Mapping { address, flags: self.flags & !FIXED_NOREPLACE | MAP_FIXED as usize, ..self }
     }
 }

@@ -296,8 +296,8 @@ pub struct Span {
 /// A run of a file as it lies in the buffer cache's memfd, for `mmap`.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Offset in the buffer cache's memfd, page aligned.
-    pub cache_offset: u64,
+    /// Offset in the buffer cache's memfd, page aligned; `None` is a hole.
+    pub cache_offset: Option<u64>,
     /// Bytes, a multiple of the page.
     pub length: u64,
 }
@@ -479,13 +479,14 @@ pub trait Fs {
     fn punch(&mut self, inode: Inode, offset: u64, length: u64) -> Result<()>;
     /// The next data (`true`) or hole (`false`) at or after `offset`; `ENXIO` past the end.
     fn seek_data(&mut self, inode: Inode, offset: u64, data: bool) -> Result<u64>;
-    /// Runs of the buffer cache behind the pages of `offset..offset+length`, for `mmap`, holes
-    /// filled first. The caller has pinned the inode.
+    /// Runs of the buffer cache behind the pages of `offset..offset+length`, for `mmap`, up to the
+    /// end of the file. With `fill` its holes are filled first. The caller has pinned the inode.
     fn runs(
         &mut self,
         inode: Inode,
         offset: u64,
         length: u64,
+        fill: bool,
         emit: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()>;
 

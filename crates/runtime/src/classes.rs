@@ -20,10 +20,16 @@ pub const HINTED: u8 = 6;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 26] = [
+const OWN_TOO: [usize; 32] = [
     nr::rt_sigaction,
     nr::mmap,
     nr::mprotect,
+    nr::pkey_mprotect,
+    nr::mlock,
+    nr::mlock2,
+    nr::getrandom,
+    nr::process_vm_readv,
+    nr::process_vm_writev,
     nr::munmap,
     nr::mremap,
     nr::ppoll,
@@ -50,7 +56,7 @@ const OWN_TOO: [usize; 26] = [
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 17] = [
+const ANSWERED: [usize; 18] = [
     nr::rt_sigaction,
     nr::clone,
     nr::clone3,
@@ -64,6 +70,7 @@ const ANSWERED: [usize; 17] = [
     nr::arch_prctl,
     nr::mmap,
     nr::mprotect,
+    nr::pkey_mprotect,
     nr::munmap,
     nr::mremap,
     nr::madvise,

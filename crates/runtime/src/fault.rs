@@ -3,6 +3,7 @@
 //! ```text
 //!   SIGSYS of the dispatcher ─► context continues in husk_enter (or, from our vDSO use, made here)
 //!   SIGILL in a patched site's tail ─► the jump meant the old syscall instruction: husk_enter
+//!   SIGBUS at a page of a Husk mapping that nobody has touched ─► mapped in (`touch`)
 //!   fault in husk_copy or husk_mask_load ─► EFAULT
 //!   fault elsewhere in a service ─► one line, die by that signal
 //!   anything else ─► the application's handler, or the default, as natural as Linux makes it
@@ -11,16 +12,20 @@
 use crate::gate;
 use crate::guard;
 use crate::image;
+use crate::mappings;
 use crate::memory;
 use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
 use crate::thread::Thread;
+use crate::touch;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::nr;
 use husk_host::{calls, syscall};
 
 /// `si_code` of a store that a protection key forbids.
 const SEGV_PKUERR: i32 = 4;
+/// `si_code` of a page that is not there.
+const BUS_ADRERR: i32 = 2;
 /// `si_code` of Syscall User Dispatch.
 const SYS_USER_DISPATCH: i32 = 2;
 
@@ -35,6 +40,9 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
     }
     let thread = Thread::current();
     if code > 0 && thread.in_service != 0 && region::faulted(fault_address(info)) {
+        return 0;
+    }
+    if signal == signal::SIGBUS && code == BUS_ADRERR && is_mapped_in(thread, fault_address(info)) {
         return 0;
     }
     if code > 0 && fixed_up(signal, context) {
@@ -57,6 +65,28 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
 /// A call that was to look only has to store into the arena.
 fn stores_late(thread: &mut Thread, info: usize, context: Context) -> bool {
     memory::in_arena(fault_address(info)) && guard::open_interrupted(thread, context)
+}
+
+/// Maps in what nobody has touched. A service does not wait for others' locks here: it had its
+/// arguments mapped in before (`touch::reach`).
+fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
+    if thread.in_service != 0 || !mappings::may_be_untouched(address) {
+        return false;
+    }
+    // What is deferred from here on comes back with the interrupted context's own mask.
+    let deferred = thread.deferred.load(Relaxed);
+    let in_service = &raw mut thread.in_service;
+    // SAFETY: the flag of the thread's own block; the stack is free, for the flag was clear.
+    unsafe {
+        in_service.write_volatile(1);
+        let there = gate::husk_aside(touch::touched, address);
+        in_service.write_volatile(0);
+        let fresh = thread.deferred.swap(deferred, Relaxed) & !deferred;
+        if there == 0 && fresh != 0 {
+            signal::change_mask(signal::SIG_UNBLOCK, fresh);
+        }
+        there != 0
+    }
 }
 
 fn fault_address(info: usize) -> usize {

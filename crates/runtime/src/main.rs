@@ -14,6 +14,8 @@
 #[cfg(target_os = "none")]
 mod actions;
 #[cfg(target_os = "none")]
+mod arguments;
+#[cfg(target_os = "none")]
 mod classes;
 #[cfg(target_os = "none")]
 mod clock;
@@ -40,6 +42,8 @@ mod protect;
 #[cfg(target_os = "none")]
 mod region;
 #[cfg(target_os = "none")]
+mod remap;
+#[cfg(target_os = "none")]
 mod service;
 #[cfg(target_os = "none")]
 mod side;
@@ -50,7 +54,11 @@ mod spawn;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
+mod still;
+#[cfg(target_os = "none")]
 mod thread;
+#[cfg(target_os = "none")]
+mod touch;
 #[cfg(target_os = "none")]
 mod wire;
 

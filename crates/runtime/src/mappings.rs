@@ -1,17 +1,21 @@
-//! Mappings of Husk files: which inode each one pins, so that unmapping takes the pin back.
+//! Mappings of Husk files: which inode each one pins, so that unmapping takes the pin back, and
+//! what is to be mapped where nobody has touched it yet (`touch`).
 //!
 //! Invariants
-//! 1. One entry = one pin. A mapping that is cut in two pins twice.
+//! 1. One entry = one pin. A mapping that is cut in two pins twice; two that join pin once.
 //! 2. The table is the process's; a forked child pins again what it inherited (`inherited`).
 //! 3. The lock is never held across a host call or a service; a forked child clears it.
 //! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
+//! 5. What changes addresses of an entry, or maps in a page of one, does so while it keeps the
+//!    addresses still (`still`): host and table say the same to whoever comes next.
 
 use crate::gate::{Answer, Frame};
 use crate::service;
 use crate::thread::Thread;
-use crate::wire::Wire;
+use crate::wire::{Mapping, Wire};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
 use husk_proto::Inode;
@@ -20,16 +24,113 @@ use husk_proto::Inode;
 /// (`vm.max_map_count`). Further ones are `ENOMEM`, as there.
 const MAPPINGS_MAX: usize = 65_530;
 
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_TYPE: usize = 0xf;
+const MAP_PRIVATE: usize = 2;
+
+/// A mapping, or what is left of one.
 #[derive(Clone, Copy)]
-struct Mapping {
-    start: usize,
-    end: usize,
-    inode: Inode,
+pub struct Entry {
+    /// Addresses `start..end`.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// Up to here all pages are there.
+    pub solid: usize,
+    /// What is pinned.
+    pub inode: Inode,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Behind the last pages that were mapped in.
+    pub next: usize,
+    /// Tells it from others that lay here.
+    pub birth: u32,
+    /// How often pages were mapped in.
+    pub touches: u32,
+    /// How many pages the last time.
+    pub window: u16,
+    /// `PROT_*`.
+    pub prot: u8,
+    /// `MAP_SHARED` or `MAP_PRIVATE`.
+    pub shape: u8,
 }
 
-const EMPTY: Mapping = Mapping { start: 0, end: 0, inode: Inode { number: 0, generation: 0 } };
+const EMPTY: Entry = Entry {
+    start: 0,
+    end: 0,
+    solid: 0,
+    inode: Inode { number: 0, generation: 0 },
+    offset: 0,
+    next: 0,
+    birth: 0,
+    touches: 0,
+    window: 0,
+    prot: 0,
+    shape: 0,
+};
 
-struct Table(UnsafeCell<[Mapping; MAPPINGS_MAX]>);
+impl Entry {
+    fn of(mapping: &Mapping, inode: Inode) -> Entry {
+        static BIRTHS: AtomicU32 = AtomicU32::new(0);
+        let length = mapping.length.next_multiple_of(PAGE);
+        Entry {
+            start: mapping.address,
+            end: mapping.address + length,
+            solid: mapping.address + mapping.solid.min(length),
+            inode,
+            offset: mapping.offset,
+            birth: BIRTHS.fetch_add(1, Ordering::Relaxed),
+            prot: (mapping.prot & 7) as u8,
+            shape: match mapping.flags & MAP_TYPE {
+                MAP_PRIVATE => MAP_PRIVATE as u8,
+                _ => 1,
+            },
+            ..EMPTY
+        }
+    }
+
+    /// Whether its stores stay with the process.
+    pub fn is_private(&self) -> bool {
+        usize::from(self.shape) == MAP_PRIVATE
+    }
+
+    fn meets(&self, start: usize, end: usize) -> bool {
+        self.start < end && start < self.end
+    }
+
+    /// Whether all its pages are there.
+    pub fn is_solid(&self) -> bool {
+        self.solid >= self.end
+    }
+
+    /// The part from `address` on, `length` bytes.
+    pub fn part(&self, address: usize, length: usize) -> Mapping {
+        Mapping {
+            address,
+            length,
+            prot: usize::from(self.prot),
+            flags: usize::from(self.shape) | MAP_FIXED,
+            offset: self.offset + (address - self.start) as u64,
+            solid: 0,
+        }
+    }
+
+    /// The same without what lies before `at`.
+    fn from(self, at: usize) -> Entry {
+        let offset = self.offset + (at - self.start) as u64;
+        Entry { start: at, offset, solid: self.solid.max(at), ..self }
+    }
+
+    /// Whether `next` goes on where this ends.
+    fn leads_to(&self, next: &Entry) -> bool {
+        let same = self.inode == next.inode && (self.prot, self.shape) == (next.prot, next.shape);
+        same && self.end == next.start
+            && self.offset + (self.end - self.start) as u64 == next.offset
+    }
+}
+
+struct Table(UnsafeCell<[Entry; MAPPINGS_MAX]>);
 // SAFETY: only touched with `LOCK` held.
 unsafe impl Sync for Table {}
 
@@ -38,8 +139,13 @@ static TABLE: Table = Table(UnsafeCell::new([EMPTY; MAPPINGS_MAX]));
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static LOCK: AtomicBool = AtomicBool::new(false);
+/// All pages that may not be mapped in yet lie between these; both 0: there are none.
+#[unsafe(link_section = ".bss.hot")]
+static LOW: AtomicUsize = AtomicUsize::new(0);
+#[unsafe(link_section = ".bss.hot")]
+static HIGH: AtomicUsize = AtomicUsize::new(0);
 
-fn locked<R>(step: impl FnOnce(&mut [Mapping; MAPPINGS_MAX], &AtomicUsize) -> R) -> R {
+fn locked<R>(step: impl FnOnce(&mut [Entry; MAPPINGS_MAX], &AtomicUsize) -> R) -> R {
     while LOCK.swap(true, Ordering::Acquire) {
         core::hint::spin_loop();
     }
@@ -49,64 +155,136 @@ fn locked<R>(step: impl FnOnce(&mut [Mapping; MAPPINGS_MAX], &AtomicUsize) -> R)
     result
 }
 
-/// Notes a mapping and its pin. False: the table is full.
-pub fn note(address: usize, length: usize, inode: Inode) -> bool {
-    let end = address + length.next_multiple_of(PAGE);
+/// Whether some page may not be mapped in yet.
+#[inline(always)]
+pub fn has_untouched() -> bool {
+    HIGH.load(Ordering::Relaxed) != 0
+}
+
+/// Between which addresses they lie.
+pub fn untouched() -> Range<usize> {
+    LOW.load(Ordering::Relaxed)..HIGH.load(Ordering::Relaxed)
+}
+
+/// Whether an address may be that of such a page.
+#[inline(always)]
+pub fn may_be_untouched(address: usize) -> bool {
+    untouched().contains(&address)
+}
+
+/// With the lock held.
+fn widen(entry: &Entry) {
+    if entry.is_solid() {
+        return;
+    }
+    let low = LOW.load(Ordering::Relaxed);
+    if !has_untouched() || entry.solid < low {
+        LOW.store(entry.solid, Ordering::Relaxed);
+    }
+    HIGH.fetch_max(entry.end, Ordering::Relaxed);
+}
+
+/// With the lock held: something of an entry has gone.
+fn narrow(rest: &[Entry]) {
+    if has_untouched() && rest.iter().all(Entry::is_solid) {
+        HIGH.store(0, Ordering::Relaxed);
+        LOW.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What became of an entry.
+#[derive(PartialEq, Eq)]
+pub enum Noted {
+    /// It is one of the table's.
+    Kept,
+    /// It continues another one, whose pin is enough.
+    Joined,
+    /// The table is full.
+    Full,
+}
+
+/// Notes a mapping and its pin.
+pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
+    let entry = Entry::of(mapping, inode);
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
-        let Some(entry) = table.get_mut(used) else { return false };
-        *entry = Mapping { start: address, end, inode };
+        widen(&entry);
+        if let Some(before) = table[..used].iter_mut().find(|before| before.leads_to(&entry)) {
+            if before.is_solid() {
+                before.solid = entry.solid;
+            }
+            before.end = entry.end;
+            return Noted::Joined;
+        }
+        let Some(place) = table.get_mut(used) else { return Noted::Full };
+        *place = entry;
         count.store(used + 1, Ordering::Relaxed);
-        true
+        Noted::Kept
     })
 }
 
 /// Calls `step` with the inode of every entry (a forked child pins them again).
 pub fn inherited(mut step: impl FnMut(Inode)) {
     LOCK.store(false, Ordering::Relaxed);
+    crate::still::reset();
     for i in 0..COUNT.load(Ordering::Relaxed) {
         step(locked(|table, _| table[i].inode));
     }
 }
 
-/// What one step of forgetting asks of the services.
+/// What one step asks of the services.
 enum Step {
     Unpin(Inode),
     Pin(Inode),
     Done,
 }
 
-/// Cuts one entry that meets `start..end`.
+/// Cuts one entry in two at `at`.
+fn split(at: usize) -> Step {
+    locked(|table, count| {
+        let used = count.load(Ordering::Relaxed);
+        let found = table[..used].iter().position(|entry| entry.start < at && at < entry.end);
+        let Some(i) = found.filter(|_| used < MAPPINGS_MAX) else { return Step::Done };
+        table[used] = table[i].from(at);
+        table[i].end = at;
+        count.store(used + 1, Ordering::Relaxed);
+        Step::Pin(table[i].inode)
+    })
+}
+
+/// Takes one entry that meets `start..end` out, or what of it lies there.
 fn cut(start: usize, end: usize) -> Step {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         for i in 0..used {
             let entry = table[i];
-            if entry.start >= end || entry.end <= start {
+            if !entry.meets(start, end) {
                 continue;
             }
             if entry.start >= start && entry.end <= end {
                 table[i] = table[used - 1];
                 count.store(used - 1, Ordering::Relaxed);
+                narrow(&table[..used - 1]);
                 return Step::Unpin(entry.inode);
             }
             if entry.start < start {
                 table[i].end = start;
                 if entry.end > end && used < MAPPINGS_MAX {
-                    table[used] = Mapping { start: end, ..entry };
+                    table[used] = entry.from(end);
                     count.store(used + 1, Ordering::Relaxed);
                     return Step::Pin(entry.inode);
                 }
             } else {
-                table[i].start = end;
+                table[i] = entry.from(end);
             }
         }
+        narrow(&table[..used]);
         Step::Done
     })
 }
 
 /// Forgets what lay in `start..end`.
-fn forget(wire: &mut Wire, start: usize, end: usize) {
+pub fn forget(wire: &mut Wire, start: usize, end: usize) {
     loop {
         match cut(start, end) {
             Step::Unpin(inode) => wire.unpin(inode),
@@ -116,26 +294,74 @@ fn forget(wire: &mut Wire, start: usize, end: usize) {
     }
 }
 
-/// The inode mapped at `address`.
-fn at(address: usize) -> Option<Inode> {
+/// Notes a new protection of `start..end`.
+fn protect(wire: &mut Wire, start: usize, end: usize, prot: usize) {
+    for at in [start, end] {
+        if let Step::Pin(inode) = split(at) {
+            wire.pin(inode);
+        }
+    }
+    locked(|table, count| {
+        let used = count.load(Ordering::Relaxed);
+        for entry in table[..used].iter_mut().filter(|entry| entry.meets(start, end)) {
+            entry.prot = (prot & 7) as u8;
+        }
+    });
+}
+
+/// The entry at `address`.
+pub fn at(address: usize) -> Option<Entry> {
     locked(|table, count| {
         let used = &table[..count.load(Ordering::Relaxed)];
-        used.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.inode)
+        used.iter().find(|entry| entry.meets(address, address + 1)).copied()
     })
+}
+
+/// The entry at `address`, or the next one above.
+pub fn at_or_after(address: usize) -> Option<Entry> {
+    locked(|table, count| {
+        let used = &table[..count.load(Ordering::Relaxed)];
+        let above = used.iter().filter(|entry| entry.end > address);
+        above.min_by_key(|entry| entry.start).copied()
+    })
+}
+
+/// Whether an entry lies in `start..end`.
+pub fn meets(start: usize, end: usize) -> bool {
+    locked(|table, count| {
+        let used = &table[..count.load(Ordering::Relaxed)];
+        used.iter().any(|entry| entry.meets(start, end))
+    })
+}
+
+/// Notes that pages of an entry were mapped in: `window` of them, up to `next`.
+pub fn note_touch(birth: u32, next: usize, window: usize) {
+    locked(|table, count| {
+        let used = count.load(Ordering::Relaxed);
+        for entry in table[..used].iter_mut().filter(|entry| entry.birth == birth) {
+            (entry.next, entry.window) = (next, window as u16);
+            entry.touches = entry.touches.saturating_add(1);
+        }
+    });
 }
 
 /// Takes over what the client has just mapped: whatever lay there before is gone. `ENOMEM`: it is
 /// one too many, and is unmapped again.
 #[inline(never)]
 pub fn keep_noted(wire: &mut Wire) -> Result<(), Errno> {
-    let Some((address, length, inode)) = wire.take_noted() else { return Ok(()) };
+    let Some((mapping, inode)) = wire.take_noted() else { return Ok(()) };
+    let (address, length) = (mapping.address, mapping.length);
     forget(wire, address, address + length.next_multiple_of(PAGE));
-    if note(address, length, inode) {
+    let noted = note(&mapping, inode);
+    if noted == Noted::Kept {
+        return Ok(());
+    }
+    wire.unpin(inode);
+    if noted == Noted::Joined {
         return Ok(());
     }
     // SAFETY: what the client has mapped a moment ago; the application does not know of it yet.
     let _ = unsafe { calls::raw(nr::munmap, [address, length, 0, 0, 0, 0]) };
-    wire.unpin(inode);
     Err(Errno::ENOMEM)
 }
 
@@ -156,59 +382,59 @@ pub fn end_stack(thread: &mut Thread) {
     }
 }
 
-/// Serves the calls that end mappings. `None`: no Husk file is concerned.
+/// Whether a call maps over an entry.
+pub fn is_covered(frame: &Frame) -> bool {
+    let [start, length, _, flags, ..] = frame.args;
+    flags & MAP_FIXED != 0 && !is_empty() && meets(start, end_of(start, length))
+}
+
+/// Where a range of whole pages ends.
+pub fn end_of(start: usize, length: usize) -> usize {
+    start.saturating_add(length.saturating_add(PAGE - 1) & !(PAGE - 1))
+}
+
+/// Whether there is any entry.
+#[inline(always)]
+pub fn is_empty() -> bool {
+    COUNT.load(Ordering::Relaxed) == 0
+}
+
+/// Serves the calls that end or change mappings. `None`: no Husk file is concerned.
 #[inline(never)]
 pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
     if dooms_its_stack(frame) {
         thread.doomed_stack = [frame.args[0], frame.args[1]];
         return Some(Answer::value(0));
     }
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if is_empty() {
         return None;
     }
-    const MAP_FIXED: usize = 0x10;
-    const MAP_ANONYMOUS: usize = 0x20;
-    let [start, length, _, flags, ..] = frame.args;
-    let end = start.saturating_add(length.saturating_add(PAGE - 1) & !(PAGE - 1));
-    match frame.number {
+    let [start, length, prot, flags, ..] = frame.args;
+    let end = end_of(start, length);
+    let result = match frame.number {
         nr::munmap => {
             let result = service::host(frame);
             if result == 0 {
                 forget(&mut thread.client, start, end);
             }
-            Some(Answer::value(result))
+            result
         }
-        nr::mremap => Some(Answer::value(remap(thread, frame))),
+        nr::mprotect | nr::pkey_mprotect if meets(start, end) => {
+            let result = service::host(frame);
+            if result == 0 {
+                protect(&mut thread.client, start, end, prot);
+            }
+            result
+        }
+        nr::mremap => crate::remap::serve(thread, frame),
         nr::mmap if flags & MAP_FIXED != 0 && flags & MAP_ANONYMOUS != 0 => {
             let result = service::host(frame);
             if result == start as i64 {
                 forget(&mut thread.client, start, end);
             }
-            Some(Answer::value(result))
+            result
         }
-        _ => None,
-    }
-}
-
-fn remap(thread: &mut Thread, frame: &Frame) -> i64 {
-    const MREMAP_DONTUNMAP: usize = 4;
-    let [old, old_length, new_length, flags, ..] = frame.args;
-    let inode = at(old);
-    if inode.is_some() && new_length.next_multiple_of(PAGE) > old_length.next_multiple_of(PAGE) {
-        // What lies behind a run of the buffer cache is another file's: map anew instead.
-        return Errno::ENOMEM.as_return();
-    }
-    let result = service::host(frame);
-    if result < 0 {
-        return result;
-    }
-    if flags & MREMAP_DONTUNMAP == 0 {
-        forget(&mut thread.client, old, old.saturating_add(old_length));
-    }
-    if let Some(inode) = inode {
-        thread.client.pin(inode);
-        // When the table is full the pin stays until exec or exit.
-        let _ = note(result as usize, new_length, inode);
-    }
-    result
+        _ => return None,
+    };
+    Some(Answer::value(result))
 }

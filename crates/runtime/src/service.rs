@@ -8,13 +8,16 @@
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
-use crate::{actions, classes, exec, mappings, masks, protect, spawn};
+use crate::{actions, classes, exec, mappings, masks, protect, spawn, still, touch};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
+    if mappings::has_untouched() {
+        touch::reach(thread, frame);
+    }
     let ways = classes::ways(frame.number);
     if ways & classes::OWN != 0 {
         return own(thread, frame);
@@ -30,6 +33,8 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
 pub extern "C" fn glance(fd: usize, second: usize, third: usize, number: usize) -> i64 {
     match Thread::current().client.glance(number, fd, second, third) {
         Seen::Value(value) => value,
+        // The host may not reach what the call points to.
+        Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,
         Seen::Pass => gate::GLANCE_PASSES,
         Seen::Nothing => gate::GLANCE_FAILS,
     }
@@ -45,12 +50,19 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::exit => spawn::exit_thread(thread, frame),
         nr::exit_group => exit_group(thread),
         nr::prctl | nr::arch_prctl => protect::control(frame),
-        nr::mmap | nr::mprotect | nr::munmap | nr::mremap | nr::madvise | nr::shmat => {
-            match protect::range(frame) {
-                Some(errno) => Answer::value(errno.as_return()),
-                None => mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame)),
+        nr::mmap
+        | nr::mprotect
+        | nr::pkey_mprotect
+        | nr::munmap
+        | nr::mremap
+        | nr::madvise
+        | nr::shmat => match protect::range(frame) {
+            Some(errno) => Answer::value(errno.as_return()),
+            None => {
+                let _still = still::for_call(frame);
+                mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame))
             }
-        }
+        },
         _ => masks::pass(frame),
     }
 }
@@ -110,15 +122,28 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
     let code = *verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
     let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
+        if *verdict == Verdict::Pass && mappings::is_covered(frame) {
+            return Answer::value(cover(thread, frame, frame.args));
+        }
         return carry(frame, verdict);
     };
     let mut args = frame.args;
     args[4] = copy;
-    // SAFETY: the application's own mapping, of a file with the same contents but for patched
-    // call sites.
-    let result = unsafe { syscall(nr::mmap, args) as i64 };
+    let result = cover(thread, frame, args);
     husk_host::calls::close(copy);
     Answer::value(result)
+}
+
+/// Maps a file of the host, over whatever Husk mapping is there.
+fn cover(thread: &mut Thread, frame: &Frame, args: [usize; 6]) -> i64 {
+    // SAFETY: the application's own mapping, or of a file with the same contents but for patched
+    // call sites.
+    let result = unsafe { syscall(nr::mmap, args) as i64 };
+    let [start, length, ..] = args;
+    if result == start as i64 && mappings::is_covered(frame) {
+        mappings::forget(&mut thread.client, start, mappings::end_of(start, length));
+    }
+    result
 }
 
 #[inline(never)]

@@ -4,7 +4,7 @@ use crate::start::{facts, kept_fds};
 use crate::thread::Thread;
 use crate::{clock, memory, region, service, wire};
 use husk_abi::{Errno, PAGE, nr};
-use husk_client::{Host, Memory};
+use husk_client::{Host, Mapping, Memory};
 use husk_host::{calls, syscall};
 use husk_proto::{Inode, fs::Run, fs::Span};
 use husk_region::CACHE_ADDRESS;
@@ -76,37 +76,36 @@ impl Host for Side {
         clock::now_ns()
     }
 
-    fn map_cache(
-        &self,
-        address: usize,
-        length: usize,
-        prot: usize,
-        flags: usize,
-        runs: &[Run],
-    ) -> Result<usize, Errno> {
-        let length = length.next_multiple_of(PAGE);
-        let base = reserve(address, length, flags)?;
-        let shape = flags & !(MAP_ANONYMOUS | MAP_FIXED_NOREPLACE) | MAP_FIXED;
+    fn map_cache(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno> {
+        let length = mapping.length.next_multiple_of(PAGE);
+        let base = reserve(mapping.address, length, mapping.flags)?;
         let mut at = base;
         for run in runs {
             let part = (run.length as usize).min(base + length - at);
-            let fd = facts().handover.region_fd as usize;
-            let args = [at, part, prot, shape, fd, run.cache_offset as usize];
-            // SAFETY: inside what `reserve` set aside (or the application gave with MAP_FIXED).
-            unsafe { calls::raw(nr::mmap, args) }?;
+            place(mapping, at, part, run.cache_offset)?;
             at += part;
         }
         if at < base + length {
-            let fd = facts().handover.region_fd as usize;
-            let args = [at, base + length - at, prot, shape, fd, region::end() as usize];
-            // SAFETY: as above.
-            unsafe { calls::raw(nr::mmap, args) }?;
+            place(mapping, at, base + length - at, None)?;
         }
         Ok(base)
     }
 
-    fn note_mapping(&self, address: usize, length: usize, inode: Inode) {
-        wire::current().note_mapping(address, length, inode);
+    fn map_runs(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno> {
+        let mut done = 0;
+        for run in runs.iter().take_while(|run| run.cache_offset.is_some()) {
+            let part = (run.length as usize).min(mapping.length - done);
+            match place(mapping, mapping.address + done, part, run.cache_offset) {
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+                Ok(()) => done += part,
+            }
+        }
+        Ok(done)
+    }
+
+    fn note_mapping(&self, mapping: &Mapping, inode: Inode) {
+        wire::current().note_mapping(mapping, inode);
     }
 
     fn stack_room(&self, bytes: usize) -> usize {
@@ -125,6 +124,23 @@ impl Host for Side {
         }
         path.len()
     }
+}
+
+/// Maps a part of `mapping` at `at`; without an offset pages that are SIGBUS when touched, in such
+/// a way that neighbours are one mapping to the host.
+fn place(
+    mapping: &Mapping,
+    at: usize,
+    length: usize,
+    cache_offset: Option<u64>,
+) -> Result<(), Errno> {
+    // The host is not to fill what it maps: pages that are not there would end that early.
+    let others = MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    let shape = mapping.flags & !others | MAP_FIXED;
+    let offset = cache_offset.unwrap_or(region::end() + at as u64) as usize;
+    let fd = facts().handover.region_fd as usize;
+    // SAFETY: inside what `reserve` set aside (or the application gave with MAP_FIXED).
+    unsafe { calls::raw(nr::mmap, [at, length, mapping.prot, shape, fd, offset]) }.map(|_| ())
 }
 
 /// An inaccessible span where the runs go, as `flags` and `address` ask for it.

@@ -70,6 +70,8 @@ pub struct Thread {
     pub exec_area: [usize; 2],
     /// The stack the application unmapped under itself, address and bytes: gone when it exits.
     pub doomed_stack: [usize; 2],
+    /// The page of a Husk mapping it had mapped in last.
+    pub touched: crate::touch::Last,
     /// The client of this thread.
     pub client: crate::wire::Wire,
     /// The group of a process that shares memory with its creator.
@@ -170,6 +172,7 @@ impl Thread {
         self.group = group;
         self.guest = AtomicBool::new(false);
         self.opened = 0;
+        self.touched = (0, 0);
         self.client.reset();
     }
 }

@@ -21,7 +21,7 @@ use husk_proto::process::{Process, Processes, Sharing};
 use husk_proto::{Inode, image::Image, image::Rewritten};
 use husk_runtime::handover;
 
-pub use husk_client::{After, Call, ExecTarget, Program, Seen, Verdict};
+pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Verdict};
 
 type Served = Client<Direct, Side, Side>;
 
@@ -53,7 +53,7 @@ pub struct Wire {
     /// Low descriptors that were ends of pipes, one bit each. Only a hint.
     pipes: u64,
     /// A mapping of a Husk file that the call just made has noted.
-    noted: Option<(usize, usize, Inode)>,
+    noted: Option<(Mapping, Inode)>,
     buffers: MaybeUninit<Buffers>,
 }
 
@@ -309,13 +309,27 @@ impl Wire {
     }
 
     /// The client mapped a Husk file; kept until the call is over (`take_noted`).
-    pub fn note_mapping(&mut self, address: usize, length: usize, inode: Inode) {
-        self.noted = Some((address, length, inode));
+    pub fn note_mapping(&mut self, mapping: &Mapping, inode: Inode) {
+        self.noted = Some((*mapping, inode));
     }
 
     /// What the last call mapped.
-    pub fn take_noted(&mut self) -> Option<(usize, usize, Inode)> {
+    pub fn take_noted(&mut self) -> Option<(Mapping, Inode)> {
         self.noted.take()
+    }
+
+    /// Maps pages of a pinned file in that nobody has touched (`Client::map_in`); bytes.
+    pub fn map_in(&mut self, inode: Inode, mapping: &Mapping) -> usize {
+        let _open = guard::open();
+        self.served().map_or(0, |served| served.map_in(inode, mapping))
+    }
+
+    /// Maps a file once more, at the place given, and notes it.
+    pub fn map_anew(&mut self, inode: Inode, mapping: &Mapping) -> Result<(), Errno> {
+        let _open = guard::open();
+        let Some(served) = self.served() else { return Err(Errno::ENOMEM) };
+        served.map_anew(inode, *mapping)?;
+        mappings::keep_noted(self)
     }
 
     // ---- programs -----------------------------------------------------------------------------

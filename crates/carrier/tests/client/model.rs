@@ -495,6 +495,7 @@ impl Fs for Model {
         _: Inode,
         _: u64,
         _: u64,
+        _: bool,
         _: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
         Err(Errno::ENODEV)

@@ -2,7 +2,7 @@
 //! as it is. Only for tests that pass sound addresses.
 
 use husk_abi::{Errno, nr};
-use husk_client::{Host, Memory};
+use husk_client::{Host, Mapping, Memory};
 use husk_proto::Inode;
 use husk_proto::fs::{Run, Span};
 use std::cell::Cell;
@@ -36,21 +36,15 @@ impl Host for Plain {
         super::clock()
     }
 
-    fn map_cache(
-        &self,
-        address: usize,
-        length: usize,
-        prot: usize,
-        flags: usize,
-        runs: &[Run],
-    ) -> Result<usize, Errno> {
+    fn map_cache(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno> {
+        let Mapping { address, length, prot, flags, .. } = *mapping;
         let reserve = RESERVE | flags & FIXED;
         let whole = host(nr::mmap, [address, length, 0, reserve, usize::MAX, 0]);
         let start = Errno::check(whole)? as usize;
         let mut at = start;
         for run in runs {
             let flags = flags | FIXED;
-            let place = run.cache_offset as usize;
+            let place = run.cache_offset.expect("nothing here maps a hole") as usize;
             let args = [at, run.length as usize, prot, flags, self.region as usize, place];
             Errno::check(host(nr::mmap, args))?;
             at += run.length as usize;
@@ -58,7 +52,11 @@ impl Host for Plain {
         Ok(start)
     }
 
-    fn note_mapping(&self, _: usize, _: usize, _: Inode) {}
+    fn map_runs(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
+        Err(Errno::ENODEV)
+    }
+
+    fn note_mapping(&self, _: &Mapping, _: Inode) {}
 
     fn stack_room(&self, bytes: usize) -> usize {
         thread_local!(static ROOM: [Cell<u64>; ROOM_WORDS] = const {

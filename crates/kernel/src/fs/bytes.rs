@@ -617,6 +617,7 @@ pub fn runs(
     inode: Inode,
     offset: u64,
     length: u64,
+    fill: bool,
     emit: &mut dyn FnMut(Run) -> Result<()>,
 ) -> Result<()> {
     let region = &kernel.session.region;
@@ -624,13 +625,22 @@ pub fn runs(
         regular(region.load(cell.word(ino::IDENT)))?;
         let pages = region.load(cell.word(ino::SIZE)).div_ceil(PAGE);
         let end = offset.saturating_add(length).div_ceil(PAGE).min(pages);
-        fill_holes(kernel, inode, offset / PAGE, end)?;
+        if fill {
+            fill_holes(kernel, inode, offset / PAGE, end)?;
+        }
         let root = region.load(cell.word(ino::ROOT));
         let cache = region.layout().cache_offset();
         let mut block = offset / PAGE;
         while block < end {
+            let data = scan(kernel, root, block * PAGE, end * PAGE, true);
+            let data = data.map_or(end, |at| at / PAGE);
+            if data > block {
+                emit(Run { cache_offset: None, length: (data - block) * PAGE })?;
+                block = data;
+                continue;
+            }
             let (first, count) = extent::run_at(region, root, block, end - block);
-            let cache_offset = cache + first as u64 * PAGE;
+            let cache_offset = Some(cache + first as u64 * PAGE);
             emit(Run { cache_offset, length: count * PAGE })?;
             block += count;
         }

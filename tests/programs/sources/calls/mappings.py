@@ -1,0 +1,87 @@
+# Mappings: holes, pages that come later, growth, protection, addresses handed to the host.
+import mmap, signal, threading, time
+MMAP, MPROTECT, MUNMAP, MREMAP, MADVISE, MLOCK, READ, WRITE, READV = 9, 10, 11, 25, 28, 149, 0, 1, 19
+PREAD, GETRANDOM, SHARED, PRIVATE, FIXED, ANON, POPULATE, R, W = 17, 318, 1, 2, 0x10, 0x20, 0x8000, 1, 2
+PAGE, GIB = 4096, 1 << 30
+libc.syscall.restype = ctypes.c_long
+def raw(*words): return libc.syscall(*[ctypes.c_long(word) for word in words])
+def room(fd, length, prot=R | W, flags=SHARED, offset=0, at=0): return raw(MMAP, at, length, prot, flags, fd, offset)
+def get(at, length=4): return ctypes.string_at(at, length)
+def put(at, data): ctypes.memmove(at, data, len(data))
+def blocks(fd): return os.fstat(fd).st_blocks
+def told(step):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        step()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+# A hole costs nothing until it is touched, and then the page; all see the same.
+fd = os.open("sparse", os.O_RDWR | os.O_CREAT); os.ftruncate(fd, GIB)
+reader = room(os.open("sparse", os.O_RDONLY), GIB, R); writer = room(fd, GIB); own = room(fd, GIB, R | W, PRIVATE)
+say("holes", blocks(fd), get(reader + 99 * PAGE), blocks(fd))
+put(writer + 7 * PAGE + 5, b"store"); os.pwrite(fd, b"write", 9 * PAGE); say(blocks(fd))
+for view in [reader, writer, own]: say(get(view + 7 * PAGE + 5, 5), get(view + 9 * PAGE, 5))
+put(own + 9 * PAGE, b"alone"); put(own + 11 * PAGE, b"alone"); os.pwrite(fd, b"later", 11 * PAGE)
+say([get(view + at * PAGE, 5) for view in [reader, own] for at in [9, 11]], blocks(fd))
+say(told(lambda: put(writer + 13 * PAGE, b"child")), get(reader + 13 * PAGE, 5), get(own + 13 * PAGE, 5), os.pread(fd, 5, 13 * PAGE))
+say(told(lambda: put(reader, b"x")), told(lambda: get(own + 9 * PAGE)), told(lambda: get(writer - 1 + GIB, 1)))
+os.pwrite(fd, b"under", 14 * PAGE); say(call(285, fd, 3, 14 * PAGE, PAGE), get(writer + 14 * PAGE, 5))
+
+# What the file gains comes into mappings that are there; what lies past it is SIGBUS.
+grows = os.open("grows", os.O_RDWR | os.O_CREAT); os.write(grows, b"x" * 100)
+view = room(grows, 64 * PAGE); alone = room(grows, 64 * PAGE, R | W, PRIVATE)
+say("grows", told(lambda: get(view + PAGE)), told(lambda: put(view + PAGE, b"x")), told(lambda: get(alone + PAGE)), get(view + 98))
+os.pwrite(grows, b"more", PAGE); say(get(view + PAGE), get(alone + PAGE), told(lambda: get(view + 2 * PAGE)))
+os.ftruncate(grows, 32 * PAGE); put(view + 20 * PAGE, b"mine"); say(os.pread(grows, 4, 20 * PAGE), blocks(grows), told(lambda: get(view + 32 * PAGE)))
+os.pwrite(grows, b"end", 40 * PAGE); say(get(view + 40 * PAGE, 3), get(view + 39 * PAGE, 1), told(lambda: get(view + 41 * PAGE)))
+
+# Every page once, forwards, backwards and by many threads, under signals.
+many = os.open("many", os.O_RDWR | os.O_CREAT); os.ftruncate(many, 4096 * PAGE); view = room(many, 4096 * PAGE)
+ticks = []
+signal.signal(signal.SIGALRM, lambda *_: ticks.append(1)); signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+ctypes.memset(view, 1, 1000 * PAGE)
+for page in range(2000, 1000, -1): put(view + page * PAGE, b"back")
+def fill(start):
+    for page in range(2001 + start, 4096, 4): put(view + page * PAGE, b"%4d" % page)
+threads = [threading.Thread(target=fill, args=(n,)) for n in range(4)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+signal.setitimer(signal.ITIMER_REAL, 0)
+say(get(view + 999 * PAGE), get(view + 1500 * PAGE), all(os.pread(many, 4, page * PAGE) == b"%4d" % page for page in range(2001, 4096)), blocks(many) > 32000)
+
+# Protection counts for pages that come later.
+kept = os.open("kept", os.O_RDWR | os.O_CREAT); os.ftruncate(kept, 64 * PAGE); view = room(kept, 64 * PAGE)
+say("protect", raw(MPROTECT, view + 8 * PAGE, 8 * PAGE, R), raw(MPROTECT, view + 32 * PAGE, 8 * PAGE, 0))
+say([told(lambda: put(view + at * PAGE, b"x")) for at in [7, 8, 15, 16, 31, 32, 39, 40]], [told(lambda: get(view + at * PAGE)) for at in [8, 32]])
+say(raw(MPROTECT, view + 8 * PAGE, 32 * PAGE, R | W)); put(view + 12 * PAGE, b"now"); put(view + 35 * PAGE, b"now"); say(os.pread(kept, 3, 12 * PAGE), os.pread(kept, 3, 35 * PAGE))
+say(raw(MUNMAP, view + 4 * PAGE, 8 * PAGE), told(lambda: get(view + 5 * PAGE)), get(view + 3 * PAGE), get(view + 12 * PAGE, 3)); put(view + 13 * PAGE, b"here"); say(os.pread(kept, 4, 13 * PAGE))
+other = room(-1, 2 * PAGE, R | W, PRIVATE | ANON | FIXED, 0, view + 20 * PAGE); put(other, b"over"); put(view + 22 * PAGE, b"file"); say(os.pread(kept, 4, 20 * PAGE), os.pread(kept, 4, 22 * PAGE), get(view + 20 * PAGE))
+truth = os.open("/bin/true", os.O_RDONLY); say(room(truth, PAGE, R, PRIVATE | FIXED, 0, view + 24 * PAGE) == view + 24 * PAGE, get(view + 24 * PAGE))
+
+# Addresses of untouched pages in calls of the host and of the image.
+pipe, write_end = os.pipe(); os.set_blocking(pipe, False); view = room(fd, GIB); os.write(write_end, b"through the pipe")
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+far = lambda page: view + page * PAGE
+say("calls", raw(READ, pipe, far(1001) - 4, 16), get(far(1001) - 4, 16), raw(PREAD, truth, far(2000) + 9, 20000, 0), get(far(2000) + 9))
+say(raw(WRITE, write_end, far(3000) + 100, 8192), raw(READ, pipe, far(4000) + 50, 8192), get(far(4000) + 50))
+vectors = (Vector * 2)(Vector(far(5000) + 4090, 10), Vector(far(6001), 5000)); say(call(READV, truth, vectors, 2), get(far(5000) + 4090), get(far(6001) + 4996))
+say(raw(READ, truth, far(7001), 3 * PAGE), raw(PREAD, fd, far(8000) + 5, 30, 7 * PAGE), get(far(8000) + 5, 10), raw(PREAD, fd, far(8100), 2 * PAGE, 8100 * PAGE), raw(GETRANDOM, far(9000) + 4000, 200, 0))
+say(raw(4, ctypes.addressof(ctypes.create_string_buffer(b"sparse")), far(9100)), get(far(9100) + 48, 8), raw(MLOCK, far(9200), 4 * PAGE), raw(READ, truth, far(262144), 10))
+
+# mremap: in place, elsewhere, shorter, without a place.
+moves = os.open("moves", os.O_RDWR | os.O_CREAT); os.ftruncate(moves, 16 * PAGE)
+gap = room(-1, 64 * PAGE, 0, PRIVATE | ANON); view = room(moves, 4 * PAGE, R | W, SHARED | FIXED, 0, gap); put(view, b"head"); put(view + 3 * PAGE, b"tail")
+say("mremap", raw(MREMAP, view, 4 * PAGE, 8 * PAGE, 0), raw(MUNMAP, gap + 4 * PAGE, 28 * PAGE), raw(MREMAP, view, 4 * PAGE, 8 * PAGE, 0) == view)
+put(view + 7 * PAGE, b"more"); say(os.pread(moves, 4, 7 * PAGE), raw(MREMAP, view, 8 * PAGE, 40 * PAGE, 0)); moved = raw(MREMAP, view, 8 * PAGE, 40 * PAGE, 1)
+say(moved not in (view, -1), get(moved), get(moved + 3 * PAGE), get(moved + 7 * PAGE), get(moved + 8 * PAGE), told(lambda: get(moved + 16 * PAGE)), told(lambda: get(view)))
+put(moved + 9 * PAGE, b"nine"); os.pwrite(moves, b"grew", 20 * PAGE); say(os.pread(moves, 4, 9 * PAGE), get(moved + 20 * PAGE))
+place = room(-1, 64 * PAGE, 0, PRIVATE | ANON); say(raw(MREMAP, moved, 40 * PAGE, 50 * PAGE, 3, place) == place, get(place), get(place + 20 * PAGE), told(lambda: get(moved)))
+say(raw(MREMAP, place, 50 * PAGE, 10 * PAGE, 0) == place, get(place + 9 * PAGE), told(lambda: get(place + 10 * PAGE)), raw(MREMAP, place, 50 * PAGE, 60 * PAGE, 1), ctypes.get_errno() if False else "")
+twin = raw(MREMAP, place, 0, 10 * PAGE, 1); put(twin, b"twin"); say(get(place), raw(MREMAP, place + 1, PAGE, 2 * PAGE, 1), raw(MREMAP, place, PAGE, 2 * PAGE, 8), raw(MREMAP, place, PAGE, 0, 1))
+alone = room(moves, 4 * PAGE, R | W, PRIVATE); put(alone + PAGE, b"kept"); alone = raw(MREMAP, alone, 4 * PAGE, 12 * PAGE, 1); say(get(alone + PAGE), get(alone + 9 * PAGE), os.pread(moves, 4, PAGE))
+view = mmap.mmap(moves, PAGE); view.resize(3 * PAGE); view[2 * PAGE:2 * PAGE + 3] = b"abc"; say(len(view), os.fstat(moves).st_size, os.pread(moves, 3, 2 * PAGE)); view.close()
+
+# Unmapped and removed, it is all gone.
+for name in ["sparse", "grows", "many", "kept", "moves"]: os.unlink(name)
