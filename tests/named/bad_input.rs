@@ -184,8 +184,7 @@ fn files_that_make_no_sense_are_told_and_cleaned_up() {
     fs::write(&facts, "\0 nonsense").expect("written");
     assert_eq!(images.script("ci", "echo fine"), "fine\n");
     assert_eq!(images.row("ci")["state"], "up");
-    husk_tests::process::kill(images.supervisor("ci"));
-    crate::until("it is dead", || images.row("ci")["state"] == "dead");
+    images.kill("ci");
     assert!(images.done(&["ls"]).contains("its facts cannot be read"));
     images.husk(&["down", "ci"]);
     // Somebody else answers, with a region that is none.

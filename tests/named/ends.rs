@@ -103,8 +103,7 @@ fn a_dead_image_is_listed_named_and_cleaned_up() {
     let images = Images::new("dead");
     images.up("ci");
     images.script("ci", "echo lost > file");
-    kill(images.supervisor("ci"));
-    until("it is dead", || images.row("ci")["state"] == "dead");
+    images.kill("ci");
     assert_eq!(images.row("ci")["memory_bytes"], 64 << 20);
     let said = images.refused(&["exec", "ci", "--", "true"], 125);
     assert!(said.contains("its supervisor has died") && said.contains("husk down ci"), "{said}");
@@ -116,4 +115,101 @@ fn a_dead_image_is_listed_named_and_cleaned_up() {
     assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
     images.up("ci");
     images.down("ci");
+}
+
+#[test]
+fn a_killed_supervisor_is_replaced_and_nothing_is_lost() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("replaced");
+    images.up("ci");
+    let mut child = stayer(&images);
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    images.script("ci", "mkfifo fifo; echo t > /tmp/t");
+    let holder = "echo held > told; read -r _ < fifo; echo released > told";
+    let mut holder =
+        images.command(husk, &["exec", "ci", "--", "flock", "lock", "sh", "-c", holder]);
+    let mut holder = holder.spawn().expect("it starts");
+    until("the lock is held", || images.script("ci", "cat told || true") == "held\n");
+    for _ in 0..3 {
+        images.kill_supervisor("ci");
+        assert_eq!(images.script("ci", "cat kept /tmp/t told"), "kept\nt\nheld\n");
+        assert_eq!(images.row("ci")["processes"].as_i64(), Some(3));
+        assert!(
+            !images.husk(&["exec", "ci", "--", "flock", "-n", "lock", "true"]).status.success()
+        );
+        let refused = images.refused(&["down", "ci"], 125);
+        assert!(refused.contains("programs run in it: "), "{refused}");
+    }
+    images.script("ci", "echo > fifo; flock lock cat told > last");
+    assert!(holder.wait().expect("its status").success());
+    // Nobody has to ask for what happens between a kill and the next supervisor.
+    husk_tests::process::kill(images.supervisor("ci"));
+    assert_eq!(images.script("ci", "cat last"), "released\n");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("its status").success());
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(fs::read(images.work.join("last")).expect("written back"), b"released\n");
+    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+}
+
+#[test]
+fn a_supervisor_without_its_keeper_goes_on() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("unkept");
+    images.up("ci");
+    kill(images.row("ci")["keeper"].as_i64().expect("a number") as i32);
+    images.script("ci", "echo x > file");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(fs::read(images.work.join("file")).expect("written back"), b"x\n");
+}
+
+#[test]
+fn an_image_whose_supervisors_die_again_and_again_is_given_up() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("given-up");
+    images.up("ci");
+    for _ in 0..10 {
+        images.kill_supervisor("ci");
+    }
+    kill(images.supervisor("ci"));
+    until("it is dead", || images.row("ci")["state"] == "dead");
+    let output = images.husk(&["down", "ci"]);
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("another one goes on").count(), 10, "{said}");
+}
+
+/// Whatever was on its way to the host when the supervisor died arrives, beside what is there if
+/// need be.
+#[test]
+fn an_end_that_was_interrupted_is_gone_on_with() {
+    const FILES: usize = 3000;
+    if against_native() {
+        return;
+    }
+    let images = Images::new("interrupted");
+    images.up("ci");
+    images.script("ci", &format!("for n in $(seq {FILES}); do echo $n > f$n; done"));
+    let supervisor = images.supervisor("ci");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut down = images.command(husk, &["down", "ci"]).spawn().expect("it starts");
+    let written = || fs::read_dir(&images.work).expect("the directory").count();
+    until("it writes back", || written() > 0);
+    kill(supervisor);
+    let interrupted = written() < FILES;
+    down.wait().expect("its status");
+    until("it has ended", || images.row("ci")["state"] != "busy");
+    println!("interrupted: {interrupted}");
+    let lost = (1..=FILES).filter(|n| {
+        let whole = |name: String| {
+            fs::read(images.work.join(name)).is_ok_and(|text| text == format!("{n}\n").as_bytes())
+        };
+        !whole(format!("f{n}"))
+    });
+    assert_eq!(lost.count(), 0);
 }

@@ -97,6 +97,25 @@ impl Images {
         self.row(name)["pid"].as_i64().expect("a supervisor") as i32
     }
 
+    /// Kills an image's keeper and supervisor; it is dead then.
+    pub fn kill(&self, name: &str) {
+        let row = self.row(name);
+        for who in ["keeper", "pid"] {
+            husk_tests::process::kill(row[who].as_i64().expect("a number") as i32);
+        }
+        until("it is dead", || self.row(name)["state"] == "dead");
+    }
+
+    /// Kills the supervisor of an image, and waits for the next one.
+    pub fn kill_supervisor(&self, name: &str) {
+        let before = self.supervisor(name);
+        husk_tests::process::kill(before);
+        until("another supervisor", || {
+            let row = self.row(name);
+            row["state"] == "up" && row["pid"] != before
+        });
+    }
+
     /// The directory of an image.
     pub fn place(&self, name: &str) -> PathBuf {
         self.runtime.join("husk").join(name)

@@ -37,6 +37,15 @@ pub fn close(fd: usize) {
     let _ = unsafe { raw(nr::close, [fd, 0, 0, 0, 0, 0]) };
 }
 
+/// Whether `fd` is closed by an exec; an error where nothing is open under that number.
+pub fn is_close_on_exec(fd: usize) -> Result<bool> {
+    const F_GETFD: usize = 1;
+    const FD_CLOEXEC: usize = 1;
+    // SAFETY: asks for a flag of a number, which need not be open; no memory is involved.
+    let flags = unsafe { raw(nr::fcntl, [fd, F_GETFD, 0, 0, 0, 0]) }?;
+    Ok(flags & FD_CLOEXEC != 0)
+}
+
 /// `pread` into `out`.
 pub fn pread(fd: usize, out: &mut [u8], offset: u64) -> Result<usize> {
     let args = [fd, out.as_mut_ptr() as usize, out.len(), offset as usize, 0, 0];

@@ -59,9 +59,18 @@ enum Command {
     },
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),
-    /// The supervisor that `husk up` starts.
+    /// The keeper that `husk up` starts.
     #[command(hide = true)]
-    Supervise(named::Up),
+    Keep(named::Up),
+    /// The supervisor that the keeper starts.
+    #[command(hide = true)]
+    Tend(named::Up),
+    /// The supervisor that the keeper starts when another was killed.
+    #[command(hide = true)]
+    Resume {
+        /// Name of the image.
+        name: OsString,
+    },
     /// Say whether this host is able, and what each missing thing costs.
     Check {
         /// Print one JSON document instead of the table.
@@ -135,6 +144,9 @@ enum Switch {
 }
 
 fn main() -> ExitCode {
+    if let Some(exec) = named::Exec::at_a_glance(std::env::args_os()) {
+        return named::exec(&exec);
+    }
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => return explain(&error),
@@ -145,7 +157,9 @@ fn main() -> ExitCode {
         Command::Exec(options) => named::exec(&options),
         Command::Ls { json } => named::list(json),
         Command::Down(options) => named::down(&options),
-        Command::Supervise(options) => named::supervise(options),
+        Command::Keep(options) => named::keep(&options),
+        Command::Tend(options) => named::tend(options),
+        Command::Resume { name } => named::resume(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {

@@ -4,7 +4,8 @@
 //! and 127 as of `run`. Of the others 0, or 125 when something failed; of `down` also when not all
 //! changes could be written back as they were.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use husk_supervisor::failure::STATUS_HUSK;
@@ -42,16 +43,42 @@ pub struct Down {
     force: bool,
 }
 
+impl Exec {
+    /// `husk exec NAME -- COMMAND...` and nothing else: understood without the parser, which takes
+    /// as long as a program's start. Anything else is the parser's.
+    pub fn at_a_glance(mut words: impl Iterator<Item = OsString>) -> Option<Exec> {
+        let (_, verb, name) = (words.next()?, words.next()?, words.next()?);
+        let plain = verb == "exec" && !name.as_bytes().starts_with(b"-");
+        let behind = plain && words.next()? == "--";
+        let command: Vec<_> = words.collect();
+        (behind && !command.is_empty()).then_some(Exec { name, command })
+    }
+}
+
 pub fn up(options: &Up) -> ExitCode {
-    let arguments = std::env::args_os().skip_while(|argument| argument != "up").skip(1);
-    match named::up(&options.name, &arguments.collect::<Vec<_>>()) {
+    match named::up(&options.name, &arguments()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failed(&failure),
     }
 }
 
-pub fn supervise(options: Up) -> ExitCode {
-    named::supervise(&options.name, options.image.request(), RUNTIME);
+/// What was typed behind `up`, for those who read it again.
+fn arguments() -> Vec<OsString> {
+    std::env::args_os().skip(2).collect()
+}
+
+pub fn keep(options: &Up) -> ExitCode {
+    named::keep(&options.name, &arguments());
+    ExitCode::SUCCESS
+}
+
+pub fn tend(options: Up) -> ExitCode {
+    named::tend(&options.name, options.image.request(), RUNTIME);
+    ExitCode::SUCCESS
+}
+
+pub fn resume(name: &OsStr) -> ExitCode {
+    named::resume(name);
     ExitCode::SUCCESS
 }
 
@@ -75,5 +102,38 @@ pub fn down(options: &Down) -> ExitCode {
             down.lines.iter().for_each(|line| say(line));
             if down.complete { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, Options};
+    use clap::Parser;
+
+    #[test]
+    fn what_is_understood_at_a_glance_is_what_the_parser_understands() {
+        let cases: [&[&str]; 9] = [
+            &["husk", "exec", "ci", "--", "make", "-j2"],
+            &["husk", "exec", "ci", "--", "--", "x"],
+            &["husk", "exec", "ci", "make"],
+            &["husk", "exec", "--", "ci", "make"],
+            &["husk", "exec", "--help", "--", "x"],
+            &["husk", "exec", "ci", "--"],
+            &["husk", "exec"],
+            &["husk", "run", "ci", "--", "x"],
+            &["husk"],
+        ];
+        let mut seen = 0;
+        for words in cases {
+            let glance = Exec::at_a_glance(words.iter().map(OsString::from));
+            let Some(glance) = glance else { continue };
+            let Command::Exec(parsed) = Options::try_parse_from(words).unwrap().command else {
+                panic!("{words:?} is no exec")
+            };
+            assert_eq!((&glance.name, &glance.command), (&parsed.name, &parsed.command));
+            seen += 1;
+        }
+        assert_eq!(seen, 2);
     }
 }

@@ -9,6 +9,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use husk_host::calls;
 use husk_host::early::closed_at_start;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
@@ -100,20 +101,11 @@ pub fn inherited() -> Vec<u32> {
     let mut numbers: Vec<u32> = listing
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|number| !closed_at_start().any(|closed| closed == *number))
-        .filter(|number| !is_close_on_exec(*number))
+        // What has gone is not inherited either.
+        .filter(|number| calls::is_close_on_exec(*number as usize) == Ok(false))
         .collect();
     numbers.sort_unstable();
     numbers
-}
-
-/// Reads the flag from /proc: the number may not be ours to borrow. True for what has gone.
-fn is_close_on_exec(number: u32) -> bool {
-    const O_CLOEXEC: u32 = 0o2_000_000;
-    let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { return true };
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
-    flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(O_CLOEXEC)
-        & O_CLOEXEC
-        != 0
 }
 
 fn in_words(errno: Errno) -> String {

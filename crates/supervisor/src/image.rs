@@ -3,7 +3,7 @@
 //! Where a mount lies below a memory tree (a project below the private /tmp), the directories
 //! that lead to it are made there too, so that `ls` and `..` show a whole tree.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use husk_carrier::{Direct, Layout};
 use husk_host::huge::{self, HUGE_BYTES};
 use husk_proto::fs::{Imported, Kind, Node};
-use husk_proto::image::Cover;
+use husk_proto::image::{Cover, Image as _};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 
@@ -70,6 +70,23 @@ impl Image {
             image.mount(plan)?;
         }
         Ok(image)
+    }
+
+    /// An image that another supervisor has made, which has died.
+    pub fn resume(region: OwnedFd, started_ns: i64) -> Result<Image, Failure> {
+        let failed = |why: String| Failure::new("cannot take the image over", why, "take it down");
+        let region = File::from(region);
+        let layout = crate::fsck::layout(&region).map_err(failed)?;
+        let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);
+        let direct = joined.and_then(|()| attach());
+        let direct = direct.map_err(|errno| failed(format!("{errno:?}")))?;
+        let mounts = (0..direct.mounts()).map(|index| {
+            let mount = direct.mount(index);
+            let plan = MountPlan { path: host::path_of(mount.path), cover: mount.cover };
+            Mounted { root: mount.root, plan }
+        });
+        let mounts = mounts.collect();
+        Ok(Image { direct, mounts, started_ns, region: region.into() })
     }
 
     fn mount(&mut self, plan: &MountPlan) -> Result<(), Failure> {

@@ -45,7 +45,7 @@ const LEFT_MAX: usize = 1024;
 pub struct Private {
     outer: PathBuf,
     inner: PathBuf,
-    _lock: File,
+    lock: File,
     next_look: Instant,
 }
 
@@ -90,7 +90,19 @@ impl Private {
         // Whatever our umask is.
         fs::set_permissions(&inner, Permissions::from_mode(0o777))?;
         lock.set_permissions(Permissions::from_mode(mode))?;
-        Ok(Private { outer, inner, _lock: lock, next_look: Instant::now() + LOOK_EVERY })
+        Ok(Private { outer, inner, lock, next_look: Instant::now() + LOOK_EVERY })
+    }
+
+    /// The directory with this path, which a supervisor that has died has made and locked so.
+    pub fn resume(path: &[u8], lock: File) -> Option<Private> {
+        let inner = PathBuf::from(OsStr::from_bytes(path.strip_suffix(b"/")?));
+        let outer = inner.parent()?.to_owned();
+        Some(Private { outer, inner, lock, next_look: Instant::now() })
+    }
+
+    /// What keeps others from removing it.
+    pub fn lock(&self) -> &File {
+        &self.lock
     }
 
     /// Its path with a slash at the end.
@@ -164,6 +176,21 @@ mod tests {
         assert!(private.inner.starts_with(place.path()) && private.inner.is_dir());
         let why = Private::make_in(&[absent]).err().unwrap();
         assert_eq!(why.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn who_takes_a_directory_over_keeps_it_and_removes_it_at_the_end() {
+        let place = tempfile::tempdir().unwrap();
+        let private = Private::make_in(&[place.path()]).unwrap();
+        let (path, lock) = (private.path(), private.lock().try_clone().unwrap());
+        // As if its supervisor had been killed.
+        std::mem::forget(private);
+        let resumed = Private::resume(&path, lock).unwrap();
+        assert_eq!(resumed.path(), path);
+        remove_left(place.path());
+        assert!(resumed.inner.is_dir());
+        drop(resumed);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     #[test]

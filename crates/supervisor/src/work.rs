@@ -9,9 +9,11 @@
 //! 1. Nobody changes the image any more when `finish` is called.
 //! 2. What `finish` has to tell is returned, not printed: who asked for the end hears it.
 
+use std::fs::File;
 use std::path::Path;
 
 use husk_carrier::Direct;
+use husk_proto::image::Image as _;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -69,6 +71,20 @@ impl Work {
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(copies), *variables);
         Ok(Work { image, copies, service: None, punch, private, variables })
+    }
+
+    /// The work for an image whose supervisor has died; `lock` is its private directory's.
+    pub fn resume(image: Image, lock: Option<File>, variables: &Variables) -> Work {
+        let path = image.direct.private_path().to_vec();
+        let private = lock.and_then(|lock| Private::resume(&path, lock));
+        let punch = Punch::new(&image.direct);
+        let (copies, variables) = (Some(Copies::open()), *variables);
+        Work { image, copies, service: None, punch, private, variables }
+    }
+
+    /// What keeps others from the private directory, if there is one.
+    pub fn private_lock(&self) -> Option<&File> {
+        self.private.as_ref().map(Private::lock)
     }
 
     /// Begins what is done in the background by a thread of its own.

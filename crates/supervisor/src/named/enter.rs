@@ -71,7 +71,7 @@ pub fn unanswered(problem: &std::io::Error) -> String {
         }
         std::io::ErrorKind::InvalidData => "its supervisor's answer makes no sense".to_owned(),
         std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
-            "it is going down".to_owned()
+            "it is going down, or its supervisor was killed".to_owned()
         }
         _ => reason(problem),
     }

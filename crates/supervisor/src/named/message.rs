@@ -30,8 +30,10 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
 pub const LETTER_BYTES_MAX: usize = 2 << 20;
 /// Longest answer: a line for each file that could not be written back.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// Most descriptors with an answer.
-const DESCRIPTORS_MAX: usize = 2;
+/// Most descriptors with an answer, or what a supervisor leaves to its successor.
+const DESCRIPTORS_MAX: usize = 5;
+/// Most that is received at once.
+const SHORT_BYTES: usize = 64 << 10;
 
 /// A letter before it is known whether it makes sense.
 #[derive(Serialize, Deserialize, Debug)]
@@ -106,6 +108,8 @@ pub struct Status {
     pub version: String,
     /// Its supervisor.
     pub pid: u32,
+    /// Its keeper, who starts another supervisor when this one is killed.
+    pub keeper: u32,
     /// When it was made, s since the epoch.
     pub started_s: i64,
     /// Kernels.
@@ -132,7 +136,8 @@ impl Letter {
     }
 }
 
-fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+/// A message as one line.
+pub fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(message)?;
     text.push(b'\n');
     Ok(text)
@@ -144,13 +149,17 @@ pub fn answer(
     answer: &Answer,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let text = line(answer)?;
+    send(stream, &line(answer)?, descriptors)
+}
+
+/// Sends all of `text`; `descriptors` come with its first byte.
+pub fn send(stream: &UnixStream, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut sent = sendmsg(stream, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    let mut sent = sendmsg(stream, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL)?;
     while sent < text.len() {
         let rest = IoSlice::new(&text[sent..]);
         let mut none = SendAncillaryBuffer::default();
@@ -159,16 +168,10 @@ pub fn answer(
     Ok(())
 }
 
-/// Asks, and waits for the whole answer and the end of the connection.
-pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
-    let letter = Letter::text(ask)?;
-    let mut sent = 0;
-    while sent < letter.len() {
-        let rest = IoSlice::new(&letter[sent..]);
-        let mut none = SendAncillaryBuffer::default();
-        sent += sendmsg(stream, &[rest], &mut none, SendFlags::NOSIGNAL)?;
-    }
-    let mut text = vec![0; 4096];
+/// Receives a line, and what came with its first byte. `short`: it is not longer than a few KiB,
+/// and the other side need not close.
+pub fn receive(stream: &UnixStream, short: bool) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = vec![0; SHORT_BYTES];
     let mut descriptors = Vec::new();
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -180,13 +183,17 @@ pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)>
         }
     }
     text.truncate(got);
-    if text.last() != Some(&b'\n') || !matches!(ask, Ask::Join { .. }) {
+    if text.last() != Some(&b'\n') || !short {
         let mut rest = stream;
         (&mut rest).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
     }
-    if text.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
+    if text.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((text, descriptors)) }
+}
+
+/// Asks, and waits for the whole answer and the end of the connection.
+pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    send(stream, &Letter::text(ask)?, &[])?;
+    let (text, descriptors) = receive(stream, matches!(ask, Ask::Join { .. }))?;
     Ok((serde_json::from_slice(&text)?, descriptors))
 }
 

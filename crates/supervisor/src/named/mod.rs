@@ -1,7 +1,8 @@
 //! Images with a name: a supervisor in the background, and those who ask it.
 //!
 //! ```text
-//!   husk up NAME ──starts──► husk supervise NAME (own session) ── Work: image, copies, deaths
+//!   husk up NAME ──starts──► husk keep NAME (own session) ──starts, again if it is killed──►
+//!                            husk tend NAME, the supervisor ── Work: image, copies, deaths
 //!                                 │ STATE/NAME/{lock,socket,facts,log}
 //!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
 //!   husk ls, fsck  ──Look, Region►│
@@ -15,17 +16,23 @@
 //!    caller's process group, terminal, descriptors and limits, and signals reach it directly.
 //! 4. An image ends only after nobody runs in it, and its changes are written back before its name
 //!    is free.
-//! 5. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
+//! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
+//!    the region and goes on, also with its end (`keep`).
+//! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
 //!    free.
 
 mod ask;
 mod enter;
+mod keep;
 mod message;
 mod place;
 mod serve;
+mod tend;
 mod up;
 
 pub use ask::{Down, Row, down, list, region, table};
 pub use enter::enter;
+pub use keep::keep;
 pub use message::Status;
-pub use up::{supervise, up};
+pub use tend::{resume, tend};
+pub use up::up;

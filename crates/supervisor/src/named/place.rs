@@ -7,6 +7,7 @@
 //!       socket    there while it answers
 //!       facts     what the image was made from (JSON), for `husk ls`
 //!       log       what the supervisor had to say
+//!       ending    the end has begun, and what is to become of the changes
 //! ```
 //!
 //! Invariants
@@ -37,6 +38,9 @@ const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 /// Most of a log that is shown.
 const LOG_LINES_MAX: usize = 20;
+/// How an image ends whose end has begun.
+const DISCARD: &str = "discard\n";
+const WRITE_BACK: &str = "write back\n";
 /// Most of a file of ours that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -85,7 +89,8 @@ pub struct Place {
 pub struct Held {
     /// The directory.
     pub place: Place,
-    _lock: File,
+    /// What others find locked.
+    pub lock: File,
 }
 
 /// Where the directories of this user's images lie; `None`: there is none yet.
@@ -200,7 +205,7 @@ impl Place {
             Ok(lock)
         });
         match lock {
-            Ok(lock) => Ok(Held { place, _lock: lock }),
+            Ok(lock) => Ok(Held { place, lock }),
             Err(problem) => {
                 // Nothing is in it that anybody needs.
                 let _ = fs::remove_dir_all(&path);
@@ -218,7 +223,7 @@ impl Place {
         let _base = lock_base(&base)?;
         let lock = self.lock_file(true).map_err(failed)?;
         let held = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        Ok(held.then_some(Held { place: self, _lock: lock }))
+        Ok(held.then_some(Held { place: self, lock }))
     }
 
     fn lock_file(&self, make: bool) -> io::Result<File> {
@@ -255,6 +260,16 @@ impl Place {
         } else {
             Failure::new(what, "its supervisor has died", format!("clean up: husk down {name}"))
         })
+    }
+
+    /// Whether its end has begun.
+    pub fn is_ending(&self) -> Option<bool> {
+        Some(self.read("ending").ok()? == DISCARD)
+    }
+
+    /// Its end begins, and is to be gone on with whatever happens.
+    pub fn begin_end(&self, discard: bool) -> io::Result<()> {
+        self.write("ending", if discard { DISCARD } else { WRITE_BACK })
     }
 
     /// Where the supervisor answers.

@@ -51,7 +51,8 @@ const READ_BYTES: usize = 16 << 10;
 pub struct Server {
     /// Its name.
     pub held: Held,
-    made: Made,
+    /// What it is made of.
+    pub made: Made,
     talks: Vec<Talk>,
     programs: Vec<(Pid, OwnedFd)>,
 }
@@ -102,14 +103,24 @@ impl Stragglers for Programs<'_> {
 }
 
 impl Server {
-    /// Nobody has connected yet.
+    /// Nobody has connected yet; programs are there where another supervisor was killed.
     pub fn new(held: Held, made: Made) -> Server {
-        Server { held, made, talks: Vec::new(), programs: Vec::new() }
+        let watch = |pid: Pid| {
+            let number = rustix::process::Pid::from_raw(pid.as_raw())?;
+            Some((pid, pidfd_open(number, PidfdFlags::empty()).ok()?))
+        };
+        let programs = made.work.living().into_iter().filter_map(watch).collect();
+        Server { held, made, talks: Vec::new(), programs }
     }
 
     /// Serves until the image has ended.
     pub fn serve(mut self) {
         let mut next_tick = Instant::now();
+        if let Some(discard) = self.held.place.is_ending() {
+            // Where another supervisor was killed in the middle of it.
+            self.end(End { discard, force: true, asker: None });
+            return;
+        }
         loop {
             let ready = self.wait();
             self.bury(&ready);
@@ -250,6 +261,9 @@ impl Server {
         if !left.is_empty() && !end.force {
             self.refuse_end(end.asker, &left);
             return false;
+        }
+        if let Err(problem) = self.held.place.begin_end(end.discard) {
+            say(&format!("cannot note that the image ends: {problem}"));
         }
         self.held.place.stop_listening();
         self.talks.clear();

@@ -1,0 +1,211 @@
+//! How a supervisor begins: with a new image, or with one whose supervisor was killed.
+//!
+//! Its standard input is a socket to its keeper (`keep`), its standard output the answer to
+//! `husk up`; both are let go of before it serves, and standard error becomes the log.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use husk_proto::image::Cover;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+
+use crate::descriptors::loader;
+use crate::failure::Failure;
+use crate::image::Image;
+use crate::named::message::{Status, VERSION, line, receive, send};
+use crate::named::place::{Held, Name, Place};
+use crate::named::serve::{Made, Server};
+use crate::named::up::Begun;
+use crate::request::{Request, Settings, reason};
+use crate::say::{print, say};
+use crate::variables::Variables;
+use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// What a supervisor leaves to its successor, beside descriptors.
+#[derive(Serialize, Deserialize)]
+struct Left {
+    started_ns: i64,
+    status: Status,
+    trap_only: bool,
+}
+
+/// What `husk tend` does: becomes the supervisor of a new image. Returns once it has ended.
+pub fn tend(name: &OsStr, request: Request, runtime: &[u8]) {
+    let begun = Name::parse(name).and_then(|name| begin(&name, request, runtime));
+    let server = match begun {
+        Ok(server) => server,
+        Err(failure) => return say_begun(&Begun::Failed(failure)),
+    };
+    let ready = leave(&server).and_then(|()| tell(&Begun::Up)).and_then(|()| let_go());
+    if ready.and_then(|()| log_to(&server.held.place)).is_err() {
+        // `husk up` has been killed: nobody knows of the image.
+        let _ = server.held.remove();
+        return;
+    }
+    server.serve();
+}
+
+/// What `husk resume` does: becomes the supervisor of an image whose supervisor was killed.
+pub fn resume(name: &OsStr) {
+    let found = Name::parse(name).and_then(|name| Place::find(&name));
+    let Ok(place) = found else { return };
+    // Without a log it goes on unheard.
+    let _ = log_to(&place);
+    match Variables::read().and_then(|variables| take_over(place, &variables)) {
+        Ok(server) => {
+            say("the supervisor was killed: another one goes on");
+            server.serve();
+        }
+        Err(failure) => say(&failure.to_string()),
+    }
+}
+
+/// The one answer to `husk up`.
+fn tell(begun: &Begun) -> io::Result<()> {
+    print(&serde_json::to_string(begun)?)
+}
+
+/// The same, to somebody who may have gone.
+pub fn say_begun(begun: &Begun) {
+    // Whoever does not listen is not told.
+    let _ = tell(begun);
+}
+
+/// Nothing is left of the caller's: standard descriptors lead nowhere.
+pub fn let_go() -> io::Result<()> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// What the supervisor says goes to the log from now on.
+fn log_to(place: &Place) -> io::Result<()> {
+    rustix::stdio::dup2_stderr(&place.open_log()?)?;
+    Ok(())
+}
+
+fn begin(name: &Name, request: Request, runtime: &[u8]) -> Result<Server, Failure> {
+    let variables = Variables::read()?;
+    ensure_able()?;
+    let settings = request.settle()?;
+    settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let held = Place::take(name)?;
+    let made = make(&held, &settings, &variables, runtime);
+    match made {
+        Ok(made) => Ok(Server::new(held, made)),
+        Err(failure) => {
+            // What cannot be removed is found by `husk ls`.
+            let _ = held.remove();
+            Err(failure)
+        }
+    }
+}
+
+fn make(
+    held: &Held,
+    settings: &Settings,
+    variables: &Variables,
+    runtime: &[u8],
+) -> Result<Made, Failure> {
+    let signals = take_signals()?;
+    lift_file_size_limit();
+    lift_descriptor_limit();
+    let loader = loader(runtime)?;
+    let mut work = Work::make(settings, variables, None)?;
+    work.serve();
+    let status = status(settings, &work);
+    let written = write_facts(held, &status);
+    let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
+        let what = format!("cannot make image {}", held.place.name);
+        Failure::new(what, reason(&problem), "make room, or set XDG_RUNTIME_DIR")
+    })?;
+    // Nothing here holds a file system any more; all paths are absolute.
+    let _ = std::env::set_current_dir("/");
+    Ok(Made { work, loader, listener, signals, status, trap_only: variables.trap_only })
+}
+
+/// What a supervisor needs to go on where another was killed.
+fn take_over(place: Place, variables: &Variables) -> Result<Server, Failure> {
+    let failed = |why: &str| Failure::new("cannot take the image over", why, "take it down");
+    let unread = |problem: io::Error| failed(&reason(&problem));
+    let keeper = keeper().map_err(unread)?;
+    let (text, descriptors) = receive(&keeper, true).map_err(unread)?;
+    let mut left: Left = serde_json::from_slice(&text).map_err(|p| unread(p.into()))?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
+    let (region, loader, lock, listener) = (next()?, next()?, next()?, next()?);
+    let signals = take_signals()?;
+    lift_file_size_limit();
+    lift_descriptor_limit();
+    let image = Image::resume(region, left.started_ns)?;
+    let mut work = Work::resume(image, next().ok().map(File::from), variables);
+    work.serve();
+    (left.status.pid, left.status.keeper) = (std::process::id(), parent());
+    let held = Held { place, lock: File::from(lock) };
+    // For people only.
+    let _ = write_facts(&held, &left.status);
+    let (listener, trap_only) = (UnixListener::from(listener), left.trap_only);
+    let made = Made { work, loader, listener, signals, status: left.status, trap_only };
+    Ok(Server::new(held, made))
+}
+
+/// Leaves to the keeper what a successor needs.
+fn leave(server: &Server) -> io::Result<()> {
+    let Made { work, loader, listener, status, trap_only, .. } = &server.made;
+    let left =
+        Left { started_ns: work.image.started_ns, status: status.clone(), trap_only: *trap_only };
+    let mut descriptors =
+        vec![work.image.region.as_fd(), loader.as_fd(), server.held.lock.as_fd(), listener.as_fd()];
+    descriptors.extend(work.private_lock().map(AsFd::as_fd));
+    send(&keeper()?, &line(&left)?, &descriptors)
+}
+
+/// The socket to the keeper, which is standard input no more.
+fn keeper() -> io::Result<UnixStream> {
+    let stream = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
+    rustix::stdio::dup2_stdin(&File::open("/dev/null")?)?;
+    Ok(stream)
+}
+
+fn parent() -> u32 {
+    nix::unistd::getppid().as_raw() as u32
+}
+
+fn write_facts(held: &Held, status: &Status) -> io::Result<()> {
+    held.place.write("facts", &(serde_json::to_string_pretty(status)? + "\n"))
+}
+
+/// Each program that joins is watched by a descriptor.
+fn lift_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Within the hard limit: cannot fail. If it did, ends of programs would be found by looking.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+fn status(settings: &Settings, work: &Work) -> Status {
+    let of = |cover| {
+        let mounts = settings.mounts.iter().filter(move |plan| plan.cover == cover);
+        mounts.map(|plan| plan.path.to_string_lossy().into_owned()).collect()
+    };
+    Status {
+        version: VERSION.to_owned(),
+        pid: std::process::id(),
+        keeper: parent(),
+        started_s: work.image.started_ns / NS_PER_S,
+        kernels: settings.kernels,
+        memory_bytes: settings.memory_bytes,
+        guard: settings.guard,
+        discard: settings.discard,
+        overlays: of(Cover::Overlay),
+        mounts: of(Cover::Memory),
+        processes: 0,
+    }
+}
