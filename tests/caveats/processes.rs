@@ -20,21 +20,6 @@ print([number for number in range(1000, 1024) if not free(number)])
 }
 
 #[test]
-fn a_descriptor_of_an_image_does_not_travel_in_a_message() {
-    let script = "
-import array, os, socket
-fd = os.open('file', os.O_RDWR)
-left, right = socket.socketpair()
-message = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd]))]
-try:
-    print(left.sendmsg([b'x'], message))
-except OSError as error:
-    print(error.errno)
-";
-    Difference { script, linux: Some("1\n"), husk: "95\n" }.check("messages", one_file);
-}
-
-#[test]
 fn io_uring_is_not_there() {
     let script = "
 import ctypes

@@ -47,6 +47,58 @@ fn removing_files_makes_room_again() {
     assert_eq!(fs::metadata(work.join("big")).expect("the file").len(), 24 << 20);
 }
 
+#[test]
+fn a_message_that_nobody_reads_gives_its_file_back() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("unread");
+    let work = scratch.fresh("work");
+    let script = "
+import os, socket, time
+before = os.statvfs('.').f_bfree
+for _ in range(4):
+    sockets, fd = socket.socketpair(), os.open('big', os.O_RDWR | os.O_CREAT)
+    os.write(fd, bytes(24 << 20))
+    os.unlink('big')
+    socket.send_fds(sockets[0], [b'x'], [fd])
+    os.close(fd)
+    assert os.statvfs('.').f_bfree < before - 4096, 'on its way it is there'
+    for end in sockets:
+        end.close()
+    for _ in range(100):
+        if os.statvfs('.').f_bfree > before - 64:
+            break
+        time.sleep(0.1)
+print(os.statvfs('.').f_bfree > before - 64)
+";
+    let inside = husk(&["--memory", "64M"], &["python3", "-c", script]);
+    let outcome = run(&scratch, &work, inside);
+    assert_eq!(outcome.stdout, b"True\n", "{}", outcome.shown());
+}
+
+#[test]
+fn a_descriptor_that_leaves_the_image_is_a_fifo() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("leaves");
+    let work = scratch.fresh("work");
+    let inside = "import os, socket
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+socket.send_fds(socket.socket(fileno=0), [b'x'], [fd])";
+    let outside = "import os, socket, stat, subprocess, sys
+here, there = socket.socketpair()
+subprocess.run(sys.argv[1:], stdin=there, check=True)
+fd, = socket.recv_fds(here, 1, 1)[1]
+print(stat.S_ISFIFO(os.fstat(fd).st_mode), os.read(fd, 1))";
+    let image = husk(&[], &["python3", "-c", inside]);
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", outside]).arg(image.get_program()).args(image.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"True b''\n", "{}", outcome.shown());
+}
+
 /// A kernel without Syscall User Dispatch answers EINVAL; a filter makes this one do so.
 #[test]
 fn a_host_without_syscall_user_dispatch_is_named() {

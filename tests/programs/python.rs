@@ -41,6 +41,11 @@ fn descriptors_of_a_host_file_are_shared_and_handed_around() {
 }
 
 #[test]
+fn descriptors_travel_in_messages() {
+    python("messages", include_str!("sources/messages.py")).check();
+}
+
+#[test]
 fn signals_interrupt_and_restart_calls() {
     python("python-signals", include_str!("sources/signals.py")).check();
 }

@@ -16,6 +16,7 @@
 mod copying;
 mod descriptors;
 mod files;
+mod flights;
 mod image;
 mod mapping;
 mod pipes;

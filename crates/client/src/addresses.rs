@@ -191,7 +191,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Where the name at `address` leads, if not where it says.
-    fn way(&mut self, fd: usize, address: usize, length: usize) -> Result<Option<Name>> {
+    pub(crate) fn way(&mut self, fd: usize, address: usize, length: usize) -> Result<Option<Name>> {
         let Some(name) = self.path_given(fd, address, length)? else { return Ok(None) };
         match self.find_name(&name, Aim::FOLLOW)? {
             Place::Host => Ok(None),

@@ -201,6 +201,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let open = self.services.description(description)?;
                 if open.flags & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(Some(open.inode)) }
             }
+            _ if self.is_kept(fd as u32) => Err(Errno::EBADF),
             Slot::Host(shows) => Ok(shows),
             Slot::Free => Ok(None),
         }

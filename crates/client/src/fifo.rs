@@ -29,20 +29,27 @@ const OPEN_TO_ALL: usize = 0o666;
 
 /// A host path, NUL-terminated.
 #[derive(Clone, Copy)]
-struct Text {
+pub(crate) struct Text {
     bytes: [u8; PATH_BYTES],
     length: usize,
 }
 
 impl Text {
-    fn new(directory: &[u8]) -> Text {
+    pub(crate) fn new(directory: &[u8]) -> Text {
         let mut bytes = [0; PATH_BYTES];
         bytes[..directory.len()].copy_from_slice(directory);
         Text { bytes, length: directory.len() }
     }
 
+    /// The same with a letter.
+    pub(crate) fn mark(mut self, letter: u8) -> Text {
+        self.bytes[self.length] = letter;
+        self.length += 1;
+        self
+    }
+
     /// The same with a dot and a number, or only the number behind a slash.
-    fn with(mut self, number: u32) -> Text {
+    pub(crate) fn with(mut self, number: u32) -> Text {
         if self.bytes[self.length - 1] != b'/' {
             self.bytes[self.length] = b'.';
             self.length += 1;
@@ -51,7 +58,7 @@ impl Text {
         self
     }
 
-    fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.bytes.as_ptr() as usize
     }
 }

@@ -33,6 +33,7 @@ mod directory;
 mod exec;
 mod extended;
 mod fifo;
+mod flights;
 mod glance;
 mod identity;
 mod known;
@@ -102,6 +103,8 @@ pub struct Client<S, H, M> {
     pub(crate) effective: Option<(u32, u32, u64)>,
     /// Soft `RLIMIT_NOFILE`; 0 = to be asked.
     pub(crate) limit: u32,
+    /// Flights of this thread so far (`flights`).
+    pub(crate) flights: u32,
     /// Nested mounts have been looked for.
     pub(crate) mounts_known: bool,
     /// A bit for each number, modulo 64, of a directory that another mount covers.
@@ -126,6 +129,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             as_real: false,
             effective: None,
             limit: 0,
+            flights: 0,
             mounts_known: false,
             covered: 0,
             prefixes: [Prefix::EMPTY; MOUNTS_MAX],

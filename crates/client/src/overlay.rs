@@ -315,12 +315,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The Husk description behind `fd`. A shadow whose file the image now holds becomes one.
+    /// `EBADF`: Husk keeps the number for itself.
     #[inline]
     pub(crate) fn described(&mut self, fd: usize) -> Result<Option<Description>> {
         let files = self.services.files();
         match self.services.slot(files, fd as u32) {
             Slot::Husk(description) => Ok(Some(description)),
             Slot::Host(Some(inode)) => self.refresh_shadow(fd, inode),
+            _ if self.is_kept(fd as u32) => Err(Errno::EBADF),
             _ => Ok(None),
         }
     }

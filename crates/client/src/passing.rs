@@ -78,6 +78,9 @@ pub(crate) const PIPE_WRITE: u32 = 20;
 /// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
 pub(crate) const FIFO: u32 = 21;
 
+/// A message with stand-ins (`Client::carried`).
+pub(crate) const CARRIED: u32 = 22;
+
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
 /// `MSG_CTRUNC`.
@@ -99,6 +102,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if after.reason >= PIPE_READ {
             return match after.reason {
                 FIFO => self.note_fifo(after, result),
+                CARRIED => self.carried(after, result),
                 _ => self.pipe_landed(after, result),
             };
         }
@@ -223,6 +227,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn note_stranger(&mut self, fd: u32) -> i64 {
         let on_exec = self.closes_on_exec(fd);
+        if let Some(landed) = self.landed(fd, on_exec) {
+            return landed.map_or_else(Errno::as_return, i64::from);
+        }
         let shows = self.shown_by(fd);
         self.note_opened(fd, on_exec, shows)
     }

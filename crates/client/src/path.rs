@@ -304,6 +304,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         Ok(match self.services.slot(files, fd as u32) {
             Slot::Husk(description) => Some(self.services.description(description)?.inode),
+            _ if self.is_kept(fd as u32) => return Err(Errno::EBADF),
             Slot::Host(shows) => shows,
             Slot::Free => None,
         })

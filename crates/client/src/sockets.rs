@@ -1,5 +1,5 @@
-//! Messages on sockets: a Husk descriptor cannot travel in one yet (refused and counted), and the
-//! name a message goes to may lie in a Husk tree (`addresses`).
+//! Messages on sockets: a Husk descriptor in one travels as a stand-in (`flights`), and the name a
+//! message goes to may lie in a Husk tree (`addresses`).
 //!
 //! ```text
 //!   struct msghdr ─► control ─► cmsghdr (length, level, type) descriptors ...
@@ -7,13 +7,15 @@
 //! ```
 
 use crate::layout::{get32, get64};
-use crate::{Answer, Call, Client, Host, Memory, Verdict};
-use husk_proto::{Errno, Services};
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
+use husk_proto::Services;
 
 /// Messages looked at in one `sendmmsg` or `recvmmsg`.
 pub(crate) const MESSAGES_MAX: usize = 1024;
 /// Bytes of `struct mmsghdr`.
 pub(crate) const MMSGHDR_BYTES: usize = 64;
+/// Where it tells how many bytes were sent.
+const SENT_AT: usize = 56;
 /// Bytes of `struct msghdr`.
 pub(crate) const MSGHDR_BYTES: usize = 56;
 /// Where the length of the name stands in it.
@@ -35,17 +37,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmsg`.
     pub(crate) fn sendmsg(&mut self, c: &Call) -> Answer {
         if self.sends_husk(c.args[1]) {
-            return self.refuse(c.number, Errno::EOPNOTSUPP);
+            return self.send_carrying(c, c.args[1], 0);
         }
         self.send_to_name(c)
     }
 
-    /// `sendmmsg`.
+    /// `sendmmsg`: messages up to the first that carries a Husk descriptor, or that one alone.
     pub(crate) fn sendmmsg(&mut self, c: &Call) -> Answer {
         for index in 0..c.args[2].min(MESSAGES_MAX) {
-            if self.sends_husk(c.args[1].wrapping_add(index * MMSGHDR_BYTES)) {
-                return self.refuse(c.number, Errno::EOPNOTSUPP);
+            let header = c.args[1].wrapping_add(index * MMSGHDR_BYTES);
+            if !self.sends_husk(header) {
+                continue;
             }
+            if index == 0 {
+                return self.send_carrying(c, header, header.wrapping_add(SENT_AT));
+            }
+            let mut args = c.args;
+            args[2] = index;
+            let call = After { number: c.number, args, reason: passing::NOTHING };
+            return Ok(Verdict::Instead { call, room: 0 });
         }
         Ok(Verdict::Pass)
     }
@@ -79,8 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if length < CMSGHDR_BYTES || length > left {
                 return false;
             }
-            let rights = (get32(&control, 8), get32(&control, 12)) == RIGHTS;
-            if rights && seen(self, at, (length - CMSGHDR_BYTES) / 4) {
+            if is_rights(&control) && seen(self, at, (length - CMSGHDR_BYTES) / 4) {
                 return true;
             }
             at = at.saturating_add(length.next_multiple_of(8));
@@ -100,4 +109,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             !matches!(self.described(fd as usize), Ok(None))
         })
     }
+}
+
+/// Whether a control message is one of descriptors.
+pub(crate) fn is_rights(control: &[u8]) -> bool {
+    (get32(control, 8), get32(control, 12)) == RIGHTS
 }

@@ -17,7 +17,7 @@ use husk_region::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;
-use crate::descriptor::{open, table};
+use crate::descriptor::{flight, open, table};
 use crate::fs::entries::{self, slot_hole, slot_line};
 use crate::fs::extended;
 use crate::fs::share;
@@ -161,6 +161,8 @@ impl Checker<'_> {
         self.free_objects();
         self.slots();
         self.holdings();
+        let region = self.region;
+        flight::each(region, &mut |description| self.name(RECORD, description));
         for number in 1..self.used[INODE].len() as u32 {
             if self.used[INODE][number as usize] & FREE == 0 {
                 self.inode(number);

@@ -53,6 +53,12 @@ pub(crate) const PIPES_WANTED: u32 = 40;
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
 pub(crate) const PIPES: u32 = 400_384;
+/// Lock and number of the flights.
+pub(crate) const FLIGHTS_LIST: u32 = 420_000;
+/// Flights, two words each.
+pub(crate) const FLIGHTS: u32 = 420_008;
+/// Most descriptors on their way at once.
+pub(crate) const FLIGHTS_MAX: u32 = 1024;
 /// Process records.
 pub(crate) const PROCESSES: u32 = 131_072;
 /// Most processes in one image, plus one.
@@ -64,6 +70,8 @@ const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS)
 const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
 const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
+const _: () = assert!(PIPES + husk_region::pipes::PIPES_MAX * 4 <= FLIGHTS_LIST);
+const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= husk_region::FIXED_WORDS);
 
 fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

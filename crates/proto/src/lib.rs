@@ -1,8 +1,8 @@
 //! What a client asks of the kernels, and what they answer. The only thing both sides share.
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
-//! `process` (who is there), `lock` (advisory locks), `pipe` (bytes of pipes), `image` (what one
-//! image is made of).
+//! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
+//! (bytes of pipes), `image` (what one image is made of).
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod flight;
 pub mod fs;
 pub mod image;
 pub mod lock;
@@ -33,10 +34,10 @@ pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Everything one thread can ask: all services over one carrier.
 pub trait Services:
-    Fs + Descriptors + Processes + lock::Locks + pipe::Pipes + image::Image
+    Fs + Descriptors + flight::Flights + Processes + lock::Locks + pipe::Pipes + image::Image
 {
 }
 impl<T> Services for T where
-    T: Fs + Descriptors + Processes + lock::Locks + pipe::Pipes + image::Image
+    T: Fs + Descriptors + flight::Flights + Processes + lock::Locks + pipe::Pipes + image::Image
 {
 }

@@ -4,13 +4,15 @@
 //! ```text
 //!   /dev/shm/.husk-RANDOM/           ours alone, locked while we live
 //!            '-- RANDOM/             open to whoever knows the name: all of the image
-//!                 '-- NUMBER.GENERATION...   behind the node with that number
+//!                 |-- NUMBER.GENERATION...   behind the node with that number
+//!                 '-- +.TID.COUNT  stands for a descriptor on its way in a message
 //! ```
 //!
 //! Invariants
 //! 1. Nobody else can enter: other users not the outer directory; of root's, whose programs may
 //!    become other users, not without the inner name, which only `/proc` shows, to those users.
-//! 2. What stands behind a node is removed when the node is gone; all of it with the image.
+//! 2. What stands behind a node is removed when the node is gone; all of it with the image. What
+//!    stands for a descriptor is a FIFO that is read from nowhere once the flight is over.
 //! 3. A directory whose lock nobody holds was left by a supervisor that was killed; the next one
 //!    of the same user removes it.
 
@@ -23,8 +25,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
+use husk_proto::flight::{Flight, Flights};
 use husk_proto::{Errno, Fs, Inode};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 /// Where it may lie, in order: in memory if there is such a place.
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
@@ -38,6 +41,8 @@ const OUTER_DIGITS: usize = 8;
 const INNER_DIGITS: usize = 16;
 /// Between two looks for what stands behind nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// So long a stand-in may be there before it is opened and its flight begins.
+const TAKE_OFF: Duration = Duration::from_secs(2);
 /// Directories looked at for a lock that nobody holds.
 const LEFT_MAX: usize = 1024;
 
@@ -110,15 +115,21 @@ impl Private {
         [self.inner.as_os_str().as_bytes(), b"/"].concat()
     }
 
-    /// Removes what stands behind nodes that are gone, if it is time to look.
+    /// Removes what stands behind nodes that are gone, and ends flights that are over, if it is
+    /// time to look.
     pub fn tick(&mut self, direct: &mut Direct) {
         if Instant::now() < self.next_look {
             return;
         }
         self.next_look = Instant::now() + LOOK_EVERY;
         for entry in fs::read_dir(&self.inner).into_iter().flatten().flatten() {
-            let node = node_of(&entry.file_name());
-            if node.is_some_and(|node| matches!(direct.step(node), Err(Errno::ESTALE))) {
+            let name = entry.file_name();
+            let needless = match (node_of(&name), flight_of(&name)) {
+                (Some(node), _) => matches!(direct.step(node), Err(Errno::ESTALE)),
+                (None, Some(flight)) => is_over(&entry) && ends(direct, flight, &entry),
+                (None, None) => false,
+            };
+            if needless {
                 // Whatever fails now is tried again at the next look.
                 let _ = fs::remove_file(entry.path());
             }
@@ -153,6 +164,30 @@ fn node_of(name: &OsStr) -> Option<Inode> {
     let mut parts = name.as_bytes().split(|&byte| byte == b'.');
     let mut part = || std::str::from_utf8(parts.next()?).ok()?.parse().ok();
     Some(Inode { number: part()?, generation: part()? })
+}
+
+/// The flight that a name in the inner directory stands for.
+fn flight_of(name: &OsStr) -> Option<Flight> {
+    let parts = OsStr::from_bytes(name.as_bytes().strip_prefix(b"+.")?);
+    let Inode { number, generation } = node_of(parts)?;
+    Some(Flight(u64::from(number) << 32 | u64::from(generation)))
+}
+
+/// Whether nobody can read from a FIFO any more.
+fn is_over(entry: &DirEntry) -> bool {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(entry.path(), flags, Mode::empty());
+    matches!(opened, Err(rustix::io::Errno::NXIO))
+}
+
+/// Ends a flight; whether its stand-in may go.
+fn ends(direct: &mut Direct, flight: Flight, entry: &DirEntry) -> bool {
+    let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    match direct.end_flight(flight) {
+        Ok(()) => true,
+        Err(Errno::ENOENT) => age().is_some_and(|age| age > TAKE_OFF),
+        Err(_) => false,
+    }
 }
 
 /// A name of so many digits, at most 16; 16 nobody can guess.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use husk_carrier::{Direct, Finding, check, scratch_words};
 use husk_proto::descriptor::{Description, Shown, Slot};
+use husk_proto::flight::{Flight, Flights};
 use husk_proto::fs::{
     Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
-use husk_proto::{Descriptors, Fs, Inode, Processes};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
 
 use crate::support::root_user;
 
@@ -396,6 +397,15 @@ pub fn operations() -> Vec<Operation> {
         me.unshare(Sharing { files: true, context: true }).expect("unshare");
         me.cancel_fork(child);
         me.finish_exec().expect("exec");
+    });
+    operation!(all, "send a descriptor", open_two, false, |me, root, a| {
+        let (files, flight) = (me.files(), Flight(7));
+        me.fly(files, 10, flight).expect("fly");
+        assert_eq!(me.close(files, 10), Ok(false));
+        let landed = me.land(files, flight, 1024, true).expect("land");
+        me.end_flight(flight).expect("end");
+        assert_eq!(me.end_flight(flight), Err(Errno::ENOENT));
+        assert_eq!(me.close(files, landed), Ok(false));
     });
     operation!(all, "replace by the host's", open_two, false, |me, root, a| {
         let files = me.files();

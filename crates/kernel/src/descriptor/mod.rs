@@ -17,5 +17,6 @@
 //! 3. Lock words are the first words of records and stay lock words in every life of the record, so
 //!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 
+pub mod flight;
 pub mod open;
 pub mod table;

@@ -124,6 +124,17 @@ pub(crate) fn release(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     finish(txn, cell, description)
 }
 
+/// Before one that names a description goes: if it is the last, the description's locks go.
+pub(crate) fn drop_locks(kernel: &Kernel, description: u32) -> Result<()> {
+    let region = &kernel.session.region;
+    let number = inode_number(region, description);
+    let inode = region.map.object(INODE, number);
+    if high(region.load(inode.word(ino::ORIGIN))) != 0 && references(region, description) == 1 {
+        crate::lock::drop_many(kernel, number, description)?;
+    }
+    Ok(())
+}
+
 /// `release` without the description's lock, where one table of one process has the only number:
 /// who would raise the count needs that table's lock, which the caller holds. The tag goes first
 /// and the inode's compare and swap orders it before the second look at the lock word, so whoever

@@ -400,9 +400,7 @@ fn drop_locks(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     let inode = region.map.object(INODE, number);
     if high(region.load(inode.word(ino::ORIGIN))) != 0 {
         crate::lock::drop_owner(kernel, number, crate::lock::posix(files))?;
-        if open::references(region, description) == 1 {
-            crate::lock::drop_many(kernel, number, description)?;
-        }
+        open::drop_locks(kernel, description)?;
     }
     Ok(())
 }

@@ -1,0 +1,25 @@
+//! `Flights`, by calling the handlers.
+
+use husk_kernel::descriptor::flight;
+use husk_proto::flight::{Flight, Flights};
+use husk_proto::{Files, Result};
+
+use crate::Direct;
+
+impl Flights for Direct {
+    fn fly(&mut self, files: Files, fd: u32, flight: Flight) -> Result<()> {
+        flight::fly(&self.kernel, files, fd, flight)
+    }
+    fn land(
+        &mut self,
+        files: Files,
+        flight: Flight,
+        limit: u32,
+        close_on_exec: bool,
+    ) -> Result<u32> {
+        flight::land(&self.kernel, files, flight, limit, close_on_exec)
+    }
+    fn end_flight(&mut self, flight: Flight) -> Result<()> {
+        flight::end(&self.kernel, flight)
+    }
+}

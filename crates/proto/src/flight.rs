@@ -1,0 +1,36 @@
+//! Service `flight`: descriptors of the image on their way in a message.
+//!
+//! A message is the host's and takes the host's descriptors only. What it takes for one of the
+//! image is a *stand-in*, and a flight holds the description meanwhile: from before the message is
+//! sent until the host has no stand-in any more, as a message may be read twice, or never.
+
+use crate::{Errno, Files, Result};
+
+/// A flight, by the name of its stand-ins; never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flight(pub u64);
+
+/// The flight service. What does not serve flights says so by these defaults.
+#[allow(unused_variables)]
+pub trait Flights {
+    /// The description of the Husk descriptor `fd` is on its way as `flight`, a name that no other
+    /// one has. `ETOOMANYREFS`: too many are on their way.
+    fn fly(&mut self, files: Files, fd: u32, flight: Flight) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// One more number of a description that is on its way, the lowest free below `limit`.
+    /// `ENOENT`: it is not.
+    fn land(
+        &mut self,
+        files: Files,
+        flight: Flight,
+        limit: u32,
+        close_on_exec: bool,
+    ) -> Result<u32> {
+        Err(Errno::ENOSYS)
+    }
+    /// No stand-in is left. `ENOENT`: it was over before.
+    fn end_flight(&mut self, flight: Flight) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+}
