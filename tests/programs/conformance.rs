@@ -112,6 +112,11 @@ fn a_program_is_called_by_the_name_it_was_started_by() {
 }
 
 #[test]
+fn owners_change_and_take_set_bits_along_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("owners", include_str!("sources/calls/owners.py"));
+}
+
+#[test]
 fn what_lies_at_the_bounds_of_calls_is_as_in_a_tmpfs() {
     answered_as_a_tmpfs_does("bounds", include_str!("sources/calls/bounds.py"));
 }

@@ -243,7 +243,8 @@ pub struct Imported<'a> {
     pub target: &'a [u8],
 }
 
-/// Changes to attributes; `None` leaves a field alone.
+/// Changes to attributes; `None` leaves a field alone. One of nothing is one of the owner who stays
+/// (`chown` to -1, -1), which takes set-id bits away all the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
     /// New permission bits.
@@ -256,6 +257,14 @@ pub struct Change {
     pub accessed: Option<Time>,
     /// New modification time.
     pub modified: Option<Time>,
+}
+
+impl Change {
+    /// Whether it is one of owner or group.
+    pub fn is_of_owner(&self) -> bool {
+        let others = self.mode.is_some() || self.accessed.is_some() || self.modified.is_some();
+        self.uid.is_some() || self.gid.is_some() || !others
+    }
 }
 
 /// Which attribute `set_extended` is to find.

@@ -29,7 +29,7 @@ pub fn change(
         txn.lock(cell)?;
         live(txn.region, inode)?;
         let step = names::step(txn, inode.number);
-        if change.uid.is_some() || change.gid.is_some() {
+        if change.is_of_owner() {
             set_owner(txn, cell, who, &step, &change)?;
         }
         if let Some(mode) = change.mode {
@@ -86,14 +86,30 @@ fn set_owner(
         return Err(Errno::EPERM);
     }
     txn.set(cell.word(ino::OWNER), pair(uid, gid));
-    let bits = step.mode & (SET_USER | SET_GROUP);
-    if step.kind != husk_proto::fs::Kind::Directory && bits != 0 {
-        write_mode(txn, cell, without_set_bits(step.mode));
+    if step.kind == husk_proto::fs::Kind::Directory {
+        return Ok(());
+    }
+    let kept = kept_by_owner_change(who, step, gid);
+    if kept != step.mode {
+        // Linux takes the change of mode for one of the caller's.
+        if !owns(who, step) {
+            return Err(Errno::EPERM);
+        }
+        write_mode(txn, cell, kept);
     }
     Ok(())
 }
 
-/// A mode after a change of owner or content: set-user goes, set-group too unless it marks locking.
+/// The mode after a change of owner or group: set-user goes, set-group too, unless it marks locking
+/// and the caller is in the group, and in the new one if the mode changes at all.
+fn kept_by_owner_change(who: &Credentials<'_>, step: &Step, new_gid: u32) -> u32 {
+    let keeps = |gid| who.in_group(gid) || who.can(FSETID);
+    let mode = without_set_bits(step.mode);
+    let mode = if keeps(step.gid) { mode } else { mode & !SET_GROUP };
+    if mode == step.mode || keeps(new_gid) { mode } else { mode & !SET_GROUP }
+}
+
+/// A mode after a change of content: set-user goes, set-group too unless it marks locking.
 pub fn without_set_bits(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { SET_GROUP } else { 0 };
     mode & !(SET_USER | group)
