@@ -83,6 +83,57 @@ grep -c whole shared; cat last; echo finished";
     assert!(!work.join("last").exists(), "nobody writes back");
 }
 
+/// On a terminal of its own that takes no more output from its first second on.
+const STOPPED: &str = r#"
+import os, pty, select, signal, sys, time
+signal.alarm(60)
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+os.write(terminal, b"\x13")
+while not os.path.exists("stopped"):
+    time.sleep(0.01)
+open("go", "w").close()
+while not os.path.exists("changed") or open("changed").read() != "by the image\n":
+    time.sleep(0.01)
+print("written back", flush=True)
+os.write(terminal, b"\x11")
+said = b""
+while True:
+    try:
+        if not (more := os.read(terminal, 4096)):
+            break
+        said += more
+    except OSError:
+        break
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), b"set-user-ID" in said, b"sleep" in said)
+"#;
+
+#[test]
+fn a_stopped_terminal_does_not_keep_changes_from_being_written_back() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("stopped");
+    let work = scratch.fresh("work");
+    // The outer directory is the host's: there both sides meet.
+    let script = "
+        echo by the image > changed
+        (cd ..; echo > stopped; until [ -e go ]; do :; done)
+        su --version > version
+        setsid sleep 1000 &
+        until [ \"$(ps -o sid= -p $! | tr -d ' ')\" = $! ]; do :; done
+        sleep 0.2";
+    std::fs::create_dir(work.join("tree")).expect("a directory");
+    let script = format!("cd tree; {script}");
+    let inner = husk(&["--overlay", "tree"], &["bash", "-c", &script]);
+    let mut command = Command::new("python3");
+    command.args(["-c", &STOPPED.replace("\"changed\"", "\"tree/changed\"")]);
+    command.arg(inner.get_program()).args(inner.get_args()).env("HUSK_FSCK", "1");
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"written back\n0 True True\n", "{}", outcome.shown());
+}
+
 #[test]
 fn a_measurement_that_is_broken_off_leaves_nothing_behind() {
     if against_native() {

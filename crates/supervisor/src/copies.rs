@@ -27,7 +27,7 @@ use husk_rewrite::{Identity, Outcome, Store};
 
 use crate::image::attach;
 use crate::program;
-use crate::say::say;
+use crate::say::say_aside;
 use crate::write_back::host::path_of;
 
 /// Between two looks for wishes.
@@ -119,7 +119,7 @@ fn serve_one(store: Option<&Store>, direct: &mut Direct) -> bool {
     let Some((file, length)) = direct.next_rewrite(&mut path) else { return false };
     let path = path_of(&path[..length.min(PATH_BYTES_MAX)]);
     if program::gains_rights(&path) {
-        say(&program::native_note(&path));
+        say_aside(program::native_note(&path));
         direct.set_rewritten(&file, Rewritten::Plain);
     } else if let Some(store) = store {
         let outcome = store.ensure(&path, &identity(&file));

@@ -19,7 +19,7 @@ use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::launch::{self, HandOver};
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
-use crate::say::say;
+use crate::say::{say, say_aside, settle};
 use crate::variables::Variables;
 use crate::watch::{Burial, End, watch};
 use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
@@ -87,9 +87,10 @@ fn in_image(
     let end = watch(program, &signals, &mut work);
     let told = descent::end_stragglers(&mut Descendants { buried: |pid| work.child(pid) });
     if let Some((who, how)) = told {
-        say(&format!("{who} outlived the program: {how}"));
+        say_aside(format!("{who} outlived the program: {how}"));
     }
     let ended = work.finish(settings.discard);
+    settle();
     ended.lines.iter().for_each(|line| say(line));
     let status = status(end);
     Ok(if status == 0 && !ended.complete { STATUS_HUSK } else { status })

@@ -1,13 +1,47 @@
 //! What Husk prints. A standard error that takes nothing (a full disk, a reader that has gone) is
 //! no reason to lose what a run has changed: nothing here panics or ends the process.
+//!
+//! A terminal that was stopped (^S), or a pipe whose reader is slow, holds up who writes to it. Who
+//! has work to do says things aside: a thread of its own prints them, and `settle` waits for it
+//! when everything is done.
 
 use std::io::{self, Write};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 /// One line to standard error, `husk: ` in front.
 pub fn say(line: &str) {
     let line = format!("husk: {}\n", line.replace('\n', "?"));
     // Whoever does not listen is not told.
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+static ASIDE: Mutex<Option<(Sender<String>, JoinHandle<()>)>> = Mutex::new(None);
+
+/// The same without waiting for whoever is to read it.
+pub fn say_aside(line: String) {
+    let mut aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    if aside.is_none() {
+        let (lines, printed) = channel::<String>();
+        let print = move || printed.iter().for_each(|line| say(&line));
+        let printer = thread::Builder::new().spawn(print);
+        *aside = printer.ok().map(|printer| (lines, printer));
+    }
+    if let Some((lines, _)) = &*aside {
+        // It prints until this end is gone.
+        let _ = lines.send(line);
+    }
+}
+
+/// Waits until everything said aside is printed.
+pub fn settle() {
+    let aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((lines, printer)) = aside {
+        drop(lines);
+        // A panic there has been printed.
+        let _ = printer.join();
+    }
 }
 
 /// `text` to standard output, all of it or an error.
