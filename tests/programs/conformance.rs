@@ -174,6 +174,42 @@ print([(n, sorted(os.listxattr(n))) for n in sorted(os.listdir())])
 }
 
 #[test]
+fn a_file_of_the_host_takes_the_space_it_takes_there() {
+    let script = "
+import os
+def space():
+    print([(n, os.stat(n).st_size, os.stat(n).st_blocks) for n in sorted(os.listdir())])
+space()
+os.chmod('1', 0o600); os.rename('4097', 'moved'); os.open('100000', os.O_RDONLY)
+space()
+for name, size in [('1', 0), ('4096', 0), ('0', 0), ('ahead', 0), ('sparse', 0)]:
+    os.truncate(name, size)
+space()
+for name in ['1', '0', 'moved', 'ahead']:
+    with open(name, 'wb') as file: file.write(b'x' * 8192)
+space()
+";
+    let prepare = |work: &Path| {
+        for size in [0, 1, 4096, 4097, 100_000] {
+            fs::write(work.join(size.to_string()), vec![7; size]).expect("a file");
+        }
+        let file = |name: &str| fs::File::create(work.join(name)).expect("a file");
+        let sparse = file("sparse");
+        sparse.set_len(1 << 20).expect("a hole");
+        std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 4096], 1 << 19).expect("bytes");
+        let (ahead, keep) = (file("ahead"), rustix::fs::FallocateFlags::KEEP_SIZE);
+        // Not every file system can.
+        let _ = rustix::fs::fallocate(&ahead, keep, 0, 1 << 16);
+        // What is not on the disk yet has no blocks on some file systems.
+        for entry in fs::read_dir(work).expect("a directory").flatten() {
+            fs::File::open(entry.path()).and_then(|file| file.sync_all()).expect("on the disk");
+        }
+    };
+    let case = Case::new("blocks", Length::Once, &["python3", "-c", script]);
+    case.input(prepare).check();
+}
+
+#[test]
 fn special_files_are_written_back_with_their_names_modes_and_times() {
     let script = "
 import os, stat

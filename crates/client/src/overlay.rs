@@ -38,6 +38,7 @@ pub(crate) struct Fact {
     pub gid: u32,
     pub identity: HostIdentity,
     accessed_ns: i64,
+    blocks_512: u64,
 }
 
 const NO_FACT: Fact = Fact {
@@ -49,6 +50,7 @@ const NO_FACT: Fact = Fact {
     gid: 0,
     identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
     accessed_ns: 0,
+    blocks_512: 0,
 };
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -206,6 +208,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 gid: fact.gid,
                 identity: fact.identity,
                 accessed_ns: fact.accessed_ns,
+                blocks_512: fact.blocks_512,
                 target: &bytes[fact.target.0..fact.target.1],
             }
         });
@@ -391,6 +394,7 @@ fn read_fact(out: &[u8]) -> Fact {
             changed_ns: time(96),
         },
         accessed_ns: time(64),
+        blocks_512: get64(out, 48),
         ..NO_FACT
     }
 }

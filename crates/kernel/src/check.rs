@@ -369,6 +369,10 @@ impl Checker<'_> {
             }
             from = base + 64;
         }
+        if low(region.load(cell.word(ino::IDENT))) & ino::HOST != 0 {
+            // Its count is the host's.
+            return self.equal("blocks of a file of the host", number, 0, held);
+        }
         self.equal("blocks of a file", number, region.load(cell.word(ino::BLOCKS)), held);
     }
 

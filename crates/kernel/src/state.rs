@@ -55,6 +55,7 @@ pub mod ino {
     pub const KNOWN: u32 = 12;
     pub const MAP_SEQUENCE: u32 = 13;
     pub const ARRAY: u32 = 13;
+    /// Of a file: blocks it has; while the bytes are the host's, what it takes there / 512.
     pub const BLOCKS: u32 = 14;
     pub const SHARE: u32 = 14;
 

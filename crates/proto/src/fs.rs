@@ -239,6 +239,8 @@ pub struct Imported<'a> {
     pub identity: HostIdentity,
     /// Last access, ns.
     pub accessed_ns: i64,
+    /// Space it takes on the host (`st_blocks`).
+    pub blocks_512: u64,
     /// Target of a symlink, else empty.
     pub target: &'a [u8],
 }

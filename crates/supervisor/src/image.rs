@@ -240,6 +240,7 @@ fn root_attributes(found: &fs::Metadata) -> Imported<'static> {
         gid: found.gid(),
         identity: host::identity_of(found),
         accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
+        blocks_512: found.blocks(),
         target: b"",
     }
 }

@@ -45,7 +45,17 @@ pub fn contents(me: &mut Direct, inode: Inode) -> Vec<u8> {
 pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
     let identity = HostIdentity { device: 5, inode: 9, size: 100, modified_ns: 3, changed_ns: 4 };
     let target: &[u8] = if kind == Kind::Symlink { b"somewhere" } else { b"" };
-    Imported { name, kind, mode: 0o644, uid: 0, gid: 0, identity, accessed_ns: 5, target }
+    Imported {
+        name,
+        kind,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        identity,
+        accessed_ns: 5,
+        blocks_512: 8,
+        target,
+    }
 }
 
 pub fn at(me: &mut Direct, dir: Inode, name: &[u8]) -> Inode {

@@ -444,13 +444,17 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
             zero_mapped(kernel, cell, old, size);
         }
         // Blocks set aside behind the end go with the same length, too.
-        let aside = size == old && region.load(cell.word(ino::BLOCKS)) != 0;
+        let hosts = low(ident) & ino::HOST != 0;
+        let aside = size == old && !hosts && region.load(cell.word(ino::BLOCKS)) != 0;
         let shrinks = size < old || aside;
         kernel.run(|txn| {
             hold(txn, inode)?;
             let ident = txn.get(cell.word(ino::IDENT));
             let trim = if shrinks { ino::TRIM as u64 } else { 0 };
             txn.set(cell.word(ino::IDENT), ident & !(ino::HOST as u64) | trim);
+            if low(ident) & ino::HOST != 0 {
+                txn.set(cell.word(ino::BLOCKS), 0);
+            }
             txn.set(cell.word(ino::SIZE), size);
             stamp(kernel, txn, cell, now_ns);
             Ok(())

@@ -60,7 +60,10 @@ fn make_imported(
     txn.init(cell.word(ino::CTIME), entry.identity.changed_ns as u64);
     txn.init(cell.word(ino::ATIME), entry.accessed_ns as u64);
     match entry.kind {
-        Kind::File => txn.init(cell.word(ino::SIZE), entry.identity.size),
+        Kind::File => {
+            txn.init(cell.word(ino::SIZE), entry.identity.size);
+            txn.init(cell.word(ino::BLOCKS), entry.blocks_512);
+        }
         Kind::Symlink => {
             let target = text::keep(txn, entry.target)?;
             txn.init(cell.word(ino::ROOT), target as u64);

@@ -152,7 +152,7 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
     let origin = low(word(ino::ORIGIN));
     let on_host = bits & ino::HOST != 0;
     let blocks = match step.kind {
-        Kind::File if on_host => size.div_ceil(512),
+        Kind::File if on_host => word(ino::BLOCKS),
         Kind::File => word(ino::BLOCKS) * 8,
         _ => 0,
     };

@@ -179,6 +179,7 @@ fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Import
         gid: found.gid(),
         identity: identity_of(found),
         accessed_ns: found.atime() * 1_000_000_000 + found.atime_nsec(),
+        blocks_512: found.blocks(),
         target: target.as_os_str().as_bytes(),
     })
 }
