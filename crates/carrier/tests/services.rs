@@ -439,6 +439,21 @@ fn an_inode_has_so_many_attributes_and_no_more() {
 }
 
 #[test]
+fn what_one_makes_and_another_removes_is_used_again() {
+    in_image(Cover::Memory, |me, root| {
+        let (pid, who) = (std::process::id(), root_user());
+        let mut other = Direct::attach(clock, me.current(), pid, support::tid()).expect("attached");
+        for n in 0..10_000 {
+            me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+            other.unlink(&who, root, b"f").expect("unlink");
+            let used = me.kernel().session.never_used(husk_region::INODE);
+            assert!(used < 2000, "{used} inodes for one file, after {n} of them");
+        }
+        other.detach();
+    });
+}
+
+#[test]
 fn the_image_shares_its_caches() {
     in_image(Cover::Memory, |me, root| {
         assert_eq!(me.mounts(), 1);

@@ -3,14 +3,17 @@
 //!
 //! ```text
 //!   slot magazine (<= 64, no lock)  <-16..32->  pool of partition slot & mask  <-  other pools
-//!                                                        ^ never used yet: bump pointer
+//!                                                        ^ never used yet: bump pointer,
+//!                                                          unless another pool has plenty
 //! ```
 //!
 //! 1. Refill and spill are transactions of their own, run before an operation begins: no operation
 //!    holds a pool's lock.
 //! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room
 //!    to give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
-//! 3. An object in a pool is linked through its the low half of its word 1; of a free object only
+//! 3. What one thread takes and another gives back does not use up the never used: a pool that has
+//!    `PLENTY` is taken from before, wherever it is.
+//! 4. An object in a pool is linked through its the low half of its word 1; of a free object only
 //!    that, the high half of word 1 and word 0 mean anything (generation, version, lock).
 
 use husk_abi::Errno;
@@ -30,6 +33,10 @@ const LOW: u64 = 12;
 const HIGH: u64 = 32;
 const REFILL: u64 = 16;
 const SPILL: u64 = 16;
+/// Objects of a pool that others are let in for, though there are never used ones.
+const PLENTY: u64 = 64;
+/// Other pools looked at before anything never used is taken.
+const LOOKS: u32 = 4;
 const POOL_LOCK: u32 = 4;
 const POOL: u32 = 5;
 
@@ -108,12 +115,16 @@ impl Session {
         if count < LOW { self.refill(class) } else { self.spill(class) }
     }
 
-    /// From the own pool, from what was never used, from the others' pools, in this order.
+    /// From the own pool, from others that have plenty, from what was never used, from the others'
+    /// pools, in this order.
     fn refill(&self, class: usize) -> Result<(), Errno> {
         let own = self.slot()?;
         let reserved = RESERVED[class] as u64;
         let limit = (self.region.map.classes[class].count as u64).saturating_sub(reserved);
-        if self.refill_from(own, class)? || self.refill_fresh(class, REFILL, limit)? {
+        if self.refill_from(own, class)?
+            || self.refill_from_plenty(class)?
+            || self.refill_fresh(class, REFILL, limit)?
+        {
             return Ok(());
         }
         for other in 1..=self.region.map.partition_mask {
@@ -123,6 +134,20 @@ impl Session {
         }
         self.collect_idle(class)?;
         self.refill_from(own, class).map(|_| ())
+    }
+
+    /// From one of a few other pools that has plenty (invariant 3). Which ones moves on with each
+    /// refill of never used objects, so that all have their turn, and none costs more than this.
+    fn refill_from_plenty(&self, class: usize) -> Result<bool, Errno> {
+        let bump = self.region.load(Cell::at(header::BUMP + class as u32));
+        let first = (bump / REFILL) as u32 * LOOKS;
+        for partition in (first..first + LOOKS).map(|n| n & self.region.map.partition_mask) {
+            let head = self.region.map.partition(partition).word(POOL + class as u32);
+            if self.region.load(head) >> 32 >= PLENTY && self.refill_from(partition, class)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// All pools are empty: what slots that nobody uses have left over goes to the own pool.
