@@ -86,6 +86,42 @@ fn what_a_killed_process_held_is_released_soon() {
 }
 
 #[test]
+fn processes_are_listed_and_signalled() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("processes");
+    images.up("ci");
+    assert_eq!(images.done(&["ps", "ci", "--json"]).trim(), "[]");
+    let sleeper = "sleep 61 < /dev/null > /dev/null 2>&1 & echo $!";
+    let pid = images.script("ci", sleeper).trim().to_owned();
+    let list = || -> serde_json::Value {
+        serde_json::from_str(&images.done(&["ps", "ci", "--json"])).expect("JSON")
+    };
+    until("it sleeps", || list()[0]["name"] == "sleep");
+    assert_eq!(list()[0]["pid"].to_string(), pid);
+    assert_eq!(list()[0]["command"], serde_json::json!(["sleep", "61"]));
+    assert!(images.done(&["ps", "ci"]).ends_with(" S     sleep 61\n"));
+    let own = std::process::id().to_string();
+    for (arguments, why) in [
+        (["kill", "ci", &own, "-sTERM"], "no such process runs in it"),
+        (["kill", "ci", "x", "-sTERM"], "no number of a process"),
+        (["kill", "ci", "0", "-sTERM"], "no number of a process"),
+        (["kill", "ci", &pid, "-sNONE"], "no such signal"),
+        (["kill", "nix", &pid, "-sTERM"], "no such image"),
+    ] {
+        let said = images.refused(&arguments, 125);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+    images.done(&["kill", "ci", &pid, "--signal", "stop"]);
+    until("it is stopped", || list()[0]["state"] == "T");
+    images.done(&["kill", "ci", &pid, "--signal", "9"]);
+    until("it has gone", || list().as_array().is_some_and(Vec::is_empty));
+    assert!(images.refused(&["ps", "nix"], 125).contains("no such image"));
+    images.down("ci");
+}
+
+#[test]
 fn fsck_takes_the_name_of_an_image() {
     if against_native() {
         return;

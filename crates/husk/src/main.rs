@@ -5,6 +5,8 @@
 //!   husk up NAME [OPTIONS]               an image that stays
 //!   husk exec NAME -- COMMAND...         run a command in it
 //!   husk ls [--json]                     which images are there?
+//!   husk ps NAME [--json]                who runs in it?
+//!   husk kill NAME PID                   send somebody a signal
 //!   husk down NAME                       end one, with its changes written back
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
@@ -57,6 +59,16 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List the processes of an image.
+    Ps {
+        /// Name of the image.
+        name: OsString,
+        /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Send a signal to a process of an image.
+    Kill(named::Kill),
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),
     /// The keeper that `husk up` starts.
@@ -156,6 +168,8 @@ fn main() -> ExitCode {
         Command::Up(options) => named::up(&options),
         Command::Exec(options) => named::exec(&options),
         Command::Ls { json } => named::list(json),
+        Command::Ps { name, json } => named::processes(&name, json),
+        Command::Kill(options) => named::kill(&options),
         Command::Down(options) => named::down(&options),
         Command::Keep(options) => named::keep(&options),
         Command::Tend(options) => named::tend(options),

@@ -1,4 +1,4 @@
-//! `husk up`, `exec`, `ls` and `down`: what is typed about images with a name.
+//! `husk up`, `exec`, `ls`, `ps`, `kill` and `down`: what is typed about images with a name.
 //!
 //! Exit status: of `exec` the command's own, for this process becomes it; 125 when Husk failed, 126
 //! and 127 as of `run`. Of the others 0, or 125 when something failed; of `down` also when not all
@@ -8,9 +8,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::named;
 use husk_supervisor::say::say;
+use serde::Serialize;
 
 use crate::{ImageOptions, RUNTIME, failed, shown};
 
@@ -41,6 +42,17 @@ pub struct Down {
     /// End the programs that run in it.
     #[arg(long)]
     force: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Kill {
+    /// Name of the image.
+    name: OsString,
+    /// Number of the process.
+    pid: String,
+    /// The signal, by name or number.
+    #[arg(long, short, default_value = "TERM")]
+    signal: String,
 }
 
 impl Exec {
@@ -88,9 +100,28 @@ pub fn exec(options: &Exec) -> ExitCode {
 }
 
 pub fn list(json: bool) -> ExitCode {
-    match named::list() {
-        Ok(rows) if shown(&rows, json, |rows| named::table(rows)) => ExitCode::SUCCESS,
+    listed(named::list(), json, named::table)
+}
+
+pub fn processes(name: &OsStr, json: bool) -> ExitCode {
+    listed(named::processes(name), json, named::process_table)
+}
+
+fn listed<T: Serialize>(
+    rows: Result<Vec<T>, Failure>,
+    json: bool,
+    table: fn(&[T]) -> String,
+) -> ExitCode {
+    match rows {
+        Ok(rows) if shown(&rows, json, |rows| table(rows)) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(STATUS_HUSK),
+        Err(failure) => failed(&failure),
+    }
+}
+
+pub fn kill(options: &Kill) -> ExitCode {
+    match named::kill(&options.name, &options.pid, &options.signal) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failed(&failure),
     }
 }

@@ -48,13 +48,18 @@ fn processes() -> impl Iterator<Item = (i32, i32)> {
     let listing = fs::read_dir("/proc").into_iter().flatten().flatten();
     listing.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name may hold spaces and brackets; what follows the last bracket may not.
-        let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-        let state = fields.next()?;
-        let parent = fields.next()?.parse().ok()?;
+        let (state, parent) = state_and_parent(pid)?;
         (state != "Z" && state != "X").then_some((pid, parent))
     })
+}
+
+/// State letter and parent of a process.
+pub fn state_and_parent(pid: i32) -> Option<(String, i32)> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The name may hold spaces and brackets; what follows the last bracket may not.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
 /// Those who are to be ended.

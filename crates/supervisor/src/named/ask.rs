@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -134,14 +135,37 @@ fn lost(name: &Name, why: &str) -> Failure {
 pub fn region(name: &OsStr) -> Result<(u32, File), Failure> {
     let name = Name::parse(name)
         .map_err(|failure| Failure { why: "there is no such image".to_owned(), ..failure })?;
-    let stream = Place::find(&name)?.connect()?;
-    let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, &Ask::Region));
-    let refuse = |why: &str| Failure::new(format!("cannot reach image {name}"), why, "try again");
-    match asked.map_err(|problem| refuse(&unanswered(&problem)))? {
+    match asked(&name, &Ask::Region)? {
         (Answer::Region { pid }, mut descriptors) if !descriptors.is_empty() => {
             Ok((pid, File::from(descriptors.remove(0))))
         }
-        (Answer::Refused(failure), _) => Err(failure),
-        _ => Err(refuse("its supervisor's answer makes no sense")),
+        _ => Err(senseless(&name)),
     }
+}
+
+/// Host processes that run in an image.
+pub fn pids(name: &Name) -> Result<Vec<u32>, Failure> {
+    match asked(name, &Ask::Processes)? {
+        (Answer::Processes(pids), _) => Ok(pids),
+        _ => Err(senseless(name)),
+    }
+}
+
+/// What a living image answers, if that is no refusal.
+fn asked(name: &Name, what: &Ask) -> Result<(Answer, Vec<OwnedFd>), Failure> {
+    let stream = Place::find(name)?.connect()?;
+    let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, what));
+    match asked {
+        Ok((Answer::Refused(failure), _)) => Err(failure),
+        Ok(told) => Ok(told),
+        Err(problem) => {
+            let what = format!("cannot reach image {name}");
+            Err(Failure::new(what, unanswered(&problem), "try again"))
+        }
+    }
+}
+
+fn senseless(name: &Name) -> Failure {
+    let why = "its supervisor's answer makes no sense";
+    Failure::new(format!("cannot reach image {name}"), why, "take it down")
 }

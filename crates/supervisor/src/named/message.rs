@@ -62,6 +62,8 @@ pub enum Ask {
     Region,
     /// What there is to know.
     Look,
+    /// Who runs in it.
+    Processes,
     /// The end.
     Down {
         /// Nothing is written back.
@@ -90,6 +92,8 @@ pub enum Answer {
     },
     /// What there is to know.
     Look(Status),
+    /// Host processes that run in it.
+    Processes(Vec<u32>),
     /// The image has ended.
     Down {
         /// What there is to tell.

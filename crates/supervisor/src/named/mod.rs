@@ -5,7 +5,7 @@
 //!                            husk tend NAME, the supervisor ── Work: image, copies, deaths
 //!                                 │ STATE/NAME/{lock,socket,facts,log}
 //!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
-//!   husk ls, fsck  ──Look, Region►│
+//!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
@@ -26,6 +26,7 @@ mod enter;
 mod keep;
 mod message;
 mod place;
+mod programs;
 mod serve;
 mod tend;
 mod up;
@@ -34,5 +35,6 @@ pub use ask::{Down, Row, down, list, region, table};
 pub use enter::enter;
 pub use keep::keep;
 pub use message::Status;
+pub use programs::{Process, kill, process_table, processes};
 pub use tend::{resume, tend};
 pub use up::up;

@@ -216,6 +216,10 @@ impl Server {
                 vec![self.made.work.image.region.as_fd()],
             ),
             Ok(Ask::Look) => (Answer::Look(self.look()), vec![]),
+            Ok(Ask::Processes) => {
+                let living = self.made.work.living().into_iter();
+                (Answer::Processes(living.map(|pid| pid.as_raw() as u32).collect()), vec![])
+            }
             Err(failure) => (Answer::Refused(failure), vec![]),
         };
         // Who does not listen is not told.
