@@ -131,7 +131,7 @@ impl Fs for Direct {
         husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
     }
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        husk_kernel::fs::extended::get(&self.kernel, inode, name, out)
+        self.extended_value(inode, name, out)
     }
     fn list_extended(
         &mut self,
@@ -149,7 +149,7 @@ impl Fs for Direct {
         value: Option<&[u8]>,
         how: SetExtended,
     ) -> Result<()> {
-        husk_kernel::fs::extended::set(&self.kernel, inode, name, value, how, self.now())
+        self.set_extended_value(inode, name, value, how)
     }
     fn take_extended_over(&mut self, inode: Inode) -> Result<()> {
         husk_kernel::fs::extended::take_over(&self.kernel, inode)

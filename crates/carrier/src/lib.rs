@@ -15,6 +15,7 @@
 
 mod copying;
 mod descriptors;
+mod extended;
 mod files;
 mod flights;
 mod image;

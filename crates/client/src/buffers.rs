@@ -11,6 +11,8 @@ pub(crate) const TEXT_MAX: usize = 2 * PATH_MAX;
 pub(crate) const GROUPS_MAX: usize = 256;
 /// Bytes moved at once between two files, and of a host listing.
 pub(crate) const BOUNCE_BYTES: usize = 16384;
+/// Longest value of an extended attribute.
+pub(crate) const VALUE_BYTES: usize = 65536;
 
 /// Bytes of records of a listing that are copied to the application at once: a page of them, for
 /// pages touched are faults.
@@ -31,6 +33,8 @@ pub struct Buffers {
     pub(crate) link: [u8; PATH_MAX + 8],
     pub(crate) base: [u8; PATH_MAX + 8],
     pub(crate) bounce: [u8; BOUNCE_BYTES],
+    /// Of an extended attribute.
+    pub(crate) value: [u8; VALUE_BYTES],
     pub(crate) batch: [u8; BATCH_BYTES],
     pub(crate) groups: [u32; GROUPS_MAX],
     pub(crate) nested: [[u32; 4]; MOUNTS_MAX],
@@ -50,6 +54,7 @@ impl Buffers {
             link: [0; PATH_MAX + 8],
             base: [0; PATH_MAX + 8],
             bounce: [0; BOUNCE_BYTES],
+            value: [0; VALUE_BYTES],
             batch: [0; BATCH_BYTES],
             groups: [0; GROUPS_MAX],
             nested: [[0; 4]; MOUNTS_MAX],

@@ -161,7 +161,7 @@ calls! { |client, c, a|
     fstatfs Full "shown as tmpfs" => client.fstatfs(c);
 
     // ---- extended attributes
-    setxattr Partial "no ACLs; values of at most 4096 bytes (ENOSPC), as on ext4"
+    setxattr Partial "no ACLs"
         => client.extended_path(c, Aim::FOLLOW, Asking::Set);
     lsetxattr Partial "as setxattr" => client.extended_path(c, Aim::STAY, Asking::Set);
     fsetxattr Partial "as setxattr" => client.extended_open(c, Asking::Set);

@@ -23,11 +23,9 @@ use husk_proto::{Errno, Inode, Result, Services};
 /// Longest name with its NUL.
 const NAME_BYTES: usize = 256;
 /// Longest value and longest list of names that Linux takes or gives.
-const VALUE_MAX: usize = 65536;
-/// Longest value an image keeps.
-const KEPT_MAX: usize = 4096;
-/// Longest list of names of a host object that is taken over; its values come behind.
-const LIST_MAX: usize = 8192;
+const VALUE_MAX: usize = crate::buffers::VALUE_BYTES;
+/// Longest list of names of a host object that is taken over.
+const LIST_MAX: usize = crate::buffers::BOUNCE_BYTES;
 /// Bytes of `struct xattr_args`.
 const ARGS_BYTES: usize = 16;
 const CAPABILITY: &[u8] = b"security.capability";
@@ -137,7 +135,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::E2BIG);
         }
         if wish == Asking::Set {
-            self.memory.read(value, &mut self.buffers.bounce[..size.min(KEPT_MAX)])?;
+            self.memory.read(value, &mut self.buffers.value[..size])?;
         }
         Ok(asked)
     }
@@ -193,14 +191,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         kind_of_name(step, asked)
     }
 
-    /// Capabilities of a file (`struct vfs_cap_data`), as far as their shape goes; in `bounce`.
+    /// Capabilities of a file (`struct vfs_cap_data`), as far as their shape goes; in `value`.
     fn check_capability(&self, size: usize) -> Result<()> {
-        let version = crate::layout::get32(&self.buffers.bounce, 0) >> 24;
+        let version = crate::layout::get32(&self.buffers.value, 0) >> 24;
         if matches!((version, size), (2, 20) | (3, 24)) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     fn get_extended(&mut self, inode: Inode, asked: Asked) -> Answer {
-        let out = &mut self.buffers.bounce[..KEPT_MAX];
+        self.memory.ready()?;
+        let out = &mut self.buffers.value;
         let length = self.services.extended(inode, asked.name(), out)?;
         self.give(asked, length)
     }
@@ -239,13 +238,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `bounce[..length]` to the application; without room for it only its length.
+    /// So much of the buffer to the application; without room for it only its length.
     fn give(&mut self, asked: Asked, length: usize) -> Answer {
         if asked.size > 0 {
             if length > asked.size {
                 return Err(Errno::ERANGE);
             }
-            self.memory.write(asked.value, &self.buffers.bounce[..length])?;
+            let found = match asked.wish {
+                Asking::List => &self.buffers.bounce[..length],
+                _ => &self.buffers.value[..length],
+            };
+            self.memory.write(asked.value, found)?;
         }
         value(length as u64)
     }
@@ -270,9 +273,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Takes the host object's attributes over. Done again from the start after a death.
     #[cold]
     fn take_over(&mut self, inode: Inode) -> Result<()> {
+        self.memory.ready()?;
         let path = self.host_text(inode)?;
         let list = self.buffers.bounce.as_mut_ptr() as usize;
-        let room = list + LIST_MAX;
+        let room = self.buffers.value.as_mut_ptr() as usize;
         let length =
             match Errno::check(self.host.call(nr::llistxattr, [path, list, LIST_MAX, 0, 0, 0])) {
                 Err(Errno::EOPNOTSUPP) => 0,
@@ -283,15 +287,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         while at < length {
             let rest = &self.buffers.bounce[at..length];
             let end = at + rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
-            let args = [path, list + at, room, KEPT_MAX, 0, 0];
+            let args = [path, list + at, room, VALUE_MAX, 0, 0];
             match Errno::check(self.host.call(nr::lgetxattr, args)) {
                 // Gone meanwhile, or of a kind that an image does not have.
                 Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {}
                 Err(Errno::ERANGE) => return Err(Errno::ENOSPC),
                 got => {
-                    let (names, values) = self.buffers.bounce.split_at(LIST_MAX);
-                    let kept = Some(&values[..got? as usize]);
-                    self.services.set_extended(inode, &names[at..end], kept, SetExtended::Any)?;
+                    let kept = Some(&self.buffers.value[..got? as usize]);
+                    let name = &self.buffers.bounce[at..end];
+                    self.services.set_extended(inode, name, kept, SetExtended::Any)?;
                 }
             }
             at = end + 1;
@@ -302,11 +306,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn change_extended(&mut self, inode: Inode, asked: Asked) -> Answer {
         let mut kept = None;
         if asked.wish == Asking::Set {
-            if asked.size > KEPT_MAX {
-                return Err(Errno::ENOSPC);
-            }
-            self.memory.read(asked.value, &mut self.buffers.bounce[..asked.size])?;
-            kept = Some(&self.buffers.bounce[..asked.size]);
+            self.memory.ready()?;
+            self.memory.read(asked.value, &mut self.buffers.value[..asked.size])?;
+            kept = Some(&self.buffers.value[..asked.size]);
         }
         self.services.set_extended(inode, asked.name(), kept, asked.how)?;
         value(0)

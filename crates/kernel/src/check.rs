@@ -338,7 +338,14 @@ impl Checker<'_> {
         self.rest_long("inode's writer lock is held", number, cell.word(ino::WRITER));
         let region = self.region;
         lock::each_line(region, cell, &mut |line| self.name(LINE, line));
-        extended::each_part(region, cell, &mut |class, part| self.name(class, part));
+        extended::each_part(
+            region,
+            cell,
+            &mut |class, part| match self.links.get_mut(part as usize) {
+                Some(links) if class == INODE => *links += 1,
+                _ => self.name(class, part),
+            },
+        );
         let root = region.load(cell.word(ino::ROOT));
         match kind_bits(region.load(cell.word(ino::IDENT))) {
             ino::FILE => self.file(number, cell, root),

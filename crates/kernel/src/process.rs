@@ -704,6 +704,20 @@ pub fn create_nameless(
     })
 }
 
+/// A file without a name for a value that is longer than a transaction, with one pin of the calling
+/// process on it.
+pub fn create_value(kernel: &Kernel, now_ns: i64) -> Result<Inode> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        let (kind, mode, uid, gid, flags, links) = (ino::FILE, 0, 0, 0, 0, 0);
+        let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
+        let (number, _) = inodes::make(txn, &birth)?;
+        add_pin(txn, process, number)?;
+        Ok(inodes::name(txn, number))
+    })
+}
+
 /// Walks what live records hold, for the checker: tables, contexts, pins (inode, 1 a process).
 pub(crate) fn each_held(region: &Region, emit: &mut dyn FnMut(Holding)) {
     for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {

@@ -439,7 +439,7 @@ pub trait Fs {
         after: &[u8],
         out: &mut [u8],
     ) -> Result<usize>;
-    /// Sets one, or removes it (`None`). `ENOSPC` when the value is longer than an image keeps.
+    /// Sets one, or removes it (`None`). Values are of any length that Linux has.
     fn set_extended(
         &mut self,
         inode: Inode,

@@ -208,6 +208,14 @@ fn extend(me: &mut Direct, root: Inode) {
     }
 }
 
+/// Gives a file an attribute that is a file of its own.
+fn extend_far(me: &mut Direct, root: Inode) {
+    extend(me, root);
+    let a = at(me, root, b"a");
+    let file = at(me, a, b"f2");
+    me.set_extended(file, b"user.far", Some(&[9; 60_000]), SetExtended::Create).expect("set");
+}
+
 /// Uses both empty directories, so that they are no longer as they were made.
 fn use_empty(me: &mut Direct, root: Inode) {
     for dir in [&b"empty"[..], b"empty2"] {
@@ -451,6 +459,24 @@ pub fn operations() -> Vec<Operation> {
         me.take_extended_over(host).expect("take over");
     });
     operation!(all, "a file with attributes goes", extend, true, |me, root, a| {
+        me.unlink(&root_user(), a, b"f2").expect("unlink");
+        me.set_umask(0o77);
+    });
+    operation!(all, "set a far attribute", extend, false, |me, root, a| {
+        let (file, value) = (at(me, a, b"f2"), [1; 65_536]);
+        me.set_extended(file, b"user.long", Some(&value), SetExtended::Any).expect("set");
+    });
+    operation!(all, "replace a far attribute by another", extend_far, false, |me, root, a| {
+        let (file, value) = (at(me, a, b"f2"), [1; 5000]);
+        me.set_extended(file, b"user.far", Some(&value), SetExtended::Any).expect("set");
+    });
+    operation!(all, "shorten and remove far attributes", extend_far, true, |me, root, a| {
+        let (file, value) = (at(me, a, b"f2"), [1; 5000]);
+        me.set_extended(file, b"user.long", Some(&value), SetExtended::Any).expect("set");
+        me.set_extended(file, b"user.far", Some(&value[..9]), SetExtended::Any).expect("set");
+        me.set_extended(file, b"user.long", None, SetExtended::Any).expect("remove");
+    });
+    operation!(all, "a file with far attributes goes", extend_far, true, |me, root, a| {
         me.unlink(&root_user(), a, b"f2").expect("unlink");
         me.set_umask(0o77);
     });

@@ -3,7 +3,7 @@
 //! ```text
 //!   inode 10  born in ns: 0 | 63 bits; with attributes: 1 | first:31 | born in s:32
 //!   line  0 version:32 tag:8   1 value length:32 next:32   2 value:32 name:32 (texts)
-//!         3 name length
+//!         3 name length   4 a longer value's file: generation:32 number:32, else 0
 //! ```
 //!
 //! 1. The chain is in falling order of names, as a tmpfs lists them.
@@ -11,29 +11,50 @@
 //! 3. An inode that came from the host has that one's attributes until they are taken over
 //!    (`ino::EXTENDED`); from then on those in the image count, be there any or not.
 //! 4. Who may do what is the client's to judge.
-//! 5. An inode that has had attributes shows its birth in whole seconds: there is no other word.
+//! 5. A value longer than `VALUE_MAX` is a file of its own that has one link, the attribute. It is
+//!    written before it is linked in and never after, so all there is to do at once is the link.
+//! 6. An inode that has had attributes shows its birth in whole seconds: there is no other word.
 
 use husk_proto::fs::SetExtended;
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, inodes};
+use crate::fs::{entries, extent, inodes};
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::text;
 
 const LINKS: u32 = 1;
 const TEXTS: u32 = 2;
 const NAME_LENGTH: u32 = 3;
+const FILE: u32 = 4;
 
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest value, bytes: what one transaction can keep.
+/// Longest value that one transaction can keep, bytes: longer ones are files.
 pub const VALUE_MAX: usize = 4096;
 /// Most attributes of one inode: no look goes further.
 const COUNT_MAX: u32 = 4096;
 /// Attributes forgotten in one transaction.
 const FORGET_MAX: u32 = 2;
+
+/// A value to set.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// So many bytes of a file without a name, which the caller has pinned.
+    File(Inode, u32),
+}
+
+/// Where a value is, with its length.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Copied, if there was room.
+    Here(usize),
+    /// In this file, as long as the attribute still leads there afterwards.
+    File(Inode, usize),
+}
 
 /// Marks a birth that shares its word with the first attribute.
 const SHARED: u64 = 1 << 63;
@@ -87,20 +108,28 @@ fn find(region: &Region, inode: Cell, name: &[u8]) -> (u32, Option<u32>) {
     (before, None)
 }
 
+/// The file in the word of a line.
+fn file_of(word: u64) -> Option<Inode> {
+    (word != 0).then(|| Inode { number: low(word), generation: high(word) })
+}
+
 /// `Fs::extended`.
-pub fn get(kernel: &Kernel, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
+pub fn get(kernel: &Kernel, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<Found> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
-    let length = kernel.session.read(cell, || {
+    let found = kernel.session.read(cell, || {
         let line = line_cell(region, find(region, cell, name).1?);
         let length = high(region.load(line.word(LINKS))) as usize;
+        if let Some(file) = file_of(region.load(line.word(FILE))) {
+            return Some(Found::File(file, length));
+        }
         if length <= out.len() {
             text::copy(region, high(region.load(line.word(TEXTS))), &mut out[..length]);
         }
-        Some(length)
+        Some(Found::Here(length))
     })?;
     live(region, inode)?;
-    length.ok_or(Errno::ENODATA)
+    found.ok_or(Errno::ENODATA)
 }
 
 /// `Fs::list_extended`.
@@ -145,14 +174,16 @@ pub fn set(
     kernel: &Kernel,
     inode: Inode,
     name: &[u8],
-    value: Option<&[u8]>,
+    value: Option<Value<'_>>,
     how: SetExtended,
     now_ns: i64,
 ) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Errno::ERANGE);
     }
-    if value.is_some_and(|value| value.len() > VALUE_MAX) {
+    if let Some(Value::Bytes(bytes)) = value
+        && bytes.len() > VALUE_MAX
+    {
         return Err(Errno::ENOSPC);
     }
     kernel.run(|txn| {
@@ -163,11 +194,16 @@ pub fn set(
             (None, SetExtended::Replace | SetExtended::Both) => return Err(Errno::ENODATA),
             _ => {}
         }
+        let old = found.map_or(0, |line| low(txn.get(line_cell(txn.region, line).word(FILE))));
         match (found, value) {
             (Some(line), Some(value)) => replace(txn, line, value)?,
             (None, Some(value)) => add(txn, cell, before, name, value)?,
             (Some(line), None) => remove(txn, cell, before, line),
             (None, None) => return Err(Errno::ENODATA),
+        }
+        if old != 0 {
+            txn.lock(txn.region.map.object(INODE, old))?;
+            inodes::unlink(txn, old, now_ns)?;
         }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
         Ok(())
@@ -184,12 +220,25 @@ pub fn take_over(kernel: &Kernel, inode: Inode) -> Result<()> {
     })
 }
 
-fn replace(txn: &mut Txn<'_>, line: u32, value: &[u8]) -> Result<()> {
+/// Keeps a value; its length, text and file.
+fn keep(txn: &mut Txn<'_>, value: Value<'_>) -> Result<(u32, u32, u64)> {
+    match value {
+        Value::Bytes(bytes) => Ok((bytes.len() as u32, text::keep(txn, bytes)?, 0)),
+        Value::File(file, length) => {
+            let cell = inodes::lock_to_hold(txn, file)?;
+            txn.set(cell.word(ino::LINKS), 1);
+            Ok((length, 0, pair(file.generation, file.number)))
+        }
+    }
+}
+
+fn replace(txn: &mut Txn<'_>, line: u32, value: Value<'_>) -> Result<()> {
     let cell = line_cell(txn.region, line);
-    let kept = text::keep(txn, value)?;
+    let (length, kept, file) = keep(txn, value)?;
     let (links, texts) = (txn.get(cell.word(LINKS)), txn.get(cell.word(TEXTS)));
-    txn.set(cell.word(LINKS), pair(value.len() as u32, low(links)));
+    txn.set(cell.word(LINKS), pair(length, low(links)));
     txn.set(cell.word(TEXTS), pair(kept, low(texts)));
+    txn.set(cell.word(FILE), file);
     text::release(txn, high(texts));
     Ok(())
 }
@@ -206,18 +255,20 @@ fn link(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
     }
 }
 
-fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: &[u8]) -> Result<()> {
+fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: Value<'_>) -> Result<()> {
     if is_full(txn.region, inode) {
         return Err(Errno::ENOSPC);
     }
     let line = txn.allocate(LINE)?;
     let cell = line_cell(txn.region, line);
     let behind = if before == 0 { first(txn.region, inode) } else { next(txn.region, before) };
-    let (kept_name, kept_value) = (text::keep(txn, name)?, text::keep(txn, value)?);
+    let kept_name = text::keep(txn, name)?;
+    let (length, kept_value, file) = keep(txn, value)?;
     txn.init(cell, pair(high(txn.get(cell)), tag::ATTRIBUTE));
-    txn.init(cell.word(LINKS), pair(value.len() as u32, behind));
+    txn.init(cell.word(LINKS), pair(length, behind));
     txn.init(cell.word(TEXTS), pair(kept_value, kept_name));
     txn.init(cell.word(NAME_LENGTH), name.len() as u64);
+    txn.init(cell.word(FILE), file);
     link(txn, inode, before, line);
     Ok(())
 }
@@ -244,15 +295,39 @@ fn remove(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
 }
 
 /// Forgets some attributes of an inode that is going away; whether none is left.
-pub fn forget_step(txn: &mut Txn<'_>, number: u32) -> bool {
+pub fn forget_step(txn: &mut Txn<'_>, number: u32) -> Result<bool> {
     let inode = txn.region.map.object(INODE, number);
     for _ in 0..FORGET_MAX {
-        match first(txn.region, inode) {
-            0 => return true,
-            line => remove(txn, inode, 0, line),
+        let line = first(txn.region, inode);
+        if line == 0 {
+            return Ok(true);
         }
+        let file = low(txn.get(line_cell(txn.region, line).word(FILE)));
+        if file != 0 {
+            if forget_file(txn, file)? {
+                remove(txn, inode, 0, line);
+            }
+            return Ok(false);
+        }
+        remove(txn, inode, 0, line);
     }
-    first(txn.region, inode) == 0
+    Ok(first(txn.region, inode) == 0)
+}
+
+/// Forgets some of a value's file; whether it is through. Who has set the value may still have it
+/// pinned: then it goes with the pin.
+fn forget_file(txn: &mut Txn<'_>, number: u32) -> Result<bool> {
+    let cell = txn.region.map.object(INODE, number);
+    txn.lock(cell)?;
+    if txn.get(cell.word(ino::USERS)) != 0 {
+        txn.set(cell.word(ino::LINKS), 0);
+        return Ok(true);
+    }
+    if !extent::unmap_step(txn, cell, 0, u64::MAX)? {
+        return Ok(false);
+    }
+    inodes::free(txn, number)?;
+    Ok(true)
 }
 
 /// Calls `emit` for each object the attributes of an inode are kept in (for the checker).
@@ -266,6 +341,9 @@ pub fn each_part(region: &Region, inode: Cell, emit: &mut dyn FnMut(usize, u32))
         let texts = region.load(line_cell(region, line).word(TEXTS));
         text::each_part(region, low(texts), emit);
         text::each_part(region, high(texts), emit);
+        if let Some(file) = file_of(region.load(line_cell(region, line).word(FILE))) {
+            emit(INODE, file.number);
+        }
         line = next(region, line);
     }
 }

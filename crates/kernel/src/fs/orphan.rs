@@ -38,7 +38,7 @@ fn step(txn: &mut Txn<'_>, number: u32) -> Result<()> {
         ino::FILE => extent::unmap_step(txn, cell, 0, u64::MAX)?,
         _ => true,
     };
-    if done && extended::forget_step(txn, number) {
+    if done && extended::forget_step(txn, number)? {
         inodes::free(txn, number)?;
         txn.set_pending(0);
     }

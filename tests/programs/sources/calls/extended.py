@@ -32,7 +32,7 @@ os.chmod("file", 0o600); say(child(unprivileged)); os.chmod("file", 0o666); os.c
 for flags in [os.XATTR_CREATE, os.XATTR_CREATE, os.XATTR_REPLACE, 0, 3, 4, 8]:
     say(flags, attempt(os.setxattr, "file", "user.flags", b"%d" % flags, flags), attempt(os.getxattr, "file", "user.flags"))
 say(attempt(os.setxattr, "file", "user.none", b"", os.XATTR_REPLACE), attempt(os.setxattr, "file", "user.empty", b""), os.getxattr("file", "user.empty"))
-for size in [1, 47, 48, 49, 568, 569, 1136, 1137, 4000, 4096]:
+for size in [1, 47, 48, 49, 568, 569, 1136, 1137, 4000, 4096, 4097, 65535, 65536, 100, 30000, 0, 5000]:
     value = os.urandom(size); os.setxattr("file", "user.size", value); say(size, os.getxattr("file", "user.size") == value)
 say(call(SETXATTR, b"file", b"user.big", b"", 65537, 0), call(SETXATTR, b"file", b"user.big", 1, 5, 0), call(SETXATTR, b"file", 1, b"", 0, 0))
 say(call(SETXATTR, b"absent", b"user.big", 1, 5, 0), call(SETXATTR, b"absent", b"", 1, 5, 9), call(SETXATTR, b"absent", b"", b"", 65537, 0))
@@ -72,3 +72,13 @@ folder = os.open("moved", os.O_RDONLY)
 say(at(463, b"link", b"user.at", b"value", 0), at(463, b"there", b"user.at", b"value", 1), at(464, b"there", b"user.at", b"12345"), at(464, b"there", b"user.at", b"1"))
 say([at(464, b"there", b"user.at", b"12345", 0, how) [0] for how in [0x100, 0x1000, 0x200, 1]], [at(464, b"there", b"user.at", b"12345", 0, 0, size)[0] for size in [0, 15, 16, 24, 4097]])
 say(call(465, AT_FDCWD, b"moved", 0, room, 100), call(465, folder, b"", 0x1000, room, 0), call(466, AT_FDCWD, b"there", 0, b"user.at"), call(466, AT_FDCWD, b"there", 0, b"user.at"))
+
+# Long values: room for them, copies, replacing and removing, and files that go with them.
+make("long"); os.setxattr("long", "user.one", b"1" * 65536); os.setxattr("long", "user.two", b"2" * 5000, os.XATTR_CREATE)
+say(attempt(os.setxattr, "long", "user.one", b"x" * 9000, os.XATTR_CREATE), attempt(os.setxattr, "long", "user.none", b"x" * 9000, os.XATTR_REPLACE), attempt(os.setxattr, "long", "user.one", b"x" * 65537))
+big = ctypes.create_string_buffer(70000); say([call(GETXATTR, b"long", b"user.one", big, size) for size in [0, 1, 65535, 65536, 70000]], big.raw[65535:65537])
+shutil.copy2("long", "copied"); say(os.getxattr("copied", "user.one") == b"1" * 65536, os.listxattr("copied"))
+os.setxattr("long", "user.one", b"3" * 40000, os.XATTR_REPLACE); os.removexattr("long", "user.two"); say(len(os.getxattr("long", "user.one")), os.listxattr("long"), os.stat("long").st_blocks, os.stat("long").st_nlink)
+os.mkdir("folder"); os.setxattr("folder", "user.far", b"f" * 20000); kept = os.open("folder", os.O_RDONLY); os.rmdir("folder"); say(len(os.getxattr(kept, "user.far")), attempt(os.setxattr, kept, "user.far", b"g" * 7000)); os.close(kept)
+for n in range(50): os.setxattr("long", "user.%02d" % n, bytes([n]) * (4090 + n)); os.unlink("copied") if n == 20 else None
+say(all(os.getxattr("long", "user.%02d" % n) == bytes([n]) * (4090 + n) for n in range(50))); os.unlink("long")
