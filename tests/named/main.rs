@@ -129,7 +129,11 @@ impl Images {
 
 impl Drop for Images {
     fn drop(&mut self) {
-        let left = std::fs::read_dir(self.runtime.join("husk")).into_iter().flatten().flatten();
+        let base = self.runtime.join("husk");
+        // A failed test may have left it open to others; then it is not used.
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let _ = std::fs::set_permissions(&base, closed);
+        let left = std::fs::read_dir(base).into_iter().flatten().flatten();
         for name in left.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
             // Whatever a failed test has left.
             self.husk(&["down", &name, "--discard", "--force"]);
