@@ -220,6 +220,26 @@ fn a_guard_that_cannot_be_had_is_refused_only_when_it_was_asked_for() {
     assert!(keys || said.contains("husk check") && said.lines().count() == 1, "{said}");
 }
 
+/// Only root can take the places away, in a mount namespace of its own.
+#[test]
+fn without_a_place_for_fifos_and_sockets_the_user_is_told_and_all_else_works() {
+    if against_native() || !rustix::process::getuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("no-place");
+    let work = scratch.fresh("work");
+    let script = "mount -t tmpfs -o ro none /dev/shm && mount -t tmpfs -o ro none /tmp &&
+        exec \"$@\"";
+    let inner = husk(&[], &["sh", "-c", "echo kept > file; mkfifo fifo; exec 2>&-; exec <> fifo"]);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(fs::read(work.join("file")).expect("written back"), b"kept\n");
+    assert_ne!(outcome.code(), 0, "a FIFO was opened: {}", outcome.shown());
+    let told = |line: &&str| line.contains("note: no directory in /dev/shm or /tmp (read-only");
+    assert_eq!(said(&outcome).iter().filter(|line| told(line)).count(), 1, "{}", outcome.shown());
+}
+
 #[test]
 fn an_overlay_without_permission_is_refused() {
     if against_native() {
