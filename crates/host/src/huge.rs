@@ -11,6 +11,7 @@ use crate::calls::{Result, raw};
 /// memory.
 pub const HUGE_BYTES: usize = 2 << 20;
 
+const MADV_COLLAPSE: usize = 25;
 const PROT_READ: usize = 1;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
@@ -33,7 +34,6 @@ pub fn gather(fd: usize, offset: usize) -> Result<()> {
 
 /// `at` lies in room that is set aside.
 fn gather_at(at: usize, fd: usize, offset: usize) -> Result<()> {
-    const MADV_COLLAPSE: usize = 25;
     if !offset.is_multiple_of(HUGE_BYTES) {
         return Err(Errno::EINVAL);
     }
@@ -44,5 +44,19 @@ fn gather_at(at: usize, fd: usize, offset: usize) -> Result<()> {
         raw(nr::mmap, map)?;
         core::ptr::read_volatile(at as *const u8);
         raw(nr::madvise, [at, HUGE_BYTES, MADV_COLLAPSE, 0, 0, 0]).map(|_| ())
+    }
+}
+
+/// Moves the `HUGE_BYTES` that contain address `inside` into one huge page, where they are mapped
+/// from a memfd; whoever uses them sees the same bytes throughout. An error costs the gain only.
+pub fn gather_around(inside: usize) -> Result<()> {
+    const MADV_POPULATE_READ: usize = 22;
+    let page = inside & !4095;
+    // SAFETY: maps pages and moves them within the host; no byte that anybody sees changes, and
+    // what is no mapping is refused. A hole cannot be gathered, so the first call puts a page there.
+    unsafe {
+        raw(nr::madvise, [page, 4096, MADV_POPULATE_READ, 0, 0, 0])?;
+        let start = inside & !(HUGE_BYTES - 1);
+        raw(nr::madvise, [start, HUGE_BYTES, MADV_COLLAPSE, 0, 0, 0]).map(|_| ())
     }
 }

@@ -8,7 +8,6 @@
 pub mod calls;
 #[cfg(not(target_os = "none"))]
 pub mod early;
-#[cfg(not(target_os = "none"))]
 pub mod huge;
 pub mod probe;
 

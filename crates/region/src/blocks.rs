@@ -6,18 +6,30 @@
 //!    a file written by one thread lies in one piece.
 
 use husk_abi::{Errno, nr};
+use husk_host::huge::{HUGE_BYTES, gather_around};
 use husk_host::syscall;
 
 use crate::journal::Txn;
 use crate::kill;
-use crate::layout::CHUNK_BLOCKS;
+use crate::layout::{CHUNK_BLOCKS, header};
+use crate::lock;
 use crate::magazine::BLOCK;
 use crate::memory::Cell;
 use crate::session::{CHUNK_HINT, COUNTS, RUN, Session, UNBALANCED};
 
+/// Blocks in a huge page; a chunk is a whole number of them.
+const HUGE_BLOCKS: u32 = (HUGE_BYTES / 4096) as u32;
+const _: () = assert!(CHUNK_BLOCKS.is_multiple_of(HUGE_BLOCKS));
+
 const FREE: u32 = 1;
 const BITMAP: u32 = 2;
 const SPILL: u32 = 16;
+/// Blocks that a thread sets aside at a time, at least.
+const RUN_MIN: u32 = 32;
+/// Runs that a thread has filled before it gets huge pages.
+const GATHER_FROM: u32 = 3;
+/// Chunks looked at from the lowest on where blocks were freed.
+const FREED_LOOKS: u32 = 8;
 
 /// A run of blocks: first and count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +74,50 @@ impl Session {
         Ok(Blocks { first: (run >> 32) as u32, count: want.min(run as u32) })
     }
 
-    /// A thread that fills one run after the other has each mapped by one call of the host, not by
-    /// a fault a block. Its first run is not: who writes one small file needs a block or two.
+    /// A thread that fills one run after the other has memory for many blocks brought by one call of
+    /// the host, not by a fault a block. Not for its first run: who writes one small file needs a
+    /// block or two.
     fn map_ahead(&self, run: u64) {
         const POPULATE_WRITE: usize = 23;
-        if self.had_run() && run as u32 != 0 {
-            let (address, bytes) =
-                (self.region.block_address((run >> 32) as u32), run as u32 as usize * 4096);
-            // SAFETY: blocks of the mapped cache; nothing in them changes. An older host refuses.
-            unsafe { syscall(nr::madvise, [address, bytes, POPULATE_WRITE, 0, 0, 0]) };
+        let (first, count) = ((run >> 32) as u32, run as u32);
+        if count == 0 {
+            return;
         }
+        match self.count_run() {
+            0 => return,
+            before if before >= GATHER_FROM && self.gather(first, count) => return,
+            _ => {}
+        }
+        let (address, bytes) = (self.region.block_address(first), count as usize * 4096);
+        // SAFETY: blocks of the mapped cache; nothing in them changes. An older host refuses.
+        unsafe { syscall(nr::madvise, [address, bytes, POPULATE_WRITE, 0, 0, 0]) };
+    }
+
+    /// Brings a run in a huge page, with the blocks beside it that this thread or others will fill
+    /// next; whether it lies in one now. Where most of those are filled already it is not worth it.
+    fn gather(&self, first: u32, count: u32) -> bool {
+        let chunk = self.region.map.chunk(first / CHUNK_BLOCKS);
+        let half = first / HUGE_BLOCKS;
+        let version = self.region.load(chunk);
+        let last = self.gathered.replace((half, version));
+        // Nobody has changed the chunk since but this thread, which has taken the run: nobody has
+        // given the page back to the host either.
+        if last == (half, lock::before(version)) {
+            return true;
+        }
+        let bitmap = chunk.word(BITMAP + half % (CHUNK_BLOCKS / HUGE_BLOCKS) * HUGE_BLOCKS / 64);
+        let words = (0..HUGE_BLOCKS / 64).map(|n| self.region.load(bitmap.word(n)).count_ones());
+        let in_one = (first % HUGE_BLOCKS + count) <= HUGE_BLOCKS;
+        let others = words.sum::<u32>().saturating_sub(count);
+        if in_one && others <= HUGE_BLOCKS / 2 && !self.small_pages.get() {
+            let gathered = gather_around(self.region.block_address(first)).is_ok();
+            self.small_pages.set(!gathered);
+            if gathered {
+                return true;
+            }
+        }
+        self.gathered.set((0, 0));
+        false
     }
 
     fn stack_top(&self, base: Cell, count: u64) -> u32 {
@@ -79,28 +125,52 @@ impl Session {
         self.region.load(base.word(at + count as u32 - 1)) as u32
     }
 
-    /// Sets a run aside from the first chunk with room, starting at the slot's own.
+    /// Sets a run aside: from where files were removed lately, else from the first chunk with room,
+    /// starting at the slot's own.
     fn refill_run(&self, want: u32) -> Result<(), Errno> {
         let base = self.base()?;
         let hint = self.region.load(base.word(CHUNK_HINT)) as u32;
-        let want = want.clamp(32, CHUNK_BLOCKS).next_power_of_two();
+        let want = want.clamp(RUN_MIN, CHUNK_BLOCKS).next_power_of_two();
+        if self.refill_freed(want)? {
+            return Ok(());
+        }
         for step in 0..self.region.map.chunk_count {
             let index = (hint + step) % self.region.map.chunk_count;
             let chunk = self.region.map.chunk(index);
-            if self.region.load(chunk.word(FREE)) != 0 && self.take_run(index, want)? {
+            if self.region.load(chunk.word(FREE)) != 0 && self.take_run(index, want, 1)? {
                 return Ok(());
             }
         }
         self.steal_blocks()
     }
 
-    fn take_run(&self, index: u32, want: u32) -> Result<bool, Errno> {
+    /// Blocks of removed files are filled again before others: the host still has memory for them.
+    fn refill_freed(&self, want: u32) -> Result<bool, Errno> {
+        let word = Cell::at(header::FREED);
+        let first = self.region.load(word) as u32;
+        if first == 0 {
+            return Ok(false);
+        }
+        let end = self.region.map.chunk_count.min(first - 1 + FREED_LOOKS);
+        for index in first - 1..end {
+            let free = self.region.load(self.region.map.chunk(index).word(FREE));
+            if free >= want as u64 && self.take_run(index, want, want)? {
+                self.region.store(word, index as u64 + 1);
+                return Ok(true);
+            }
+        }
+        self.region.store(word, 0);
+        Ok(false)
+    }
+
+    /// Takes a run of at most `want` blocks of a chunk, and not of less than `least`.
+    fn take_run(&self, index: u32, want: u32, least: u32) -> Result<bool, Errno> {
         let base = self.base()?;
         self.quiet(|txn| {
             let chunk = txn.region.map.chunk(index);
             txn.lock(chunk)?;
             let (start, count) = txn.longest_gap(chunk, want);
-            if count == 0 {
+            if count < least {
                 return Ok(false);
             }
             txn.mark(chunk, start, count, true);
@@ -125,7 +195,7 @@ impl Session {
         for step in 0..self.region.map.chunk_count {
             let index = (hint + step) % self.region.map.chunk_count;
             let free = self.region.load(self.region.map.chunk(index).word(FREE));
-            if free != 0 && self.take_run(index, 32)? {
+            if free != 0 && self.take_run(index, RUN_MIN, 1)? {
                 return Ok(());
             }
         }
@@ -264,10 +334,20 @@ impl Txn<'_> {
             let chunk = self.region.map.chunk(first / CHUNK_BLOCKS);
             self.lock(chunk)?;
             self.mark(chunk, start, here, false);
+            self.note_freed(first / CHUNK_BLOCKS);
             first += here;
             count -= here;
         }
         Ok(())
+    }
+
+    /// Lowers the hint where to look for blocks of removed files first.
+    fn note_freed(&self, index: u32) {
+        let word = Cell::at(header::FREED);
+        let lowest = self.region.load(word);
+        if lowest == 0 || lowest > index as u64 + 1 {
+            self.region.store(word, index as u64 + 1);
+        }
     }
 
     /// Sets or clears `count` bits from `start` and keeps the chunk's count.

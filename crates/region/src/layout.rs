@@ -66,6 +66,8 @@ pub mod header {
     pub const BUMP: u32 = 17;
     /// Highest slot ever taken.
     pub const SLOTS_HIGH: u32 = 24;
+    /// Lowest chunk where blocks have been freed lately, plus one; 0 = none. A hint.
+    pub const FREED: u32 = 32;
 }
 
 /// What an image is made of; everything else follows.

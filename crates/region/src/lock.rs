@@ -51,6 +51,11 @@ pub fn is_locked(word: u64) -> bool {
     word & LOCKED != 0
 }
 
+/// What a word at rest was before its last holder let it go.
+pub(crate) fn before(word: u64) -> u64 {
+    (word & SEQUENCE_MASK).wrapping_sub(SEQUENCE_ONE) & SEQUENCE_MASK
+}
+
 /// How long somebody has waited for one word.
 struct Patience {
     spins: u32,

@@ -66,8 +66,12 @@ pub struct Session {
     pub(crate) awaited: Local<Option<Cell>>,
     /// No other thread acts for this one's process.
     alone: Local<bool>,
-    /// It has set a run of blocks aside before.
-    wrote: Local<bool>,
+    /// Runs of blocks it has set aside so far.
+    runs: Local<u32>,
+    /// The huge page of the cache it got last, and its chunk's version then.
+    pub(crate) gathered: Local<(u32, u64)>,
+    /// The host has refused it one.
+    pub(crate) small_pages: Local<bool>,
     pid: u32,
     tid: u32,
 }
@@ -100,7 +104,9 @@ impl Session {
             wish: Local::new(0),
             awaited: Local::new(None),
             alone: Local::new(false),
-            wrote: Local::new(false),
+            runs: Local::new(0),
+            gathered: Local::new((0, 0)),
+            small_pages: Local::new(false),
             pid,
             tid,
         }
@@ -118,9 +124,9 @@ impl Session {
         self.alone.set(alone);
     }
 
-    /// Whether a run of blocks was set aside before; from now on one was.
-    pub(crate) fn had_run(&self) -> bool {
-        self.wrote.replace(true)
+    /// How many runs of blocks were set aside before; now one more was.
+    pub(crate) fn count_run(&self) -> u32 {
+        self.runs.replace(self.runs.get().saturating_add(1))
     }
 
     /// The host process this seat is for.
