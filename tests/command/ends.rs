@@ -181,6 +181,8 @@ fn variables_that_mean_nothing_are_refused_in_one_line() {
         ("HUSK_PIPES", "husk", 0),
         ("HUSK_DIR", "narrowest", 125),
         ("HUSK_DIR", "wide", 0),
+        ("HUSK_WITHOUT", "speed", 125),
+        ("HUSK_WITHOUT", "optimistic,direct,affinity,ahead", 0),
     ] {
         let mut command = husk(&[], &["true"]);
         let outcome = run(&scratch, &work, {

@@ -55,6 +55,40 @@ fn bench_names_the_machine_the_control_and_every_row() {
 }
 
 #[test]
+fn a_technique_is_measured_beside_the_whole_and_drawn() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("without");
+    let page = scratch.path().join("report");
+    let page_name = page.to_str().expect("a path in UTF-8");
+    let all = ["bench", "workloads", "--json", "--rounds", "1", "--processes", "1"];
+    let more = ["--only", "creates", "--without", "rewrite", "--without", "optimistic"];
+    let document = document("without", &[&all[..], &more, &["--report", page_name]].concat());
+    let row = &document["rows"][0];
+    assert!(row["error"].is_null(), "{row}");
+    let worths = row["without"].as_array().expect("techniques");
+    let names: Vec<_> = worths.iter().map(|worth| &worth["technique"]).collect();
+    assert_eq!(names, ["rewrite", "optimistic"], "{row}");
+    // A trap for each call costs many times what a call does.
+    assert!(worths[0]["cpu_worth"].as_f64().is_some_and(|worth| worth > 1.5), "{row}");
+    let drawn = std::fs::read_to_string(page.join("workloads.html")).expect("a page");
+    assert!(drawn.contains("What rewrite is worth"), "{drawn}");
+}
+
+#[test]
+fn commands_are_measured_against_what_is_wanted_of_them() {
+    if against_native() {
+        return;
+    }
+    let arguments = ["bench", "commands", "--json", "--rounds", "1", "--only", "du"];
+    let document = document("commands", &arguments);
+    let row = &document["rows"][0];
+    assert!(row["error"].is_null() && row["wanted"] == 1.0, "{row}");
+    assert!(row["cpu_ratio"].as_f64().is_some_and(|ratio| ratio > 0.1), "{row}");
+}
+
+#[test]
 fn workloads_are_measured_on_both_sides_and_drawn() {
     if against_native() {
         return;

@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod space;
 mod status;
+mod techniques;
 mod write_back;
 
 use std::path::Path;

@@ -26,8 +26,8 @@ mod processes;
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
-    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS, ended,
-    read_header,
+    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS, Without,
+    ended, read_header,
 };
 pub use mapping::{assume_mapped, map_region};
 
@@ -109,6 +109,16 @@ impl Direct {
     /// How directories are shared in this image. Before the first mount.
     pub fn set_directories(&mut self, rule: Directories) {
         husk_kernel::image::set_directories(&self.kernel.session.region, rule);
+    }
+
+    /// Switches techniques off in this image. Before the first mount, and before others join.
+    pub fn set_without(&mut self, without: Without) {
+        self.kernel.session.region.set_without(without);
+    }
+
+    /// Techniques that are switched off.
+    pub fn without(&self) -> Without {
+        self.kernel.session.region.without()
     }
 
     /// Widens or narrows one directory now, whatever the image's rule says.

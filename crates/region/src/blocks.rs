@@ -14,7 +14,7 @@ use crate::kill;
 use crate::layout::{CHUNK_BLOCKS, header};
 use crate::lock;
 use crate::magazine::BLOCK;
-use crate::memory::Cell;
+use crate::memory::{Cell, Without};
 use crate::session::{CHUNK_HINT, COUNTS, RUN, Session, UNBALANCED};
 
 /// Blocks in a huge page; a chunk is a whole number of them.
@@ -80,7 +80,7 @@ impl Session {
     fn map_ahead(&self, run: u64) {
         const POPULATE_WRITE: usize = 23;
         let (first, count) = ((run >> 32) as u32, run as u32);
-        if count == 0 {
+        if count == 0 || self.region.without().has(Without::AHEAD) {
             return;
         }
         match self.count_run() {

@@ -58,6 +58,8 @@ pub mod header {
     pub const MEMORY: u32 = 2;
     /// While somebody holds this word, no transaction begins (`Session::freeze`).
     pub const FREEZE: u32 = 3;
+    /// Techniques that are switched off (`Without`), before the first thread joins.
+    pub const WITHOUT: u32 = 4;
     /// The recovery word.
     pub const RECOVERY: u32 = 8;
     /// Lock of the bump pointers.

@@ -43,6 +43,6 @@ pub use layout::{
     Layout, Map, NODE, RECORD, read_header,
 };
 pub use life::{Life, ended, judge};
-pub use lock::{is_locked, owner_of};
-pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS};
+pub use lock::{NEVER_SEEN, is_locked, owner_of};
+pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
 pub use session::{ATTENTION_ABOVE, Session, SlotView};

@@ -21,13 +21,13 @@ use husk_host::syscall;
 
 use crate::kill;
 use crate::life::{self, Life};
-use crate::memory::Cell;
+use crate::memory::{Cell, Without};
 use crate::session::Session;
 use crate::watch;
 
 pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITERS: u64 = 2;
-const SEQUENCE_ONE: u64 = 4;
+pub(crate) const SEQUENCE_ONE: u64 = 4;
 const OWNER_SHIFT: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << OWNER_SHIFT) - 4;
 
@@ -50,6 +50,9 @@ pub fn owner_of(word: u64) -> u32 {
 pub fn is_locked(word: u64) -> bool {
     word & LOCKED != 0
 }
+
+/// Instead of the word at which something was seen: it cannot be seen again.
+pub const NEVER_SEEN: u64 = u64::MAX;
 
 /// What a word at rest was before its last holder let it go.
 pub(crate) fn before(word: u64) -> u64 {
@@ -135,12 +138,16 @@ impl Session {
         let mut looks = 0;
         loop {
             let mut word = self.region.load(cell);
-            if word & LOCKED != 0 {
-                word = self.wait_at_rest(cell)?;
+            if word & self.region.doubt != 0 {
+                word = self.before_look(cell, word)?;
             }
             let seen = look();
             fence(Ordering::Acquire);
             if self.region.load(cell) == word || kill::mutant() == 41 {
+                return Ok((word, seen));
+            }
+            if word == NEVER_SEEN {
+                self.unlock_long(cell);
                 return Ok((word, seen));
             }
             looks += 1;
@@ -149,6 +156,19 @@ impl Session {
             }
             watch::spin();
         }
+    }
+
+    /// Waits until nobody holds a word. `NEVER_SEEN`: this thread does, since no look goes without
+    /// the lock (`Without::OPTIMISTIC`), but for those of a transaction, which looks again.
+    #[cold]
+    #[inline(never)]
+    fn before_look(&self, cell: Cell, word: u64) -> Result<u64, Errno> {
+        let optimistic = !self.region.without().has(Without::OPTIMISTIC);
+        if optimistic || self.runs_transaction() {
+            return if word & LOCKED != 0 { self.wait_at_rest(cell) } else { Ok(word) };
+        }
+        self.lock_long(cell)?;
+        Ok(NEVER_SEEN)
     }
 
     /// Waits until whoever holds a word now has let go of it. Who has published something with a

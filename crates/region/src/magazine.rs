@@ -21,7 +21,7 @@ use husk_abi::Errno;
 use crate::journal::Txn;
 use crate::kill;
 use crate::layout::{CLASSES, header};
-use crate::memory::Cell;
+use crate::memory::{Cell, Without};
 use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 
 /// Magazine of single blocks, beside the slab classes.
@@ -118,7 +118,7 @@ impl Session {
     /// From the own pool, from others that have plenty, from what was never used, from the others'
     /// pools, in this order.
     fn refill(&self, class: usize) -> Result<(), Errno> {
-        let own = self.slot()?;
+        let own = self.slot()? & self.region.pools;
         let reserved = RESERVED[class] as u64;
         let limit = (self.region.map.classes[class].count as u64).saturating_sub(reserved);
         if self.refill_from(own, class)?
@@ -152,7 +152,7 @@ impl Session {
 
     /// All pools are empty: what slots that nobody uses have left over goes to the own pool.
     fn collect_idle(&self, class: usize) -> Result<(), Errno> {
-        let pool = self.slot()?;
+        let pool = self.slot()? & self.region.pools;
         for id in 1..=self.slots_high() {
             let base = self.region.map.slot(id);
             let idle = self.region.load(self.region.map.owner(id)) == 0;
@@ -228,6 +228,9 @@ impl Session {
             let had = txn.get(count_of(txn.base, class));
             let taken = wanted.min(limit.saturating_sub(next));
             for n in 0..taken {
+                if txn.region.without().has(Without::OPTIMISTIC) {
+                    txn.region.doubt_new(txn.region.map.object(class, (next + n) as u32));
+                }
                 // The lowest number on top.
                 txn.init(item(txn.base, class, had + taken - 1 - n), next + n);
             }
@@ -238,7 +241,7 @@ impl Session {
     }
 
     fn spill(&self, class: usize) -> Result<(), Errno> {
-        self.spill_to(self.slot()?, class)
+        self.spill_to(self.slot()? & self.region.pools, class)
     }
 
     /// Gives up to `SPILL` objects to the pool of a partition.

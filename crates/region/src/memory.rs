@@ -60,12 +60,45 @@ impl Cell {
     }
 }
 
+/// Techniques that an image does without, to see what each is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Without(u64);
+
+impl Without {
+    /// All are used.
+    pub const NOTHING: Without = Without(0);
+    /// Looks without a lock: names, facts and block maps are looked at under theirs.
+    pub const OPTIMISTIC: Without = Without(1);
+    /// Bytes copied straight to and from the buffer cache: each copy is a call of the host.
+    pub const DIRECT: Without = Without(2);
+    /// A part of the free objects and of the blocks for each thread: all share one.
+    pub const AFFINITY: Without = Without(4);
+
+    /// Memory for many blocks brought at once to a thread that fills one run after the other.
+    pub const AHEAD: Without = Without(8);
+
+    /// Both.
+    pub const fn and(self, other: Without) -> Without {
+        Without(self.0 | other.0)
+    }
+
+    /// Whether `other` is among them.
+    pub const fn has(self, other: Without) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
 /// The mapped region.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// Where everything lies.
     pub map: Map,
     layout: Layout,
+    without: Without,
+    /// Bits of a lock word that keep a reader from going ahead: the lock, or (`OPTIMISTIC`) all.
+    pub(crate) doubt: u64,
+    /// Bits of a slot's number that say which pool it fills its magazines from: all or none.
+    pub(crate) pools: u32,
 }
 
 impl Region {
@@ -75,7 +108,7 @@ impl Region {
     /// A region of `layout` is mapped, shared and writable: `state_bytes` at `STATE_ADDRESS`,
     /// `cache_bytes` at `CACHE_ADDRESS`; it stays so as long as any `Region` lives.
     pub unsafe fn format(layout: Layout) -> Region {
-        let region = Region { map: layout.map(), layout };
+        let region = Region::of(layout, Without::NOTHING);
         let head = Cell::at(0);
         region.store(head.word(header::KERNELS), layout.kernels as u64);
         region.store(head.word(header::MEMORY), layout.memory_bytes);
@@ -108,7 +141,40 @@ impl Region {
         }
         let layout =
             Layout { kernels: word(header::KERNELS) as u32, memory_bytes: word(header::MEMORY) };
-        Some(Region { map: layout.map(), layout })
+        Some(Region::of(layout, Without(word(header::WITHOUT))))
+    }
+
+    fn of(layout: Layout, without: Without) -> Region {
+        Region {
+            map: layout.map(),
+            layout,
+            without,
+            doubt: if without.has(Without::OPTIMISTIC) { u64::MAX } else { crate::lock::LOCKED },
+            pools: if without.has(Without::AFFINITY) { 0 } else { u32::MAX },
+        }
+    }
+
+    /// Switches techniques off, in a new region that only the caller has joined.
+    pub fn set_without(&mut self, without: Without) {
+        self.store(Cell::at(header::WITHOUT), without.0);
+        *self = Region::of(self.layout, without);
+        if without.has(Without::OPTIMISTIC) {
+            for hash in 0..=self.map.bucket_mask {
+                self.doubt_new(self.map.bucket(hash));
+            }
+        }
+    }
+
+    /// What is switched off.
+    pub fn without(&self) -> Without {
+        self.without
+    }
+
+    /// A lock word that nobody has held is none that readers could doubt: it is made so.
+    pub(crate) fn doubt_new(&self, cell: Cell) {
+        if self.load(cell) == 0 {
+            self.store(cell, crate::lock::SEQUENCE_ONE);
+        }
     }
 
     /// What it was made from.

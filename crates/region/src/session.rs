@@ -166,7 +166,8 @@ impl Session {
                 let hint = self.region.load(base.word(CHUNK_HINT));
                 self.region.store(base.word(WAITS_FOR), 0);
                 if hint == 0 {
-                    let spread = id.wrapping_mul(0x9e37_79b1) % self.region.map.chunk_count;
+                    let spread = (id & self.region.pools).wrapping_mul(0x9e37_79b1)
+                        % self.region.map.chunk_count;
                     self.region.store(base.word(CHUNK_HINT), spread as u64 | 1 << 32);
                 }
                 return Ok(id);
@@ -291,6 +292,11 @@ impl Session {
     pub fn open_journal(&self, id: u32) -> Option<u64> {
         let state = self.region.load(self.region.map.slot(id).word(STATE));
         (state != 0).then_some(state)
+    }
+
+    /// Whether this thread is within a transaction that has locked or changed something.
+    pub(crate) fn runs_transaction(&self) -> bool {
+        self.slot.get() != 0 && self.region.load(self.base.get().word(STATE)) != 0
     }
 
     /// The left-over work of the own slot (see `Txn::set_pending`).

@@ -1,7 +1,7 @@
 //! The region in this process: state arena at start, buffer cache and pipes when first needed.
 
-use crate::guard;
 use crate::start::facts;
+use crate::{guard, memory};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
@@ -16,6 +16,10 @@ static CACHE_OFFSET: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_MAPPED: AtomicBool = AtomicBool::new(false);
+/// The cache has been mapped, whether bytes are copied to and from it or not.
+static CACHE_FAULTS_OVER: AtomicBool = AtomicBool::new(false);
+/// Bytes go to and from it by calls of the host.
+static INDIRECT: AtomicBool = AtomicBool::new(false);
 
 /// Maps the arena and, if asked for, sets the guard.
 pub fn join() -> Result<(), Errno> {
@@ -58,6 +62,12 @@ fn map(address: usize, length: usize, offset: u64) -> Result<(), Errno> {
         .map(|_| ())
 }
 
+/// Whether bytes can be copied to and from the buffer cache.
+#[inline(always)]
+pub fn cache_is_mapped() -> bool {
+    CACHE_MAPPED.load(Relaxed)
+}
+
 /// Makes sure the buffer cache is mapped; `ENOMEM` where a limit (`ulimit -v`) leaves no room.
 #[inline(always)]
 pub fn need_cache() -> Result<(), Errno> {
@@ -68,10 +78,58 @@ pub fn need_cache() -> Result<(), Errno> {
 fn map_cache() -> Result<(), Errno> {
     let done = map(CACHE_ADDRESS, CACHE_BYTES.load(Relaxed) as usize, CACHE_OFFSET.load(Relaxed));
     if matches!(done, Ok(()) | Err(Errno::EEXIST)) {
-        CACHE_MAPPED.store(true, Relaxed);
+        CACHE_FAULTS_OVER.store(true, Relaxed);
+        CACHE_MAPPED.store(!INDIRECT.load(Relaxed), Relaxed);
         return Ok(());
     }
     done
+}
+
+/// From now on bytes go to and from the cache by calls of the host (`Without::DIRECT`).
+pub fn set_indirect() {
+    INDIRECT.store(true, Relaxed);
+    CACHE_MAPPED.store(false, Relaxed);
+}
+
+/// Copies bytes of the cache to the application: the first ones, or all in an image that does
+/// without direct copies. `EFAULT`.
+#[cold]
+pub fn copy_out(target: usize, source: usize, count: usize) -> Result<(), Errno> {
+    if INDIRECT.load(Relaxed) {
+        return if memory::in_arena(target) {
+            Err(Errno::EFAULT)
+        } else {
+            by_host(nr::pread64, target, source, count)
+        };
+    }
+    map_cache()?;
+    memory::copy(target, source, count)
+}
+
+/// The same the other way.
+#[cold]
+pub fn copy_in(target: usize, source: usize, count: usize) -> Result<(), Errno> {
+    if INDIRECT.load(Relaxed) {
+        return by_host(nr::pwrite64, source, target, count);
+    }
+    map_cache()?;
+    memory::copy(target, source, count)
+}
+
+/// Moves `count` bytes between `memory` and the cache at `cached`.
+fn by_host(number: usize, memory: usize, cached: usize, count: usize) -> Result<(), Errno> {
+    let fd = facts().handover.region_fd as usize;
+    let offset = CACHE_OFFSET.load(Relaxed) as usize + (cached - CACHE_ADDRESS);
+    let mut done = 0;
+    while done < count {
+        let args = [fd, memory + done, count - done, offset + done, 0, 0];
+        // SAFETY: the host checks the application's memory; the cache's bytes are nobody's state.
+        match unsafe { calls::raw(number, args) }? {
+            0 => return Err(Errno::EFAULT),
+            moved => done += moved,
+        }
+    }
+    Ok(())
 }
 
 /// Where the region's memfd ends: pages mapped from there on are SIGBUS when touched.
@@ -83,7 +141,7 @@ pub fn end() -> u64 {
 pub fn faulted(address: usize) -> bool {
     let inside = (CACHE_ADDRESS as u64..CACHE_ADDRESS as u64 + CACHE_BYTES.load(Relaxed))
         .contains(&(address as u64));
-    if !inside || CACHE_MAPPED.load(Relaxed) {
+    if !inside || CACHE_FAULTS_OVER.load(Relaxed) {
         return false;
     }
     map_cache().is_ok()

@@ -31,14 +31,18 @@ impl Memory for Side {
 
     #[inline]
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
-        need(&span)?;
-        memory::copy(target, span.address, span.length)
+        if is_there(&span) {
+            return memory::copy(target, span.address, span.length);
+        }
+        region::copy_out(target, span.address, span.length)
     }
 
     #[inline]
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
-        need(&span)?;
-        memory::copy(span.address, source, span.length)
+        if is_there(&span) {
+            return memory::copy(span.address, source, span.length);
+        }
+        region::copy_in(span.address, source, span.length)
     }
 
     #[inline]
@@ -47,10 +51,10 @@ impl Memory for Side {
     }
 }
 
-/// Sees to it that a span is mapped; a pipe's is, since somebody has looked at its words.
+/// Whether a span is mapped, as nearly always; a pipe's is, since somebody has looked at its words.
 #[inline(always)]
-fn need(span: &Span) -> Result<(), Errno> {
-    if span.address >= PIPES_ADDRESS { Ok(()) } else { region::need_cache() }
+fn is_there(span: &Span) -> bool {
+    span.address >= PIPES_ADDRESS || region::cache_is_mapped()
 }
 
 const MAP_FIXED: usize = 0x10;

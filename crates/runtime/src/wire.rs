@@ -11,7 +11,7 @@ use crate::{clock, guard, mappings, region, side::Side, start};
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
-use husk_carrier::Direct;
+use husk_carrier::{Direct, Without};
 use husk_client::{Buffers, Client};
 use husk_host::{calls, syscall};
 use husk_proto::descriptor::Descriptors;
@@ -89,6 +89,9 @@ impl Wire {
     #[cold]
     fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
         let direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
+        if direct.without().has(Without::DIRECT) {
+            region::set_indirect();
+        }
         // SAFETY: any bytes are valid buffers; blocks are never unmapped, and only this client,
         // which lives in the same block, uses them.
         let buffers = unsafe { &mut *self.buffers.as_mut_ptr() };

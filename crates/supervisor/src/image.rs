@@ -64,6 +64,7 @@ impl Image {
         let mut direct = join(&region, layout, copies).map_err(unmapped)?;
         direct.allow_pipes(variables.pipes);
         direct.set_directories(variables.directories);
+        direct.set_without(variables.without);
         let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {

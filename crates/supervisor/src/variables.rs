@@ -1,9 +1,10 @@
-//! What the environment says: `HUSK_TRACE`, `HUSK_REWRITE`, `HUSK_PIPES`, `HUSK_FSCK`, `HUSK_DIR`.
+//! What the environment says: `HUSK_TRACE`, `HUSK_REWRITE`, `HUSK_PIPES`, `HUSK_FSCK`, `HUSK_DIR`,
+//! `HUSK_WITHOUT`.
 //! A value that means nothing is a mistake, not a wish for the default.
 
 use std::env;
 
-use husk_carrier::Directories;
+use husk_carrier::{Directories, Without};
 
 use crate::failure::Failure;
 
@@ -20,7 +21,17 @@ pub struct Variables {
     pub check: bool,
     /// `HUSK_DIR=narrow` or `wide`: how directories are shared between processes.
     pub directories: Directories,
+    /// `HUSK_WITHOUT=NAME,NAME`: techniques to do without, to see what each is worth.
+    pub without: Without,
 }
+
+/// Techniques that `HUSK_WITHOUT` can name.
+pub const TECHNIQUES: [(&str, Without); 4] = [
+    ("optimistic", Without::OPTIMISTIC),
+    ("direct", Without::DIRECT),
+    ("affinity", Without::AFFINITY),
+    ("ahead", Without::AHEAD),
+];
 
 impl Variables {
     /// Reads the environment of this process.
@@ -31,6 +42,7 @@ impl Variables {
             pipes: choice("HUSK_PIPES", "host", "husk")?,
             check: choice("HUSK_FSCK", "0", "1")?,
             directories: directories()?,
+            without: without()?,
         })
     }
 }
@@ -42,6 +54,25 @@ fn directories() -> Result<Directories, Failure> {
         Some("wide") => Ok(Directories::Wide),
         _ => choice("HUSK_DIR", "", "auto").map(|_| Directories::ByContention),
     }
+}
+
+/// The techniques that `HUSK_WITHOUT` names.
+fn without() -> Result<Without, Failure> {
+    let value = env::var_os("HUSK_WITHOUT").unwrap_or_default();
+    let value = value.to_string_lossy();
+    let mut all = Without::NOTHING;
+    for name in value.split(',').filter(|name| !name.is_empty()) {
+        let Some((_, one)) = TECHNIQUES.iter().find(|(known, _)| *known == name) else {
+            let names = TECHNIQUES.map(|(name, _)| name).join(", ");
+            return Err(Failure::new(
+                format!("cannot do without {name}"),
+                "HUSK_WITHOUT names no technique by that name",
+                format!("write some of {names}, or leave it out"),
+            ));
+        };
+        all = all.and(*one);
+    }
+    Ok(all)
 }
 
 /// Whether `name` is set to `chosen`; not set, empty and `usual` are the same.

@@ -1,4 +1,5 @@
-//! `husk bench workloads`: Hare's thirteen, natively and in an image, one process and several.
+//! `husk bench workloads` and `husk bench commands`: natively and in an image, one process and
+//! several; with `--without`, in an image that does without a technique, too.
 //!
 //! The time of a round is wall time, from the first process's start to the last one's end: several
 //! processes are what is measured. CPU time stands beside it, for a machine that does other things.
@@ -13,28 +14,58 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::pair::Pair;
 use super::report::median;
+use super::technique::Technique;
 use super::workloads::{self, Workload};
-use super::{page, scratch, stop};
+use super::{commands, page, scratch, stop};
 
-/// `husk bench workloads`.
+/// Which ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Suite {
+    /// Hare's thirteen.
+    Hares,
+    /// `commands`.
+    Commands,
+}
+
+impl Suite {
+    fn all(self) -> &'static [Workload] {
+        match self {
+            Suite::Hares => workloads::ALL,
+            Suite::Commands => commands::ALL,
+        }
+    }
+
+    /// What the page is called, and its file.
+    pub fn title(self) -> (&'static str, &'static str) {
+        match self {
+            Suite::Hares => ("Hare's workloads", "workloads.html"),
+            Suite::Commands => ("Commands on a tree of 10,000 entries", "commands.html"),
+        }
+    }
+}
+
+/// `husk bench workloads`, `husk bench commands`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Print one JSON document instead of the table.
     #[arg(long)]
     json: bool,
-    /// Write one HTML page with plots, `workloads.html`, into this directory; it is made if only
-    /// it is missing.
+    /// Write one HTML page with plots, `workloads.html` or `commands.html`, into this directory; it
+    /// is made if only it is missing.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Rounds of each row, at least.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Most processes at once [default: the cores online].
+    /// Most processes at once [default: the cores online; of commands, 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Option<u32>,
     /// Passed to `husk run` as it is: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
+    /// Measures an image without this technique, too; several times for several, each alone.
+    #[arg(long, value_name = "TECHNIQUE")]
+    without: Vec<Technique>,
     /// Only workloads whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -54,13 +85,36 @@ pub struct Row {
     /// Above 1 Husk is faster: medians of the rounds' quotients.
     pub wall_ratio: f64,
     pub cpu_ratio: f64,
+    /// What `cpu_ratio` of one process is to reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<f64>,
+    /// What techniques are worth.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<Worth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// What a technique is worth: time of an image without it over that of one with all.
+#[derive(Serialize, Debug)]
+pub struct Worth {
+    pub technique: Technique,
+    pub wall_worth: f64,
+    pub cpu_worth: f64,
+}
+
+/// One round: each side once.
+pub struct Round {
+    pub native: Spent,
+    pub husk: Spent,
+    /// Images without a technique.
+    pub without: Vec<(Technique, Spent)>,
 }
 
 /// The whole measurement.
 #[derive(Serialize, Debug)]
 pub struct Workloads {
+    pub suite: Suite,
     pub machine: Machine,
     /// Two native workers against each other, in CPU time.
     pub control: f64,
@@ -75,18 +129,21 @@ pub struct Spent {
 }
 
 impl Row {
-    fn of(workload: &Workload, processes: u32, one: bool, rounds: &[(Spent, Spent)]) -> Self {
-        let of = |pick: fn(&(Spent, Spent)) -> f64| median(rounds.iter().map(pick));
+    fn of(workload: &Workload, processes: u32, one: bool, rounds: &[Round]) -> Self {
+        let of = |pick: fn(&Round) -> f64| median(rounds.iter().map(pick));
+        let wanted = (processes == 1 && workload.wanted > 0.0).then_some(workload.wanted);
         Self {
             name: workload.name,
             processes,
             one_directory: one,
-            native_wall_ns: of(|round| round.0.wall_ns),
-            husk_wall_ns: of(|round| round.1.wall_ns),
-            native_cpu_ns: of(|round| round.0.cpu_ns),
-            husk_cpu_ns: of(|round| round.1.cpu_ns),
-            wall_ratio: of(|round| round.0.wall_ns / round.1.wall_ns.max(1.0)),
-            cpu_ratio: of(|round| round.0.cpu_ns / round.1.cpu_ns.max(1.0)),
+            native_wall_ns: of(|round| round.native.wall_ns),
+            husk_wall_ns: of(|round| round.husk.wall_ns),
+            native_cpu_ns: of(|round| round.native.cpu_ns),
+            husk_cpu_ns: of(|round| round.husk.cpu_ns),
+            wall_ratio: of(|round| round.native.wall_ns / round.husk.wall_ns.max(1.0)),
+            cpu_ratio: of(|round| round.native.cpu_ns / round.husk.cpu_ns.max(1.0)),
+            wanted,
+            without: worths(rounds),
             error: None,
         }
     }
@@ -110,16 +167,33 @@ fn make_directory(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
+/// What each technique is worth over the rounds.
+fn worths(rounds: &[Round]) -> Vec<Worth> {
+    let techniques = rounds.first().map_or(&[][..], |round| &round.without);
+    let each = techniques.iter().enumerate().map(|(n, &(technique, _))| {
+        let worth = |of: fn(&Spent) -> f64| {
+            median(rounds.iter().map(|round| of(&round.without[n].1) / of(&round.husk).max(1.0)))
+        };
+        Worth {
+            technique,
+            wall_worth: worth(|spent| spent.wall_ns),
+            cpu_worth: worth(|spent| spent.cpu_ns),
+        }
+    });
+    each.collect()
+}
+
 /// Measures.
-pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let chosen = super::chosen(workloads::ALL, |one| one.name, options.only.as_deref())?;
+pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
+    let chosen = super::chosen(suite.all(), |one| one.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
         make_directory(directory)?;
     }
     let scratch = scratch::Scratch::create(None)?;
-    let mut pair = Pair::start(&scratch, options.guard.as_deref())?;
+    let mut pair = Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
     let machine = Machine::look(options.guard.as_deref());
-    let most = options.processes.unwrap_or(machine.cores as u32);
+    let usual = if suite == Suite::Hares { machine.cores as u32 } else { 1 };
+    let most = options.processes.unwrap_or(usual);
     let mut rows = Vec::new();
     for workload in chosen {
         for (processes, one) in places(workload, most) {
@@ -135,9 +209,9 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
     }
     let control = pair.control_ratio(options.rounds)?;
-    let report = Workloads { machine, control, rows };
+    let report = Workloads { suite, machine, control, rows };
     if let Some(directory) = &options.report {
-        let path = directory.join("workloads.html");
+        let path = directory.join(suite.title().1);
         std::fs::write(&path, page::html(&report))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -174,19 +248,20 @@ impl Workloads {
         println!("load {:.1}, guard {}; ms, medians", machine.load, machine.guard);
         println!("control (native twice): {:.2}\n", self.control);
         println!("{:<14} {:>2} {:<16}{:>10} {:>10}   wall    CPU", "", "P", "", "native", "husk");
+        if self.rows.iter().any(|row| !row.without.is_empty()) {
+            println!("behind each technique: CPU time of an image without it over one with all");
+        }
         for row in &self.rows {
             print!("{:<14} {:>2} {:<16}", row.name, row.processes, row.place());
             match &row.error {
                 Some(error) => println!("{error}"),
-                None => println!(
-                    "{:>10.1} {:>10.1} {:>5.2}x {:>5.2}x",
-                    row.native_wall_ns / 1e6,
-                    row.husk_wall_ns / 1e6,
-                    row.wall_ratio,
-                    row.cpu_ratio
-                ),
+                None => print_figures(row),
             }
         }
+        self.print_verdict();
+    }
+
+    fn print_verdict(&self) {
         let alone = self.rows.iter().filter(|row| row.processes == 1 && row.error.is_none());
         let (mut all, mut least) = (Vec::new(), f64::MAX);
         for row in alone {
@@ -194,6 +269,25 @@ impl Workloads {
             least = least.min(row.cpu_ratio);
         }
         let middle = median(all.into_iter());
-        println!("\none process, CPU: median {middle:.2}x (wanted 3x), least {least:.2}x (1x)");
+        let wanted = if self.suite == Suite::Hares { " (wanted 3x)" } else { "" };
+        println!("\none process, CPU: median {middle:.2}x{wanted}, least {least:.2}x (1x)");
     }
+}
+
+fn print_figures(row: &Row) {
+    print!(
+        "{:>10.1} {:>10.1} {:>5.2}x {:>5.2}x",
+        row.native_wall_ns / 1e6,
+        row.husk_wall_ns / 1e6,
+        row.wall_ratio,
+        row.cpu_ratio
+    );
+    if let Some(wanted) = row.wanted {
+        let mark = if row.cpu_ratio >= wanted { "ok" } else { "MISSED" };
+        print!("  >= {wanted:.1}x {mark}");
+    }
+    for worth in &row.without {
+        print!("  {} {:.2}x", worth.technique.name(), worth.cpu_worth);
+    }
+    println!();
 }

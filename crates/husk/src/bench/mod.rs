@@ -20,6 +20,7 @@
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
+mod commands;
 mod hare;
 mod machine;
 mod memory;
@@ -29,6 +30,7 @@ mod pair;
 mod report;
 mod scratch;
 mod stop;
+mod technique;
 mod worker;
 mod workloads;
 
@@ -51,6 +53,8 @@ enum Suite {
     Fs(FsOptions),
     /// Hare's thirteen workloads, one process and several, against tmpfs.
     Workloads(hare::Options),
+    /// Commands that everybody runs, on a tree of some 10,000 entries, against tmpfs.
+    Commands(hare::Options),
     /// One process of a workload, in the working directory.
     #[command(hide = true)]
     Part {
@@ -82,6 +86,9 @@ pub struct FsOptions {
     /// Passed to `husk run` as it is: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
+    /// Measures an image without this technique, too; several times for several, each alone.
+    #[arg(long, value_name = "TECHNIQUE")]
+    without: Vec<technique::Technique>,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -95,7 +102,8 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
             workloads::find(&name)?.part(index).map(|()| ExitCode::SUCCESS)
         }
         Suite::Fs(options) => measure(|| measure_all(&options)),
-        Suite::Workloads(options) => measure(|| hare::run(&options)),
+        Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),
+        Suite::Commands(options) => measure(|| hare::run(&options, hare::Suite::Commands)),
     }
 }
 
@@ -124,7 +132,7 @@ fn chosen<'a, T>(
 fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     let rows = chosen(operations::ALL, |row| row.name, options.only.as_deref())?;
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
-    let mut pair = pair::Pair::start(&scratch, options.guard.as_deref())?;
+    let mut pair = pair::Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
     let report = pair.measure(&rows, Duration::from_secs(options.seconds), &scratch)?;
     stop::check()?;
     if options.json {

@@ -14,12 +14,13 @@ pub fn html(report: &Workloads) -> String {
     let good: Vec<&Row> = report.rows.iter().filter(|row| row.error.is_none()).collect();
     let ratio = good.iter().map(|row| (label(row), row.wall_ratio)).collect::<Vec<_>>();
     let cpu = good.iter().map(|row| (label(row), row.cpu_ratio)).collect::<Vec<_>>();
+    let title = report.suite.title().0;
     let mut page = format!(
-        "<!doctype html><meta charset=utf-8><title>Husk: workloads</title>\
+        "<!doctype html><meta charset=utf-8><title>Husk: {title}</title>\
          <style>body{{font:14px sans-serif;max-width:60em;margin:2em auto}}\
          table{{border-collapse:collapse}}td,th{{padding:2px 8px;text-align:right}}\
          td:first-child{{text-align:left}}text{{font:12px sans-serif}}</style>\
-         <h1>Hare's workloads, Husk against tmpfs</h1>\
+         <h1>{title}, Husk against tmpfs</h1>\
          <p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): {:.2}. Each \
          figure is the median of rounds in which both sides took turns.</p>",
         escaped(&machine.cpu),
@@ -33,12 +34,25 @@ pub fn html(report: &Workloads) -> String {
     page += &bars(&ratio);
     page += "<h2>tmpfs time / Husk time, CPU</h2>";
     page += &bars(&cpu);
+    page += &worths(&good);
     for (title, husk) in [("Husk", true), ("tmpfs", false)] {
         let _ = write!(page, "<h2>Rate of P processes over that of one, {title}</h2>");
         page += &bars(&scaling(&good, husk));
     }
     page += &table(report);
     page
+}
+
+/// What each technique is worth that the rows were measured without, too.
+fn worths(rows: &[&Row]) -> String {
+    let mut section = String::new();
+    let techniques = rows.first().map_or(&[][..], |row| &row.without);
+    for (n, technique) in techniques.iter().map(|worth| worth.technique.name()).enumerate() {
+        let _ = write!(section, "<h2>What {technique} is worth: CPU time without / with</h2>");
+        let worth = |row: &&Row| Some((label(row), row.without.get(n)?.cpu_worth));
+        section += &bars(&rows.iter().filter_map(worth).collect::<Vec<_>>());
+    }
+    section
 }
 
 fn label(row: &Row) -> String {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
-use super::hare::Spent;
+use super::hare::{Round, Spent};
 use super::machine::Machine;
 use super::memory;
 use super::operations::{DISPATCHED, Operation, UNGUARDED, Wanted};
 use super::report::{GOALS_GETPPID_NS, Report, Row, State, median};
 use super::scratch::Scratch;
+use super::technique::Technique;
 use super::workloads::Workload;
 
 /// Fewest rounds of a row.
@@ -101,14 +102,26 @@ pub struct Pair {
     native: Worker,
     control: Worker,
     husk: Worker,
+    /// Images that do without a technique, for whoever asks.
+    without: Vec<(Technique, Worker)>,
     guard: Option<String>,
 }
 
 impl Pair {
-    /// Starts all three.
-    pub fn start(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
+    /// Starts all three, and one without each of some techniques.
+    pub fn start(
+        scratch: &Scratch,
+        guard: Option<&str>,
+        without: &[Technique],
+    ) -> anyhow::Result<Self> {
         let program = &scratch.program;
+        let lacking = without.iter().map(|&technique| {
+            let mut image = image(scratch, technique.guard(guard));
+            technique.switch_off(&mut image);
+            Ok((technique, Worker::start(image)?))
+        });
         Ok(Self {
+            without: lacking.collect::<anyhow::Result<_>>()?,
             native: Worker::start(native(program, &scratch.native.join("a")))?,
             control: Worker::start(native(program, &scratch.native.join("b")))?,
             husk: Worker::start(image(scratch, guard))?,
@@ -132,19 +145,24 @@ impl Pair {
         Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
     }
 
-    /// Rounds of a workload, (native, Husk) each, after one of both that does not count.
+    /// Rounds of a workload, after one that does not count.
     pub fn workload(
         &mut self,
         workload: &Workload,
         processes: u32,
         one_directory: bool,
         rounds: u32,
-    ) -> anyhow::Result<Vec<(Spent, Spent)>> {
+    ) -> anyhow::Result<Vec<Round>> {
         let verb = if one_directory { "one" } else { "own" };
         let (count, name) = (u64::from(processes), workload.name);
         let mut round = || {
             let native = self.native.spend(verb, count, name).context("native")?;
-            Ok((native, self.husk.spend(verb, count, name).context("husk")?))
+            let husk = self.husk.spend(verb, count, name).context("husk")?;
+            let lacking = self.without.iter_mut().map(|(technique, worker)| {
+                let spent = worker.spend(verb, count, name);
+                Ok((*technique, spent.with_context(|| format!("without {}", technique.name()))?))
+            });
+            Ok(Round { native, husk, without: lacking.collect::<anyhow::Result<_>>()? })
         };
         (0..=rounds).map(|_| round()).skip(1).collect()
     }
@@ -183,10 +201,30 @@ impl Pair {
             DISPATCHED => self.dispatched(row, share),
             _ => rounds(&mut self.native, &mut self.husk, row, share),
         };
-        match rounds {
-            Ok(rounds) => Row::of(row.name, row.wanted, slower, rounds),
+        let worths = self.worths(row, share);
+        match rounds.and_then(|rounds| Ok((rounds, worths?))) {
+            Ok((rounds, without)) => {
+                let mut row = Row::of(row.name, row.wanted, slower, rounds);
+                row.without = without;
+                row
+            }
             Err(error) => Row::failed(row.name, format!("{error:#}")),
         }
+    }
+
+    /// What each technique is worth for an operation.
+    fn worths(
+        &mut self,
+        row: &Operation,
+        share: Duration,
+    ) -> anyhow::Result<Vec<(Technique, f64)>> {
+        let mut worths = Vec::new();
+        for (technique, lacking) in &mut self.without {
+            let rounds = rounds(&mut self.husk, lacking, row, share)?;
+            worths
+                .push((*technique, median(rounds.iter().map(|round| round.1 / round.0.max(0.01)))));
+        }
+        Ok(worths)
     }
 
     /// Rounds of two native workers, the second one with the dispatcher armed.

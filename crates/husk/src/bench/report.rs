@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::operations::Wanted;
+use super::technique::Technique;
 
 /// Native `getppid` on the machine whose figures the goals in ns are. They are scaled by what it
 /// takes here: a slower machine is slower at everything.
@@ -29,6 +30,9 @@ pub struct Row {
     /// Whether it does; absent where nothing is promised.
     #[serde(skip_serializing_if = "Option::is_none")]
     met: Option<bool>,
+    /// Techniques, and the time of an image without each over that of one with all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<(Technique, f64)>,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -71,6 +75,7 @@ impl Row {
             rounds: rounds.len(),
             wanted: words,
             met,
+            without: Vec::new(),
             error: None,
         }
     }
@@ -125,10 +130,14 @@ fn print_row(row: &Row) {
         return println!("{:<32} {error}", row.name);
     }
     let mark = row.met.map_or("", |met| if met { "ok" } else { "MISSED" });
-    println!(
+    print!(
         "{:<32} {:>10.0} {:>10.0} {:>7.2}x  {} {mark}",
         row.name, row.native_ns, row.husk_ns, row.native_over_husk, row.wanted
     );
+    for (technique, worth) in &row.without {
+        print!("  {} {worth:.2}x", technique.name());
+    }
+    println!();
 }
 
 fn print_state(state: &State) {

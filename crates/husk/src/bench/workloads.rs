@@ -25,7 +25,7 @@ const SOURCES: u32 = 8;
 const BLOCK: usize = 4096;
 
 /// What one process does, in directory `.0`, as number `.1` of all.
-type Work = fn(&Path, u32) -> anyhow::Result<()>;
+pub type Work = fn(&Path, u32) -> anyhow::Result<()>;
 
 /// One workload.
 pub struct Workload {
@@ -33,6 +33,8 @@ pub struct Workload {
     pub name: &'static str,
     /// Whether several processes can also do it in one directory.
     pub shares: bool,
+    /// What its ratio is to reach; 0 = nothing promised of it alone.
+    pub wanted: f64,
     prepare: Work,
     run: Run,
 }
@@ -62,11 +64,12 @@ pub const ALL: &[Workload] = &[
 ];
 
 const fn own(name: &'static str, prepare: Work, work: Work) -> Workload {
-    Workload { name, shares: true, prepare, run: Run::Own(work) }
+    Workload { name, shares: true, wanted: 0.0, prepare, run: Run::Own(work) }
 }
 
-const fn program(name: &'static str, prepare: Work, argv: &'static [&'static str]) -> Workload {
-    Workload { name, shares: false, prepare, run: Run::Program(argv) }
+/// A workload that is another program's.
+pub const fn program(name: &'static str, prepare: Work, argv: &'static [&'static str]) -> Workload {
+    Workload { name, shares: false, wanted: 0.0, prepare, run: Run::Program(argv) }
 }
 
 /// The processes of a workload: none outlives it, whichever fails.
@@ -95,10 +98,18 @@ impl Drop for Parts {
 
 /// The workload called `name`.
 pub fn find(name: &str) -> anyhow::Result<&'static Workload> {
-    ALL.iter().find(|one| one.name == name).with_context(|| format!("no workload {name:?}"))
+    ALL.iter()
+        .chain(super::commands::ALL)
+        .find(|one| one.name == name)
+        .with_context(|| format!("no workload {name:?}"))
 }
 
 impl Workload {
+    /// The same, with what its ratio is to reach.
+    pub const fn wanted(self, wanted: f64) -> Workload {
+        Workload { wanted, ..self }
+    }
+
     /// Does it once with `processes` at the same time below the working directory, each in a
     /// directory of its own or all in one; CPU and wall time in ns, from the first start to the
     /// last end.
@@ -191,7 +202,8 @@ fn sparse(dir: &Path, _: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tree(root: &Path, directories: u32, files: u32) -> anyhow::Result<()> {
+/// A tree of text files.
+pub fn tree(root: &Path, directories: u32, files: u32) -> anyhow::Result<()> {
     for d in 0..directories {
         let path = root.join(d.to_string());
         fs::create_dir_all(&path)?;
@@ -216,8 +228,10 @@ fn zipped(dir: &Path, _: u32) -> anyhow::Result<()> {
     succeed(dir, &["gzip", "-r", "tree"])
 }
 
-fn succeed(dir: &Path, argv: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new(argv[0]).args(&argv[1..]).current_dir(dir).status()?;
+/// Runs a program in `dir`.
+pub fn succeed(dir: &Path, argv: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(argv[0]);
+    let status = command.args(&argv[1..]).current_dir(dir).stdin(Stdio::null()).status()?;
     anyhow::ensure!(status.success(), "{argv:?}: {status}");
     Ok(())
 }

@@ -26,7 +26,9 @@
 //! Not here: the switches themselves (`switch`), entries and their arrays (`entries`).
 
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, is_locked, kill, owner_of};
+use husk_region::{
+    Cell, INODE, LINE, NODE, RETRY, Region, Txn, Without, is_locked, kill, owner_of,
+};
 
 use crate::fs::switch;
 use crate::state::{high, ino, kind_bits, live, low, pair};
@@ -89,7 +91,8 @@ impl Seat {
 /// The share word of a new directory: in a wide parent its maker's, else any.
 pub fn born(txn: &Txn<'_>, number: u32, parent: Option<Cell>) -> u64 {
     let wide = parent.is_some_and(|dir| is_wide(txn.get(dir.word(ino::SHARE))));
-    let home = if wide { txn.slot() } else { number.wrapping_mul(0x9e37_79b1) >> 16 };
+    let affine = wide && !txn.region.without().has(Without::AFFINITY);
+    let home = if affine { txn.slot() } else { number.wrapping_mul(0x9e37_79b1) >> 16 };
     let forced = crate::image::directories(txn.region) == crate::image::Directories::Wide;
     (home & txn.region.map.partition_mask) as u64 | if forced { BORN_WIDE } else { 0 }
 }

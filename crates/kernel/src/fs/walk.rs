@@ -2,7 +2,7 @@
 
 use husk_proto::fs::{Attributes, Backing, Kind, Origin, Step, Witness};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, Region};
+use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
 
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
@@ -76,23 +76,26 @@ pub fn lookup_witnessed(
 /// `Fs::step`.
 #[inline]
 pub fn step(kernel: &Kernel, inode: Inode) -> Result<Step> {
-    let (ident, owner) = identity(kernel, inode)?;
+    let (_, ident, owner) = identity(kernel, inode)?;
     Ok(step_of(inode.number, ident, owner))
 }
 
+/// The word at which identity and owner were seen, and these.
 #[inline(always)]
-fn identity(kernel: &Kernel, inode: Inode) -> Result<(u64, u64)> {
+fn identity(kernel: &Kernel, inode: Inode) -> Result<(u64, u64, u64)> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let word = |n: u32| region.load(cell.word(n));
-    let (ident, owner) = kernel.session.read(cell, || (word(ino::IDENT), word(ino::OWNER)))?;
-    if high(ident) == inode.generation { Ok((ident, owner)) } else { Err(Errno::ESTALE) }
+    let look = || (word(ino::IDENT), word(ino::OWNER));
+    let (at, (ident, owner)) = kernel.session.read_at(cell, look)?;
+    if high(ident) == inode.generation { Ok((at, ident, owner)) } else { Err(Errno::ESTALE) }
 }
 
 /// `Fs::step_witnessed`.
 pub fn step_witnessed(kernel: &Kernel, inode: Inode, witness: &mut Witness) -> Result<Step> {
-    let (ident, owner) = identity(kernel, inode)?;
-    *witness = Witness { place: pair(0, inode.number), seen: [ident, NO_BUCKET] };
+    let (at, ident, owner) = identity(kernel, inode)?;
+    let bucket = if at == NEVER_SEEN { NEVER_SEEN } else { NO_BUCKET };
+    *witness = Witness { place: pair(0, inode.number), seen: [ident, bucket] };
     Ok(step_of(inode.number, ident, owner))
 }
 

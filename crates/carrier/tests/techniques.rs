@@ -1,0 +1,225 @@
+//! Techniques that can be switched off really are, and what they do while they are on: each test in
+//! a child with its own image.
+
+#[path = "support/mod.rs"]
+mod support;
+#[path = "support/world.rs"]
+mod world;
+
+use husk_carrier::{Direct, Directories, Layout, Without};
+use husk_proto::fs::{Node, Place, Run};
+use husk_proto::image::Cover;
+use husk_proto::{Errno, Fs, Inode, Process, Processes};
+use husk_region::INODE;
+use support::{beside, clock, directory, in_child, joined, map, program, root_user, tid};
+use world::{contents, findings, put};
+
+const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 64 << 20 };
+const BLOCK: usize = 4096;
+/// Blocks of a file for which memory is worth bringing ahead.
+const MANY: usize = 1024;
+/// Word of a partition where the pool of inodes begins.
+const POOL_OF_INODES: u32 = 5;
+
+/// Runs `body` in an image that does without some techniques; the structure must be whole after.
+#[track_caller]
+fn in_image(without: Without, body: impl FnOnce(&mut Direct, Inode)) {
+    in_child(|| {
+        map(LAYOUT);
+        husk_carrier::format(LAYOUT, 77, b"/tmp/copies").expect("formatted");
+        let mut boss = Direct::attach(clock, Process(0), std::process::id(), tid()).expect("there");
+        boss.set_directories(Directories::default());
+        boss.set_without(without);
+        let root = boss.add_mount(b"/tmp/mount", Cover::Memory, &directory()).expect("mounted");
+        let mut me = program(&mut boss, clock);
+        assert_eq!(me.without(), without);
+        body(&mut me, root);
+        me.exit();
+        assert_eq!(findings(&boss), []);
+    });
+}
+
+fn file(me: &mut Direct, dir: Inode, name: &[u8]) -> Inode {
+    me.create(&root_user(), dir, name, Node::File(0o644)).expect("create")
+}
+
+/// What moves whenever the lock of any name, or of `inode`, is taken.
+fn locks(me: &Direct, inode: Inode) -> (u64, u64) {
+    let region = me.kernel().session.region;
+    let buckets = (0..=region.map.bucket_mask).map(|hash| region.load(region.map.bucket(hash)));
+    (buckets.sum(), region.load(region.map.object(INODE, inode.number)))
+}
+
+/// How often a name's lock and the inode's were taken by `look`.
+fn taken(me: &mut Direct, inode: Inode, look: impl FnOnce(&mut Direct)) -> (u64, u64) {
+    const STEP: u64 = 4;
+    let before = locks(me, inode);
+    look(me);
+    let after = locks(me, inode);
+    ((after.0 - before.0) / STEP, (after.1 - before.1) / STEP)
+}
+
+#[test]
+fn looks_take_locks_only_where_they_are_not_optimistic() {
+    for (without, each) in [(Without::NOTHING, 0), (Without::OPTIMISTIC, 1)] {
+        in_image(without, |me, root| {
+            let inode = file(me, root, b"name");
+            let look = |me: &mut Direct| assert!(me.lookup(root, b"name").is_ok());
+            assert_eq!(taken(me, inode, look), (each, 0));
+            let absent = |me: &mut Direct| {
+                assert_eq!(me.lookup(root, b"absent").err(), Some(Errno::ENOENT));
+            };
+            assert_eq!(taken(me, inode, absent), (each, 0));
+            assert_eq!(taken(me, inode, |me| assert!(me.attributes(inode).is_ok())), (0, each));
+            assert_eq!(taken(me, inode, |me| assert!(me.step(inode).is_ok())), (0, each));
+            put(me, inode, 0, 10, 7);
+            let read = |me: &mut Direct| assert_eq!(me.read_at(inode, 0, &mut [0; 4]), Ok(4));
+            assert_eq!(taken(me, inode, read), (0, each));
+            // What was seen is not taken for known: the next walk looks, and locks, again.
+            let mut witness = Default::default();
+            me.step_witnessed(root, &mut witness).expect("the root");
+            assert_eq!(me.holds(&[witness]), each == 0);
+            me.lookup_witnessed(root, b"name", &mut witness).expect("is there");
+            assert_eq!(me.holds(&[witness]), each == 0);
+        });
+    }
+}
+
+#[test]
+fn removals_and_renames_look_within_their_transactions_without_optimism_too() {
+    in_image(Without::OPTIMISTIC, |me, root| {
+        let who = root_user();
+        let one = me.create(&who, root, b"one", Node::Directory(0o755)).expect("mkdir");
+        file(me, one, b"a");
+        file(me, root, b"b");
+        me.rename(&who, one, b"a", root, b"b", 0).expect("rename");
+        me.rmdir(&who, root, b"one").expect("rmdir");
+        me.unlink(&who, root, b"b").expect("unlink");
+    });
+}
+
+/// Pools of inodes that threads fill and drain.
+fn pools(me: &Direct) -> Vec<u32> {
+    let region = me.kernel().session.region;
+    let head = |k: &u32| region.load(region.map.partition(*k).word(POOL_OF_INODES)) as u32 != 0;
+    (0..=region.map.partition_mask).filter(head).collect()
+}
+
+#[test]
+fn threads_share_one_pool_only_without_affinity() {
+    for without in [Without::NOTHING, Without::AFFINITY] {
+        in_image(without, move |me, root| {
+            let process = me.current();
+            let churn = move |me: &mut Direct| {
+                let name = format!("{}", tid());
+                let dir = me.create(&root_user(), root, name.as_bytes(), Node::Directory(0o755));
+                let dir = dir.expect("mkdir");
+                let names = (0..100).map(|n| n.to_string());
+                for name in names.clone() {
+                    file(me, dir, name.as_bytes());
+                }
+                for name in names {
+                    me.unlink(&root_user(), dir, name.as_bytes()).expect("unlink");
+                }
+            };
+            churn(me);
+            joined("churning", beside(process, churn));
+            let used = pools(me);
+            if without == Without::AFFINITY {
+                assert_eq!(used, [0]);
+            } else {
+                assert!(used.len() > 1 && !used.contains(&0), "{used:?}");
+            }
+        });
+    }
+}
+
+fn runs(me: &mut Direct, inode: Inode) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let length = me.attributes(inode).expect("attributes").size;
+    me.runs(inode, 0, length, &mut |run| {
+        runs.push(run);
+        Ok(())
+    })
+    .expect("runs");
+    runs
+}
+
+fn append(me: &mut Direct, inode: Inode, blocks: usize) {
+    for n in 0..blocks {
+        let wrote = me.write_at(inode, (n * BLOCK) as u64, &[n as u8 | 1; BLOCK]);
+        assert_eq!(wrote, Ok(BLOCK));
+    }
+}
+
+#[test]
+fn blocks_of_removed_files_are_filled_again_before_others_whoever_writes() {
+    in_image(Without::NOTHING, |me, root| {
+        let first = file(me, root, b"first");
+        append(me, first, MANY);
+        let mut left: Vec<u64> = runs(me, first).iter().flat_map(blocks).collect();
+        left.sort_unstable();
+        me.unlink(&root_user(), root, b"first").expect("unlink");
+        let process = me.current();
+        let writer = beside(process, move |me| {
+            let second = file(me, root, b"second");
+            append(me, second, MANY / 2);
+            runs(me, second)
+        });
+        let again = joined("writing", writer);
+        let again: Vec<u64> = again.iter().flat_map(blocks).collect();
+        let reused = again.iter().filter(|block| left.binary_search(block).is_ok()).count();
+        assert!(reused >= MANY / 2 - 64, "{reused} of {} blocks", again.len());
+    });
+}
+
+fn blocks(run: &Run) -> impl Iterator<Item = u64> + use<> {
+    (run.cache_offset..run.cache_offset + run.length).step_by(BLOCK)
+}
+
+/// Page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: plain call with room for its answer.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+/// Whether this host gives huge pages at all.
+fn host_gathers() -> bool {
+    // SAFETY: a new descriptor, closed again.
+    unsafe {
+        let fd = libc::memfd_create(c"husk-test-huge".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(fd, 4 << 20), 0);
+        let gathered = husk_host::huge::gather(fd as usize, 0).is_ok();
+        libc::close(fd);
+        gathered
+    }
+}
+
+#[test]
+fn who_appends_much_takes_few_faults_and_nobody_sees_other_bytes() {
+    for (without, most) in [(Without::NOTHING, MANY as i64 / 3), (Without::AHEAD, i64::MAX)] {
+        in_image(without, move |me, root| {
+            let inode = file(me, root, b"log");
+            let before = faults();
+            append(me, inode, MANY);
+            let took = faults() - before;
+            if without == Without::AHEAD {
+                assert!(took >= MANY as i64 * 3 / 4, "{took} faults for {MANY} blocks");
+            } else if host_gathers() {
+                assert!(took <= most, "{took} faults for {MANY} blocks");
+            }
+            let bytes = contents(me, inode);
+            let right = |(n, block): (usize, &[u8])| block.iter().all(|&byte| byte == n as u8 | 1);
+            assert!(bytes.len() == MANY * BLOCK && bytes.chunks(BLOCK).enumerate().all(right));
+            // Others' blocks in the same page stay what they are while it is gathered again.
+            let other = file(me, root, b"other");
+            me.write(other, Place::At(0), BLOCK, &mut |_| Ok(())).expect("write");
+            append(me, other, 8);
+            assert_eq!(contents(me, inode), bytes);
+        });
+    }
+}
