@@ -10,7 +10,7 @@
 //! Limit: a name that was seen to lead outside and later becomes a link into a tree is missed.
 
 use crate::path::{Aim, Base, Start};
-use crate::walk::{flatten, is_odd, lies_below};
+use crate::walk::{flatten, lies_below};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH};
 use husk_abi::{PATH_MAX, nr};
@@ -69,7 +69,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.services.mounts() == 0 || self.services.known_outside(&walk.text[..end]) {
             return Ok(Start::Outside);
         }
-        if is_odd(walk.whole()) && self.flattens_into_mount(w)? {
+        if walk.is_odd() && self.flattens_into_mount(w)? {
             return Ok(Start::Absolute);
         }
         // That a name of the directory is missing says nothing.

@@ -64,6 +64,25 @@ impl Walk {
         u64::from_le_bytes(eight)
     }
 
+    /// Whether an absolute text has `.`, `..` or empty components in the middle: a slash or a dot
+    /// behind a slash.
+    #[inline]
+    pub fn is_odd(&self) -> bool {
+        let mut at = 0;
+        while at + 1 < self.length {
+            let next = self.word(at + 1);
+            let odd = zero_bytes(next ^ all(b'/')) | zero_bytes(next ^ all(b'.'));
+            // Of the last word only the bytes that another one of the text follows.
+            let left = (self.length - 1 - at).min(8);
+            let shown = u64::MAX >> (8 * (8 - left));
+            if zero_bytes(self.word(at) ^ all(b'/')) & odd & shown != 0 {
+                return true;
+            }
+            at += 8;
+        }
+        false
+    }
+
     /// Where the last name of a text begins: behind its last slash, 0 without one.
     #[inline]
     pub fn behind_last_slash(&self) -> usize {
@@ -204,11 +223,6 @@ pub(crate) fn lies_below(text: &[u8], prefix: &[u8]) -> bool {
         && (text.len() == prefix.len() || text[prefix.len()] == b'/' || prefix == b"/")
 }
 
-/// Whether an absolute text has `.`, `..` or empty components in the middle.
-pub(crate) fn is_odd(text: &[u8]) -> bool {
-    text.windows(2).any(|w| w == b"//" || w == b"/.")
-}
-
 /// Resolves `.`, `..` and empty components of an absolute `text` by its letters alone into `out`.
 /// Returns the length, 0 when it does not fit.
 pub(crate) fn flatten(text: &[u8], out: &mut [u8]) -> usize {
@@ -279,6 +293,23 @@ mod tests {
         }
         let longest = [b'n'; TEXT_MAX];
         assert_eq!(pieces(&longest, b'/'), split(&longest));
+    }
+
+    #[test]
+    fn texts_with_dots_or_empty_names_are_odd_whatever_lies_behind_them() {
+        let mut buffers = Box::new(Buffers::new());
+        let walk = &mut buffers.walks[0];
+        for length in 0..20 {
+            for place in 0..20 {
+                for second in [b'/', b'.', b'x'] {
+                    walk.text[..24].fill(b'n');
+                    (walk.text[place], walk.text[place + 1]) = (b'/', second);
+                    walk.length = length;
+                    let odd = walk.whole().windows(2).any(|w| w == b"//" || w == b"/.");
+                    assert_eq!(walk.is_odd(), odd, "{:?}", walk.whole());
+                }
+            }
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn gather_around(inside: usize) -> Result<()> {
     const MADV_POPULATE_READ: usize = 22;
     let page = inside & !4095;
     // SAFETY: maps pages and moves them within the host; no byte that anybody sees changes, and
-    // what is no mapping is refused. A hole cannot be gathered, so the first call puts a page there.
+    // what is no mapping is refused. A hole cannot be gathered: the first call puts a page there.
     unsafe {
         raw(nr::madvise, [page, 4096, MADV_POPULATE_READ, 0, 0, 0])?;
         let start = inside & !(HUGE_BYTES - 1);

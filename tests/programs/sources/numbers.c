@@ -192,12 +192,31 @@ static void use_child(long n) {
         fail("a pidfd at its end", pidfd);
 }
 
+/* How far each thread is, for whoever waits in vain. */
+static struct {
+    int round, use;
+} at[THREADS];
+#define PATIENCE 55
+
+static void out_of_patience(int signal) {
+    char line[64];
+    for (int n = 0; n < THREADS; n++) {
+        int length = snprintf(line, sizeof line, "not done: thread %d, round %d, use %d\n", n, at[n].round, at[n].use);
+        if (write(1, line, (size_t)length) < 0)
+            break;
+    }
+    _exit(signal);
+}
+
 static void *worker(void *argument) {
     static void (*const uses[])(long) = {use_file, use_file, use_file, use_host_file, use_host_file, use_pipe, use_counter, use_message, use_replacement, use_replacement, use_child};
     long n = (long)argument;
     state = (unsigned long)n * 7919 + 1;
-    for (int round = 0; round < ROUNDS; round++)
-        uses[random_below(sizeof uses / sizeof uses[0])](n);
+    for (int round = 0; round < ROUNDS; round++) {
+        at[n].round = round, at[n].use = (int)random_below(sizeof uses / sizeof uses[0]);
+        uses[at[n].use](n);
+    }
+    at[n].use = -1;
     return NULL;
 }
 
@@ -212,6 +231,7 @@ static int count_of_the_host(void) {
 
 int main(void) {
     pthread_t ids[THREADS];
+    signal(SIGALRM, out_of_patience), alarm(PATIENCE);
     int before = count_of_the_host(), first = open("first", O_CREAT | O_RDWR, 0644);
     for (long n = 0; n < THREADS; n++)
         if (pthread_create(&ids[n], NULL, worker, (void *)n) != 0)
