@@ -75,8 +75,8 @@ impl Session {
     }
 
     /// A thread that fills one run after the other has memory for many blocks brought by one call
-    /// of the host, not by a fault a block. Not for its first run: who writes one small file needs a
-    /// block or two.
+    /// of the host, not by a fault a block. Not for its first run: who writes one small file needs
+    /// a block or two.
     fn map_ahead(&self, run: u64) {
         const POPULATE_WRITE: usize = 23;
         let (first, count) = ((run >> 32) as u32, run as u32);
