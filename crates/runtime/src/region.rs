@@ -95,13 +95,13 @@ pub fn set_indirect() {
 /// without direct copies. `EFAULT`.
 #[cold]
 pub fn copy_out(target: usize, source: usize, count: usize) -> Result<(), Errno> {
-    if INDIRECT.load(Relaxed) {
-        return if memory::in_arena(target) {
-            Err(Errno::EFAULT)
-        } else {
-            by_host(nr::pread64, target, source, count)
-        };
+    if INDIRECT.load(Relaxed) && !memory::in_arena(target) {
+        let done = by_host(nr::pread64, target, source, count);
+        if done != Err(Errno::EFAULT) {
+            return done;
+        }
     }
+    // The host does not know what our handler of faults maps in.
     map_cache()?;
     memory::copy(target, source, count)
 }
@@ -110,7 +110,10 @@ pub fn copy_out(target: usize, source: usize, count: usize) -> Result<(), Errno>
 #[cold]
 pub fn copy_in(target: usize, source: usize, count: usize) -> Result<(), Errno> {
     if INDIRECT.load(Relaxed) {
-        return by_host(nr::pwrite64, source, target, count);
+        let done = by_host(nr::pwrite64, source, target, count);
+        if done != Err(Errno::EFAULT) {
+            return done;
+        }
     }
     map_cache()?;
     memory::copy(target, source, count)
