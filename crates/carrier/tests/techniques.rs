@@ -137,7 +137,7 @@ fn threads_share_one_pool_only_without_affinity() {
 fn runs(me: &mut Direct, inode: Inode) -> Vec<Run> {
     let mut runs = Vec::new();
     let length = me.attributes(inode).expect("attributes").size;
-    me.runs(inode, 0, length, &mut |run| {
+    me.runs(inode, 0, length, false, &mut |run| {
         runs.push(run);
         Ok(())
     })
@@ -174,7 +174,8 @@ fn blocks_of_removed_files_are_filled_again_before_others_whoever_writes() {
 }
 
 fn blocks(run: &Run) -> impl Iterator<Item = u64> + use<> {
-    (run.cache_offset..run.cache_offset + run.length).step_by(BLOCK)
+    let first = run.cache_offset.expect("blocks, no hole");
+    (first..first + run.length).step_by(BLOCK)
 }
 
 /// Page faults of this thread so far.
