@@ -22,6 +22,7 @@ mod image;
 mod mapping;
 mod pipes;
 mod processes;
+mod watches;
 
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;

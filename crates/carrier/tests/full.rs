@@ -28,11 +28,12 @@ use husk_carrier::{Direct, Directories, Layout};
 use husk_client::{Buffers, Client};
 use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
-use husk_proto::{Fs, Inode, Processes};
+use husk_proto::watch::Watches;
+use husk_proto::{Descriptors, Fs, Inode, Processes};
 use husk_region::kill;
 use support::{FD_HIGH, format_anew, frozen, map, root_user, tid};
 use system::{Husk, System};
-use world::{build, findings, imported, remove_all, snapshot};
+use world::{WATCHED, WATCHER_FILE, build, findings, imported, remove_all, snapshot, watch};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 16 << 20 };
 /// More allocations than any call makes.
@@ -192,6 +193,60 @@ const LOCKS: &[Errno] = &[Errno::ENOLCK];
 
 fn nothing(_: &mut World) -> Result<i64, Errno> {
     Ok(0)
+}
+
+/// Somebody watches all.
+fn watched(w: &mut World) -> Result<i64, Errno> {
+    let root = w.root;
+    watch(w.direct(), root, WATCHED);
+    Ok(0)
+}
+
+/// Calls on and under watches.
+fn watches() -> Vec<Tried> {
+    let tried = |name, before, call, errors| Tried { name, before, call, errors, in_parts: false };
+    vec![
+        tried(
+            "watch",
+            watched,
+            |w| {
+                let root = w.root;
+                let dir = w.direct().lookup(root, b"host-dir")?.inode;
+                let instance = w.direct().watch_find(WATCHER_FILE).expect("an instance");
+                w.direct().watch_add(instance, dir, 0xfff).map(i64::from)
+            },
+            FULL,
+        ),
+        tried(
+            "watch of the host",
+            watched,
+            |w| {
+                let instance = w.direct().watch_find(WATCHER_FILE).expect("an instance");
+                w.direct().watch_host(instance, 5000).map(i64::from)
+            },
+            FULL,
+        ),
+        tried("watched rename", watched, |w| w.both(nr::rename, "a/f4", "b/second"), &[]),
+        tried(
+            "watched unlink",
+            watched,
+            |w| {
+                let path = w.path("a/f3");
+                w.call(nr::unlink, &[path])
+            },
+            &[],
+        ),
+        tried(
+            "end of a watcher",
+            watched,
+            |w| {
+                let files = w.direct().files();
+                w.direct().host_closed(files, 20);
+                Ok(0)
+            },
+            &[],
+        ),
+    ]
 }
 
 fn open_f2(w: &mut World) -> Result<i64, Errno> {
@@ -434,7 +489,12 @@ fn no_room_at_any_place_leaves_nothing_half_made() {
     map(LAYOUT);
     let only = std::env::var("HUSK_CALL").unwrap_or_default();
     let (mut refusals, mut wrong) = (0, Vec::new());
-    for tried in names().iter().chain(&the_rest()).filter(|tried| tried.name.contains(&only)) {
+    for tried in names()
+        .iter()
+        .chain(&watches())
+        .chain(&the_rest())
+        .filter(|tried| tried.name.contains(&only))
+    {
         let (met, faults) = sweep(tried);
         if met == 0 && !tried.errors.is_empty() {
             wrong.push(format!("{}: asks for no room", tried.name));

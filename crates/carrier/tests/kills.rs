@@ -16,14 +16,17 @@ mod support;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
+use husk_proto::watch::Watches;
 use husk_proto::{Fs, Inode, Process, Processes};
 use support::{fork, format_anew, frozen, map, root_user, tid, wait};
-use world::{Operation, at, build, findings, operations, put, snapshot};
+use world::{
+    Operation, WATCHED, WATCHER_FILE, at, build, findings, operations, put, snapshot, watch,
+};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 8 << 20 };
 /// More points than any operation has.
@@ -41,11 +44,30 @@ fn rule() -> Directories {
     *all.iter().find(|&&rule| rule as u64 == RULE.load(Ordering::Relaxed)).expect("a rule")
 }
 
+/// Whether somebody watches all that changes in the next images.
+static WATCHING: AtomicBool = AtomicBool::new(false);
+
 /// A fresh image with the small tree.
 fn fresh() -> (Direct, Inode) {
     let (mut boss, root) = format_anew(LAYOUT, rule());
     build(&mut boss, root);
+    if WATCHING.load(Ordering::Relaxed) {
+        let mut watcher = enter();
+        watch(&mut watcher, root, WATCHED);
+        watcher.detach();
+    }
     (boss, root)
+}
+
+/// What can be seen, and what the watcher is told.
+fn look(boss: &mut Direct, root: Inode) -> BTreeMap<String, String> {
+    let mut seen = snapshot(boss, root);
+    if let Some(watcher) = boss.watch_find(WATCHER_FILE) {
+        let (bytes, mut queue) = (boss.watch_waiting(watcher), vec![0; 16384]);
+        boss.watch_take(watcher, &mut queue).expect("taken");
+        seen.insert("told".into(), format!("{:?}", &queue[..bytes as usize]));
+    }
+    seen
 }
 
 fn much_later() -> i64 {
@@ -94,7 +116,7 @@ fn sweep(operation: &Operation, (bug, alone): Manner, stride: u64) -> Outcome {
         assert_eq!(status, 0, "{}: fails undisturbed", operation.name);
         boss.reap(pid as u32).expect("reaped");
         assert_eq!(findings(&boss), [], "{}: undisturbed", operation.name);
-        states.push(snapshot(&mut boss, root));
+        states.push(look(&mut boss, root));
         boss.detach();
     }
     let mut point = 1 + (operation.name.len() as u64 + alone as u64) % stride;
@@ -119,7 +141,7 @@ fn sweep(operation: &Operation, (bug, alone): Manner, stride: u64) -> Outcome {
             outcome.faults.push(format!("{place}: {reaped:?}"));
         } else if let Some(finding) = findings(&boss).first() {
             outcome.faults.push(format!("{place}: {finding:?}"));
-        } else if !operation.in_parts && !states.contains(&snapshot(&mut boss, root)) {
+        } else if !operation.in_parts && !states.contains(&look(&mut boss, root)) {
             outcome.faults.push(format!("{place}: neither before nor after"));
         }
         boss.detach();
@@ -144,6 +166,28 @@ fn every_point() {
         }
     }
     println!("every point, {:?}: {kills} kills, no finding, {:?}", rule(), start.elapsed());
+}
+
+/// What is told is told by the transaction that it tells of.
+fn every_point_watched() {
+    let (start, mut kills) = (Instant::now(), 0);
+    WATCHING.store(true, Ordering::Relaxed);
+    let told = |operation: &&Operation| {
+        let others = ["close", "last close of unlinked", "append", "change", "create and open"];
+        let once = !operation.name.contains("watch") && !operation.in_parts;
+        once && (operation.names || others.contains(&operation.name))
+    };
+    for operation in operations().iter().filter(told) {
+        let outcome = sweep(operation, (0, false), 7);
+        assert!(outcome.kills > 1, "{}: never stopped", operation.name);
+        assert!(outcome.faults.is_empty(), "{:#?}", outcome.faults);
+        kills += outcome.kills;
+    }
+    let unlink = operations().into_iter().find(|operation| operation.name == "rename over");
+    let seen = sweep(&unlink.expect("rename over"), (51, false), 3).faults;
+    assert!(!seen.is_empty(), "an event that outlives its operation was not seen");
+    WATCHING.store(false, Ordering::Relaxed);
+    println!("watched: {kills} kills, no finding, {:?}", start.elapsed());
 }
 
 /// Planted bugs: forward undo, no commit mark, no redo at replay, locks of the dead forgotten.
@@ -471,6 +515,7 @@ fn death_leaves_all_or_nothing() {
     for rule in [Directories::Wide, Directories::Narrow] {
         set_rule(rule);
         every_point();
+        every_point_watched();
     }
     recoverers_die_and_race();
     bugs_are_seen();

@@ -21,10 +21,11 @@ use crate::descriptor::{flight, open, table};
 use crate::fs::entries::{self, slot_hole, slot_line};
 use crate::fs::extended;
 use crate::fs::share;
-use crate::image::{PROCESS_LOCK, RENAME_LOCK, mount, mounts};
+use crate::image::{PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts};
 use crate::process::{Holding, context_facts, each_held};
 use crate::state::{ent, high, ino, kind_bits, low, tag};
-use crate::{lock, pipe, text, tree};
+use crate::watch::INSTANCES_MAX;
+use crate::{lock, pipe, text, tree, watch};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +45,11 @@ pub fn scratch_words(kernel: &Kernel) -> usize {
     let session = &kernel.session;
     let objects: usize = (0..CLASSES).map(|class| session.never_used(class) as usize).sum();
     let inodes = 4 * session.never_used(INODE) as usize;
-    objects + inodes + PIPES_MAX as usize + session.region.block_count() as usize
+    objects
+        + inodes
+        + PIPES_MAX as usize
+        + INSTANCES_MAX as usize
+        + session.region.block_count() as usize
 }
 
 /// Checks a quiet image; how many findings were reported. `scratch` holds `scratch_words` zeros.
@@ -75,6 +80,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
     let (lines, scratch) = scratch.split_at_mut(kernel.session.never_used(LINE) as usize);
     let (nodes, scratch) = scratch.split_at_mut(kernel.session.never_used(NODE) as usize);
     let (pipes, scratch) = scratch.split_at_mut(PIPES_MAX as usize);
+    let (watchers, scratch) = scratch.split_at_mut(INSTANCES_MAX as usize);
     let (records, blocks) = scratch.split_at_mut(kernel.session.never_used(RECORD) as usize);
     let region = &kernel.session.region;
     let mut checker = Checker {
@@ -87,6 +93,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
         writers,
         pins,
         pipes,
+        watchers,
         blocks,
         entries: 0,
         report,
@@ -117,6 +124,7 @@ struct Checker<'a> {
     writers: &'a mut [u32],
     pins: &'a mut [u32],
     pipes: &'a mut [u32],
+    watchers: &'a mut [u32],
     blocks: &'a mut [u32],
     entries: u64,
     report: &'a mut dyn FnMut(Finding),
@@ -176,6 +184,7 @@ impl Checker<'_> {
             self.name(INODE, root);
         }
         self.chains();
+        self.watches();
         self.inode_counts();
         self.leaks();
         self.all_blocks();
@@ -188,7 +197,9 @@ impl Checker<'_> {
                 self.find("journal is not empty", id, length, 0);
             }
             let view = self.kernel.session.view(id);
-            if view.pending != 0 && self.live {
+            if high(view.pending) != 0 && self.live {
+                // An instance of inotify whose watches are removed one by one.
+            } else if view.pending != 0 && self.live {
                 self.name(INODE, low(view.pending));
             } else if view.pending != 0 {
                 self.find("work left over", id, view.pending, 0);
@@ -286,6 +297,8 @@ impl Checker<'_> {
                 self.equal("offset of a descriptor is the host's", fd, hosted.into(), 0);
             } else if let Some(end) = pipe::end_of(entry) {
                 self.pipes[pipe::number(end.pipe) as usize] += 1;
+            } else if let Some(instance) = watch::instance_of(entry) {
+                self.watchers[watch::number(instance) as usize] += 1;
             } else if high(entry) != 0 {
                 self.open_of(high(entry));
             }
@@ -300,6 +313,60 @@ impl Checker<'_> {
             let uses = self.pipes[number as usize];
             self.equal("references of a pipe", number, references as u64, uses as u64);
         }
+    }
+
+    /// Instances of inotify, their watches and queues, once all tables are counted.
+    fn watches(&mut self) {
+        let region = self.region;
+        let (mut watches, mut instances) = (0, 0);
+        for number in 0..INSTANCES_MAX {
+            let Some(view) = watch::view(region, number) else { break };
+            let [all, readers] = watch::locks(region, number);
+            self.rest("lock of the watches is held", number, all);
+            self.rest_long("lock of an instance's readers is held", number, readers);
+            let names = self.watchers[number as usize];
+            self.equal("names of an instance", number, view.uses as u64, names as u64);
+            instances += view.phase as u64;
+            if view.uses == 0 && view.phase != 0 && !self.live {
+                self.find("instance without a name", number, 1, 0);
+            }
+            let empty = watch::queue::is_empty(region, number, view.cell);
+            if view.uses != 0 && empty != Ok(view.idle) {
+                self.find("queue of an instance", number, view.idle as u64, 0);
+            }
+            watches += self.watches_of(number, watch::trees(region, view.cell));
+        }
+        let counted = |index| region.load(region.map.fixed(index));
+        self.equal("instances", 0, counted(WATCH_INSTANCES), instances);
+        self.equal("watches", 0, counted(WATCH_COUNT), watches);
+        self.equal("watches in chains", 0, watch::list::count(region), watches);
+    }
+
+    /// How many watches an instance has; both its trees are right.
+    fn watches_of(&mut self, number: u32, [watches, hosts]: [u64; 2]) -> u64 {
+        let region = self.region;
+        for root in [watches, hosts] {
+            tree::each_node(region, root, &mut |node| self.name(NODE, node));
+        }
+        let (mut count, mut of_host) = (0, 0);
+        watch::each_word(region, watches, &mut |wd, value| match watch::list::seen(
+            region, number, wd, value,
+        ) {
+            watch::list::Seen::Host(host) => {
+                let back = tree::get(region, hosts, host as u64);
+                self.equal("descriptor of a watch of the host", host, back, wd);
+                of_host += 1;
+            }
+            watch::list::Seen::Watch(line, right) => {
+                self.name(LINE, line);
+                self.equal("watch in its chain", line, right as u64, 1);
+                count += 1;
+            }
+        });
+        let mut back = 0;
+        watch::each_word(region, hosts, &mut |_, _| back += 1);
+        self.equal("watches of the host", number, back, of_host);
+        count
     }
 
     /// Counts and target of a record, once all who name it are counted.

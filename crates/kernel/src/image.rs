@@ -6,6 +6,7 @@
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount, Rewritten};
 use husk_proto::{Errno, Inode, Result};
+use husk_region::pipes::PIPES_MAX;
 use husk_region::{Cell, Region};
 
 use crate::Kernel;
@@ -24,6 +25,10 @@ pub(crate) const PROCESS_HIGH: u32 = 10;
 pub(crate) const BURIAL: u32 = 11;
 const SOCKETS: u32 = 3;
 const DIRECTORIES: u32 = 4;
+/// Watches there are on files of the image; beside what every path walk reads.
+pub(crate) const WATCH_COUNT: u32 = 5;
+/// Instances of inotify there are.
+pub(crate) const WATCH_INSTANCES: u32 = 6;
 const QUEUE_LOCK: u32 = 24;
 const QUEUE: u32 = 25;
 const COPIES_LENGTH: u32 = 32;
@@ -59,6 +64,8 @@ pub(crate) const FLIGHTS_LIST: u32 = 420_000;
 pub(crate) const FLIGHTS: u32 = 420_008;
 /// Most descriptors on their way at once.
 pub(crate) const FLIGHTS_MAX: u32 = 1024;
+/// Watches (`watch`).
+pub(crate) const WATCH: u32 = 524_288;
 /// Process records.
 pub(crate) const PROCESSES: u32 = 131_072;
 /// Most processes in one image, plus one.
@@ -70,8 +77,8 @@ const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS)
 const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
 const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
-const _: () = assert!(PIPES + husk_region::pipes::PIPES_MAX * 4 <= FLIGHTS_LIST);
-const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= husk_region::FIXED_WORDS);
+const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
+const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= WATCH);
 
 fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

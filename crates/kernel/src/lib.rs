@@ -1,7 +1,8 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | pipe | image --> names, tree, text --> region
+//!   carrier --> fs | descriptor | process | lock | pipe | watch | image
+//!                 '--> names, tree, text --> region
 //! ```
 //!
 //! Invariants
@@ -10,7 +11,7 @@
 //!    noted in the slot or the record until it is through.
 //! 2. Locks are taken in this order: long locks (offset, writer: `fs::share`), process, descriptor
 //!    table, context, rename lock, tokens by partition, buckets by address, descriptions, pipes,
-//!    inodes by number, chunks.
+//!    inodes by number, watches, chunks.
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod process;
 mod state;
 mod text;
 mod tree;
+pub mod watch;
 
 use husk_proto::{Errno, Result};
 use husk_region::{ATTENTION_ABOVE, Session, Txn};
@@ -52,6 +54,8 @@ pub(crate) fn no_room(word: Errno) -> impl Fn(Errno) -> Errno {
 pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
 /// Attention: a directory is to be widened or narrowed (`fs::switch`).
 pub(crate) const SWITCH: u32 = ATTENTION_ABOVE << 1;
+/// Attention: an instance of inotify is to be told (`watch`); the room above asks for it.
+pub(crate) const TELL: u32 = ATTENTION_ABOVE << 2;
 /// How often one operation is prepared for: each time another directory, or a changed one.
 const PREPARES_MAX: u32 = 1 << 12;
 

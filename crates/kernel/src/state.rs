@@ -111,6 +111,7 @@ pub mod tag {
     pub const CONTEXT: u32 = 7;
     pub const PART: u32 = 8;
     pub const ATTRIBUTE: u32 = 9;
+    pub const WATCH: u32 = 10;
 }
 
 /// The inode behind a number, and a check that it is still the same.

@@ -2,7 +2,7 @@
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
-//! (bytes of pipes), `image` (what one image is made of).
+//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of).
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -23,6 +23,7 @@ pub mod image;
 pub mod lock;
 pub mod pipe;
 pub mod process;
+pub mod watch;
 
 pub use descriptor::{Description, Descriptors, Files};
 pub use fs::{Credentials, Fs, Inode};
@@ -34,10 +35,23 @@ pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Everything one thread can ask: all services over one carrier.
 pub trait Services:
-    Fs + Descriptors + flight::Flights + Processes + lock::Locks + pipe::Pipes + image::Image
+    Fs + Descriptors
+    + flight::Flights
+    + Processes
+    + lock::Locks
+    + pipe::Pipes
+    + watch::Watches
+    + image::Image
 {
 }
 impl<T> Services for T where
-    T: Fs + Descriptors + flight::Flights + Processes + lock::Locks + pipe::Pipes + image::Image
+    T: Fs
+        + Descriptors
+        + flight::Flights
+        + Processes
+        + lock::Locks
+        + pipe::Pipes
+        + watch::Watches
+        + image::Image
 {
 }

@@ -32,7 +32,8 @@ mod armed {
     /// 35 narrows without tokens, 36 removes without another look whether it is shut. Of words:
     /// 41 reads without a second look, 42 lets go without a new sequence, 43 frees an inode
     /// without a new generation, 44 takes from a pool without its lock, 46 buries the dead without
-    /// the word for it, 47 settles a slot that may be another's by now.
+    /// the word for it, 47 settles a slot that may be another's by now. Of
+    /// watches: 51 tells of what may yet be undone.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }

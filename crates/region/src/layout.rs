@@ -32,7 +32,7 @@ pub const CHUNK_BLOCKS: u32 = 1024;
 /// Words of a chunk: lock, free count, 16 of bitmap.
 pub const CHUNK_WORDS: u32 = 24;
 /// Words for the room above (process table, image facts).
-pub const FIXED_WORDS: u32 = 1 << 20;
+pub const FIXED_WORDS: u32 = 5 << 20;
 /// Header words.
 pub const HEADER_WORDS: u32 = 512;
 /// Words of nothing behind the last area: why, says `Cell`.

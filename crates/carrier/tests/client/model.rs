@@ -640,6 +640,7 @@ impl Processes for Model {
 /// Pipes are all the host's.
 impl husk_proto::pipe::Pipes for Model {}
 impl husk_proto::flight::Flights for Model {}
+impl husk_proto::watch::Watches for Model {}
 
 impl Image for Model {
     fn mounts(&self) -> usize {

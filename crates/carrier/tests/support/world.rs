@@ -11,12 +11,14 @@ use husk_proto::fs::{
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
+use husk_proto::watch::{Instance, Watches};
 use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
 
 use crate::support::root_user;
 
 pub const LONG: &[u8] = &[b'n'; 200];
 pub const FLAGS_WRITE: u32 = 2;
+const LONG_TOLD: &[u8] = &[b't'; 250];
 
 /// Writes `length` bytes of `byte` at `offset`.
 pub fn put(me: &mut Direct, inode: Inode, offset: u64, length: usize, byte: u8) -> usize {
@@ -223,6 +225,36 @@ fn use_empty(me: &mut Direct, root: Inode) {
         me.create(&root_user(), dir, b"passing", Node::File(0o644)).expect("create");
         me.unlink(&root_user(), dir, b"passing").expect("unlink");
     }
+}
+
+/// Host number 20 is an instance of inotify, and watches what the names below lead to for all
+/// there is to tell, and two files of the host.
+pub fn watch(me: &mut Direct, root: Inode, watched: &[&str]) -> Instance {
+    const EVERYTHING: u32 = 0xfff;
+    let files = me.files();
+    assert_eq!(me.host_opened(files, 20, true, Shown::Nothing), Ok(true));
+    let instance = me.watch_make(files, 20).expect("an instance");
+    me.watch_mark(instance, 1, WATCHER_FILE).expect("a marker");
+    for path in watched {
+        let steps = path.split('/').filter(|name| !name.is_empty());
+        let inode = steps.fold(root, |dir, name| at(me, dir, name.as_bytes()));
+        me.watch_add(instance, inode, EVERYTHING).expect("watched");
+    }
+    for host in [2, 3] {
+        me.watch_host(instance, host).expect("watched");
+    }
+    instance
+}
+
+/// The number of its marker at the host.
+pub const WATCHER_FILE: u64 = 77;
+
+/// What is watched where names are changed.
+pub const WATCHED: &[&str] =
+    &["", "a", "b", "a/f2", "a/f3", "a/f4", "a/f5", "b/second", "empty", "empty2", "host-file"];
+
+fn watch_all(me: &mut Direct, root: Inode) {
+    watch(me, root, WATCHED);
 }
 
 fn widen_a(me: &mut Direct, root: Inode) {
@@ -487,6 +519,42 @@ pub fn operations() -> Vec<Operation> {
         assert_eq!(me.set_program(Some(two)), Ok(Some(one)));
         me.cancel_fork(child);
         assert_eq!(me.set_program(None), Ok(Some(two)));
+    });
+    operation!(all, "watch", nothing, true, |me, root, a| {
+        let instance = watch(me, root, &["", "a", "a/f2", "a/f3"]);
+        me.watch_remove(instance, 2).expect("removed");
+        assert_eq!(me.watch_of_host(instance, 2, true), Some(5));
+        let file = at(me, a, b"f2");
+        me.watch_add(instance, file, 0x8000_0002).expect("once");
+        put(me, file, 0, 10, 1);
+        me.watch_add(instance, file, 0x8000_0002).expect("anew");
+    });
+    operation!(all, "close a watcher", watch_all, false, |me, root, a| {
+        let files = me.files();
+        me.host_closed(files, 20);
+    });
+    operation!(all, "read what is told", watch_all, true, |me, root, a| {
+        let instance = me.watch_instance(me.files(), 20).expect("an instance");
+        me.create(&root_user(), a, LONG_TOLD, Node::File(0o644)).expect("create");
+        me.unlink(&root_user(), a, b"f2").expect("unlink");
+        let mut out = [0; 320];
+        while me.watch_take(instance, &mut out).expect("taken").more {}
+    });
+    operation!(all, "unlink what is watched", watch_all, false, |me, root, a| {
+        me.unlink(&root_user(), a, b"f3").expect("unlink");
+    });
+    operation!(all, "rename over what is watched", watch_all, false, |me, root, a| {
+        let b = at(me, root, b"b");
+        me.rename(&root_user(), a, b"f4", b, b"second", 0).expect("rename");
+    });
+    operation!(all, "rename directory over a watched one", watch_all, false, |me, root, a| {
+        me.rename(&root_user(), root, b"empty", root, b"empty2", 0).expect("rename");
+    });
+    operation!(all, "fork with a watcher", watch_all, true, |me, root, a| {
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        let files = me.files();
+        me.host_closed(files, 20);
+        me.cancel_fork(child);
     });
     operation!(all, "exit", open_unlinked, false, |me, root, a| me.exit());
     let of_names = ["create", "mkdir", "symlink", "link", "unlink", "rmdir", "rename", "exchange"];

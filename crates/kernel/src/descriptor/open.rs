@@ -1,5 +1,6 @@
 //! Open-file descriptions: opening, sharing, offsets, flags.
 
+use husk_abi::sys::general::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_OPEN};
 use husk_proto::descriptor::Open;
 use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Description, Errno, Files, Inode, Result};
@@ -9,6 +10,7 @@ use crate::descriptor::table;
 use crate::fs::entries::{self, Key};
 use crate::fs::{bytes, inodes, named, names};
 use crate::state::{high, ino, low, pair, tag};
+use crate::watch::post;
 use crate::{Kernel, no_room, process};
 
 const TAG: u32 = 1;
@@ -162,8 +164,12 @@ fn finish(txn: &mut Txn<'_>, cell: Cell, description: u32) -> Result<()> {
     let inode_cell = txn.region.map.object(INODE, inode);
     txn.lock(inode_cell)?;
     crate::lock::drop_description(txn, inode_cell, description)?;
-    if writes(low(target)) {
+    let writes = writes(low(target));
+    if writes {
         named::add_writers(txn, inode, -1)?;
+    }
+    if low(target) & PATH == 0 {
+        post::of_file(txn, inode, if writes { IN_CLOSE_WRITE } else { IN_CLOSE_NOWRITE })?;
     }
     inodes::close_locked(txn, inode_cell, inode)
 }
@@ -256,6 +262,9 @@ pub fn open(
         let description = make(txn, inode, flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
+        if flags & PATH == 0 {
+            post::of_file(txn, inode.number, IN_OPEN)?;
+        }
         Ok(fd)
     });
     let fd = fd.map_err(no_room(Errno::ENFILE))?;
@@ -294,6 +303,7 @@ pub fn create_open(
         let description = make(txn, inodes::name(txn, number), flags)?;
         let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         table::put(txn, table, fd, entry)?;
+        post::of_file(txn, number, IN_OPEN)?;
         Ok(fd)
     })
 }

@@ -1,7 +1,8 @@
 //! Tables: number -> entry, lowest free number, host numbers.
 //!
 //! ```text
-//!   entry:  description, inode or pipe:32 - shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
+//!   entry:  description, inode, pipe or instance of inotify:32
+//!           -   instance:1 shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
 //! ```
 //!
 //! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
@@ -11,6 +12,7 @@
 
 use husk_proto::descriptor::{Glance, Shown, Slot};
 use husk_proto::pipe::Pipe;
+use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
 
@@ -20,6 +22,7 @@ use crate::pipe;
 use crate::process;
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::tree;
+use crate::watch;
 use crate::{Kernel, no_room};
 
 pub(crate) const TAG: u32 = 1;
@@ -39,6 +42,10 @@ pub(crate) const PIPE: u64 = 16;
 pub(crate) const WRITE_END: u64 = 32;
 /// With `HOST`: a shadow, whose description stands there.
 pub(crate) const SHADOW: u64 = 64;
+/// With `HOST`: an instance of inotify, whose name stands there.
+pub(crate) const WATCH: u64 = 128;
+/// With `HOST`: no inode's number stands there, nor a description's.
+const OTHER: u64 = PIPE | WATCH;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;
@@ -253,7 +260,7 @@ pub fn slot(kernel: &Kernel, files: Files, fd: u32) -> Slot {
     let entry = entry(region, files, fd);
     match entry & KIND {
         HUSK => Slot::Husk(Description(high(entry))),
-        HOST if high(entry) == 0 || entry & PIPE != 0 => Slot::Host(None),
+        HOST if high(entry) == 0 || entry & OTHER != 0 => Slot::Host(None),
         HOST if entry & SHADOW != 0 => Slot::Host(Some(open::inode(region, high(entry)))),
         HOST => Slot::Host(Some(node(region, entry))),
         _ => Slot::Free,
@@ -277,7 +284,7 @@ pub fn glance(kernel: &Kernel, fd: u32) -> Glance {
     if is_husk(entry) {
         let (description, close_on_exec) = (Description(high(entry)), entry & CLOSE_ON_EXEC != 0);
         Glance::Husk { description, close_on_exec }
-    } else if high(entry) == 0 && entry & PIPE == 0 {
+    } else if high(entry) == 0 && entry & OTHER == 0 {
         Glance::Host
     } else {
         Glance::Other
@@ -597,7 +604,7 @@ fn hold_same(txn: &mut Txn<'_>, source: u64, old: u64) -> Result<u64> {
         open::hold(txn, description)?;
         return Ok(pair(description, 0) | SHADOW);
     }
-    if source & (KIND | PIPE) != HOST || high(source) == 0 {
+    if source & (KIND | OTHER) != HOST || high(source) == 0 {
         return Ok(0);
     }
     hold_node(txn, node(txn.region, source), old)
@@ -607,7 +614,7 @@ fn hold_same(txn: &mut Txn<'_>, source: u64, old: u64) -> Result<u64> {
 fn held_inode(txn: &Txn<'_>, entry: u64) -> Option<Cell> {
     let number = match description_of(entry) {
         Some(description) => open::inode_number(txn.region, description),
-        None if entry & (KIND | PIPE) == HOST => high(entry),
+        None if entry & (KIND | OTHER) == HOST => high(entry),
         None => 0,
     };
     (number != 0).then(|| txn.region.map.object(INODE, number))
@@ -638,8 +645,11 @@ pub fn promote(
     })
 }
 
-/// What an entry stood for, a description, an inode or a pipe, has one less.
+/// What an entry stood for, a description, an inode, a pipe or an instance, has one less.
 fn release(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
+    if let Some(instance) = watch::instance_of(entry) {
+        return watch::release(txn, instance);
+    }
     match (description_of(entry), pipe::end_of(entry)) {
         (Some(description), _) => open::release(txn, description),
         (None, Some(end)) => pipe::release(txn, end.pipe),
@@ -714,6 +724,7 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
         match entry & KIND {
             _ if description_of(entry).is_some() => open::hold(txn, high(entry))?,
             HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
+            HOST if entry & WATCH != 0 => watch::hold(txn, Instance(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));
                 txn.lock(inode)?;

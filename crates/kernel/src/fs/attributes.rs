@@ -1,6 +1,7 @@
 //! Changing attributes, with Linux's rules about who may; and what `statfs` shows.
 
 use husk_abi::capability::{CHOWN, FOWNER, FSETID};
+use husk_abi::sys::general::{IN_ACCESS, IN_ATTRIB, IN_MODIFY};
 use husk_proto::fs::{Change, Credentials, Step, Time, Usage, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
@@ -8,6 +9,7 @@ use husk_region::{Cell, INODE, Txn};
 use crate::Kernel;
 use crate::fs::{entries, names, share};
 use crate::state::{high, ino, kind_bits, live, low, pair};
+use crate::watch::post;
 
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
@@ -40,8 +42,23 @@ pub fn change(
             share::forget_times(txn, inode.number);
         }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
-        Ok(())
+        match told_of(&change) {
+            0 => Ok(()),
+            told => post::of_file(txn, inode.number, told),
+        }
     })
+}
+
+/// What watchers are told of a change.
+fn told_of(change: &Change) -> u32 {
+    let attributes = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+    let times = match (change.accessed, change.modified) {
+        (Some(_), Some(_)) => IN_ATTRIB,
+        (Some(_), None) => IN_ACCESS,
+        (None, Some(_)) => IN_MODIFY,
+        (None, None) => 0,
+    };
+    times | if attributes { IN_ATTRIB } else { 0 }
 }
 
 fn owns(who: &Credentials<'_>, step: &Step) -> bool {

@@ -15,6 +15,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use husk_abi::sys::general::{IN_ACCESS, IN_MODIFY};
 use husk_proto::fs::{Place, Run, Span};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Blocks, Cell, Txn};
@@ -24,6 +25,7 @@ use crate::fs::attributes::without_set_bits;
 use crate::fs::{entries, extent};
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::tree;
+use crate::watch::{self, post};
 
 const PAGE: u64 = 4096;
 /// Blocks handled at a time.
@@ -64,6 +66,9 @@ pub fn read(
     }
     if done > 0 {
         note_access(kernel, cell, now_ns);
+        if watch::any(region) {
+            post::alone(kernel, inode, IN_ACCESS);
+        }
     }
     Ok(done)
 }
@@ -211,8 +216,8 @@ pub fn write(
             zero_mapped(kernel, cell, size, offset);
         }
         let done = fill(kernel, inode, cell, offset, length, copy, now_ns)?;
-        finish_write(kernel, inode, cell, offset + done, now_ns)?;
-        Ok((offset, done as usize))
+        finish_write(kernel, inode, cell, offset + done.bytes, now_ns, done.told)?;
+        Ok((offset, done.bytes as usize))
     })
 }
 
@@ -244,8 +249,8 @@ pub fn receive(
             zero_mapped(kernel, cell, size, offset);
         }
         let done = fill(kernel, inode, cell, offset, count, copy, now_ns)?;
-        finish_write(kernel, inode, cell, offset + done, now_ns)?;
-        Ok(done as usize)
+        finish_write(kernel, inode, cell, offset + done.bytes, now_ns, done.told)?;
+        Ok(done.bytes as usize)
     })
 }
 
@@ -261,6 +266,13 @@ fn make_room(kernel: &Kernel, inode: Inode, cell: Cell, offset: u64, length: u64
     }
 }
 
+/// What a write has come to.
+struct Filled {
+    bytes: u64,
+    /// Watchers have been told of it.
+    told: bool,
+}
+
 /// Copies piece by piece; how many bytes went in before something failed.
 #[inline(always)]
 fn fill(
@@ -271,15 +283,16 @@ fn fill(
     length: u64,
     copy: &mut dyn FnMut(Span) -> Result<()>,
     now_ns: i64,
-) -> Result<u64> {
+) -> Result<Filled> {
     let region = &kernel.session.region;
-    let mut done = 0;
+    let (mut done, mut told) = (0, false);
     while done < length {
         let at = offset + done;
         let within = at % PAGE;
         let most = (within + length - done).div_ceil(PAGE).min(SEGMENT);
         let root = region.load(cell.word(ino::ROOT));
         let (first, count) = extent::run_at(region, root, at / PAGE, most);
+        told = first == 0;
         let piece = if first != 0 {
             let bytes = (count * PAGE - within).min(length - done);
             let address = region.block_address(first) + within as usize;
@@ -289,14 +302,15 @@ fn fill(
         };
         match piece {
             Ok(bytes) => done += bytes,
-            Err(_) if done > 0 => break,
+            Err(_) if done > 0 => return Ok(Filled { bytes: done, told: false }),
             Err(error) => return Err(error),
         }
     }
-    Ok(done)
+    Ok(Filled { bytes: done, told })
 }
 
-/// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, then maps them.
+/// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, then maps them. The
+/// last piece of a write tells of it.
 fn fill_hole(
     kernel: &Kernel,
     inode: Inode,
@@ -323,7 +337,7 @@ fn fill_hole(
         extent::map(txn, cell, at / PAGE, blocks)?;
         grow_to(txn, cell, at + bytes);
         stamp(kernel, txn, cell, now_ns);
-        Ok(())
+        if bytes < room.1 { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) }
     })?;
     Ok(bytes)
 }
@@ -355,20 +369,28 @@ fn stamp(kernel: &Kernel, txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
     }
 }
 
-/// Moves end and times after a write; nothing to do when they stand already.
+/// Moves end and times after a write, and tells of it; nothing to do when all that is done already.
 #[inline(always)]
-fn finish_write(kernel: &Kernel, inode: Inode, cell: Cell, end: u64, now_ns: i64) -> Result<()> {
+fn finish_write(
+    kernel: &Kernel,
+    inode: Inode,
+    cell: Cell,
+    end: u64,
+    now_ns: i64,
+    told: bool,
+) -> Result<()> {
     let region = &kernel.session.region;
     let word = |n: u32| region.load(cell.word(n));
     let stamped = word(ino::MTIME) == now_ns as u64 && word(ino::CTIME) == now_ns as u64;
-    if end <= word(ino::SIZE) && stamped && low(word(ino::IDENT)) & 0o6000 == 0 {
+    let plain = low(word(ino::IDENT)) & 0o6000 == 0 && (told || !watch::any(region));
+    if end <= word(ino::SIZE) && stamped && plain {
         return Ok(());
     }
     kernel.run(|txn| {
         hold(txn, inode)?;
         grow_to(txn, cell, end);
         stamp(kernel, txn, cell, now_ns);
-        Ok(())
+        if told { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) }
     })
 }
 
@@ -457,7 +479,7 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
             }
             txn.set(cell.word(ino::SIZE), size);
             stamp(kernel, txn, cell, now_ns);
-            Ok(())
+            post::of_file(txn, inode.number, IN_MODIFY)
         })?;
         if shrinks { trim(kernel, inode) } else { Ok(()) }
     })
@@ -521,7 +543,7 @@ pub fn allocate(
                 grow_to(txn, cell, end);
             }
             stamp(kernel, txn, cell, now_ns);
-            Ok(())
+            post::of_file(txn, inode.number, IN_MODIFY)
         })
     })
 }
@@ -545,7 +567,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
         if first < last {
             unmap(kernel, inode, (first, last), now_ns)?;
         }
-        finish_write(kernel, inode, cell, 0, now_ns)
+        finish_write(kernel, inode, cell, 0, now_ns, false)
     })
 }
 

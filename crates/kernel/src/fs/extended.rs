@@ -15,6 +15,7 @@
 //!    written before it is linked in and never after, so all there is to do at once is the link.
 //! 6. An inode that has had attributes shows its birth in whole seconds: there is no other word.
 
+use husk_abi::sys::general::IN_ATTRIB;
 use husk_proto::fs::SetExtended;
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
@@ -23,6 +24,7 @@ use crate::Kernel;
 use crate::fs::{entries, extent, inodes};
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::text;
+use crate::watch::post;
 
 const LINKS: u32 = 1;
 const TEXTS: u32 = 2;
@@ -206,7 +208,7 @@ pub fn set(
             inodes::unlink(txn, old, now_ns)?;
         }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
-        Ok(())
+        post::of_file(txn, inode.number, IN_ATTRIB)
     })
 }
 

@@ -11,6 +11,7 @@ use crate::fs::extended;
 use crate::fs::share;
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::text;
+use crate::watch::post;
 
 /// What a new inode is.
 #[derive(Clone, Copy, Debug)]
@@ -143,11 +144,12 @@ pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     if is_held(txn, cell) {
         return Ok(());
     }
+    let watched = post::of_end(txn, number)?;
     let ident = txn.get(cell.word(ino::IDENT));
     let root = txn.get(cell.word(ino::ROOT));
     let parts = kind_bits(ident) == ino::DIRECTORY && high(txn.get(cell.word(ino::SHARE))) != 0;
     let extended = extended::first(txn.region, cell) != 0;
-    if extended || parts || root != 0 && !ino::keeps_text(kind_bits(ident)) {
+    if watched || extended || parts || root != 0 && !ino::keeps_text(kind_bits(ident)) {
         txn.set_pending(number as u64);
         return Ok(());
     }

@@ -68,6 +68,34 @@ fn look(kernel: &Kernel, inode: Inode, out: &mut [u8; 255]) -> Result<(Inode, us
     Err(Errno::ENOENT)
 }
 
+/// The directory that any inode has its name in, and that name in `out`; only of those `wanted`.
+pub(crate) fn place(
+    region: &Region,
+    number: u32,
+    wanted: impl Fn(u32) -> bool,
+    out: &mut [u8; 255],
+) -> Option<(u32, usize)> {
+    let cell = region.map.object(INODE, number);
+    for _ in 0..LOOKS_MAX {
+        let ident = region.load(cell.word(ino::IDENT));
+        let directory = kind_bits(ident) == ino::DIRECTORY;
+        let word = region.load(cell.word(ino::PARENT));
+        if directory && low(ident) & ino::REMOVED != 0 {
+            return None;
+        }
+        let (line, head) = entry(region, number, low(word))?;
+        let dir = high(region.load(line.word(ent::LINK)));
+        if !wanted(dir) {
+            return None;
+        }
+        let length = entries::copy_name(region, line, out);
+        if region.load(line) == head && region.load(cell.word(ino::PARENT)) == word {
+            return Some((dir, length));
+        }
+    }
+    None
+}
+
 /// `Fs::parent` of what is no directory.
 pub fn parent(kernel: &Kernel, inode: Inode) -> Result<Inode> {
     look(kernel, inode, &mut [0; 255]).map(|(dir, _)| dir)

@@ -1,5 +1,6 @@
 //! Making and removing names: create, link, unlink, rmdir.
 
+use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR};
 use husk_proto::fs::{Credentials, Kind, Node, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
@@ -10,6 +11,7 @@ use crate::fs::inodes::{self, Birth};
 use crate::fs::{named, share};
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
 use crate::text;
+use crate::watch::post;
 
 /// To change names of a directory.
 const WRITE_SEARCH: u32 = want::WRITE | want::EXECUTE;
@@ -97,6 +99,7 @@ pub fn create_in(
         txn.init(cell.word(ino::SHARE), share::born(txn, number, Some(dir.inode)));
     }
     entries::changed(txn, &dir, 1, directory as i32, now_ns);
+    post::of_name(txn, key.dir, IN_CREATE | post::directory_bit(birth.kind), key.name)?;
     Ok(number)
 }
 
@@ -168,7 +171,8 @@ pub fn link(
         let line = entries::add(txn, &open, &key, inode.number, kind, 0, None)?;
         named::note_instead(txn, inode.number, 0, line);
         entries::changed(txn, &open, 1, 0, now_ns);
-        Ok(())
+        post::of_self(txn, inode.number, IN_ATTRIB)?;
+        post::of_name(txn, dir.number, IN_CREATE, name)
     })
 }
 
@@ -192,9 +196,10 @@ pub fn unlink(
         }
         txn.lock(txn.region.map.object(INODE, found.inode))?;
         entries::remove(txn, &open, &key, line, false)?;
-        inodes::unlink(txn, found.inode, now_ns)?;
         entries::changed(txn, &open, -1, 0, now_ns);
-        Ok(())
+        post::of_self(txn, found.inode, IN_ATTRIB)?;
+        inodes::unlink(txn, found.inode, now_ns)?;
+        post::of_name(txn, dir.number, IN_DELETE, name)
     })
 }
 
@@ -255,7 +260,7 @@ pub fn rmdir(
         entries::remove(txn, &open, &key, found.line, false)?;
         remove_directory(txn, found.inode, now_ns)?;
         entries::changed(txn, &open, -1, -1, now_ns);
-        Ok(())
+        post::of_name(txn, dir.number, IN_DELETE | IN_ISDIR, name)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The end of inodes that hold more than a few objects (a tree, parts of a wide directory, extended
-//! attributes): step by step, each step a transaction, noted in the slot's `pending` word until the
-//! inode is free, so that the slot's next owner goes on after a death.
+//! attributes, watches): step by step, each step a transaction, noted in the slot's `pending` word
+//! until the inode is free, so that the slot's next owner goes on after a death.
 
 use husk_proto::Result;
 use husk_region::{Cell, INODE, LINE, NODE, Txn};
@@ -8,6 +8,7 @@ use husk_region::{Cell, INODE, LINE, NODE, Txn};
 use crate::Kernel;
 use crate::fs::{entries, extended, extent, inodes, share};
 use crate::state::{high, ino, kind_bits, low};
+use crate::watch::{self, list};
 use crate::{text, tree};
 
 /// Entries forgotten in one step.
@@ -16,7 +17,11 @@ const ENTRIES_A_STEP: u32 = 6;
 /// Finishes what the slot's `pending` word says.
 #[cold]
 pub fn finish(kernel: &Kernel) -> Result<()> {
-    let number = low(kernel.session.pending()?);
+    let work = kernel.session.pending()?;
+    if high(work) != 0 {
+        return watch::finish(kernel);
+    }
+    let number = low(work);
     if number == 0 {
         return Ok(());
     }
@@ -38,7 +43,7 @@ fn step(txn: &mut Txn<'_>, number: u32) -> Result<()> {
         ino::FILE => extent::unmap_step(txn, cell, 0, u64::MAX)?,
         _ => true,
     };
-    if done && extended::forget_step(txn, number)? {
+    if done && extended::forget_step(txn, number)? && list::forget_inode(txn, number)? {
         inodes::free(txn, number)?;
         txn.set_pending(0);
     }

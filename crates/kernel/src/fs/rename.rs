@@ -6,6 +6,7 @@
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
+use husk_abi::sys::general::{IN_ATTRIB, IN_MOVE_SELF};
 use husk_proto::fs::{Credentials, RENAME_EXCHANGE, RENAME_NOREPLACE, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{INODE, RETRY, Txn};
@@ -16,6 +17,7 @@ use crate::fs::share::{self, Open, Seat};
 use crate::fs::{inodes, named, names};
 use crate::image::RENAME_LOCK;
 use crate::state::{high, ino, live};
+use crate::watch::post;
 
 /// Deepest tree a rename walks up.
 const DEPTH_MAX: u32 = 1 << 16;
@@ -25,6 +27,13 @@ struct Side<'a> {
     dir: Inode,
     key: Key<'a>,
     seat: Seat,
+}
+
+impl Side<'_> {
+    /// As watchers are told of it.
+    fn told(&self) -> post::Side<'_> {
+        post::Side { dir: self.dir.number, name: self.key.name }
+    }
 }
 
 /// Both directories, open.
@@ -230,9 +239,6 @@ fn move_name(
         None => entries::add(txn, &open.target, &target.key, from.inode, from.kind, 0, heir)?,
     };
     entries::remove(txn, &open.source, &source.key, from.line, heir.is_some())?;
-    if let Some(to) = plan.to {
-        drop_replaced(txn, to, now_ns)?;
-    }
     let moved = plan.moves_directory();
     if moved {
         names::set_parent(txn, from.inode, target.dir.number, line);
@@ -249,7 +255,12 @@ fn move_name(
         entries::changed(txn, &open.source, -1, -(moved as i32), now_ns);
         entries::changed(txn, &open.target, 1 - gone, moved as i32 - replaced, now_ns);
     }
-    Ok(())
+    post::of_move(txn, &source.told(), &target.told(), from.kind)?;
+    if let Some(to) = plan.to {
+        post::of_self(txn, to.inode, IN_ATTRIB | post::directory_bit(to.kind))?;
+    }
+    post::of_self(txn, from.inode, IN_MOVE_SELF)?;
+    plan.to.map_or(Ok(()), |to| drop_replaced(txn, to, now_ns))
 }
 
 fn drop_replaced(txn: &mut Txn<'_>, to: Found, now_ns: i64) -> Result<()> {
@@ -286,5 +297,9 @@ fn exchange(
     let apart = if source.dir == target.dir { 0 } else { to_dir as i32 - from_dir as i32 };
     entries::changed(txn, &open.source, 0, apart, plan.now_ns);
     entries::changed(txn, &open.target, 0, -apart, plan.now_ns);
-    Ok(())
+    let (one, two) = (source.told(), target.told());
+    post::of_move(txn, &one, &two, from.kind)?;
+    post::of_self(txn, from.inode, IN_MOVE_SELF)?;
+    post::of_move(txn, &two, &one, to.kind)?;
+    post::of_self(txn, to.inode, IN_MOVE_SELF)
 }
