@@ -179,15 +179,89 @@ print(['path' if name == 'other' else name.startswith('/proc/self/fd/') for name
     Difference { script, linux: Some("['path']\n"), husk: "[True]\n" }.check("sockets", nothing);
 }
 
-#[test]
-fn changes_of_files_are_not_watched() {
-    let script = "
-import ctypes, os
+/// What the scripts on inotify share.
+const WATCHING: &str = "
+import ctypes, os, struct, tempfile
 libc = ctypes.CDLL(None, use_errno=True)
-watch = libc.inotify_add_watch(libc.inotify_init(), b'.', 0x100)
-print(ctypes.get_errno() if watch < 0 else 'watched')
+def watch(fd, path, mask):
+    wd = libc.inotify_add_watch(fd, path.encode(), mask)
+    return wd if wd >= 0 else -ctypes.get_errno()
+def told(fd):
+    data, at, found = os.read(fd, 4096), 0, []
+    while at < len(data):
+        wd, mask, _, length = struct.unpack_from('iIII', data, at)
+        found.append((wd, mask, data[at + 16:at + 16 + length].rstrip(bytes(1)).decode()))
+        at += 16 + length
+    return found
+fd = libc.inotify_init1(os.O_NONBLOCK)
 ";
-    Difference { script, linux: Some("watched\n"), husk: "95\n" }.check("watching", nothing);
+
+#[test]
+fn fanotify_does_not_watch_files() {
+    // Natively it takes privileges.
+    let script = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+watch = libc.fanotify_mark(libc.inotify_init(), 1, ctypes.c_ulonglong(2), -100, b'.')
+print(ctypes.get_errno())
+";
+    Difference { script, linux: None, husk: "95\n" }.check("fanotify", nothing);
+}
+
+#[test]
+fn a_directory_is_told_nothing_of_a_removed_file() {
+    let rest = "
+file = os.open('new', os.O_CREAT | os.O_WRONLY)
+watch(fd, '.', 0x202)
+watch(fd, 'new', 2)
+os.unlink('new')
+os.write(file, b'x')
+print(told(fd))
+";
+    let linux = Some("[(1, 512, 'new'), (1, 2, 'new'), (2, 2, '')]\n");
+    let script = &[WATCHING, rest].concat();
+    Difference { script, linux, husk: "[(1, 512, 'new'), (2, 2, '')]\n" }
+        .check("told-removed", nothing);
+}
+
+#[test]
+fn events_of_host_and_image_come_in_two_orders() {
+    let rest = "
+host = tempfile.mkdtemp(dir='/var/tmp')
+watch(fd, host, 0x100)
+watch(fd, '.', 0x100)
+for path in ('one', host + '/two', 'three'):
+    open(path, 'w').close()
+print([name for _, _, name in told(fd)])
+os.unlink(host + '/two')
+os.rmdir(host)
+";
+    let script = &[WATCHING, rest].concat();
+    let linux = Some("['one', 'two', 'three']\n");
+    Difference { script, linux, husk: "['one', 'three', 'two']\n" }.check("told-mixed", nothing);
+}
+
+#[test]
+fn reading_an_unmodified_host_file_is_not_told() {
+    let rest = "
+watch(fd, '.', 0x31)
+with open('file') as file:
+    file.read()
+print([hex(mask) for _, mask, _ in told(fd)])
+";
+    let script = &[WATCHING, rest].concat();
+    let linux = Some("['0x20', '0x1', '0x10']\n");
+    Difference { script, linux, husk: "['0x20', '0x10']\n" }.check("told-read", one_file);
+}
+
+#[test]
+fn sixteen_watch_one_directory() {
+    let rest = "
+fds = [libc.inotify_init() for _ in range(17)]
+print([watch(fd, '.', 2) for fd in fds][15:])
+";
+    let script = &[WATCHING, rest].concat();
+    Difference { script, linux: Some("[1, 1]\n"), husk: "[1, -28]\n" }.check("told-many", nothing);
 }
 
 #[test]

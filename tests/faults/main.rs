@@ -1,10 +1,11 @@
 //! Deaths: kill -9 at any instruction, and the image goes on.
 //!
-//! Both tests run natively first: what they ask of an image, Linux must give.
+//! All tests run natively first: what they ask of an image, Linux must give.
 #![forbid(unsafe_code)]
 
 mod build;
 mod storm;
+mod watched;
 
 use std::time::Duration;
 

@@ -97,6 +97,16 @@ fn what_runs_is_not_written_and_what_is_written_does_not_run() {
 }
 
 #[test]
+fn what_is_told_of_changes_is_what_a_tmpfs_tells() {
+    answered_as_a_tmpfs_does("watched", include_str!("sources/calls/watched.py"));
+}
+
+#[test]
+fn watchers_wait_and_share_as_on_linux() {
+    answered_as_a_tmpfs_does("watchers", include_str!("sources/calls/watchers.py"));
+}
+
+#[test]
 fn a_limit_on_the_size_of_files_stops_writes_with_a_signal() {
     answered_as_a_tmpfs_does("limits", include_str!("sources/calls/limits.py"));
 }

@@ -52,7 +52,7 @@ const STRESSORS: &[&str] = &[
 const SIZES: &[&str] = &["fallocate", "hdd", "iomix", "readahead", "seek", "sendfile", "sync-file"];
 
 /// What an image does not score.
-const EXCEPTIONS: &[(&str, &str)] = &[("inotify", "an image tells nobody of its changes yet")];
+const EXCEPTIONS: &[(&str, &str)] = &[];
 
 #[test]
 fn the_stressors_of_stress_ng_verify_in_an_image_as_on_tmpfs() {

@@ -215,13 +215,17 @@ calls! { |client, c, a|
     epoll_pwait Full "" => client.other_kind(c, Errno::EINVAL);
     epoll_pwait2 Full "" => client.other_kind(c, Errno::EINVAL);
 
+    // ---- being told of changes
+    inotify_init Full "" => client.then_opened(c, passing::WATCHER);
+    inotify_init1 Full "" => client.then_opened(c, passing::WATCHER);
+    inotify_add_watch Partial "reads of unmodified host files are not told" => client.add_watch(c);
+    inotify_rm_watch Full "" => client.remove_watch(c);
+
     // ---- refused on Husk files
     name_to_handle_at Refused "EOPNOTSUPP"
         => client.name_to_handle(c);
     open_by_handle_at Refused "ESTALE: there are no handles of Husk files"
         => client.open_by_handle(c);
-    inotify_add_watch Refused "EOPNOTSUPP"
-        => client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EOPNOTSUPP);
     fanotify_mark Refused "EOPNOTSUPP"
         => if a[4] == 0 { client.refuse_open(c, 3, Errno::EOPNOTSUPP) }
            else { client.refuse_path(c, at(3), Aim::FOLLOW, Errno::EOPNOTSUPP) };
@@ -280,8 +284,6 @@ calls! { |client, c, a|
     signalfd Passed "" => passing::then(c, passing::ASK);
     signalfd4 Passed "" => passing::then(c, passing::ASK);
     timerfd_create Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
-    inotify_init Passed "" => passing::then(c, passing::opened(false));
-    inotify_init1 Passed "" => passing::then(c, passing::opened(a[0] & CLOSE_ON_EXEC != 0));
     fanotify_init Passed "" => passing::then(c, passing::ASK);
     memfd_create Passed "" => passing::then(c, passing::opened(a[1] & MEMFD_CLOSE_ON_EXEC != 0));
     memfd_secret Passed "" => passing::then(c, passing::ASK);

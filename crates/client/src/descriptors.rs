@@ -280,9 +280,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         Errno::check(raw)?;
         let end = self.pipe_end(fd as usize);
+        let watcher = self.watcher(fd as usize);
         match self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd)) {
             Ok(()) => {
                 self.pipe_joined(end, target);
+                self.watcher_joined(watcher, target);
                 value(u64::from(target))
             }
             Err(errno) => {

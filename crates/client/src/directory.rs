@@ -7,7 +7,7 @@ use crate::buffers::BATCH_BYTES;
 use crate::layout::{get32, get64, put, type_bits};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::proc::put_decimal;
-use husk_abi::sys::general::{O_PATH, PROC_SUPER_MAGIC};
+use husk_abi::sys::general::{IN_ACCESS, O_PATH, PROC_SUPER_MAGIC};
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Inode, Result, Services};
@@ -148,6 +148,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             list(services, file.inode, offset, &mut sink)?;
             sink.finish()
         })?;
+        self.services.watch_note(file.inode, IN_ACCESS);
         value(used as u64)
     }
 

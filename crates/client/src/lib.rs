@@ -66,6 +66,7 @@ mod times;
 mod transfer;
 mod vector;
 mod walk;
+mod watching;
 
 pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};
 pub use buffers::Buffers;
@@ -156,7 +157,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The same, the verdict shown to `then` where it lies instead of being moved.
     #[inline(always)]
     pub fn call_then<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> T {
-        match &self.dispatch(call) {
+        let answer = &self.dispatch(call);
+        self.tell();
+        match answer {
             Ok(verdict) => then(verdict),
             Err(Errno::ESTALE) => then(&self.walk_again(call)),
             Err(errno) => then(&Verdict::Return(errno.as_return())),
@@ -169,7 +172,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     fn walk_again(&mut self, call: &Call) -> Verdict {
         for _ in 0..STALE_WALKS_MAX {
-            match self.dispatch(call) {
+            let answer = self.dispatch(call);
+            self.tell();
+            match answer {
                 Ok(verdict) => return verdict,
                 Err(Errno::ESTALE) => {}
                 Err(errno) => return Verdict::Return(errno.as_return()),
@@ -178,8 +183,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Verdict::Return(Errno::ENOENT.as_return())
     }
 
+    /// Tells whoever waits for changes of what was done outside a call (the end of a process).
+    #[inline(always)]
+    pub fn tell(&mut self) {
+        if self.services.watch_owes() {
+            self.tell_watchers();
+        }
+    }
+
     /// Notes the result of a passed call; returns what the application gets.
     pub fn after(&mut self, after: After, result: i64) -> i64 {
-        self.note_passed(&after, result)
+        let result = self.note_passed(&after, result);
+        self.tell();
+        result
     }
 }

@@ -16,8 +16,8 @@ use crate::scoped::{SCOPE, Scope};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_SETFD, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW,
-    O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, RESOLVE_CACHED,
+    AT_FDCWD, F_SETFD, IN_OPEN, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME,
+    O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, RESOLVE_CACHED,
     RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
@@ -264,7 +264,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.host_fcntl(fd, F_SETFD, 0);
         }
         let shows = Shown::File(a.step.inode);
-        Ok(Verdict::Return(self.note_opened(fd as u32, close_on_exec, shows)))
+        let noted = self.note_opened(fd as u32, close_on_exec, shows);
+        if noted >= 0 {
+            self.services.watch_note(a.step.inode, IN_OPEN);
+        }
+        Ok(Verdict::Return(noted))
     }
 
     /// `openat2`: all flags, and all resolve flags on paths that stay in the image's trees.

@@ -69,17 +69,22 @@ pub(crate) const NAMED_MESSAGE: u32 = 17;
 /// The result is a descriptor that may be another process's.
 pub(crate) const STRANGER: u32 = 18;
 
+/// The result is an instance of inotify.
+pub(crate) const WATCHER: u32 = 19;
+/// The result is the host's watch descriptor, of the instance in argument 0.
+pub(crate) const WATCH: u32 = 20;
+
 // From here on failures are noted, too.
 
 /// A counted read of a pipe (argument 0: which, 1: bytes before).
-pub(crate) const PIPE_READ: u32 = 19;
+pub(crate) const PIPE_READ: u32 = 21;
 /// A counted write.
-pub(crate) const PIPE_WRITE: u32 = 20;
+pub(crate) const PIPE_WRITE: u32 = 22;
 /// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
-pub(crate) const FIFO: u32 = 21;
+pub(crate) const FIFO: u32 = 23;
 
 /// A message with stand-ins (`Client::carried`).
-pub(crate) const CARRIED: u32 = 22;
+pub(crate) const CARRIED: u32 = 24;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -118,6 +123,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.meet_stranger(fd as usize);
                 return self.note_stranger(fd);
             }
+            WATCHER => return self.note_watcher(after, fd),
+            WATCH => return self.note_watch(after.args[0], fd),
             DUPLICATE => return self.note_duplicate(after.args[0] as u32, fd),
             ACCEPTED => return self.note_accepted(after, fd, false),
             ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
@@ -231,15 +238,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return landed.map_or_else(Errno::as_return, i64::from);
         }
         let shows = self.shown_by(fd);
-        self.note_opened(fd, on_exec, shows)
+        let noted = self.note_opened(fd, on_exec, shows);
+        if noted >= 0 {
+            self.meet_watcher(noted as u32);
+        }
+        noted
     }
 
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
         let end = self.pipe_end(source as usize);
+        let watcher = self.watcher(source as usize);
         let on_exec = self.closes_on_exec(fd);
         let noted = self.note_opened(fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.pipe_joined(end, noted as u32);
+            self.watcher_joined(watcher, noted as u32);
         }
         noted
     }

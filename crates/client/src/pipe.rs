@@ -108,7 +108,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn piped(&mut self, c: &Call) -> Answer {
         match self.pipe_end(c.args[0]) {
             Some(end) => self.move_bytes(c, end),
-            None => Ok(Verdict::Pass),
+            None => match self.watcher(c.args[0]) {
+                Some(instance) if matches!(c.number, nr::read | nr::readv) => {
+                    self.read_events(c, instance)
+                }
+                _ => Ok(Verdict::Pass),
+            },
         }
     }
 

@@ -96,6 +96,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.surrender(fd)?;
                     Ok(Verdict::Pass)
                 }
+                None if request == FIONREAD => match self.watcher(fd) {
+                    Some(instance) => self.events_readable(c, instance),
+                    None => Ok(Verdict::Pass),
+                },
                 _ => Ok(Verdict::Pass),
             };
         };

@@ -35,7 +35,8 @@ pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Everything one thread can ask: all services over one carrier.
 pub trait Services:
-    Fs + Descriptors
+    Fs
+    + Descriptors
     + flight::Flights
     + Processes
     + lock::Locks

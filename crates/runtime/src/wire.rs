@@ -279,6 +279,9 @@ impl Wire {
         let Some(served) = self.client.as_mut() else { return };
         if last {
             served.services().exit();
+            // Closing is an event, too; what is told takes a seat again.
+            served.tell();
+            served.services().detach();
         } else {
             served.services().detach();
         }

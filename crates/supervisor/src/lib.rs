@@ -34,6 +34,7 @@ pub mod say;
 pub mod signals;
 pub mod variables;
 pub mod watch;
+mod watchers;
 pub mod work;
 pub mod write_back;
 

@@ -5,7 +5,8 @@
 //!   /dev/shm/.husk-RANDOM/           ours alone, locked while we live
 //!            '-- RANDOM/             open to whoever knows the name: all of the image
 //!                 |-- NUMBER.GENERATION...   behind the node with that number
-//!                 '-- +.TID.COUNT  stands for a descriptor on its way in a message
+//!                 |-- +.TID.COUNT         stands for a descriptor on its way in a message
+//!                 '-- watch.NUMBER        touched when an instance of inotify is to be told
 //! ```
 //!
 //! Invariants
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_proto::flight::{Flight, Flights};
+use husk_proto::watch::MarkerName;
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
@@ -127,7 +129,8 @@ impl Private {
             let needless = match (node_of(&name), flight_of(&name)) {
                 (Some(node), _) => matches!(direct.step(node), Err(Errno::ESTALE)),
                 (None, Some(flight)) => is_over(&entry) && ends(direct, flight, &entry),
-                (None, None) => false,
+                (None, None) => MarkerName::parse(name.as_bytes())
+                    .is_some_and(|watcher| !direct.watcher_lives(watcher)),
             };
             if needless {
                 // Whatever fails now is tried again at the next look.

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use husk_carrier::Direct;
 use husk_proto::image::Image as _;
+use husk_proto::watch::Watches;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -27,6 +28,7 @@ use crate::say::say;
 use crate::signals::Signals;
 use crate::variables::Variables;
 use crate::watch::Burial;
+use crate::watchers::Watchers;
 use crate::write_back::{self, scan::Run};
 
 /// Calls are counted by number up to here.
@@ -42,6 +44,7 @@ pub struct Work {
     service: Option<Service>,
     punch: Punch,
     private: Option<Private>,
+    watchers: Watchers,
     variables: Variables,
 }
 
@@ -70,7 +73,8 @@ impl Work {
         copies.announce(&mut image.direct, program);
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(copies), *variables);
-        Ok(Work { image, copies, service: None, punch, private, variables })
+        let watchers = Watchers::default();
+        Ok(Work { image, copies, service: None, punch, private, watchers, variables })
     }
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
@@ -79,7 +83,8 @@ impl Work {
         let private = lock.and_then(|lock| Private::resume(&path, lock));
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(Copies::open()), *variables);
-        Work { image, copies, service: None, punch, private, variables }
+        let watchers = Watchers::default();
+        Work { image, copies, service: None, punch, private, watchers, variables }
     }
 
     /// What keeps others from the private directory, if there is one.
@@ -102,6 +107,14 @@ impl Work {
             }
         });
         found
+    }
+
+    /// Tells whoever waits for changes of what was done for the dead.
+    fn tell(&mut self) {
+        let direct = &mut self.image.direct;
+        if let Some(private) = self.private.as_ref().filter(|_| direct.watch_owes()) {
+            Watchers::settle(direct, &private.path());
+        }
     }
 
     /// Ends the image: the last dead, the checks that were asked for, write-back.
@@ -136,6 +149,7 @@ impl Burial for Work {
     fn child(&mut self, pid: Pid) {
         // What cannot be released now is found again at the next tick.
         let _ = self.image.direct.reap(pid.as_raw() as u32);
+        self.tell();
     }
 
     fn tick(&mut self) {
@@ -145,7 +159,9 @@ impl Burial for Work {
         self.punch.tick(direct, &self.image.region);
         if let Some(private) = &mut self.private {
             private.tick(direct);
+            self.watchers.tick(direct, &private.path());
         }
+        self.tell();
     }
 }
 
