@@ -1,6 +1,7 @@
 //! Every mistake gets one line that says what to do, the right status, and costs nothing.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -297,4 +298,19 @@ fn each_setuid_program_is_told_of_once_and_not_among_its_own_errors() {
         "{}",
         outcome.stderr
     );
+}
+
+#[test]
+fn a_word_that_is_no_text_is_no_subcommand() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("no-text");
+    let work = scratch.fresh("work");
+    let mut command = std::process::Command::new(husk_tests::husk::binary());
+    command.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.code(), 125, "{}", outcome.shown());
+    assert!(outcome.stderr.contains("see `husk --help`"), "{}", outcome.shown());
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.shown());
 }

@@ -186,8 +186,10 @@ fn main() -> ExitCode {
 /// One line for a mistake; help and version as clap prints them. Who types no command at all gets
 /// the help, too.
 fn explain(error: &clap::Error) -> ExitCode {
-    let typed = std::env::args().nth(1).unwrap_or_default();
-    let known = Options::command().find_subcommand(&typed).is_some();
+    let typed = std::env::args_os().nth(1).unwrap_or_default();
+    // What is no text is no subcommand.
+    let typed = typed.to_str().unwrap_or_default();
+    let known = Options::command().find_subcommand(typed).is_some();
     let status = if typed == "fsck" { fsck::STATUS_UNCHECKED } else { STATUS_HUSK };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // On standard error: nothing was done. Help that cannot be printed has no reader.
