@@ -148,7 +148,7 @@ fn settle_guard(asked: Option<bool>, can: impl Fn() -> bool) -> Result<bool, Fai
             "leave out --guard on; `husk check` says what that costs",
         ));
     }
-    Ok(asked.unwrap_or(true))
+    Ok(asked.unwrap_or_else(can))
 }
 
 fn online_cores() -> u32 {
@@ -366,7 +366,8 @@ mod tests {
 
     #[test]
     fn a_guard_that_was_asked_for_is_not_left_out_silently() {
-        assert_eq!(settle_guard(None, || false), Ok(true), "where there are keys");
+        assert_eq!(settle_guard(None, || true), Ok(true));
+        assert_eq!(settle_guard(None, || false), Ok(false), "where there are no keys");
         assert_eq!(settle_guard(Some(false), || false), Ok(false));
         assert_eq!(settle_guard(Some(true), || true), Ok(true));
         let refused = settle_guard(Some(true), || false).unwrap_err();
