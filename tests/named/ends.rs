@@ -1,6 +1,9 @@
 //! How an image ends, and what is left when its supervisor is killed.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use husk_tests::against_native;
@@ -182,6 +185,38 @@ fn an_image_whose_supervisors_die_again_and_again_is_given_up() {
     let output = images.husk(&["down", "ci"]);
     let said = text(&output.stderr);
     assert_eq!(said.matches("another one goes on").count(), 10, "{said}");
+}
+
+/// One letter after another, all there before the supervisor hears any of them.
+#[test]
+fn who_asks_behind_a_refused_end_is_answered() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("behind");
+    images.up("ci");
+    let mut child = stayer(&images);
+    let pid = rustix::process::Pid::from_raw(images.supervisor("ci")).expect("a number");
+    let place = fs::File::open(images.place("ci")).expect("its directory");
+    let socket = format!("/proc/self/fd/{}/socket", place.as_raw_fd());
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a signal");
+    let asked = [r#"{"Down":{"discard":false,"force":false}}"#, r#""Look""#, r#""Look""#];
+    let asked = asked.map(|ask| {
+        let mut stream = UnixStream::connect(&socket).expect("its queue has room");
+        writeln!(stream, r#"{{"version":"another","ask":{ask}}}"#).expect("sent");
+        stream
+    });
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("a signal");
+    let told = asked.map(|mut stream| {
+        let mut told = String::new();
+        stream.read_to_string(&mut told).expect("an answer");
+        told
+    });
+    assert!(told[0].contains("a program runs in it: cat ("), "{told:?}");
+    assert!(told[1..].iter().all(|told| told.starts_with(r#"{"Look":"#)), "{told:?}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("its status").success());
+    assert_eq!(images.down("ci"), "");
 }
 
 /// Whatever was on its way to the host when the supervisor died arrives, beside what is there if

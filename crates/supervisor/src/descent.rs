@@ -14,7 +14,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// How long what outlives the program may take to end by itself, unasked: the rest of a pipeline.
-const QUIET: Duration = Duration::from_millis(250);
+pub const QUIET: Duration = Duration::from_millis(250);
 /// Between hang-up and termination.
 const HANGUP: Duration = Duration::from_millis(200);
 /// Between termination and the kill.
@@ -87,7 +87,7 @@ impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
 }
 
 /// Who is left when a moment has passed: the rest of a pipeline ends by itself.
-pub fn after_a_moment(stragglers: &mut impl Stragglers) -> Vec<Pid> {
+fn after_a_moment(stragglers: &mut impl Stragglers) -> Vec<Pid> {
     if gone_within(QUIET, stragglers) { Vec::new() } else { stragglers.left() }
 }
 

@@ -16,6 +16,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -156,20 +157,37 @@ pub fn answer(
     send(stream, &line(answer)?, descriptors)
 }
 
-/// Sends all of `text`; `descriptors` come with its first byte.
+/// Sends all of `text`; `descriptors` come with its first byte. A socket that does not block, or
+/// not for ever, and has no room in time is an error.
 pub fn send(stream: &UnixStream, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if send_some(stream, text, descriptors)? == text.len() {
+        return Ok(());
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Sends what there is room for, `descriptors` with the first byte; how much it was.
+pub fn send_some(
+    stream: &UnixStream,
+    text: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut sent = sendmsg(stream, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL)?;
+    let mut sent = 0;
     while sent < text.len() {
         let rest = IoSlice::new(&text[sent..]);
-        let mut none = SendAncillaryBuffer::default();
-        sent += sendmsg(stream, &[rest], &mut none, SendFlags::NOSIGNAL)?;
+        match sendmsg(stream, &[rest], &mut control, SendFlags::NOSIGNAL) {
+            Ok(more) => sent += more,
+            Err(Errno::AGAIN) => break,
+            Err(problem) => return Err(problem.into()),
+        }
+        control.clear();
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// Receives a line, and what came with its first byte. `short`: it is not longer than a few KiB,

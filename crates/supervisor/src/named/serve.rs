@@ -4,18 +4,20 @@
 //!   signal descriptor ─┐                 ┌─ SIGTERM and the like: as `down --force`
 //!   socket ────────────┤                 ├─ a new talk
 //!   talks ─────────────┼─ poll, 25 ms ───┼─ a whole letter: answer it, close the talk
+//!   long answers ──────┤                 ├─ there is room for more of it
 //!   pidfds of programs ┤                 ├─ it has ended: reap
 //!   the tick ──────────┘                 └─ tick: killed grandchildren, memory, FIFOs
 //! ```
 //!
 //! Invariants
-//! 1. No talk holds up another, nor the tick: letters are read as they come, and one that is not
-//!    whole within `TALK_MAX` is not read to its end.
+//! 1. No talk holds up another, nor the tick, until the image ends: letters are read as they come,
+//!    and one that is not whole within `TALK_MAX` is not read to its end; an answer is sent as it
+//!    is taken, for `ANSWER_MAX`; who asks for the end while programs run waits a moment aside.
 //! 2. Who is another user, or counts processes by other numbers, gets no descriptor.
 //! 3. A program is noticed at once when it ends; one it started, at the next tick.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,10 +28,12 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::descent::{self, Stragglers};
+use crate::descent::{self, QUIET, Stragglers};
 use crate::failure::Failure;
 use crate::image::Newcomer;
-use crate::named::message::{Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer};
+use crate::named::message::{
+    Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
+};
 use crate::named::place::Held;
 use crate::say::say;
 use crate::signals::{Event, Signals};
@@ -54,6 +58,8 @@ pub struct Server {
     /// What it is made of.
     pub made: Made,
     talks: Vec<Talk>,
+    replies: Vec<Reply>,
+    ends: Vec<End>,
     programs: Vec<(Pid, OwnedFd)>,
 }
 
@@ -81,11 +87,26 @@ pub struct Talk {
     since: Instant,
 }
 
+/// An answer that is longer than a socket holds, and how much of it is on its way.
+struct Reply {
+    stream: UnixStream,
+    text: Vec<u8>,
+    sent: usize,
+    since: Instant,
+}
+
 /// How the image is to end, and who wants to know.
 struct End {
     discard: bool,
     force: bool,
     asker: Option<UnixStream>,
+    since: Instant,
+}
+
+impl End {
+    fn new(discard: bool, force: bool, asker: Option<UnixStream>) -> End {
+        End { discard, force, asker, since: Instant::now() }
+    }
 }
 
 /// Programs of the image, whoever started them.
@@ -110,7 +131,7 @@ impl Server {
             Some((pid, pidfd_open(number, PidfdFlags::empty()).ok()?))
         };
         let programs = made.work.living().into_iter().filter_map(watch).collect();
-        Server { held, made, talks: Vec::new(), programs }
+        Server { held, made, talks: Vec::new(), replies: Vec::new(), ends: Vec::new(), programs }
     }
 
     /// Serves until the image has ended.
@@ -118,21 +139,20 @@ impl Server {
         let mut next_tick = Instant::now();
         if let Some(discard) = self.held.place.is_ending() {
             // Where another supervisor was killed in the middle of it.
-            self.end(End { discard, force: true, asker: None });
-            return;
+            return self.end(End::new(discard, true, None));
         }
         loop {
             let ready = self.wait();
             self.bury(&ready);
-            let end = self.signalled().or_else(|| self.listen());
-            if let Some(end) = end
-                && self.end(end)
-            {
-                return;
-            }
+            self.replies.retain_mut(|reply| reply.go_on().is_ok_and(|whole| !whole));
+            let wish = self.signalled().or_else(|| self.listen());
+            self.ends.extend(wish);
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.made.work.tick();
+            }
+            if let Some(end) = self.due() {
+                return self.end(end);
             }
         }
     }
@@ -141,16 +161,23 @@ impl Server {
     fn wait(&self) -> Vec<bool> {
         let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut all = vec![watched(self.made.signals.descriptor.as_fd())];
-        if self.talks.len() < TALKS_MAX {
+        if self.has_room() {
             all.push(watched(self.made.listener.as_fd()));
         }
         all.extend(self.talks.iter().map(|talk| watched(talk.stream.as_fd())));
+        let room = |fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT);
+        all.extend(self.replies.iter().map(|reply| room(reply.stream.as_fd())));
         let first = all.len();
         all.extend(self.programs.iter().map(|(_, pidfd)| watched(pidfd.as_fd())));
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         // An interrupted wait is as good as a tick.
         let _ = poll(&mut all, Some(&tick));
         all[first..].iter().map(|fd| !fd.revents().is_empty()).collect()
+    }
+
+    /// Whether another talk may begin.
+    fn has_room(&self) -> bool {
+        self.talks.len() + self.replies.len() + self.ends.len() < TALKS_MAX
     }
 
     fn bury(&mut self, ended: &[bool]) {
@@ -171,7 +198,7 @@ impl Server {
         while let Some(event) = self.made.signals.next() {
             if let Event::Forward(Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) = event {
                 say("asked to end by a signal");
-                end = Some(End { discard: self.made.status.discard, force: true, asker: None });
+                end = Some(End::new(self.made.status.discard, true, None));
             }
         }
         end
@@ -179,21 +206,40 @@ impl Server {
 
     /// New talks, and what comes over those there are; the end, if one asks for it.
     fn listen(&mut self) -> Option<End> {
-        while self.talks.len() < TALKS_MAX {
+        while self.has_room() {
             let Ok((stream, _)) = self.made.listener.accept() else { break };
             self.talks.extend(Talk::begin(stream));
         }
-        for mut talk in std::mem::take(&mut self.talks) {
-            match talk.read() {
-                Ok(true) => {
-                    if let Some(end) = self.serve_one(talk) {
-                        return Some(end);
-                    }
-                }
-                Ok(false) => self.talks.push(talk),
-                Err(_) => {}
+        let mut next = 0;
+        while let Some(talk) = self.talks.get_mut(next) {
+            let read = talk.read();
+            if matches!(read, Ok(false)) {
+                next += 1;
+                continue;
+            }
+            let talk = self.talks.remove(next);
+            // Those behind who asks for the end are heard in the next round: it may be refused.
+            let end = read.ok().and_then(|_| self.serve_one(talk));
+            if end.is_some() {
+                return end;
             }
         }
+        None
+    }
+
+    /// The end that is to be now; who cannot have one is told.
+    fn due(&mut self) -> Option<End> {
+        if self.ends.is_empty() {
+            return None;
+        }
+        let left = self.made.work.living();
+        let now = |end: &End| end.force || left.is_empty();
+        if let Some(index) = self.ends.iter().position(now) {
+            return Some(self.ends.remove(index));
+        }
+        // The rest of a pipeline ends by itself in a moment.
+        let over: Vec<End> = self.ends.extract_if(.., |end| end.since.elapsed() >= QUIET).collect();
+        over.into_iter().for_each(|end| self.refuse_end(end.asker, &left));
         None
     }
 
@@ -201,7 +247,7 @@ impl Server {
         let (told, descriptors) = match talk.ask() {
             Ok(Ask::Down { discard, force }) => {
                 let discard = discard || self.made.status.discard;
-                return Some(End { discard, force, asker: Some(talk.stream) });
+                return Some(End::new(discard, force, Some(talk.stream)));
             }
             Ok(Ask::Join { pid, inherited, umask, here }) => {
                 match self.join(&talk, pid, &inherited, umask, here) {
@@ -223,7 +269,8 @@ impl Server {
             Err(failure) => (Answer::Refused(failure), vec![]),
         };
         // Who does not listen is not told.
-        let _ = answer(&talk.stream, &told, &descriptors);
+        let reply = Reply::begin(talk.stream, &told, &descriptors).ok().flatten();
+        self.replies.extend(reply);
         None
     }
 
@@ -259,18 +306,15 @@ impl Server {
         Ok(Answer::Joined { process: record.0, guard, trap_only })
     }
 
-    /// Ends the image; false: it goes on, because programs run in it.
-    fn end(&mut self, end: End) -> bool {
-        let left = descent::after_a_moment(&mut Programs(&mut self.made.work));
-        if !left.is_empty() && !end.force {
-            self.refuse_end(end.asker, &left);
-            return false;
-        }
+    /// Ends the image.
+    fn end(&mut self, end: End) {
         if let Err(problem) = self.held.place.begin_end(end.discard) {
             say(&format!("cannot note that the image ends: {problem}"));
         }
         self.held.place.stop_listening();
         self.talks.clear();
+        self.replies.clear();
+        self.ends.clear();
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
@@ -286,7 +330,6 @@ impl Server {
         {
             say(&format!("cannot remove the image's directory: {problem}"));
         }
-        true
     }
 
     fn refuse_end(&self, asker: Option<UnixStream>, left: &[Pid]) {
@@ -304,7 +347,30 @@ impl Server {
     }
 }
 
-/// Sends a long answer.
+impl Reply {
+    /// Sends what there is room for; `None`: that was all.
+    fn begin(
+        stream: UnixStream,
+        told: &Answer,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<Option<Reply>> {
+        let text = line(told)?;
+        let sent = send_some(&stream, &text, descriptors)?;
+        let rest = Reply { stream, text, sent, since: Instant::now() };
+        Ok((rest.sent < rest.text.len()).then_some(rest))
+    }
+
+    /// Sends what there is room for by now; whether that was all. An error: it is not taken.
+    fn go_on(&mut self) -> io::Result<bool> {
+        if self.since.elapsed() > ANSWER_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.sent += send_some(&self.stream, &self.text[self.sent..], &[])?;
+        Ok(self.sent == self.text.len())
+    }
+}
+
+/// Sends the last answer, for which there is nothing else to do.
 fn deliver(asker: &UnixStream, told: &Answer) -> io::Result<()> {
     asker.set_nonblocking(false)?;
     asker.set_write_timeout(Some(ANSWER_MAX))?;
@@ -364,5 +430,38 @@ impl Talk {
         }
         let why = format!("the image runs husk {VERSION}, and this is {}", letter.version);
         Err(Failure::new(what, why, "use that version, or take the image down and up again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::named::message::receive;
+
+    #[test]
+    fn an_answer_longer_than_a_socket_holds_arrives_whole() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let told = Answer::Processes((0..200_000).collect());
+        let reply = Reply::begin(ours, &told, &[]).unwrap();
+        let mut reply = reply.expect("it is longer than a socket holds");
+        assert!(!reply.go_on().unwrap(), "nobody has taken any of it");
+        let reader = std::thread::spawn(move || receive(&theirs, false));
+        while !reply.go_on().unwrap() {
+            let mut room = [PollFd::from_borrowed_fd(reply.stream.as_fd(), PollFlags::OUT)];
+            poll(&mut room, None).unwrap();
+        }
+        drop(reply);
+        assert_eq!(reader.join().unwrap().unwrap().0, line(&told).unwrap());
+    }
+
+    #[test]
+    fn an_answer_nobody_takes_is_given_up() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let text = b"x".to_vec();
+        let since = Instant::now().checked_sub(ANSWER_MAX + TICK).unwrap();
+        let mut late = Reply { stream: ours, text, sent: 0, since };
+        assert!(late.go_on().is_err());
+        drop((late, theirs));
     }
 }
