@@ -46,6 +46,40 @@ fn standard_input_is_changed_in_the_image_alone() {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
+/// A message carries a descriptor of a host file, which has lost its name by the time it arrives.
+#[test]
+fn a_descriptor_that_comes_back_changes_no_file_of_the_host() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("back");
+    let work = scratch.fresh("work");
+    for name in ["gone", "moved", "replaced"] {
+        fs::write(work.join(name), "precious\n").expect("a file");
+    }
+    let before = Tree::read(&work, None);
+    let script = "
+import os, socket
+here, there = socket.socketpair()
+for name in ['gone', 'moved', 'replaced']:
+    fd = os.open(name, os.O_RDONLY)
+    socket.send_fds(here, [b'x'], [fd])
+    if name == 'gone': os.unlink(name)
+    else: os.rename(name, 'other')
+    if name == 'replaced': open(name, 'w').close()
+    came, = socket.recv_fds(there, 1, 1)[1]
+    os.fchmod(came, 0o640)
+    os.utime(came, (1, 2))
+    with open(f'/proc/self/fd/{came}', 'r+') as file: file.write('LEAK')
+    print(os.read(came, 100))
+";
+    let outcome = run(&scratch, &work, husk(&["--discard"], &["python3", "-c", script]));
+    let expected = "b'LEAKious\\n'\n".repeat(3);
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+    let changed = before.differences(&Tree::read(&work, None), &before, &|_: &Path| false);
+    assert!(changed.is_empty(), "{changed:?}");
+}
+
 /// An image that drops its changes, its script in bash, its input or output redirected outside.
 fn redirected(how: &str, script: &str) -> Command {
     let inside = husk(&["--discard"], &["bash", "-euc", script]);

@@ -19,6 +19,9 @@ impl Flights for Direct {
     ) -> Result<u32> {
         flight::land(&self.kernel, files, flight, limit, close_on_exec)
     }
+    fn flight(&self, index: u32) -> Option<Option<Flight>> {
+        flight::at(&self.kernel.session.region, index)
+    }
     fn end_flight(&mut self, flight: Flight) -> Result<()> {
         flight::end(&self.kernel, flight)
     }

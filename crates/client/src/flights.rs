@@ -4,7 +4,7 @@
 //!   sendmsg(fd of a file) ──► flight, holds the description      ┐ the host's message carries
 //!                        └──► PRIVATE/+.TID.COUNT, a FIFO's read end ┘ the read end
 //!   recvmsg ──► its name says which flight ──► a number of the description; the read end is closed
-//!   supervisor ──► a FIFO without a read end: the flight is over
+//!   a FIFO without a read end ──► the flight is over: the receiver sees to it, or the supervisor
 //! ```
 //!
 //! Invariants
@@ -25,7 +25,7 @@ use crate::sockets::{
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_DUPFD_CLOEXEC, F_GETFL, O_ACCMODE, O_CLOEXEC, O_NONBLOCK, O_PATH, S_IFIFO,
+    AT_FDCWD, F_DUPFD_CLOEXEC, F_GETFL, O_ACCMODE, O_CLOEXEC, O_NONBLOCK, O_PATH, O_WRONLY, S_IFIFO,
 };
 use husk_proto::flight::Flight;
 use husk_proto::{Errno, Result, Services};
@@ -168,8 +168,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let stand_in = self.open_stand_in(&path).and_then(|stand_in| {
                 let flight = Flight(u64::from(tid) << 32 | u64::from(count));
-                let files = self.services.files();
-                self.services.fly(files, fd, flight).map(|()| stand_in).inspect_err(|_| {
+                self.take_off(fd, flight).map(|()| stand_in).inspect_err(|_| {
                     self.host_close(stand_in);
                 })
             });
@@ -179,6 +178,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return stand_in;
         }
         Err(Errno::ETOOMANYREFS)
+    }
+
+    fn take_off(&mut self, fd: u32, flight: Flight) -> Result<()> {
+        let files = self.services.files();
+        match self.services.fly(files, fd, flight) {
+            Err(Errno::ETOOMANYREFS) if self.end_those_over() => {
+                self.services.fly(files, fd, flight)
+            }
+            other => other,
+        }
     }
 
     fn open_stand_in(&self, path: &Text) -> Result<u32> {
@@ -225,7 +234,40 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let landed = self
             .new_number(|client, limit| client.services.land(files, flight, limit, close_on_exec));
         self.host_close(fd);
+        self.end_if_over(flight);
         Some(landed)
+    }
+
+    /// Ends a flight of which no stand-in is left, as the supervisor would at its next look.
+    fn end_if_over(&mut self, flight: Flight) -> bool {
+        let (tid, count) = ((flight.0 >> 32) as u32, flight.0 as u32);
+        let path = Text::new(self.services.private_path()).mark(MARK).with(tid).with(count);
+        let flags = (O_WRONLY | O_NONBLOCK | O_CLOEXEC) as usize;
+        let here = AT_FDCWD as usize;
+        match Errno::check(self.host.call(nr::openat, [here, path.address(), flags, 0, 0, 0])) {
+            Err(Errno::ENXIO) => {}
+            Err(_) => return false,
+            Ok(fd) => {
+                self.host_close(fd as u32);
+                return false;
+            }
+        }
+        let ended = self.services.end_flight(flight).is_ok();
+        if ended {
+            self.host.call(nr::unlinkat, [here, path.address(), 0, 0, 0, 0]);
+        }
+        ended
+    }
+
+    /// Ends all flights that are over; whether there were any.
+    #[cold]
+    fn end_those_over(&mut self) -> bool {
+        let mut any = false;
+        for index in 0.. {
+            let Some(slot) = self.services.flight(index) else { break };
+            any |= slot.is_some_and(|flight| self.end_if_over(flight));
+        }
+        any
     }
 
     fn flight_of(&mut self, fd: u32) -> Option<Flight> {

@@ -243,7 +243,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Opens an inode at the lowest free number.
-    fn open_inode(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
+    pub(crate) fn open_inode(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
         self.new_number(|client, limit| {
             let files = client.services.files();
             let mut who: Credentials<'_> = client.identity.credentials(&client.buffers.groups);

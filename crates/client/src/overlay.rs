@@ -248,7 +248,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Copies what the host's file has data for; its holes stay holes.
-    fn copy_up(&mut self, fd: usize, donor: Inode, size: u64) -> Result<()> {
+    pub(crate) fn copy_up(&mut self, fd: usize, donor: Inode, size: u64) -> Result<()> {
         self.memory.ready()?;
         let mut end = 0;
         while let Some(start) = self.host_data(fd, end, size)? {

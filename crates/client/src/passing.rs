@@ -232,19 +232,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.note_opened(fd, on_exec, Shown::Nothing)
     }
 
-    fn note_stranger(&mut self, fd: u32) -> i64 {
-        let on_exec = self.closes_on_exec(fd);
-        if let Some(landed) = self.landed(fd, on_exec) {
-            return landed.map_or_else(Errno::as_return, i64::from);
-        }
-        let shows = self.shown_by(fd);
-        let noted = self.note_opened(fd, on_exec, shows);
-        if noted >= 0 {
-            self.meet_watcher(noted as u32);
-        }
-        noted
-    }
-
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
         let end = self.pipe_end(source as usize);
         let watcher = self.watcher(source as usize);
@@ -328,7 +315,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(core::hint::black_box(stat))
     }
 
-    fn closes_on_exec(&self, fd: u32) -> bool {
+    pub(crate) fn closes_on_exec(&self, fd: u32) -> bool {
         self.host_fcntl(fd as usize, F_GETFD, 0) as u32 & FD_CLOEXEC != 0
     }
 

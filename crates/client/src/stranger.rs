@@ -1,22 +1,26 @@
 //! Host descriptors from elsewhere: in a message, through a pidfd, or with the first program.
 //!
 //! ```text
-//!   descriptor ─ open for reading only, regular file ─ its path leads to the inode made from it
-//!                                                        └─► a shadow, as if opened here
+//!   open for reading only, regular file, below an overlay
+//!     └─ its path leads to ─┬─ the inode made from it ──► a shadow, as if opened here
+//!                           └─ another, or none       ──► a file without a name, with its bytes
 //! ```
 //! Without that, what is changed through it would be changed on the host, and what the image has
 //! changed would not be seen.
 //!
-//! Limits: what is open for writing, directories, and files that have another name in the image, or
-//! none, stay the host's. A shadow made here has a description of its own.
+//! Limits: what is open for writing, and directories, stay the host's. A shadow made here has a
+//! description of its own.
 
+use crate::overlay::Fact;
 use crate::path::{Aim, Place};
+use crate::walk::lies_below;
 use crate::{Client, Host, Memory};
-use husk_abi::PATH_MAX;
-use husk_abi::sys::general::{AT_FDCWD, F_GETFL, O_ACCMODE, O_PATH, O_RDONLY};
+use husk_abi::sys::general::{AT_FDCWD, F_GETFL, O_ACCMODE, O_CLOEXEC, O_PATH, O_RDONLY, SEEK_CUR};
+use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::{Shown, Slot};
-use husk_proto::fs::Kind;
-use husk_proto::{Inode, Services};
+use husk_proto::fs::{Change, Kind};
+use husk_proto::image::Cover;
+use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Highest number that a first program is asked about.
 const INHERITED_MAX: u32 = 1023;
@@ -29,21 +33,43 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if self.is_kept(fd) || self.services.slot(files, fd) != Slot::Host(None) {
                 continue;
             }
-            if let Some(inode) = self.file_behind(fd) {
+            if let Stranger::File(inode) = self.meet(fd) {
                 let on_exec = self.services.close_on_exec(files, fd).unwrap_or(false);
                 let _ = self.services.host_opened(files, fd, on_exec, Shown::File(inode));
             }
         }
     }
 
-    /// What a host descriptor from elsewhere shows.
-    pub(crate) fn shown_by(&mut self, fd: u32) -> Shown {
-        self.file_behind(fd).map_or(Shown::Nothing, Shown::File)
+    /// The number of a host descriptor just received.
+    pub(crate) fn note_stranger(&mut self, fd: u32) -> i64 {
+        let on_exec = self.closes_on_exec(fd);
+        if let Some(landed) = self.landed(fd, on_exec) {
+            return landed.map_or_else(Errno::as_return, i64::from);
+        }
+        match self.meet(fd) {
+            Stranger::Host => {
+                let noted = self.note_opened(fd, on_exec, Shown::Nothing);
+                if noted >= 0 {
+                    self.meet_watcher(noted as u32);
+                }
+                noted
+            }
+            Stranger::File(inode) => self.note_opened(fd, on_exec, Shown::File(inode)),
+            Stranger::Lost(root, fact) => {
+                let copied = self.copy_lost(fd, root, &fact, on_exec);
+                self.host_close(fd);
+                copied.map_or_else(Errno::as_return, i64::from)
+            }
+        }
     }
 
-    /// The file of an overlay that a host descriptor reads.
     #[cold]
-    fn file_behind(&mut self, fd: u32) -> Option<Inode> {
+    fn meet(&mut self, fd: u32) -> Stranger {
+        self.reads_a_tree(fd).unwrap_or(Stranger::Host)
+    }
+
+    /// What a host descriptor of a regular file is to the image; `None`: nothing.
+    fn reads_a_tree(&mut self, fd: u32) -> Option<Stranger> {
         if self.services.mounts() == 0 {
             return None;
         }
@@ -61,11 +87,77 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         (self.buffers.walks[0].at, self.buffers.walks[0].length) = (0, length);
-        let Ok(Place::Husk(target)) = self.find_text(AT_FDCWD, 0, Aim::STAY) else { return None };
-        let inode = target.inode().ok()?;
-        let origin = self.services.attributes(inode).ok()?.origin?;
-        let known = self.services.host_identity(origin).ok()?;
-        let same = (known.device, known.inode) == (fact.identity.device, fact.identity.inode);
-        same.then_some(inode)
+        let root = self.overlay_above(0)?;
+        match self.find_text(AT_FDCWD, 0, Aim::STAY) {
+            Ok(Place::Husk(target)) => {
+                let file = target.inode().ok().filter(|&inode| self.is_of(inode, &fact));
+                Some(file.map_or(Stranger::Lost(root, fact), Stranger::File))
+            }
+            Ok(_) => None,
+            Err(_) => Some(Stranger::Lost(root, fact)),
+        }
     }
+
+    /// The root of the overlay that the host's text of a walk lies in. A file that the host has
+    /// removed is in none.
+    fn overlay_above(&self, w: usize) -> Option<Inode> {
+        let text = self.buffers.walks[w].whole();
+        if text.ends_with(b" (deleted)") {
+            return None;
+        }
+        let mounts = (0..self.services.mounts()).map(|index| self.services.mount(index));
+        let nearest = mounts.filter(|mount| lies_below(text, mount.path));
+        let mount = nearest.max_by_key(|mount| mount.path.len())?;
+        (mount.cover == Cover::Overlay).then_some(mount.root)
+    }
+
+    /// Whether an inode was made from this file of the host.
+    fn is_of(&mut self, inode: Inode, fact: &Fact) -> bool {
+        let origin = self.services.attributes(inode).ok().and_then(|found| found.origin);
+        let known = origin.and_then(|origin| self.services.host_identity(origin).ok());
+        known.is_some_and(|known| {
+            (known.device, known.inode) == (fact.identity.device, fact.identity.inode)
+        })
+    }
+
+    /// A file without a name in the image that has bytes, owner and mode of the host's, at the same
+    /// offset; its number.
+    fn copy_lost(&mut self, fd: u32, root: Inode, fact: &Fact, on_exec: bool) -> Result<u32> {
+        self.identify();
+        let groups = &self.buffers.groups;
+        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
+        let file = self.services.create_nameless(&who, root, fact.mode, false)?;
+        let owner = Change { uid: Some(fact.uid), gid: Some(fact.gid), ..Change::default() };
+        let filled =
+            self.services.change(&who, file, owner).and_then(|_| self.copy_open(fd, file, fact));
+        let flags = if on_exec { O_CLOEXEC } else { 0 };
+        let opened = filled.and_then(|()| self.open_inode(file, flags, true));
+        self.services.unpin(file);
+        let number = opened?;
+        let offset = self.host.call(nr::lseek, [fd as usize, 0, SEEK_CUR as usize, 0, 0, 0]);
+        if let Some(description) = self.described(number as usize)? {
+            self.services.set_offset(description, offset.max(0) as u64)?;
+        }
+        Ok(number)
+    }
+
+    /// Copies what `fd` reads, by a descriptor of our own: the offset is others', too.
+    fn copy_open(&mut self, fd: u32, file: Inode, fact: &Fact) -> Result<()> {
+        let name = husk_abi::proc::descriptor(fd);
+        let args = [AT_FDCWD as usize, name.as_ptr() as usize, O_CLOEXEC as usize, 0, 0, 0];
+        let own = Errno::check(self.host.call(nr::openat, args))? as usize;
+        let copied = self.copy_up(own, file, fact.identity.size);
+        self.host_close(own as u32);
+        copied
+    }
+}
+
+/// What a host descriptor from elsewhere is.
+enum Stranger {
+    /// The host's.
+    Host,
+    /// A file of a tree.
+    File(Inode),
+    /// A file below the overlay with this root that has no name in the image, or another.
+    Lost(Inode, Fact),
 }

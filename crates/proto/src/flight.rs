@@ -29,6 +29,10 @@ pub trait Flights {
     ) -> Result<u32> {
         Err(Errno::ENOSYS)
     }
+    /// The flight in slot `index`, if there is one; `None` behind the last slot.
+    fn flight(&self, index: u32) -> Option<Option<Flight>> {
+        None
+    }
     /// No stand-in is left. `ENOENT`: it was over before.
     fn end_flight(&mut self, flight: Flight) -> Result<()> {
         Err(Errno::ENOSYS)

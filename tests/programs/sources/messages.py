@@ -91,6 +91,11 @@ for _ in range(200):
 thread.join()
 print(right)
 
+# One after the other, more than may be on their way at once.
+for _ in range(1100):
+    send(here, [other])
+    os.close(receive(there)[0])
+
 # To a name in the tree, several messages at once, and to nobody.
 named = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 named.bind("d/socket")

@@ -103,6 +103,13 @@ pub fn end(kernel: &Kernel, flight: Flight) -> Result<()> {
     })
 }
 
+/// `Flights::flight`.
+pub fn at(region: &Region, index: u32) -> Option<Option<Flight>> {
+    let used = region.load(list(region).word(USED)) as u32;
+    let name = (index < used.min(FLIGHTS_MAX)).then(|| region.load(slot(region, index)))?;
+    Some((name != 0).then_some(Flight(name)))
+}
+
 /// Calls `emit` with the description of each flight, for the checker.
 pub(crate) fn each(region: &Region, emit: &mut dyn FnMut(u32)) {
     let used = region.load(list(region).word(USED)) as u32;
