@@ -3,7 +3,7 @@
 //! A fault on a file maps sixteen small pages around it, each counted and let go again at exit. A
 //! start that touches a dozen places pays for two hundred pages; in a huge page it pays for one.
 
-use husk_abi::{Errno, nr};
+use husk_abi::{Errno, PAGE, nr};
 
 use crate::calls::{Result, raw};
 
@@ -51,11 +51,11 @@ fn gather_at(at: usize, fd: usize, offset: usize) -> Result<()> {
 /// from a memfd; whoever uses them sees the same bytes throughout. An error costs the gain only.
 pub fn gather_around(inside: usize) -> Result<()> {
     const MADV_POPULATE_READ: usize = 22;
-    let page = inside & !4095;
+    let page = inside & !(PAGE - 1);
     // SAFETY: maps pages and moves them within the host; no byte that anybody sees changes, and
     // what is no mapping is refused. A hole cannot be gathered: the first call puts a page there.
     unsafe {
-        raw(nr::madvise, [page, 4096, MADV_POPULATE_READ, 0, 0, 0])?;
+        raw(nr::madvise, [page, PAGE, MADV_POPULATE_READ, 0, 0, 0])?;
         let start = inside & !(HUGE_BYTES - 1);
         raw(nr::madvise, [start, HUGE_BYTES, MADV_COLLAPSE, 0, 0, 0]).map(|_| ())
     }

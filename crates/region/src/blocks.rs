@@ -5,7 +5,7 @@
 //! 2. A thread fills its run before it puts it into a file, so no stale byte is ever reachable, and
 //!    a file written by one thread lies in one piece.
 
-use husk_abi::{Errno, nr};
+use husk_abi::{Errno, PAGE, nr};
 use husk_host::huge::{HUGE_BYTES, gather_around};
 use husk_host::syscall;
 
@@ -18,7 +18,7 @@ use crate::memory::{Cell, Without};
 use crate::session::{CHUNK_HINT, COUNTS, RUN, Session, UNBALANCED};
 
 /// Blocks in a huge page; a chunk is a whole number of them.
-const HUGE_BLOCKS: u32 = (HUGE_BYTES / 4096) as u32;
+const HUGE_BLOCKS: u32 = (HUGE_BYTES / PAGE) as u32;
 const _: () = assert!(CHUNK_BLOCKS.is_multiple_of(HUGE_BLOCKS));
 
 const FREE: u32 = 1;
@@ -88,7 +88,7 @@ impl Session {
             before if before >= GATHER_FROM && self.gather(first, count) => return,
             _ => {}
         }
-        let (address, bytes) = (self.region.block_address(first), count as usize * 4096);
+        let (address, bytes) = (self.region.block_address(first), count as usize * PAGE);
         // SAFETY: blocks of the mapped cache; nothing in them changes. An older host refuses.
         unsafe { syscall(nr::madvise, [address, bytes, POPULATE_WRITE, 0, 0, 0]) };
     }

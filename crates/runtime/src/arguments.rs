@@ -4,6 +4,7 @@
 //! Registers that a call does not use hold old addresses, so the calls that programs make most are
 //! listed; of others all arguments count.
 
+use crate::classes::NUMBERS;
 use crate::gate::Frame;
 use husk_abi::nr;
 
@@ -109,8 +110,8 @@ const FIRST_THREE: [usize; 1] = [nr::execve];
 const SECOND_AND_FOURTH: [usize; 3] = [nr::linkat, nr::renameat, nr::renameat2];
 const SECOND_AND_FIFTH: [usize; 1] = [nr::statx];
 
-static ADDRESSES: [u8; 512] = {
-    let mut table = [0b11_1111; 512];
+static ADDRESSES: [u8; NUMBERS] = {
+    let mut table = [0b11_1111; NUMBERS];
     mark(&mut table, &NO_ADDRESSES, 0b0);
     mark(&mut table, &FIRST, 0b1);
     mark(&mut table, &SECOND, 0b10);
@@ -123,7 +124,7 @@ static ADDRESSES: [u8; 512] = {
     table
 };
 
-const fn mark(table: &mut [u8; 512], numbers: &[usize], which: u8) {
+const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], which: u8) {
     let mut i = 0;
     while i < numbers.len() {
         table[numbers[i]] = which;
@@ -133,7 +134,7 @@ const fn mark(table: &mut [u8; 512], numbers: &[usize], which: u8) {
 
 /// Which arguments of a call may be addresses, one bit each.
 pub fn addresses(number: usize) -> u8 {
-    ADDRESSES[number & 511]
+    ADDRESSES[number % NUMBERS]
 }
 
 /// Bytes behind argument `i` of a call, where its next argument counts them.

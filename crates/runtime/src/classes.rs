@@ -3,6 +3,10 @@
 
 use husk_abi::nr;
 
+/// Numbers of calls are below this; a power of two.
+pub const NUMBERS: usize = 512;
+const _: () = assert!(NUMBERS.is_power_of_two());
+
 /// Straight to the host.
 pub const PASS: u8 = 0;
 /// To `service::serve`.
@@ -87,14 +91,14 @@ pub const MOVES: u8 = 4;
 /// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.
 #[inline(always)]
 pub fn ways(number: usize) -> u8 {
-    static WAYS: [u8; 512] = all_ways();
-    WAYS[number & 511]
+    static WAYS: [u8; NUMBERS] = all_ways();
+    WAYS[number % NUMBERS]
 }
 
-const fn all_ways() -> [u8; 512] {
-    let mut table = [OWN; 512];
+const fn all_ways() -> [u8; NUMBERS] {
+    let mut table = [OWN; NUMBERS];
     let mut number = 0;
-    while number < 512 {
+    while number < NUMBERS {
         if crate::wire::wants(number) {
             table[number] = 0;
         }
@@ -106,7 +110,7 @@ const fn all_ways() -> [u8; 512] {
     table
 }
 
-const fn mark(table: &mut [u8; 512], numbers: &[usize], way: u8) {
+const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], way: u8) {
     let mut i = 0;
     while i < numbers.len() {
         table[numbers[i]] |= way;
@@ -132,12 +136,12 @@ const LOOKING: [usize; 13] = [
 ];
 
 /// The table.
-pub static CLASSES: [u8; 512] = classes();
+pub static CLASSES: [u8; NUMBERS] = classes();
 
-const fn classes() -> [u8; 512] {
-    let mut table = [PASS; 512];
+const fn classes() -> [u8; NUMBERS] {
+    let mut table = [PASS; NUMBERS];
     let mut number = 0;
-    while number < 512 {
+    while number < NUMBERS {
         if crate::wire::wants(number) {
             table[number] = SERVE;
         }
@@ -155,7 +159,7 @@ const fn classes() -> [u8; 512] {
     table
 }
 
-const fn mark_as(table: &mut [u8; 512], numbers: &[usize], class: u8) {
+const fn mark_as(table: &mut [u8; NUMBERS], numbers: &[usize], class: u8) {
     let mut i = 0;
     while i < numbers.len() {
         table[numbers[i]] = class;

@@ -68,9 +68,10 @@ fn stores_late(thread: &mut Thread, info: usize, context: Context) -> bool {
 }
 
 /// Maps in what nobody has touched. A service does not wait for others' locks here: it had its
-/// arguments mapped in before (`touch::reach`).
+/// arguments mapped in before (`touch::reach`). Another thread may have mapped the page in since,
+/// and with it the last that was missing: so any mapping may be concerned.
 fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
-    if thread.in_service != 0 || !mappings::may_be_untouched(address) {
+    if thread.in_service != 0 || mappings::is_empty() {
         return false;
     }
     // What is deferred from here on comes back with the interrupted context's own mask.

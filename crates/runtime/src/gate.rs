@@ -128,7 +128,7 @@ struct Table([*const u8; STUBS]);
 // SAFETY: addresses of code; never written.
 unsafe impl Sync for Table {}
 
-const STUBS: usize = 512;
+const STUBS: usize = classes::NUMBERS;
 /// The stubs from here on take the number from rax.
 const NUMBERS: usize = 510;
 const STUB_BYTES: usize = 16;
@@ -293,7 +293,7 @@ husk_glance:
     .globl husk_enter
 husk_enter:
     mov eax, eax
-    cmp eax, 512
+    cmp eax, {call_numbers}
     jae husk_unknown
     lea r11, [rip + {classes}]
     movzx r11d, byte ptr [r11 + rax]
@@ -598,6 +598,7 @@ husk_vanish:
     ud2
 "#,
     numbers = const NUMBERS,
+    call_numbers = const classes::NUMBERS,
     glance = sym crate::service::glance,
     hints = const offset_of!(Thread, client.hints),
     glance_class = const classes::GLANCE,

@@ -166,12 +166,6 @@ pub fn untouched() -> Range<usize> {
     LOW.load(Ordering::Relaxed)..HIGH.load(Ordering::Relaxed)
 }
 
-/// Whether an address may be that of such a page.
-#[inline(always)]
-pub fn may_be_untouched(address: usize) -> bool {
-    untouched().contains(&address)
-}
-
 /// With the lock held.
 fn widen(entry: &Entry) {
     if entry.is_solid() {
@@ -184,12 +178,18 @@ fn widen(entry: &Entry) {
     HIGH.fetch_max(entry.end, Ordering::Relaxed);
 }
 
-/// With the lock held: something of an entry has gone.
+/// With the lock held: something of an entry has gone, or is there now. Who looks between the two
+/// stores finds all that is left as well.
 fn narrow(rest: &[Entry]) {
-    if has_untouched() && rest.iter().all(Entry::is_solid) {
-        HIGH.store(0, Ordering::Relaxed);
-        LOW.store(0, Ordering::Relaxed);
+    if !has_untouched() {
+        return;
     }
+    let (mut low, mut high) = (usize::MAX, 0);
+    for entry in rest.iter().filter(|entry| !entry.is_solid()) {
+        (low, high) = (low.min(entry.solid), high.max(entry.end));
+    }
+    HIGH.store(high, Ordering::Relaxed);
+    LOW.store(if high == 0 { 0 } else { low }, Ordering::Relaxed);
 }
 
 /// What became of an entry.
@@ -334,13 +334,31 @@ pub fn meets(start: usize, end: usize) -> bool {
     })
 }
 
-/// Notes that pages of an entry were mapped in: `window` of them, up to `next`.
-pub fn note_touch(birth: u32, next: usize, window: usize) {
+/// Notes that pages of an entry were mapped in: `pages`, of a window of so many.
+pub fn note_touch(birth: u32, pages: Range<usize>, window: usize) {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         for entry in table[..used].iter_mut().filter(|entry| entry.birth == birth) {
-            (entry.next, entry.window) = (next, window as u16);
+            (entry.next, entry.window) = (pages.end, window as u16);
             entry.touches = entry.touches.saturating_add(1);
+        }
+    });
+    note_there(birth, pages);
+}
+
+/// Notes that pages of an entry are there: nobody looks for those before its first gap again.
+pub fn note_there(birth: u32, pages: Range<usize>) {
+    locked(|table, count| {
+        let used = count.load(Ordering::Relaxed);
+        let mut raised = false;
+        for entry in table[..used].iter_mut().filter(|entry| entry.birth == birth) {
+            if pages.contains(&entry.solid) {
+                entry.solid = pages.end;
+                raised = true;
+            }
+        }
+        if raised {
+            narrow(&table[..used]);
         }
     });
 }

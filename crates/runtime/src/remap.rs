@@ -60,23 +60,42 @@ fn host_moves(thread: &mut Thread, frame: &Frame, entry: Option<Entry>, asked: A
     if result < 0 {
         return result;
     }
-    if flags & DONT_UNMAP == 0 {
-        mappings::forget(&mut thread.client, old, old.saturating_add(old_length));
+    if result as usize == old {
+        // In place: only what lay behind it is gone.
+        if new_length < old_length {
+            mappings::forget(&mut thread.client, old + new_length, old.saturating_add(old_length));
+        }
+        return result;
     }
     if flags & FIXED != 0 {
         mappings::forget(&mut thread.client, target, target.saturating_add(new_length));
     }
-    if let Some(entry) = entry {
-        let solid = entry.solid.saturating_sub(old);
-        let part = entry.part(old, new_length);
-        let moved = Mapping { address: result as usize, solid, ..part };
+    note_moved(thread, asked, result as usize);
+    if flags & DONT_UNMAP == 0 {
+        mappings::forget(&mut thread.client, old, old.saturating_add(old_length));
+    }
+    result
+}
+
+/// Notes at its new place what the host has moved. Its old place still has its pins: of a file
+/// without a name they may be the last, and a file that is gone cannot be pinned again.
+fn note_moved(thread: &mut Thread, asked: Asked, new: usize) {
+    let length = asked.old_length.min(asked.new_length);
+    let (mut at, end) = (asked.old, asked.old.saturating_add(length));
+    while at < end {
+        let next = mappings::at_or_after(at).filter(|entry| entry.start < end);
+        let Some(entry) = next else { return };
+        let from = entry.start.max(at);
+        at = entry.end.min(end);
+        let solid = entry.solid.saturating_sub(from);
+        let address = new + (from - asked.old);
+        let moved = Mapping { address, solid, ..entry.part(from, at - from) };
         thread.client.pin(entry.inode);
         if mappings::note(&moved, entry.inode) == mappings::Noted::Joined {
             thread.client.unpin(entry.inode);
         }
         // When the table is full the pin stays until exec or exit.
     }
-    result
 }
 
 fn grow(thread: &mut Thread, entry: &Entry, asked: Asked) -> Result<usize, Errno> {

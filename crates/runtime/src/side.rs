@@ -60,6 +60,7 @@ fn is_there(span: &Span) -> bool {
 const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_PRIVATE: usize = 2;
+const MAP_POPULATE: usize = 0x8000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
 impl Host for Side {
@@ -138,8 +139,9 @@ fn place(
     length: usize,
     cache_offset: Option<u64>,
 ) -> Result<(), Errno> {
-    // The host is not to fill what it maps: pages that are not there would end that early.
-    let others = MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    // The host has nothing to fill where no page is: it would only try.
+    let fills = if cache_offset.is_none() { MAP_POPULATE } else { 0 };
+    let others = MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | fills;
     let shape = mapping.flags & !others | MAP_FIXED;
     let offset = cache_offset.unwrap_or(region::end() + at as u64) as usize;
     let fd = facts().handover.region_fd as usize;

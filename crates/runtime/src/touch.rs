@@ -15,6 +15,8 @@
 //!    memory for it.
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
 //!    is mapped in before (`reach`), and a service finds what it copies.
+//! 5. What lies before the first gap of a mapping is never looked for again; behind it the host is
+//!    asked about `WINDOW_MAX` pages at a time.
 
 use crate::arguments;
 use crate::gate::Frame;
@@ -22,6 +24,7 @@ use crate::mappings::{self, Entry};
 use crate::memory;
 use crate::still;
 use crate::thread::Thread;
+use core::ops::Range;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::syscall;
 
@@ -50,10 +53,10 @@ pub extern "C" fn touched(address: usize) -> usize {
     let thread = Thread::current();
     let page = address & !(PAGE - 1);
     let _still = still::take();
+    let Some(entry) = mappings::at(page) else { return 0 };
     if is_there(page) {
         return 1;
     }
-    let Some(entry) = mappings::at(page) else { return 0 };
     if entry.prot == 0 || thread.touched == (page, entry.birth) {
         return 0;
     }
@@ -78,7 +81,7 @@ fn map_in(thread: &mut Thread, entry: &Entry, page: usize, pages: usize) -> usiz
     let done = thread.client.map_in(entry.inode, &entry.part(page, count * PAGE));
     if done > 0 {
         thread.touched = (page, entry.birth);
-        mappings::note_touch(entry.birth, page + done, count);
+        mappings::note_touch(entry.birth, page..page + done, count);
     }
     done
 }
@@ -161,7 +164,7 @@ fn reach_range(thread: &mut Thread, start: usize, length: usize) {
     }
 }
 
-/// Sees to the first page at or after `page` that may not be there; where to go on.
+/// Sees to the first pages at or after `page` that may not be there; where to go on.
 fn reach_page(thread: &mut Thread, page: usize, end: usize) -> usize {
     let Some(entry) = mappings::at_or_after(page) else { return end };
     if entry.prot == 0 || entry.is_solid() {
@@ -171,14 +174,35 @@ fn reach_page(thread: &mut Thread, page: usize, end: usize) -> usize {
     if page >= end {
         return end;
     }
-    if is_there(page) {
+    let is_one = end - page <= PAGE;
+    if is_one && page > entry.solid && is_there(page) {
         return page + PAGE;
     }
     let _still = still::take();
-    let Some(entry) = mappings::at(page).filter(|_| !is_there(page)) else { return page + PAGE };
-    let pages = (end - page).div_ceil(PAGE).min(WINDOW_MAX);
-    match map_in(thread, &entry, page, pages) {
-        0 => end,
-        done => page + done,
+    let Some(entry) = mappings::at(page).filter(|entry| entry.prot != 0) else {
+        return page + PAGE;
+    };
+    let stop = end.next_multiple_of(PAGE).min(entry.end).min(page + WINDOW_MAX * PAGE);
+    let missing = first_missing(page..stop);
+    mappings::note_there(entry.birth, page..missing);
+    if missing == stop {
+        return stop;
     }
+    match map_in(thread, &entry, missing, (stop - missing) / PAGE) {
+        0 => end,
+        done => missing + done,
+    }
+}
+
+/// Where the first page lies that is not there; the end: all are. The host tells it of many in one
+/// call, and only when one is missing each is asked for.
+fn first_missing(pages: Range<usize>) -> usize {
+    const POPULATE_READ: usize = 22;
+    let (start, length) = (pages.start, pages.len());
+    // SAFETY: makes the host find pages that are there, as a read of each would.
+    let all = || unsafe { syscall(nr::madvise, [start, length, POPULATE_READ, 0, 0, 0]) } == 0;
+    if length > PAGE && all() {
+        return pages.end;
+    }
+    pages.clone().step_by(PAGE).find(|page| !is_there(*page)).unwrap_or(pages.end)
 }

@@ -54,6 +54,10 @@ say(get(view + 999 * PAGE), get(view + 1500 * PAGE), all(os.pread(many, 4, page 
 kept = os.open("kept", os.O_RDWR | os.O_CREAT); os.ftruncate(kept, 64 * PAGE); view = room(kept, 64 * PAGE)
 say("protect", raw(MPROTECT, view + 8 * PAGE, 8 * PAGE, R), raw(MPROTECT, view + 32 * PAGE, 8 * PAGE, 0))
 say([told(lambda: put(view + at * PAGE, b"x")) for at in [7, 8, 15, 16, 31, 32, 39, 40]], [told(lambda: get(view + at * PAGE)) for at in [8, 32]])
+def read_and_write(at): get(at); put(at, b"x")
+shut = room(os.open("kept", os.O_RDWR), 32 * PAGE, R)
+say(told(lambda: read_and_write(view + 9 * PAGE)), told(lambda: read_and_write(shut + PAGE)), raw(MPROTECT, shut + 2 * PAGE, 2 * PAGE, R | W))
+say(told(lambda: put(shut + 3 * PAGE, b"open")), told(lambda: read_and_write(shut + 2 * PAGE)), told(lambda: put(shut + 4 * PAGE, b"x")), os.pread(kept, 4, 3 * PAGE))
 say(raw(MPROTECT, view + 8 * PAGE, 32 * PAGE, R | W)); put(view + 12 * PAGE, b"now"); put(view + 35 * PAGE, b"now"); say(os.pread(kept, 3, 12 * PAGE), os.pread(kept, 3, 35 * PAGE))
 say(raw(MUNMAP, view + 4 * PAGE, 8 * PAGE), told(lambda: get(view + 5 * PAGE)), get(view + 3 * PAGE), get(view + 12 * PAGE, 3)); put(view + 13 * PAGE, b"here"); say(os.pread(kept, 4, 13 * PAGE))
 other = room(-1, 2 * PAGE, R | W, PRIVATE | ANON | FIXED, 0, view + 20 * PAGE); put(other, b"over"); put(view + 22 * PAGE, b"file"); say(os.pread(kept, 4, 20 * PAGE), os.pread(kept, 4, 22 * PAGE), get(view + 20 * PAGE))
@@ -78,10 +82,31 @@ put(view + 7 * PAGE, b"more"); say(os.pread(moves, 4, 7 * PAGE), raw(MREMAP, vie
 say(moved not in (view, -1), get(moved), get(moved + 3 * PAGE), get(moved + 7 * PAGE), get(moved + 8 * PAGE), told(lambda: get(moved + 16 * PAGE)), told(lambda: get(view)))
 put(moved + 9 * PAGE, b"nine"); os.pwrite(moves, b"grew", 20 * PAGE); say(os.pread(moves, 4, 9 * PAGE), get(moved + 20 * PAGE))
 place = room(-1, 64 * PAGE, 0, PRIVATE | ANON); say(raw(MREMAP, moved, 40 * PAGE, 50 * PAGE, 3, place) == place, get(place), get(place + 20 * PAGE), told(lambda: get(moved)))
-say(raw(MREMAP, place, 50 * PAGE, 10 * PAGE, 0) == place, get(place + 9 * PAGE), told(lambda: get(place + 10 * PAGE)), raw(MREMAP, place, 50 * PAGE, 60 * PAGE, 1), ctypes.get_errno() if False else "")
+say(raw(MREMAP, place, 50 * PAGE, 10 * PAGE, 0) == place, get(place + 9 * PAGE), told(lambda: get(place + 10 * PAGE)), call(MREMAP, ctypes.c_void_p(place), 50 * PAGE, 60 * PAGE, 1))
 twin = raw(MREMAP, place, 0, 10 * PAGE, 1); put(twin, b"twin"); say(get(place), raw(MREMAP, place + 1, PAGE, 2 * PAGE, 1), raw(MREMAP, place, PAGE, 2 * PAGE, 8), raw(MREMAP, place, PAGE, 0, 1))
 alone = room(moves, 4 * PAGE, R | W, PRIVATE); put(alone + PAGE, b"kept"); alone = raw(MREMAP, alone, 4 * PAGE, 12 * PAGE, 1); say(get(alone + PAGE), get(alone + 9 * PAGE), os.pread(moves, 4, PAGE))
 view = mmap.mmap(moves, PAGE); view.resize(3 * PAGE); view[2 * PAGE:2 * PAGE + 3] = b"abc"; say(len(view), os.fstat(moves).st_size, os.pread(moves, 3, 2 * PAGE)); view.close()
 
+# A file without name and descriptor stays while its mapping gets shorter, moves, or does neither.
+def lonely(length, step):
+    last = os.open("lonely", os.O_RDWR | os.O_CREAT); os.write(last, b"".join(b"%04d" % at * 1024 for at in range(length)))
+    at = room(last, length * PAGE); os.close(last); os.unlink("lonely")
+    at = step(at)
+    for name in ["first", "second", "third"]:
+        with open(name, "wb") as other: other.write(b"else" * 1024 * 8)
+    return [get(at), get(at + PAGE), get(at + 2 * PAGE - 4)]
+say("lonely", lonely(8, lambda at: raw(MREMAP, at, 8 * PAGE, 2 * PAGE, 0)), lonely(8, lambda at: raw(MREMAP, at, 8 * PAGE, 8 * PAGE, 1)))
+say(lonely(8, lambda at: raw(MREMAP, at, 8 * PAGE, 8 * PAGE, 3, room(-1, 8 * PAGE, 0, PRIVATE | ANON))), lonely(8, lambda at: raw(MREMAP, at, 8 * PAGE, 2 * PAGE, 3, room(-1, 8 * PAGE, 0, PRIVATE | ANON))))
+
+# Long buffers over pages of which every other one, none but some, or the last is there; then all are.
+wide = os.open("wide", os.O_RDWR | os.O_CREAT); os.ftruncate(wide, 2048 * PAGE); view = room(wide, 2048 * PAGE); alone = room(wide, 2048 * PAGE, R | W, PRIVATE)
+for at in range(1, 1024, 2): put(alone + at * PAGE, b"mine")
+for at in [3, 600, 1500, 2047]: put(view + at * PAGE, b"some")
+null = os.open("/dev/null", os.O_WRONLY); zero = os.open("/dev/zero", os.O_RDONLY)
+say("wide", raw(WRITE, null, alone + PAGE, 2046 * PAGE), raw(READ, zero, view + 5, 2000 * PAGE), raw(READ, zero, view, 2048 * PAGE), get(alone + PAGE), get(alone + 2 * PAGE), get(alone + 1500 * PAGE))
+say(raw(READ, zero, alone + 700 * PAGE, 1348 * PAGE), get(alone + 699 * PAGE), get(alone + 701 * PAGE), get(alone + 2047 * PAGE), blocks(wide))
+over = room(wide, 2052 * PAGE); pages, ends = os.pipe(); os.write(ends, bytes(8192)); os.set_blocking(pages, False)
+say(raw(READ, pages, over + 2046 * PAGE, 2 * PAGE), get(over + 2047 * PAGE), told(lambda: get(over + 2048 * PAGE)), raw(READ, pages, over + 2050 * PAGE, PAGE))
+
 # Unmapped and removed, it is all gone.
-for name in ["sparse", "grows", "many", "kept", "moves"]: os.unlink(name)
+for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third"]: os.unlink(name)
