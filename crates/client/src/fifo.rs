@@ -22,7 +22,7 @@ use husk_proto::descriptor::Shown;
 use husk_proto::fs::{Kind, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
 
-/// Bytes of a path in the private directory, NUL and name of a draft included.
+/// Bytes of a path in the private directory or in `/proc`, NUL and name of a draft included.
 const PATH_BYTES: usize = 128;
 /// Where anybody may read and write.
 const OPEN_TO_ALL: usize = 0o666;
@@ -41,10 +41,10 @@ impl Text {
         Text { bytes, length: directory.len() }
     }
 
-    /// The same with a letter.
-    pub(crate) fn mark(mut self, letter: u8) -> Text {
-        self.bytes[self.length] = letter;
-        self.length += 1;
+    /// The same with a name behind it.
+    pub(crate) fn then(mut self, name: &[u8]) -> Text {
+        self.bytes[self.length..][..name.len()].copy_from_slice(name);
+        self.length += name.len();
         self
     }
 

@@ -27,11 +27,9 @@ use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, F_DUPFD_CLOEXEC, F_GETFL, O_ACCMODE, O_CLOEXEC, O_NONBLOCK, O_PATH, O_WRONLY, S_IFIFO,
 };
-use husk_proto::flight::Flight;
+use husk_proto::flight::{Flight, StandInName};
 use husk_proto::{Errno, Result, Services};
 
-/// How the names of stand-ins begin.
-const MARK: u8 = b'+';
 /// Where stand-ins are put, if numbers go so far: out of the way of others.
 const STAND_INS_FROM: usize = 600;
 /// Who may open a stand-in by its name: the supervisor.
@@ -151,14 +149,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(())
     }
 
+    fn stand_in_path(&self, flight: Flight) -> Text {
+        Text::new(self.services.private_path()).then(StandInName::new(flight).as_bytes())
+    }
+
     /// A flight of Husk descriptor `fd`, and what stands for it.
     fn make_stand_in(&mut self, fd: u32) -> Result<u32> {
         let tid = self.host.call(nr::gettid, [0; 6]) as u32;
         let here = AT_FDCWD as usize;
         for _ in 0..NAMES_TRIED {
             self.flights = self.flights.wrapping_add(1);
-            let count = self.flights;
-            let path = Text::new(self.services.private_path()).mark(MARK).with(tid).with(count);
+            let flight = Flight::new(tid, self.flights);
+            let path = self.stand_in_path(flight);
             let mode = (S_IFIFO | PRIVATE_MODE) as usize;
             match Errno::check(self.host.call(nr::mknodat, [here, path.address(), mode, 0, 0, 0])) {
                 Err(Errno::EEXIST) => continue,
@@ -167,7 +169,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(_) => {}
             }
             let stand_in = self.open_stand_in(&path).and_then(|stand_in| {
-                let flight = Flight(u64::from(tid) << 32 | u64::from(count));
                 self.take_off(fd, flight).map(|()| stand_in).inspect_err(|_| {
                     self.host_close(stand_in);
                 })
@@ -240,8 +241,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Ends a flight of which no stand-in is left, as the supervisor would at its next look.
     fn end_if_over(&mut self, flight: Flight) -> bool {
-        let (tid, count) = ((flight.0 >> 32) as u32, flight.0 as u32);
-        let path = Text::new(self.services.private_path()).mark(MARK).with(tid).with(count);
+        let path = self.stand_in_path(flight);
         let flags = (O_WRONLY | O_NONBLOCK | O_CLOEXEC) as usize;
         let here = AT_FDCWD as usize;
         match Errno::check(self.host.call(nr::openat, [here, path.address(), flags, 0, 0, 0])) {
@@ -278,9 +278,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let base = self.buffers.base.as_mut_ptr() as usize;
         let length = usize::try_from(self.descriptor_path(fd, base)).ok()?;
         let path = self.buffers.base.get(..length)?;
-        let name = path.strip_prefix(self.services.private_path())?;
-        let mut parts = name.strip_prefix(&[MARK, b'.'])?.split(|&byte| byte == b'.');
-        let mut part = || core::str::from_utf8(parts.next()?).ok()?.parse::<u32>().ok();
-        Some(Flight(u64::from(part()?) << 32 | u64::from(part()?)))
+        StandInName::parse(path.strip_prefix(self.services.private_path())?)
     }
 }

@@ -17,11 +17,11 @@
 //! 3. The marker is touched after the operation, with nothing held. Who dies or fails before leaves
 //!    it to the supervisor.
 
+use crate::fifo::Text;
 use crate::layout::{STAT_INODE_AT, get32, get64, put};
 use crate::path::{Aim, plain};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
-use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{
     AT_FDCWD, F_GETFL, IN_ALL_EVENTS, IN_ATTRIB, IN_DONT_FOLLOW, IN_EXCL_UNLINK, IN_IGNORED,
     IN_ISDIR, IN_MASK_ADD, IN_MASK_CREATE, IN_ONESHOT, IN_ONLYDIR, IN_Q_OVERFLOW, IN_UNMOUNT,
@@ -42,8 +42,6 @@ const ROUNDS_MAX: u32 = 1000;
 /// Instances told of in one call, and pieces of a list of watches looked through.
 const TOLD_MAX: u32 = 128;
 const PIECES_MAX: u32 = 64;
-/// Bytes of a marker's path, and of one in `/proc`.
-const PATH_BYTES: usize = 128;
 /// Whoever is in the image may touch a marker.
 const OPEN_TO_ALL: usize = 0o666;
 /// `inotify_add_watch` asks for something.
@@ -58,30 +56,6 @@ const KNOWN: u32 = IN_ALL_EVENTS
     | IN_MASK_CREATE
     | IN_ISDIR
     | IN_ONESHOT;
-
-/// A text for the host, NUL-terminated.
-struct Text([u8; PATH_BYTES]);
-
-impl Text {
-    fn of(parts: [&[u8]; 2]) -> Text {
-        let mut text = [0; PATH_BYTES];
-        let (first, second) = text.split_at_mut(parts[0].len());
-        first.copy_from_slice(parts[0]);
-        second[..parts[1].len()].copy_from_slice(parts[1]);
-        Text(text)
-    }
-
-    /// What `/proc` has of a descriptor.
-    fn of_descriptor(directory: &[u8], fd: u32) -> Text {
-        let mut digits = [0; 10];
-        let length = put_decimal(&mut digits, fd);
-        Text::of([directory, &digits[..length]])
-    }
-
-    fn address(&self) -> usize {
-        self.0.as_ptr() as usize
-    }
-}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The instance behind a number.
@@ -115,7 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn marker_path(&self, instance: Instance) -> Option<Text> {
         let directory = self.services.private_path();
         let name = MarkerName::new(instance);
-        (!directory.is_empty()).then(|| Text::of([directory, name.as_bytes()]))
+        (!directory.is_empty()).then(|| Text::new(directory).then(name.as_bytes()))
     }
 
     /// Makes the instance's marker. Without one it tells of files of the host only.
@@ -347,10 +321,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.services.watch_any() {
             return;
         }
-        let link = Text::of_descriptor(husk_abi::proc::DESCRIPTORS, fd);
         let bounce = self.buffers.bounce.as_mut_ptr() as usize;
-        let args = [AT_FDCWD as usize, link.address(), bounce, READ_BYTES, 0, 0];
-        let length = self.host.call(nr::readlinkat, args);
+        let length = self.descriptor_path(fd, bounce);
         if length == NAME.len() as i64 && self.buffers.bounce.starts_with(NAME) {
             let instance = self.find_watcher(fd);
             self.watcher_joined(instance, fd);
@@ -360,7 +332,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The instance whose marker is among the watches that `/proc` shows of a descriptor.
     #[cold]
     fn find_watcher(&mut self, fd: u32) -> Option<Instance> {
-        let path = Text::of_descriptor(b"/proc/self/fdinfo/", fd);
+        let path = Text::new(b"/proc/self/fdinfo/").with(fd);
         let args = [AT_FDCWD as usize, path.address(), O_CLOEXEC as usize, 0, 0, 0];
         let list = usize::try_from(self.host.call(nr::openat, args)).ok()?;
         let (mut found, mut kept) = (None, 0);

@@ -5,10 +5,52 @@
 //! sent until the host has no stand-in any more, as a message may be read twice, or never.
 
 use crate::{Errno, Files, Result};
+use husk_abi::proc::put_decimal;
 
 /// A flight, by the name of its stand-ins; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flight(pub u64);
+
+impl Flight {
+    /// Number `count` of the thread that begins it.
+    pub fn new(tid: u32, count: u32) -> Flight {
+        Flight(u64::from(tid) << 32 | u64::from(count))
+    }
+}
+
+/// The name of a flight's stand-in in the private directory.
+pub struct StandInName {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl StandInName {
+    /// Of this one.
+    pub fn new(flight: Flight) -> StandInName {
+        let mut bytes = [0; 32];
+        let mut length = STAND_IN_PREFIX.len();
+        bytes[..length].copy_from_slice(STAND_IN_PREFIX);
+        length += put_decimal(&mut bytes[length..], (flight.0 >> 32) as u32);
+        bytes[length] = b'.';
+        length += 1;
+        length += put_decimal(&mut bytes[length..], flight.0 as u32);
+        StandInName { bytes, length }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The flight that a name in the private directory stands for.
+    pub fn parse(name: &[u8]) -> Option<Flight> {
+        let mut parts = name.strip_prefix(STAND_IN_PREFIX)?.split(|&byte| byte == b'.');
+        let mut part = || core::str::from_utf8(parts.next()?).ok()?.parse::<u32>().ok();
+        Some(Flight::new(part()?, part()?))
+    }
+}
+
+const STAND_IN_PREFIX: &[u8] = b"+.";
 
 /// The flight service. What does not serve flights says so by these defaults.
 #[allow(unused_variables)]

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
-use husk_proto::flight::{Flight, Flights};
+use husk_proto::flight::{Flight, Flights, StandInName};
 use husk_proto::watch::MarkerName;
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -126,7 +126,7 @@ impl Private {
         self.next_look = Instant::now() + LOOK_EVERY;
         for entry in fs::read_dir(&self.inner).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let needless = match (node_of(&name), flight_of(&name)) {
+            let needless = match (node_of(&name), StandInName::parse(name.as_bytes())) {
                 (Some(node), _) => matches!(direct.step(node), Err(Errno::ESTALE)),
                 (None, Some(flight)) => is_over(&entry) && ends(direct, flight, &entry),
                 (None, None) => MarkerName::parse(name.as_bytes())
@@ -167,13 +167,6 @@ fn node_of(name: &OsStr) -> Option<Inode> {
     let mut parts = name.as_bytes().split(|&byte| byte == b'.');
     let mut part = || std::str::from_utf8(parts.next()?).ok()?.parse().ok();
     Some(Inode { number: part()?, generation: part()? })
-}
-
-/// The flight that a name in the inner directory stands for.
-fn flight_of(name: &OsStr) -> Option<Flight> {
-    let parts = OsStr::from_bytes(name.as_bytes().strip_prefix(b"+.")?);
-    let Inode { number, generation } = node_of(parts)?;
-    Some(Flight(u64::from(number) << 32 | u64::from(generation)))
 }
 
 /// Whether nobody can read from a FIFO any more.
