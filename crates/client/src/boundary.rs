@@ -83,6 +83,9 @@ pub struct Mapping {
     /// Bytes from its beginning on whose pages are all there: what lies behind may be a hole, or
     /// past the end of the file, and is SIGBUS until it is mapped in (`Client::map_in`).
     pub solid: usize,
+    /// Whether it may be made one to write to: not when it is shared, and its file open for reading
+    /// only.
+    pub may_write: bool,
 }
 
 /// Application memory. Every access may fault: `EFAULT`, never a crash.

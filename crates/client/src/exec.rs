@@ -207,7 +207,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Errno::check(self.host.call(nr::mmap, args)).map(|address| address as usize)
             }
             ExecTarget::Husk(inode) => {
-                let mapping = Mapping { address, length, prot, flags, offset, solid: 0 };
+                let (solid, may_write) = (0, true);
+                let mapping = Mapping { address, length, prot, flags, offset, solid, may_write };
                 // The loader and the host clear what lies behind a program's data: nobody can be
                 // asked then.
                 self.map_inode(inode, mapping, Fill::All)

@@ -12,12 +12,14 @@
 //!    have the same bytes from the first store on.
 //! 3. Who touches a page first takes its block, be it to read, and finds SIGBUS when there is
 //!    none: as on a tmpfs.
+//! 4. The host maps the region, which is open for writing, whatever the file is open for: which
+//!    mapping may be made one to write to is kept beside it (`Mapping::may_write`).
 
 use crate::{Answer, Call, Client, Host, Mapping, Memory, Verdict, value};
 use husk_abi::PAGE;
 use husk_abi::sys::general::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_APPEND,
-    O_PATH, PROT_WRITE,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_PATH,
+    PROT_WRITE,
 };
 use husk_proto::fs::{Kind, Run};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -66,14 +68,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => return Err(Errno::EINVAL),
         };
         let writes = shared && prot as u32 & PROT_WRITE != 0;
-        if access == 1 || (writes && (access != 2 || file.flags & O_APPEND != 0)) {
+        let may_write = !shared || access == 2;
+        if access == 1 || (writes && !may_write) {
             return Err(Errno::EACCES);
         }
         if self.services.step(file.inode)?.kind != Kind::File {
             return Err(Errno::ENODEV);
         }
-        let offset = offset as u64;
-        let mapping = Mapping { address, length, prot, flags, offset, solid: 0 };
+        let (offset, solid) = (offset as u64, 0);
+        let mapping = Mapping { address, length, prot, flags, offset, solid, may_write };
         let small = writes && length <= FILLED_MAX;
         let fill =
             if small || flags as u32 & MAP_POPULATE != 0 { Fill::IfRoom } else { Fill::Touched };

@@ -8,6 +8,8 @@
 //! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
 //! 5. What changes addresses of an entry, or maps in a page of one, does so while it keeps the
 //!    addresses still (`still`): host and table say the same to whoever comes next.
+//! 6. What may not be written to is never made one to write to (`change_protection`), be it moved,
+//!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
 
 use crate::gate::{Answer, Frame};
 use crate::service;
@@ -28,6 +30,7 @@ const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_TYPE: usize = 0xf;
 const MAP_PRIVATE: usize = 2;
+const PROT_WRITE: usize = 2;
 
 /// A mapping, or what is left of one.
 #[derive(Clone, Copy)]
@@ -54,6 +57,8 @@ pub struct Entry {
     pub prot: u8,
     /// `MAP_SHARED` or `MAP_PRIVATE`.
     pub shape: u8,
+    /// Whether it may be made one to write to.
+    pub may_write: bool,
 }
 
 const EMPTY: Entry = Entry {
@@ -68,6 +73,7 @@ const EMPTY: Entry = Entry {
     window: 0,
     prot: 0,
     shape: 0,
+    may_write: false,
 };
 
 impl Entry {
@@ -86,6 +92,7 @@ impl Entry {
                 MAP_PRIVATE => MAP_PRIVATE as u8,
                 _ => 1,
             },
+            may_write: mapping.may_write,
             ..EMPTY
         }
     }
@@ -113,6 +120,7 @@ impl Entry {
             flags: usize::from(self.shape) | MAP_FIXED,
             offset: self.offset + (address - self.start) as u64,
             solid: 0,
+            may_write: self.may_write,
         }
     }
 
@@ -124,8 +132,9 @@ impl Entry {
 
     /// Whether `next` goes on where this ends.
     fn leads_to(&self, next: &Entry) -> bool {
-        let same = self.inode == next.inode && (self.prot, self.shape) == (next.prot, next.shape);
-        same && self.end == next.start
+        let kind = |entry: &Entry| (entry.inode, entry.prot, entry.shape, entry.may_write);
+        kind(self) == kind(next)
+            && self.end == next.start
             && self.offset + (self.end - self.start) as u64 == next.offset
     }
 }
@@ -309,6 +318,38 @@ fn protect(wire: &mut Wire, start: usize, end: usize, prot: usize) {
     });
 }
 
+/// Changes the protection of pages, up to the first that may not be written to when that is asked
+/// for: what lies before it has changed then, as on Linux.
+fn change_protection(thread: &mut Thread, frame: &Frame) -> i64 {
+    let mut frame = *frame;
+    let [start, length, prot, ..] = frame.args;
+    let end = end_of(start, length);
+    let kept = if prot & PROT_WRITE != 0 { first_kept(start, end) } else { None };
+    let kept = kept.filter(|_| start.is_multiple_of(PAGE));
+    let stop = kept.unwrap_or(end);
+    if stop == start {
+        return Errno::EACCES.as_return();
+    }
+    if stop != end {
+        frame.call.args[1] = stop - start;
+    }
+    let result = service::host(&frame);
+    if result != 0 {
+        return result;
+    }
+    protect(&mut thread.client, start, stop, prot);
+    kept.map_or(0, |_| Errno::EACCES.as_return())
+}
+
+/// Where in `start..end` the first pages lie that may not be written to.
+fn first_kept(start: usize, end: usize) -> Option<usize> {
+    locked(|table, count| {
+        let used = &table[..count.load(Ordering::Relaxed)];
+        let kept = used.iter().filter(|entry| !entry.may_write && entry.meets(start, end));
+        kept.map(|entry| entry.start.max(start)).min()
+    })
+}
+
 /// The entry at `address`.
 pub fn at(address: usize) -> Option<Entry> {
     locked(|table, count| {
@@ -427,7 +468,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
     if is_empty() {
         return None;
     }
-    let [start, length, prot, flags, ..] = frame.args;
+    let [start, length, _, flags, ..] = frame.args;
     let end = end_of(start, length);
     let result = match frame.number {
         nr::munmap => {
@@ -437,13 +478,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
             }
             result
         }
-        nr::mprotect | nr::pkey_mprotect if meets(start, end) => {
-            let result = service::host(frame);
-            if result == 0 {
-                protect(&mut thread.client, start, end, prot);
-            }
-            result
-        }
+        nr::mprotect | nr::pkey_mprotect if meets(start, end) => change_protection(thread, frame),
         nr::mremap => crate::remap::serve(thread, frame),
         nr::mmap if flags & MAP_FIXED != 0 && flags & MAP_ANONYMOUS != 0 => {
             let result = service::host(frame);

@@ -63,6 +63,21 @@ say(raw(MUNMAP, view + 4 * PAGE, 8 * PAGE), told(lambda: get(view + 5 * PAGE)), 
 other = room(-1, 2 * PAGE, R | W, PRIVATE | ANON | FIXED, 0, view + 20 * PAGE); put(other, b"over"); put(view + 22 * PAGE, b"file"); say(os.pread(kept, 4, 20 * PAGE), os.pread(kept, 4, 22 * PAGE), get(view + 20 * PAGE))
 truth = os.open("/bin/true", os.O_RDONLY); say(room(truth, PAGE, R, PRIVATE | FIXED, 0, view + 24 * PAGE) == view + 24 * PAGE, get(view + 24 * PAGE))
 
+# A mapping of a file that is open for reading only stays one to read, whatever becomes of it.
+PKEY, NONE = 329, 0
+seal = os.open("sealed", os.O_RDWR | os.O_CREAT); os.ftruncate(seal, 32 * PAGE); os.pwrite(seal, b"page", 4 * PAGE); only = os.open("sealed", os.O_RDONLY)
+view = room(only, 16 * PAGE, R)
+def opened(at, pages=1, prot=R | W): return call(MPROTECT, at, pages * PAGE, prot)
+say("only", opened(view, 16), call(PKEY, view, PAGE, R | W, -1), opened(view, 16, NONE), opened(view, 16, W), opened(view, 16, R), get(view + 4 * PAGE), opened(view + 1), opened(view, 0))
+say(raw(MUNMAP, view + 5 * PAGE, PAGE), [opened(view + at * PAGE) for at in [0, 4, 5, 6, 15]], opened(view + 4 * PAGE, 3), opened(view, 16))
+moved = raw(MREMAP, view + 6 * PAGE, 10 * PAGE, 20 * PAGE, 1); twin = raw(MREMAP, moved, 0, 10 * PAGE, 1); say([opened(at) for at in [moved, moved + 9 * PAGE, moved + 19 * PAGE, twin]])
+there = room(-1, 40 * PAGE, NONE, PRIVATE | ANON); say(raw(MREMAP, view, 5 * PAGE, 5 * PAGE, 3, there) == there, opened(there), opened(there, 6), get(there + 4 * PAGE))
+say(child(lambda: (say(opened(there), opened(twin)), put(there, b"x"))))
+both = room(-1, 9 * PAGE, R, PRIVATE | ANON); say([room(fd, 3 * PAGE, R, SHARED | FIXED, at * PAGE, both + at * PAGE) == both + at * PAGE for fd, at in [(seal, 0), (only, 3), (seal, 6)]])
+say([opened(both + at * PAGE) for at in range(9)], opened(both, 9, R), opened(both, 9), told(lambda: put(both + PAGE, b"some")), told(lambda: put(both + 4 * PAGE, b"some")), told(lambda: put(both + 7 * PAGE, b"some")), os.pread(seal, 4, PAGE), os.pread(seal, 4, 7 * PAGE))
+own = room(only, PAGE, R, PRIVATE); say(opened(own)); put(own, b"mine"); say(os.pread(seal, 4, 0))
+log = os.open("sealed", os.O_RDWR | os.O_APPEND); say(call(MMAP, 0, PAGE, R | W, SHARED, log, 0) > 0, opened(room(log, PAGE, R)))
+
 # Addresses of untouched pages in calls of the host and of the image.
 pipe, write_end = os.pipe(); os.set_blocking(pipe, False); view = room(fd, GIB); os.write(write_end, b"through the pipe")
 class Vector(ctypes.Structure):
@@ -109,4 +124,4 @@ over = room(wide, 2052 * PAGE); pages, ends = os.pipe(); os.write(ends, bytes(81
 say(raw(READ, pages, over + 2046 * PAGE, 2 * PAGE), get(over + 2047 * PAGE), told(lambda: get(over + 2048 * PAGE)), raw(READ, pages, over + 2050 * PAGE, PAGE))
 
 # Unmapped and removed, it is all gone.
-for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third"]: os.unlink(name)
+for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed"]: os.unlink(name)
