@@ -187,6 +187,50 @@ fn an_image_whose_supervisors_die_again_and_again_is_given_up() {
     assert_eq!(said.matches("another one goes on").count(), 10, "{said}");
 }
 
+/// Stops a process, or lets it go on.
+fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a number");
+    rustix::process::kill_process(pid, signal).expect("a signal");
+}
+
+#[test]
+fn nobody_waits_for_long_for_a_supervisor_that_is_stopped() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stopped");
+    images.up("ci");
+    images.script("ci", "seq 3000 | split -l 1 -a 4 - f");
+    let supervisor = images.supervisor("ci");
+    signal(supervisor, rustix::process::Signal::STOP);
+    std::thread::scope(|scope| {
+        for arguments in [&["down", "ci"][..], &["exec", "ci", "--", "true"], &["ps", "ci"]] {
+            let images = &images;
+            scope.spawn(move || {
+                let said = images.refused(arguments, 125);
+                assert!(said.contains(&format!("(process {supervisor}) is stopped")), "{said}");
+                assert!(said.contains(&format!("kill -CONT {supervisor}")), "{said}");
+            });
+        }
+    });
+    signal(supervisor, rustix::process::Signal::CONT);
+    // Who gave up has not ended it behind everybody's back.
+    assert_eq!(images.script("ci", "ls | wc -l"), "3000\n");
+    // Stopped while it writes back, likewise.
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut down = images.command(husk, &["down", "ci"]);
+    let down = down.stderr(Stdio::piped()).spawn().expect("it starts");
+    until("it writes back", || fs::read_dir(&images.work).expect("a directory").count() > 0);
+    signal(supervisor, rustix::process::Signal::STOP);
+    let output = down.wait_with_output().expect("its status");
+    let said = crate::refusal(&output, 125);
+    assert!(said.contains("is stopped; let it go on: kill -CONT"), "{said}");
+    signal(supervisor, rustix::process::Signal::CONT);
+    until("it has ended", || images.row("ci")["state"] != "busy");
+    let written = fs::read_dir(&images.work).expect("a directory").count();
+    assert_eq!(written, 3000);
+}
+
 /// One letter after another, all there before the supervisor hears any of them.
 #[test]
 fn who_asks_behind_a_refused_end_is_answered() {

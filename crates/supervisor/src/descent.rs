@@ -26,14 +26,14 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Processes named in the line about them.
 const NAMES_SHOWN_MAX: usize = 5;
 
-/// All live descendants of this process.
-pub fn descendants() -> Vec<Pid> {
+/// All live descendants of a process.
+pub fn descendants(of: u32) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for (pid, parent) in processes() {
         children.entry(parent).or_default().push(pid);
     }
     let mut found = Vec::new();
-    let mut open = vec![std::process::id() as i32];
+    let mut open = vec![of as i32];
     while let Some(parent) = open.pop() {
         for &child in children.get(&parent).map_or(&[][..], Vec::as_slice) {
             found.push(Pid::from_raw(child));
@@ -82,7 +82,7 @@ impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
     }
 
     fn left(&mut self) -> Vec<Pid> {
-        descendants()
+        descendants(std::process::id())
     }
 }
 
@@ -162,6 +162,7 @@ mod tests {
         let mut child =
             std::process::Command::new("sh").args(["-c", "sleep 20 & wait"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(5);
+        let descendants = || descendants(std::process::id());
         let is_sleep = |pid: &Pid| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
         };

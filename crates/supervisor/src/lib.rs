@@ -24,6 +24,7 @@ pub mod fsck;
 pub mod image;
 pub mod launch;
 pub mod named;
+mod onlooker;
 pub mod private;
 pub mod program;
 pub mod punch;

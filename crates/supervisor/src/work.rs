@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use husk_carrier::Direct;
 use husk_proto::image::Image as _;
@@ -21,6 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::copies::{Copies, Service};
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::onlooker::Tally;
 use crate::private::Private;
 use crate::punch::Punch;
 use crate::request::Settings;
@@ -117,8 +119,9 @@ impl Work {
         }
     }
 
-    /// Ends the image: the last dead, the checks that were asked for, write-back.
-    pub fn finish(&mut self, discard: bool) -> Ended {
+    /// Ends the image: the last dead, the checks that were asked for, write-back. `tally` says how
+    /// far that is.
+    pub fn finish(&mut self, discard: bool, tally: &Arc<Tally>) -> Ended {
         self.service = None;
         let direct = &mut self.image.direct;
         for _ in 0..LAST_ROUNDS {
@@ -138,7 +141,7 @@ impl Work {
         }
         let run = Run { number: std::process::id(), started_ns: self.image.started_ns };
         let overlays = self.image.overlays();
-        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays);
+        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays, tally);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         Ended { lines, complete: outcome.is_complete() }

@@ -54,11 +54,11 @@ fn main() {
     let (who, how) = descent::end_stragglers(&mut all).expect("sleep had to be told");
     assert!(who.contains("sleep") && how.contains("SIGHUP"), "{who}: {how}");
     assert!(started.elapsed() < Duration::from_secs(2));
-    assert!(descent::descendants().is_empty());
+    assert!(descent::descendants(std::process::id()).is_empty());
 
     // Deaf to everything but the kill.
     assert_eq!(run(&signals, "(trap '' HUP TERM; sleep 30; sleep 30) & sleep 0.2").0, End::Exit(0));
     let (_, how) = descent::end_stragglers(&mut all).expect("the deaf one had to be told");
     assert!(how.contains("SIGKILL"), "{how}");
-    assert!(descent::descendants().is_empty());
+    assert!(descent::descendants(std::process::id()).is_empty());
 }

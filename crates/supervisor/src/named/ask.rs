@@ -4,14 +4,18 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
-use crate::named::message::{Answer, Ask, Status, ask};
+use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
 use crate::named::place::{Name, Place, names};
+use crate::onlooker::Tally;
+use crate::write_back::progress::Progress;
 
 /// How long `husk ls` waits for one image.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -106,15 +110,7 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Down, Failure> {
     let name = Name::parse(name)?;
     let place = Place::find(&name)?;
     let problem = match place.connect() {
-        // The write-back takes as long as it takes; a supervisor that dies ends the wait.
-        Ok(stream) => {
-            return match ask(&stream, &Ask::Down { discard, force }) {
-                Ok((Answer::Down { lines, complete }, _)) => Ok(Down { lines, complete }),
-                Ok((Answer::Refused(failure), _)) => Err(failure),
-                Ok(_) => Err(lost(&name, "its supervisor's answer makes no sense")),
-                Err(problem) => Err(lost(&name, &unanswered(&problem))),
-            };
-        }
+        Ok(stream) => return end(&place, &stream, &Ask::Down { discard, force }),
         Err(problem) => problem,
     };
     let Some(held) = place.adopt()? else { return Err(problem) };
@@ -127,8 +123,22 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Down, Failure> {
     Ok(Down { lines, complete: false })
 }
 
-fn lost(name: &Name, why: &str) -> Failure {
-    Failure::new(format!("cannot take image {name} down"), why, "see `husk ls`")
+/// The write-back takes as long as it takes; a supervisor that dies or falls silent ends the wait.
+fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Result<Down, Failure> {
+    let tally = Arc::<Tally>::default();
+    let progress = Progress::new(&tally);
+    let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| tally.set(done, total));
+    drop(progress);
+    let what = format!("cannot take image {} down", place.name);
+    match told {
+        Ok(Answer::Down { lines, complete }) => Ok(Down { lines, complete }),
+        Ok(Answer::Refused(failure)) => Err(failure),
+        Ok(_) => {
+            let why = "its supervisor's answer makes no sense";
+            Err(Failure::new(what, why, "see `husk ls`"))
+        }
+        Err(problem) => Err(unanswered(place, what, &problem)),
+    }
 }
 
 /// The region of an image, and the process by which it was found.
@@ -153,15 +163,13 @@ pub fn pids(name: &Name) -> Result<Vec<u32>, Failure> {
 
 /// What a living image answers, if that is no refusal.
 fn asked(name: &Name, what: &Ask) -> Result<(Answer, Vec<OwnedFd>), Failure> {
-    let stream = Place::find(name)?.connect()?;
+    let place = Place::find(name)?;
+    let stream = place.connect()?;
     let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, what));
     match asked {
         Ok((Answer::Refused(failure), _)) => Err(failure),
         Ok(told) => Ok(told),
-        Err(problem) => {
-            let what = format!("cannot reach image {name}");
-            Err(Failure::new(what, unanswered(&problem), "try again"))
-        }
+        Err(problem) => Err(unanswered(&place, format!("cannot reach image {name}"), &problem)),
     }
 }
 

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 
+use crate::descent::state_and_parent;
 use crate::descriptors::{hand_down, inherited};
 use crate::failure::Failure;
 use crate::fsck::layout;
 use crate::launch::{self, HandOver};
-use crate::named::message::{Answer, Ask, ask};
+use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::place::{Name, Place};
 use crate::request::reason;
 use crate::work::ensure_able;
@@ -43,8 +44,8 @@ pub fn enter(name: &OsStr, command: &[OsString]) -> Result<Infallible, Failure> 
         here: std::env::current_dir().ok().filter(|path| path.to_str().is_some()),
     };
     let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, &join));
-    let (told, descriptors) =
-        asked.map_err(|problem| refuse(&unanswered(&problem), "try again"))?;
+    let (told, descriptors) = asked
+        .map_err(|problem| unanswered(&place, format!("cannot enter image {name}"), &problem))?;
     let (process, guard, trap_only) = match told {
         Answer::Joined { process, guard, trap_only } => (process, guard, trap_only),
         Answer::Refused(failure) => return Err(failure),
@@ -63,17 +64,38 @@ pub fn enter(name: &OsStr, command: &[OsString]) -> Result<Infallible, Failure> 
     launch::become_program(command, joins)
 }
 
-/// Why there was no answer.
-pub fn unanswered(problem: &std::io::Error) -> String {
+/// Why there was no answer from the supervisor of `place`, and what to do about it.
+pub fn unanswered(place: &Place, what: String, problem: &std::io::Error) -> Failure {
+    let again = "try again, and see `husk ls`";
     match problem.kind() {
         std::io::ErrorKind::WouldBlock => {
-            format!("its supervisor did not answer in {} s", ANSWER_MAX.as_secs())
+            let (why, remedy) = silent(place);
+            Failure::new(what, why, remedy)
         }
-        std::io::ErrorKind::InvalidData => "its supervisor's answer makes no sense".to_owned(),
+        std::io::ErrorKind::InvalidData => {
+            Failure::new(what, "its supervisor's answer makes no sense", "see `husk ls`")
+        }
         std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
-            "it is going down, or its supervisor was killed".to_owned()
+            Failure::new(what, "it is going down, or its supervisor was killed", again)
         }
-        _ => reason(problem),
+        _ => Failure::new(what, reason(problem), again),
+    }
+}
+
+/// Why a supervisor says nothing for so long.
+fn silent(place: &Place) -> (String, String) {
+    let facts = place.read("facts").ok();
+    let facts = facts.and_then(|text| serde_json::from_str::<Status>(&text).ok());
+    let state = facts.as_ref().and_then(|facts| state_and_parent(facts.pid as i32));
+    match (facts, state) {
+        (Some(facts), Some((state, _))) if state == "T" || state == "t" => {
+            let why = format!("its supervisor (process {}) is stopped", facts.pid);
+            (why, format!("let it go on: kill -CONT {}", facts.pid))
+        }
+        _ => {
+            let why = format!("its supervisor did not answer in {} s", ANSWER_MAX.as_secs());
+            (why, "try again, and see `husk ls`".to_owned())
+        }
     }
 }
 

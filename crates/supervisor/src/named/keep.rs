@@ -24,7 +24,7 @@ use crate::descriptors::inherited;
 use crate::failure::Failure;
 use crate::named::message::{receive, send};
 use crate::named::tend::{let_go, say_begun};
-use crate::named::up::{Begun, SELF};
+use crate::named::up::{Begun, SELF, START_MAX};
 use crate::request::reason;
 use crate::say::say;
 use crate::work::take_signals;
@@ -47,7 +47,12 @@ pub fn keep(name: &OsStr, arguments: &[OsString]) {
         Err(failure) => return say_begun(&Begun::Failed(failure)),
     };
     // None: it could not begin, and has said why, or it was killed, which `husk up` sees.
-    let Ok((text, descriptors)) = receive(&stream, true) else { return };
+    let left = stream.set_read_timeout(Some(START_MAX)).and_then(|()| receive(&stream, true));
+    let Ok((text, descriptors)) = left else {
+        // If it is stopped, `husk up` has given up, too.
+        let _ = supervisor.kill();
+        return;
+    };
     // The supervisor answers; here only its own end matters.
     let _signals = take_signals();
     if let_go().is_err() || std::env::set_current_dir("/").is_err() {
@@ -66,7 +71,8 @@ pub fn keep(name: &OsStr, arguments: &[OsString]) {
         let words = [OsStr::new("resume"), OsStr::new("--"), name];
         let Ok((next, stream)) = start(words, true) else { return };
         let held: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
-        if let Err(problem) = send(&stream, &text, &held) {
+        let sent = stream.set_write_timeout(Some(START_MAX));
+        if let Err(problem) = sent.and_then(|()| send(&stream, &text, &held)) {
             say(&format!("cannot tell the next supervisor: {problem}"));
         }
         supervisor = next;

@@ -6,15 +6,18 @@
 //!         ◄── {"Joined":...}\n + [region, loader] ──
 //! ```
 //!
+//! Before the answer to a wish to end come lines that say how far that is.
+//!
 //! Invariants
 //! 1. `version` is read before anything else: what another version asks need not make sense.
 //! 2. Neither side waits for ever for the other, nor takes more than it has room for.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -26,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 
 /// Who understands whom: the command's version, and that of these messages and the hand-over.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+2");
 /// Longest letter: some hundred thousand descriptors.
 pub const LETTER_BYTES_MAX: usize = 2 << 20;
 /// Longest answer: a line for each file that could not be written back.
@@ -95,6 +98,13 @@ pub enum Answer {
     Look(Status),
     /// Host processes that run in it.
     Processes(Vec<u32>),
+    /// No answer yet, but a sign of life: somebody works at the end.
+    Progress {
+        /// Files and directories that are written.
+        done: u64,
+        /// Of so many; 0: that is not known yet.
+        total: u64,
+    },
     /// The image has ended.
     Down {
         /// What there is to tell.
@@ -219,6 +229,34 @@ pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)>
     Ok((serde_json::from_slice(&text)?, descriptors))
 }
 
+/// Asks for what may take long. Each sign of life is told to `progress`; a silence longer than
+/// `patience` is an error, as in `ask` after a read time-out.
+pub fn ask_patiently(
+    stream: &UnixStream,
+    ask: &Ask,
+    patience: Duration,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(patience))?;
+    send(stream, &Letter::text(ask)?, &[])?;
+    let mut answers = BufReader::new(stream);
+    loop {
+        let mut text = Vec::new();
+        (&mut answers).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut text)?;
+        if text.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match serde_json::from_slice(&text)? {
+            Answer::Progress { done, total } => progress(done, total),
+            answer => {
+                // It has not ended before it closes; what it said counts anyway.
+                let _ = answers.read(&mut [0]);
+                return Ok(answer);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +278,28 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn who_gives_signs_of_life_is_waited_for_and_who_is_silent_is_not() {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let end = Ask::Down { discard: false, force: false };
+        let (one, two) = UnixStream::pair().unwrap();
+        let works = std::thread::spawn(move || {
+            for done in 0..10 {
+                answer(&two, &Answer::Progress { done, total: 10 }, &[]).unwrap();
+                std::thread::sleep(PATIENCE / 5);
+            }
+            answer(&two, &Answer::Down { lines: vec![], complete: true }, &[]).unwrap();
+        });
+        let mut told = Vec::new();
+        let got = ask_patiently(&one, &end, PATIENCE, &mut |done, _| told.push(done));
+        assert!(matches!(got, Ok(Answer::Down { complete: true, .. })), "{got:?}");
+        assert_eq!(told, (0..10).collect::<Vec<_>>());
+        works.join().unwrap();
+        let (one, _silent) = UnixStream::pair().unwrap();
+        let got = ask_patiently(&one, &end, PATIENCE, &mut |_, _| {});
+        assert_eq!(got.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
 //!    the region and goes on, also with its end (`keep`).
 //! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
-//!    free.
+//!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
 mod ask;
 mod enter;
@@ -27,6 +27,7 @@ mod keep;
 mod message;
 mod place;
 mod programs;
+mod pulse;
 mod serve;
 mod tend;
 mod up;

@@ -26,6 +26,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::failure::Failure;
 use crate::request::reason;
@@ -34,6 +35,8 @@ use crate::request::reason;
 const NAME_BYTES_MAX: usize = 64;
 /// How long another `husk` may take to make or remove a name.
 const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
+/// How long a supervisor may leave somebody in its queue.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(2);
 /// Most of a log that is shown.
@@ -244,16 +247,31 @@ impl Place {
         PathBuf::from(format!("/proc/self/fd/{}/{file}", self.directory.as_raw_fd()))
     }
 
+    /// A connection on which nothing is sent for ever; the queue of one that is stopped is full
+    /// some time.
+    fn connect_within(&self, patience: Duration) -> io::Result<UnixStream> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let stream = UnixStream::from(socket);
+        // Bounds the wait for room in the queue, too.
+        stream.set_write_timeout(Some(patience))?;
+        connect(&stream, &SocketAddrUnix::new(self.inside("socket"))?)?;
+        Ok(stream)
+    }
+
     /// Connects to the supervisor.
     pub fn connect(&self) -> Result<UnixStream, Failure> {
-        let problem = match UnixStream::connect(self.inside("socket")) {
+        let problem = match self.connect_within(CONNECT_MAX) {
             Ok(stream) => return Ok(stream),
             Err(problem) => problem,
         };
         let name = &self.name;
         let what = format!("cannot reach image {name}");
         let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-        Err(if !gone.contains(&problem.kind()) {
+        Err(if problem.kind() == io::ErrorKind::WouldBlock {
+            let why = "its supervisor is stopped or busy, and many wait for it already";
+            Failure::new(what, why, "let it go on (kill -CONT, see `husk ls`), or try again")
+        } else if !gone.contains(&problem.kind()) {
             Failure::new(what, reason(&problem), format!("clean up: husk down {name}"))
         } else if self.is_held() {
             Failure::new(what, "it is just starting, or going down", "try again")

@@ -14,12 +14,14 @@
 //!    and one that is not whole within `TALK_MAX` is not read to its end; an answer is sent as it
 //!    is taken, for `ANSWER_MAX`; who asks for the end while programs run waits a moment aside.
 //! 2. Who is another user, or counts processes by other numbers, gets no descriptor.
+//!    An end whose asker has gone before it began is none.
 //! 3. A program is noticed at once when it ends; one it started, at the next tick.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -35,6 +37,8 @@ use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
 };
 use crate::named::place::Held;
+use crate::named::pulse;
+use crate::onlooker::Tally;
 use crate::say::say;
 use crate::signals::{Event, Signals};
 use crate::watch::Burial;
@@ -100,12 +104,14 @@ struct End {
     discard: bool,
     force: bool,
     asker: Option<UnixStream>,
+    /// The asker understands signs of life.
+    told: bool,
     since: Instant,
 }
 
 impl End {
     fn new(discard: bool, force: bool, asker: Option<UnixStream>) -> End {
-        End { discard, force, asker, since: Instant::now() }
+        End { discard, force, asker, told: false, since: Instant::now() }
     }
 }
 
@@ -229,6 +235,7 @@ impl Server {
 
     /// The end that is to be now; who cannot have one is told.
     fn due(&mut self) -> Option<End> {
+        self.ends.retain(|end| end.asker.as_ref().is_none_or(|asker| !is_closed(asker)));
         if self.ends.is_empty() {
             return None;
         }
@@ -247,7 +254,8 @@ impl Server {
         let (told, descriptors) = match talk.ask() {
             Ok(Ask::Down { discard, force }) => {
                 let discard = discard || self.made.status.discard;
-                return Some(End::new(discard, force, Some(talk.stream)));
+                let told = talk.is_of_this_version();
+                return Some(End { told, ..End::new(discard, force, Some(talk.stream)) });
             }
             Ok(Ask::Join { pid, inherited, umask, here }) => {
                 match self.join(&talk, pid, &inherited, umask, here) {
@@ -296,7 +304,7 @@ impl Server {
         let pidfd = rustix::process::Pid::from_raw(talk.peer.as_raw())
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // It waits for our answer: had it ended, its number might be another's by now.
-        if talk.is_closed() {
+        if is_closed(&talk.stream) {
             return Err(refuse("it has ended", "start it again"));
         }
         let record = self.made.work.image.admit(&Newcomer { pid, inherited, umask, here })?;
@@ -315,10 +323,14 @@ impl Server {
         self.talks.clear();
         self.replies.clear();
         self.ends.clear();
+        let tally = Arc::<Tally>::default();
+        let asker = end.asker.as_ref();
+        let pulse = asker.filter(|_| end.told).and_then(|asker| pulse::tell(asker, &tally));
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
-        let ended = self.made.work.finish(end.discard);
+        let ended = self.made.work.finish(end.discard, &tally);
+        drop(pulse);
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));
         let unsaid = !lines.is_empty();
@@ -377,6 +389,13 @@ fn deliver(asker: &UnixStream, told: &Answer) -> io::Result<()> {
     answer(asker, told, &[])
 }
 
+/// Whether the other side has gone.
+fn is_closed(stream: &UnixStream) -> bool {
+    let mut watched = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 impl Talk {
     /// `None`: with somebody who gets no answer (invariant 2).
     fn begin(stream: UnixStream) -> Option<Talk> {
@@ -413,10 +432,9 @@ impl Talk {
         Err(io::ErrorKind::InvalidData.into())
     }
 
-    fn is_closed(&self) -> bool {
-        let mut watched = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+    fn is_of_this_version(&self) -> bool {
+        let letter: Option<Letter> = serde_json::from_slice(&self.letter).ok();
+        letter.is_some_and(|letter| letter.version == VERSION)
     }
 
     fn ask(&self) -> Result<Ask, Failure> {

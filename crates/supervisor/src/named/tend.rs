@@ -19,7 +19,7 @@ use crate::image::Image;
 use crate::named::message::{Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
-use crate::named::up::Begun;
+use crate::named::up::{Begun, START_MAX};
 use crate::request::{Request, Settings, reason};
 use crate::say::{print, say};
 use crate::variables::Variables;
@@ -137,6 +137,7 @@ fn take_over(place: Place, variables: &Variables) -> Result<Server, Failure> {
     let failed = |why: &str| Failure::new("cannot take the image over", why, "take it down");
     let unread = |problem: io::Error| failed(&reason(&problem));
     let keeper = keeper().map_err(unread)?;
+    keeper.set_read_timeout(Some(START_MAX)).map_err(unread)?;
     let (text, descriptors) = receive(&keeper, true).map_err(unread)?;
     let mut left: Left = serde_json::from_slice(&text).map_err(|p| unread(p.into()))?;
     let mut descriptors = descriptors.into_iter();

@@ -35,16 +35,16 @@ pub mod unlock;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Fs, Inode};
 
 use self::plan::Plan;
-use self::progress::Progress;
 use self::rescue::Rescue;
 use self::scan::Run;
+use crate::onlooker::Tally;
 use crate::request::reason;
 
 /// Longest host path.
@@ -94,16 +94,21 @@ pub struct Work {
     pub names: host::Names,
     /// Where lost content goes.
     pub rescue: Rescue,
-    /// The progress line.
-    pub progress: Progress,
+    /// How far it is.
+    pub tally: Arc<Tally>,
 }
 
 /// An overlay to write back: the root of its tree and the host directory it lies on.
 pub type Overlay = (Inode, PathBuf);
 
-/// Writes all overlays back.
-pub fn write_back<S: Source + Send>(source: &mut S, run: Run, overlays: &[Overlay]) -> Outcome {
-    write_back_with(source, run, overlays, Rescue::new(run.number))
+/// Writes all overlays back; `tally` says how far it is.
+pub fn write_back<S: Source + Send>(
+    source: &mut S,
+    run: Run,
+    overlays: &[Overlay],
+    tally: &Arc<Tally>,
+) -> Outcome {
+    write_back_with(source, run, overlays, Rescue::new(run.number), tally)
 }
 
 fn write_back_with<S: Source + Send>(
@@ -111,8 +116,9 @@ fn write_back_with<S: Source + Send>(
     run: Run,
     overlays: &[Overlay],
     rescue: Rescue,
+    tally: &Arc<Tally>,
 ) -> Outcome {
-    on_large_stack(|| scan_and_commit(source, run, overlays, rescue))
+    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, tally))
 }
 
 /// Invariant 6. Where no thread can be had, the work is done right here.
@@ -149,6 +155,7 @@ fn scan_and_commit<S: Source>(
     run: Run,
     overlays: &[Overlay],
     rescue: Rescue,
+    tally: &Arc<Tally>,
 ) -> Outcome {
     let mut plan = Plan::default();
     for (root, path) in overlays {
@@ -158,8 +165,7 @@ fn scan_and_commit<S: Source>(
     if plan.is_empty() {
         return Outcome::default();
     }
-    let total = plan.puts.iter().map(|put| put.object.count()).sum();
-    let (number, names, progress) =
-        (run.number, host::Names::of_this_process(), Progress::new(total));
-    commit::carry_out(source, &mut Work { number, names, rescue, progress }, plan)
+    tally.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
+    let (number, names, tally) = (run.number, host::Names::of_this_process(), Arc::clone(tally));
+    commit::carry_out(source, &mut Work { number, names, rescue, tally }, plan)
 }

@@ -4,88 +4,56 @@
 //! write-back is not to wait for anybody to look. What is waited for at the end is only that the
 //! line is gone; everything is written by then.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::onlooker::{Onlooker, Over, Tally};
 
 /// Shorter write-backs say nothing.
 const QUIET: Duration = Duration::from_secs(1);
 /// Between two looks at the count.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the two threads share.
-#[derive(Default)]
-struct Count {
-    done: AtomicU64,
-    ended: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Count {
-    /// Whether the work has ended, waiting for it up to `most`.
-    fn ends_within(&self, most: Duration) -> bool {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.told.wait_timeout_while(ended, most, |ended| !*ended);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-/// Counts objects; draws once it has taken long enough.
+/// Draws how far the work is, once it has taken long enough.
 pub struct Progress {
-    count: Arc<Count>,
-    painter: Option<JoinHandle<()>>,
+    _painter: Option<Onlooker>,
 }
 
 impl Progress {
-    /// A line for `total` objects, where standard error is a terminal.
-    pub fn new(total: u64) -> Self {
+    /// A line about `tally`, where standard error is a terminal.
+    pub fn new(tally: &Arc<Tally>) -> Self {
         let target = ProgressDrawTarget::stderr();
         if target.is_hidden() {
-            return Self { count: Arc::default(), painter: None };
+            return Self { _painter: None };
         }
-        Self::on(target, total, QUIET)
+        Self::on(target, tally, QUIET)
     }
 
-    fn on(target: ProgressDrawTarget, total: u64, quiet: Duration) -> Self {
-        let count = Arc::<Count>::default();
-        let counted = Arc::clone(&count);
-        let paint = move || paint(&counted, target, total, quiet);
-        // Where no thread can be had, nothing is drawn.
-        Self { count, painter: thread::Builder::new().spawn(paint).ok() }
-    }
-
-    /// One more is done.
-    pub fn step(&mut self) {
-        self.count.done.fetch_add(1, Ordering::Relaxed);
+    fn on(target: ProgressDrawTarget, tally: &Arc<Tally>, quiet: Duration) -> Self {
+        let tally = Arc::clone(tally);
+        let paint = move |over: &Over| paint(over, &tally, target, quiet);
+        Self { _painter: Some(Onlooker::begin(paint)) }
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        *self.count.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.count.told.notify_all();
-        if let Some(painter) = self.painter.take() {
-            // A panic there has been printed, and costs nothing but the line.
-            let _ = painter.join();
-        }
-    }
-}
-
-fn paint(count: &Count, target: ProgressDrawTarget, total: u64, quiet: Duration) {
-    if count.ends_within(quiet) {
+fn paint(over: &Over, tally: &Tally, target: ProgressDrawTarget, quiet: Duration) {
+    if over.within(quiet) {
         return;
     }
-    let bar = ProgressBar::with_draw_target(Some(total), target);
+    let bar = ProgressBar::with_draw_target(Some(0), target);
     let style = ProgressStyle::with_template("husk: writing back {pos}/{len} {wide_bar} {eta}");
     if let Ok(style) = style {
         bar.set_style(style);
     }
     loop {
-        bar.set_position(count.done.load(Ordering::Relaxed));
-        if count.ends_within(LOOK) {
+        let (done, total) = tally.get();
+        if total != 0 {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+        if over.within(LOOK) {
             return bar.finish_and_clear();
         }
     }
@@ -96,7 +64,9 @@ mod tests {
     use super::*;
     use indicatif::TermLike;
     use std::io;
+    use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
 
     /// A terminal that was stopped: whoever writes waits until `go_on` is dropped.
     #[derive(Debug)]
@@ -149,13 +119,16 @@ mod tests {
         let ((reached, at), (go_on, gate), (finished, end)) = (channel(), channel(), channel());
         let target =
             ProgressDrawTarget::term_like(Box::new(Stopped { reached, go_on: Mutex::new(gate) }));
-        let mut progress = Progress::on(target, 3, Duration::ZERO);
+        let tally = Arc::<Tally>::default();
+        tally.set(0, 3);
+        let progress = Progress::on(target, &tally, Duration::ZERO);
         let work = thread::spawn(move || {
-            progress.step();
+            tally.step();
             at.recv_timeout(PATIENCE).expect("something is drawn");
-            progress.step();
-            progress.step();
+            tally.step();
+            tally.step();
             finished.send(()).expect("somebody waits");
+            drop(progress);
         });
         end.recv_timeout(PATIENCE).expect("all steps were made");
         drop(go_on);

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Change, Imported, Kind, Node, Time};
@@ -140,7 +140,8 @@ impl Scene {
         let run = Run { number: RUN, started_ns: self.started_ns };
         let overlays = [(self.root, self.path.clone())];
         let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
-        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue);
+        let tally = Arc::default();
+        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &tally);
         self.assert_no_temporary_names();
         outcome
     }
