@@ -87,6 +87,25 @@ for touched in [False, True]:
 }
 
 #[test]
+fn a_page_stays_when_another_process_truncates_its_file() {
+    let script = "
+import mmap, os
+fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'full' * 65536)
+view = mmap.mmap(fd, 1 << 18)
+view[:4], view[-4:]
+def told(step):
+    if (child := os.fork()) == 0:
+        step()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+told(lambda: os.truncate('f', 4096))
+print(told(lambda: view[8192]))
+";
+    Difference { script, linux: Some("7\n"), husk: "0\n" }.check("stays", nothing);
+}
+
+#[test]
 fn access_control_lists_are_refused() {
     let script = "
 import os, struct

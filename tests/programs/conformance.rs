@@ -302,6 +302,47 @@ print('came back:', os.statvfs('.').f_bfree - held >= 256)
     assert_eq!(outcome.stdout, b"came back: True\n", "{}", outcome.shown());
 }
 
+/// A page that another process's truncation leaves mapped (docs/caveats.md) is nobody's.
+#[test]
+fn a_page_behind_the_end_of_a_file_is_no_other_files() {
+    if husk_tests::against_native() {
+        return;
+    }
+    let script = "
+import mmap, os
+fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'full' * 65536)
+view = mmap.mmap(fd, 1 << 18)
+shown = view[:]
+if (child := os.fork()) == 0:
+    os.ftruncate(fd, 0)
+    os._exit(0)
+os.waitpid(child, 0)
+others = 0
+try:
+    while True:
+        with open('other%d' % others, 'wb', 0) as other:
+            others += 1
+            while other.write(b'else' * 65536) == 1 << 18: pass
+except OSError as error:
+    print(error.errno, others > 0)
+print(set(view[:]))
+view[:] = b'lost' * 65536
+names = ['other%d' % n for n in range(others)]
+print({piece for n in names for piece in set(open(n, 'rb').read().split(b'else'))})
+for n in names: os.unlink(n)
+os.ftruncate(fd, 1 << 18)
+print(set(view[:]), set(os.pread(fd, 1 << 18, 0)))
+";
+    let scratch = Scratch::new("behind");
+    let work = scratch.fresh("work");
+    let command = husk_tests::husk(&["--memory", "64M"], &["python3", "-c", script]);
+    let outcome = husk_tests::Run::start(command, &work, scratch.path());
+    let outcome = outcome.wait(std::time::Duration::from_secs(60)).expect("it ends");
+    let expected = "28 True\n{0}\n{b''}\n{0} {0}\n";
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+}
+
 #[test]
 fn races_for_names_and_bytes_have_one_winner_each() {
     let scratch = Scratch::new("races-build");

@@ -124,6 +124,14 @@ pub trait Host {
     /// Remembers that `inode` is pinned for `mapping`, so that the runtime unpins it when the last
     /// of it is unmapped.
     fn note_mapping(&self, mapping: &Mapping, inode: Inode);
+    /// Whether this process maps any file of the image.
+    fn maps_files(&self) -> bool {
+        false
+    }
+    /// A file has become shorter: what this process maps past its end is SIGBUS from now on.
+    fn note_shorter(&self, inode: Inode, size: u64) {
+        let _ = (inode, size);
+    }
     /// Where `bytes` bytes lie on the application's stack, below all it uses: what a call that may
     /// sleep reads from there survives signal handlers (`Verdict::Instead`).
     fn stack_room(&self, bytes: usize) -> usize;

@@ -239,7 +239,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.need_numbers(1)?;
             self.make_image(inode, if truncate { 0 } else { u64::MAX })?;
         }
-        value(u64::from(self.open_inode(inode, flags, false)?))
+        let opened = if flags & O_TRUNC != 0 {
+            self.shorten(inode, |client| client.open_inode(inode, flags, false))
+        } else {
+            self.open_inode(inode, flags, false)
+        };
+        value(u64::from(opened?))
     }
 
     /// Opens an inode at the lowest free number.

@@ -7,7 +7,7 @@ use husk_abi::sys::general::{
     FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, O_PATH,
 };
 use husk_proto::fs::{Kind, Step, want};
-use husk_proto::{Errno, Services};
+use husk_proto::{Errno, Inode, Result, Services};
 
 /// Largest file offset.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -35,7 +35,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.may_grow(step.inode, size)?;
         self.make_image(step.inode, size)?;
         self.memory.ready()?;
-        self.services.truncate(step.inode, size)?;
+        self.shorten(step.inode, |client| client.services.truncate(step.inode, size))?;
         value(0)
     }
 
@@ -53,8 +53,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.may_grow(file.inode, c.args[1] as u64)?;
         self.memory.ready()?;
-        self.services.truncate(file.inode, c.args[1] as u64)?;
+        self.shorten(file.inode, |client| {
+            client.services.truncate(file.inode, c.args[1] as u64)
+        })?;
         value(0)
+    }
+
+    /// Does what may make a file shorter. Pages of its mappings past the nearer end go then, those
+    /// of this process: nobody can take them from another one.
+    #[inline]
+    pub(crate) fn shorten<T>(
+        &mut self,
+        inode: Inode,
+        step: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        if !self.host.maps_files() {
+            return step(self);
+        }
+        let old = self.services.attributes(inode)?.size;
+        let done = step(self)?;
+        let new = self.services.attributes(inode)?.size;
+        if new < old {
+            self.host.note_shorter(inode, new);
+        }
+        Ok(done)
     }
 
     /// `fallocate`.
@@ -121,7 +143,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.nothing_to_do(c, |_| Ok(()))
     }
 
-    fn nothing_to_do(&mut self, c: &Call, check: fn(&[usize; 6]) -> Result<(), Errno>) -> Answer {
+    fn nothing_to_do(&mut self, c: &Call, check: fn(&[usize; 6]) -> Result<()>) -> Answer {
         let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
         if file.flags & O_PATH != 0 {
             return Err(Errno::EBADF);

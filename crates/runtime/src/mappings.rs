@@ -76,9 +76,14 @@ const EMPTY: Entry = Entry {
     may_write: false,
 };
 
+/// Of no other entry.
+fn birth() -> u32 {
+    static BIRTHS: AtomicU32 = AtomicU32::new(0);
+    BIRTHS.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Entry {
     fn of(mapping: &Mapping, inode: Inode) -> Entry {
-        static BIRTHS: AtomicU32 = AtomicU32::new(0);
         let length = mapping.length.next_multiple_of(PAGE);
         Entry {
             start: mapping.address,
@@ -86,7 +91,7 @@ impl Entry {
             solid: mapping.address + mapping.solid.min(length),
             inode,
             offset: mapping.offset,
-            birth: BIRTHS.fetch_add(1, Ordering::Relaxed),
+            birth: birth(),
             prot: (mapping.prot & 7) as u8,
             shape: match mapping.flags & MAP_TYPE {
                 MAP_PRIVATE => MAP_PRIVATE as u8,
@@ -122,6 +127,12 @@ impl Entry {
             solid: 0,
             may_write: self.may_write,
         }
+    }
+
+    /// Where its pages from `offset` of the file on lie; its end if there are none.
+    fn past(&self, offset: u64) -> usize {
+        let before = offset.saturating_sub(self.offset).min((self.end - self.start) as u64);
+        self.start + before as usize
     }
 
     /// The same without what lies before `at`.
@@ -385,6 +396,22 @@ pub fn note_touch(birth: u32, pages: Range<usize>, window: usize) {
         }
     });
     note_there(birth, pages);
+}
+
+/// The first pages of a file from `offset` on that are mapped at or after `from`: noted as if nobody
+/// had touched them.
+pub fn shorten_next(inode: Inode, offset: u64, from: usize) -> Option<Mapping> {
+    locked(|table, count| {
+        let used = &mut table[..count.load(Ordering::Relaxed)];
+        let of_file = used.iter_mut().filter(|entry| entry.inode == inode && entry.start >= from);
+        let cut = of_file.filter(|entry| entry.past(offset) < entry.end);
+        let entry = cut.min_by_key(|entry| entry.start)?;
+        let at = entry.past(offset);
+        entry.solid = entry.solid.min(at);
+        (entry.birth, entry.next, entry.window) = (birth(), 0, 0);
+        widen(entry);
+        Some(entry.part(at, entry.end - at))
+    })
 }
 
 /// Notes that pages of an entry are there: nobody looks for those before its first gap again.

@@ -2,7 +2,7 @@
 
 use crate::start::{facts, kept_fds};
 use crate::thread::Thread;
-use crate::{clock, memory, region, service, wire};
+use crate::{clock, mappings, memory, region, service, touch, wire};
 use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Mapping, Memory};
 use husk_host::{calls, syscall};
@@ -113,6 +113,15 @@ impl Host for Side {
         wire::current().note_mapping(mapping, inode);
     }
 
+    #[inline]
+    fn maps_files(&self) -> bool {
+        !mappings::is_empty()
+    }
+
+    fn note_shorter(&self, inode: Inode, size: u64) {
+        touch::shorten(inode, size);
+    }
+
     fn stack_room(&self, bytes: usize) -> usize {
         service::room_below(Thread::current().app_rsp, bytes)
     }
@@ -147,6 +156,12 @@ fn place(
     let fd = facts().handover.region_fd as usize;
     // SAFETY: inside what `reserve` set aside (or the application gave with MAP_FIXED).
     unsafe { calls::raw(nr::mmap, [at, length, mapping.prot, shape, fd, offset]) }.map(|_| ())
+}
+
+/// Takes the pages of a mapping away: touching one is SIGBUS again.
+pub fn take_pages(mapping: &Mapping) {
+    // Where the host has no room for one more mapping they stay, and are the file's own still.
+    let _ = place(mapping, mapping.address, mapping.length, None);
 }
 
 /// An inaccessible span where the runs go, as `flags` and `address` ask for it.

@@ -15,18 +15,22 @@
 //!    memory for it.
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
 //!    is mapped in before (`reach`), and a service finds what it copies.
-//! 5. What lies before the first gap of a mapping is never looked for again; behind it the host is
+//! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`), the
+//!    private ones too, and are as if nobody had touched them.
+//! 6. What lies before the first gap of a mapping is never looked for again; behind it the host is
 //!    asked about `WINDOW_MAX` pages at a time.
 
 use crate::arguments;
 use crate::gate::Frame;
 use crate::mappings::{self, Entry};
 use crate::memory;
+use crate::side;
 use crate::still;
 use crate::thread::Thread;
 use core::ops::Range;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::syscall;
+use husk_proto::Inode;
 
 /// Most pages mapped in at once.
 const WINDOW_MAX: usize = 512;
@@ -84,6 +88,19 @@ fn map_in(thread: &mut Thread, entry: &Entry, page: usize, pages: usize) -> usiz
         mappings::note_touch(entry.birth, page..page + done, count);
     }
     done
+}
+
+/// Takes away what lies past the new end of a file, in all its mappings here.
+#[cold]
+#[inline(never)]
+pub fn shorten(inode: Inode, size: u64) {
+    let end = size.next_multiple_of(PAGE as u64);
+    let _still = still::take();
+    let mut from = 0;
+    while let Some(gone) = mappings::shorten_next(inode, end, from) {
+        side::take_pages(&gone);
+        from = gone.address + gone.length;
+    }
 }
 
 /// Maps in what the arguments of a call point to.

@@ -37,6 +37,20 @@ os.pwrite(grows, b"more", PAGE); say(get(view + PAGE), get(alone + PAGE), told(l
 os.ftruncate(grows, 32 * PAGE); put(view + 20 * PAGE, b"mine"); say(os.pread(grows, 4, 20 * PAGE), blocks(grows), told(lambda: get(view + 32 * PAGE)))
 os.pwrite(grows, b"end", 40 * PAGE); say(get(view + 40 * PAGE, 3), get(view + 39 * PAGE, 1), told(lambda: get(view + 41 * PAGE)))
 
+# What a file loses goes from its mappings, also what is private; what comes back is empty.
+lost = os.open("lost", os.O_RDWR | os.O_CREAT); os.write(lost, b"full" * 1024 * 16); view = room(lost, 24 * PAGE); other = room(lost, 8 * PAGE, R | W, SHARED, 4 * PAGE); alone = room(lost, 16 * PAGE, R | W, PRIVATE)
+for at in range(16): get(view + at * PAGE); put(alone + at * PAGE, b"mine")
+put(other, b"seen"); say("lost", get(view + 4 * PAGE)); os.ftruncate(lost, 5 * PAGE + 100)
+ends = [(view, 4), (view, 5), (view, 6), (view, 15), (other, 1), (other, 2), (alone, 5), (alone, 6), (alone, 15)]
+say([told(lambda: get(at + page * PAGE)) for at, page in ends], [told(lambda: put(at + page * PAGE, b"x")) for at, page in ends], get(view + 5 * PAGE + 98), get(alone + 5 * PAGE), get(alone + 5 * PAGE + 98))
+os.ftruncate(lost, 20 * PAGE); say([get(at + page * PAGE) for at, page in ends], get(view + 5 * PAGE + 200))
+put(other + 2 * PAGE, b"here"); put(view + 15 * PAGE, b"here"); say(get(view + 6 * PAGE), get(alone + 6 * PAGE), os.pread(lost, 4, 15 * PAGE), told(lambda: get(view + 20 * PAGE)))
+for at in range(20): put(view + at * PAGE, b"page")
+zeros = os.open("/dev/zero", os.O_RDONLY); os.truncate("lost", 2 * PAGE); say(raw(READ, zeros, view + PAGE, 2 * PAGE), raw(READ, zeros, view + 2 * PAGE, PAGE), told(lambda: get(view + 2 * PAGE)))
+os.pwrite(lost, b"back", 6 * PAGE); say(raw(READ, zeros, view + 4 * PAGE, 2 * PAGE), get(view + 6 * PAGE), get(other + 2 * PAGE), get(alone + 6 * PAGE))
+os.close(os.open("lost", os.O_WRONLY | os.O_TRUNC)); say([told(lambda: get(at)) for at in [view, other, alone]]); os.write(lost, b"more"); say(os.fstat(lost).st_size, get(view + 5 * PAGE), told(lambda: get(view + 17 * PAGE)))
+parts = room(lost, 8 * PAGE); say(raw(MPROTECT, parts + 2 * PAGE, PAGE, R), raw(MUNMAP, parts + 4 * PAGE, PAGE)); get(parts + 5 * PAGE); os.ftruncate(lost, PAGE); say([told(lambda: get(parts + at * PAGE)) for at in range(8)])
+
 # Every page once, forwards, backwards and by many threads, under signals.
 many = os.open("many", os.O_RDWR | os.O_CREAT); os.ftruncate(many, 4096 * PAGE); view = room(many, 4096 * PAGE)
 ticks = []
@@ -124,4 +138,4 @@ over = room(wide, 2052 * PAGE); pages, ends = os.pipe(); os.write(ends, bytes(81
 say(raw(READ, pages, over + 2046 * PAGE, 2 * PAGE), get(over + 2047 * PAGE), told(lambda: get(over + 2048 * PAGE)), raw(READ, pages, over + 2050 * PAGE, PAGE))
 
 # Unmapped and removed, it is all gone.
-for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed"]: os.unlink(name)
+for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed", "lost"]: os.unlink(name)
