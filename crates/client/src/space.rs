@@ -53,9 +53,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.may_grow(file.inode, c.args[1] as u64)?;
         self.memory.ready()?;
-        self.shorten(file.inode, |client| {
-            client.services.truncate(file.inode, c.args[1] as u64)
-        })?;
+        self.shorten(file.inode, |client| client.services.truncate(file.inode, c.args[1] as u64))?;
         value(0)
     }
 

@@ -398,8 +398,8 @@ pub fn note_touch(birth: u32, pages: Range<usize>, window: usize) {
     note_there(birth, pages);
 }
 
-/// The first pages of a file from `offset` on that are mapped at or after `from`: noted as if nobody
-/// had touched them.
+/// The first pages of a file from `offset` on that are mapped at or after `from`: noted as if
+/// nobody had touched them.
 pub fn shorten_next(inode: Inode, offset: u64, from: usize) -> Option<Mapping> {
     locked(|table, count| {
         let used = &mut table[..count.load(Ordering::Relaxed)];

@@ -15,8 +15,8 @@
 //!    memory for it.
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
 //!    is mapped in before (`reach`), and a service finds what it copies.
-//! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`), the
-//!    private ones too, and are as if nobody had touched them.
+//! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`),
+//!    the private ones too, and are as if nobody had touched them.
 //! 6. What lies before the first gap of a mapping is never looked for again; behind it the host is
 //!    asked about `WINDOW_MAX` pages at a time.
 
