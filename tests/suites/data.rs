@@ -13,7 +13,8 @@ const FIO_JOBS: &str = include_str!("sources/verify.fio");
 /// Where Debian keeps the recorded load.
 const DBENCH_LOAD: &str = "/usr/share/dbench/client.txt";
 
-fn written(name: &str, content: &str) -> String {
+/// A file of a suite, below `target/`.
+pub fn written(name: &str, content: &str) -> String {
     let path = room().join("tools").join(name);
     fs::create_dir_all(room().join("tools")).expect("a directory");
     fs::write(&path, content).expect("a file");

@@ -13,6 +13,7 @@
 
 mod data;
 mod pjdfstest;
+mod python;
 mod stress_ng;
 mod tools;
 
