@@ -144,7 +144,7 @@ impl Commit<'_> {
     /// Phase 3: what the image removed goes, unless its content is needed (`withheld`).
     pub fn delete(&mut self, delete: &Delete, withheld: &[PathBuf]) {
         let path = &delete.path;
-        if withheld.iter().any(|kept| kept.starts_with(path)) {
+        if withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept)) {
             return;
         }
         let deleted = self.delete_if_same(delete);

@@ -16,7 +16,9 @@
 //! 2. What the host changed meanwhile is never replaced or deleted: the image's version goes
 //!    beside it, and a conflict is noted.
 //! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
-//! 4. Of a directory the image never listed only those names count that it met one by one (who may
+//! 4. Of a directory that the image removed or moved what the host changed stays, and what leads to
+//!    it; the rest goes.
+//! 5. Of a directory the image never listed only those names count that it met one by one (who may
 //!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
 use std::ffi::OsString;
@@ -379,13 +381,41 @@ impl<S: Source> Scan<'_, S> {
     fn deleted(&mut self, dir: &Path, whiteout: &Whiteout) -> Result<(), Errno> {
         let path = dir.join(&whiteout.name);
         let identity = self.source.host_identity(whiteout.origin)?;
-        match host::identity(&path) {
-            Ok(None) => {}
-            Ok(Some(found)) => match self.tampered(&path, identity, found) {
-                None => self.plan.deletes.push(Delete { path, identity }),
-                Some(trouble) => self.conflict(&path, &trouble, "it is kept, the image removed it"),
-            },
-            Err(problem) => self.fail(&path, &super::reason(&problem)),
+        let found = match host::identity(&path) {
+            Ok(None) => return Ok(()),
+            Ok(Some(found)) => found,
+            Err(problem) => {
+                self.fail(&path, &super::reason(&problem));
+                return Ok(());
+            }
+        };
+        let Some(trouble) = self.tampered(&path, identity, found) else {
+            self.plan.deletes.push(Delete { path, identity });
+            return Ok(());
+        };
+        self.conflict(&path, &trouble, "that is kept, the image removed or moved it");
+        let same = (found.device, found.inode) == (identity.device, identity.inode);
+        if same && let Err(problem) = self.older_below(&path) {
+            self.fail(&path, &super::reason(&problem));
+        }
+        Ok(())
+    }
+
+    /// Of a directory that the image removed or moved, and that the host put something into: what
+    /// was there before goes, what is newer stays, with the directories that lead to it.
+    fn older_below(&mut self, path: &Path) -> io::Result<()> {
+        let mut open = vec![path.to_owned()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(&directory)? {
+                let entry = entry?;
+                let (path, found) = (entry.path(), entry.metadata()?);
+                let identity = host::identity_of(&found);
+                if found.is_dir() && newer_below(&path, self.run.started_ns)?.is_some() {
+                    open.push(path);
+                } else if found.is_dir() || identity.changed_ns <= self.run.started_ns {
+                    self.plan.deletes.push(Delete { path, identity });
+                }
+            }
         }
         Ok(())
     }

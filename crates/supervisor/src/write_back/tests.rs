@@ -390,6 +390,38 @@ fn a_removed_directory_stays_if_the_host_put_something_into_it() {
     let outcome = scene.write_back();
     assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
     assert_eq!(scene.host("d/e/late"), "precious");
+    assert!(!scene.path.join("d/e/x").exists());
+}
+
+#[test]
+fn a_moved_directory_leaves_behind_only_what_the_host_put_into_it() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir_all(path.join("d/e")).unwrap();
+        fs::create_dir_all(path.join("d/f")).unwrap();
+        for name in ["d/a", "d/b", "d/e/x", "d/f/y"] {
+            fs::write(path.join(name), name).unwrap();
+        }
+    });
+    for path in ["d/a", "d/b", "d/e/x", "d/f/y"] {
+        scene.at(path);
+    }
+    scene.rename("d", "moved");
+    settle();
+    fs::write(scene.path.join("d/late"), "precious").unwrap();
+    fs::write(scene.path.join("d/e/late"), "too").unwrap();
+    fs::write(scene.path.join("d/b"), "changed").unwrap();
+    let outcome = scene.write_back();
+    assert_eq!((outcome.conflicts.len(), outcome.failures.len()), (1, 0), "{outcome:?}");
+    for (path, content) in [("a", "d/a"), ("e/x", "d/e/x"), ("f/y", "d/f/y")] {
+        assert_eq!(scene.host(&format!("moved/{path}")), content);
+        assert!(!scene.path.join("d").join(path).exists(), "{path} has two names");
+    }
+    assert!(!scene.path.join("d/f").exists());
+    assert_eq!(scene.host("d/late"), "precious");
+    assert_eq!(scene.host("d/e/late"), "too");
+    // As with files: what the host changed is there under both names.
+    assert_eq!((scene.host("d/b"), scene.host("moved/b")), ("changed".into(), "changed".into()));
+    assert!(!scene.path.join("moved/late").exists());
 }
 
 #[test]
@@ -483,6 +515,8 @@ fn a_moved_file_that_cannot_be_written_keeps_its_old_name_and_content() {
         fs::write(path.join("moved"), "old").unwrap();
         fs::create_dir(path.join("replaced")).unwrap();
         fs::write(path.join("replaced/inner"), "old").unwrap();
+        fs::create_dir(path.join("unseen")).unwrap();
+        fs::write(path.join("unseen/inner"), "old").unwrap();
     });
     // Neither the host nor the rescue place takes it.
     fs::write(scene.scratch.path().join("rescue"), "no directory").unwrap();
@@ -497,9 +531,16 @@ fn a_moved_file_that_cannot_be_written_keeps_its_old_name_and_content() {
     scene.direct.rmdir(&who(), dir, name).unwrap();
     let replaced = scene.mkdir("replaced");
     chain(&mut scene, replaced, 2200);
+    // And one that was moved whole, and that the host put something into.
+    let (dir, name) = scene.split("unseen");
+    scene.direct.rename(&who(), dir, name, bottom, b"unseen", 0).unwrap();
+    settle();
+    fs::write(scene.path.join("unseen/late"), "precious").unwrap();
     let outcome = scene.write_back();
     assert!(outcome.failures.iter().any(|line| line.contains("content is lost")), "no word of it");
     assert_eq!(scene.host("moved"), "old");
     assert_eq!(scene.host("replaced/inner"), "old");
+    assert_eq!(scene.host("unseen/inner"), "old");
+    assert_eq!(scene.host("unseen/late"), "precious");
     assert!(scene.path.join("replaced.husk-77").is_dir());
 }
