@@ -87,7 +87,7 @@ fn an_image_that_cannot_be_made_leaves_nothing() {
         let said = images.refused(&arguments, 125);
         assert!(said.contains(why), "{options:?}: {said}");
     }
-    // A memory file system that is full.
+    // A limit on the size of files, which the image's memory is one of.
     let script = "ulimit -f 16384; exec \"$0\" up ci --memory 64M";
     let output = images.command("bash", &["-c", script, husk]).output().expect("bash");
     let said = refusal(&output, 125);
@@ -113,6 +113,12 @@ fn an_image_inside_an_image_is_refused() {
         let said = images.refused(&nested, 125);
         assert!(said.contains("cannot run inside an image"), "{said}");
     }
+    // The images of the host are out of sight in there, as its /tmp is.
+    let mut listed = images.command(husk, &["exec", "ci", "--", "env", "-u", "XDG_RUNTIME_DIR"]);
+    let output = listed.args([husk, "ls"]).output().expect("husk");
+    assert!(output.status.success(), "{}", shown(&output));
+    let said = text(&output.stderr);
+    assert!(said.contains("inside an image") && said.lines().count() == 1, "{said}");
     images.down("ci");
 }
 
@@ -154,7 +160,8 @@ fn another_users_image_gives_nothing_away() {
     let husk = binary().to_str().expect("a plain path");
     let exec: Vec<_> = nobody.into_iter().chain([husk, "exec", "ci", "--", "true"]).collect();
     let output = images.command("setpriv", &exec).output().expect("setpriv");
-    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    let said = refusal(&output, 125);
+    assert!(said.contains("cannot find image ci: there is no such image"), "{said}");
     for path in [images.runtime().join("husk"), images.place("ci")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("let in");
     }

@@ -89,11 +89,11 @@ fn a_supervisor_that_is_asked_to_end_writes_back() {
     let pid = rustix::process::Pid::from_raw(images.supervisor("ci")).expect("a number");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
     until("written back", || images.work.join("kept").exists());
-    until("it is gone", || images.row("ci")["state"] != "up");
     assert!(!child.wait().expect("its status").success());
-    // Nobody was told that a program had to be ended: it stands in the log, until somebody asks.
-    until("it is dead", || images.row("ci")["state"] == "dead");
+    // Nobody was told that a program had to be ended: it is kept until somebody asks.
+    until("it has ended", || images.row("ci")["state"] == "ended");
     let output = images.husk(&["down", "ci"]);
+    assert!(output.status.success(), "{}", shown(&output));
     assert!(text(&output.stderr).contains("): ended with SIGHUP"), "{}", shown(&output));
     assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
 }
@@ -181,10 +181,15 @@ fn an_image_whose_supervisors_die_again_and_again_is_given_up() {
         images.kill_supervisor("ci");
     }
     kill(images.supervisor("ci"));
-    until("it is dead", || images.row("ci")["state"] == "dead");
+    let why = "the image is given up: 11 supervisors were killed in 60 s";
+    until("it is dead", || images.row("ci")["last_word"] == why);
+    assert_eq!(images.row("ci")["state"], "dead");
+    assert!(images.done(&["ls"]).contains(why));
+    assert!(images.refused(&["up", "ci"], 125).contains(why));
     let output = images.husk(&["down", "ci"]);
     let said = text(&output.stderr);
     assert_eq!(said.matches("another one goes on").count(), 10, "{said}");
+    assert!(said.contains(why), "{said}");
 }
 
 /// Stops a process, or lets it go on.
@@ -263,8 +268,32 @@ fn who_asks_behind_a_refused_end_is_answered() {
     assert_eq!(images.down("ci"), "");
 }
 
-/// Whatever was on its way to the host when the supervisor died arrives, beside what is there if
-/// need be.
+/// An image with many files, and its end, stopped while they are written back.
+fn stopped_in_the_middle(images: &Images, files: usize) -> (std::process::Child, i32) {
+    images.up("ci");
+    images.script("ci", &format!("for n in $(seq {files}); do echo $n > f$n; done"));
+    let supervisor = images.supervisor("ci");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut down = images.command(husk, &["down", "ci"]);
+    let down = down.stderr(Stdio::piped()).spawn().expect("it starts");
+    until("it writes back", || fs::read_dir(&images.work).expect("a directory").count() > 0);
+    signal(supervisor, rustix::process::Signal::STOP);
+    let whole = (1..=files).filter(|n| images.work.join(format!("f{n}")).exists()).count();
+    assert!(whole < files, "all of {files} files were written before it was stopped: take more");
+    (down, supervisor)
+}
+
+/// Files of the image that are not on the host as they were.
+fn lost(images: &Images, files: usize) -> usize {
+    let whole = |n: &usize| {
+        let text = fs::read(images.work.join(format!("f{n}")));
+        text.is_ok_and(|text| text == format!("{n}\n").as_bytes())
+    };
+    files - (1..=files).filter(whole).count()
+}
+
+/// Whatever was on its way to the host when the supervisor died arrives; who asked for it waits for
+/// that.
 #[test]
 fn an_end_that_was_interrupted_is_gone_on_with() {
     const FILES: usize = 3000;
@@ -272,23 +301,54 @@ fn an_end_that_was_interrupted_is_gone_on_with() {
         return;
     }
     let images = Images::new("interrupted");
-    images.up("ci");
-    images.script("ci", &format!("for n in $(seq {FILES}); do echo $n > f$n; done"));
-    let supervisor = images.supervisor("ci");
-    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
-    let mut down = images.command(husk, &["down", "ci"]).spawn().expect("it starts");
-    let written = || fs::read_dir(&images.work).expect("the directory").count();
-    until("it writes back", || written() > 0);
+    let (down, supervisor) = stopped_in_the_middle(&images, FILES);
     kill(supervisor);
-    let interrupted = written() < FILES;
+    let output = down.wait_with_output().expect("its status");
+    assert!(text(&output.stderr).contains("husk: fsck: clean\n"), "{}", shown(&output));
+    assert!(!text(&output.stderr).contains(" lost"), "{}", shown(&output));
+    assert_eq!(images.row("ci"), serde_json::Value::Null);
+    assert_eq!(lost(&images, FILES), 0);
+}
+
+#[test]
+fn who_takes_an_image_down_once_more_learns_how_it_ended() {
+    const FILES: usize = 3000;
+    if against_native() {
+        return;
+    }
+    let images = Images::new("told-late");
+    let (mut down, supervisor) = stopped_in_the_middle(&images, FILES);
+    // `timeout` passes it on.
+    signal(down.id() as i32, rustix::process::Signal::TERM);
     down.wait().expect("its status");
-    until("it has ended", || images.row("ci")["state"] != "busy");
-    println!("interrupted: {interrupted}");
-    let lost = (1..=FILES).filter(|n| {
-        let whole = |name: String| {
-            fs::read(images.work.join(name)).is_ok_and(|text| text == format!("{n}\n").as_bytes())
-        };
-        !whole(format!("f{n}"))
+    signal(supervisor, rustix::process::Signal::CONT);
+    until("it has ended", || images.row("ci")["state"] == "ended");
+    assert_eq!(lost(&images, FILES), 0);
+    let said = images.refused(&["up", "ci"], 125);
+    assert!(said.contains("has ended") && said.contains("husk down ci"), "{said}");
+    // All is there, and that is what the next one says.
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+}
+
+#[test]
+fn an_image_that_died_in_the_middle_of_its_end_says_so() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("half");
+    let keeper = || images.row("ci")["keeper"].as_i64().expect("a number") as i32;
+    let (mut down, supervisor) = stopped_in_the_middle(&images, 3000);
+    kill(keeper());
+    kill(supervisor);
+    let output = images.husk(&["down", "ci"]);
+    down.wait().expect("its status");
+    let said = down.stderr.take().map(|mut said| {
+        let mut told = text(&output.stderr);
+        said.read_to_string(&mut told).expect("text");
+        told
     });
-    assert_eq!(lost.count(), 0);
+    let said = said.expect("what both said");
+    assert!(said.contains("died while it was written back: what is not there is lost"), "{said}");
+    assert_eq!(images.row("ci"), serde_json::Value::Null);
 }

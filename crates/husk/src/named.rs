@@ -100,7 +100,11 @@ pub fn exec(options: &Exec) -> ExitCode {
 }
 
 pub fn list(json: bool) -> ExitCode {
-    listed(named::list(), json, named::table)
+    let rows = named::list();
+    if rows.as_ref().is_ok_and(Vec::is_empty) && named::is_inside() {
+        say("note: this is inside an image, whose /tmp is its own: images are listed outside");
+    }
+    listed(rows, json, named::table)
 }
 
 pub fn processes(name: &OsStr, json: bool) -> ExitCode {

@@ -3,22 +3,27 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
-use crate::named::place::{Name, Place, names};
+use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
 use crate::onlooker::Tally;
+use crate::request::reason;
 use crate::write_back::progress::Progress;
 
 /// How long `husk ls` waits for one image.
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// Between two looks at an end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How an image stands.
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub enum State {
     Busy,
     /// Its supervisor has died.
     Dead,
+    /// It has ended, and nobody was told how.
+    Ended,
 }
 
 /// One image, as listed.
@@ -42,11 +49,19 @@ pub struct Row {
     /// What is known of it: nothing, where it does not answer and its file of facts cannot be read.
     #[serde(flatten)]
     pub facts: Option<Status>,
+    /// Of one that has died or ended: the last that was said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_word: Option<String>,
 }
 
 /// All images of this user.
 pub fn list() -> Result<Vec<Row>, Failure> {
     Ok(names()?.into_iter().filter_map(|name| row(&name)).collect())
+}
+
+/// Whether this process runs in an image, where those of the host may be out of sight.
+pub fn is_inside() -> bool {
+    husk_host::probe::syscall_user_dispatch() == Err(husk_abi::Errno::EPERM)
 }
 
 /// `None`: it has ended meanwhile.
@@ -59,12 +74,17 @@ fn row(name: &Name) -> Option<Row> {
     let (state, facts) = match told {
         Some((Answer::Look(status), _)) => (State::Up, Some(status)),
         _ => {
-            let state = if place.is_held() { State::Busy } else { State::Dead };
+            let state = match place.is_held() {
+                true => State::Busy,
+                false if place.ended().is_some() => State::Ended,
+                false => State::Dead,
+            };
             let facts = place.read("facts").ok();
             (state, facts.and_then(|text| serde_json::from_str(&text).ok()))
         }
     };
-    Some(Row { name: name.to_string(), state, facts })
+    let last_word = place.last_word().filter(|_| matches!(state, State::Dead | State::Ended));
+    Some(Row { name: name.to_string(), state, facts, last_word })
 }
 
 /// The list for people.
@@ -78,6 +98,7 @@ pub fn table(rows: &[Row]) -> String {
             State::Up => "up",
             State::Busy => "busy",
             State::Dead => "dead",
+            State::Ended => "ended",
         };
         let _ = write!(text, "{:<16} {:<5}", row.name, state);
         let _ = match &row.facts {
@@ -92,53 +113,91 @@ pub fn table(rows: &[Row]) -> String {
                 writeln!(text, " {processes:>9} {:>8} {memory:>9} {overlays}", facts.pid)
             }
         };
+        if let Some(word) = &row.last_word {
+            let _ = writeln!(text, "{:<16} {word}", "");
+        }
     }
     text
 }
 
-/// How an image went down.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Down {
-    /// What there is to tell.
-    pub lines: Vec<String>,
-    /// Nothing was lost that was to be kept.
-    pub complete: bool,
-}
-
-/// Ends an image, or cleans up after one whose supervisor has died.
-pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Down, Failure> {
+/// Ends an image, or cleans up after one whose supervisor has died. An end that its supervisor did
+/// not survive is gone on with by the next one: it is waited for, and so is an image that starts.
+pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> {
     let name = Name::parse(name)?;
     let place = Place::find(&name)?;
-    let problem = match place.connect() {
-        Ok(stream) => return end(&place, &stream, &Ask::Down { discard, force }),
-        Err(problem) => problem,
-    };
-    let Some(held) = place.adopt()? else { return Err(problem) };
-    let mut lines = held.place.log();
-    lines.push(format!("image {name} had died: what it had not written back is lost"));
-    held.remove().map_err(|problem| {
-        let what = format!("cannot clean up after image {name}");
-        Failure::new(what, crate::request::reason(&problem), "remove its directory")
-    })?;
-    Ok(Down { lines, complete: false })
+    let what = format!("cannot take image {name} down");
+    let (mut touched, mut since) = (None, Instant::now());
+    loop {
+        if let Ok(stream) = place.connect()
+            && let Some(told) = end(&place, &stream, &Ask::Down { discard, force })
+        {
+            return told;
+        }
+        match place.adopt()? {
+            // It has ended, with nothing to tell, or somebody else was told.
+            Adopted::Gone => return Ok(Ended { lines: Vec::new(), complete: true }),
+            Adopted::Held(held) => return clean_up(&held),
+            Adopted::Supervised => {}
+        }
+        if touched != place.ending_touched() {
+            (touched, since) = (place.ending_touched(), Instant::now());
+        }
+        if since.elapsed() > ANSWER_MAX {
+            return Err(unanswered(&place, what, &io::ErrorKind::WouldBlock.into()));
+        }
+        sleep(LOOK);
+    }
 }
 
-/// The write-back takes as long as it takes; a supervisor that dies or falls silent ends the wait.
-fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Result<Down, Failure> {
+/// What is left of an image that nobody supervises.
+fn clean_up(held: &Held) -> Result<Ended, Failure> {
+    let (place, name) = (&held.place, &held.place.name);
+    let mut lines = place.log();
+    let complete = if let Some(ended) = place.ended() {
+        lines.retain(|line| !ended.lines.contains(line));
+        lines.extend(ended.lines);
+        ended.complete
+    } else {
+        lines.push(match place.is_ending() {
+            Some(false) => {
+                format!("image {name} died while it was written back: what is not there is lost")
+            }
+            _ => format!("image {name} had died: what it had not written back is lost"),
+        });
+        false
+    };
+    held.remove().map_err(|problem| {
+        let what = format!("cannot clean up after image {name}");
+        Failure::new(what, reason(&problem), "remove its directory")
+    })?;
+    Ok(Ended { lines, complete })
+}
+
+/// The write-back takes as long as it takes; a supervisor that falls silent ends the wait. `None`:
+/// so does one that dies.
+fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Option<Result<Ended, Failure>> {
     let tally = Arc::<Tally>::default();
     let progress = Progress::new(&tally);
     let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| tally.set(done, total));
     drop(progress);
     let what = format!("cannot take image {} down", place.name);
-    match told {
-        Ok(Answer::Down { lines, complete }) => Ok(Down { lines, complete }),
+    let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    Some(match told {
+        Ok(Answer::Down { lines, complete }) => {
+            // Its supervisor may have been killed before it could remove what was left.
+            if let Ok(Adopted::Held(held)) = place.adopt() {
+                let _ = held.remove();
+            }
+            Ok(Ended { lines, complete })
+        }
         Ok(Answer::Refused(failure)) => Err(failure),
+        Err(problem) if gone.contains(&problem.kind()) => return None,
+        Err(problem) => Err(unanswered(place, what, &problem)),
         Ok(_) => {
             let why = "its supervisor's answer makes no sense";
             Err(Failure::new(what, why, "see `husk ls`"))
         }
-        Err(problem) => Err(unanswered(place, what, &problem)),
-    }
+    })
 }
 
 /// The region of an image, and the process by which it was found.

@@ -11,9 +11,10 @@
 //! 1. The keeper never looks into the region and makes no change: nothing in it can fail half-way.
 //! 2. While keeper or supervisor lives, the image's memory and its lock are held, and connections
 //!    wait in the listener's queue.
-//! 3. A supervisor that is killed again and again is given up.
+//! 3. A supervisor that is killed again and again is given up, and the image's log says so.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -23,10 +24,10 @@ use std::time::{Duration, Instant};
 use crate::descriptors::inherited;
 use crate::failure::Failure;
 use crate::named::message::{receive, send};
+use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
 use crate::named::up::{Begun, SELF, START_MAX};
 use crate::request::reason;
-use crate::say::say;
 use crate::work::take_signals;
 
 /// Supervisors that may be killed within `WHILE` before the image is given up.
@@ -66,16 +67,34 @@ pub fn keep(name: &OsStr, arguments: &[OsString]) {
         killed.retain(|at: &Instant| at.elapsed() < WHILE);
         killed.push(Instant::now());
         if killed.len() > KILLED_MAX {
-            return;
+            let why = format!("{} supervisors were killed in {} s", killed.len(), WHILE.as_secs());
+            return give_up(name, &why);
         }
         let words = [OsStr::new("resume"), OsStr::new("--"), name];
-        let Ok((next, stream)) = start(words, true) else { return };
+        let (next, stream) = match start(words, true) {
+            Ok(started) => started,
+            Err(failure) => return give_up(name, &failure.to_string()),
+        };
         let held: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
         let sent = stream.set_write_timeout(Some(START_MAX));
         if let Err(problem) = sent.and_then(|()| send(&stream, &text, &held)) {
-            say(&format!("cannot tell the next supervisor: {problem}"));
+            note(name, &format!("cannot tell the next supervisor: {}", reason(&problem)));
         }
         supervisor = next;
+    }
+}
+
+/// Says in the image's log why it dies, for `husk ls` and whoever cleans up.
+fn give_up(name: &OsStr, why: &str) {
+    note(name, &format!("the image is given up: {why}"));
+}
+
+/// The keeper's own standard error leads nowhere.
+fn note(name: &OsStr, what: &str) {
+    let place = Name::parse(name).and_then(|name| Place::find(&name));
+    // Without a log nobody can be told.
+    if let Some(mut log) = place.ok().and_then(|place| place.open_log().ok()) {
+        let _ = writeln!(log, "husk: {what}");
     }
 }
 

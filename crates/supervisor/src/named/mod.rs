@@ -15,7 +15,8 @@
 //! 3. A program started by `husk exec` is its caller's child and nobody else's: it has the
 //!    caller's process group, terminal, descriptors and limits, and signals reach it directly.
 //! 4. An image ends only after nobody runs in it, and its changes are written back before its name
-//!    is free.
+//!    is free. From the first change of the host on a mark says that the end has begun, and from
+//!    the last on that it is complete, until somebody was told.
 //! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
 //!    the region and goes on, also with its end (`keep`).
 //! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
@@ -32,10 +33,11 @@ mod serve;
 mod tend;
 mod up;
 
-pub use ask::{Down, Row, down, list, region, table};
+pub use ask::{Row, down, is_inside, list, region, table};
 pub use enter::enter;
 pub use keep::keep;
 pub use message::Status;
+pub use place::Ended;
 pub use programs::{Process, kill, process_table, processes};
 pub use tend::{resume, tend};
 pub use up::up;

@@ -7,13 +7,16 @@
 //!       socket    there while it answers
 //!       facts     what the image was made from (JSON), for `husk ls`
 //!       log       what the supervisor had to say
-//!       ending    the end has begun, and what is to become of the changes
+//!       ending    the end has begun, and what is to become of the changes; touched all the time
+//!                 while somebody works at it
+//!       ended     the end is complete, and what there is to tell of it (JSON)
 //! ```
 //!
 //! Invariants
 //! 1. Nothing is read, written or connected to below a directory that is another user's, or that
 //!    others may write to, or that is a symbolic link.
-//! 2. A directory whose lock nobody holds is left of a supervisor that has died.
+//! 2. A directory whose lock nobody holds is left of a supervisor that has died, or that had ended
+//!    the image and found nobody to tell (`ended`).
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,10 +26,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::request::reason;
@@ -37,6 +42,8 @@ const NAME_BYTES_MAX: usize = 64;
 const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
 /// How long a supervisor may leave somebody in its queue.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long those who only look whether a lock is held may hold it, all together.
+const LOOKED_MAX: Duration = Duration::from_millis(200);
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(2);
 /// Most of a log that is shown.
@@ -96,6 +103,25 @@ pub struct Held {
     pub lock: File,
 }
 
+/// What somebody finds who wants the directory of an image.
+pub enum Adopted {
+    /// It is ours.
+    Held(Held),
+    /// It has a supervisor.
+    Supervised,
+    /// It is not there any more.
+    Gone,
+}
+
+/// How an image ended.
+#[derive(Serialize, Deserialize, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// What there is to tell, one line each.
+    pub lines: Vec<String>,
+    /// Everything is on the host as the image had it, or was to be dropped.
+    pub complete: bool,
+}
+
 /// Where the directories of this user's images lie; `None`: there is none yet.
 fn base(make: bool) -> Result<Option<PathBuf>, Failure> {
     let us = rustix::process::geteuid().as_raw();
@@ -148,6 +174,18 @@ fn lock_base(base: &Path) -> Result<OwnedFd, Failure> {
     Ok(directory)
 }
 
+/// Takes the lock of an image that has no supervisor; whoever looks at it may hold it for a moment.
+fn lock_own(lock: &File) -> io::Result<()> {
+    let end = Instant::now() + LOOKED_MAX;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(problem) if Instant::now() >= end => return Err(problem.into()),
+            Err(_) => sleep(LOOK),
+        }
+    }
+}
+
 /// Names of all images of this user, in order, also of those that have died.
 pub fn names() -> Result<Vec<Name>, Failure> {
     let Some(base) = base(false)? else { return Ok(Vec::new()) };
@@ -156,6 +194,23 @@ pub fn names() -> Result<Vec<Name>, Failure> {
         entries.filter_map(|entry| Name::parse(&entry.file_name()).ok()).collect();
     names.sort_by(|one, two| one.0.cmp(&two.0));
     Ok(names)
+}
+
+/// Why there cannot be another image of that name.
+fn taken(name: &Name, path: &Path) -> Failure {
+    let what = format!("cannot make image {name}");
+    let place = Place::open(name, path).ok();
+    if place.as_ref().is_some_and(Place::is_held) {
+        let remedy = format!("husk exec {name} -- COMMAND, or choose another name");
+        return Failure::new(what, "it is up already", remedy);
+    }
+    let ended = place.as_ref().is_some_and(|place| place.ended().is_some());
+    let how = if ended { "ended, and nobody was told how" } else { "died" };
+    let mut why = format!("one of that name has {how}");
+    if let Some(word) = place.and_then(|place| place.last_word()) {
+        why.push_str(&format!(" ({word})"));
+    }
+    Failure::new(what, why, format!("clean up first: husk down {name}"))
 }
 
 impl Place {
@@ -194,17 +249,11 @@ impl Place {
             if problem.kind() != io::ErrorKind::AlreadyExists {
                 return Err(failed(problem));
             }
-            let alive = Place::open(name, &path).is_ok_and(|place| place.is_held());
-            let (why, remedy) = if alive {
-                ("it is up already", format!("husk exec {name} -- COMMAND, or choose another name"))
-            } else {
-                ("one of that name has died", format!("clean up first: husk down {name}"))
-            };
-            return Err(Failure::new(what(), why, remedy));
+            return Err(taken(name, &path));
         }
         let place = Place::open(name, &path).map_err(failed)?;
         let lock = place.lock_file(true).and_then(|lock| {
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            lock_own(&lock)?;
             Ok(lock)
         });
         match lock {
@@ -217,16 +266,24 @@ impl Place {
         }
     }
 
-    /// Whatever was found: the directory of an image nobody supervises, held by us. `None`: it is
-    /// supervised.
-    pub fn adopt(self) -> Result<Option<Held>, Failure> {
+    /// Whatever was found: the directory of an image nobody supervises, held by us.
+    pub fn adopt(&self) -> Result<Adopted, Failure> {
         let what = format!("cannot clean up after image {}", self.name);
         let failed = |problem: io::Error| Failure::new(&what, reason(&problem), "remove it");
+        if self.is_held() {
+            return Ok(Adopted::Supervised);
+        }
         let base = self.path.parent().unwrap_or(Path::new("/")).to_owned();
         let _base = lock_base(&base)?;
-        let lock = self.lock_file(true).map_err(failed)?;
-        let held = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        Ok(held.then_some(Held { place: self, lock }))
+        let lock = match self.lock_file(true) {
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(Adopted::Gone),
+            other => other.map_err(failed)?,
+        };
+        if lock_own(&lock).is_err() {
+            return Ok(Adopted::Supervised);
+        }
+        let place = Place::open(&self.name, &self.path).map_err(failed)?;
+        Ok(Adopted::Held(Held { place, lock }))
     }
 
     fn lock_file(&self, make: bool) -> io::Result<File> {
@@ -236,7 +293,8 @@ impl Place {
         options.custom_flags(nofollow).open(self.inside("lock"))
     }
 
-    /// Whether a supervisor is there.
+    /// Whether a supervisor is there. Looking takes the lock for a moment, shared with others who
+    /// look: whoever is to have it tries again (`lock_own`).
     pub fn is_held(&self) -> bool {
         let Ok(lock) = self.lock_file(false) else { return false };
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
@@ -290,6 +348,37 @@ impl Place {
         self.write("ending", if discard { DISCARD } else { WRITE_BACK })
     }
 
+    /// A sign that somebody works at the end.
+    pub fn touch_ending(&self) {
+        let ending = OpenOptions::new().write(true).open(self.inside("ending"));
+        // Without it who waits for the end gives up at some time.
+        let _ = ending.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    /// When that was.
+    pub fn ending_touched(&self) -> Option<SystemTime> {
+        fs::metadata(self.inside("ending")).and_then(|found| found.modified()).ok()
+    }
+
+    /// Its end is complete: nothing is to be done again, whoever dies now.
+    pub fn complete_end(&self, ended: &Ended) -> io::Result<()> {
+        let text = serde_json::to_vec(ended)?;
+        let new = self.inside("ended.new");
+        fs::write(&new, text)?;
+        fs::rename(new, self.inside("ended"))
+    }
+
+    /// How it ended, if that is complete.
+    pub fn ended(&self) -> Option<Ended> {
+        serde_json::from_slice(&fs::read(self.inside("ended")).ok()?).ok()
+    }
+
+    /// The same directory, opened once more.
+    pub fn again(&self) -> io::Result<Place> {
+        let directory = self.directory.try_clone()?;
+        Ok(Place { name: self.name.clone(), path: self.path.clone(), directory })
+    }
+
     /// Where the supervisor answers.
     pub fn listen(&self) -> io::Result<UnixListener> {
         let listener = UnixListener::bind(self.inside("socket"))?;
@@ -329,7 +418,14 @@ impl Place {
     pub fn log(&self) -> Vec<String> {
         let text = self.read("log").unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES_MAX)..].iter().map(|&l| l.to_owned()).collect()
+        let last = &lines[lines.len().saturating_sub(LOG_LINES_MAX)..];
+        last.iter().map(|line| line.strip_prefix("husk: ").unwrap_or(line).to_owned()).collect()
+    }
+
+    /// The very last of them.
+    pub fn last_word(&self) -> Option<String> {
+        let last = self.log().pop()?;
+        Some(last.replace(char::is_control, "?"))
     }
 }
 
@@ -346,6 +442,22 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_only_looks_keeps_nobody_from_the_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(file.path()).unwrap();
+        let looks = open();
+        flock(&looks, FlockOperation::NonBlockingLockShared).unwrap();
+        let gone = std::thread::spawn(move || {
+            sleep(LOOK * 5);
+            drop(looks);
+        });
+        let lock = open();
+        lock_own(&lock).unwrap();
+        gone.join().unwrap();
+        assert!(lock_own(&open()).is_err(), "a supervisor has it");
+    }
 
     #[test]
     fn names_are_plain_words() {

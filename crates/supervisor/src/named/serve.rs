@@ -36,9 +36,10 @@ use crate::image::Newcomer;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
 };
-use crate::named::place::Held;
+use crate::named::place::{Ended, Held};
 use crate::named::pulse;
 use crate::onlooker::Tally;
+use crate::request::reason;
 use crate::say::say;
 use crate::signals::{Event, Signals};
 use crate::watch::Burial;
@@ -143,6 +144,10 @@ impl Server {
     /// Serves until the image has ended.
     pub fn serve(mut self) {
         let mut next_tick = Instant::now();
+        if let Some(ended) = self.held.place.ended() {
+            // Where another supervisor was killed after it, before it could say so.
+            return self.part(ended, None);
+        }
         if let Some(discard) = self.held.place.is_ending() {
             // Where another supervisor was killed in the middle of it.
             return self.end(End::new(discard, true, None));
@@ -324,8 +329,8 @@ impl Server {
         self.replies.clear();
         self.ends.clear();
         let tally = Arc::<Tally>::default();
-        let asker = end.asker.as_ref();
-        let pulse = asker.filter(|_| end.told).and_then(|asker| pulse::tell(asker, &tally));
+        let asker = end.asker.as_ref().filter(|_| end.told);
+        let pulse = pulse::tell(asker, &self.held.place, &tally);
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
@@ -333,10 +338,19 @@ impl Server {
         drop(pulse);
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));
-        let unsaid = !lines.is_empty();
-        let told = Answer::Down { lines, complete: ended.complete };
-        let heard = end.asker.as_ref().is_some_and(|asker| deliver(asker, &told).is_ok());
-        // What nobody was told stays in the log, and the log in its place.
+        let ended = Ended { lines, complete: ended.complete };
+        if let Err(problem) = self.held.place.complete_end(&ended) {
+            say(&format!("cannot note that the image has ended: {}", reason(&problem)));
+        }
+        self.part(ended, end.asker.as_ref());
+    }
+
+    /// The last word of an image that has ended: all that is left is to tell, and to go.
+    fn part(&self, ended: Ended, asker: Option<&UnixStream>) {
+        let unsaid = !ended.lines.is_empty() || !ended.complete;
+        let told = Answer::Down { lines: ended.lines, complete: ended.complete };
+        let heard = asker.is_some_and(|asker| deliver(asker, &told).is_ok());
+        // What nobody was told stays in its place.
         if (heard || !unsaid)
             && let Err(problem) = self.held.remove()
         {
