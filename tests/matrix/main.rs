@@ -33,8 +33,28 @@ fn cargo() {
 }
 
 #[test]
+fn clang() {
+    row("clang", include_str!("sources/clang.sh"));
+}
+
+#[test]
 fn cmake() {
     row("cmake", include_str!("sources/cmake.sh"));
+}
+
+#[test]
+fn coreutils() {
+    row("coreutils", include_str!("sources/coreutils.sh"));
+}
+
+#[test]
+fn cxx() {
+    row("cxx", include_str!("sources/cxx.sh"));
+}
+
+#[test]
+fn dash() {
+    row("dash", include_str!("sources/dash.sh"));
 }
 
 #[test]
@@ -55,6 +75,11 @@ fn gobuild() {
 #[test]
 fn java() {
     row("java", include_str!("sources/java.sh"));
+}
+
+#[test]
+fn jobserver() {
+    row("jobserver", include_str!("sources/jobserver.sh"));
 }
 
 #[test]
@@ -83,6 +108,11 @@ fn node() {
 }
 
 #[test]
+fn npm() {
+    row("npm", include_str!("sources/npm.sh"));
+}
+
+#[test]
 fn pbzip2() {
     row("pbzip2", include_str!("sources/pbzip2.sh"));
 }
@@ -90,6 +120,11 @@ fn pbzip2() {
 #[test]
 fn perl() {
     row("perl", include_str!("sources/perl.sh"));
+}
+
+#[test]
+fn pip() {
+    row("pip", include_str!("sources/pip.sh"));
 }
 
 #[test]
@@ -110,4 +145,9 @@ fn redis() {
 #[test]
 fn rsync() {
     row("rsync", include_str!("sources/rsync.sh"));
+}
+
+#[test]
+fn wrk() {
+    row("wrk", include_str!("sources/wrk.sh"));
 }
