@@ -7,6 +7,7 @@ mod bad_input;
 mod ends;
 mod joins;
 mod lives;
+mod looking;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

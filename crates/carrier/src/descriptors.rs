@@ -1,7 +1,7 @@
 //! `Descriptors`, by calling the handlers.
 
 use husk_proto::descriptor::{Description, Descriptors, Files, Glance, Open, Shown, Slot};
-use husk_proto::{Inode, Result};
+use husk_proto::{Inode, Operation, Result};
 
 use crate::Direct;
 
@@ -45,6 +45,7 @@ impl Descriptors for Direct {
         limit: u32,
         close_on_exec: bool,
     ) -> Result<u32> {
+        self.kernel.count(Operation::Duplicate);
         husk_kernel::descriptor::table::duplicate(
             &self.kernel,
             files,
@@ -63,6 +64,7 @@ impl Descriptors for Direct {
         close_on_exec: bool,
         plugged: bool,
     ) -> Result<()> {
+        self.kernel.count(Operation::Duplicate);
         husk_kernel::descriptor::table::duplicate_to(
             &self.kernel,
             files,
@@ -78,6 +80,7 @@ impl Descriptors for Direct {
     }
     #[inline]
     fn close(&mut self, files: Files, fd: u32) -> Result<bool> {
+        self.kernel.count(Operation::Close);
         husk_kernel::descriptor::table::close(&self.kernel, files, fd)
     }
     #[inline]
@@ -92,6 +95,7 @@ impl Descriptors for Direct {
         close_on_exec: bool,
         shows: Shown,
     ) -> Result<bool> {
+        self.kernel.count(Operation::Host);
         husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
     }
     #[inline]
@@ -102,6 +106,7 @@ impl Descriptors for Direct {
         close_on_exec: bool,
         shows: Shown,
     ) -> Result<()> {
+        self.kernel.count(Operation::Host);
         husk_kernel::descriptor::table::host_replaces(&self.kernel, files, fd, close_on_exec, shows)
     }
     #[inline]
@@ -113,10 +118,12 @@ impl Descriptors for Direct {
         flags: u32,
         offset: u64,
     ) -> Result<Description> {
+        self.kernel.count(Operation::Host);
         husk_kernel::descriptor::table::promote(&self.kernel, files, fd, inode, flags, offset)
     }
     #[inline]
     fn host_closed(&mut self, files: Files, fd: u32) {
+        self.kernel.count(Operation::Host);
         let _ = husk_kernel::descriptor::table::host_closed(&self.kernel, files, fd);
     }
     #[inline]
@@ -129,6 +136,7 @@ impl Descriptors for Direct {
     }
     #[inline]
     fn set_offset(&mut self, description: Description, offset: u64) -> Result<()> {
+        self.kernel.count(Operation::Seek);
         husk_kernel::descriptor::open::set_offset(&self.kernel, description, offset)
     }
     #[inline]

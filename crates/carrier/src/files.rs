@@ -3,7 +3,7 @@
 use husk_abi::sys::general::O_TRUNC;
 use husk_proto::fs::*;
 use husk_proto::lock::{Held, Locks, Mode, Outcome, Owner, Range};
-use husk_proto::{Errno, Files, Inode, Result};
+use husk_proto::{Errno, Files, Inode, Operation, Result};
 
 use crate::Direct;
 
@@ -11,18 +11,22 @@ use crate::Direct;
 impl Fs for Direct {
     #[inline]
     fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::lookup(&self.kernel, dir, name)
     }
     #[inline]
     fn step(&mut self, inode: Inode) -> Result<Step> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::step(&self.kernel, inode)
     }
     #[inline]
     fn lookup_witnessed(&mut self, dir: Inode, name: &[u8], witness: &mut Witness) -> Result<Step> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::lookup_witnessed(&self.kernel, dir, name, witness)
     }
     #[inline]
     fn step_witnessed(&mut self, inode: Inode, witness: &mut Witness) -> Result<Step> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::step_witnessed(&self.kernel, inode, witness)
     }
     #[inline]
@@ -31,10 +35,12 @@ impl Fs for Direct {
     }
     #[inline]
     fn attributes(&mut self, inode: Inode) -> Result<Attributes> {
+        self.kernel.count(Operation::Stat);
         husk_kernel::fs::walk::attributes(&self.kernel, inode)
     }
     #[inline]
     fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::read_link(&self.kernel, inode, out)
     }
     #[inline]
@@ -44,6 +50,7 @@ impl Fs for Direct {
         cookie: u64,
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
+        self.kernel.count(Operation::List);
         husk_kernel::fs::list::list(&self.kernel, dir, cookie, true, emit)
     }
     #[inline]
@@ -53,14 +60,17 @@ impl Fs for Direct {
         cookie: u64,
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
+        self.kernel.count(Operation::List);
         husk_kernel::fs::list::list(&self.kernel, dir, cookie, false, emit)
     }
     #[inline]
     fn parent(&mut self, dir: Inode) -> Result<Inode> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::parent(&self.kernel, dir)
     }
     #[inline]
     fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize> {
+        self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::name_of(&self.kernel, dir, out)
     }
     fn writers(&mut self, inode: Inode) -> Result<i32> {
@@ -80,6 +90,7 @@ impl Fs for Direct {
         name: &[u8],
         node: Node<'_>,
     ) -> Result<Inode> {
+        self.kernel.count(Operation::Create);
         husk_kernel::fs::names::create(&self.kernel, who, dir, name, node, self.now())
     }
     #[inline]
@@ -90,19 +101,23 @@ impl Fs for Direct {
         mode: u32,
         linkable: bool,
     ) -> Result<Inode> {
+        self.kernel.count(Operation::Create);
         let now_ns = self.now();
         husk_kernel::process::create_nameless(&self.kernel, who, like, mode, linkable, now_ns)
     }
     #[inline]
     fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()> {
+        self.kernel.count(Operation::Link);
         husk_kernel::fs::names::link(&self.kernel, who, inode, dir, name, self.now())
     }
     #[inline]
     fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
+        self.kernel.count(Operation::Remove);
         husk_kernel::fs::names::unlink(&self.kernel, who, dir, name, self.now())
     }
     #[inline]
     fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
+        self.kernel.count(Operation::Remove);
         husk_kernel::fs::names::rmdir(&self.kernel, who, dir, name, self.now())
     }
     #[inline]
@@ -115,6 +130,7 @@ impl Fs for Direct {
         target: &[u8],
         flags: u32,
     ) -> Result<()> {
+        self.kernel.count(Operation::Rename);
         husk_kernel::fs::rename::rename(
             &self.kernel,
             who,
@@ -128,9 +144,11 @@ impl Fs for Direct {
     }
     #[inline]
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
+        self.kernel.count(Operation::Change);
         husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
     }
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.kernel.count(Operation::Stat);
         self.extended_value(inode, name, out)
     }
     fn list_extended(
@@ -140,6 +158,7 @@ impl Fs for Direct {
         after: &[u8],
         out: &mut [u8],
     ) -> Result<usize> {
+        self.kernel.count(Operation::Stat);
         husk_kernel::fs::extended::list(&self.kernel, inode, trusted, after, out)
     }
     fn set_extended(
@@ -149,9 +168,11 @@ impl Fs for Direct {
         value: Option<&[u8]>,
         how: SetExtended,
     ) -> Result<()> {
+        self.kernel.count(Operation::Change);
         self.set_extended_value(inode, name, value, how)
     }
     fn take_extended_over(&mut self, inode: Inode) -> Result<()> {
+        self.kernel.count(Operation::Change);
         husk_kernel::fs::extended::take_over(&self.kernel, inode)
     }
     fn keep_set_bits(&mut self, keep: bool) {
@@ -159,6 +180,7 @@ impl Fs for Direct {
     }
     #[inline]
     fn truncate(&mut self, inode: Inode, size: u64) -> Result<()> {
+        self.kernel.count(Operation::Resize);
         husk_kernel::fs::bytes::truncate(&self.kernel, inode, size, self.now())
     }
     #[inline]
@@ -169,6 +191,7 @@ impl Fs for Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
+        self.kernel.count(Operation::Read);
         husk_kernel::fs::bytes::read(&self.kernel, inode, offset, length, copy, self.now())
     }
     #[inline]
@@ -179,6 +202,7 @@ impl Fs for Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<(u64, usize)> {
+        self.kernel.count(Operation::Write);
         husk_kernel::fs::bytes::write(&self.kernel, inode, place, length, copy, self.now())
     }
     fn receive(
@@ -189,19 +213,23 @@ impl Fs for Direct {
         take: &mut dyn FnMut(usize) -> Result<usize>,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
+        self.kernel.count(Operation::Write);
         let now = self.now();
         husk_kernel::fs::bytes::receive(&self.kernel, inode, offset, most, take, copy, now)
     }
     #[inline]
     fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()> {
+        self.kernel.count(Operation::Resize);
         husk_kernel::fs::bytes::allocate(&self.kernel, inode, offset, length, keep_size, self.now())
     }
     #[inline]
     fn punch(&mut self, inode: Inode, offset: u64, length: u64) -> Result<()> {
+        self.kernel.count(Operation::Resize);
         husk_kernel::fs::bytes::punch(&self.kernel, inode, offset, length, self.now())
     }
     #[inline]
     fn seek_data(&mut self, inode: Inode, offset: u64, data: bool) -> Result<u64> {
+        self.kernel.count(Operation::Read);
         husk_kernel::fs::bytes::seek_data(&self.kernel, inode, offset, data)
     }
     #[inline]
@@ -213,10 +241,12 @@ impl Fs for Direct {
         fill: bool,
         emit: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
+        self.kernel.count(Operation::Map);
         husk_kernel::fs::bytes::runs(&self.kernel, inode, offset, length, fill, emit)
     }
     #[inline]
     fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool> {
+        self.kernel.count(Operation::Import);
         husk_kernel::fs::overlay::import(&self.kernel, dir, entries, self.now())
     }
     #[inline]
@@ -233,6 +263,7 @@ impl Fs for Direct {
     }
     #[inline]
     fn adopt(&mut self, inode: Inode, donor: Inode) -> Result<bool> {
+        self.kernel.count(Operation::Import);
         husk_kernel::fs::overlay::adopt(&self.kernel, inode, donor)
     }
     #[inline]
@@ -241,6 +272,7 @@ impl Fs for Direct {
         dir: Inode,
         emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
     ) -> Result<()> {
+        self.kernel.count(Operation::List);
         husk_kernel::fs::list::whiteouts(&self.kernel, dir, emit)
     }
     #[inline]
@@ -257,6 +289,7 @@ impl Fs for Direct {
         minimum: u32,
         limit: u32,
     ) -> Result<u32> {
+        self.kernel.count(Operation::Open);
         // Nobody else asks for the time: it costs as much as a look-up.
         let now_ns = if flags & O_TRUNC != 0 { self.now() } else { 0 };
         let open = |me: &Self| {
@@ -281,6 +314,7 @@ impl Fs for Direct {
         flags: u32,
         limit: u32,
     ) -> Result<u32> {
+        self.kernel.count(Operation::Create);
         husk_kernel::descriptor::open::create_open(
             &self.kernel,
             who,
@@ -308,6 +342,7 @@ impl Locks for Direct {
         mode: Mode,
         wait: bool,
     ) -> Result<Outcome> {
+        self.kernel.count(Operation::Lock);
         let outcome = husk_kernel::lock::lock(&self.kernel, owner, inode, range, mode, wait)?;
         if !wait {
             return Ok(outcome);
@@ -335,6 +370,7 @@ impl Locks for Direct {
         range: Range,
         mode: Mode,
     ) -> Result<Option<Held>> {
+        self.kernel.count(Operation::Lock);
         husk_kernel::lock::test(&self.kernel, owner, inode, range, mode)
     }
 }

@@ -2,12 +2,13 @@
 
 use husk_kernel::descriptor::flight;
 use husk_proto::flight::{Flight, Flights};
-use husk_proto::{Files, Result};
+use husk_proto::{Files, Operation, Result};
 
 use crate::Direct;
 
 impl Flights for Direct {
     fn fly(&mut self, files: Files, fd: u32, flight: Flight) -> Result<()> {
+        self.kernel.count(Operation::Message);
         flight::fly(&self.kernel, files, fd, flight)
     }
     fn land(
@@ -17,6 +18,7 @@ impl Flights for Direct {
         limit: u32,
         close_on_exec: bool,
     ) -> Result<u32> {
+        self.kernel.count(Operation::Message);
         flight::land(&self.kernel, files, flight, limit, close_on_exec)
     }
     fn flight(&self, index: u32) -> Option<Option<Flight>> {

@@ -14,6 +14,7 @@
 #![no_std]
 
 mod copying;
+mod counts;
 mod descriptors;
 mod extended;
 mod files;
@@ -24,6 +25,7 @@ mod pipes;
 mod processes;
 mod watches;
 
+pub use counts::{Counts, Seat};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{

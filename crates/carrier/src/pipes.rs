@@ -2,7 +2,7 @@
 
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Pipes, Withdrawal};
-use husk_proto::{Files, Result};
+use husk_proto::{Files, Operation, Result};
 
 use crate::Direct;
 
@@ -27,6 +27,7 @@ impl Pipes for Direct {
         husk_kernel::pipe::end(&self.kernel, files, fd)
     }
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
+        self.kernel.count(Operation::Pipe);
         husk_kernel::pipe::make(&self.kernel, files, read, write, host)
     }
     fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
@@ -42,6 +43,7 @@ impl Pipes for Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<Flow> {
+        self.kernel.count(Operation::Pipe);
         husk_kernel::pipe_flow::take(&self.kernel, pipe, length, copy)
     }
     #[inline]
@@ -52,6 +54,7 @@ impl Pipes for Direct {
         whole: bool,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<Flow> {
+        self.kernel.count(Operation::Pipe);
         husk_kernel::pipe_flow::put(&self.kernel, pipe, length, whole, copy)
     }
     fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {

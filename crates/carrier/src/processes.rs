@@ -1,7 +1,7 @@
 //! `Processes`, by calling the handlers.
 
 use husk_proto::process::{Processes, Sharing, WorkingDirectory};
-use husk_proto::{Errno, Files, Inode, Process, Result};
+use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
 
 use crate::Direct;
 
@@ -17,6 +17,7 @@ impl Processes for Direct {
     }
     #[inline]
     fn prepare_fork(&mut self, sharing: Sharing) -> Result<Process> {
+        self.kernel.count(Operation::Fork);
         husk_kernel::process::prepare_fork(&self.kernel, sharing, self.now())
     }
     #[inline]
@@ -37,6 +38,7 @@ impl Processes for Direct {
     }
     #[inline]
     fn finish_exec(&mut self) -> Result<()> {
+        self.kernel.count(Operation::Exec);
         husk_kernel::process::finish_exec(&self.kernel, || self.now())
     }
     #[inline]

@@ -2,7 +2,7 @@
 
 use husk_kernel::watch;
 use husk_proto::watch::{Instance, MarkerName, Removed, Taken, Watches};
-use husk_proto::{Files, Inode, Result};
+use husk_proto::{Files, Inode, Operation, Result};
 
 use crate::Direct;
 
@@ -26,6 +26,7 @@ impl Watches for Direct {
         watch::instance(&self.kernel, files, fd)
     }
     fn watch_make(&mut self, files: Files, fd: u32) -> Result<Instance> {
+        self.kernel.count(Operation::Watch);
         watch::make(&self.kernel, files, fd)
     }
     fn watch_mark(&mut self, instance: Instance, marker: u32, file: u64) -> Result<()> {
@@ -44,6 +45,7 @@ impl Watches for Direct {
         watch::join(&self.kernel, files, fd, instance)
     }
     fn watch_add(&mut self, instance: Instance, inode: Inode, mask: u32) -> Result<u32> {
+        self.kernel.count(Operation::Watch);
         watch::list::add(&self.kernel, instance, inode, mask)
     }
     fn watch_host(&mut self, instance: Instance, host: u32) -> Result<u32> {
@@ -53,9 +55,11 @@ impl Watches for Direct {
         watch::list::of_host(&self.kernel, instance, host, gone)
     }
     fn watch_remove(&mut self, instance: Instance, wd: u32) -> Result<Removed> {
+        self.kernel.count(Operation::Watch);
         watch::list::remove(&self.kernel, instance, wd)
     }
     fn watch_take(&mut self, instance: Instance, out: &mut [u8]) -> Result<Taken> {
+        self.kernel.count(Operation::Watch);
         watch::queue::take(&self.kernel, instance, out)
     }
     fn watch_waiting(&mut self, instance: Instance) -> u32 {

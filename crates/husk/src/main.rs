@@ -6,6 +6,7 @@
 //!   husk exec NAME -- COMMAND...         run a command in it
 //!   husk ls [--json]                     which images are there?
 //!   husk ps NAME [--json]                who runs in it?
+//!   husk stat IMAGE [--json]            what has been done in it, by which kernel?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk down NAME                       end one, with its changes written back
 //!   husk check [--json]                  is this host able?
@@ -31,7 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check, fsck};
+use husk_supervisor::{Request, check, fsck, stat};
 use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
@@ -95,6 +96,15 @@ enum Command {
         /// Name of an image, or process id of a `husk run` or of a program in it.
         image: String,
         /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what has been done in a running image, by kernel and type of operation, and what it
+    /// holds.
+    Stat {
+        /// Name of an image, or process id of a `husk run` or of a program in it.
+        image: String,
+        /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
     },
@@ -176,6 +186,7 @@ fn main() -> ExitCode {
         Command::Resume { name } => named::resume(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
+        Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));
             ExitCode::from(STATUS_HUSK)
@@ -251,6 +262,14 @@ fn print_fsck(image: &str, json: bool) -> ExitCode {
     };
     let printed = shown(&report, json, fsck::Report::text);
     ExitCode::from(if printed { report.status() } else { fsck::STATUS_UNCHECKED })
+}
+
+fn print_stat(image: &str, json: bool) -> ExitCode {
+    match stat::report(image) {
+        Ok(report) if shown(&report, json, stat::Report::text) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(STATUS_HUSK),
+        Err(failure) => failed(&failure),
+    }
 }
 
 #[cfg(test)]

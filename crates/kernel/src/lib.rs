@@ -29,8 +29,9 @@ mod text;
 mod tree;
 pub mod watch;
 
-use husk_proto::{Errno, Result};
-use husk_region::{ATTENTION_ABOVE, Session, Txn};
+use husk_proto::operation::{LOOKS, OPERATIONS};
+use husk_proto::{Errno, Operation, Result};
+use husk_region::{ATTENTION_ABOVE, LOOKS_MAX, Session, TALLIES_MAX, Txn};
 
 pub use check::{Finding, check};
 
@@ -56,6 +57,8 @@ pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
 pub(crate) const SWITCH: u32 = ATTENTION_ABOVE << 1;
 /// Attention: an instance of inotify is to be told (`watch`); the room above asks for it.
 pub(crate) const TELL: u32 = ATTENTION_ABOVE << 2;
+const _: () = assert!(OPERATIONS <= TALLIES_MAX as usize && LOOKS <= LOOKS_MAX);
+
 /// How often one operation is prepared for: each time another directory, or a changed one.
 const PREPARES_MAX: u32 = 1 << 12;
 
@@ -63,6 +66,19 @@ impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
         Kernel { session, process, keeps_set_bits: false }
+    }
+
+    /// Counts an operation that is about to be done: a step of a longer one, another look, or a
+    /// change.
+    #[inline(always)]
+    pub fn count(&self, operation: Operation) {
+        match operation {
+            Operation::Walk => self.session.count_step(operation as usize),
+            Operation::Stat | Operation::Read | Operation::List => {
+                self.session.count_look(operation as usize);
+            }
+            _ => self.session.count(operation as u32),
+        }
     }
 
     /// Runs one transaction, then whatever it (or a dead thread before) left to be done.

@@ -18,7 +18,7 @@
 
 use husk_proto::descriptor::Shown;
 use husk_proto::process::{Sharing, WorkingDirectory};
-use husk_proto::{Errno, Files, Inode, Process, Result};
+use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
 use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
 
 use crate::descriptor::table;
@@ -355,6 +355,7 @@ fn release_all(kernel: &Kernel, process: u32) -> Result<()> {
         drop_pins(kernel, process)?;
         orphan_embryos(kernel, process)?;
         if give_record_back(kernel, process)? {
+            kernel.count(Operation::Exit);
             return Ok(());
         }
     }

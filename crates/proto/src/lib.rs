@@ -2,7 +2,8 @@
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
-//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of).
+//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of);
+//! `operation` names their types for those who count.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -21,6 +22,7 @@ pub mod flight;
 pub mod fs;
 pub mod image;
 pub mod lock;
+pub mod operation;
 pub mod pipe;
 pub mod process;
 pub mod watch;
@@ -28,6 +30,7 @@ pub mod watch;
 pub use descriptor::{Description, Descriptors, Files};
 pub use fs::{Credentials, Fs, Inode};
 pub use husk_abi::Errno;
+pub use operation::Operation;
 pub use process::{Process, Processes};
 
 /// What every operation returns.

@@ -17,8 +17,10 @@ use crate::kill;
 use crate::lock::owner_of;
 use crate::memory::{Cell, Region};
 use crate::session::{
-    FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, STATE, Session, UNBALANCED,
+    FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, STATE, Session, TRANSACTIONS,
+    UNBALANCED,
 };
+use crate::tally::ROLLBACKS;
 
 /// What a handler returns when the world moved between its look and its locks: run it again.
 pub const RETRY: Errno = Errno(4001);
@@ -263,6 +265,7 @@ impl Txn<'_> {
         if self.length == 0 {
             return Ok(());
         }
+        self.region.raise(self.base.word(TRANSACTIONS));
         if kill::mutant() != 2 {
             self.region.store(self.base.word(STATE), COMMITTED << 32 | self.length as u64);
         }
@@ -298,6 +301,9 @@ impl Txn<'_> {
 
     #[cold]
     fn abort(&mut self) {
+        if self.length != 0 {
+            self.session.note_tally(ROLLBACKS);
+        }
         self.session.roll_back(self.slot, self.length);
     }
 }

@@ -33,6 +33,7 @@ mod memory;
 pub mod pipes;
 mod recover;
 mod session;
+mod tally;
 pub mod watch;
 
 pub use blocks::Blocks;
@@ -46,3 +47,4 @@ pub use life::{Life, ended, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
 pub use session::{ATTENTION_ABOVE, Session, SlotView};
+pub use tally::{LOOKS_MAX, TALLIES_MAX, Tallies};

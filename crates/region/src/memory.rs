@@ -177,6 +177,11 @@ impl Region {
         }
     }
 
+    /// Kernels of the image.
+    pub fn kernels(&self) -> u32 {
+        self.layout.kernels.clamp(1, layout::KERNELS_MAX)
+    }
+
     /// What it was made from.
     pub fn layout(&self) -> Layout {
         self.layout

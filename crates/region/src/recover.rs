@@ -15,6 +15,7 @@ use crate::life::{self, Life};
 use crate::lock::{LOCKED, owner_of};
 use crate::memory::Cell;
 use crate::session::{LONG, LONG_MAX, STATE, Session};
+use crate::tally::RECOVERED;
 
 /// Looks at the recovery word before a waiter gives up: about a minute.
 const TURNS_MAX: u32 = 60_000;
@@ -66,6 +67,9 @@ impl Session {
         let base = self.region.map.slot(dead);
         let state = self.region.load(base.word(STATE));
         let length = state as u32;
+        if state != 0 {
+            self.note_tally(RECOVERED);
+        }
         match state >> 32 {
             _ if kill::mutant() == 4 => self.region.store(base.word(STATE), 0),
             COMMITTED if kill::mutant() == 3 => self.let_go(dead, length),

@@ -1,10 +1,11 @@
 //! One thread's seat in the region: its slot, taken at the first operation that needs one.
 //!
 //! ```text
-//!   slot, words:  0 phase:32 length:32   1 unused   2 waits for   3 pending
+//!   slot, words:  0 phase:32 length:32   1 transactions   2 waits for   3 pending
 //!                 4..8 long locks        8..13 magazine counts     13 block run
 //!                 14 heap run            15 chunk hint
-//!                 16..80 frees of this transaction    80..400 magazines    400..912 journal
+//!                 16..48 frees of this transaction    48..80 tallies (`tally`)
+//!                 80..400 magazines    400..912 journal
 //! ```
 //!
 //! What an ordinary operation needs of its slot, 56 entries of the journal included, is one page.
@@ -16,8 +17,10 @@ use husk_abi::Errno;
 use crate::kill;
 use crate::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::memory::{Cell, Region};
+use crate::tally::{LOOKS_MAX, TALLIES_END, WAITS};
 
 pub(crate) const STATE: u32 = 0;
+pub(crate) const TRANSACTIONS: u32 = 1;
 pub(crate) const WAITS_FOR: u32 = 2;
 pub(crate) const PENDING: u32 = 3;
 pub(crate) const LONG: u32 = 4;
@@ -28,6 +31,7 @@ pub(crate) const HEAP: u32 = 14;
 pub(crate) const CHUNK_HINT: u32 = 15;
 pub(crate) const FREES: u32 = 16;
 pub(crate) const FREES_MAX: u32 = 32;
+pub(crate) const TALLIES: u32 = 48;
 pub(crate) const MAGAZINES: u32 = 80;
 pub(crate) const MAGAZINE_ITEMS: u32 = 64;
 pub(crate) const JOURNAL: u32 = 400;
@@ -36,7 +40,7 @@ pub(crate) const JOURNAL_MAX: u32 = 256;
 // One part of a slot behind the other.
 const _: () = {
     assert!(LONG + LONG_MAX <= COUNTS && COUNTS + (CLASSES as u32) < RUN && CHUNK_HINT < FREES);
-    assert!(FREES + 2 * FREES_MAX <= MAGAZINES);
+    assert!(FREES + FREES_MAX <= TALLIES && TALLIES_END <= MAGAZINES);
     assert!(MAGAZINES + (CLASSES as u32 + 1) * MAGAZINE_ITEMS <= JOURNAL);
     assert!(JOURNAL + 2 * JOURNAL_MAX <= SLOT_WORDS);
 };
@@ -68,6 +72,8 @@ pub struct Session {
     alone: Local<bool>,
     /// Runs of blocks it has set aside so far.
     runs: Local<u32>,
+    /// Looks so far (`tally`): of this seat, and of the slot's owners before.
+    pub(crate) looks: [Local<u64>; LOOKS_MAX],
     /// The huge page of the cache it got last, and its chunk's version then.
     pub(crate) gathered: Local<(u32, u64)>,
     /// The host has refused it one.
@@ -105,6 +111,7 @@ impl Session {
             awaited: Local::new(None),
             alone: Local::new(false),
             runs: Local::new(0),
+            looks: Default::default(),
             gathered: Local::new((0, 0)),
             small_pages: Local::new(false),
             pid,
@@ -180,6 +187,7 @@ impl Session {
     fn sit_down(&self, id: u32) {
         self.base.set(self.region.map.slot(id));
         self.slot.set(id);
+        self.count_on(self.base.get());
         self.note(UNBALANCED | LEFT_OVER);
     }
 
@@ -204,6 +212,7 @@ impl Session {
     #[cold]
     pub(crate) fn count_wait(&self) {
         self.waits.set(self.waits.get().wrapping_add(1));
+        self.note_tally(WAITS);
     }
 
     /// What the room above has left here with `set_wish`.
@@ -237,6 +246,8 @@ impl Session {
         let slot = self.slot.replace(0);
         if slot != 0 {
             let base = self.region.map.slot(slot);
+            self.publish(base);
+            self.looks.iter().for_each(|kept| kept.set(0));
             self.region.store(base.word(WAITS_FOR), 0);
             self.region.store(self.region.map.owner(slot), 0);
         }
@@ -245,6 +256,8 @@ impl Session {
     /// After a fork or in a new thread: this seat is for another thread now and has no slot.
     pub fn reseat(&mut self, pid: u32, tid: u32) {
         self.slot.set(0);
+        // What was looked at before is the other one's.
+        self.looks.iter().for_each(|kept| kept.set(0));
         self.pid = pid;
         self.tid = tid;
     }

@@ -1,8 +1,7 @@
 //! `husk fsck`: the whole structure of a live image, checked from outside.
 //!
 //! ```text
-//!   PID  ─► a process that has the region ─► /proc/PID/fd/N ─┐
-//!   NAME ─► its supervisor, over the socket ─────────────────┴─► map ─► hold transactions up, look
+//!   NAME or PID ─► the region (`visit`) ─► map ─► hold transactions up, look
 //! ```
 //!
 //! Invariants
@@ -13,20 +12,14 @@
 //! 3. While transactions are held up nothing here sleeps, prints or asks for memory.
 //! 4. A killed fsck is recovered from as any program: nobody waits for it.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
-use husk_carrier::{Direct, Finding, HEADER_BYTES, Header, Layout};
+use husk_carrier::{Direct, Finding};
 use husk_proto::Errno;
-use rustix::fs::SealFlags;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::image;
-use crate::named;
+use crate::visit::Visit;
 
 /// The image could not be checked.
 pub const STATUS_UNCHECKED: u8 = 2;
@@ -40,10 +33,6 @@ const BEGUN_MAX: u32 = 8;
 const SPARE_WORDS: usize = 1 << 16;
 /// Findings of one look that are kept; more say nothing more.
 const FINDINGS_MAX: usize = 10_000;
-/// What is said of a region that makes no sense.
-const DAMAGED: &str = "its memory is damaged, or none of Husk's";
-/// How the host names a region's descriptor.
-const REGION_LINK: &str = "/memfd:husk-region (deleted)";
 
 /// What a check came to.
 #[derive(Serialize, Debug)]
@@ -91,11 +80,9 @@ impl Report {
 /// Checks the image that `name` names: the process id of a `husk run` or of a program in it, or the
 /// name of an image.
 pub fn check(name: &str) -> Result<Report, Failure> {
-    let (image, region) = find(name)?;
-    let layout = layout(&region).map_err(|why| refuse(name, &why, remedy_for(&why)))?;
+    let visit = Visit::begin(name).map_err(|no| refuse(name, &no.why, &no.remedy))?;
     let wrong = |errno: Errno| refuse(name, &reason(errno), "try again");
-    husk_carrier::map_region(region.as_raw_fd() as u32, layout).map_err(wrong)?;
-    let direct = image::attach().map_err(wrong)?;
+    let (image, mut direct) = (visit.pid, visit.direct);
     let mut scratch = Vec::new();
     let (mut findings, mut held_up_us) = look(&direct, &mut scratch).map_err(wrong)?;
     for _ in 1..LOOKS {
@@ -109,7 +96,6 @@ pub fn check(name: &str) -> Result<Report, Failure> {
             |one: &Line| again.iter().any(|two| (one.what, one.object) == (two.what, two.object));
         findings.retain(same);
     }
-    let mut direct = direct;
     direct.detach();
     Ok(Report { image, findings, held_up_us })
 }
@@ -174,51 +160,4 @@ fn reason(errno: Errno) -> String {
 
 fn refuse(name: &str, why: &str, remedy: &str) -> Failure {
     Failure::new(format!("cannot check image {name}"), why, remedy).with_status(STATUS_UNCHECKED)
-}
-
-/// The process by which an image is found, and its region.
-fn find(name: &str) -> Result<(u32, File), Failure> {
-    let remedy = "give the name of an image, or the process id of a `husk run`";
-    let Ok(pid) = name.parse::<u32>() else {
-        return named::region(OsStr::new(name))
-            .map_err(|failure| refuse(name, &failure.why, &failure.remedy));
-    };
-    let listing = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|problem| {
-        let why = match problem.kind() {
-            std::io::ErrorKind::NotFound => "there is no such process".to_owned(),
-            std::io::ErrorKind::PermissionDenied => "it is another user's".to_owned(),
-            _ => crate::request::reason(&problem),
-        };
-        refuse(name, &why, remedy)
-    })?;
-    let is_region = |path: &std::path::PathBuf| {
-        fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK)
-    };
-    let path = listing.flatten().map(|entry| entry.path()).find(is_region);
-    let path = path.ok_or_else(|| refuse(name, "that process is in no image", remedy))?;
-    let close_on_exec = rustix::fs::OFlags::CLOEXEC.bits() as i32;
-    let opened = File::options().read(true).write(true).custom_flags(close_on_exec).open(path);
-    let file = opened.map_err(|problem| refuse(name, &crate::request::reason(&problem), remedy))?;
-    Ok((pid, file))
-}
-
-/// What the region was made from, once it is certain that it is one; or why it is none.
-pub fn layout(region: &File) -> Result<Layout, String> {
-    let damaged = || DAMAGED.to_owned();
-    let mut bytes = [0; HEADER_BYTES];
-    region.read_exact_at(&mut bytes, 0).map_err(|_| damaged())?;
-    let layout = match husk_carrier::read_header(&bytes) {
-        Header::Ours(layout) => layout,
-        Header::None => return Err(damaged()),
-        Header::Another(format) => {
-            return Err(format!("another version of Husk made it (format {format})"));
-        }
-    };
-    let sealed = rustix::fs::fcntl_get_seals(region).is_ok_and(|s| s.contains(SealFlags::SHRINK));
-    let length = region.metadata().map_or(0, |found| found.len());
-    if sealed && length == layout.total_bytes() { Ok(layout) } else { Err(damaged()) }
-}
-
-fn remedy_for(why: &str) -> &'static str {
-    if why == DAMAGED { "end it" } else { "use that version's `husk fsck`" }
 }

@@ -77,7 +77,7 @@ impl Image {
     pub fn resume(region: OwnedFd, started_ns: i64) -> Result<Image, Failure> {
         let failed = |why: String| Failure::new("cannot take the image over", why, "take it down");
         let region = File::from(region);
-        let layout = crate::fsck::layout(&region).map_err(failed)?;
+        let layout = crate::visit::layout(&region).map_err(failed)?;
         let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);
         let direct = joined.and_then(|()| attach());
         let direct = direct.map_err(|errno| failed(format!("{errno:?}")))?;

@@ -221,12 +221,16 @@ fn private_directory(direct: &mut Direct) -> Option<Private> {
 }
 
 fn unsupported(direct: &Direct) -> Vec<String> {
-    let counted = (0..CALL_NUMBERS_END).map(|number| (number, direct.unsupported(number)));
-    let refused = counted.filter(|(_, count)| *count != 0);
     let line = |(number, count)| {
         format!("unsupported: {} ({number}), refused {count}x", husk_abi::nr::name(number))
     };
-    refused.map(line).collect()
+    refused(direct).map(line).collect()
+}
+
+/// Calls that were refused on files of the image, and how often.
+pub fn refused(direct: &Direct) -> impl Iterator<Item = (usize, u64)> {
+    let counted = (0..CALL_NUMBERS_END).map(|number| (number, direct.unsupported(number)));
+    counted.filter(|(_, count)| *count != 0)
 }
 
 fn structure_check(direct: &Direct) -> Vec<String> {

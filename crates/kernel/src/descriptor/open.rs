@@ -41,6 +41,18 @@ fn alive(region: &Region, description: u32) -> Result<Cell> {
     if low(region.load(cell.word(TAG))) == tag::DESCRIPTION { Ok(cell) } else { Err(Errno::EBADF) }
 }
 
+/// How many descriptions there are, about: nothing is held meanwhile.
+pub fn count(kernel: &Kernel) -> u64 {
+    let region = &kernel.session.region;
+    let numbers = 1..kernel.session.never_used(RECORD);
+    let is_open = |&number: &u32| {
+        let cell = cell(region, number);
+        let tagged = low(region.load(cell.word(TAG))) == tag::DESCRIPTION;
+        tagged && region.load(cell.word(REFERENCES)) != 0
+    };
+    numbers.filter(is_open).count() as u64
+}
+
 /// The inode a description is of.
 pub(crate) fn inode_number(region: &Region, description: u32) -> u32 {
     high(region.load(cell(region, description).word(TARGET)))

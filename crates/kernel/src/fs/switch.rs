@@ -12,7 +12,7 @@
 //!    takes the directory's writer lock first (invariant 3 of `share`).
 //! 3. When it fails (a full image), nothing changes and nothing is lost.
 
-use husk_proto::{Errno, Inode, Result};
+use husk_proto::{Errno, Inode, Operation, Result};
 use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, kill};
 
 use crate::fs::share::{self, NEVER, PART_ARRAY, PART_HINT, PARTS_MAX, PREPARE, WIDE};
@@ -223,16 +223,21 @@ pub fn widen(kernel: &Kernel, dir: Inode, forced: bool) -> Result<()> {
         }
         Ok(())
     })?;
-    kernel.session.transact(|txn| {
+    let widened = kernel.session.transact(|txn| {
         let inode = shut(txn, dir)?;
         let share = txn.get(inode.word(ino::SHARE));
         if high(share) != 0 && !share::is_wide(share) {
             txn.lock(share::home(txn.region, share))?;
             confirm(txn, dir, share)?;
             txn.flip(inode.word(ino::SHARE), share | WIDE);
+            return Ok(true);
         }
-        Ok(())
-    })
+        Ok(false)
+    })?;
+    if widened {
+        kernel.count(Operation::Widen);
+    }
+    Ok(())
 }
 
 /// From now on one token guards all names of the directory.
@@ -240,7 +245,7 @@ pub fn narrow(kernel: &Kernel, dir: Inode, forced: bool) -> Result<()> {
     if image::directories(&kernel.session.region) == Directories::Wide && !forced {
         return Ok(());
     }
-    kernel.session.transact(|txn| {
+    let narrowed = kernel.session.transact(|txn| {
         let inode = shut(txn, dir)?;
         let share = txn.get(inode.word(ino::SHARE));
         if share::is_wide(share) {
@@ -248,9 +253,14 @@ pub fn narrow(kernel: &Kernel, dir: Inode, forced: bool) -> Result<()> {
                 share::lock_parts(txn, share)?;
             }
             txn.flip(inode.word(ino::SHARE), share & !WIDE & !share::BORN_WIDE);
+            return Ok(true);
         }
-        Ok(())
-    })
+        Ok(false)
+    })?;
+    if narrowed {
+        kernel.count(Operation::Narrow);
+    }
+    Ok(())
 }
 
 /// Whether a record's holes are many enough to be worth another's while.

@@ -19,11 +19,11 @@ use rustix::fs::Mode;
 use crate::descent::state_and_parent;
 use crate::descriptors::{hand_down, inherited};
 use crate::failure::Failure;
-use crate::fsck::layout;
 use crate::launch::{self, HandOver};
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::place::{Name, Place};
 use crate::request::reason;
+use crate::visit::layout;
 use crate::work::ensure_able;
 
 /// How long a supervisor may take to answer.

@@ -1,0 +1,66 @@
+//! What there is to see of an image without touching it: who has done how much for which kernel.
+//!
+//! Nothing is held while these are read; what belongs together may be one operation apart.
+
+use husk_proto::operation::OPERATIONS;
+
+use crate::Direct;
+
+/// What threads have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations, by `Operation`.
+    pub operations: [u64; OPERATIONS],
+    /// Transactions that have changed something.
+    pub transactions: u64,
+    /// Tokens and locks that were not there for the taking.
+    pub waits: u64,
+    /// Transactions undone, to be tried again or because they failed half-way.
+    pub rollbacks: u64,
+    /// Journals of dead threads that were settled.
+    pub recovered: u64,
+}
+
+/// A slot and what its owners have done, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// Its number.
+    pub slot: u32,
+    /// The kernel they act for.
+    pub kernel: u32,
+    /// Host process of its owner; 0: nobody's now.
+    pub pid: u32,
+    /// What they have done.
+    pub counts: Counts,
+}
+
+impl Direct {
+    /// Kernels of the image.
+    pub fn kernels(&self) -> u32 {
+        self.kernel.session.region.kernels()
+    }
+
+    /// Calls `emit` for each slot that was ever taken.
+    pub fn each_seat(&self, emit: &mut dyn FnMut(Seat)) {
+        let session = &self.kernel.session;
+        for slot in 1..=session.slots_high() {
+            let told = session.region.tallies(slot);
+            let mut operations = [0; OPERATIONS];
+            operations.copy_from_slice(&told.above[..OPERATIONS]);
+            let counts = Counts {
+                operations,
+                transactions: told.transactions,
+                waits: told.waits,
+                rollbacks: told.rollbacks,
+                recovered: told.recovered,
+            };
+            let kernel = session.region.kernel_of(slot);
+            emit(Seat { slot, kernel, pid: session.view(slot).pid, counts });
+        }
+    }
+
+    /// How many open-file descriptions there are.
+    pub fn open_descriptions(&self) -> u64 {
+        husk_kernel::descriptor::open::count(&self.kernel)
+    }
+}

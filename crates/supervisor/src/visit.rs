@@ -1,0 +1,153 @@
+//! An image looked at from outside, by a process that is none of it.
+//!
+//! ```text
+//!   PID  ─► a process that has the region ─► /proc/PID/fd/N ─┐
+//!   NAME ─► its supervisor, over the socket ─────────────────┴─► checked ─► mapped
+//! ```
+//!
+//! Invariant: nothing is mapped before it is certain that it is a region of this version.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use husk_carrier::{Direct, HEADER_BYTES, Header, Layout};
+use husk_proto::Errno;
+use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
+
+use crate::failure::Failure;
+use crate::image;
+use crate::named;
+use crate::request::reason;
+
+/// What is said of a region that makes no sense.
+const DAMAGED: &str = "its memory is damaged, or none of Husk's";
+/// How the host names a region's descriptor.
+const REGION_LINK: &str = "/memfd:husk-region (deleted)";
+/// Bytes of what the host counts as a block.
+const HOST_BLOCK_BYTES: u64 = 512;
+
+/// An image that is looked at. One at a time in a process: images lie at the same addresses.
+pub struct Visit {
+    /// What it was found by: its name, or a process.
+    name: String,
+    /// The process by which it was found.
+    pub pid: u32,
+    /// What it was made from.
+    pub layout: Layout,
+    /// The way to it.
+    pub direct: Direct,
+    region: File,
+}
+
+/// Why there is nothing to see.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Why.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Visit {
+    /// Finds the image that `name` names, the process id of a `husk run` or of a program in it, or
+    /// the name of an image, and maps it.
+    pub fn begin(name: &str) -> Result<Visit, Refusal> {
+        let (pid, region) = find(name)?;
+        let layout =
+            layout(&region).map_err(|why| Refusal { remedy: remedy_for(&why).to_owned(), why })?;
+        let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);
+        let direct = joined.and_then(|()| image::attach()).map_err(|errno| match errno {
+            Errno::ENOMEM => refuse("no address space is left for it", "raise `ulimit -v`"),
+            errno => refuse(format!("{errno:?}"), "try again"),
+        })?;
+        Ok(Visit { name: name.to_owned(), pid, layout, direct, region })
+    }
+
+    /// The same, where what is refused is a failure of its own.
+    pub fn of(name: &str) -> Result<Visit, Failure> {
+        let what = || format!("cannot look at image {name}");
+        Visit::begin(name).map_err(|refusal| Failure::new(what(), refusal.why, refusal.remedy))
+    }
+
+    /// What it takes of the host's memory, bytes.
+    pub fn memory_taken_bytes(&self) -> u64 {
+        self.region.metadata().map_or(0, |found| found.blocks() * HOST_BLOCK_BYTES)
+    }
+
+    /// Whether it is still there; another supervisor may have taken it over.
+    pub fn goes_on(&mut self) -> bool {
+        if holds_region(self.pid, &self.region) {
+            return true;
+        }
+        let Ok((pid, region)) = find(&self.name) else { return false };
+        self.pid = pid;
+        is_same(&region, &self.region)
+    }
+}
+
+/// Whether two descriptors are of one file.
+fn is_same(one: &File, two: &File) -> bool {
+    let key = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
+    key(one).is_some() && key(one) == key(two)
+}
+
+fn refuse(why: impl Into<String>, remedy: &str) -> Refusal {
+    Refusal { why: why.into(), remedy: remedy.to_owned() }
+}
+
+/// The process by which an image is found, and its region.
+fn find(name: &str) -> Result<(u32, File), Refusal> {
+    let remedy = "give the name of an image, or the process id of a `husk run`";
+    let Ok(pid) = name.parse::<u32>() else {
+        return named::region(OsStr::new(name))
+            .map_err(|failure| Refusal { why: failure.why, remedy: failure.remedy });
+    };
+    let path = region_of(pid).map_err(|problem| match problem.kind() {
+        io::ErrorKind::NotFound => refuse("there is no such process", remedy),
+        io::ErrorKind::PermissionDenied => refuse("it is another user's", remedy),
+        _ => refuse(reason(&problem), remedy),
+    })?;
+    let path = path.ok_or_else(|| refuse("that process is in no image", remedy))?;
+    let close_on_exec = OFlags::CLOEXEC.bits() as i32;
+    let opened = File::options().read(true).write(true).custom_flags(close_on_exec).open(path);
+    Ok((pid, opened.map_err(|problem| refuse(reason(&problem), remedy))?))
+}
+
+/// Where process `pid` has a region open, if it does.
+fn region_of(pid: u32) -> io::Result<Option<std::path::PathBuf>> {
+    let is_region =
+        |path: &Path| fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK);
+    let listing = fs::read_dir(format!("/proc/{pid}/fd"))?;
+    Ok(listing.flatten().map(|entry| entry.path()).find(|path| is_region(path)))
+}
+
+/// Whether process `pid` has this very region open.
+fn holds_region(pid: u32, region: &File) -> bool {
+    let found = region_of(pid).ok().flatten().and_then(|path| File::open(path).ok());
+    found.is_some_and(|found| is_same(&found, region))
+}
+
+/// What the region was made from, once it is certain that it is one; or why it is none.
+pub fn layout(region: &File) -> Result<Layout, String> {
+    let damaged = || DAMAGED.to_owned();
+    let mut bytes = [0; HEADER_BYTES];
+    region.read_exact_at(&mut bytes, 0).map_err(|_| damaged())?;
+    let layout = match husk_carrier::read_header(&bytes) {
+        Header::Ours(layout) => layout,
+        Header::None => return Err(damaged()),
+        Header::Another(format) => {
+            return Err(format!("another version of Husk made it (format {format})"));
+        }
+    };
+    let sealed = fcntl_get_seals(region).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+    let length = region.metadata().map_or(0, |found| found.len());
+    if sealed && length == layout.total_bytes() { Ok(layout) } else { Err(damaged()) }
+}
+
+fn remedy_for(why: &str) -> &'static str {
+    if why == DAMAGED { "end it" } else { "use that version's `husk fsck`" }
+}

@@ -1,0 +1,139 @@
+//! What there is to see of an image from outside: `husk stat`.
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+use serde_json::Value;
+
+use crate::{Images, shown, text, until};
+
+/// What `husk stat NAME --json` says.
+fn stat(images: &Images, name: &str) -> Value {
+    serde_json::from_str(&images.done(&["stat", name, "--json"])).expect("JSON")
+}
+
+/// A type of operation, over all kernels.
+fn done(told: &Value, operation: &str) -> u64 {
+    let kernels = told["kernels"].as_array().expect("a list");
+    kernels.iter().map(|one| one["operations"][operation].as_u64().expect("a count")).sum()
+}
+
+fn number(told: &Value, what: &str) -> u64 {
+    told[what].as_u64().unwrap_or_else(|| panic!("no number {what}: {told}"))
+}
+
+#[test]
+fn what_was_done_is_counted_by_type() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat");
+    images.up("ci");
+    let before = stat(&images, "ci");
+    images.script("ci", "for n in $(seq 50); do echo x > f$n; done; mv f1 g; rm f2 f3; ln g h");
+    let after = stat(&images, "ci");
+    let more = |operation| done(&after, operation) - done(&before, operation);
+    assert!(more("create") == 50, "{after}");
+    assert_eq!((more("rename"), more("remove"), more("link")), (1, 2, 1), "{after}");
+    assert!(more("write") >= 50 && more("walk") >= 50, "{after}");
+    assert!(more("fork") >= 3 && more("exec") >= 4, "{after}");
+    let inodes = |told| number(told, "inodes") - number(told, "inodes_free");
+    let blocks = |told| number(told, "blocks") - number(told, "blocks_free");
+    assert_eq!((inodes(&after) - inodes(&before), blocks(&after) - blocks(&before)), (48, 48));
+    let table = images.done(&["stat", "ci"]);
+    assert!(table.contains("KERNEL") && table.contains("  rename"), "{table}");
+    images.down("ci");
+}
+
+#[test]
+fn processes_and_descriptions_are_those_there_are() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat-held");
+    images.up("ci");
+    let before = stat(&images, "ci");
+    assert_eq!((number(&before, "processes"), number(&before, "descriptions")), (0, 0));
+    let holder = "exec 5> a 6> b 7> c; echo ready > there; exec sleep 60";
+    let husk = binary().to_str().expect("a plain path");
+    let mut held = images.command(husk, &["exec", "ci", "--", "bash", "-c", holder]);
+    let mut held = held.spawn().expect("husk");
+    until("it holds them", || number(&stat(&images, "ci"), "descriptions") == 3);
+    assert_eq!(number(&stat(&images, "ci"), "processes"), 1);
+    images.done(&["kill", "ci", &process(&images, "ci"), "--signal", "KILL"]);
+    held.wait().expect("its end");
+    until("it is gone", || number(&stat(&images, "ci"), "processes") == 0);
+    assert_eq!(number(&stat(&images, "ci"), "descriptions"), 0);
+    images.down("ci");
+}
+
+/// The one process of an image.
+fn process(images: &Images, name: &str) -> String {
+    let list: Value = serde_json::from_str(&images.done(&["ps", name, "--json"])).expect("JSON");
+    list[0]["pid"].to_string()
+}
+
+#[test]
+fn refused_calls_and_wide_directories_are_counted() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat-refused");
+    let work = images.work.to_str().expect("a plain path");
+    let husk = binary().to_str().expect("a plain path");
+    let mut up = images.command(husk, &["up", "ci", "--memory", "64M", "--overlay", work]);
+    let up = up.env("HUSK_DIR", "wide").output().expect("husk");
+    assert!(up.status.success(), "{}", shown(&up));
+    let notify = "import fcntl, os; fcntl.fcntl(os.open('.', 0), fcntl.F_NOTIFY, 4)";
+    let script = format!("mkdir d; touch d/a d/b; python3 -c '{notify}' || true");
+    let output = images.husk(&["exec", "ci", "--", "bash", "-c", &script.replace('\'', "'")]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let told = stat(&images, "ci");
+    assert!(number(&told, "directories_widened") >= 1, "{told}");
+    assert_eq!(told["unsupported"][0]["call"], "fcntl", "{told}");
+    assert_eq!(told["unsupported"][0]["count"], 1, "{told}");
+    assert!(images.done(&["stat", "ci"]).contains("unsupported: fcntl (72), refused 1x"));
+    images.down("ci");
+}
+
+#[test]
+fn an_image_that_cannot_be_looked_at_is_told_in_one_line() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat-not");
+    let own = std::process::id().to_string();
+    for (name, why) in [
+        ("absent", "there is no such image"),
+        ("a/b", "no such image"),
+        ("99999999", "there is no such process"),
+        (&own, "that process is in no image"),
+    ] {
+        for options in [&["stat", name][..], &["stat", name, "--json"]] {
+            let said = images.refused(options, 125);
+            assert!(said.contains(&format!("image {name}")) && said.contains(why), "{said}");
+        }
+    }
+    images.refused(&["stat"], 125);
+    images.up("ci");
+    images.kill("ci");
+    assert!(images.refused(&["stat", "ci"], 125).contains("its supervisor has died"));
+    images.husk(&["down", "ci"]);
+}
+
+/// Also the image of a `husk run`, by its number.
+#[test]
+fn a_throw_away_image_is_looked_at_by_its_process() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat-run");
+    let husk = binary().to_str().expect("a plain path");
+    let run = format!("exec '{husk}' run --memory 64M -- sh -c 'echo x > f; exec sleep 60'");
+    // It is the shell's own number that is asked for.
+    let script = format!("{run} & told=; for n in $(seq 200); do sleep 0.05
+        told=$('{husk}' stat $! 2>/dev/null) && [[ $told = *create* ]] && break; done
+        echo \"$told\"; kill %1; wait");
+    let output = images.command("bash", &["-c", &script]).output().expect("bash");
+    let said = text(&output.stdout);
+    assert!(said.contains("processes 1 ") && said.contains("  create"), "{}", shown(&output));
+}
