@@ -130,9 +130,11 @@ fn a_throw_away_image_is_looked_at_by_its_process() {
     let husk = binary().to_str().expect("a plain path");
     let run = format!("exec '{husk}' run --memory 64M -- sh -c 'echo x > f; exec sleep 60'");
     // It is the shell's own number that is asked for.
-    let script = format!("{run} & told=; for n in $(seq 200); do sleep 0.05
+    let script = format!(
+        "{run} & told=; for n in $(seq 200); do sleep 0.05
         told=$('{husk}' stat $! 2>/dev/null) && [[ $told = *create* ]] && break; done
-        echo \"$told\"; kill %1; wait");
+        echo \"$told\"; kill %1; wait"
+    );
     let output = images.command("bash", &["-c", &script]).output().expect("bash");
     let said = text(&output.stdout);
     assert!(said.contains("processes 1 ") && said.contains("  create"), "{}", shown(&output));

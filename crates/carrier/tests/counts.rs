@@ -100,8 +100,8 @@ fn who_leaves_its_slot_leaves_its_counts_and_the_next_counts_on() {
         me.set_umask(0);
         let before = of(boss, Operation::Stat);
         for _ in 0..3 {
-            let mut other =
-                Direct::attach(clock, me.current(), std::process::id(), support::tid()).expect("in");
+            let mut other = Direct::attach(clock, me.current(), std::process::id(), support::tid())
+                .expect("in");
             other.create(&root_user(), root, b"x", Node::File(0o644)).expect("create");
             other.attributes(root).expect("stat");
             other.unlink(&root_user(), root, b"x").expect("unlink");
