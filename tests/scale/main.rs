@@ -1,5 +1,6 @@
-//! Many names, deep paths, names of any bytes: a program that checks itself, natively and in an
-//! image. `HUSK_FULL=1`: a million names in one directory, and a million files.
+//! Many names, deep paths, names of any bytes; many processes and threads: programs that check
+//! themselves, natively and in an image. `HUSK_FULL=1`: a million names in one directory, and a
+//! million files; ten thousand processes in a row.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -13,15 +14,21 @@ const MANY: (&str, &str) = ("50000", "1G");
 const MOST: (&str, &str) = ("1000000", "6G");
 /// Natively the program itself is tested.
 const FEW: &str = "3000";
+const NAMES_SAID: &str = "many: ok\nspread: ok\ndeep: ok\nnames: ok\n";
+const CREW_SAID: &str = "crew: ok\n";
 const LIMIT: Duration = Duration::from_secs(600);
 
-fn done(mut command: Command, scratch: &Scratch) {
-    command.current_dir(scratch.path());
+/// Processes at once, how often; processes in a row; threads at once: natively, short form, long.
+const NATIVE_CREW: [&str; 4] = ["100", "1", "100", "2000"];
+const SHORT_CREW: [&str; 4] = ["100", "3", "300", "2000"];
+const LONG_CREW: [&str; 4] = ["100", "30", "10000", "2000"];
+
+fn done(command: Command, scratch: &Scratch, says: &str) {
     let work = scratch.fresh("work");
     let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT);
     let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
     let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    assert_eq!(said, "many: ok\nspread: ok\ndeep: ok\nnames: ok\n", "{}", outcome.shown());
+    assert_eq!(said, says, "{}", outcome.shown());
     assert!(outcome.status.success(), "{}", outcome.shown());
 }
 
@@ -34,11 +41,28 @@ fn a_million_names_are_as_good_as_one() {
     let place = scratch.fresh("native");
     let mut native = Command::new(program);
     native.arg(FEW).arg(&place);
-    done(native, &scratch);
+    done(native, &scratch, NAMES_SAID);
     if against_native() {
         return;
     }
     let full = std::env::var_os("HUSK_FULL").is_some();
     let (count, memory) = if full { MOST } else { MANY };
-    done(husk(&["--memory", memory, "--discard"], &[program, count, "/tmp"]), &scratch);
+    done(husk(&["--memory", memory, "--discard"], &[program, count, "/tmp"]), &scratch, NAMES_SAID);
+}
+
+#[test]
+fn thousands_of_processes_and_threads_come_and_go_and_leave_nothing() {
+    let scratch = Scratch::new("crew");
+    let program = scratch.path().join("crew");
+    build_c(include_str!("sources/crew.c"), &program);
+    let program = program.to_str().expect("a path in UTF-8");
+    let mut native = Command::new(program);
+    native.args(NATIVE_CREW);
+    done(native, &scratch, CREW_SAID);
+    if against_native() {
+        return;
+    }
+    let full = std::env::var_os("HUSK_FULL").is_some();
+    let argv = [&[program], &(if full { LONG_CREW } else { SHORT_CREW })[..]].concat();
+    done(husk(&["--discard"], &argv), &scratch, CREW_SAID);
 }
