@@ -238,6 +238,14 @@ fn calls_answered_at_a_glance_keep_registers_and_red_zone_under_signals() {
     Case::new("glances", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
+#[test]
+fn calls_of_the_host_fill_pages_that_nobody_has_touched() {
+    let scratch = Scratch::new("untouched-build");
+    let program = scratch.path().join("untouched");
+    build_c(include_str!("sources/untouched.c"), &program);
+    Case::new("untouched", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}
+
 /// Files of the host that the threads of `numbers.c` read and change.
 const GIVEN: u32 = 64;
 

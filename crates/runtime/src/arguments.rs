@@ -2,13 +2,14 @@
 //! mapped in (`touch`).
 //!
 //! Registers that a call does not use hold old addresses, so the calls that programs make most are
-//! listed; of others all arguments count.
+//! listed; of others all arguments count. What none of the lists counts is a structure of at most
+//! `touch::STRUCTURE_BYTES`.
 
 use crate::classes::NUMBERS;
 use crate::gate::Frame;
-use husk_abi::nr;
+use husk_abi::{PAGE, nr};
 
-const NO_ADDRESSES: [usize; 32] = [
+const NO_ADDRESSES: [usize; 88] = [
     nr::close,
     nr::lseek,
     nr::dup,
@@ -41,6 +42,62 @@ const NO_ADDRESSES: [usize; 32] = [
     nr::exit_group,
     nr::fork,
     nr::vfork,
+    nr::sched_yield,
+    nr::msync,
+    nr::brk,
+    nr::shmget,
+    nr::shmdt,
+    nr::pause,
+    nr::alarm,
+    nr::getpid,
+    nr::kill,
+    nr::semget,
+    nr::msgget,
+    nr::getuid,
+    nr::getgid,
+    nr::geteuid,
+    nr::getegid,
+    nr::setpgid,
+    nr::getppid,
+    nr::getpgrp,
+    nr::setsid,
+    nr::getpgid,
+    nr::getsid,
+    nr::personality,
+    nr::getpriority,
+    nr::setpriority,
+    nr::sched_getscheduler,
+    nr::sched_get_priority_max,
+    nr::sched_get_priority_min,
+    nr::munlock,
+    nr::mlockall,
+    nr::munlockall,
+    nr::vhangup,
+    nr::sync,
+    nr::iopl,
+    nr::gettid,
+    nr::tkill,
+    nr::tgkill,
+    nr::io_destroy,
+    nr::timer_getoverrun,
+    nr::timer_delete,
+    nr::ioprio_set,
+    nr::ioprio_get,
+    nr::kcmp,
+    nr::membarrier,
+    nr::pkey_alloc,
+    nr::pkey_free,
+    nr::setuid,
+    nr::setgid,
+    nr::setreuid,
+    nr::setregid,
+    nr::setresuid,
+    nr::setresgid,
+    nr::setfsuid,
+    nr::setfsgid,
+    nr::setns,
+    nr::unshare,
+    nr::restart_syscall,
 ];
 const FIRST: [usize; 21] = [
     nr::open,
@@ -110,7 +167,7 @@ const FIRST_THREE: [usize; 1] = [nr::execve];
 const SECOND_AND_FOURTH: [usize; 3] = [nr::linkat, nr::renameat, nr::renameat2];
 const SECOND_AND_FIFTH: [usize; 1] = [nr::statx];
 
-static ADDRESSES: [u8; NUMBERS] = {
+const ADDRESSES: [u8; NUMBERS] = {
     let mut table = [0b11_1111; NUMBERS];
     mark(&mut table, &NO_ADDRESSES, 0b0);
     mark(&mut table, &FIRST, 0b1);
@@ -133,15 +190,28 @@ const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], which: u8) {
 }
 
 /// Which arguments of a call may be addresses, one bit each.
-pub fn addresses(number: usize) -> u8 {
-    ADDRESSES[number % NUMBERS]
+pub const fn addresses(number: usize) -> u8 {
+    static TABLE: [u8; NUMBERS] = ADDRESSES;
+    TABLE[number % NUMBERS]
 }
 
-/// Bytes behind argument `i` of a call, where its next argument counts them.
+/// Bytes behind argument `i` of a call, where another argument counts them.
 pub fn bytes_at(frame: &Frame, i: usize) -> usize {
     const LONGEST: usize = 1 << 31;
+    let [first, second, third, ..] = frame.args;
     let next = frame.args.get(i + 1).copied().unwrap_or(0);
-    next.saturating_mul(unit(frame.number, i)).min(LONGEST)
+    let bytes = match (frame.number, i) {
+        (nr::select | nr::pselect6, 1..=3) => first as u32 as usize / 8 + 8,
+        (nr::getgroups | nr::setgroups, 1) => (first as u32 as usize).saturating_mul(4),
+        (nr::sched_getaffinity | nr::sched_setaffinity, 2) => second as u32 as usize,
+        (nr::io_getevents | nr::io_pgetevents, 3) => third.saturating_mul(32),
+        (nr::msgsnd | nr::msgrcv, 1) => third.saturating_add(8),
+        (nr::mincore, 2) => second / PAGE + 1,
+        (nr::move_pages, 2) => second.saturating_mul(8),
+        (nr::move_pages, 3 | 4) => second.saturating_mul(4),
+        (number, i) => next.saturating_mul(unit(number, i)),
+    };
+    bytes.min(LONGEST)
 }
 
 /// Bytes of what is counted; 0: the next argument does not count.
@@ -153,10 +223,17 @@ fn unit(number: usize, i: usize) -> usize {
         | (nr::readlinkat | nr::getxattr | nr::lgetxattr | nr::fgetxattr, 2)
         | (nr::setxattr | nr::lsetxattr | nr::fsetxattr, 2)
         | (nr::getcwd | nr::madvise | nr::mlock | nr::mlock2 | nr::getrandom, 0) => 1,
+        (nr::syslog | nr::modify_ldt | nr::sched_getattr | nr::bpf, 1)
+        | (nr::mq_timedsend | nr::mq_timedreceive, 1)
+        | (nr::add_key | nr::keyctl, 2)
+        | (nr::setsockopt, 3) => 1,
+        (nr::semop | nr::semtimedop, 1) => 6,
         (nr::poll | nr::ppoll, 0) => 8,
+        (nr::futex_waitv, 0) => 24,
         (nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2, 1) => 12,
         (nr::readv | nr::writev | nr::preadv | nr::pwritev | nr::preadv2 | nr::pwritev2, 1)
-        | (nr::vmsplice | nr::process_vm_readv | nr::process_vm_writev, 1) => 16,
+        | (nr::vmsplice | nr::process_vm_readv | nr::process_vm_writev, 1)
+        | (nr::process_vm_readv | nr::process_vm_writev, 3) => 16,
         (nr::sendmmsg | nr::recvmmsg, 1) => 64,
         _ => 0,
     }

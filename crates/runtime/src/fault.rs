@@ -106,7 +106,7 @@ fn trapped(context: Context, info: usize) {
     }
     context.set(Register::Rcx, context.get(Register::Rip));
     context.set(Register::Rax, number);
-    context.set(Register::Rip, gate::husk_enter as *const () as usize);
+    context.set(Register::Rip, gate::entry());
 }
 
 fn made_here(context: Context, number: usize) {
@@ -144,7 +144,7 @@ fn patched_tail(context: Context, rip: usize) -> bool {
         return false;
     }
     context.set(Register::Rcx, rip + 2);
-    context.set(Register::Rip, gate::husk_enter as *const () as usize);
+    context.set(Register::Rip, gate::entry());
     true
 }
 

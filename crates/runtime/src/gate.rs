@@ -17,6 +17,9 @@
 //!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
 //! ```
 //!
+//! While pages of a mapping may be missing, calls of class 0 and 3 that take addresses come to
+//! husk_service as well (`divert`).
+//!
 //! Invariants
 //! 1. From the application's point of view only rax, rcx, r11 and the flags change, and after a
 //!    call that a patched site replaced, the flags are those of `cmp $-4096,%rax`.
@@ -31,12 +34,17 @@
 //! 6. What must survive a sleeping call lies on the application's stack (`Detour`), because a
 //!    signal handler may enter here again meanwhile.
 
+use crate::arguments;
 use crate::classes;
+use crate::image;
+use crate::mappings;
 use crate::thread::Thread;
 use crate::wire::Call;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use husk_abi::nr;
 
 /// The registers of the application as the entry code pushes them.
 #[repr(C)]
@@ -122,11 +130,10 @@ pub const THEN_AFTER: usize = 1;
 /// The application's call starts again, unless the sleep ended with `EINTR`.
 pub const THEN_AGAIN: usize = 2;
 
-/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches.
+/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches. Written by `divert`
+/// only.
 #[repr(C, align(4096))]
-struct Table([*const u8; STUBS]);
-// SAFETY: addresses of code; never written.
-unsafe impl Sync for Table {}
+struct Table([AtomicPtr<u8>; STUBS]);
 
 const STUBS: usize = classes::NUMBERS;
 /// The stubs from here on take the number from rax.
@@ -137,26 +144,87 @@ const STUB_BYTES: usize = 16;
 #[unsafe(link_section = ".husk_gate")]
 static TABLE: Table = Table(table());
 
-const fn table() -> [*const u8; STUBS] {
-    let mut table = [core::ptr::null(); STUBS];
+const fn table() -> [AtomicPtr<u8>; STUBS] {
+    let mut table = [const { AtomicPtr::new(core::ptr::null_mut()) }; STUBS];
     let mut number = 0;
     while number < STUBS {
-        let stubs = match classes::CLASSES[number] {
-            _ if number >= NUMBERS => &raw const husk_stubs,
-            classes::PASS => &raw const husk_passes,
-            classes::SERVE => &raw const husk_serves,
-            _ => &raw const husk_stubs,
-        };
-        table[number] = stubs.wrapping_add(STUB_BYTES * number);
+        table[number] = AtomicPtr::new(stub(number).cast_mut());
         number += 1;
     }
     let mut place = 0;
     while place < husk_client::GLANCED.len() {
         let stub = (&raw const husk_glances).wrapping_add(STUB_BYTES * place);
-        table[husk_client::GLANCED[place]] = stub;
+        table[husk_client::GLANCED[place]] = AtomicPtr::new(stub.cast_mut());
         place += 1;
     }
     table
+}
+
+/// Where a call comes by its class.
+const fn stub(number: usize) -> *const u8 {
+    let stubs = match classes::CLASSES[number] {
+        _ if number >= NUMBERS => &raw const husk_stubs,
+        classes::PASS => &raw const husk_passes,
+        classes::SERVE => &raw const husk_serves,
+        _ => &raw const husk_stubs,
+    };
+    stubs.wrapping_add(STUB_BYTES * number)
+}
+
+/// Calls that the gate makes without `serve`, with addresses in what they take; and the stubs that
+/// take the number from rax.
+static DIVERTED: [bool; STUBS] = {
+    let mut table = [true; STUBS];
+    let mut number = 0;
+    while number < NUMBERS {
+        let passed = matches!(classes::CLASSES[number], classes::PASS | classes::MASK);
+        table[number] = passed && arguments::addresses(number) != 0;
+        number += 1;
+    }
+    table
+};
+
+/// The table can be written.
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Makes `divert` possible.
+pub fn expect_diversions() {
+    const READ_WRITE: usize = 3;
+    if OPENED.load(Ordering::Relaxed) {
+        return;
+    }
+    let args = [image::TABLE.start, image::TABLE.len(), READ_WRITE, 0, 0, 0];
+    // SAFETY: a page of ours.
+    if unsafe { husk_host::calls::raw(nr::mprotect, args) }.is_ok() {
+        OPENED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether calls with addresses that would go straight to the host are to be looked at first: as
+/// long as the host may not find what they point to (`touch`). All others cost what they cost.
+#[cold]
+#[inline(never)]
+pub fn divert(on: bool) {
+    if !OPENED.load(Ordering::Relaxed) {
+        return;
+    }
+    let table = core::ptr::with_exposed_provenance::<AtomicPtr<u8>>(image::TABLE.start);
+    for (number, _) in DIVERTED.iter().enumerate().filter(|(_, diverted)| **diverted) {
+        let diverted = match number {
+            0..NUMBERS => (&raw const husk_serves).wrapping_add(STUB_BYTES * number),
+            _ => husk_diverts as *const () as *const u8,
+        };
+        let place = if on { diverted } else { stub(number) };
+        // SAFETY: the table's own word, atomic there too; it lies too far away for its name.
+        let word = unsafe { &*table.add(number) };
+        word.store(place.cast_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Where a call that was not patched goes on.
+pub fn entry() -> usize {
+    let diverted = mappings::has_untouched();
+    if diverted { husk_diverted as *const () as usize } else { husk_enter as *const () as usize }
 }
 
 #[allow(improper_ctypes)]
@@ -177,6 +245,10 @@ unsafe extern "C" {
     pub fn husk_on_fault();
     /// Entry with number in rax and return address in rcx.
     pub fn husk_enter();
+    /// The same, but that `serve` sees what would go straight to the host.
+    fn husk_diverted();
+    /// The same for a patched site.
+    fn husk_diverts();
     /// Where a sleeping `Detour` comes back from the host.
     pub fn husk_detour_done();
     /// The one instruction of the gate that reads application memory.
@@ -237,6 +309,23 @@ husk_stubs:
     .balign 16
     .endr
 
+    .globl husk_diverts
+husk_diverts:
+    pop rcx
+    .globl husk_diverted
+husk_diverted:
+    mov eax, eax
+    cmp eax, {call_numbers}
+    jae husk_unknown
+    lea r11, [rip + {classes}]
+    movzx r11d, byte ptr [r11 + rax]
+    test r11d, r11d
+    je husk_service
+    cmp r11d, 3
+    je husk_service
+    jmp husk_enter
+
+    .balign 64
     .globl husk_glances
 husk_glances:
     .irp k, {g0}, {g1}

@@ -11,7 +11,7 @@
 //! 6. What may not be written to is never made one to write to (`change_protection`), be it moved,
 //!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
 
-use crate::gate::{Answer, Frame};
+use crate::gate::{self, Answer, Frame};
 use crate::service;
 use crate::thread::Thread;
 use crate::wire::{Mapping, Wire};
@@ -192,6 +192,9 @@ fn widen(entry: &Entry) {
         return;
     }
     let low = LOW.load(Ordering::Relaxed);
+    if !has_untouched() {
+        gate::divert(true);
+    }
     if !has_untouched() || entry.solid < low {
         LOW.store(entry.solid, Ordering::Relaxed);
     }
@@ -210,6 +213,9 @@ fn narrow(rest: &[Entry]) {
     }
     HIGH.store(high, Ordering::Relaxed);
     LOW.store(if high == 0 { 0 } else { low }, Ordering::Relaxed);
+    if high == 0 {
+        gate::divert(false);
+    }
 }
 
 /// What became of an entry.
@@ -226,6 +232,9 @@ pub enum Noted {
 /// Notes a mapping and its pin.
 pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
     let entry = Entry::of(mapping, inode);
+    if !entry.is_solid() {
+        gate::expect_diversions();
+    }
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         widen(&entry);
@@ -249,6 +258,11 @@ pub fn inherited(mut step: impl FnMut(Inode)) {
     crate::still::reset();
     for i in 0..COUNT.load(Ordering::Relaxed) {
         step(locked(|table, _| table[i].inode));
+    }
+    if has_untouched() {
+        // The lock's last holder may have stayed behind with it.
+        gate::divert(true);
+        locked(|table, count| narrow(&table[..count.load(Ordering::Relaxed)]));
     }
 }
 

@@ -14,14 +14,15 @@
 //! 3. A thread that meets the same page again, though it was mapped in, is told: the host has no
 //!    memory for it.
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
-//!    is mapped in before (`reach`), and a service finds what it copies.
+//!    is mapped in before (`reach`), and a service finds what it copies. While any page may be
+//!    missing, calls that go straight to the host come this way as well (`gate::divert`).
 //! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`),
 //!    the private ones too, and are as if nobody had touched them.
 //! 6. What lies before the first gap of a mapping is never looked for again; behind it the host is
 //!    asked about `WINDOW_MAX` pages at a time.
 
 use crate::arguments;
-use crate::gate::Frame;
+use crate::gate::{self, Frame};
 use crate::mappings::{self, Entry};
 use crate::memory;
 use crate::side;
@@ -37,7 +38,7 @@ const WINDOW_MAX: usize = 512;
 /// From so many touches of one mapping on, so many pages at least (invariant 2).
 const CROWDED: [(u32, usize); 2] = [(16_384, WINDOW_MAX), (4096, 16)];
 /// Longest structure that an argument points to, other than buffers with a length.
-const STRUCTURE_BYTES: usize = 512;
+pub const STRUCTURE_BYTES: usize = 512;
 /// Most buffers of one call.
 const BUFFERS_MAX: usize = 1024;
 
@@ -94,6 +95,7 @@ fn map_in(thread: &mut Thread, entry: &Entry, page: usize, pages: usize) -> usiz
 #[cold]
 #[inline(never)]
 pub fn shorten(inode: Inode, size: u64) {
+    gate::expect_diversions();
     let end = size.next_multiple_of(PAGE as u64);
     let _still = still::take();
     let mut from = 0;
@@ -128,6 +130,9 @@ pub fn reach(thread: &mut Thread, frame: &Frame) {
             reach_buffers(thread, first, second);
         }
         nr::sendmsg | nr::recvmsg => reach_message(thread, first),
+        nr::getsockopt => reach_option(thread, frame.args[3], frame.args[4]),
+        nr::pselect6 => reach_buffers(thread, frame.args[5], 1),
+        nr::futex_waitv => reach_words(thread, frame.args[0], first),
         nr::sendmmsg | nr::recvmmsg => {
             const MESSAGE_BYTES: usize = 64;
             for n in 0..(second as u32 as usize).min(BUFFERS_MAX) {
@@ -170,6 +175,25 @@ fn reach_message(thread: &mut Thread, at: usize) {
     reach_range(thread, buffers, count.min(BUFFERS_MAX) * 16);
     reach_range(thread, control, control_bytes);
     reach_buffers(thread, buffers, count);
+}
+
+/// Of `getsockopt`, whose length lies in memory.
+fn reach_option(thread: &mut Thread, at: usize, length_at: usize) {
+    let mut length = 0u32;
+    if memory::read_value(length_at, &mut length).is_ok() {
+        reach_range(thread, at, length as usize);
+    }
+}
+
+/// Of `struct futex_waitv`s.
+fn reach_words(thread: &mut Thread, at: usize, count: usize) {
+    for n in 0..count.min(BUFFERS_MAX) {
+        let mut waiter = [0usize; 3];
+        if memory::read_value(at.wrapping_add(24 * n), &mut waiter).is_err() {
+            return;
+        }
+        reach_range(thread, waiter[1], size_of::<u32>());
+    }
 }
 
 fn reach_range(thread: &mut Thread, start: usize, length: usize) {
