@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod copies;
 mod ends;
 mod joins;
 mod lives;

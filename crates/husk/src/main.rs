@@ -8,6 +8,7 @@
 //!   husk ps NAME [--json]                who runs in it?
 //!   husk stat IMAGE [--json]            what has been done in it, by which kernel?
 //!   husk kill NAME PID                   send somebody a signal
+//!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
@@ -72,6 +73,17 @@ enum Command {
     Kill(named::Kill),
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),
+    /// Copy a file, or with -r a tree, out of an image or into one.
+    Cp(named::Cp),
+    /// The half of a copy that runs in the image and reads.
+    #[command(hide = true)]
+    Parcel(named::Parcel),
+    /// The half of a copy that runs in the image and writes.
+    #[command(hide = true)]
+    Unparcel {
+        /// Where to.
+        target: PathBuf,
+    },
     /// The keeper that `husk up` starts.
     #[command(hide = true)]
     Keep(named::Up),
@@ -181,6 +193,9 @@ fn main() -> ExitCode {
         Command::Ps { name, json } => named::processes(&name, json),
         Command::Kill(options) => named::kill(&options),
         Command::Down(options) => named::down(&options),
+        Command::Cp(options) => named::copy(&options),
+        Command::Parcel(options) => named::parcel(&options),
+        Command::Unparcel { target } => named::unparcel(&target),
         Command::Keep(options) => named::keep(&options),
         Command::Tend(options) => named::tend(options),
         Command::Resume { name } => named::resume(&name),

@@ -1,11 +1,13 @@
-//! `husk up`, `exec`, `ls`, `ps`, `kill` and `down`: what is typed about images with a name.
+//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp` and `down`: what is typed about images with a name.
 //!
 //! Exit status: of `exec` the command's own, for this process becomes it; 125 when Husk failed, 126
 //! and 127 as of `run`. Of the others 0, or 125 when something failed; of `down` also when not all
 //! changes could be written back as they were.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, BufReader, BufWriter};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
@@ -42,6 +44,24 @@ pub struct Down {
     /// End the programs that run in it.
     #[arg(long)]
     force: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Cp {
+    /// Directories with all they hold; symbolic links stay links.
+    #[arg(long, short)]
+    recursive: bool,
+    /// What to copy; NAME:PATH is one in image NAME.
+    source: OsString,
+    /// Where to, or into which directory; NAME:PATH is one in image NAME.
+    target: OsString,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Parcel {
+    #[arg(long, short)]
+    recursive: bool,
+    source: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
@@ -128,6 +148,29 @@ pub fn kill(options: &Kill) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failed(&failure),
     }
+}
+
+/// Success, or a failure that has been said.
+fn copied(complete: bool) -> ExitCode {
+    if complete { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+}
+
+pub fn copy(options: &Cp) -> ExitCode {
+    match named::copy(&options.source, &options.target, options.recursive) {
+        Ok(complete) => copied(complete),
+        Err(failure) => failed(&failure),
+    }
+}
+
+pub fn parcel(options: &Parcel) -> ExitCode {
+    let mut output = BufWriter::new(io::stdout().lock());
+    // If nobody takes it, whoever was to has said why.
+    copied(named::pack(&options.source, options.recursive, &mut output).unwrap_or(false))
+}
+
+pub fn unparcel(target: &Path) -> ExitCode {
+    // If half of it comes, whoever sends it has said why.
+    copied(named::unpack(target, &mut BufReader::new(io::stdin().lock())).unwrap_or(false))
 }
 
 pub fn down(options: &Down) -> ExitCode {

@@ -6,6 +6,7 @@
 //!                                 │ STATE/NAME/{lock,socket,facts,log}
 //!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
 //!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
+//!   husk cp NAME:PATH TARGET ──► (a `husk exec` that packs, or unpacks)
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
@@ -23,9 +24,11 @@
 //!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
 mod ask;
+mod copy;
 mod enter;
 mod keep;
 mod message;
+mod parcel;
 mod place;
 mod programs;
 mod pulse;
@@ -34,9 +37,11 @@ mod tend;
 mod up;
 
 pub use ask::{Row, down, is_inside, list, region, table};
+pub use copy::copy;
 pub use enter::enter;
 pub use keep::keep;
 pub use message::Status;
+pub use parcel::{pack, unpack};
 pub use place::Ended;
 pub use programs::{Process, kill, process_table, processes};
 pub use tend::{resume, tend};

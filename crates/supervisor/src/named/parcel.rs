@@ -1,0 +1,558 @@
+//! Files on their way between an image and the host, as a stream of bytes: what one `husk` packs on
+//! one side, another unpacks on the other.
+//!
+//! ```text
+//!   {"Directory":{"name":...}}\n  {"File":{"name":...}}\n frames  ...  "Leave"\n  {"End":...}\n
+//!   frame: offset u64, length u32, bytes;  length 0: the file ends at `offset`;  FAILED: it cannot
+//!   be read
+//! ```
+//!
+//! Invariants
+//! 1. A name is one component of a path: nothing leads out of where the parcel is unpacked.
+//! 2. Each name that is there keeps what it had until all of the new file is there. Directories
+//!    that are there are filled.
+//! 3. What cannot be packed or unpacked is told in one line, and the rest is copied.
+//! 4. A directory is listed before the other side hears of it: one that is copied into itself is
+//!    copied once.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, openat, statat,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::request::reason;
+use crate::say::say;
+
+/// Bytes of a frame.
+const FRAME_BYTES: usize = 256 << 10;
+/// In place of a frame's length: the file could not be read to its end.
+const FAILED: u32 = u32::MAX;
+/// Longest description of an item.
+const ITEM_BYTES_MAX: u64 = 1 << 20;
+/// Deepest tree: each level is an open directory.
+const DEPTH_MAX: usize = 256;
+
+/// What comes next.
+#[derive(Serialize, Deserialize, Debug)]
+enum Item {
+    /// A directory; what it holds follows, up to `Leave`.
+    Directory { name: Vec<u8>, facts: Facts },
+    /// The end of a directory.
+    Leave,
+    /// A file; its frames follow.
+    File { name: Vec<u8>, facts: Facts },
+    /// A symbolic link.
+    Symlink { name: Vec<u8>, facts: Facts, target: Vec<u8> },
+    /// A FIFO.
+    Fifo { name: Vec<u8>, facts: Facts },
+    /// The end of the parcel.
+    End,
+}
+
+/// What is kept of an object beside its content.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy)]
+struct Facts {
+    mode: u32,
+    accessed: (i64, i64),
+    modified: (i64, i64),
+}
+
+impl Facts {
+    fn of(found: &Stat) -> Facts {
+        Facts {
+            mode: found.st_mode & 0o777,
+            accessed: (found.st_atime, found.st_atime_nsec as i64),
+            modified: (found.st_mtime, found.st_mtime_nsec as i64),
+        }
+    }
+
+    fn times(&self) -> Timestamps {
+        let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
+        Timestamps { last_access: time(self.accessed), last_modification: time(self.modified) }
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::from_raw_mode(self.mode)
+    }
+}
+
+fn complain(path: &Path, why: &str, remedy: &str) {
+    let what = format!("cannot copy {}", path.display());
+    say(&Failure::new(what, why, remedy).to_string());
+}
+
+// ---- packing ------------------------------------------------------------------------------------
+
+/// Packs what is at `source`; whether that was all of it. An error: nobody takes it.
+pub fn pack(source: &Path, recursive: bool, output: &mut dyn Write) -> io::Result<bool> {
+    let mut packer = Packer { output, recursive, complete: true };
+    match source.file_name() {
+        // A link is followed where what it leads to is asked for.
+        Some(name) => packer.object(CWD, source, name, source, !recursive, 0)?,
+        None => packer.skip(source, "it has no name of its own", "name what lies in it")?,
+    }
+    packer.item(&Item::End)?;
+    packer.output.flush()?;
+    Ok(packer.complete)
+}
+
+struct Packer<'a> {
+    output: &'a mut dyn Write,
+    recursive: bool,
+    complete: bool,
+}
+
+impl Packer<'_> {
+    /// Goes on without `path` (invariant 3).
+    fn skip(&mut self, path: &Path, why: &str, remedy: &str) -> io::Result<()> {
+        complain(path, why, remedy);
+        self.complete = false;
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        let mut text = serde_json::to_vec(item)?;
+        text.push(b'\n');
+        self.output.write_all(&text)
+    }
+
+    /// Packs `path` below `parent` as `name`; people know it as `shown`.
+    fn object(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        path: &Path,
+        name: &OsStr,
+        shown: &Path,
+        follow: bool,
+        depth: usize,
+    ) -> io::Result<()> {
+        let (at, no_follow) = match follow {
+            true => (AtFlags::empty(), OFlags::empty()),
+            false => (AtFlags::SYMLINK_NOFOLLOW, OFlags::NOFOLLOW),
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | no_follow;
+        let found = match statat(parent, path, at) {
+            Ok(found) => found,
+            Err(errno) => return self.skip(shown, &in_words(errno), "check it"),
+        };
+        let (name, facts) = (name.as_bytes().to_vec(), Facts::of(&found));
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if kind == FileType::Directory && !self.recursive {
+            return self.skip(shown, "it is a directory", "add -r");
+        }
+        match kind {
+            FileType::Symlink => match rustix::fs::readlinkat(parent, path, Vec::new()) {
+                Ok(target) => {
+                    let target = target.into_bytes();
+                    self.item(&Item::Symlink { name, facts, target })
+                }
+                Err(errno) => self.skip(shown, &in_words(errno), "check it"),
+            },
+            FileType::Fifo => self.item(&Item::Fifo { name, facts }),
+            FileType::RegularFile | FileType::Directory => {
+                match openat(parent, path, flags, Mode::empty()) {
+                    Ok(opened) if kind == FileType::Directory => {
+                        self.directory(opened, name, facts, shown, depth)
+                    }
+                    Ok(opened) => {
+                        self.item(&Item::File { name, facts })?;
+                        self.bytes(&File::from(opened), shown)
+                    }
+                    Err(errno) => self.skip(shown, &in_words(errno), "check it"),
+                }
+            }
+            _ => self.skip(shown, "it is a socket or a device", "leave it out"),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        opened: OwnedFd,
+        name: Vec<u8>,
+        facts: Facts,
+        shown: &Path,
+        depth: usize,
+    ) -> io::Result<()> {
+        if depth >= DEPTH_MAX {
+            let why = format!("it lies deeper than {DEPTH_MAX} directories");
+            return self.skip(shown, &why, "copy it by itself");
+        }
+        let names = match names(&opened) {
+            Ok(names) => names,
+            Err(errno) => return self.skip(shown, &in_words(errno), "check it"),
+        };
+        self.item(&Item::Directory { name, facts })?;
+        for name in names {
+            let (path, shown) = (Path::new(&name), shown.join(&name));
+            self.object(opened.as_fd(), path, &name, &shown, false, depth + 1)?;
+        }
+        self.item(&Item::Leave)
+    }
+
+    /// The frames of a file; holes are left out.
+    fn bytes(&mut self, file: &File, shown: &Path) -> io::Result<()> {
+        let mut buffer = vec![0; FRAME_BYTES];
+        let mut offset = 0;
+        loop {
+            let read = next_data(file, offset).and_then(|data| match data {
+                Some(start) => Ok((start, file.read_at(&mut buffer, start)?)),
+                None => Ok((file.metadata()?.len(), 0)),
+            });
+            let (start, got) = match read {
+                Ok(read) => read,
+                Err(problem) => {
+                    self.skip(shown, &reason(&problem), "check it")?;
+                    return self.frame(0, FAILED, &[]);
+                }
+            };
+            self.frame(start, got as u32, &buffer[..got])?;
+            if got == 0 {
+                return Ok(());
+            }
+            offset = start + got as u64;
+        }
+    }
+
+    fn frame(&mut self, offset: u64, length: u32, bytes: &[u8]) -> io::Result<()> {
+        self.output.write_all(&offset.to_le_bytes())?;
+        self.output.write_all(&length.to_le_bytes())?;
+        self.output.write_all(bytes)
+    }
+}
+
+/// Where bytes begin at or after `offset`; `None`: nowhere.
+fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => Ok(Some(start)),
+        Err(Errno::NXIO) => Ok(None),
+        // Where holes are not known everything is data.
+        Err(_) => Ok((offset < file.metadata()?.len()).then_some(offset)),
+    }
+}
+
+fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn in_words(errno: Errno) -> String {
+    reason(&errno.into())
+}
+
+// ---- unpacking ----------------------------------------------------------------------------------
+
+/// Unpacks a parcel to `target`, or into it where that is a directory; whether all that came is
+/// there. An error: the parcel is not whole.
+pub fn unpack(target: &Path, input: &mut dyn BufRead) -> io::Result<bool> {
+    let mut unpacker = Unpacker { input, open: Vec::new(), complete: true, temporary: 0 };
+    loop {
+        match unpacker.item()? {
+            Item::End if unpacker.open.is_empty() => return Ok(unpacker.complete),
+            Item::End => return Err(io::ErrorKind::InvalidData.into()),
+            Item::Leave => unpacker.leave()?,
+            item => unpacker.object(item, target)?,
+        }
+    }
+}
+
+struct Unpacker<'a> {
+    input: &'a mut dyn BufRead,
+    open: Vec<Level>,
+    complete: bool,
+    temporary: u64,
+}
+
+/// A directory that is being filled.
+struct Level {
+    /// `None`: it could not be made, and nothing in it can.
+    directory: Option<OwnedFd>,
+    shown: PathBuf,
+    /// What it is to have in the end, if it was made here.
+    facts: Option<Facts>,
+}
+
+impl Unpacker<'_> {
+    fn fail(&mut self, path: &Path, problem: &io::Error) {
+        complain(path, &reason(problem), "check where it is to be");
+        self.complete = false;
+    }
+
+    fn item(&mut self) -> io::Result<Item> {
+        let mut text = Vec::new();
+        (&mut *self.input).take(ITEM_BYTES_MAX).read_until(b'\n', &mut text)?;
+        if text.last() != Some(&b'\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        let level = self.open.pop().ok_or(io::ErrorKind::InvalidData)?;
+        if let (Some(directory), Some(facts)) = (level.directory, level.facts) {
+            let set = rustix::fs::futimens(&directory, &facts.times())
+                .and_then(|()| rustix::fs::fchmod(&directory, facts.mode()));
+            if let Err(errno) = set {
+                self.fail(&level.shown, &errno.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the item called `name` is to be: its directory, its name there and for people.
+    fn place(
+        &self,
+        name: &[u8],
+        target: &Path,
+    ) -> io::Result<(Option<OwnedFd>, OsString, PathBuf)> {
+        let name = OsStr::from_bytes(name);
+        if name.is_empty() || name.as_bytes().contains(&b'/') || name == "." || name == ".." {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (directory, name, shown) = match self.open.last() {
+            Some(level) => {
+                let directory = level.directory.as_ref().map(OwnedFd::try_clone).transpose()?;
+                return Ok((directory, name.to_owned(), level.shown.join(name)));
+            }
+            None if target.is_dir() => (target.to_owned(), name.to_owned(), target.join(name)),
+            None => {
+                let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let given = target.file_name().unwrap_or(name);
+                let parent = parent.unwrap_or(Path::new("."));
+                (parent.to_owned(), given.to_owned(), target.to_owned())
+            }
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, &directory, flags, Mode::empty()) {
+            Ok(opened) => Ok((Some(opened), name, shown)),
+            Err(errno) => {
+                complain(&directory, &in_words(errno), "name a directory that is there");
+                Ok((None, name, shown))
+            }
+        }
+    }
+
+    fn object(&mut self, item: Item, target: &Path) -> io::Result<()> {
+        let (Item::Directory { name, .. }
+        | Item::File { name, .. }
+        | Item::Symlink { name, .. }
+        | Item::Fifo { name, .. }) = &item
+        else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let (directory, name, shown) = self.place(name, target)?;
+        self.complete &= directory.is_some();
+        let made = match (&item, &directory) {
+            (Item::Directory { facts, .. }, _) => {
+                return self.enter(directory, &name, shown, *facts);
+            }
+            (Item::File { facts, .. }, _) => self.file(directory.as_ref(), &name, *facts)?,
+            (_, None) => Ok(()),
+            (Item::Symlink { facts, target, .. }, Some(directory)) => {
+                let make = |new: &OsStr| {
+                    rustix::fs::symlinkat(target.as_slice(), directory, new)?;
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    rustix::fs::utimensat(directory, new, &facts.times(), flags)
+                };
+                self.made_aside(directory, &name, make)
+            }
+            (Item::Fifo { facts, .. }, Some(directory)) => {
+                let make = |new: &OsStr| {
+                    rustix::fs::mknodat(directory, new, FileType::Fifo, Mode::RUSR, 0)?;
+                    rustix::fs::chmodat(directory, new, facts.mode(), AtFlags::empty())?;
+                    rustix::fs::utimensat(directory, new, &facts.times(), AtFlags::empty())
+                };
+                self.made_aside(directory, &name, make)
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        if let Err(problem) = made {
+            self.fail(&shown, &problem);
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        parent: Option<OwnedFd>,
+        name: &OsStr,
+        shown: PathBuf,
+        facts: Facts,
+    ) -> io::Result<()> {
+        if self.open.len() > DEPTH_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let Some(parent) = parent else {
+            self.open.push(Level { directory: None, shown, facts: None });
+            return Ok(());
+        };
+        let made = rustix::fs::mkdirat(&parent, name, Mode::RWXU);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match made {
+            Ok(()) | Err(Errno::EXIST) => openat(&parent, name, flags, Mode::empty()),
+            Err(errno) => Err(errno),
+        };
+        if let Err(errno) = opened {
+            self.fail(&shown, &errno.into());
+        }
+        let facts = made.is_ok().then_some(facts);
+        self.open.push(Level { directory: opened.ok(), shown, facts });
+        Ok(())
+    }
+
+    /// A name that nobody else takes.
+    fn fresh(&mut self) -> OsString {
+        self.temporary += 1;
+        format!(".husk-cp-{}-{}", std::process::id(), self.temporary).into()
+    }
+
+    /// Makes an object under a name of its own, and gives it its name (invariant 2).
+    fn made_aside(
+        &mut self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        make: impl FnOnce(&OsStr) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        let new = self.fresh();
+        let done = make(&new).and_then(|()| rustix::fs::renameat(directory, &new, directory, name));
+        if done.is_err() {
+            // It may not be there at all.
+            let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
+        }
+        Ok(done?)
+    }
+
+    /// Takes all frames of a file, wherever they go. The outer error: the parcel is not whole.
+    fn file(
+        &mut self,
+        directory: Option<&OwnedFd>,
+        name: &OsStr,
+        facts: Facts,
+    ) -> io::Result<io::Result<()>> {
+        let new = self.fresh();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let opened =
+            directory.map(|directory| openat(directory, &new, flags, Mode::RUSR | Mode::WUSR));
+        let opened = opened.transpose().map_err(io::Error::from);
+        let (file, mut trouble) = match opened {
+            Ok(opened) => (opened.map(File::from), Ok(())),
+            Err(problem) => (None, Err(problem)),
+        };
+        let taken = self.frames(file.as_ref().filter(|_| trouble.is_ok()), &mut trouble);
+        let (Some(directory), Some(file)) = (directory, file) else {
+            return taken.map(|_| trouble);
+        };
+        let done = match &taken {
+            // Who packed it has said why.
+            Ok(false) => Ok(None),
+            Ok(true) => trouble.and_then(|()| {
+                rustix::fs::futimens(&file, &facts.times())?;
+                rustix::fs::fchmod(&file, facts.mode())?;
+                Ok(Some(rustix::fs::renameat(directory, &new, directory, name)?))
+            }),
+            Err(_) => Ok(None),
+        };
+        if !matches!(done, Ok(Some(()))) {
+            // What cannot be removed is known by its name.
+            let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
+            self.complete = false;
+        }
+        taken.map(|_| done.map(drop))
+    }
+
+    /// Writes frames into `file`, as long as that goes; whether the file was packed whole.
+    fn frames(&mut self, file: Option<&File>, trouble: &mut io::Result<()>) -> io::Result<bool> {
+        let mut bytes = vec![0; FRAME_BYTES];
+        loop {
+            let (mut offset, mut length) = ([0; 8], [0; 4]);
+            self.input.read_exact(&mut offset)?;
+            self.input.read_exact(&mut length)?;
+            let (offset, length) = (u64::from_le_bytes(offset), u32::from_le_bytes(length));
+            if length == FAILED {
+                return Ok(false);
+            }
+            let bytes = bytes.get_mut(..length as usize).ok_or(io::ErrorKind::InvalidData)?;
+            self.input.read_exact(bytes)?;
+            if let (Some(file), Ok(())) = (file, &trouble) {
+                *trouble = match length {
+                    0 => file.set_len(offset),
+                    _ => file.write_all_at(bytes, offset),
+                };
+            }
+            if length == 0 {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn packed(items: &[Item]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut packer = Packer { output: &mut bytes, recursive: true, complete: true };
+        items.iter().for_each(|item| packer.item(item).unwrap());
+        bytes
+    }
+
+    fn facts() -> Facts {
+        Facts { mode: 0o700, accessed: (1, 2), modified: (3, 4) }
+    }
+
+    #[test]
+    fn no_name_leads_out_of_where_a_parcel_is_unpacked() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir(scratch.path().join("in")).unwrap();
+        for name in ["..", ".", "", "../x", "/x", "a/b"] {
+            let name = name.as_bytes().to_vec();
+            let link = Item::Symlink { name, facts: facts(), target: b"x".to_vec() };
+            let parcel = packed(&[link, Item::End]);
+            assert!(unpack(&scratch.path().join("in"), &mut &parcel[..]).is_err());
+        }
+        // Nor does a link that is there already.
+        std::os::unix::fs::symlink(scratch.path(), scratch.path().join("in/link")).unwrap();
+        let enter = Item::Directory { name: b"link".to_vec(), facts: facts() };
+        let inside = Item::Fifo { name: b"x".to_vec(), facts: facts() };
+        let parcel = packed(&[enter, inside, Item::Leave, Item::End]);
+        assert!(!unpack(&scratch.path().join("in"), &mut &parcel[..]).unwrap());
+        assert!(!scratch.path().join("x").exists());
+    }
+
+    #[test]
+    fn half_a_parcel_replaces_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+        fs::write(&source, vec![b'n'; 3 * FRAME_BYTES]).unwrap();
+        fs::write(&target, "old").unwrap();
+        let mut parcel = Vec::new();
+        assert!(pack(&source, false, &mut parcel).unwrap());
+        for length in [parcel.len() - 1, parcel.len() / 2, 10, 0] {
+            assert!(unpack(&target, &mut &parcel[..length]).is_err());
+        }
+        // The end mark alone was missing in the first.
+        assert!(fs::read(&target).unwrap().iter().all(|byte| *byte == b'n'));
+        fs::write(&target, "old").unwrap();
+        assert!(unpack(&target, &mut &parcel[..parcel.len() / 2]).is_err());
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
+    }
+}
