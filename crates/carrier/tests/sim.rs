@@ -33,9 +33,9 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use husk_abi::{Errno, nr};
-use husk_carrier::Direct;
+use husk_carrier::{Direct, Directories};
 use husk_client::{Buffers, Call, Client, Host, Mapping, Memory};
-use husk_proto::fs::{Change, Run, SetExtended, Span, Time};
+use husk_proto::fs::{Run, Span};
 use husk_proto::image::{Cover, Image};
 use husk_proto::{Fs, Inode, Process, Processes};
 use script::{APPEND, CREAT, DIRECTORY, EXCL, NOFOLLOW, RD, RW, Script, TRUNC, WR};
@@ -191,16 +191,21 @@ fn open_fds() -> Vec<u32> {
     (0..64).filter(open).collect()
 }
 
-fn boss() -> Direct {
+/// Makes the image, once.
+fn made() {
     static MADE: OnceLock<()> = OnceLock::new();
     MADE.get_or_init(|| {
         support::image(support::LAYOUT, Cover::Memory).0.detach();
     });
+}
+
+fn boss() -> Direct {
+    made();
     Direct::attach(clock, Process(0), std::process::id(), support::tid()).expect("attached")
 }
 
-/// A program of the image.
-fn direct(boss: &mut Direct) -> Direct {
+/// A program of the image, by this clock.
+fn direct(boss: &mut Direct, clock: fn() -> i64) -> Direct {
     let pid = std::process::id();
     let process = boss.first_process(pid, &open_fds()).expect("a record");
     Direct::attach(clock, process, pid, support::tid()).expect("attached")
@@ -209,7 +214,7 @@ fn direct(boss: &mut Direct) -> Direct {
 fn husk(boss: &mut Direct) -> Husk<Direct> {
     let plain = plain::Plain { region: support::FD_HIGH };
     let buffers = Box::leak(Box::new(Buffers::new()));
-    Husk { client: Client::new(direct(boss), plain, plain, buffers) }
+    Husk { client: Client::new(direct(boss, clock), plain, plain, buffers) }
 }
 
 /// A planted bug: long writes lose a byte, and do not say so.
@@ -322,7 +327,7 @@ impl Host for Nowhere {
         -38
     }
     fn now_ns(&self) -> i64 {
-        clock()
+        support::frozen()
     }
     fn map_cache(&self, _: &Mapping, _: &[Run]) -> Result<usize, Errno> {
         Err(Errno::ENOMEM)
@@ -407,31 +412,23 @@ fn odd(bytes: &mut Bytes) -> usize {
 /// What a call was answered: its number, and the error (0 = none).
 type Answer = (usize, i64);
 
-/// Leaves nothing of the calls before: what an input is answered is its own doing, so that one that
-/// breaks something breaks it again.
-fn start_anew(boss: &mut Direct) {
+/// An image in which nothing has happened, by a clock that stands still: numbers and times that
+/// calls leave in memory are what other calls are given, so what an input is answered is its own
+/// doing, and one that breaks something breaks it again.
+fn start_anew() -> Direct {
+    made();
     ROOM.iter().for_each(|byte| byte.store(0, std::sync::atomic::Ordering::Relaxed));
-    let (root, who) = (boss.mount(0).root, support::root_user());
-    world::remove_all(boss, root);
-    let time = Some(Time::At(0));
-    let (mode, uid, gid) = (Some(0o755), Some(0), Some(0));
-    let change = Change { mode, uid, gid, accessed: time, modified: time };
-    boss.change(&who, root, change).expect("a root as it was");
-    let mut names = [0; 1 << 16];
-    let length = boss.list_extended(root, true, &[], &mut names).expect("its attributes");
-    for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        boss.set_extended(root, name, None, SetExtended::Any).expect("removed");
-    }
+    support::format_again(support::LAYOUT, Cover::Memory, Directories::default()).0
 }
 
 /// Throws `calls` calls, or as many as there are bytes for; what was answered.
 fn throw(given: &[u8], seed: u64, calls: usize) -> Vec<Answer> {
     let mut bytes = Bytes { given, seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
-    let mut boss = boss();
-    start_anew(&mut boss);
+    let mut boss = start_anew();
     let buffers = Box::into_raw(Box::new(Buffers::new()));
+    let me = direct(&mut boss, support::frozen);
     // SAFETY: a box of ours, given to one client, and taken back when that is gone.
-    let mut client = Client::new(direct(&mut boss), Nowhere, Fenced, unsafe { &mut *buffers });
+    let mut client = Client::new(me, Nowhere, Fenced, unsafe { &mut *buffers });
     let wanted: Vec<usize> = (0..512).filter(|&n| husk_client::wants(n)).collect();
     let text = b"/tmp/mount/x\0../y\0d/e/f\0\0/tmp/mount\0.";
     let mut answers = Vec::new();
@@ -507,7 +504,8 @@ fn calls_made_from_those_that_were_answered_anew_break_nothing() {
         println!("{:?}", throw(&std::fs::read(input).expect("an input"), 0, HOSTILE_CALLS));
         return sound("HUSK_INPUT");
     }
-    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("husk-fuzzed-calls");
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("husk-fuzzed-calls-{}", std::process::id()));
     let seed = std::env::var("HUSK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut dice = Bytes { given: &[], seed };
     let (mut inputs, mut known, mut tries) = (vec![vec![0; 16]], BTreeSet::new(), 0);

@@ -74,13 +74,18 @@ pub fn shared_image(layout: Layout, cover: Cover, rule: Directories) -> (Direct,
 /// Formats the mapped region anew, as if it had just been made: an overlay, by a clock that stands
 /// still.
 pub fn format_anew(layout: Layout, rule: Directories) -> (Direct, Inode) {
+    format_again(layout, Cover::Overlay, rule)
+}
+
+/// The same with a choice of cover.
+pub fn format_again(layout: Layout, cover: Cover, rule: Directories) -> (Direct, Inode) {
     let halves = [(STATE_ADDRESS, layout.state_bytes()), (CACHE_ADDRESS, layout.cache_bytes())];
     for (address, bytes) in halves {
         // SAFETY: the region mapped by `map`; all its users are gone.
         let gone = unsafe { libc::madvise(address as *mut _, bytes as usize, libc::MADV_REMOVE) };
         assert_eq!(gone, 0);
     }
-    formatted(layout, frozen, Cover::Overlay, rule)
+    formatted(layout, frozen, cover, rule)
 }
 
 /// Formats the mapped region.
