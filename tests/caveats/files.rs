@@ -300,17 +300,40 @@ print(os.stat('new').st_mtime_ns == (1 << 63) - 1)
 }
 
 #[test]
-fn following_a_link_leaves_its_times_alone() {
+fn only_reading_bytes_is_an_access() {
     let script = "
-import os
+import mmap, os
 os.mkdir('target')
 os.symlink('target', 'link')
-os.utime('link', (1, 1), follow_symlinks=False)
-os.stat('link')
-print(os.lstat('link').st_atime == 1)
+open('file', 'w').write('text')
+for name in ['link', 'target', 'file']:
+    os.utime(name, (1, 1), follow_symlinks=False)
+os.stat('link'), os.readlink('link'), os.listdir('target')
+with open('file') as file:
+    mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)[0]
+print([os.lstat(name).st_atime == 1 for name in ['link', 'target', 'file']])
+print(open('file').read(), os.stat('file').st_atime == 1)
 ";
     // Natively with relatime; where the host does not keep such times, nothing differs.
-    Difference { script, linux: None, husk: "True\n" }.check("link-times", nothing);
+    let husk = "[True, True, True]\ntext False\n";
+    Difference { script, linux: None, husk }.check("access-times", nothing);
+}
+
+#[test]
+fn files_end_at_8_tib() {
+    let script = "
+import os
+fd = os.open('/dev/shm/long', os.O_RDWR | os.O_CREAT)
+os.unlink('/dev/shm/long')
+for end in [1 << 43, (1 << 43) + 1, (1 << 63) - 1]:
+    try:
+        os.ftruncate(fd, end - 1)
+        print(os.pwrite(fd, b'x', end - 1), os.fstat(fd).st_size == end)
+    except OSError as error:
+        print(error.errno)
+";
+    let (linux, husk) = (Some("1 True\n1 True\n1 True\n"), "1 True\n27\n27\n");
+    Difference { script, linux, husk }.check_with(&["--mount", "/dev/shm"], "long", nothing);
 }
 
 #[test]
@@ -361,10 +384,11 @@ fn flags_that_change_nothing_are_not_shown_of_a_host_file() {
     let script = "
 import fcntl, os
 plain = fcntl.fcntl(os.open('file', os.O_RDONLY), fcntl.F_GETFL)
-for flags in [os.O_NOFOLLOW, os.O_SYNC]:
+for flags in [os.O_NOFOLLOW, os.O_SYNC, os.O_APPEND]:
     shown = fcntl.fcntl(os.open('file', os.O_RDONLY | flags), fcntl.F_GETFL)
     print(shown & flags == flags, shown & ~flags == plain & ~flags)
 ";
-    let (linux, husk) = ("True True\nTrue True\n", "False True\nFalse True\n");
-    Difference { script, linux: Some(linux), husk }.check("shown", one_file);
+    let linux = Some("True True\nTrue True\nTrue True\n");
+    let husk = "False True\nTrue True\nTrue True\n";
+    Difference { script, linux, husk }.check("shown", one_file);
 }

@@ -132,6 +132,31 @@ fn what_lies_at_the_bounds_of_calls_is_as_in_a_tmpfs() {
 }
 
 #[test]
+fn times_and_link_counts_change_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("times", include_str!("sources/calls/times.py"));
+}
+
+#[test]
+fn rights_that_files_lend_go_with_their_content_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("rights", include_str!("sources/calls/rights.py"));
+}
+
+#[test]
+fn record_locks_are_split_joined_named_and_waited_for_as_on_linux() {
+    answered_as_a_tmpfs_does("records", include_str!("sources/calls/records.py"));
+}
+
+#[test]
+fn pointers_that_lead_nowhere_are_told_of_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("faults", include_str!("sources/calls/faults.py"));
+}
+
+#[test]
+fn offsets_at_the_bounds_and_wrong_descriptors_are_told_of_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("offsets", include_str!("sources/calls/offsets.py"));
+}
+
+#[test]
 fn space_holes_and_far_offsets_are_those_of_a_tmpfs() {
     answered_as_a_tmpfs_does("space", include_str!("sources/calls/space.py"));
 }

@@ -175,8 +175,11 @@ impl Fs for Direct {
         self.kernel.count(Operation::Change);
         husk_kernel::fs::extended::take_over(&self.kernel, inode)
     }
-    fn keep_set_bits(&mut self, keep: bool) {
-        self.kernel.keeps_set_bits = keep;
+    fn leave_set_bits(&mut self, what: SetBits) {
+        self.kernel.set_bits = what;
+    }
+    fn leave_access_times(&mut self, leave: bool) {
+        self.kernel.leaves_access_times = leave;
     }
     #[inline]
     fn truncate(&mut self, inode: Inode, size: u64) -> Result<()> {

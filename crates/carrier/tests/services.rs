@@ -10,7 +10,8 @@ use std::time::Duration;
 use husk_carrier::Direct;
 use husk_proto::descriptor::{Shown, Slot};
 use husk_proto::fs::{
-    Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetExtended,
+    Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetBits,
+    SetExtended, WHO_WRITES,
 };
 use husk_proto::image::{Cover, Image, Rewritten};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
@@ -74,7 +75,8 @@ fn names_come_and_go() {
         me.set_working_directory(WorkingDirectory::Husk(dir)).expect("chdir");
         me.rmdir(&who, root, b"d").expect("rmdir");
         assert_eq!(me.create(&who, dir, b"x", Node::File(0)).err(), Some(Errno::ENOENT));
-        assert_eq!(me.parent(dir).err(), Some(Errno::ENOENT));
+        assert_eq!(me.parent(dir), Ok(root), "whoever is in it still goes up");
+        assert_eq!(me.name_of(dir, &mut [0; 255]).err(), Some(Errno::ENOENT));
         me.set_working_directory(WorkingDirectory::Host).expect("chdir");
         assert_eq!(me.step(dir).err(), Some(Errno::ESTALE));
         assert_eq!(me.parent(root), Ok(root));
@@ -128,9 +130,20 @@ fn a_write_right_after_many_blocks_came_back_finds_one() {
 fn writes_take_set_bits_from_those_who_may_not_leave_them() {
     in_image(Cover::Memory, |me, root| {
         let who = root_user();
-        for (keep, mode) in [(false, 0o755), (true, 0o6755), (false, 0o755)] {
-            let file = me.create(&who, root, b"f", Node::File(0o6755)).expect("create");
-            me.keep_set_bits(keep);
+        let (locking, stays) = (0o2745, 0o6755);
+        for (leaves, made, mode) in [
+            (SetBits::Marks, stays, 0o755),
+            (SetBits::All, stays, stays),
+            (SetBits::Marks, locking, locking),
+            (SetBits::Nothing, locking, 0o745),
+        ] {
+            let file = me.create(&who, root, b"f", Node::File(made)).expect("create");
+            me.leave_set_bits(SetBits::Ask);
+            let asked = me.write(file, Place::At(0), 1, &mut |_| Ok(()));
+            assert_eq!(asked, Err(WHO_WRITES));
+            assert_eq!(me.truncate(file, 9), Err(WHO_WRITES));
+            assert_eq!(me.step(file).expect("step").mode, made);
+            me.leave_set_bits(leaves);
             assert_eq!(put(me, file, 0, 1, 1), 1);
             assert_eq!(me.step(file).expect("step").mode, mode);
             me.unlink(&who, root, b"f").expect("unlink");

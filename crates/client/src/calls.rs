@@ -128,7 +128,7 @@ calls! { |client, c, a|
     fcntl Partial "no leases and no notifications (EINVAL); owners are taken note of nowhere"
         => client.fcntl(c);
     flock Full "" => client.flock(c);
-    ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO; others ENOTTY" => {
+    ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO, FIGETBSZ; others ENOTTY" => {
         if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) {
             passing::then(c, passing::ASK)
         } else {

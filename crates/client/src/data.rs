@@ -3,10 +3,10 @@
 //! The bytes go straight between the buffer cache and the application; the description's offset
 //! is held meanwhile, no token is.
 
-use crate::vector::{Cursor, MOVE_MAX};
+use crate::vector::{Cursor, MOVE_MAX, check_buffer};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, limit, value};
 use husk_abi::sys::general::{
-    O_ACCMODE, O_APPEND, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_SYNC,
+    O_ACCMODE, O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_SYNC,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Description, Errno, Inode, Result, Services};
@@ -52,6 +52,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `read`.
     pub(crate) fn read(&mut self, c: &Call) -> Answer {
         let Some(file) = self.for_reading(c.args[0])? else { return self.piped(c) };
+        check_buffer(c.args[1], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.read_on(file, Cursor::plain(c.args[1], length), length)
     }
@@ -59,6 +60,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `write`.
     pub(crate) fn write(&mut self, c: &Call) -> Answer {
         let Some(file) = self.for_writing(c.args[0])? else { return self.piped(c) };
+        check_buffer(c.args[1], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.write_on(file, Cursor::plain(c.args[1], length), length)
     }
@@ -67,6 +69,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn readv(&mut self, c: &Call) -> Answer {
         let Some(file) = self.for_reading(c.args[0])? else { return self.piped(c) };
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
+        if length == 0 {
+            return value(0);
+        }
         self.read_on(file, cursor, length)
     }
 
@@ -83,6 +88,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let Some(file) = self.for_reading(c.args[0])? else { return Ok(Verdict::Pass) };
+        check_buffer(c.args[1], c.args[2])?;
         check_end(c.args[3], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.read_at(file, Cursor::plain(c.args[1], length), length, c.args[3] as u64)
@@ -94,6 +100,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let Some(file) = self.for_writing(c.args[0])? else { return Ok(Verdict::Pass) };
+        check_buffer(c.args[1], c.args[2])?;
         check_end(c.args[3], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
         self.write_at(file, Cursor::plain(c.args[1], length), length, c.args[3] as u64)
@@ -112,6 +119,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         check_flags(flags as u32)?;
         let (cursor, length) = self.cursor(c.args[1], c.args[2])?;
+        if length == 0 {
+            return value(0);
+        }
         if current {
             return self.read_on(file, cursor, length);
         }
@@ -146,58 +156,75 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Reads at the description's offset and moves it.
-    fn read_on(&mut self, file: Opened, mut cursor: Cursor, length: usize) -> Answer {
-        let memory = &self.memory;
-        let result = self.services.advance(file.description, &mut |services, offset| {
-            let mut copy =
-                |span| cursor.each(memory, span, |m, span, target| m.copy_out(span, target));
-            let count = services.read(file.inode, offset, length, &mut copy)?;
-            Ok((offset + count as u64, count))
-        });
+    fn read_on(&mut self, file: Opened, cursor: Cursor, length: usize) -> Answer {
+        self.reading(file, |client| {
+            let memory = &client.memory;
+            client.services.advance(file.description, &mut |services, offset| {
+                check_end(offset as usize, length)?;
+                let count = read_bytes(services, memory, file.inode, cursor, length, offset)?;
+                Ok((offset + count as u64, count))
+            })
+        })
+    }
+
+    fn read_at(&mut self, file: Opened, cursor: Cursor, length: usize, at: u64) -> Answer {
+        self.reading(file, |client| {
+            let (services, memory) = (&mut client.services, &client.memory);
+            read_bytes(services, memory, file.inode, cursor, length, at)
+        })
+    }
+
+    /// Reads, and leaves the access time alone where the description says so.
+    #[inline]
+    fn reading(&mut self, file: Opened, read: impl FnOnce(&mut Self) -> Result<usize>) -> Answer {
+        let quiet = file.flags & O_NOATIME != 0;
+        if quiet {
+            self.services.leave_access_times(true);
+        }
+        let result = read(self);
+        if quiet {
+            self.services.leave_access_times(false);
+        }
         self.counted(file, result)
     }
 
-    fn read_at(&mut self, file: Opened, mut cursor: Cursor, length: usize, at: u64) -> Answer {
-        let memory = &self.memory;
-        let mut copy = |span| cursor.each(memory, span, |m, span, target| m.copy_out(span, target));
-        let result = self.services.read(file.inode, at, length, &mut copy);
-        self.counted(file, result)
-    }
-
-    fn write_on(&mut self, file: Opened, mut cursor: Cursor, length: usize) -> Answer {
+    fn write_on(&mut self, file: Opened, cursor: Cursor, length: usize) -> Answer {
         if length == 0 {
             return value(0);
         }
         self.memory.ready()?;
-        let memory = &self.memory;
         let append = file.flags & O_APPEND != 0;
         let (limit, mut over) = (self.size_limit(), false);
-        let result = self.services.advance(file.description, &mut |services, offset| {
-            let place = if append { Place::End } else { Place::At(offset) };
-            let mut length = length;
-            if limit != limit::NONE {
-                let room = limit::room(services, limit, file.inode, place, length);
-                over = room == Err(Errno::EFBIG);
-                length = room?;
-            }
-            let mut copy =
-                |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
-            let (start, count) = services.write(file.inode, place, length, &mut copy)?;
-            Ok((start + count as u64, count))
+        let result = self.changing(file.inode, |client| {
+            let memory = &client.memory;
+            client.services.advance(file.description, &mut |services, offset| {
+                check_end(offset as usize, length)?;
+                let place = if append { Place::End } else { Place::At(offset) };
+                let mut length = length;
+                if limit != limit::NONE {
+                    let room = limit::room(services, limit, file.inode, place, length);
+                    over = room == Err(Errno::EFBIG);
+                    length = room?;
+                }
+                let (start, count) =
+                    write_bytes(services, memory, file.inode, cursor, length, place)?;
+                Ok((start + count as u64, count))
+            })
         });
         if over { Err(self.exceeded()) } else { self.counted(file, result) }
     }
 
-    fn write_at(&mut self, file: Opened, mut cursor: Cursor, length: usize, at: u64) -> Answer {
+    fn write_at(&mut self, file: Opened, cursor: Cursor, length: usize, at: u64) -> Answer {
         if length == 0 {
             return value(0);
         }
         self.memory.ready()?;
         let place = if file.flags & O_APPEND != 0 { Place::End } else { Place::At(at) };
         let length = self.writable(file.inode, place, length)?;
-        let memory = &self.memory;
-        let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
-        let result = self.services.write(file.inode, place, length, &mut copy);
+        let result = self.changing(file.inode, |client| {
+            let (services, memory) = (&mut client.services, &client.memory);
+            write_bytes(services, memory, file.inode, cursor, length, place)
+        });
         self.counted(file, result.map(|(_, count)| count))
     }
 
@@ -211,6 +238,61 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 _ => Err(errno),
             },
         }
+    }
+}
+
+/// Reads bytes of a file: all of `length` there are, or as many as memory has room for.
+fn read_bytes<S: Services, M: Memory>(
+    services: &mut S,
+    memory: &M,
+    inode: Inode,
+    start: Cursor,
+    length: usize,
+    at: u64,
+) -> Result<usize> {
+    let mut read = |mut cursor: Cursor, length, at| {
+        let mut copy = |span| cursor.each(memory, span, |m, span, target| m.copy_out(span, target));
+        (services.read(inode, at, length, &mut copy), cursor)
+    };
+    let (result, cursor) = read(start, length, at);
+    if !cursor.ended {
+        return result;
+    }
+    // A piece of which memory took a part counts for nothing yet.
+    let done = result.unwrap_or(0);
+    let rest = cursor.reached().saturating_sub(done);
+    if rest == 0 {
+        return result;
+    }
+    let mut behind = start;
+    behind.skip(memory, done)?;
+    match read(behind, rest, at + done as u64).0 {
+        Err(errno) if done == 0 => Err(errno),
+        more => Ok(done + more.unwrap_or(0)),
+    }
+}
+
+/// Writes bytes to a file: all of `length`, or as many as memory has.
+fn write_bytes<S: Services, M: Memory>(
+    services: &mut S,
+    memory: &M,
+    inode: Inode,
+    start: Cursor,
+    length: usize,
+    place: Place,
+) -> Result<(u64, usize)> {
+    let mut write = |mut cursor: Cursor, length| {
+        let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
+        (services.write(inode, place, length, &mut copy), cursor)
+    };
+    let (result, cursor) = write(start, length);
+    let there = cursor.reached();
+    match result {
+        // The same again: an append that has begun would be one more.
+        Ok((_, count)) if count >= there || place == Place::End => result,
+        Err(_) if there == 0 => result,
+        _ if cursor.ended => write(start, there).0,
+        _ => result,
     }
 }
 

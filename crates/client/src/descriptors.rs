@@ -394,6 +394,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ if flags & O_PATH != 0 => Err(Errno::EBADF),
             F_SETFL => {
                 let wanted = c.args[2] as u32 & SETTABLE;
+                let inode = self.services.description(d)?.inode;
+                let direct = wanted & O_DIRECT != 0;
+                if direct && self.services.step(inode)?.kind == Kind::Directory {
+                    return Err(Errno::EINVAL);
+                }
                 self.services.set_flags(d, flags & !SETTABLE | wanted)?;
                 value(0)
             }
@@ -415,7 +420,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 _ => Err(Errno::ENOTDIR),
             },
             // As a tmpfs's files, which cannot be sealed.
-            F_GET_SEALS => value(1),
+            F_GET_SEALS => match self.services.description(d)?.inode {
+                inode if self.services.step(inode)?.kind == Kind::File => value(1),
+                _ => Err(Errno::EINVAL),
+            },
             F_ADD_SEALS => Err(Errno::EPERM),
             F_SETPIPE_SZ | F_GETPIPE_SZ => Err(Errno::EBADF),
             _ => self.refuse(c.number, Errno::EINVAL),

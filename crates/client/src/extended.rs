@@ -134,7 +134,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if wish == Asking::Set && size > VALUE_MAX {
             return Err(Errno::E2BIG);
         }
-        if wish == Asking::Set {
+        if wish == Asking::Set && size > 0 {
             self.memory.read(value, &mut self.buffers.value[..size])?;
         }
         Ok(asked)
@@ -307,7 +307,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut kept = None;
         if asked.wish == Asking::Set {
             self.memory.ready()?;
-            self.memory.read(asked.value, &mut self.buffers.value[..asked.size])?;
+            if asked.size > 0 {
+                self.memory.read(asked.value, &mut self.buffers.value[..asked.size])?;
+            }
             kept = Some(&self.buffers.value[..asked.size]);
         }
         self.services.set_extended(inode, asked.name(), kept, asked.how)?;

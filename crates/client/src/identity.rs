@@ -6,7 +6,8 @@
 use crate::buffers::GROUPS_MAX;
 use crate::{Client, Host, Memory};
 use husk_abi::{capability::FSETID, nr, sys::general::RLIMIT_NOFILE};
-use husk_proto::{Errno, Services};
+use husk_proto::fs::{CAPABILITY, SetBits, SetExtended, WHO_WRITES};
+use husk_proto::{Errno, Inode, Services};
 
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
@@ -41,13 +42,47 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.identity.real = None;
         self.identity.known = true;
-        self.services.keep_set_bits(self.identity.capabilities & 1 << FSETID != 0);
     }
 
     /// A passed call may have changed who asks.
     pub(crate) fn forget_identity(&mut self) {
         self.identity.known = false;
-        self.services.keep_set_bits(false);
+    }
+
+    /// Changes the content of `inode`. Where it matters who does, because the file lends rights,
+    /// that is judged first, and a program's capabilities go.
+    #[inline]
+    pub(crate) fn changing<T>(
+        &mut self,
+        inode: Inode,
+        mut change: impl FnMut(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match change(self) {
+            Err(WHO_WRITES) => {
+                let leaves = self.judge_writer(inode)?;
+                self.services.leave_set_bits(leaves);
+                let result = change(self);
+                self.services.leave_set_bits(SetBits::Ask);
+                result
+            }
+            other => other,
+        }
+    }
+
+    #[cold]
+    fn judge_writer(&mut self, inode: Inode) -> Result<SetBits, Errno> {
+        self.identify();
+        match self.services.set_extended(inode, CAPABILITY, None, SetExtended::Any) {
+            Ok(()) | Err(Errno::ENODATA) => {}
+            Err(errno) => return Err(errno),
+        }
+        let gid = self.services.step(inode)?.gid;
+        let who = self.credentials();
+        Ok(match who.can(FSETID) {
+            true => SetBits::All,
+            false if who.in_group(gid) => SetBits::Marks,
+            false => SetBits::Nothing,
+        })
     }
 
     /// Judges by the real ids from now on, as `access` does, until `become_effective`.

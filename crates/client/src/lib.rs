@@ -75,6 +75,7 @@ pub use exec::{ExecTarget, Program};
 pub use glance::{GLANCED, Seen};
 
 use buffers::Identity;
+use husk_proto::fs::SetBits;
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
 use mounts::{PREFIXES_UNKNOWN, Prefix};
@@ -119,7 +120,8 @@ pub struct Client<S, H, M> {
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A client for the calling thread. `buffers` is scratch: any content, all zero will do.
-    pub fn new(services: S, host: H, memory: M, buffers: &'static mut Buffers) -> Self {
+    pub fn new(mut services: S, host: H, memory: M, buffers: &'static mut Buffers) -> Self {
+        services.leave_set_bits(SetBits::Ask);
         let identity = Identity::default();
         Client {
             services,

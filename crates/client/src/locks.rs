@@ -16,6 +16,8 @@ use husk_proto::{Description, Errno, Inode, Result, Services};
 const FLOCK_BYTES: usize = 32;
 /// Longest sleep before a waiter looks again, ns.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
+/// Behind the last offset: what reaches it reaches to the end.
+const OFFSETS_END: u64 = 1 << 63;
 const ALL: Range = Range { start: 0, end: u64::MAX };
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -26,11 +28,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut lock = [0u8; FLOCK_BYTES];
         self.memory.read(c.args[2], &mut lock)?;
         let ofd = matches!(command, F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW);
+        let mode = mode_of(get16(&lock, 0));
+        if command == F_GETLK && mode == Ok(Mode::Unlock) {
+            return Err(Errno::EINVAL);
+        }
+        let range = self.lock_range(d, open.inode, &lock)?;
+        let mode = mode?;
         if ofd && lock[24..28] != [0; 4] {
             return Err(Errno::EINVAL);
         }
-        let mode = mode_of(get16(&lock, 0))?;
-        let range = self.lock_range(d, open.inode, &lock)?;
         let owner = if ofd { Owner::Description(d) } else { Owner::Process };
         if matches!(command, F_GETLK | F_OFD_GETLK) {
             return self.test_lock(c.args[2], owner, open.inode, range, mode, lock);
@@ -94,13 +100,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let (start, length) = (get64(lock, 8) as i64, get64(lock, 16) as i64);
         let start = base.checked_add(start).ok_or(Errno::EOVERFLOW)?;
-        let other = start.checked_add(length).ok_or(Errno::EOVERFLOW)?;
-        let (from, to) = if length < 0 { (other, start) } else { (start, other) };
-        if from < 0 {
-            return Err(Errno::EINVAL);
+        let start = u64::try_from(start).map_err(|_| Errno::EINVAL)?;
+        if length < 0 {
+            let from = start.checked_sub(length.unsigned_abs()).ok_or(Errno::EINVAL)?;
+            return Ok(Range { start: from, end: start });
         }
-        let end = if length == 0 { u64::MAX } else { to as u64 };
-        Ok(Range { start: from as u64, end })
+        match start + length as u64 {
+            end if length == 0 || end == OFFSETS_END => Ok(Range { start, end: u64::MAX }),
+            end if end > OFFSETS_END => Err(Errno::EOVERFLOW),
+            end => Ok(Range { start, end }),
+        }
     }
 
     /// `flock`.

@@ -16,9 +16,9 @@ use crate::scoped::{SCOPE, Scope};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_SETFD, IN_OPEN, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME,
-    O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY, RESOLVE_CACHED,
-    RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+    AT_FDCWD, F_SETFD, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY,
+    O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE, O_TRUNC,
+    O_WRONLY, RESOLVE_CACHED, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
@@ -30,6 +30,8 @@ use husk_proto::{Credentials, Errno, Inode, Result, Services};
 const CREATE_TRIES: usize = 8;
 /// The bit of `O_TMPFILE` beside `O_DIRECTORY`.
 const TMPFILE_BIT: u32 = O_TMPFILE & !O_DIRECTORY;
+/// Flags that a descriptor of a host file shows when it was opened with them.
+const SHOWN_OF_HOST: u32 = O_APPEND | O_NOATIME | O_NONBLOCK | O_SYNC;
 /// Flags `openat2` knows.
 const KNOWN_FLAGS: u64 = 0x7f_ffc3 | 0x40_0000;
 /// Bytes of the first `struct open_how`.
@@ -175,6 +177,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File if !path_only => self.open_file(inode, flags),
             Kind::Symlink if !path_only => Err(Errno::ELOOP),
             Kind::Directory if writes => Err(Errno::EISDIR),
+            Kind::Directory if flags & O_DIRECT != 0 && !path_only => {
+                let step = self.services.step(inode)?;
+                self.credentials().permit(&step, want::READ)?;
+                Err(Errno::EINVAL)
+            }
             _ if kind.is_special() && !path_only => self.open_special(inode, kind, flags),
             _ => value(u64::from(self.open_inode(inode, flags, false)?)),
         }
@@ -263,7 +270,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
         self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
-        let fd = self.open_origin(origin, flags & (O_NOATIME | O_NONBLOCK) | O_NOFOLLOW)?;
+        let fd = self.open_origin(origin, flags & SHOWN_OF_HOST | O_NOFOLLOW)?;
         let close_on_exec = flags & O_CLOEXEC != 0;
         if !close_on_exec {
             self.host_fcntl(fd, F_SETFD, 0);

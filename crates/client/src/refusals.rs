@@ -2,9 +2,13 @@
 
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::PAGE;
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, EPOLL_CTL_DEL, O_PATH};
-use husk_abi::sys::ioctl::{FICLONE, FICLONERANGE, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+use husk_abi::sys::ioctl::{
+    FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
+};
 use husk_proto::descriptor::Slot;
+use husk_proto::fs::Kind;
 use husk_proto::{Errno, Services};
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -106,13 +110,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match request {
             FIONREAD => {
                 let inode = self.services.description(description)?.inode;
-                let size = self.services.attributes(inode)?.size;
-                let left = size.saturating_sub(self.services.offset(description)?);
+                let attributes = self.services.attributes(inode)?;
+                if attributes.step.kind != Kind::File {
+                    return Err(Errno::ENOTTY);
+                }
+                let left = attributes.size.saturating_sub(self.services.offset(description)?);
                 self.memory.write(c.args[2], &(left as u32).to_le_bytes())?;
                 value(0)
             }
-            FIONBIO => value(0),
-            FICLONE | FICLONERANGE => Err(Errno::EOPNOTSUPP),
+            FIGETBSZ => {
+                self.memory.write(c.args[2], &(PAGE as u32).to_le_bytes())?;
+                value(0)
+            }
+            FIONBIO => {
+                self.memory.read(c.args[2], &mut [0; 4])?;
+                value(0)
+            }
+            FICLONE | FICLONERANGE | FS_IOC_FIEMAP => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOTTY),
         }
     }

@@ -16,6 +16,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let target = match whence {
             SEEK_SET => by,
             SEEK_CUR => self.seek_from(self_offset, file, by)?,
+            // The end of a directory is nowhere.
+            SEEK_END if self.services.step(file.inode)?.kind == Kind::Directory => {
+                return Err(Errno::EINVAL);
+            }
             SEEK_END => self.seek_from(self_size, file, by)?,
             SEEK_DATA | SEEK_HOLE => {
                 let step = self.services.step(file.inode)?;

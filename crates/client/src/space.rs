@@ -63,13 +63,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn shorten<T>(
         &mut self,
         inode: Inode,
-        step: impl FnOnce(&mut Self) -> Result<T>,
+        step: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<T> {
         if !self.host.maps_files() {
-            return step(self);
+            return self.changing(inode, step);
         }
         let old = self.services.attributes(inode)?.size;
-        let done = step(self)?;
+        let done = self.changing(inode, step)?;
         let new = self.services.attributes(inode)?.size;
         if new < old {
             self.host.note_shorter(inode, new);
@@ -108,13 +108,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EOPNOTSUPP);
         }
         self.memory.ready()?;
-        if mode == punch {
-            self.services.punch(file.inode, offset, length)?;
-        } else {
+        if mode != punch {
             self.may_grow(file.inode, offset + length)?;
-            let keep_size = mode == FALLOC_FL_KEEP_SIZE;
-            self.services.allocate(file.inode, offset, length, keep_size)?;
         }
+        let keep_size = mode == FALLOC_FL_KEEP_SIZE;
+        self.changing(file.inode, |client| match mode == punch {
+            true => client.services.punch(file.inode, offset, length),
+            false => client.services.allocate(file.inode, offset, length, keep_size),
+        })?;
         value(0)
     }
 
@@ -126,18 +127,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sync_file_range`.
     pub(crate) fn sync_file_range(&mut self, c: &Call) -> Answer {
         self.nothing_to_do(c, |args| {
-            let bad = args[3] & !7 != 0 || (args[1] as i64) < 0 || (args[2] as i64) < 0;
+            let end = (args[1] as i64).wrapping_add(args[2] as i64);
+            let bad = args[3] & !7 != 0 || (args[1] as i64) < 0 || end < args[1] as i64;
             if bad { Err(Errno::EINVAL) } else { Ok(()) }
         })
     }
 
     /// `fadvise64`: advice about memory is taken as given.
     pub(crate) fn fadvise(&mut self, c: &Call) -> Answer {
-        self.nothing_to_do(c, |args| if args[3] > 5 { Err(Errno::EINVAL) } else { Ok(()) })
+        self.nothing_to_do(c, |args| {
+            if args[3] > 5 || (args[2] as i64) < 0 { Err(Errno::EINVAL) } else { Ok(()) }
+        })
     }
 
     /// `readahead`.
     pub(crate) fn readahead(&mut self, c: &Call) -> Answer {
+        if let Some(file) = self.opened(c.args[0])? {
+            let kind = self.services.step(file.inode)?.kind;
+            match kind {
+                _ if !file.reads() => return Err(Errno::EBADF),
+                Kind::File if c.args[2] as i64 >= 0 => {}
+                _ => return Err(Errno::EINVAL),
+            }
+        }
         self.nothing_to_do(c, |_| Ok(()))
     }
 

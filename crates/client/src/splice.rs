@@ -157,7 +157,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.memory.ready()?;
         let (mut done, length) = (0, length.min(BURST_BYTES));
         while done < length {
-            match self.draw(source, file, to.offset() + done as u64, length - done) {
+            let (at, left) = (to.offset() + done as u64, length - done);
+            match self.changing(file.inode, |client| client.draw(source, file, at, left)) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::EAGAIN) if done == 0 => return full(&pipe, flags, POLLIN as u16),

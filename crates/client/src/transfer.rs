@@ -45,8 +45,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.pass_surrendered(c, [0, 1]);
         }
         self.surrender(c.args[0])?;
+        let mut offset = [0u8; 8];
+        if c.args[2] != 0 {
+            self.memory.read(c.args[2], &mut offset)?;
+        }
         if target.is_some_and(|t| !t.writes()) || source.is_some_and(|s| !s.reads()) {
             return Err(Errno::EBADF);
+        }
+        if (u64::from_le_bytes(offset) as i64).checked_add_unsigned(c.args[3] as u64).is_none() {
+            return Err(Errno::EINVAL);
         }
         if target.is_some_and(|t| t.flags & O_APPEND != 0) {
             return Err(Errno::EINVAL);
@@ -238,19 +245,38 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !reads(source.flags()) || !writes(target.flags()) || target.flags() & O_APPEND != 0 {
             return Err(Errno::EBADF);
         }
-        // A negative offset is one past the end of all here.
-        let beyond = |errno| if errno == Errno::EINVAL { Errno::EOVERFLOW } else { errno };
-        let from = self.side_position(source, c.args[1]).map_err(beyond)?;
-        let to = self.side_position(target, c.args[3]).map_err(beyond)?;
+        let (from, to) =
+            self.both_positions([(source, c.args[1]), (target, c.args[3])], c.args[4])?;
         let mut length = c.args[4] as u64;
-        let last = from.offset().max(to.offset());
-        last.checked_add(length).ok_or(Errno::EOVERFLOW)?;
         if let (Side::Husk(a), Side::Husk(b)) = (source, target)
             && a.inode == b.inode
         {
             length = self.length_apart(a.inode, from.offset(), to.offset(), length)?;
         }
         self.copy_between(source, from, target, to, length.min(BURST_BYTES as u64) as usize)
+    }
+
+    /// Where a copy of `length` bytes reads and writes. Offsets are judged once both are there.
+    fn both_positions(
+        &mut self,
+        [source, target]: [(Side, usize); 2],
+        length: usize,
+    ) -> Result<(Position, Position)> {
+        let from = self.side_position(source.0, source.1);
+        let to = self.side_position(target.0, target.1);
+        for (position, (_, address)) in [(&from, source), (&to, target)] {
+            let mut word = [0u8; 8];
+            match position {
+                Ok(position) => word = position.offset().to_le_bytes(),
+                Err(Errno::EINVAL) => self.memory.read(address, &mut word)?,
+                Err(errno) => return Err(*errno),
+            }
+            u64::from_le_bytes(word).checked_add(length as u64).ok_or(Errno::EOVERFLOW)?;
+        }
+        if to.is_ok_and(|to| to.offset() == i64::MAX as u64) {
+            return Err(Errno::EFBIG);
+        }
+        Ok((from?, to?))
     }
 
     /// How many of `length` bytes of a file there are at `from` to be copied to `to` of the same
@@ -324,7 +350,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn drain_to(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
         match side {
-            Side::Husk(file) => self.drain_bounce(file, offset, length),
+            Side::Husk(file) => {
+                self.changing(file.inode, |client| client.drain_bounce(file, offset, length))
+            }
             Side::Host(_, _) if length == 0 => Ok(0),
             Side::Host(fd, _) => {
                 let bounce = self.buffers.bounce.as_ptr() as usize;

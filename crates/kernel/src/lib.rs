@@ -29,6 +29,7 @@ mod text;
 mod tree;
 pub mod watch;
 
+use husk_proto::fs::SetBits;
 use husk_proto::operation::{LOOKS, OPERATIONS};
 use husk_proto::{Errno, Operation, Result};
 use husk_region::{ATTENTION_ABOVE, LOOKS_MAX, Session, TALLIES_MAX, Txn};
@@ -42,8 +43,10 @@ pub struct Kernel {
     pub session: Session,
     /// The process record it acts for; 0 is the supervisor.
     pub process: u32,
-    /// Whether its writes leave set-user and set-group bits alone (`CAP_FSETID`).
-    pub keeps_set_bits: bool,
+    /// What its writes leave of set-user and set-group bits.
+    pub set_bits: SetBits,
+    /// Whether its reads leave access times alone (`O_NOATIME`).
+    pub leaves_access_times: bool,
 }
 
 /// For `map_err`: what a call says where Linux has another word than `ENOSPC` for no room.
@@ -65,7 +68,7 @@ const PREPARES_MAX: u32 = 1 << 12;
 impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
-        Kernel { session, process, keeps_set_bits: false }
+        Kernel { session, process, set_bits: SetBits::default(), leaves_access_times: false }
     }
 
     /// Counts an operation that is about to be done: a step of a longer one, another look, or a

@@ -82,22 +82,35 @@ fn overlap(one: &Range, two: &Range) -> bool {
     one.start < two.end && two.start < one.end
 }
 
-/// The first lock that stands in the way.
+/// A lock that stands in the way.
 fn conflict(region: &Region, inode: Cell, who: Holder, range: &Range, mode: Mode) -> Option<Line> {
+    conflicts(region, inode, who, range, mode).next()
+}
+
+/// The one of them with the lowest bytes.
+fn lowest(region: &Region, inode: Cell, who: Holder, range: &Range, mode: Mode) -> Option<Line> {
+    conflicts(region, inode, who, range, mode).min_by_key(|held| held.range.start)
+}
+
+/// The locks that stand in the way.
+fn conflicts(
+    region: &Region,
+    inode: Cell,
+    who: Holder,
+    range: &Range,
+    mode: Mode,
+) -> impl Iterator<Item = Line> {
     let mut number = high(region.load(inode.word(ino::ORIGIN)));
-    for _ in 0..LIST_MAX {
-        if number == 0 {
-            return None;
-        }
-        let held = line(region, number);
+    let lines = core::iter::from_fn(move || {
+        let held = (number != 0).then(|| line(region, number))?;
+        number = held.next;
+        Some(held)
+    });
+    lines.take(LIST_MAX as usize).filter(move |held| {
         let same_family = (held.holder.kind == FLOCK) == (who.kind == FLOCK);
         let against = held.exclusive || mode == Mode::Exclusive;
-        if held.holder != who && same_family && against && overlap(&held.range, range) {
-            return Some(held);
-        }
-        number = held.next;
-    }
-    None
+        held.holder != who && same_family && against && overlap(&held.range, range)
+    })
 }
 
 fn wake_word(region: &Region, inode: u32) -> Cell {
@@ -293,7 +306,7 @@ pub fn test(
     let region = &kernel.session.region;
     let who = holder(kernel, owner);
     let cell = live(region, inode)?;
-    let found = kernel.session.read(cell, || conflict(region, cell, who, &range, mode))?;
+    let found = kernel.session.read(cell, || lowest(region, cell, who, &range, mode))?;
     Ok(found.map(|held| Held {
         mode: if held.exclusive { Mode::Exclusive } else { Mode::Shared },
         range: held.range,

@@ -690,7 +690,11 @@ pub fn create_nameless(
         let near = live(txn.region, like)?;
         let directory = names::step(txn, like.number).kind == husk_proto::fs::Kind::Directory;
         let (gid, mode) = if directory {
-            entries::open_directory(txn, like)?;
+            match entries::open_directory(txn, like) {
+                // Who has a removed directory open still makes files without a name in it.
+                Err(Errno::ENOENT) => {}
+                opened => drop(opened?),
+            }
             names::permit_change(txn, like.number, who)?;
             inodes::inherit(txn, near, who, mode, false)
         } else {

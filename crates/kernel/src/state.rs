@@ -6,6 +6,7 @@
 //!          4 mtime  5 ctime   6 links | subdirectories        7 height:32 root:32 (tree)
 //!          8 pins:32 opens:32   9 atime   10 born (`fs::extended`)   11 locks:32 origin:32
 //!          12 parent:32 entry:32 (directories) | writers:32 entry:32 (`fs::named`)
+//!             | parent:32 its generation:32 (removed directories)
 //!          13 map sequence | hole:32 next:32   14 blocks | share word (directories)
 //!          15 writer lock (never anything else: who waits for it may come late)
 //!   entry  0 version:32 flags:8 kind:8 length:8 tag:8   1 hash:32 next:32   2 dir:32 inode:32
@@ -85,6 +86,8 @@ pub mod ino {
     pub const LINKABLE: u32 = 1 << 20;
     /// The extended attributes of the host's object are taken over.
     pub const EXTENDED: u32 = 1 << 21;
+    /// Among the extended attributes are a program's capabilities.
+    pub const CAPABLE: u32 = 1 << 22;
 }
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.

@@ -282,6 +282,27 @@ pub enum SetExtended {
     Both,
 }
 
+/// What a change of a file's content leaves of its set-user and set-group bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetBits {
+    /// The set-group bit where it marks locking: what a member of the file's group leaves.
+    #[default]
+    Marks,
+    /// Nothing: what a stranger leaves.
+    Nothing,
+    /// All, as Linux grants to who has `CAP_FSETID`.
+    All,
+    /// Nobody has judged who writes: where that matters, or where the file has capabilities, the
+    /// change is refused with `WHO_WRITES`.
+    Ask,
+}
+
+/// A change of content waits for who writes to be judged (`SetBits::Ask`): nothing has happened.
+pub const WHO_WRITES: Errno = Errno(4003);
+
+/// The extended attribute that holds a program's capabilities, which a change of content takes.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
@@ -376,10 +397,11 @@ pub trait Fs {
     ) -> Result<()> {
         self.list(dir, cookie, emit)
     }
-    /// The parent of a directory, itself for a root. `ENOENT` when it was removed. Of anything else
-    /// the directory of the name it got last, `ENOENT` when that name is gone.
+    /// The parent of a directory, itself for a root; of a removed one the last, `ENOENT` when that
+    /// is gone, too. Of anything else the directory of the name it got last, `ENOENT` when that
+    /// name is gone.
     fn parent(&mut self, dir: Inode) -> Result<Inode>;
-    /// Copies the name of `dir` in its `parent` into `out`; `ENOENT` as there.
+    /// Copies the name of `dir` in its `parent` into `out`; `ENOENT` when it was removed.
     fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize>;
 
     /// How many descriptions may write to a file; as a negative number, how many processes run it.
@@ -449,9 +471,10 @@ pub trait Fs {
     ) -> Result<()>;
     /// From now on what the image has counts, not what the host's object has.
     fn take_extended_over(&mut self, inode: Inode) -> Result<()>;
-    /// Whether writes and truncations of this thread leave set-user and set-group bits alone, as
-    /// Linux grants to who has `CAP_FSETID`. Not until it is said.
-    fn keep_set_bits(&mut self, _keep: bool) {}
+    /// What changes of content by this thread leave of set-id bits from now on.
+    fn leave_set_bits(&mut self, _what: SetBits) {}
+    /// Whether reads of this thread leave access times alone (`O_NOATIME`). Not until it is said.
+    fn leave_access_times(&mut self, _leave: bool) {}
     /// Sets the length. The caller has checked write permission (open for writing, or `permit`).
     fn truncate(&mut self, inode: Inode, size: u64) -> Result<()>;
     /// Reads up to `length` bytes at `offset`: calls `copy` for each span in order; a short or

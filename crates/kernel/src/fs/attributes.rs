@@ -2,7 +2,7 @@
 
 use husk_abi::capability::{CHOWN, FOWNER, FSETID};
 use husk_abi::sys::general::{IN_ACCESS, IN_ATTRIB, IN_MODIFY};
-use husk_proto::fs::{Change, Credentials, Step, Time, Usage, want};
+use husk_proto::fs::{Change, Credentials, SetBits, Step, Time, Usage, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
@@ -126,10 +126,19 @@ fn kept_by_owner_change(who: &Credentials<'_>, step: &Step, new_gid: u32) -> u32
     if mode == step.mode || keeps(new_gid) { mode } else { mode & !SET_GROUP }
 }
 
-/// A mode after a change of content: set-user goes, set-group too unless it marks locking.
-pub fn without_set_bits(mode: u32) -> u32 {
+/// A mode without set-user, and without set-group unless it marks locking.
+fn without_set_bits(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { SET_GROUP } else { 0 };
     mode & !(SET_USER | group)
+}
+
+/// A mode after a change of content.
+pub fn after_change(mode: u32, leaves: SetBits) -> u32 {
+    match leaves {
+        SetBits::All => mode,
+        SetBits::Nothing => mode & !(SET_USER | SET_GROUP),
+        SetBits::Marks | SetBits::Ask => without_set_bits(mode),
+    }
 }
 
 fn set_times(

@@ -16,12 +16,12 @@
 use core::sync::atomic::{Ordering, fence};
 
 use husk_abi::sys::general::{IN_ACCESS, IN_MODIFY};
-use husk_proto::fs::{Place, Run, Span};
+use husk_proto::fs::{Place, Run, SetBits, Span, WHO_WRITES};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Blocks, Cell, Txn};
 
 use crate::Kernel;
-use crate::fs::attributes::without_set_bits;
+use crate::fs::attributes::after_change;
 use crate::fs::{entries, extent};
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::tree;
@@ -44,6 +44,17 @@ fn regular(ident: u64) -> Result<()> {
     }
 }
 
+/// Whether the content of a file may be changed now: `WHO_WRITES` while it matters who changes it.
+fn changeable(kernel: &Kernel, ident: u64) -> Result<()> {
+    regular(ident)?;
+    judged(kernel, ident)
+}
+
+fn judged(kernel: &Kernel, ident: u64) -> Result<()> {
+    let matters = low(ident) & (0o6000 | ino::CAPABLE) != 0;
+    if matters && kernel.set_bits == SetBits::Ask { Err(WHO_WRITES) } else { Ok(()) }
+}
+
 /// `Fs::read`.
 pub fn read(
     kernel: &Kernel,
@@ -64,11 +75,11 @@ pub fn read(
     if !read_on(kernel, inode, span, &mut done, copy)? {
         read_held(kernel, inode, span, &mut done, copy)?;
     }
-    if done > 0 {
+    if !kernel.leaves_access_times {
         note_access(kernel, cell, now_ns);
-        if watch::any(region) {
-            post::alone(kernel, inode, IN_ACCESS);
-        }
+    }
+    if done > 0 && watch::any(region) {
+        post::alone(kernel, inode, IN_ACCESS);
     }
     Ok(done)
 }
@@ -199,7 +210,7 @@ pub fn write(
 ) -> Result<(u64, usize)> {
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        regular(region.load(cell.word(ino::IDENT)))?;
+        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
         let size = region.load(cell.word(ino::SIZE));
         let offset = match place {
             Place::At(offset) => offset,
@@ -234,7 +245,7 @@ pub fn receive(
 ) -> Result<usize> {
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        regular(region.load(cell.word(ino::IDENT)))?;
+        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
         if offset >= SIZE_MAX {
             return Err(Errno::EFBIG);
         }
@@ -363,8 +374,8 @@ fn stamp(kernel: &Kernel, txn: &mut Txn<'_>, cell: Cell, now_ns: i64) {
     entries::touch(txn, cell.word(ino::CTIME), now_ns);
     let ident = txn.get(cell.word(ino::IDENT));
     let mode = low(ident) & 0o7777;
-    if mode & 0o6000 != 0 && !kernel.keeps_set_bits && without_set_bits(mode) != mode {
-        let bits = low(ident) & !0o7777 | without_set_bits(mode);
+    if mode & 0o6000 != 0 && after_change(mode, kernel.set_bits) != mode {
+        let bits = low(ident) & !0o7777 | after_change(mode, kernel.set_bits);
         txn.set(cell.word(ino::IDENT), pair(high(ident), bits));
     }
 }
@@ -458,6 +469,7 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
         if size != 0 || kind_bits(ident) != ino::FILE {
             regular(ident)?;
         }
+        judged(kernel, ident)?;
         if size > SIZE_MAX {
             return Err(Errno::EFBIG);
         }
@@ -528,7 +540,7 @@ pub fn allocate(
     }
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        regular(region.load(cell.word(ino::IDENT)))?;
+        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
         if end.div_ceil(PAGE) - offset / PAGE > region.block_count() as u64 {
             return Err(Errno::ENOSPC);
         }
@@ -556,7 +568,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
     }
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        regular(region.load(cell.word(ino::IDENT)))?;
+        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
             zero_mapped(kernel, cell, offset, end);

@@ -16,7 +16,7 @@
 //! 6. An inode that has had attributes shows its birth in whole seconds: there is no other word.
 
 use husk_abi::sys::general::IN_ATTRIB;
-use husk_proto::fs::SetExtended;
+use husk_proto::fs::{CAPABILITY, SetExtended};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
@@ -202,6 +202,12 @@ pub fn set(
             (None, Some(value)) => add(txn, cell, before, name, value)?,
             (Some(line), None) => remove(txn, cell, before, line),
             (None, None) => return Err(Errno::ENODATA),
+        }
+        if name == CAPABILITY {
+            let ident = txn.get(cell.word(ino::IDENT));
+            let rest = ident & !(ino::CAPABLE as u64);
+            let mark = if value.is_some() { ino::CAPABLE as u64 } else { 0 };
+            txn.set(cell.word(ino::IDENT), rest | mark);
         }
         if old != 0 {
             txn.lock(txn.region.map.object(INODE, old))?;

@@ -3,6 +3,7 @@
 //! An inode lives while it has a link, a pin or an open; whoever takes the last away, in the same
 //! transaction, frees it or (when that is more than a few objects) leaves it to `orphan`.
 
+use husk_abi::capability::FSETID;
 use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn, kill};
@@ -12,6 +13,10 @@ use crate::fs::share;
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::text;
 use crate::watch::post;
+
+const SET_GROUP: u32 = 0o2000;
+/// Set-group of a program, not of a lock's mark.
+const SET_GROUP_RUN: u32 = SET_GROUP | 0o010;
 
 /// What a new inode is.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +71,17 @@ pub fn inherit(
     directory: bool,
 ) -> (u32, u32) {
     let ident = low(txn.get(dir.word(ino::IDENT)));
-    if ident & 0o2000 == 0 {
+    if ident & SET_GROUP == 0 {
         return (who.gid, mode);
     }
     let gid = low(txn.get(dir.word(ino::OWNER)));
-    (gid, if directory { mode | 0o2000 } else { mode })
+    let member = who.in_group(gid) || who.can(FSETID);
+    match mode & SET_GROUP_RUN {
+        _ if directory => (gid, mode | SET_GROUP),
+        // Whoever is not in the group gives nobody its rights.
+        SET_GROUP_RUN if !member => (gid, mode & !SET_GROUP),
+        _ => (gid, mode),
+    }
 }
 
 /// The proto name of inode `number`.

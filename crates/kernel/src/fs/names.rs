@@ -1,7 +1,7 @@
 //! Making and removing names: create, link, unlink, rmdir.
 
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR};
-use husk_proto::fs::{Credentials, Kind, Node, want};
+use husk_proto::fs::{Credentials, Kind, Node, Step, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
 
@@ -18,7 +18,7 @@ const WRITE_SEARCH: u32 = want::WRITE | want::EXECUTE;
 const STICKY: u32 = 0o1000;
 
 /// The facts of an inode whose words the caller may read.
-pub fn step(txn: &Txn<'_>, number: u32) -> husk_proto::fs::Step {
+pub fn step(txn: &Txn<'_>, number: u32) -> Step {
     let cell = txn.region.map.object(INODE, number);
     step_of(number, txn.get(cell.word(ino::IDENT)), txn.get(cell.word(ino::OWNER)))
 }
@@ -144,6 +144,16 @@ fn add_link(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
     Ok(())
 }
 
+/// May `who` give this another name? Others' files only if they could write to them, and no
+/// programs that lend rights (`fs.protected_hardlinks`, as every distribution sets it).
+fn permit_link(source: &Step, who: &Credentials<'_>) -> Result<()> {
+    let lends = source.mode & 0o4000 != 0 || source.mode & 0o2010 == 0o2010;
+    let safe = source.kind == Kind::File && !lends;
+    let mine = who.uid == source.uid || who.can(husk_abi::capability::FOWNER);
+    let may = mine || safe && who.permit(source, want::READ | want::WRITE).is_ok();
+    if may || source.kind == Kind::Directory { Ok(()) } else { Err(Errno::EPERM) }
+}
+
 /// `Fs::link`.
 pub fn link(
     kernel: &Kernel,
@@ -160,9 +170,10 @@ pub fn link(
         if entries::find(txn.region, &key).is_some() {
             return Err(Errno::EEXIST);
         }
-        permit_change(txn, dir.number, who)?;
         let cell = inodes::lock_to_hold(txn, inode)?;
         let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
+        permit_link(&step(txn, inode.number), who)?;
+        permit_change(txn, dir.number, who)?;
         if kind == ino::DIRECTORY || kind == ino::PORTAL {
             return Err(Errno::EPERM);
         }
@@ -204,8 +215,9 @@ pub fn unlink(
 }
 
 /// Takes the empty directory `number` out of the tree: it is shut (`share::shut`), the locks of its
-/// name are held. Locks the inode.
-pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<()> {
+/// name are held. Whoever has it open still goes up to `parent`, while that is there. Locks the
+/// inode.
+pub fn remove_directory(txn: &mut Txn<'_>, number: u32, parent: Inode, now_ns: i64) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     share::confirm_shut(txn, number)?;
     txn.lock(cell)?;
@@ -215,6 +227,7 @@ pub fn remove_directory(txn: &mut Txn<'_>, number: u32, now_ns: i64) -> Result<(
         return Err(Errno::ENOTEMPTY);
     }
     txn.set(cell.word(ino::IDENT), ident | ino::REMOVED as u64);
+    txn.set(cell.word(ino::PARENT), pair(parent.number, parent.generation));
     txn.set(cell.word(ino::CTIME), now_ns as u64);
     inodes::reap(txn, number)
 }
@@ -258,7 +271,7 @@ pub fn rmdir(
         entries::find_again(txn, &key, seen)?;
         permit_removal(txn, dir.number, found.inode, who)?;
         entries::remove(txn, &open, &key, found.line, false)?;
-        remove_directory(txn, found.inode, now_ns)?;
+        remove_directory(txn, found.inode, dir, now_ns)?;
         entries::changed(txn, &open, -1, -1, now_ns);
         post::of_name(txn, dir.number, IN_DELETE | IN_ISDIR, name)
     })

@@ -260,12 +260,12 @@ fn move_name(
         post::of_self(txn, to.inode, IN_ATTRIB | post::directory_bit(to.kind))?;
     }
     post::of_self(txn, from.inode, IN_MOVE_SELF)?;
-    plan.to.map_or(Ok(()), |to| drop_replaced(txn, to, now_ns))
+    plan.to.map_or(Ok(()), |to| drop_replaced(txn, to, target.dir, now_ns))
 }
 
-fn drop_replaced(txn: &mut Txn<'_>, to: Found, now_ns: i64) -> Result<()> {
+fn drop_replaced(txn: &mut Txn<'_>, to: Found, dir: Inode, now_ns: i64) -> Result<()> {
     if to.kind == ino::DIRECTORY {
-        return names::remove_directory(txn, to.inode, now_ns);
+        return names::remove_directory(txn, to.inode, dir, now_ns);
     }
     inodes::unlink(txn, to.inode, now_ns)
 }

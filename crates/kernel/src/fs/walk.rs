@@ -200,12 +200,15 @@ pub fn parent(kernel: &Kernel, dir: Inode) -> Result<Inode> {
         Err(Errno::ENOTDIR) => return named::parent(kernel, dir),
         other => other?,
     };
-    let parent = high(region.load(cell.word(ino::PARENT)));
+    let word = region.load(cell.word(ino::PARENT));
+    let parent = high(word);
     let ident = region.load(region.map.object(INODE, parent).word(ino::IDENT));
-    if low(region.load(cell.word(ino::IDENT))) & ino::REMOVED != 0 {
+    let removed = low(region.load(cell.word(ino::IDENT))) & ino::REMOVED != 0;
+    live(region, dir)?;
+    // A removed one knows its parent's generation in the place of its own name.
+    if removed && high(ident) != low(word) {
         return Err(Errno::ENOENT);
     }
-    live(region, dir)?;
     Ok(Inode { number: parent, generation: high(ident) })
 }
 

@@ -36,7 +36,20 @@ os.mkdir("gone")
 fd = os.open("gone", os.O_RDONLY)
 os.rmdir("gone")
 say(call(GETDENTS64, fd, room, 4096), call(GETDENTS, fd, room, 4096), call(GETDENTS64, fd, room, 0), call(GETDENTS64, fd, 1, 4096))
-say(call(LSEEK, fd, 0, 0), call(GETDENTS64, fd, room, 1), os.fstat(fd).st_nlink, attempt(os.open, ".", 0, dir_fd=fd) != "")
+say(call(LSEEK, fd, 0, 0), call(GETDENTS64, fd, room, 1), os.fstat(fd).st_nlink)
+# Nothing is made in it, and what lies above it is still there.
+AT = {"open": lambda name: os.close(os.open(name, 0, dir_fd=fd)), "stat": lambda name: os.stat(name, dir_fd=fd).st_nlink, "access": lambda name: os.access(name, 0, dir_fd=fd),
+      "make": lambda name: os.close(os.open(name, os.O_CREAT | 2, dir_fd=fd)), "mkdir": lambda name: os.mkdir(name, dir_fd=fd), "unlink": lambda name: os.unlink(name, dir_fd=fd),
+      "link": lambda name: os.link("many", name, dst_dir_fd=fd), "symlink": lambda name: os.symlink("x", name, dir_fd=fd), "rmdir": lambda name: os.rmdir(name, dir_fd=fd),
+      "rename": lambda name: os.rename("many", name, dst_dir_fd=fd), "readlink": lambda name: os.readlink(name, dir_fd=fd), "nameless": lambda name: os.close(os.open(name, os.O_TMPFILE | 2, dir_fd=fd)),
+      "chmod": lambda name: os.chmod(name, 0o700, dir_fd=fd), "utime": lambda name: os.utime(name, dir_fd=fd)}
+for name in [".", "..", "x", "./.", "", "../file", "../s"]:
+    say(name, {word: attempt(make_at, name) for word, make_at in AT.items()})
+    os.path.lexists("file") and os.unlink("file")
+os.chmod(base, 0o755)
+os.fchdir(fd)
+say(attempt(os.getcwd), os.stat(".").st_nlink, os.stat("..").st_nlink, attempt(os.stat, "x"), attempt(os.listdir, "."), attempt(os.chdir, "."), os.listdir("..") == os.listdir(base))
+say(attempt(os.chdir, ".."), os.getcwd() == base)
 os.mkdir("half")
 make("half/x")
 fd = os.open("half", os.O_RDONLY)
@@ -49,15 +62,27 @@ os.chdir("cwd")
 os.rmdir("../cwd")
 say(attempt(os.listdir, "."))
 os.chdir(base)
+# Those above it may be gone, too, and others may be there.
+os.makedirs("one/two/three")
+deep = [os.open("one/two/three", 0), os.open("one/two", 0)]
+os.rmdir("one/two/three"); os.rename("one/two", "one/moved")
+say(os.path.samestat(os.stat("..", dir_fd=deep[0]), os.stat("one/moved")))
+os.rmdir("one/moved"); os.mkdir("one/two"); os.mkdir("one/moved")
+say(os.path.samestat(os.stat("..", dir_fd=deep[0]), os.fstat(deep[1])), os.path.samestat(os.stat("../..", dir_fd=deep[0]), os.stat("one")))
+os.mkdir("over"); held = os.open("over", 0); os.rename("one/two", "over")
+say(os.path.samestat(os.stat("..", dir_fd=held), os.stat(".")), attempt(os.stat, "x", dir_fd=held))
 
 # Flags of open that F_GETFL shows.
 os.mkdir("d"), make("f")
 for flags in [0, os.O_NOFOLLOW, os.O_DIRECTORY, os.O_NOFOLLOW | os.O_DIRECTORY, os.O_PATH | os.O_NOFOLLOW, os.O_CLOEXEC, os.O_NOCTTY, os.O_EXCL,
               os.O_CREAT, os.O_TRUNC | 2, os.O_SYNC, os.O_DSYNC, os.O_LARGEFILE, os.O_ASYNC, os.O_TMPFILE | 2, os.O_NOATIME, os.O_NONBLOCK,
-              os.O_APPEND | 1, 1 << 30, 1 << 25 | 1, 3]:
+              os.O_APPEND | 1, 1 << 30, 1 << 25 | 1, 3, os.O_DIRECT, os.O_DIRECT | os.O_DIRECTORY, os.O_DIRECT | os.O_PATH]:
     for path in [b"d", b"f"]:
         fd = call(OPENAT, AT_FDCWD, path, flags, 0o644)
         say("open", oct(flags), path, oct(call(FCNTL, fd, 3, 0)) if isinstance(fd, int) else fd)
+for path in ["d", "f"]:
+    fd = os.open(path, os.O_RDONLY)
+    say([(oct(flags), call(FCNTL, fd, 4, flags), oct(call(FCNTL, fd, 3, 0))) for flags in [os.O_DIRECT, os.O_APPEND, os.O_NONBLOCK, os.O_NOATIME, 0]])
 
 # A file copied and sent onto itself; nearer than a page the order of bytes is the processor's.
 make("o", bytes(range(256)) * 400)
