@@ -182,7 +182,7 @@ fn variables_that_mean_nothing_are_refused_in_one_line() {
         ("HUSK_DIR", "narrowest", 125),
         ("HUSK_DIR", "wide", 0),
         ("HUSK_WITHOUT", "speed", 125),
-        ("HUSK_WITHOUT", "optimistic,direct,affinity,ahead", 0),
+        ("HUSK_WITHOUT", "optimistic,direct,affinity,ahead,gathered", 0),
     ] {
         let mut command = husk(&[], &["true"]);
         let outcome = run(&scratch, &work, {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod ends;
 mod fsck;
+mod gathered;
 mod json;
 mod limits;
 mod memory;

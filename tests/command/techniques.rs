@@ -56,7 +56,7 @@ fn a_build_is_the_same_without_any_technique() {
                   > d/sorted; cmp d/numbers d/sorted; for n in $(seq 300); do echo $n > d/$n; done
                   mv d e; ls e | wc -l; rm -r e; ls";
     let mut command = husk(&["--discard"], &["bash", "-euc", script]);
-    command.env("HUSK_WITHOUT", "optimistic,direct,affinity,ahead").env("HUSK_FSCK", "1");
+    command.env("HUSK_WITHOUT", "optimistic,direct,affinity,ahead,gathered").env("HUSK_FSCK", "1");
     let outcome = run(&scratch, &work, command);
     assert_eq!(outcome.stdout, b"303\n", "{}", outcome.shown());
     assert!(outcome.stderr.contains("fsck: clean"), "{}", outcome.shown());

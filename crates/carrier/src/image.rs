@@ -48,18 +48,28 @@ impl Image for Direct {
     }
     #[inline]
     fn rewritten(&self, file: &HostIdentity) -> Rewritten {
-        husk_kernel::image::rewritten(&self.kernel, file)
+        husk_kernel::copies::rewritten(&self.kernel, file)
     }
     #[inline]
     fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]) {
-        husk_kernel::image::request_rewrite(&self.kernel, file, path)
+        husk_kernel::copies::request_rewrite(&self.kernel, file, path)
     }
     #[inline]
     fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
-        husk_kernel::image::next_rewrite(&self.kernel, path)
+        husk_kernel::copies::next_rewrite(&self.kernel, path)
     }
     #[inline]
     fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten) {
-        husk_kernel::image::set_rewritten(&self.kernel, file, state)
+        husk_kernel::copies::set_rewritten(&self.kernel, file, state)
+    }
+    #[inline]
+    fn count_start(&mut self, file: &HostIdentity) -> bool {
+        husk_kernel::copies::count_start(&self.kernel, file)
+    }
+    fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]) {
+        husk_kernel::copies::request_gathered(&self.kernel, file, path)
+    }
+    fn room_to_gather(&mut self, bytes: u64) -> Option<u64> {
+        husk_kernel::copies::room_to_gather(&self.kernel, bytes)
     }
 }

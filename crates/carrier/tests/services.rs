@@ -488,6 +488,30 @@ fn the_image_shares_its_caches() {
 }
 
 #[test]
+fn a_program_that_starts_often_is_worth_room_in_the_region() {
+    in_image(Cover::Memory, |me, _| {
+        let file = husk_proto::fs::HostIdentity { inode: 4, ..Default::default() };
+        let wishes = |me: &mut Direct| (0..200).filter(|_| me.count_start(&file)).count();
+        assert_eq!(wishes(me), 0, "nothing is known of it");
+        me.set_rewritten(&file, Rewritten::Plain);
+        let first = (1..).find(|_| me.count_start(&file));
+        assert_eq!(first, Some(4));
+        assert_eq!(me.rewritten(&file), Rewritten::Plain);
+        // Who is not heard asks again, but not for ever.
+        assert_eq!(wishes(me), 14);
+        let at = me.room_to_gather(5 << 20).expect("room");
+        assert!(at.is_multiple_of(2 << 20) && at >= support::LAYOUT.total_bytes());
+        me.set_rewritten(&file, Rewritten::Gathered(at));
+        assert_eq!((me.rewritten(&file), wishes(me)), (Rewritten::Gathered(at), 0));
+        assert_eq!(me.room_to_gather(1), Some(at + (6 << 20)));
+        let end = support::LAYOUT.file_bytes();
+        assert_eq!(me.room_to_gather(end - at - (8 << 20)), Some(at + (8 << 20)));
+        assert_eq!(me.room_to_gather(1), None);
+        assert_eq!(me.room_to_gather(u64::MAX), None);
+    });
+}
+
+#[test]
 fn pinned_blocks_stay() {
     in_image(Cover::Memory, |me, root| {
         let who = root_user();

@@ -3,15 +3,14 @@
 //! Written once at the start (mounts, paths), marks that are only ever set
 //! (whether there are sockets), or caches whose loss costs time only.
 
-use husk_proto::fs::HostIdentity;
-use husk_proto::image::{Cover, MOUNTS_MAX, Mount, Rewritten};
+use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::pipes::PIPES_MAX;
 use husk_region::{Cell, Region};
 
 use crate::Kernel;
 use crate::state::{high, low, pair};
-use crate::text::{self, word_at};
+use crate::text::word_at;
 
 const DEVICE: u32 = 0;
 const MOUNTS: u32 = 1;
@@ -29,8 +28,6 @@ const DIRECTORIES: u32 = 4;
 pub(crate) const WATCH_COUNT: u32 = 5;
 /// Instances of inotify there are.
 pub(crate) const WATCH_INSTANCES: u32 = 6;
-const QUEUE_LOCK: u32 = 24;
-const QUEUE: u32 = 25;
 const COPIES_LENGTH: u32 = 32;
 const COPIES: u32 = 64;
 const PRIVATE_LENGTH: u32 = 33;
@@ -46,12 +43,9 @@ pub(crate) const LOCK_WORDS: u32 = 10240;
 pub(crate) const LOCK_WORDS_MAX: u32 = 256;
 const OUTSIDE: u32 = 12288;
 const OUTSIDE_MAX: u64 = 4096;
-const REWRITTEN: u32 = 24576;
-const REWRITTEN_MAX: u64 = 16384;
-const REWRITTEN_PROBES: u64 = 16;
-const WISHES: u32 = 57344;
-const WISH_WORDS: u32 = 528;
-const WISHES_MAX: u32 = 64;
+/// Host programs and their copies (`copies`), up to here.
+pub(crate) const COPIES_STATE: u32 = 24576;
+pub(crate) const COPIES_STATE_END: u32 = PROCESSES;
 /// Whether new pipes get a ring.
 pub(crate) const PIPES_WANTED: u32 = 40;
 /// Lock, first free one and number of the pipes.
@@ -74,13 +68,12 @@ pub(crate) const PROCESSES_MAX: u32 = 32768;
 const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
 const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
 const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
-const _: () = assert!(REWRITTEN as u64 + 2 * REWRITTEN_MAX <= WISHES as u64);
-const _: () = assert!(WISHES + WISHES_MAX * WISH_WORDS <= PROCESSES);
+const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
 const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= WATCH);
 
-fn fixed(kernel: &Kernel, index: u32) -> Cell {
+pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)
 }
 
@@ -202,7 +195,7 @@ pub fn set_private_path(kernel: &Kernel, path: &[u8]) -> Result<()> {
 }
 
 /// Two independent 64-bit hashes.
-fn hash(bytes: &[u8]) -> (u64, u64) {
+pub(crate) fn hash(bytes: &[u8]) -> (u64, u64) {
     let (mut one, mut two) = (bytes.len() as u64 ^ 0x9e37_79b9, 0xc2b2_ae3d_27d4_eb4f);
     for at in (0..bytes.len()).step_by(8) {
         let word = word_at(bytes, at);
@@ -238,123 +231,4 @@ pub fn count_unsupported(kernel: &Kernel, number: usize) {
 pub fn unsupported(kernel: &Kernel, number: usize) -> u64 {
     let index = number.min(COUNTERS_MAX - 1) as u32;
     kernel.session.region.load(fixed(kernel, COUNTERS + index))
-}
-
-fn identity_hash(file: &HostIdentity) -> (u64, u64) {
-    let mut bytes = [0; 32];
-    let words = [file.device, file.inode, file.size, file.modified_ns as u64];
-    for (eight, word) in bytes.chunks_mut(8).zip(words) {
-        eight.copy_from_slice(&word.to_le_bytes());
-    }
-    let (one, two) = hash(&bytes);
-    (one.max(1), two & !3)
-}
-
-fn code(state: Rewritten) -> u64 {
-    match state {
-        Rewritten::Unknown => 0,
-        Rewritten::Requested => 1,
-        Rewritten::Plain => 2,
-        Rewritten::Ready => 3,
-    }
-}
-
-/// The cells that hold (or may hold) a file's state: key, then second hash and state.
-fn place(kernel: &Kernel, file: &HostIdentity, add: bool) -> Option<Cell> {
-    let region = &kernel.session.region;
-    let (one, _) = identity_hash(file);
-    for probe in 0..REWRITTEN_PROBES {
-        let index = (one.wrapping_add(probe)) % REWRITTEN_MAX;
-        let cell = fixed(kernel, REWRITTEN + index as u32 * 2);
-        let key = region.load(cell);
-        if key == one || (key == 0 && add && region.swap_if(cell, 0, one)) {
-            return Some(cell);
-        }
-        if key == 0 && !add {
-            return None;
-        }
-    }
-    None
-}
-
-/// `Image::rewritten`.
-pub fn rewritten(kernel: &Kernel, file: &HostIdentity) -> Rewritten {
-    let Some(cell) = place(kernel, file, false) else { return Rewritten::Unknown };
-    let (_, two) = identity_hash(file);
-    let word = kernel.session.region.load(cell.word(1));
-    if word & !3 != two {
-        return Rewritten::Unknown;
-    }
-    match word & 3 {
-        1 => Rewritten::Requested,
-        2 => Rewritten::Plain,
-        3 => Rewritten::Ready,
-        _ => Rewritten::Unknown,
-    }
-}
-
-/// `Image::set_rewritten`.
-pub fn set_rewritten(kernel: &Kernel, file: &HostIdentity, state: Rewritten) {
-    if let Some(cell) = place(kernel, file, true) {
-        let (_, two) = identity_hash(file);
-        kernel.session.region.store(cell.word(1), two | code(state));
-    }
-}
-
-/// `Image::request_rewrite`: a full queue drops the wish.
-pub fn request_rewrite(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
-    if path.len() > husk_abi::PATH_MAX || rewritten(kernel, file) != Rewritten::Unknown {
-        return;
-    }
-    let queued = kernel.run(|txn| {
-        txn.lock(txn.region.map.fixed(QUEUE_LOCK))?;
-        let queue = txn.region.map.fixed(QUEUE);
-        let ends = txn.get(queue);
-        if high(ends).wrapping_sub(low(ends)) >= WISHES_MAX {
-            return Err(Errno::EAGAIN);
-        }
-        let wish = txn.region.map.fixed(WISHES + high(ends) % WISHES_MAX * WISH_WORDS);
-        let facts = [file.device, file.inode, file.size, file.modified_ns as u64];
-        for (n, fact) in facts.into_iter().enumerate() {
-            txn.init(wish.word(n as u32), fact);
-        }
-        txn.init(wish.word(4), file.changed_ns as u64);
-        txn.init(wish.word(5), path.len() as u64);
-        text::fill_words(txn, wish.word(8), path);
-        txn.set(queue, pair(high(ends).wrapping_add(1), low(ends)));
-        Ok(())
-    });
-    if queued.is_ok() {
-        set_rewritten(kernel, file, Rewritten::Requested);
-    }
-}
-
-/// `Image::next_rewrite`.
-pub fn next_rewrite(kernel: &Kernel, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
-    let ends = kernel.session.region.load(fixed(kernel, QUEUE));
-    if high(ends) == low(ends) {
-        return None;
-    }
-    let taken = kernel.run(|txn| {
-        txn.lock(txn.region.map.fixed(QUEUE_LOCK))?;
-        let queue = txn.region.map.fixed(QUEUE);
-        let ends = txn.get(queue);
-        if high(ends) == low(ends) {
-            return Ok(None);
-        }
-        let wish = txn.region.map.fixed(WISHES + low(ends) % WISHES_MAX * WISH_WORDS);
-        let word = |n: u32| txn.get(wish.word(n));
-        let identity = HostIdentity {
-            device: word(0),
-            inode: word(1),
-            size: word(2),
-            modified_ns: word(3) as i64,
-            changed_ns: word(4) as i64,
-        };
-        let length = (word(5) as usize).min(path.len());
-        text::copy_words(txn.region, wish.word(8), &mut path[..length]);
-        txn.set(queue, pair(high(ends), low(ends).wrapping_add(1)));
-        Ok(Some((identity, length)))
-    });
-    taken.ok().flatten()
 }

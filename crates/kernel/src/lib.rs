@@ -1,7 +1,7 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | pipe | watch | image
+//!   carrier --> fs | descriptor | process | lock | pipe | watch | image | copies
 //!                 '--> names, tree, text --> region
 //! ```
 //!
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod copies;
 pub mod descriptor;
 pub mod fs;
 pub mod image;

@@ -38,7 +38,13 @@ pub enum Rewritten {
     /// The copy is `copies_path()/<key>`, key = device, inode, modified_ns, size as lower-case hex
     /// joined by `-`.
     Ready,
+    /// A large program: what is loaded of it, or of its copy, lies in huge pages of the region's
+    /// file, from this byte on (a multiple of 2 MiB). Its copy is where it was, if there is one.
+    Gathered(u64),
 }
+
+/// Smaller host programs are not worth huge pages, bytes.
+pub const GATHERED_MIN: u64 = 3 << 20;
 
 /// What a client must know of its image.
 pub trait Image {
@@ -76,4 +82,13 @@ pub trait Image {
     fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)>;
     /// Supervisor: notes how it ended (or, at start, what the cache on disk has).
     fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten);
+
+    /// Counts a start of a large host program that is not gathered; whether it has started so
+    /// often that it is worth asking for that.
+    fn count_start(&mut self, file: &HostIdentity) -> bool;
+    /// Asks the supervisor to gather the host file at `path`, by the queue of `request_rewrite`.
+    fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]);
+    /// Supervisor: takes room for `bytes` of a gathered program in the region's file; where it
+    /// begins, or `None` when it is used up.
+    fn room_to_gather(&mut self, bytes: u64) -> Option<u64>;
 }

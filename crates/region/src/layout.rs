@@ -35,6 +35,8 @@ pub const CHUNK_WORDS: u32 = 24;
 pub const FIXED_WORDS: u32 = 5 << 20;
 /// Header words.
 pub const HEADER_WORDS: u32 = 512;
+/// Bytes for large programs in huge pages; what is never used costs nothing.
+pub const PROGRAMS_BYTES: u64 = 256 << 20;
 /// Words of nothing behind the last area: why, says `Cell`.
 pub const MARGIN_WORDS: u32 = 256 * STEP_WORDS;
 
@@ -46,7 +48,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0001;
+pub const MAGIC: u64 = 0x4855_534b_0000_0002;
 
 /// The header, word by word.
 pub mod header {
@@ -216,9 +218,19 @@ impl Layout {
         self.chunk_count() as u64 * CHUNK_BLOCKS as u64 * 4096
     }
 
-    /// Bytes of the region: arena, then cache, then pipes.
+    /// Bytes that are mapped of the region: arena, then cache, then pipes.
     pub fn total_bytes(&self) -> u64 {
         self.state_bytes() + self.cache_bytes() + self.pipes_bytes()
+    }
+
+    /// Offset of the area for gathered programs, which no process maps as a whole.
+    pub fn programs_offset(&self) -> u64 {
+        self.total_bytes().next_multiple_of(2 << 20)
+    }
+
+    /// Bytes of the file behind the region: what is mapped of it, then gathered programs.
+    pub fn file_bytes(&self) -> u64 {
+        self.programs_offset() + PROGRAMS_BYTES
     }
 
     /// Offset of the area that every process touches most: the room above.

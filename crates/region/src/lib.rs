@@ -41,7 +41,7 @@ pub use freeze::nap;
 pub use journal::{RETRY, Txn};
 pub use layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, HEADER_BYTES, Header, INODE, KERNELS_MAX, LINE,
-    Layout, Map, NODE, RECORD, read_header,
+    Layout, Map, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
 pub use life::{Life, ended, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};

@@ -76,6 +76,8 @@ impl Without {
 
     /// Memory for many blocks brought at once to a thread that fills one run after the other.
     pub const AHEAD: Without = Without(8);
+    /// Large programs that start often, in huge pages: each start maps the host's small ones.
+    pub const GATHERED: Without = Without(16);
 
     /// Both.
     pub const fn and(self, other: Without) -> Without {

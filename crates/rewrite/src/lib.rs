@@ -28,6 +28,7 @@ mod decide;
 mod elf;
 mod facts;
 mod functions;
+pub mod huge;
 mod scan;
 mod site;
 pub mod store;

@@ -1,15 +1,17 @@
 //! Puts an ELF program and its interpreter in memory, as the host's own loader would.
 //!
 //! Invariants
-//! 1. What is mapped executable from a host file is its rewritten copy, when there is one.
+//! 1. What is mapped executable from a host file is its rewritten copy, when there is one; of a
+//!    large program that starts often, its bytes in huge pages of the region's file.
 //! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
 
 use crate::start::facts;
 use crate::thread::Thread;
-use crate::wire::{ExecTarget, Program, Wire};
+use crate::wire::{ExecTarget, Program, Source, Wire};
 use core::ffi::CStr;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
+use husk_host::huge::HUGE_BYTES;
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Segment, Summary};
 
 /// Longest path of an interpreter with its NUL (real ones have about 30 bytes).
@@ -124,8 +126,8 @@ fn place_segments(
     let summary = Summary::parse(table, header.headers_offset).map_err(|_| Errno::ENOEXEC)?;
     let source = thread.client.executable(program, path.to_bytes());
     let bias = map(thread, &source, header, &summary, table)?;
-    if source.target != program.target {
-        thread.client.close_program(source);
+    if source.opened {
+        thread.client.close_program(source.program);
     }
     Ok(Placed {
         bias,
@@ -172,17 +174,17 @@ fn protection(segment: &Segment) -> usize {
 
 fn map(
     thread: &mut Thread,
-    source: &Program,
+    source: &Source,
     header: &Header,
     summary: &Summary,
     table: &[u8],
 ) -> Result<usize, Errno> {
     let (bias, mapped) = match spread(source, header, summary, table) {
         Some(bias) => (bias?, 1),
-        None => (reserve(header, summary)?, 0),
+        None => (reserve(source, header, summary)?, 0),
     };
     for segment in elf::segments(table).skip(mapped) {
-        map_segment(thread, source, bias, &segment)?;
+        map_segment(thread, source, summary, bias, &segment)?;
     }
     Ok(bias)
 }
@@ -190,12 +192,13 @@ fn map(
 /// Maps the first segment over the whole span, so that it sets the span aside in the same call.
 /// `None`: the file is not of the usual kind.
 fn spread(
-    source: &Program,
+    source: &Source,
     header: &Header,
     summary: &Summary,
     table: &[u8],
 ) -> Option<Result<usize, Errno>> {
-    let (ExecTarget::Host(fd), Some(first)) = (source.target, elf::segments(table).next()) else {
+    let (ExecTarget::Host(fd), Some(first)) = (source.program.target, elf::segments(table).next())
+    else {
         return None;
     };
     let low = summary.low as usize;
@@ -203,7 +206,8 @@ fn spread(
     let at_low = first.address as usize == low && low.is_multiple_of(PAGE);
     let offset = first.offset as usize;
     let aligned = summary.align as usize <= PAGE && offset.is_multiple_of(PAGE);
-    if !(header.relocatable && constant && at_low && aligned && first.file_bytes > 0) {
+    let by_offset = source.gathered.is_none();
+    if !(by_offset && header.relocatable && constant && at_low && aligned && first.file_bytes > 0) {
         return None;
     }
     let span = (summary.high - summary.low) as usize;
@@ -213,7 +217,7 @@ fn spread(
 }
 
 /// Sets the span aside; returns what is added to the file's addresses.
-fn reserve(header: &Header, summary: &Summary) -> Result<usize, Errno> {
+fn reserve(source: &Source, header: &Header, summary: &Summary) -> Result<usize, Errno> {
     let span = (summary.high - summary.low) as usize;
     let low = summary.low as usize;
     let anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -225,11 +229,12 @@ fn reserve(header: &Header, summary: &Summary) -> Result<usize, Errno> {
             .map_err(|_| Errno::ENOMEM)?;
         return Ok(0);
     }
-    let align = summary.align as usize;
-    let extra = if align > PAGE { align } else { 0 };
+    let align = source.gathered.map_or(PAGE, |_| HUGE_BYTES).max(summary.align as usize);
+    let skew = low & (align - 1);
+    let extra = if align > PAGE { align + skew } else { 0 };
     // SAFETY: a fresh mapping anywhere.
     let at = unsafe { calls::raw(nr::mmap, [0, span + extra, 0, anonymous, none, 0]) }?;
-    let base = at.next_multiple_of(align);
+    let base = at.next_multiple_of(align) + skew;
     if base > at {
         // SAFETY: our own surplus.
         let _ = unsafe { calls::raw(nr::munmap, [at, base - at, 0, 0, 0, 0]) };
@@ -244,7 +249,8 @@ fn reserve(header: &Header, summary: &Summary) -> Result<usize, Errno> {
 
 fn map_segment(
     thread: &mut Thread,
-    source: &Program,
+    source: &Source,
+    summary: &Summary,
     bias: usize,
     segment: &Segment,
 ) -> Result<(), Errno> {
@@ -256,7 +262,10 @@ fn map_segment(
     let memory_end = address + segment.memory_bytes as usize;
     if segment.file_bytes > 0 {
         let length = file_end - start;
-        thread.client.map_file(source, start, length, prot, segment.offset as usize - skew)?;
+        let low = summary.low as usize & !(HUGE_BYTES - 1);
+        let by_address = |at| at + (segment.address as usize - low);
+        let offset = source.gathered.map_or(segment.offset as usize, by_address) - skew;
+        thread.client.map_file(&source.program, start, length, prot, offset)?;
     }
     let mapped_end = if segment.file_bytes > 0 { file_end.next_multiple_of(PAGE) } else { start };
     if memory_end > file_end && prot & PROT_WRITE != 0 && mapped_end > file_end {

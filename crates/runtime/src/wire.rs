@@ -14,11 +14,12 @@ use husk_abi::{Errno, PATH_MAX, nr};
 use husk_carrier::{Direct, Without};
 use husk_client::{Buffers, Client};
 use husk_host::{calls, syscall};
+use husk_proto::Inode;
 use husk_proto::descriptor::Descriptors;
 use husk_proto::fs::HostIdentity;
+use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
 use husk_proto::pipe::Pipes;
 use husk_proto::process::{Process, Processes, Sharing};
-use husk_proto::{Inode, image::Image, image::Rewritten};
 use husk_runtime::handover;
 
 pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Verdict};
@@ -489,7 +490,7 @@ impl Wire {
         let _open = guard::open();
         let services = self.served()?.services();
         match services.rewritten(file) {
-            Rewritten::Ready => open_copy(services.copies_path(), file),
+            Rewritten::Ready | Rewritten::Gathered(_) => open_copy(services.copies_path(), file),
             Rewritten::Unknown => {
                 request(services, file, path);
                 None
@@ -508,17 +509,59 @@ impl Wire {
         }
     }
 
-    /// What is to be mapped instead of `program`: its copy, or itself.
-    pub fn executable(&mut self, program: &Program, path: &[u8]) -> Program {
-        let Some(identity) = program.identity else { return *program };
+    /// What is to be mapped of `program`: its bytes in huge pages, its copy, or itself.
+    pub fn executable(&mut self, program: &Program, path: &[u8]) -> Source {
+        let Some(identity) = program.identity else { return Source::itself(program) };
+        if let Some(at) = self.gathered(&identity, path) {
+            let target = ExecTarget::Host(start::facts().handover.region_fd as u32);
+            let program = Program { target, ..*program };
+            return Source { program, gathered: Some(at as usize), opened: false };
+        }
         let copy = self.rewritten(&identity, |text| {
             text[..path.len()].copy_from_slice(path);
             path.len()
         });
         match copy {
-            Some(fd) => Program { target: ExecTarget::Host(fd as u32), ..*program },
-            None => *program,
+            Some(fd) => {
+                let target = ExecTarget::Host(fd as u32);
+                Source { opened: true, ..Source::itself(&Program { target, ..*program }) }
+            }
+            None => Source::itself(program),
         }
+    }
+
+    /// Where a large program lies in the region's file; asks for that if it starts often.
+    fn gathered(&mut self, file: &HostIdentity, path: &[u8]) -> Option<u64> {
+        let plain = start::facts().handover.flags & handover::PLAIN != 0;
+        if file.size < GATHERED_MIN || plain {
+            return None;
+        }
+        let _open = guard::open();
+        let services = self.served()?.services();
+        if let Rewritten::Gathered(at) = services.rewritten(file) {
+            return Some(at);
+        }
+        if services.count_start(file) {
+            services.request_gathered(file, path);
+        }
+        None
+    }
+}
+
+/// What the segments of a program are mapped from.
+pub struct Source {
+    /// A file with its bytes.
+    pub program: Program,
+    /// Where they lie in that file as they do in memory, from the `HUGE_BYTES` on in which the
+    /// first address is; `None`: by offset.
+    pub gathered: Option<usize>,
+    /// Whether the file was opened for this and is to be closed.
+    pub opened: bool,
+}
+
+impl Source {
+    fn itself(program: &Program) -> Source {
+        Source { program: *program, gathered: None, opened: false }
     }
 }
 

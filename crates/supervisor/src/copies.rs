@@ -13,6 +13,7 @@
 //! Without a usable store everything still runs: each call is trapped, which is slower.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten};
 use husk_rewrite::{Identity, Outcome, Store};
 
+use crate::gathered;
 use crate::image::attach;
 use crate::program;
 use crate::say::say_aside;
@@ -78,19 +80,21 @@ impl Copies {
     }
 
     /// Serves wishes in the background until the service is dropped.
-    pub fn serve(self) -> Service {
+    pub fn serve(self, region: &OwnedFd) -> Service {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
+        // Without, no program is gathered.
+        let region = region.try_clone().ok();
         let work = move || {
             // Without a way to the image wishes stay wishes: calls are trapped.
             let Ok(mut direct) = attach() else { return };
             while !told.load(Ordering::Relaxed) {
-                if !serve_one(self.store.as_ref(), &mut direct) {
+                if !serve_one(self.store.as_ref(), region.as_ref(), &mut direct) {
                     thread::sleep(LOOK);
                 }
             }
             // Copies come too late now; notes do not.
-            while serve_one(None, &mut direct) {}
+            while serve_one(None, None, &mut direct) {}
             direct.detach();
         };
         Service { stop, thread: Some(thread::spawn(work)) }
@@ -114,11 +118,17 @@ impl Drop for Service {
 }
 
 /// Whether there was a wish.
-fn serve_one(store: Option<&Store>, direct: &mut Direct) -> bool {
+fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) -> bool {
     let mut path = [0; PATH_BYTES_MAX];
     let Some((file, length)) = direct.next_rewrite(&mut path) else { return false };
     let path = path_of(&path[..length.min(PATH_BYTES_MAX)]);
-    if program::gains_rights(&path) {
+    let state_before = direct.rewritten(&file);
+    if let (Rewritten::Plain | Rewritten::Ready, Some(region)) = (state_before, region) {
+        let copies = store.filter(|_| state_before == Rewritten::Ready);
+        let copy = copies.map(|store| store.copies_path().join(identity(&file).key()));
+        // What cannot be gathered is mapped in small pages, as before.
+        let _ = gathered::gather(direct, region, &file, &path, copy.as_deref());
+    } else if program::gains_rights(&path) {
         say_aside(program::native_note(&path));
         direct.set_rewritten(&file, Rewritten::Plain);
     } else if let Some(store) = store {
@@ -147,7 +157,7 @@ fn state(outcome: &Outcome) -> Rewritten {
     }
 }
 
-fn identity(file: &HostIdentity) -> Identity {
+pub(crate) fn identity(file: &HostIdentity) -> Identity {
     let HostIdentity { device, inode, size, modified_ns, .. } = *file;
     Identity { device, inode, modified_ns, size }
 }

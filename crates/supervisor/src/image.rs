@@ -59,7 +59,7 @@ impl Image {
         copies: &Path,
     ) -> Result<Image, Failure> {
         let layout = Layout { kernels: settings.kernels, memory_bytes: settings.memory_bytes };
-        let region = descriptors::region(layout.total_bytes())?;
+        let region = descriptors::region(layout.file_bytes())?;
         gather(&region, layout);
         let mut direct = join(&region, layout, copies).map_err(unmapped)?;
         direct.allow_pipes(variables.pipes);

@@ -21,6 +21,7 @@ pub mod descent;
 pub mod descriptors;
 pub mod failure;
 pub mod fsck;
+mod gathered;
 pub mod image;
 pub mod launch;
 pub mod named;

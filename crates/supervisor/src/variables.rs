@@ -26,11 +26,12 @@ pub struct Variables {
 }
 
 /// Techniques that `HUSK_WITHOUT` can name.
-pub const TECHNIQUES: [(&str, Without); 4] = [
+pub const TECHNIQUES: [(&str, Without); 5] = [
     ("optimistic", Without::OPTIMISTIC),
     ("direct", Without::DIRECT),
     ("affinity", Without::AFFINITY),
     ("ahead", Without::AHEAD),
+    ("gathered", Without::GATHERED),
 ];
 
 impl Variables {

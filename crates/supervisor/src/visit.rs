@@ -145,7 +145,7 @@ pub fn layout(region: &File) -> Result<Layout, String> {
     };
     let sealed = fcntl_get_seals(region).is_ok_and(|s| s.contains(SealFlags::SHRINK));
     let length = region.metadata().map_or(0, |found| found.len());
-    if sealed && length == layout.total_bytes() { Ok(layout) } else { Err(damaged()) }
+    if sealed && length == layout.file_bytes() { Ok(layout) } else { Err(damaged()) }
 }
 
 fn remedy_for(why: &str) -> &'static str {

@@ -96,7 +96,7 @@ impl Work {
 
     /// Begins what is done in the background by a thread of its own.
     pub fn serve(&mut self) {
-        self.service = self.copies.take().map(Copies::serve);
+        self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
     }
 
     /// Host processes of the image that have not ended.

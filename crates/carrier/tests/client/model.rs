@@ -679,4 +679,11 @@ impl Image for Model {
         None
     }
     fn set_rewritten(&mut self, _: &HostIdentity, _: Rewritten) {}
+    fn count_start(&mut self, _: &HostIdentity) -> bool {
+        false
+    }
+    fn request_gathered(&mut self, _: &HostIdentity, _: &[u8]) {}
+    fn room_to_gather(&mut self, _: u64) -> Option<u64> {
+        None
+    }
 }

@@ -19,6 +19,8 @@ pub enum Technique {
     Affinity,
     /// Memory for many blocks brought at once to a thread that fills one run after the other.
     Ahead,
+    /// Large programs that start often, in huge pages.
+    Gathered,
     /// Calls answered at patched call sites, not by a trap (off: HUSK_REWRITE=off).
     Rewrite,
     /// The protection key on the image's state (off: --guard=off).
@@ -34,6 +36,7 @@ impl Technique {
             Technique::Direct => "direct",
             Technique::Affinity => "affinity",
             Technique::Ahead => "ahead",
+            Technique::Gathered => "gathered",
             Technique::Rewrite => "rewrite",
             Technique::Guard => "guard",
         }
