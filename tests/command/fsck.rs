@@ -127,7 +127,9 @@ fn refuses_damaged_headers(pid: &str, region: &File, header: [u8; HEADER_BYTES])
         refused(&output)
     };
     let magic = u64::from_le_bytes(header[..8].try_into().expect("eight"));
-    assert!(told(0, magic + 41).contains("another version of Husk made it (format 42)"));
+    assert!(
+        told(0, magic >> 32 << 32 | 42).contains("another version of Husk made it (format 42)")
+    );
     assert!(told(0, 5).contains("damaged"));
     assert!(told(8, 100_000).contains("damaged"));
     assert!(told(16, 1 << 33).contains("damaged"));
