@@ -1,5 +1,9 @@
 //! `HUSK_WITHOUT`: an image does without a technique, and its programs see no difference.
+//! `husk bench pipes`: every row can be measured.
 
+use std::process::Command;
+
+use husk_tests::husk::binary;
 use husk_tests::{Scratch, against_native, husk};
 
 use crate::run;
@@ -60,4 +64,22 @@ fn a_build_is_the_same_without_any_technique() {
     let outcome = run(&scratch, &work, command);
     assert_eq!(outcome.stdout, b"303\n", "{}", outcome.shown());
     assert!(outcome.stderr.contains("fsck: clean"), "{}", outcome.shown());
+}
+
+#[test]
+fn every_row_of_pipes_can_be_measured() {
+    let scratch = Scratch::new("bench-pipes");
+    let work = scratch.fresh("work");
+    let mut command = Command::new(binary());
+    command.args(["bench", "pipes", "--rounds", "1", "--json"]);
+    let outcome = run(&scratch, &work, command);
+    // The status tells of the control, which a busy machine may move.
+    let all: serde_json::Value = serde_json::from_slice(&outcome.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", outcome.shown()));
+    let rows = all["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 12, "{}", outcome.shown());
+    for row in rows {
+        let measured = ["native_ns", "husk_ns", "best"].map(|name| row[name].as_f64() > Some(0.0));
+        assert!(measured == [true; 3] && row["error"].is_null(), "{row}");
+    }
 }

@@ -21,12 +21,14 @@
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
 mod commands;
+mod flow;
 mod hare;
 mod machine;
 mod memory;
 mod operations;
 mod page;
 mod pair;
+mod pipes;
 mod report;
 mod scratch;
 mod stop;
@@ -55,6 +57,18 @@ enum Suite {
     Workloads(hare::Options),
     /// Commands that everybody runs, on a tree of some 10,000 entries, against tmpfs.
     Commands(hare::Options),
+    /// Pipes in shared memory (HUSK_PIPES=husk), in one process and between several, against the
+    /// host's.
+    Pipes(pipes::Options),
+    /// One process of a row of `pipes`.
+    #[command(hide = true)]
+    Flow {
+        role: flow::Role,
+        /// The row.
+        name: String,
+        /// How often it does what it does.
+        count: u64,
+    },
     /// One process of a workload, in the working directory.
     #[command(hide = true)]
     Part {
@@ -101,6 +115,10 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Part { name, index } => {
             workloads::find(&name)?.part(index).map(|()| ExitCode::SUCCESS)
         }
+        Suite::Flow { role, name, count } => {
+            flow::find(&name)?.play(role, count).map(|()| ExitCode::SUCCESS)
+        }
+        Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),
         Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),
         Suite::Commands(options) => measure(|| hare::run(&options, hare::Suite::Commands)),

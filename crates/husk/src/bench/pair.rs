@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
+use super::flow::Row as Flow;
 use super::hare::{Round, Spent};
 use super::machine::Machine;
 use super::memory;
@@ -114,6 +115,22 @@ impl Pair {
         guard: Option<&str>,
         without: &[Technique],
     ) -> anyhow::Result<Self> {
+        Self::start_with(image(scratch, guard), scratch, guard, without)
+    }
+
+    /// The same, with an image whose pipes have rings.
+    pub fn start_with_rings(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
+        let mut image = image(scratch, guard);
+        image.env("HUSK_PIPES", "husk");
+        Self::start_with(image, scratch, guard, &[])
+    }
+
+    fn start_with(
+        whole: Command,
+        scratch: &Scratch,
+        guard: Option<&str>,
+        without: &[Technique],
+    ) -> anyhow::Result<Self> {
         let program = &scratch.program;
         let lacking = without.iter().map(|&technique| {
             let mut image = image(scratch, technique.guard(guard));
@@ -124,9 +141,29 @@ impl Pair {
             without: lacking.collect::<anyhow::Result<_>>()?,
             native: Worker::start(native(program, &scratch.native.join("a")))?,
             control: Worker::start(native(program, &scratch.native.join("b")))?,
-            husk: Worker::start(image(scratch, guard))?,
+            husk: Worker::start(whole)?,
             guard: guard.map(str::to_owned),
         })
+    }
+
+    /// Rounds of a row of `pipes`, after one that does not count: ns per repetition.
+    pub fn flow(
+        &mut self,
+        row: &Flow,
+        rounds: u32,
+        control: bool,
+    ) -> anyhow::Result<Vec<(f64, f64)>> {
+        let other = if control { &mut self.control } else { &mut self.husk };
+        let once = |worker: &mut Worker| {
+            let spent = worker.spend("flow", row.count, row.name)?;
+            let ns = if row.alone { spent.cpu_ns } else { spent.wall_ns };
+            anyhow::Ok(ns / row.count as f64)
+        };
+        let mut round = || {
+            let native = once(&mut self.native).context("native")?;
+            Ok((native, once(other).context("husk")?))
+        };
+        (0..=rounds).map(|_| round()).skip(1).collect()
     }
 
     /// Measures `rows`, for about `time` all together.

@@ -80,6 +80,25 @@ impl Row {
         }
     }
 
+    /// Whether it reads 1.0, of a control.
+    pub fn reads_one(&self) -> bool {
+        (self.native_over_husk - 1.0).abs() <= CONTROL_TOLERANCE
+    }
+
+    /// As a line of the table, with `more` behind the ratio.
+    pub fn print(&self, more: &str) {
+        if let Some(error) = &self.error {
+            return println!("{:<32} {error}", self.name);
+        }
+        let mark = self.met.map_or("", |met| if met { "ok" } else { "MISSED" });
+        print!("{:<32} {:>10.0} {:>10.0}", self.name, self.native_ns, self.husk_ns);
+        print!(" {:>7.2}x {more} {} {mark}", self.native_over_husk, self.wanted);
+        for (technique, worth) in &self.without {
+            print!("  {} {worth:.2}x", technique.name());
+        }
+        println!();
+    }
+
     /// Its native time.
     pub fn native_ns(&self) -> f64 {
         self.native_ns
@@ -95,7 +114,7 @@ impl Row {
 impl Report {
     /// Whether two native workers read the same.
     pub fn control_holds(&self) -> bool {
-        (self.control.native_over_husk - 1.0).abs() <= CONTROL_TOLERANCE
+        self.control.reads_one()
     }
 
     /// One JSON document.
@@ -117,27 +136,12 @@ impl Report {
             self.goals_scaled_by
         );
         println!("{:<32} {:>10} {:>10} {:>8}  wanted", "", "native", "husk", "ratio");
-        self.rows.iter().chain([&self.control]).for_each(print_row);
+        self.rows.iter().chain([&self.control]).for_each(|row| row.print(""));
         print_state(&self.state);
         if !self.control_holds() {
             println!("\nThe control is not 1.0: this machine was too busy, measure again.");
         }
     }
-}
-
-fn print_row(row: &Row) {
-    if let Some(error) = &row.error {
-        return println!("{:<32} {error}", row.name);
-    }
-    let mark = row.met.map_or("", |met| if met { "ok" } else { "MISSED" });
-    print!(
-        "{:<32} {:>10.0} {:>10.0} {:>7.2}x  {} {mark}",
-        row.name, row.native_ns, row.husk_ns, row.native_over_husk, row.wanted
-    );
-    for (technique, worth) in &row.without {
-        print!("  {} {worth:.2}x", technique.name());
-    }
-    println!();
 }
 
 fn print_state(state: &State) {

@@ -5,6 +5,7 @@
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
+//!   flow COUNT NAME    ->   the same               row NAME of `pipes`, COUNT times
 //!   anything wrong     ->   err WHY         on one line
 //! ```
 //!
@@ -19,6 +20,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
+use super::flow;
 use super::operations::{self, Place};
 use super::workloads;
 
@@ -47,6 +49,9 @@ fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     if verb == "own" || verb == "one" {
         let workload = workloads::find(name)?;
         return workload.run(u32::try_from(count)?, verb == "one");
+    }
+    if verb == "flow" {
+        return flow::find(name)?.run(count);
     }
     if verb == "files" {
         return timed(|| operations::make_files(name, u32::try_from(count)?));

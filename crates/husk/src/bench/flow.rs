@@ -1,0 +1,363 @@
+//! The rows of `husk bench pipes`, and what the processes of each do.
+//!
+//! ```text
+//!   worker --starts--> driver --starts--> peer       "ready", go, count round trips, "NS"
+//!                         '---- pipe ----->'
+//!                         '<---- pipe ----'
+//! ```
+//!
+//! Driver, peer and whoever takes turns at a token are this same command, started again. A driver
+//! times itself: starts do not count, but for the jobs', which are few against what they do.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+
+use super::operations::Wanted;
+use super::worker::cpu_ns;
+
+/// What each side computes between two messages where gaps are short.
+const SHORT_GAP: Duration = Duration::from_micros(2);
+/// How long a driver lets its peer fall asleep.
+const LONG_GAP: Duration = Duration::from_micros(200);
+/// What a job takes that had to wait for a token, how many tokens, and how many wait for them.
+const JOB: Duration = Duration::from_micros(100);
+const TOKENS: usize = 2;
+const JOBS: u32 = 8;
+/// Pipes in a set, and the descriptors they and a program take.
+const WATCHED: usize = 1_000;
+const DESCRIPTORS: u64 = 2_200;
+const PAGE: usize = 4096;
+
+/// One row.
+pub struct Row {
+    /// Its name in the table, in `--only` and between parent, worker and processes.
+    pub name: &'static str,
+    pub wanted: Wanted,
+    /// Whether CPU time of the worker is what counts, not wall time.
+    pub alone: bool,
+    /// Repetitions in one batch.
+    pub count: u64,
+    work: Work,
+}
+
+enum Work {
+    /// There and back in one thread, so many bytes.
+    Alone(usize),
+    /// So many drivers and their peers, each to compute before a message; the driver first sleeps.
+    /// Driver and peer on a core each, if they are kept `apart`, else where the scheduler likes.
+    PingPong { drivers: u32, gap: Duration, asleep: bool, apart: bool },
+    /// Blocks of so many bytes in one direction, from one core to another.
+    Stream(usize),
+    /// Processes that take and give back tokens.
+    Tokens,
+    /// `epoll_wait` on many pipes, so many of them readable.
+    Polled(usize),
+}
+
+/// All rows.
+pub const ALL: &[Row] = &[
+    row("one thread, 1 B", 5.0, true, 40_000, Work::Alone(1)),
+    row("one thread, 4 KiB", 2.5, true, 20_000, Work::Alone(PAGE)),
+    row("ping-pong, a core each", 4.0, false, 500, APART),
+    Row {
+        wanted: Wanted::SlowerAtMost(1.15),
+        ..row("ping-pong, both asleep", 0.0, false, 50, ASLEEP)
+    },
+    Row {
+        wanted: Wanted::Nothing,
+        ..row("ping-pong, as scheduled", 0.0, false, 500, ping_pong(1))
+    },
+    row("ping-pong, 4 processes", 0.85, false, 400, ping_pong(2)),
+    row("ping-pong, 8 processes", 0.85, false, 200, ping_pong(4)),
+    row("stream, 4 KiB blocks", 2.5, false, 8_000, Work::Stream(PAGE)),
+    row("stream, 64 KiB blocks", 2.5, false, 1_000, Work::Stream(16 * PAGE)),
+    row("jobserver, 8 processes", 0.9, false, 50, Work::Tokens),
+    row("epoll_wait, none of 1,000", 5.0, true, 2_000, Work::Polled(0)),
+    row("epoll_wait, one of 1,000", 3.3, true, 2_000, Work::Polled(1)),
+];
+const APART: Work = Work::PingPong { drivers: 1, gap: SHORT_GAP, asleep: false, apart: true };
+const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };
+
+const fn row(name: &'static str, faster: f64, alone: bool, count: u64, work: Work) -> Row {
+    Row { name, wanted: Wanted::FasterBy(faster), alone, count, work }
+}
+
+const fn ping_pong(drivers: u32) -> Work {
+    Work::PingPong { drivers, gap: SHORT_GAP, asleep: false, apart: false }
+}
+
+/// The row called `name`.
+pub fn find(name: &str) -> anyhow::Result<&'static Row> {
+    ALL.iter().find(|row| row.name == name).with_context(|| format!("no row {name:?}"))
+}
+
+/// What a started process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Role {
+    Driver,
+    Peer,
+    Job,
+}
+
+impl Row {
+    /// In the worker: the batch once; CPU and wall time in ns.
+    pub fn run(&self, count: u64) -> anyhow::Result<(i64, u64)> {
+        match self.work {
+            Work::Alone(bytes) => alone(count, bytes),
+            Work::PingPong { drivers, .. } => self.drive(count, drivers),
+            Work::Stream(_) => self.drive(count, 1),
+            Work::Tokens => self.take_turns(count),
+            Work::Polled(ready) => polled(count, ready),
+        }
+    }
+
+    /// Starts the drivers, lets them go at the same time, waits for the last.
+    fn drive(&self, count: u64, drivers: u32) -> anyhow::Result<(i64, u64)> {
+        let start = |_| Started::new(&mut self.process(Role::Driver, count)?);
+        let mut drivers = (0..drivers).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        for driver in &mut drivers {
+            anyhow::ensure!(driver.line()? == "ready", "a driver does not start");
+        }
+        for driver in &mut drivers {
+            driver.input.write_all(b"go\n")?;
+        }
+        let mut longest_ns = 0;
+        for driver in &mut drivers {
+            longest_ns = longest_ns.max(driver.line()?.parse()?);
+        }
+        Ok((0, longest_ns))
+    }
+
+    fn take_turns(&self, count: u64) -> anyhow::Result<(i64, u64)> {
+        let (mut tokens, mut back) = pipe()?;
+        back.write_all(&[b'+'; TOKENS])?;
+        let start = Instant::now();
+        let jobs = (0..JOBS).map(|_| self.job(count, &tokens, &back));
+        let jobs = jobs.collect::<anyhow::Result<Vec<_>>>()?;
+        for mut job in jobs {
+            anyhow::ensure!(job.0.wait()?.success(), "a job failed");
+        }
+        let wall_ns = start.elapsed().as_nanos() as u64;
+        tokens.read_exact(&mut [0; TOKENS]).context("a token is lost")?;
+        Ok((0, wall_ns))
+    }
+
+    fn job(&self, count: u64, tokens: &PipeReader, back: &PipeWriter) -> anyhow::Result<Ended> {
+        let mut job = self.process(Role::Job, count)?;
+        Ok(Ended(job.stdin(tokens.try_clone()?).stdout(back.try_clone()?).spawn()?))
+    }
+
+    fn process(&self, role: Role, count: u64) -> anyhow::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let role = format!("{role:?}").to_lowercase();
+        command.args(["bench", "flow", &role, self.name, &count.to_string()]);
+        Ok(command)
+    }
+
+    /// In such a process.
+    pub fn play(&self, role: Role, count: u64) -> anyhow::Result<()> {
+        // Unbuffered: one message is one call.
+        let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        let mut output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+        if role == Role::Peer && self.apart() {
+            stay_on_core(1)?;
+        }
+        match (role, &self.work) {
+            (Role::Driver, _) => {
+                let spent_ns = self.lead(count, &mut input, &mut output)?;
+                Ok(writeln!(output, "{spent_ns}")?)
+            }
+            (Role::Peer, Work::PingPong { gap, .. }) => echo(*gap, &mut input, &mut output),
+            (Role::Peer, Work::Stream(bytes)) => swallow(*bytes, &mut input, &mut output),
+            (Role::Job, Work::Tokens) => (0..count).try_for_each(|_| {
+                let mut token = [0];
+                input.read_exact(&mut token)?;
+                compute(JOB);
+                Ok(output.write_all(&token)?)
+            }),
+            _ => anyhow::bail!("{} has no {role:?}", self.name),
+        }
+    }
+
+    /// Whether driver and peer are on a core each.
+    fn apart(&self) -> bool {
+        matches!(self.work, Work::Stream(_) | Work::PingPong { apart: true, .. })
+    }
+
+    /// A driver: once for a start, then `count` times when it is told to.
+    fn lead(&self, count: u64, input: &mut File, output: &mut File) -> anyhow::Result<u64> {
+        let mut peer = Started::new(&mut self.process(Role::Peer, count)?)?;
+        // Only now: the peer would inherit it.
+        if self.apart() {
+            stay_on_core(0)?;
+        }
+        let mut times = |count| match self.work {
+            Work::PingPong { gap, asleep, .. } => peer.rally(count, gap, asleep),
+            Work::Stream(bytes) => peer.feed(count, bytes),
+            _ => anyhow::bail!("{} has no driver", self.name),
+        };
+        times(1)?;
+        output.write_all(b"ready\n")?;
+        input.read_exact(&mut [0; 3])?;
+        times(count)
+    }
+}
+
+/// A process that does not outlive its starter.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Both fail only for one that has been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process and the pipes to and from it.
+struct Started {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _process: Ended,
+}
+
+impl Started {
+    fn new(command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        Ok(Self {
+            input: input.context("no pipe")?,
+            output: BufReader::with_capacity(PAGE, output.context("no pipe")?),
+            _process: Ended(child),
+        })
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// `count` messages of one byte and their answers, in ns.
+    fn rally(&mut self, count: u64, gap: Duration, asleep: bool) -> anyhow::Result<u64> {
+        let (start, mut rested) = (Instant::now(), Duration::ZERO);
+        for _ in 0..count {
+            if asleep {
+                let before = Instant::now();
+                std::thread::sleep(LONG_GAP);
+                rested += before.elapsed();
+            }
+            compute(gap);
+            self.input.write_all(b"m")?;
+            self.output.get_mut().read_exact(&mut [0])?;
+        }
+        Ok((start.elapsed() - rested).as_nanos() as u64)
+    }
+
+    /// `count` blocks, until the peer has the last byte, in ns.
+    fn feed(&mut self, count: u64, bytes: usize) -> anyhow::Result<u64> {
+        let (start, block) = (Instant::now(), vec![b'b'; bytes]);
+        self.input.write_all(&(count * bytes as u64).to_le_bytes())?;
+        for _ in 0..count {
+            self.input.write_all(&block)?;
+        }
+        self.output.get_mut().read_exact(&mut [0])?;
+        Ok(start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// The process stays on its `index`th core, if there are that many.
+fn stay_on_core(index: usize) -> anyhow::Result<()> {
+    let mine = sched_getaffinity(Pid::from_raw(0))?;
+    let mut cores = (0..CpuSet::count()).filter(|&core| mine.is_set(core).unwrap_or(false));
+    let mut chosen = CpuSet::new();
+    match cores.nth(index) {
+        Some(core) => chosen.set(core)?,
+        None => return Ok(()),
+    }
+    Ok(sched_setaffinity(Pid::from_raw(0), &chosen)?)
+}
+
+/// Answers every byte, until there are none any more.
+fn echo(gap: Duration, input: &mut File, output: &mut File) -> anyhow::Result<()> {
+    let mut byte = [0];
+    while input.read(&mut byte)? == 1 {
+        compute(gap);
+        output.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+/// Takes as many bytes as are announced, and says when it has them.
+fn swallow(bytes: usize, input: &mut File, output: &mut File) -> anyhow::Result<()> {
+    let (mut announced, mut block) = ([0; 8], vec![0; bytes]);
+    while input.read(&mut announced[..1])? == 1 {
+        input.read_exact(&mut announced[1..])?;
+        let mut left = u64::from_le_bytes(announced) as usize;
+        while left > 0 {
+            let got = input.read(&mut block)?;
+            anyhow::ensure!(got > 0 && got <= left, "{got} bytes of {left}");
+            left -= got;
+        }
+        output.write_all(b".")?;
+    }
+    Ok(())
+}
+
+/// Keeps the processor busy for so long.
+fn compute(time: Duration) {
+    if time > Duration::ZERO {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            black_box(0);
+        }
+    }
+}
+
+fn timed(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<(i64, u64)> {
+    let (before, start) = (cpu_ns()?, Instant::now());
+    work()?;
+    Ok((cpu_ns()? - before, start.elapsed().as_nanos() as u64))
+}
+
+fn alone(count: u64, bytes: usize) -> anyhow::Result<(i64, u64)> {
+    let (mut reads, mut writes) = pipe()?;
+    let mut block = vec![b'p'; bytes];
+    timed(|| {
+        (0..count).try_for_each(|_| {
+            writes.write_all(&block)?;
+            Ok(reads.read_exact(&mut block)?)
+        })
+    })
+}
+
+fn polled(count: u64, ready: usize) -> anyhow::Result<(i64, u64)> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most.min(DESCRIPTORS), most)?;
+    let mut pipes = (0..WATCHED).map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
+    let set = Epoll::new(EpollCreateFlags::empty())?;
+    for (number, (reads, _)) in pipes.iter().enumerate() {
+        set.add(reads, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
+    }
+    for (_, writes) in &mut pipes[..ready] {
+        writes.write_all(b"r")?;
+    }
+    let mut events = [EpollEvent::empty(); 64];
+    timed(|| {
+        (0..count).try_for_each(|_| {
+            let found = set.wait(&mut events, EpollTimeout::ZERO)?;
+            anyhow::ensure!(found == ready, "{found} are ready, not {ready}");
+            Ok(())
+        })
+    })
+}
