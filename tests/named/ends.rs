@@ -292,22 +292,82 @@ fn lost(images: &Images, files: usize) -> usize {
     files - (1..=files).filter(whole).count()
 }
 
-/// Whatever was on its way to the host when the supervisor died arrives; who asked for it waits for
-/// that.
+/// What the host has before, and what the image makes of it.
+const BEFORE: &str = "mkdir -p was/in kept; touch was/a was/in/b gone; echo mode > mode;
+    echo both > both; chmod 644 mode";
+const CHANGES: &str = "mv was moved; rm gone; chmod 600 mode; echo image >> both; ln both both-2;
+    mkdir -p new/in; echo new > new/in/file";
+
+/// Whatever was on its way to the host when the supervisor died arrives, once; who asked for it
+/// waits for that.
 #[test]
 fn an_end_that_was_interrupted_is_gone_on_with() {
     const FILES: usize = 3000;
     if against_native() {
         return;
     }
-    let images = Images::new("interrupted");
-    let (down, supervisor) = stopped_in_the_middle(&images, FILES);
-    kill(supervisor);
-    let output = down.wait_with_output().expect("its status");
-    assert!(text(&output.stderr).contains("husk: fsck: clean\n"), "{}", shown(&output));
-    assert!(!text(&output.stderr).contains(" lost"), "{}", shown(&output));
-    assert_eq!(images.row("ci"), serde_json::Value::Null);
-    assert_eq!(lost(&images, FILES), 0);
+    let mut placed = 0;
+    for round in 0..8 {
+        let images = Images::new(&format!("interrupted-{round}"));
+        assert!(images.command("sh", &["-euc", BEFORE]).status().expect("sh").success());
+        images.up("ci");
+        images.script("ci", CHANGES);
+        images.script("ci", &format!("for n in $(seq {FILES}); do echo $n > f$n; done"));
+        fs::write(images.work.join("both"), "the host's, and longer\n").expect("written");
+        let (supervisor, there) = (images.supervisor("ci"), || FILES - lost(&images, FILES));
+        let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+        let mut down = images.command(husk, &["down", "ci"]);
+        let down = down.stderr(Stdio::piped()).spawn().expect("it starts");
+        until("it puts files in their places", || first_of(&images.work));
+        signal(supervisor, rustix::process::Signal::STOP);
+        placed = there();
+        kill(supervisor);
+        let next = || images.row("ci")["pid"].as_i64().filter(|next| *next as i32 != supervisor);
+        until("another one goes on, or has ended", || {
+            images.row("ci") == serde_json::Value::Null || next().is_some()
+        });
+        // Once more, wherever it is by now.
+        let _ = next().map(|next| kill(next as i32));
+        let output = down.wait_with_output().expect("its status");
+        let said = text(&output.stderr);
+        assert!(said.contains("husk: fsck: clean\n") && !said.contains(" lost"), "{said}");
+        assert_eq!(images.row("ci"), serde_json::Value::Null);
+        assert_eq!(lost(&images, FILES), 0);
+        written_once(&images.work, &said);
+        if placed > 0 && placed < FILES {
+            return;
+        }
+    }
+    panic!("never interrupted while files took their places; {placed} were there the last time");
+}
+
+/// Whether the first of many files is in its place; looks often.
+fn first_of(work: &std::path::Path) -> bool {
+    let soon = std::time::Instant::now() + std::time::Duration::from_secs(1);
+    while std::time::Instant::now() < soon {
+        let mut names = fs::read_dir(work).expect("a directory").flatten();
+        if names.any(|entry| entry.file_name().to_string_lossy().starts_with('f')) {
+            return true;
+        }
+    }
+    false
+}
+
+/// All of `CHANGES` is there, and nothing twice but what the host had changed.
+fn written_once(work: &std::path::Path, said: &str) {
+    let names = fs::read_dir(work).expect("a directory").flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('f')).collect();
+    names.sort();
+    let aside = names.iter().find(|name| name.starts_with("both.husk-")).expect("the image's");
+    assert_eq!(names, ["both", "both-2", aside, "kept", "mode", "moved", "new"], "{said}");
+    assert!(work.join("moved/a").exists() && work.join("moved/in/b").exists());
+    assert_eq!(fs::read(work.join("new/in/file")).expect("it"), b"new\n");
+    assert_eq!(fs::read(work.join(aside)).expect("it"), b"both\nimage\n");
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(work.join("mode")).expect("it"));
+    assert_eq!(mode & 0o777, 0o600);
+    let conflicts = said.lines().filter(|line| line.contains("conflict: ")).count();
+    assert_eq!(conflicts, 1, "{said}");
 }
 
 #[test]

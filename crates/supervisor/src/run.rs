@@ -93,7 +93,7 @@ fn in_image(
     }
     let tally = Arc::default();
     let progress = Progress::new(&tally);
-    let ended = work.finish(settings.discard, &tally);
+    let ended = work.finish(settings.discard, &tally, None);
     drop(progress);
     settle();
     ended.lines.iter().for_each(|line| say(line));

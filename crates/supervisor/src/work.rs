@@ -31,7 +31,7 @@ use crate::signals::Signals;
 use crate::variables::Variables;
 use crate::watch::Burial;
 use crate::watchers::Watchers;
-use crate::write_back::{self, scan::Run};
+use crate::write_back::{self, ledger::Ledger, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;
@@ -121,7 +121,13 @@ impl Work {
 
     /// Ends the image: the last dead, the checks that were asked for, write-back. `tally` says how
     /// far that is.
-    pub fn finish(&mut self, discard: bool, tally: &Arc<Tally>) -> Ended {
+    /// `ledger`: what a supervisor that was killed has written back, and the number of its run.
+    pub fn finish(
+        &mut self,
+        discard: bool,
+        tally: &Arc<Tally>,
+        ledger: Option<(Ledger, u32)>,
+    ) -> Ended {
         self.service = None;
         let direct = &mut self.image.direct;
         for _ in 0..LAST_ROUNDS {
@@ -139,9 +145,10 @@ impl Work {
         if discard {
             return Ended { lines, complete: true };
         }
-        let run = Run { number: std::process::id(), started_ns: self.image.started_ns };
+        let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
+        let run = Run { number, started_ns: self.image.started_ns };
         let overlays = self.image.overlays();
-        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays, tally);
+        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays, tally, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         Ended { lines, complete: outcome.is_complete() }

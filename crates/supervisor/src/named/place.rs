@@ -9,6 +9,7 @@
 //!       log       what the supervisor had to say
 //!       ending    the end has begun, and what is to become of the changes; touched all the time
 //!                 while somebody works at it
+//!       written   what the write-back has put on the host, for a successor (JSON)
 //!       ended     the end is complete, and what there is to tell of it (JSON)
 //! ```
 //!
@@ -371,6 +372,11 @@ impl Place {
     /// How it ended, if that is complete.
     pub fn ended(&self) -> Option<Ended> {
         serde_json::from_slice(&fs::read(self.inside("ended")).ok()?).ok()
+    }
+
+    /// Where the write-back notes what it has done, as long as this place is open.
+    pub fn ledger(&self) -> PathBuf {
+        self.inside("written")
     }
 
     /// The same directory, opened once more.

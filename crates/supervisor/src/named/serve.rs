@@ -44,6 +44,7 @@ use crate::say::say;
 use crate::signals::{Event, Signals};
 use crate::watch::Burial;
 use crate::work::Work;
+use crate::write_back::ledger::Ledger;
 
 /// Between two looks for the dead nobody tells us about.
 const TICK: Duration = Duration::from_millis(25);
@@ -334,7 +335,9 @@ impl Server {
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
-        let ended = self.made.work.finish(end.discard, &tally);
+        // All supervisors of an image have one keeper, and so one number.
+        let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.keeper);
+        let ended = self.made.work.finish(end.discard, &tally, Some(ledger));
         drop(pulse);
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));

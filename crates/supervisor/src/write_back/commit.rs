@@ -266,19 +266,21 @@ pub fn carry_out<S: Source>(source: &mut S, run: &mut super::Work, plan: Plan) -
 fn carry_out_unlocked<S: Source>(
     source: &mut S,
     run: &mut super::Work,
-    plan: Plan,
+    mut plan: Plan,
     unlocked: &mut Unlocked,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    outcome.conflicts.extend(plan.conflicts);
-    outcome.failures.extend(plan.failures);
+    outcome.conflicts.append(&mut plan.conflicts);
+    outcome.failures.append(&mut plan.failures);
     for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
         host::remove_leftovers(directory);
     }
-    let super::Work { number, names, rescue, tally } = run;
+    let super::Work { number, names, rescue, tally, ledger } = run;
     let mut maker = Maker::new(source, names, rescue, tally, &mut outcome);
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
     let mut kept = maker.finish();
+    // Without it, a successor takes what is done for somebody else's, and both are kept.
+    let _ = ledger.note(&plan, &made);
     kept.withheld.extend(plan.withheld);
     let directories = BTreeSet::new();
     let mut commit =

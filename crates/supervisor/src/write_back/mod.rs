@@ -15,7 +15,9 @@
 //! 4. All overlays are planned before anything is written.
 //! 5. A directory that its owner made unwritable is opened for the commit and closed after it
 //!    (`unlock`).
-//! 6. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
+//! 6. A write-back that was killed is gone on with by the next, which knows what is done
+//!    (`ledger`).
+//! 7. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
 //!    limits the command was started with (`STACK_BYTES`).
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
@@ -24,6 +26,7 @@ pub mod commit;
 pub mod content;
 pub mod extended;
 pub mod host;
+pub mod ledger;
 pub mod make;
 pub mod plan;
 pub mod progress;
@@ -41,6 +44,7 @@ use std::thread;
 use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Fs, Inode};
 
+use self::ledger::Ledger;
 use self::plan::Plan;
 use self::rescue::Rescue;
 use self::scan::Run;
@@ -96,19 +100,24 @@ pub struct Work {
     pub rescue: Rescue,
     /// How far it is.
     pub tally: Arc<Tally>,
+    /// What is done, for a successor.
+    pub ledger: Ledger,
 }
 
 /// An overlay to write back: the root of its tree and the host directory it lies on.
 pub type Overlay = (Inode, PathBuf);
 
-/// Writes all overlays back; `tally` says how far it is.
+/// Writes all overlays back; `tally` says how far it is, `ledger` what one that was killed has
+/// done.
 pub fn write_back<S: Source + Send>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
     tally: &Arc<Tally>,
+    ledger: Ledger,
 ) -> Outcome {
-    write_back_with(source, run, overlays, Rescue::new(run.number), tally)
+    // A place of this very process: what another one has saved stays.
+    write_back_with(source, run, overlays, Rescue::new(std::process::id()), tally, ledger)
 }
 
 fn write_back_with<S: Source + Send>(
@@ -117,11 +126,12 @@ fn write_back_with<S: Source + Send>(
     overlays: &[Overlay],
     rescue: Rescue,
     tally: &Arc<Tally>,
+    ledger: Ledger,
 ) -> Outcome {
-    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, tally))
+    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, tally, ledger))
 }
 
-/// Invariant 6. Where no thread can be had, the work is done right here.
+/// Invariant 7. Where no thread can be had, the work is done right here.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = Mutex::new(Some(work));
     let once = || {
@@ -156,16 +166,18 @@ fn scan_and_commit<S: Source>(
     overlays: &[Overlay],
     rescue: Rescue,
     tally: &Arc<Tally>,
+    ledger: Ledger,
 ) -> Outcome {
+    ledger.settle();
     let mut plan = Plan::default();
     for (root, path) in overlays {
         host::remove_leftovers(path);
-        plan.extend(scan::scan(source, run, *root, path));
+        plan.extend(scan::scan(source, run, &ledger, *root, path));
     }
     if plan.is_empty() {
         return Outcome::default();
     }
     tally.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
     let (number, names, tally) = (run.number, host::Names::of_this_process(), Arc::clone(tally));
-    commit::carry_out(source, &mut Work { number, names, rescue, tally }, plan)
+    commit::carry_out(source, &mut Work { number, names, rescue, tally, ledger }, plan)
 }

@@ -34,6 +34,7 @@ use husk_proto::{Errno, Inode};
 use super::content;
 use super::extended;
 use super::host;
+use super::ledger::Ledger;
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
 use super::{PATH_BYTES_MAX, Source};
 
@@ -52,8 +53,15 @@ pub struct Run {
 }
 
 /// Plans the write-back of the overlay on `path` whose root is `root`.
-pub fn scan<S: Source>(source: &mut S, run: Run, root: Inode, path: &Path) -> Plan {
-    let mut scan = Scan { source, run, plan: Plan::default() };
+/// `ledger`: what one that was killed has done.
+pub fn scan<S: Source>(
+    source: &mut S,
+    run: Run,
+    ledger: &Ledger,
+    root: Inode,
+    path: &Path,
+) -> Plan {
+    let mut scan = Scan { source, run, ledger, plan: Plan::default() };
     scan.directory_in_place(root, path);
     scan.plan
 }
@@ -61,6 +69,7 @@ pub fn scan<S: Source>(source: &mut S, run: Run, root: Inode, path: &Path) -> Pl
 struct Scan<'a, S> {
     source: &'a mut S,
     run: Run,
+    ledger: &'a Ledger,
     plan: Plan,
 }
 
@@ -161,7 +170,7 @@ impl<S: Source> Scan<'_, S> {
             return Ok(());
         }
         match host::identity(&target) {
-            Ok(Some(found)) if found == expected => {
+            Ok(Some(found)) if self.may_touch(&target, &found, &expected, &attributes) => {
                 let extended = extended::of(self.source, name.inode, &attributes)?;
                 self.plan.touches.push(Touch { path: target, attributes, extended });
             }
@@ -169,6 +178,21 @@ impl<S: Source> Scan<'_, S> {
             Err(problem) => self.fail(&target, &problem.to_string()),
         }
         Ok(())
+    }
+
+    /// Whether only attributes of the object at `path` are to be set, or one that was killed has set
+    /// them.
+    fn may_touch(
+        &self,
+        path: &Path,
+        found: &HostIdentity,
+        expected: &HostIdentity,
+        wanted: &Attributes,
+    ) -> bool {
+        let modified = [expected.modified_ns, wanted.modified_ns].contains(&found.modified_ns);
+        let same = (found.device, found.inode, found.size)
+            == (expected.device, expected.inode, expected.size);
+        found == expected || (self.ledger.has_touched(path) && same && modified)
     }
 
     /// A file that was copied into the image for writing, and nothing was written after all.
@@ -201,6 +225,7 @@ impl<S: Source> Scan<'_, S> {
         let target = put.target();
         let trouble = match host::identity(&target) {
             Err(problem) => Some(super::reason(&problem)),
+            Ok(Some(found)) if self.ledger.has_put(&target, &found) => return,
             Ok(found) => self.trouble(&target, found, expected),
         };
         if let Some(trouble) = trouble {
@@ -208,6 +233,10 @@ impl<S: Source> Scan<'_, S> {
             put.name = aside.file_name().unwrap_or_default().to_owned();
             put.replaces = None;
             self.conflict(&target, &trouble, &format!("the image's is {}", aside.display()));
+            let found = host::identity(&aside).ok().flatten();
+            if found.is_some_and(|found| self.ledger.has_put(&aside, &found)) {
+                return;
+            }
         }
         self.plan.puts.push(put);
     }
@@ -229,14 +258,19 @@ impl<S: Source> Scan<'_, S> {
 
     /// Whether the host object at `path` is no longer what the image saw.
     fn tampered(&self, path: &Path, expected: HostIdentity, found: HostIdentity) -> Option<String> {
+        let noted_ns = self.ledger.to_go_since(path);
         if !is_directory(path) {
+            // Links that were made of it changed its status.
+            let changed_ns =
+                if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
+            let found = HostIdentity { changed_ns, ..found };
             return (found != expected).then(|| "changed on the host meanwhile".into());
         }
         let same = (found.device, found.inode) == (expected.device, expected.inode);
         if !same {
             return Some("was replaced on the host meanwhile".into());
         }
-        match newer_below(path, self.run.started_ns) {
+        match newer_below(path, noted_ns.unwrap_or(self.run.started_ns)) {
             Ok(None) => None,
             Ok(Some(newer)) => Some(format!("changed on the host meanwhile ({})", newer.display())),
             Err(problem) => Some(format!("cannot be looked through: {}", super::reason(&problem))),
@@ -410,9 +444,11 @@ impl<S: Source> Scan<'_, S> {
                 let entry = entry?;
                 let (path, found) = (entry.path(), entry.metadata()?);
                 let identity = host::identity_of(&found);
-                if found.is_dir() && newer_below(&path, self.run.started_ns)?.is_some() {
+                let noted_ns = self.ledger.to_go_since(&path);
+                let since_ns = noted_ns.unwrap_or(self.run.started_ns);
+                if found.is_dir() && newer_below(&path, since_ns)?.is_some() {
                     open.push(path);
-                } else if found.is_dir() || identity.changed_ns <= self.run.started_ns {
+                } else if found.is_dir() || identity.changed_ns <= since_ns {
                     self.plan.deletes.push(Delete { path, identity });
                 }
             }

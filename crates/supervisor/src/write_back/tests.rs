@@ -15,6 +15,7 @@ use husk_proto::image::Cover;
 use husk_proto::{Credentials, Fs, Inode};
 
 use super::host::identity_of;
+use super::ledger::Ledger;
 use super::rescue::Rescue;
 use super::scan::Run;
 use super::{Outcome, write_back_with};
@@ -141,7 +142,8 @@ impl Scene {
         let overlays = [(self.root, self.path.clone())];
         let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
         let tally = Arc::default();
-        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &tally);
+        let ledger = Ledger::at(self.scratch.path().join("written"));
+        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &tally, ledger);
         self.assert_no_temporary_names();
         outcome
     }
@@ -192,6 +194,14 @@ fn settle() -> i64 {
         std::thread::yield_now();
     }
     clock::now_ns()
+}
+
+/// Once more, as the successor of one that was killed at its very end does.
+#[track_caller]
+fn nothing_is_left_to_do(scene: &mut Scene) {
+    let outcome = scene.write_back();
+    complete(&outcome);
+    assert_eq!((outcome.written, outcome.removed), (0, 0), "{outcome:?}");
 }
 
 #[track_caller]
@@ -267,6 +277,13 @@ fn changed_removed_and_replaced_files_follow() {
     assert_eq!(scene.host("kept"), "kept");
     let kept = fs::metadata(scene.path.join("kept")).unwrap();
     assert_eq!(kept.permissions().mode() & 0o7777, 0o600);
+    nothing_is_left_to_do(&mut scene);
+    // What somebody else puts in the place of what was written is theirs.
+    fs::remove_file(scene.path.join("changed")).unwrap();
+    fs::write(scene.path.join("changed"), "theirs").unwrap();
+    assert_eq!(scene.write_back().conflicts.len(), 1);
+    assert_eq!(scene.host("changed"), "theirs");
+    assert_eq!(scene.host("changed.husk-77"), "new bytes");
 }
 
 #[test]
@@ -296,6 +313,11 @@ fn moved_files_and_directories_move_whether_listed_or_not() {
     for gone in ["file", "seen", "unseen"] {
         assert!(!scene.path.join(gone).exists(), "{gone} is still there");
     }
+    nothing_is_left_to_do(&mut scene);
+    // As if it had been killed before it removed anything: links were made of it meanwhile.
+    fs::hard_link(scene.path.join("to/file"), scene.path.join("file")).unwrap();
+    complete(&scene.write_back());
+    assert!(!scene.path.join("file").exists());
 }
 
 #[test]
