@@ -180,8 +180,7 @@ impl<S: Source> Scan<'_, S> {
         Ok(())
     }
 
-    /// Whether only attributes of the object at `path` are to be set, or one that was killed has set
-    /// them.
+    /// Whether only attributes of what is at `path` are to be set, or one that was killed set them.
     fn may_touch(
         &self,
         path: &Path,
