@@ -271,6 +271,14 @@ fn calls_of_the_host_fill_pages_that_nobody_has_touched() {
     Case::new("untouched", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
+#[test]
+fn threads_that_touch_a_page_together_all_find_it() {
+    let scratch = Scratch::new("together-build");
+    let program = scratch.path().join("together");
+    build_c(include_str!("sources/together.c"), &program);
+    Case::new("together", Length::Long, &[program.to_str().expect("a plain path")]).check();
+}
+
 /// Files of the host that the threads of `numbers.c` read and change.
 const GIVEN: u32 = 64;
 
