@@ -24,7 +24,7 @@ pub const HINTED: u8 = 6;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 32] = [
+const OWN_TOO: [usize; 33] = [
     nr::rt_sigaction,
     nr::mmap,
     nr::mprotect,
@@ -36,6 +36,7 @@ const OWN_TOO: [usize; 32] = [
     nr::process_vm_writev,
     nr::munmap,
     nr::mremap,
+    nr::remap_file_pages,
     nr::ppoll,
     nr::pselect6,
     nr::epoll_pwait,
@@ -60,7 +61,7 @@ const OWN_TOO: [usize; 32] = [
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 18] = [
+const ANSWERED: [usize; 19] = [
     nr::rt_sigaction,
     nr::clone,
     nr::clone3,
@@ -77,6 +78,7 @@ const ANSWERED: [usize; 18] = [
     nr::pkey_mprotect,
     nr::munmap,
     nr::mremap,
+    nr::remap_file_pages,
     nr::madvise,
     nr::shmat,
 ];

@@ -521,6 +521,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         }
         nr::mprotect | nr::pkey_mprotect if meets(start, end) => change_protection(thread, frame),
         nr::mremap => crate::remap::serve(thread, frame),
+        nr::remap_file_pages => crate::remap::rearrange(thread, frame)?,
         nr::mmap if flags & MAP_FIXED != 0 && flags & MAP_ANONYMOUS != 0 => {
             let result = service::host(frame);
             if result == start as i64 {

@@ -1,4 +1,4 @@
-//! `mremap` of Husk mappings.
+//! `mremap` of Husk mappings, and `remap_file_pages`.
 //!
 //! Behind a run of the buffer cache lies another file's, and to the host one mapping of a file is
 //! many. So what grows is mapped anew where it grows, and what moves is mapped anew where it moves
@@ -43,6 +43,23 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> i64 {
         }
         _ => host_moves(thread, frame, entry, asked),
     }
+}
+
+/// `remap_file_pages`: to the host another page of the file would be one of the whole region.
+/// `None`: no Husk file is concerned.
+pub fn rearrange(thread: &mut Thread, frame: &Frame) -> Option<i64> {
+    let [start, length, prot, page, ..] = frame.args;
+    let (start, length) = (start & !(PAGE - 1), length & !(PAGE - 1));
+    let entry = mappings::at(start)?;
+    let shared = !entry.is_private() && entry.may_write;
+    let inside = length > 0 && start.checked_add(length).is_some_and(|end| end <= entry.end);
+    let offset = page.checked_mul(PAGE).filter(|at| at.checked_add(length).is_some());
+    let Some(offset) = offset.filter(|_| prot == 0 && shared && inside) else {
+        return Some(Errno::EINVAL.as_return());
+    };
+    let part = Mapping { offset: offset as u64, ..entry.part(start, length) };
+    let done = thread.client.map_anew(entry.inode, &part);
+    Some(done.map_or_else(Errno::as_return, |()| 0))
 }
 
 /// A mapping that keeps its length or gets shorter, or is none of ours: the host knows how.

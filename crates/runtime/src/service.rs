@@ -55,6 +55,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         | nr::pkey_mprotect
         | nr::munmap
         | nr::mremap
+        | nr::remap_file_pages
         | nr::madvise
         | nr::shmat => match protect::range(frame) {
             Some(errno) => Answer::value(errno.as_return()),

@@ -81,7 +81,9 @@ pub fn for_call(frame: &Frame) -> Option<Still> {
     let [start, length, new_length, flags, target, _] = frame.args;
     let meets = |start, length| mappings::meets(start, mappings::end_of(start, length));
     let changes = match frame.number {
-        nr::munmap | nr::mprotect | nr::pkey_mprotect => meets(start, length),
+        nr::munmap | nr::mprotect | nr::pkey_mprotect | nr::remap_file_pages => {
+            meets(start, length)
+        }
         nr::mmap => flags & MAP_FIXED != 0 && meets(start, length),
         nr::mremap => {
             meets(start, length.max(1)) || flags & MREMAP_FIXED != 0 && meets(target, new_length)

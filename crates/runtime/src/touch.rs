@@ -147,7 +147,13 @@ pub fn reach(thread: &mut Thread, frame: &Frame) {
 fn is_about_memory(frame: &Frame) -> bool {
     const POPULATE: [usize; 2] = [22, 23];
     match frame.number {
-        nr::mmap | nr::munmap | nr::mprotect | nr::pkey_mprotect | nr::mremap | nr::shmat => true,
+        nr::mmap
+        | nr::munmap
+        | nr::mprotect
+        | nr::pkey_mprotect
+        | nr::mremap
+        | nr::shmat
+        | nr::remap_file_pages => true,
         nr::madvise => !POPULATE.contains(&frame.args[2]),
         _ => false,
     }

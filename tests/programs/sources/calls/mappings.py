@@ -116,6 +116,13 @@ twin = raw(MREMAP, place, 0, 10 * PAGE, 1); put(twin, b"twin"); say(get(place), 
 alone = room(moves, 4 * PAGE, R | W, PRIVATE); put(alone + PAGE, b"kept"); alone = raw(MREMAP, alone, 4 * PAGE, 12 * PAGE, 1); say(get(alone + PAGE), get(alone + 9 * PAGE), os.pread(moves, 4, PAGE))
 view = mmap.mmap(moves, PAGE); view.resize(3 * PAGE); view[2 * PAGE:2 * PAGE + 3] = b"abc"; say(len(view), os.fstat(moves).st_size, os.pread(moves, 3, 2 * PAGE)); view.close()
 
+# remap_file_pages shows other pages of the same file.
+REMAP = 216
+turn = os.open("turn", os.O_RDWR | os.O_CREAT); os.write(turn, b"".join(b"%04d" % at * 1024 for at in range(8))); view = room(turn, 8 * PAGE)
+def turned(at, pages, page, prot=0): return call(REMAP, ctypes.c_void_p(at), pages * PAGE, prot, page, 0)
+say("turn", turned(view + PAGE, 2, 5), turned(view + 5 * PAGE, 1, 0), [get(view + at * PAGE) for at in range(8)]); put(view + 2 * PAGE, b"turn"); say(os.pread(turn, 4, 6 * PAGE), get(view + 6 * PAGE))
+say(turned(view + 3 * PAGE, 1, 4, R), turned(view, 0, 1), turned(view + 7 * PAGE, 2, 1), turned(view + 7 * PAGE + 9, 1, 100), told(lambda: get(view + 7 * PAGE)), turned(room(turn, PAGE, R | W, PRIVATE), 1, 1), turned(room(os.open("turn", os.O_RDONLY), PAGE, R), 1, 1))
+
 # A file without name and descriptor stays while its mapping gets shorter, moves, or does neither.
 def lonely(length, step):
     last = os.open("lonely", os.O_RDWR | os.O_CREAT); os.write(last, b"".join(b"%04d" % at * 1024 for at in range(length)))
@@ -138,4 +145,4 @@ over = room(wide, 2052 * PAGE); pages, ends = os.pipe(); os.write(ends, bytes(81
 say(raw(READ, pages, over + 2046 * PAGE, 2 * PAGE), get(over + 2047 * PAGE), told(lambda: get(over + 2048 * PAGE)), raw(READ, pages, over + 2050 * PAGE, PAGE))
 
 # Unmapped and removed, it is all gone.
-for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed", "lost"]: os.unlink(name)
+for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed", "lost", "turn"]: os.unlink(name)
