@@ -21,8 +21,11 @@ print(total, ticks > 5)
 
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 r, w = os.pipe()
-threading.Timer(0.2, os.write, (w, b"late")).start()
+late = threading.Timer(0.2, os.write, (w, b"late"))
+late.start()
 print(os.read(r, 10))
+# What is blocked below would go to the other thread.
+late.join()
 
 got = []
 signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
