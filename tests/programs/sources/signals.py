@@ -24,8 +24,9 @@ r, w = os.pipe()
 late = threading.Timer(0.2, os.write, (w, b"late"))
 late.start()
 print(os.read(r, 10))
-# What is blocked below would go to the other thread.
+# What is blocked below would go to the other thread as long as it is there: a moment after `join`.
 late.join()
+while len(os.listdir("/proc/self/task")) > 1: time.sleep(0.001)
 
 got = []
 signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
