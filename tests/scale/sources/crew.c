@@ -17,7 +17,7 @@
 #define NEED(what) do { if (!(what)) { \
     printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)); fflush(stdout); _exit(1); } } while (0)
 /* What the records of processes take, which are used in turn. */
-#define MORE_KIB 512
+#define MORE_KIB 2048
 
 extern char **environ;
 static pthread_barrier_t all;
