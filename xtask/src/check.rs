@@ -1,10 +1,10 @@
 //! The steps of `cargo xtask check`, in order: the quick ones first.
 
-use crate::command;
+use crate::command::{self, Ended};
 use crate::finding::Finding;
 use crate::watch::{self, Limits};
 use crate::workspace::{Workspace, cargo};
-use crate::{edges, fences, licences, links, pins, syscalls, tidy, toolchain};
+use crate::{edges, fences, fuzz, licences, links, pins, syscalls, tidy, toolchain};
 use anyhow::Result;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ enum Work {
     Cargo(&'static [&'static str]),
     /// Runs cargo's tests with these arguments, shown as they come.
     Tests(&'static [&'static str]),
+    /// Does this with `--full`, or when it is named.
+    Long(fn(&Workspace) -> Result<Ended>),
 }
 
 /// The steps: name, work.
@@ -75,6 +77,9 @@ const STEPS: &[(&str, Work)] = &[
             "full",
             "--test",
             "wide",
+            "--",
+            // How many were killed.
+            "--show-output",
         ]),
     ),
     // The region's protocols under a model checker, in the place of the region's memory.
@@ -91,6 +96,19 @@ const STEPS: &[(&str, Work)] = &[
         ]),
     ),
     ("test", Work::Tests(&["test", "--workspace", "--no-fail-fast"])),
+    // A workspace of its own, which the steps above do not see.
+    (
+        "fuzz-builds",
+        Work::Cargo(&[
+            "check",
+            "--locked",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--target-dir",
+            "target/fuzz",
+        ]),
+    ),
+    ("fuzz", Work::Long(fuzz::run)),
 ];
 
 /// Names of all steps.
@@ -109,8 +127,11 @@ pub fn check(full: bool, chosen: &[&String]) -> Result<bool> {
     let workspace = Workspace::load()?;
     let started = Instant::now();
     let mut failed = Vec::new();
-    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|step| *step == name);
-    for (name, work) in STEPS.iter().filter(|(name, _)| wanted(name)) {
+    let wanted = |name: &str, work: &Work| {
+        let named = chosen.iter().any(|step| *step == name);
+        named || chosen.is_empty() && (full || !matches!(work, Work::Long(_)))
+    };
+    for (name, work) in STEPS.iter().filter(|(name, work)| wanted(name, work)) {
         if !step(&workspace, name, work, full)? {
             failed.push(*name);
         }
@@ -137,6 +158,10 @@ fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bo
             (ended.passed, ended.text, rerun(arguments))
         }
         Work::Tests(arguments) => tests(workspace, arguments, full)?,
+        Work::Long(run) => {
+            let ended = run(workspace)?;
+            (ended.passed, ended.text, format!("cargo xtask check {name}"))
+        }
     };
     let seconds = started.elapsed().as_secs_f32();
     if passed {

@@ -4,7 +4,8 @@
 //! main -> check (the steps, in order) -+-> edges, licences     what `cargo metadata` says
 //!                                      +-> fences, tidy, links what the files say
 //!                                      +-> command             cargo fmt, clippy, doc, build
-//!                                      '-> watch               cargo test, its hangs
+//!                                      +-> watch               cargo test, its hangs
+//!                                      '-> fuzz                cargo fuzz, with --full
 //! ```
 //!
 //! Invariants
@@ -19,6 +20,7 @@ mod edges;
 mod fences;
 mod finding;
 mod functions;
+mod fuzz;
 mod licences;
 mod links;
 mod pins;
@@ -36,7 +38,7 @@ Usage: cargo xtask check [--full] [STEP...]
        cargo xtask syscalls
 
 check      runs every check of the project, or only the steps named
-  --full   also the long suites (HUSK_FULL=1)
+  --full   also the long suites (HUSK_FULL=1), and a minute of each fuzz target
 syscalls   writes docs/syscalls.md from the client's table of calls";
 
 fn main() -> ExitCode {
