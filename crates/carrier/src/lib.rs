@@ -32,7 +32,7 @@ pub use husk_region::{
     CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS, Without,
     ended, read_header,
 };
-pub use mapping::{assume_mapped, map_region};
+pub use mapping::{assume_mapped, map_region, populate};
 
 use husk_kernel::Kernel;
 use husk_proto::fs::{Imported, Origin};

@@ -6,7 +6,7 @@ mod support;
 #[path = "support/world.rs"]
 mod world;
 
-use husk_carrier::{Direct, Directories, Layout, Without};
+use husk_carrier::{Direct, Directories, Layout, STATE_ADDRESS, Without};
 use husk_proto::fs::{Node, Place, Run};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Fs, Inode, Process, Processes};
@@ -171,6 +171,39 @@ fn blocks_of_removed_files_are_filled_again_before_others_whoever_writes() {
         let reused = again.iter().filter(|block| left.binary_search(block).is_ok()).count();
         assert!(reused >= MANY / 2 - 64, "{reused} of {} blocks", again.len());
     });
+}
+
+#[test]
+fn a_look_at_a_populated_arena_takes_no_faults() {
+    in_child(|| {
+        let fd = map(LAYOUT);
+        let (mut boss, root) = support::formatted(LAYOUT, clock, Cover::Memory, Default::default());
+        for n in 0..3000u32 {
+            file(&mut boss, root, n.to_string().as_bytes());
+        }
+        let mut scratch = vec![1; husk_carrier::scratch_words(boss.kernel())];
+        let mut look = |populated: bool| {
+            forget_pages();
+            if populated {
+                husk_carrier::populate(fd as u32, LAYOUT);
+            }
+            scratch.fill(0);
+            let before = faults();
+            husk_carrier::check(boss.kernel(), &mut scratch, &mut |finding| panic!("{finding:?}"));
+            faults() - before
+        };
+        let (bare, populated) = (look(false), look(true));
+        // The host maps in some neighbours of a page at once.
+        assert!(bare > 20 && populated < bare / 5, "{bare} faults, populated {populated}");
+    });
+}
+
+/// This process has mapped in nothing of the arena, as if it had just come.
+fn forget_pages() {
+    let bytes = LAYOUT.state_bytes() as usize;
+    // SAFETY: of shared memory only the mapping goes.
+    let gone = unsafe { libc::madvise(STATE_ADDRESS as *mut _, bytes, libc::MADV_DONTNEED) };
+    assert_eq!(gone, 0);
 }
 
 fn blocks(run: &Run) -> impl Iterator<Item = u64> + use<> {

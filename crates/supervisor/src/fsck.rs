@@ -9,7 +9,8 @@
 //!    says how long), their reads do not.
 //! 2. A finding counts when three looks in a row have it; between them the image runs. So a thread
 //!    that slipped into a look (`region::freeze`) is not taken for damage.
-//! 3. While transactions are held up nothing here sleeps, prints or asks for memory.
+//! 3. While transactions are held up nothing here sleeps, prints or asks for memory, and what there
+//!    is to look at has been mapped in before.
 //! 4. A killed fsck is recovered from as any program: nobody waits for it.
 
 use std::time::{Duration, Instant};
@@ -82,29 +83,30 @@ impl Report {
 pub fn check(name: &str) -> Result<Report, Failure> {
     let visit = Visit::begin(name).map_err(|no| refuse(name, &no.why, &no.remedy))?;
     let wrong = |errno: Errno| refuse(name, &reason(errno), "try again");
-    let (image, mut direct) = (visit.pid, visit.direct);
     let mut scratch = Vec::new();
-    let (mut findings, mut held_up_us) = look(&direct, &mut scratch).map_err(wrong)?;
+    let (mut findings, mut held_up_us) = look(&visit, &mut scratch).map_err(wrong)?;
     for _ in 1..LOOKS {
         if findings.is_empty() {
             break;
         }
         std::thread::sleep(PAUSE);
-        let (again, us) = look(&direct, &mut scratch).map_err(wrong)?;
+        let (again, us) = look(&visit, &mut scratch).map_err(wrong)?;
         held_up_us = held_up_us.max(us);
         let same =
             |one: &Line| again.iter().any(|two| (one.what, one.object) == (two.what, two.object));
         findings.retain(same);
     }
+    let Visit { pid: image, mut direct, .. } = visit;
     direct.detach();
     Ok(Report { image, findings, held_up_us })
 }
 
 /// One look: what it found, and how long it held transactions up.
-fn look(direct: &Direct, scratch: &mut Vec<u32>) -> Result<(Vec<Line>, u64), Errno> {
+fn look(visit: &Visit, scratch: &mut Vec<u32>) -> Result<(Vec<Line>, u64), Errno> {
     for _ in 0..BEGUN_MAX {
-        make_room(direct, scratch)?;
-        if let Some(found) = look_once(direct, scratch)? {
+        make_room(&visit.direct, scratch)?;
+        visit.populate();
+        if let Some(found) = look_once(&visit.direct, scratch)? {
             return Ok(found);
         }
     }
