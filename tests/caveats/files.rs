@@ -320,6 +320,23 @@ print(open('file').read(), os.stat('file').st_atime == 1)
 }
 
 #[test]
+fn stores_through_a_mapping_change_no_times() {
+    let script = "
+import mmap, os
+fd = os.open('/dev/shm/stored', os.O_RDWR | os.O_CREAT)
+os.unlink('/dev/shm/stored')
+os.write(fd, b'text')
+os.utime(fd, (1, 1))
+view = mmap.mmap(fd, 4)
+view[0] = 65
+view.flush()
+print(os.pread(fd, 4, 0), os.fstat(fd).st_mtime == 1)
+";
+    let (linux, husk) = (Some("b'Aext' False\n"), "b'Aext' True\n");
+    Difference { script, linux, husk }.check_with(&["--mount", "/dev/shm"], "stored", nothing);
+}
+
+#[test]
 fn files_end_at_8_tib() {
     let script = "
 import os
