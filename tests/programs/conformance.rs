@@ -299,6 +299,14 @@ fn a_number_stays_what_it_was_opened_as_whatever_other_threads_do() {
 }
 
 #[test]
+fn a_pidfd_is_its_own_however_late_its_number_is_known() {
+    let scratch = Scratch::new("transit-build");
+    let program = scratch.path().join("transit");
+    build_c(include_str!("sources/transit.c"), &program);
+    Case::new("transit", Length::Short, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
 fn a_reader_beside_a_truncation_sees_no_foreign_bytes() {
     let scratch = Scratch::new("torn-build");
     let program = scratch.path().join("torn");

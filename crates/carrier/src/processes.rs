@@ -11,6 +11,9 @@ impl Processes for Direct {
     fn current(&self) -> Process {
         Process(self.kernel.process)
     }
+    fn is_alone(&self) -> bool {
+        self.kernel.session.is_alone()
+    }
     #[inline]
     fn files(&self) -> Files {
         husk_kernel::process::files(&self.kernel)

@@ -22,16 +22,20 @@ use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
 use husk_proto::{Description, Errno, Result, Services};
 
-/// Looks at a target of `dup2` under which another thread has something in transit: first with the
+/// Looks at a target of `dup2` that the host has reserved for another thread: first with the
 /// processor handed on, then 100 us apart. Then the host decides, and may say `EBUSY`, or that is
 /// the answer, if no number was free to tell by whether anything is there.
 const TURNS_MAX: usize = 1064;
+/// The same where another thread has a descriptor in transit there, which nobody may replace: its
+/// note may be as far away as the end of a child that shares its memory. Then `EBUSY`.
+const TURNS_IN_TRANSIT_MAX: usize = 50_064;
 /// Of these, without sleeping.
 const QUICK_TURNS: usize = 64;
 /// Between two others.
 const TURN_NS: u64 = 100_000;
 /// Times a plug is closed for one `close`: each was put there by another thread meanwhile.
 const PLUGS_MAX: usize = 64;
+const EBUSY: i64 = Errno::EBUSY.as_return();
 /// Status flags `F_SETFL` may change.
 const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 /// Numbers `close_range` takes up at once.
@@ -300,31 +304,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
         let command = if close_on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
-        let mut full = false;
-        for turn in 0..TURNS_MAX {
+        for turn in 0..TURNS_IN_TRANSIT_MAX {
             if self.services.plugged(files, target) {
-                full = false;
-                break;
+                return self.host.call(c.number, c.args);
             }
             // Takes the number only if the host has nothing there.
             let args = [fd as usize, command, target as usize, 0, 0, 0];
             let got = Errno::check(self.host.call(nr::fcntl, args));
-            full = got == Err(Errno::EMFILE);
             match got {
                 Ok(got) if got == u64::from(target) => return i64::from(target),
                 Ok(got) => self.host_close(got as u32),
                 // It has something there, and nothing is free above.
                 Err(Errno::EMFILE) => {}
                 // The call itself says what is wrong.
-                Err(_) => break,
+                Err(_) => return self.host.call(c.number, c.args),
             }
             if matches!(self.services.slot(files, target), Slot::Host(_)) {
-                full = false;
-                break;
+                return self.host.call(c.number, c.args);
+            }
+            if turn >= TURNS_MAX && !self.is_in_transit(target) {
+                let full = got == Err(Errno::EMFILE);
+                return if full { EBUSY } else { self.host.call(c.number, c.args) };
             }
             self.pause(turn);
         }
-        if full { Errno::EBUSY.as_return() } else { self.host.call(c.number, c.args) }
+        EBUSY
+    }
+
+    /// Whether the host has something that no thread has noted yet, and some other will.
+    fn is_in_transit(&self, fd: u32) -> bool {
+        !self.services.is_alone() && self.host_fcntl(fd as usize, F_GETFD, 0) >= 0
     }
 
     fn pause(&self, turn: usize) {

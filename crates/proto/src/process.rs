@@ -32,6 +32,8 @@ pub enum WorkingDirectory {
 pub trait Processes {
     /// The record of the calling thread's process.
     fn current(&self) -> Process;
+    /// Whether the calling thread is known to be the only one of its process.
+    fn is_alone(&self) -> bool;
     /// The descriptor table of the calling thread.
     fn files(&self) -> Files;
     /// Prepares a child record (state `embryo`): copies or shares table and context.

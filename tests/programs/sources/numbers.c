@@ -186,8 +186,11 @@ static void use_child(long n) {
         fail("clone", -1);
     if (waitid(P_PIDFD_, (id_t)pidfd, &info, WEXITED) < 0)
         fail("waitid on a pidfd", pidfd);
-    if (info.si_pid != pid || info.si_status != status)
-        fail("the child of a pidfd is another", pidfd);
+    if (info.si_pid != pid || info.si_code != CLD_EXITED || info.si_status != status) {
+        char what[128];
+        sprintf(what, "child %d of a pidfd is %d, its end %d with %d, not %d", pid, info.si_pid, info.si_code, info.si_status, status);
+        fail(what, pidfd);
+    }
     if (close(pidfd) < 0)
         fail("a pidfd at its end", pidfd);
 }

@@ -600,6 +600,9 @@ impl Processes for Model {
     fn current(&self) -> Process {
         Process(1)
     }
+    fn is_alone(&self) -> bool {
+        true
+    }
     fn files(&self) -> Files {
         Files(1)
     }
