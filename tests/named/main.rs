@@ -9,6 +9,7 @@ mod ends;
 mod joins;
 mod lives;
 mod looking;
+mod top;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -7,6 +7,7 @@
 //!   husk ls [--json]                     which images are there?
 //!   husk ps NAME [--json]                who runs in it?
 //!   husk stat IMAGE [--json]            what has been done in it, by which kernel?
+//!   husk top IMAGE                      what goes on in it now?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
@@ -22,6 +23,7 @@
 
 mod bench;
 mod named;
+mod top;
 
 use std::ffi::OsString;
 use std::io;
@@ -120,6 +122,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what goes on in a running image, again and again: rates of kernels by type of operation,
+    /// and processes with their share.
+    Top(top::Options),
     /// Measure calls natively and in an image, side by side.
     Bench(bench::Options),
 }
@@ -201,6 +206,7 @@ fn main() -> ExitCode {
         Command::Resume { name } => named::resume(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
+        Command::Top(options) => top::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));

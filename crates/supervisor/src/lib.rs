@@ -29,6 +29,7 @@ mod onlooker;
 pub mod private;
 pub mod program;
 pub mod punch;
+pub mod rates;
 pub mod request;
 pub mod run;
 mod runtime_file;

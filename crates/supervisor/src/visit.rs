@@ -8,11 +8,11 @@
 //! Invariant: nothing is mapped before it is certain that it is a region of this version.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, HEADER_BYTES, Header, Layout};
 use husk_proto::Errno;
@@ -41,6 +41,8 @@ pub struct Visit {
     /// The way to it.
     pub direct: Direct,
     region: File,
+    /// Where that process has the region open.
+    seen: PathBuf,
 }
 
 /// Why there is nothing to see.
@@ -64,7 +66,8 @@ impl Visit {
             Errno::ENOMEM => refuse("no address space is left for it", "raise `ulimit -v`"),
             errno => refuse(format!("{errno:?}"), "try again"),
         })?;
-        Ok(Visit { name: name.to_owned(), pid, layout, direct, region })
+        let (name, seen) = (name.to_owned(), PathBuf::new());
+        Ok(Visit { name, pid, layout, direct, region, seen })
     }
 
     /// The same, where what is refused is a failure of its own.
@@ -85,19 +88,27 @@ impl Visit {
 
     /// Whether it is still there; another supervisor may have taken it over.
     pub fn goes_on(&mut self) -> bool {
-        if holds_region(self.pid, &self.region) {
+        let is_ours = |path: &Path| is_same(fs::metadata(path), self.region.metadata());
+        if is_ours(&self.seen) {
+            return true;
+        }
+        if let Ok(Some(path)) = region_of(self.pid)
+            && is_ours(&path)
+        {
+            self.seen = path;
             return true;
         }
         let Ok((pid, region)) = find(&self.name) else { return false };
         self.pid = pid;
-        is_same(&region, &self.region)
+        is_same(region.metadata(), self.region.metadata())
     }
 }
 
-/// Whether two descriptors are of one file.
-fn is_same(one: &File, two: &File) -> bool {
-    let key = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
-    key(one).is_some() && key(one) == key(two)
+/// Whether both are of one file.
+fn is_same(one: io::Result<Metadata>, two: io::Result<Metadata>) -> bool {
+    let key = |found: io::Result<Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    let (one, two) = (key(one), key(two));
+    one.is_some() && one == two
 }
 
 fn refuse(why: impl Into<String>, remedy: &str) -> Refusal {
@@ -123,17 +134,11 @@ fn find(name: &str) -> Result<(u32, File), Refusal> {
 }
 
 /// Where process `pid` has a region open, if it does.
-fn region_of(pid: u32) -> io::Result<Option<std::path::PathBuf>> {
+fn region_of(pid: u32) -> io::Result<Option<PathBuf>> {
     let is_region =
         |path: &Path| fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK);
     let listing = fs::read_dir(format!("/proc/{pid}/fd"))?;
     Ok(listing.flatten().map(|entry| entry.path()).find(|path| is_region(path)))
-}
-
-/// Whether process `pid` has this very region open.
-fn holds_region(pid: u32, region: &File) -> bool {
-    let found = region_of(pid).ok().flatten().and_then(|path| File::open(path).ok());
-    found.is_some_and(|found| is_same(&found, region))
 }
 
 /// What the region was made from, once it is certain that it is one; or why it is none.

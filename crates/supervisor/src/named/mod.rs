@@ -43,6 +43,6 @@ pub use keep::keep;
 pub use message::Status;
 pub use parcel::{pack, unpack};
 pub use place::Ended;
-pub use programs::{Process, kill, process_table, processes};
+pub use programs::{Process, kill, process, process_table, processes};
 pub use tend::{resume, tend};
 pub use up::up;

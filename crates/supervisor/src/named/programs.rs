@@ -17,7 +17,7 @@ use crate::named::place::Name;
 use crate::request::reason;
 
 /// One process, as listed.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Debug, Clone)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
@@ -39,7 +39,8 @@ pub fn processes(name: &OsStr) -> Result<Vec<Process>, Failure> {
     Ok(pids.into_iter().filter_map(process).collect())
 }
 
-fn process(pid: u32) -> Option<Process> {
+/// What the host says of a process; `None`: it has ended.
+pub fn process(pid: u32) -> Option<Process> {
     let (state, parent) = state_and_parent(pid as i32)?;
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -52,15 +53,22 @@ fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, parent, state, name: text(read("comm").trim_ascii_end()), command })
 }
 
+impl Process {
+    /// Its command on one line.
+    pub fn line(&self) -> String {
+        let command = match self.command.is_empty() {
+            true => format!("[{}]", self.name),
+            false => self.command.join(" "),
+        };
+        command.replace(char::is_control, "?")
+    }
+}
+
 /// The list for people.
 pub fn process_table(rows: &[Process]) -> String {
     let mut table = format!("{:>8} {:>8} STATE COMMAND\n", "PID", "PARENT");
     for row in rows {
-        let command = match row.command.is_empty() {
-            true => format!("[{}]", row.name),
-            false => row.command.join(" "),
-        };
-        let command = command.replace(char::is_control, "?");
+        let command = row.line();
         let _ = writeln!(table, "{:>8} {:>8} {:<5} {command}", row.pid, row.parent, row.state);
     }
     table

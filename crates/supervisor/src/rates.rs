@@ -1,0 +1,343 @@
+//! What is going on in a live image: two looks at its counters, and what lies between them.
+//!
+//! ```text
+//!   Watcher::look() ─► sample ─┐
+//!   a while later   ─► sample ─┴─► Frame: rates of kernels, processes with their share
+//! ```
+//!
+//! Nothing but the image's memory is read for that. What a process is, `/proc` says, and only of
+//! those that somebody wants to see (`Watcher::describe`): an image may have thousands.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use husk_carrier::Counts;
+use husk_proto::operation::{NAMES, OPERATIONS, Operation};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Serialize, Serializer};
+
+use crate::failure::Failure;
+use crate::named::{Process, process};
+use crate::request::reason;
+use crate::stat::{BLOCK_BYTES, Done, Holds, holds, kernels};
+use crate::visit::Visit;
+
+/// Processes in the list for pipes.
+const LISTED_MAX: usize = 20;
+
+/// What one kernel does, each second.
+#[derive(Serialize, Debug, Clone)]
+pub struct Kernel {
+    /// Its number; `None`: all of them.
+    pub kernel: Option<u32>,
+    /// Threads that act for it.
+    pub threads: u32,
+    /// Operations of all types.
+    pub operations_per_s: f64,
+    /// By type.
+    #[serde(serialize_with = "by_type")]
+    pub by_type_per_s: [f64; OPERATIONS],
+    /// Transactions that changed something.
+    pub transactions_per_s: f64,
+    /// Waits for tokens and locks.
+    pub waits_per_s: f64,
+    /// Transactions undone.
+    pub rollbacks_per_s: f64,
+}
+
+fn by_type<S: Serializer>(rates: &[f64; OPERATIONS], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(NAMES.iter().zip(rates))
+}
+
+impl Kernel {
+    fn of(kernel: Option<u32>, threads: u32, done: &Counts, seconds: f64) -> Kernel {
+        let rate = |count: u64| count as f64 / seconds;
+        Kernel {
+            kernel,
+            threads,
+            operations_per_s: rate(done.operations.iter().sum()),
+            by_type_per_s: done.operations.map(rate),
+            transactions_per_s: rate(done.transactions),
+            waits_per_s: rate(done.waits),
+            rollbacks_per_s: rate(done.rollbacks),
+        }
+    }
+
+    /// The rate of some types together.
+    pub fn rate_of(&self, operations: &[Operation]) -> f64 {
+        operations.iter().map(|&operation| self.by_type_per_s[operation as usize]).sum()
+    }
+}
+
+/// What one process does.
+#[derive(Serialize, Debug, Clone)]
+pub struct Share {
+    /// Its number.
+    pub pid: u32,
+    /// Operations each second.
+    pub operations_per_s: f64,
+    /// Of all operations, percent.
+    pub share_percent: f64,
+}
+
+/// What is going on.
+#[derive(Serialize, Debug, Clone)]
+pub struct Frame {
+    /// What lies between the two looks, s.
+    pub seconds: f64,
+    /// All kernels together, then each.
+    pub kernels: Vec<Kernel>,
+    /// What the image holds.
+    #[serde(flatten)]
+    pub holds: Holds,
+    /// Its processes, who does most first.
+    pub processes: Vec<Share>,
+}
+
+/// One look.
+struct Sample {
+    at: Instant,
+    kernels: Vec<crate::stat::Kernel>,
+    /// Operations by slot, and whose it is.
+    slots: HashMap<u32, (u32, u64)>,
+}
+
+/// Somebody who looks again and again.
+pub struct Watcher {
+    visit: Visit,
+    before: Sample,
+}
+
+/// What the host says of a process.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// What it is.
+    pub process: Process,
+    /// CPU time so far, in ticks of the host.
+    pub ticks: u64,
+}
+
+impl Watcher {
+    /// Looks for the first time.
+    pub fn begin(name: &str) -> Result<Watcher, Failure> {
+        let visit = Visit::of(name)?;
+        let before = look(&visit);
+        Ok(Watcher { visit, before })
+    }
+
+    /// Whether the image is still there.
+    pub fn goes_on(&mut self) -> bool {
+        self.visit.goes_on()
+    }
+
+    /// What has been going on since the last look.
+    pub fn look(&mut self) -> Frame {
+        let now = look(&self.visit);
+        let before = std::mem::replace(&mut self.before, now);
+        let now = &self.before;
+        let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let mut all = (0, Done::default());
+        let mut rows = vec![];
+        for (one, then) in now.kernels.iter().zip(&before.kernels) {
+            let since = minus(&one.done.0, &then.done.0);
+            all.0 += one.threads;
+            all.1.add(&since);
+            rows.push(Kernel::of(Some(one.kernel), one.threads, &since, seconds));
+        }
+        rows.insert(0, Kernel::of(None, all.0, &all.1.0, seconds));
+        let mut by_pid: HashMap<u32, u64> = HashMap::new();
+        self.visit.direct.each_pid(&mut |pid| {
+            by_pid.insert(pid, 0);
+        });
+        for (slot, (pid, count)) in &now.slots {
+            // What a slot's owner before has done is not this one's.
+            let then = before.slots.get(slot).filter(|(owner, _)| owner == pid);
+            if let (Some(sum), Some((_, then))) = (by_pid.get_mut(pid), then) {
+                *sum += count.wrapping_sub(*then);
+            }
+        }
+        let total = all.1.operations().max(1) as f64;
+        let share = |(pid, count): (u32, u64)| Share {
+            pid,
+            operations_per_s: count as f64 / seconds,
+            share_percent: (100.0 * count as f64 / total).min(100.0),
+        };
+        let mut processes: Vec<Share> = by_pid.into_iter().map(share).collect();
+        processes.sort_by(|one, two| {
+            two.operations_per_s.total_cmp(&one.operations_per_s).then(one.pid.cmp(&two.pid))
+        });
+        Frame { seconds, kernels: rows, holds: holds(&mut self.visit), processes }
+    }
+
+    /// What the host says of a process of the image; `None`: it has ended.
+    pub fn describe(pid: u32) -> Option<Described> {
+        Some(Described { process: process(pid)?, ticks: ticks(pid)? })
+    }
+
+    /// Sends a signal to a process of the image, and to no other.
+    pub fn kill(&self, pid: u32, signal: Signal) -> Result<(), String> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;
+        // Held before it is looked for: its number cannot become another's between.
+        let held = pidfd_open(number, PidfdFlags::empty()).map_err(|p| reason(&p.into()))?;
+        let mut is_ours = false;
+        self.visit.direct.each_pid(&mut |one| is_ours |= one == pid);
+        if !is_ours {
+            return Err("it is no process of the image".to_owned());
+        }
+        pidfd_send_signal(held, signal).map_err(|problem| reason(&problem.into()))
+    }
+}
+
+/// User and system time of a process.
+fn ticks(pid: u32) -> Option<u64> {
+    /// Fields between the state and the user time.
+    const BETWEEN: usize = 10;
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(1 + BETWEEN);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+fn look(visit: &Visit) -> Sample {
+    let mut slots = HashMap::new();
+    visit.direct.each_seat(&mut |seat| {
+        if seat.pid != 0 {
+            slots.insert(seat.slot, (seat.pid, Done(seat.counts).operations()));
+        }
+    });
+    Sample { at: Instant::now(), kernels: kernels(visit), slots }
+}
+
+fn minus(one: &Counts, before: &Counts) -> Counts {
+    let mut operations = one.operations;
+    for (count, then) in operations.iter_mut().zip(before.operations) {
+        *count = count.wrapping_sub(then);
+    }
+    Counts {
+        operations,
+        transactions: one.transactions.wrapping_sub(before.transactions),
+        waits: one.waits.wrapping_sub(before.waits),
+        rollbacks: one.rollbacks.wrapping_sub(before.rollbacks),
+        recovered: one.recovered.wrapping_sub(before.recovered),
+    }
+}
+
+/// Types of operations side by side, as people are shown them.
+pub const COLUMNS: [(&str, &[Operation]); 9] = [
+    ("WALK", &[Operation::Walk]),
+    ("STAT", &[Operation::Stat, Operation::List]),
+    ("READ", &[Operation::Read]),
+    ("WRITE", &[Operation::Write, Operation::Resize]),
+    ("OPEN", &[Operation::Open]),
+    ("CLOSE", &[Operation::Close]),
+    ("CREATE", &[Operation::Create, Operation::Link]),
+    ("REMOVE", &[Operation::Remove, Operation::Rename]),
+    ("FORK", &[Operation::Fork, Operation::Exec]),
+];
+
+/// A rate in at most five places.
+pub fn short(rate: f64) -> String {
+    match rate {
+        r if r < 0.05 => "0".to_owned(),
+        r if r < 10.0 => format!("{r:.1}"),
+        r if r < 1e4 => format!("{r:.0}"),
+        r if r < 1e6 => format!("{:.0}k", r / 1e3),
+        r => format!("{:.1}M", r / 1e6),
+    }
+}
+
+impl Frame {
+    /// What the image holds, on one line.
+    pub fn summary(&self) -> String {
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let Holds { blocks, blocks_free, inodes, inodes_free, memory_taken_bytes, .. } = self.holds;
+        format!(
+            "{} processes   files {:.1} of {:.1} MiB   inodes {} of {inodes}   host {:.1} MiB",
+            self.processes.len(),
+            mebibytes((blocks - blocks_free) * BLOCK_BYTES),
+            mebibytes(blocks * BLOCK_BYTES),
+            inodes - inodes_free,
+            mebibytes(memory_taken_bytes),
+        )
+    }
+
+    /// For people who read it in a pipe.
+    pub fn text(&self) -> String {
+        let mut text = self.summary() + "\n\n" + &head() + "\n";
+        self.kernels.iter().for_each(|kernel| text += &(kernel.line() + "\n"));
+        let _ = writeln!(text, "\n{:>8} {:>7} {:>6} COMMAND", "PID", "OPS/s", "SHARE");
+        for share in self.processes.iter().take(LISTED_MAX) {
+            let Share { pid, operations_per_s, share_percent } = share;
+            let told = Watcher::describe(*pid).map(|told| told.process.line()).unwrap_or_default();
+            let rate = short(*operations_per_s);
+            let _ = writeln!(text, "{pid:>8} {rate:>7} {share_percent:>5.1}% {told}");
+        }
+        text
+    }
+}
+
+/// What stands over the kernels' lines.
+pub fn head() -> String {
+    let types: String = COLUMNS.iter().map(|(name, _)| format!(" {name:>6}")).collect();
+    format!("{:<6} {:>7} {:>7}{types} {:>6} {:>6}", "KERNEL", "THREADS", "OPS/s", "WAITS", "UNDONE")
+}
+
+impl Kernel {
+    /// What one does, as people are shown it.
+    pub fn line(&self) -> String {
+        let types: String = COLUMNS
+            .iter()
+            .map(|(_, types)| format!(" {:>6}", short(self.rate_of(types))))
+            .collect();
+        format!(
+            "{:<6} {:>7} {:>7}{types} {:>6} {:>6}",
+            self.kernel.map_or("all".to_owned(), |kernel| kernel.to_string()),
+            self.threads,
+            short(self.operations_per_s),
+            short(self.waits_per_s),
+            short(self.rollbacks_per_s),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_at_most_five_places() {
+        for (rate, shown) in [
+            (0.0, "0"),
+            (0.04, "0"),
+            (0.5, "0.5"),
+            (9.94, "9.9"),
+            (999.4, "999"),
+            (9999.0, "9999"),
+            (12_345.0, "12k"),
+            (3_456_789.0, "3.5M"),
+            (345_678_901.0, "345.7M"),
+        ] {
+            assert_eq!(short(rate), shown);
+        }
+    }
+
+    #[test]
+    fn the_lines_of_kernels_stand_below_their_head() {
+        let done = Counts { operations: [1_000_000; OPERATIONS], ..Counts::default() };
+        let line = Kernel::of(Some(63), 4095, &done, 1.0).line();
+        assert_eq!(line.len(), head().len(), "{}\n{line}", head());
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_process_grows() {
+        let own = std::process::id();
+        let before = ticks(own).unwrap();
+        let mut sum = 0_u64;
+        while ticks(own).unwrap() == before {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(ticks(u32::MAX >> 1).is_none());
+    }
+}
