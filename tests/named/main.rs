@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod copies;
+mod config;
 mod ends;
 mod joins;
 mod lives;

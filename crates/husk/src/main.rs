@@ -11,6 +11,7 @@
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
+//!   husk config show | check            what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
@@ -23,6 +24,7 @@
 
 mod bench;
 mod named;
+mod settings;
 mod top;
 
 use std::ffi::OsString;
@@ -98,6 +100,11 @@ enum Command {
         /// Name of the image.
         name: OsString,
     },
+    /// Show or check the configuration: what images are made from where no option is given.
+    Config {
+        #[command(subcommand)]
+        command: settings::Command,
+    },
     /// Say whether this host is able, and what each missing thing costs.
     Check {
         /// Print one JSON document instead of the table.
@@ -135,7 +142,8 @@ struct ImageOptions {
     /// Kernels of the image [default: one per online core].
     #[arg(long, value_name = "N")]
     kernels: Option<u32>,
-    /// Most the image may hold, e.g. 512M or 8G [default: a quarter of the memory, at most 16G].
+    /// Most the image may hold, e.g. 512M or 8G: bytes, or a whole number with K, M, G or T (KB and
+    /// KiB mean the same, 1024 bytes) [default: a quarter of the memory, at most 16G].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Keep changes below DIR in the image and write them back at the end [default: the current
@@ -146,8 +154,9 @@ struct ImageOptions {
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
     /// Write nothing back.
-    #[arg(long)]
-    discard: bool,
+    #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    discard: Option<bool>,
     /// Guard the image's state with a memory protection key [default: on, where the processor has
     /// keys].
     #[arg(long, value_name = "WHEN")]
@@ -206,6 +215,7 @@ fn main() -> ExitCode {
         Command::Resume { name } => named::resume(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
+        Command::Config { command } => settings::run(command),
         Command::Top(options) => top::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
@@ -308,7 +318,7 @@ mod tests {
         let Command::Run(run) = Options::try_parse_from(typed).unwrap().command else {
             panic!("run was typed")
         };
-        assert!(run.image.discard && run.image.guard.is_none());
+        assert!(run.image.discard == Some(true) && run.image.guard.is_none());
         assert_eq!(run.command, ["make", "--discard", "-j2", "--", "x"]);
     }
 

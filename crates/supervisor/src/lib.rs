@@ -16,6 +16,7 @@
 
 pub mod check;
 pub mod clock;
+pub mod config;
 pub mod copies;
 pub mod descent;
 pub mod descriptors;

@@ -42,8 +42,8 @@ pub struct Request {
     pub overlays: Vec<PathBuf>,
     /// `--mount`, in order.
     pub mounts: Vec<PathBuf>,
-    /// `--discard`: nothing is written back.
-    pub discard: bool,
+    /// `--discard`: nothing is written back; `None` = it is.
+    pub discard: Option<bool>,
     /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
     pub guard: Option<bool>,
 }
@@ -96,19 +96,24 @@ impl Request {
         let memory_bytes = settle_memory(self.memory_bytes)?;
         let guard = settle_guard(self.guard, crate::check::can_guard)?;
         let mounts = self.settle_mounts(&mut notes)?;
-        Ok(Settings { kernels, memory_bytes, mounts, discard: self.discard, guard, notes })
+        let discard = self.discards();
+        Ok(Settings { kernels, memory_bytes, mounts, discard, guard, notes })
+    }
+
+    fn discards(&self) -> bool {
+        self.discard == Some(true)
     }
 
     fn settle_mounts(&self, notes: &mut Vec<String>) -> Result<Vec<MountPlan>, Failure> {
         let mut plans = Vec::new();
         for path in &self.overlays {
-            add(&mut plans, overlay(path, !self.discard)?)?;
+            add(&mut plans, overlay(path, !self.discards())?)?;
         }
         for path in &self.mounts {
             add(&mut plans, memory(path)?)?;
         }
         if self.overlays.is_empty() {
-            add_current_directory(&mut plans, notes, self.discard)?;
+            add_current_directory(&mut plans, notes, self.discards())?;
         }
         if let Ok(tmp) = fs::canonicalize("/tmp")
             && plans.iter().all(|plan| plan.path != tmp)
@@ -135,7 +140,7 @@ fn settle_kernels(asked: Option<u32>) -> Result<u32, Failure> {
             "out of range",
             format!("choose --kernels 1 to {KERNELS_MAX}"),
         )),
-        None => Ok(online_cores().min(KERNELS_MAX)),
+        None => Ok(default_kernels()),
     }
 }
 
@@ -149,6 +154,11 @@ fn settle_guard(asked: Option<bool>, can: impl Fn() -> bool) -> Result<bool, Fai
         ));
     }
     Ok(asked.unwrap_or_else(can))
+}
+
+/// Kernels of an image when the user does not say.
+pub fn default_kernels() -> u32 {
+    online_cores().min(KERNELS_MAX)
 }
 
 fn online_cores() -> u32 {
@@ -171,7 +181,8 @@ fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
     Err(Failure::new(format!("cannot make an image of {bytes} bytes"), why, remedy))
 }
 
-fn default_memory_bytes() -> u64 {
+/// Memory of an image when the user does not say.
+pub fn default_memory_bytes() -> u64 {
     let (memory, _) = host_memory();
     (memory / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
 }
@@ -391,7 +402,7 @@ mod tests {
             settings.mounts.iter().find(|plan| plan.path == tmp).map(|plan| plan.cover)
         };
         let private = request(&[Path::new("/usr")], &[]);
-        let private = Request { discard: true, ..private }.settle().unwrap();
+        let private = Request { discard: Some(true), ..private }.settle().unwrap();
         assert_eq!(cover_of(&private), Some(Cover::Memory));
         let shared = request(&[Path::new("/tmp")], &[]).settle().unwrap();
         assert_eq!(cover_of(&shared), Some(Cover::Overlay));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use nix::unistd::Pid;
 
+use crate::config::Config;
 use crate::descent::{self, Descendants};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
@@ -28,8 +29,9 @@ use crate::write_back::progress::Progress;
 
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
 pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
-    let variables = Variables::read()?;
-    let settings = request.settle()?;
+    let config = Config::load()?;
+    let variables = Variables::of(&config);
+    let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
     let Some(typed) = command.first() else {
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));

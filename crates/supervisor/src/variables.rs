@@ -1,12 +1,9 @@
-//! What the environment says: `HUSK_TRACE`, `HUSK_REWRITE`, `HUSK_PIPES`, `HUSK_FSCK`, `HUSK_DIR`,
-//! `HUSK_WITHOUT`.
-//! A value that means nothing is a mistake, not a wish for the default.
-
-use std::env;
+//! What is said beside the request: `trace`, `rewrite`, `pipes`, `fsck`, `dir`, `without`, in a
+//! file of configuration or as `HUSK_TRACE` and so on.
 
 use husk_carrier::{Directories, Without};
 
-use crate::failure::Failure;
+use crate::config::Config;
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,60 +32,22 @@ pub const TECHNIQUES: [(&str, Without); 5] = [
 ];
 
 impl Variables {
-    /// Reads the environment of this process.
-    pub fn read() -> Result<Self, Failure> {
-        Ok(Self {
-            trace: choice("HUSK_TRACE", "", "unsupported")?,
-            trap_only: choice("HUSK_REWRITE", "on", "off")?,
-            pipes: choice("HUSK_PIPES", "host", "husk")?,
-            check: choice("HUSK_FSCK", "0", "1")?,
-            directories: directories()?,
-            without: without()?,
-        })
+    /// What `config` says, whose words have been checked.
+    pub fn of(config: &Config) -> Variables {
+        let is = |name: &str, word: &str| config.one(name) == Some(word);
+        let named = |name: &String| TECHNIQUES.iter().find(|(known, _)| known == name);
+        let without = config.many("without").iter().filter_map(named);
+        Variables {
+            trace: is("trace", "unsupported"),
+            trap_only: is("rewrite", "off"),
+            pipes: is("pipes", "husk"),
+            check: config.is_on("fsck") == Some(true),
+            directories: match config.one("dir") {
+                Some("narrow") => Directories::Narrow,
+                Some("wide") => Directories::Wide,
+                _ => Directories::ByContention,
+            },
+            without: without.fold(Without::NOTHING, |all, (_, one)| all.and(*one)),
+        }
     }
-}
-
-/// The rule that `HUSK_DIR` names.
-fn directories() -> Result<Directories, Failure> {
-    match env::var_os("HUSK_DIR").as_deref().and_then(|value| value.to_str()) {
-        Some("narrow") => Ok(Directories::Narrow),
-        Some("wide") => Ok(Directories::Wide),
-        _ => choice("HUSK_DIR", "", "auto").map(|_| Directories::ByContention),
-    }
-}
-
-/// The techniques that `HUSK_WITHOUT` names.
-fn without() -> Result<Without, Failure> {
-    let value = env::var_os("HUSK_WITHOUT").unwrap_or_default();
-    let value = value.to_string_lossy();
-    let mut all = Without::NOTHING;
-    for name in value.split(',').filter(|name| !name.is_empty()) {
-        let Some((_, one)) = TECHNIQUES.iter().find(|(known, _)| *known == name) else {
-            let names = TECHNIQUES.map(|(name, _)| name).join(", ");
-            return Err(Failure::new(
-                format!("cannot do without {name}"),
-                "HUSK_WITHOUT names no technique by that name",
-                format!("write some of {names}, or leave it out"),
-            ));
-        };
-        all = all.and(*one);
-    }
-    Ok(all)
-}
-
-/// Whether `name` is set to `chosen`; not set, empty and `usual` are the same.
-fn choice(name: &str, usual: &str, chosen: &str) -> Result<bool, Failure> {
-    let Some(value) = env::var_os(name) else { return Ok(false) };
-    if value.is_empty() || value == usual {
-        return Ok(false);
-    }
-    if value == chosen {
-        return Ok(true);
-    }
-    let usual = if usual.is_empty() { String::new() } else { format!(" or {name}={usual}") };
-    Err(Failure::new(
-        format!("cannot take {name}={}", value.to_string_lossy()),
-        "it means nothing",
-        format!("write {name}={chosen}{usual}, or leave it out"),
-    ))
 }

@@ -13,6 +13,7 @@ use husk_proto::image::Cover;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
@@ -57,7 +58,8 @@ pub fn resume(name: &OsStr) {
     let Ok(place) = found else { return };
     // Without a log it goes on unheard.
     let _ = log_to(&place);
-    match Variables::read().and_then(|variables| take_over(place, &variables)) {
+    let variables = Config::load().map(|config| Variables::of(&config));
+    match variables.and_then(|variables| take_over(place, &variables)) {
         Ok(server) => {
             say("the supervisor was killed: another one goes on");
             server.serve();
@@ -93,9 +95,10 @@ fn log_to(place: &Place) -> io::Result<()> {
 }
 
 fn begin(name: &Name, request: Request, runtime: &[u8]) -> Result<Server, Failure> {
-    let variables = Variables::read()?;
+    let config = Config::load()?;
+    let variables = Variables::of(&config);
     ensure_able()?;
-    let settings = request.settle()?;
+    let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
     let held = Place::take(name)?;
     let made = make(&held, &settings, &variables, runtime);

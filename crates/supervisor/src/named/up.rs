@@ -5,6 +5,8 @@
 //!        ◄────────────── one answer on its standard output ─────────────────'
 //! ```
 //!
+//! The files of configuration are read here; what they say goes on as variables.
+//!
 //! Invariant: whatever can fail at the start fails before `husk up` ends, in one line of its own;
 //! also that nothing happens at all.
 
@@ -19,6 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::descent::descendants;
 use crate::failure::Failure;
 use crate::named::place::Name;
@@ -46,10 +49,13 @@ pub fn up(name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
     let failed = |why: &str| {
         Failure::new(format!("cannot make image {name}"), why, "see `husk check`, and try again")
     };
+    // What files say holds as long as the image lives, whatever becomes of them.
+    let said = Config::load()?.variables();
     let mut keeper = Command::new(SELF)
         .arg0("husk")
         .arg("keep")
         .args(arguments)
+        .envs(said)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,0 +1,72 @@
+//! `husk config`: what an image is made from where nothing is typed, and whether it makes sense.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use husk_supervisor::config::{self, Config};
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::say::print;
+
+use crate::{failed, shown};
+
+/// What was typed.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Print what counts, as a file that says the same; defaults stand behind a #.
+    Show {
+        /// Say beside each key which file or variable it comes from.
+        #[arg(long)]
+        origin: bool,
+        /// Print one JSON document: of each key its value and origin.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the files that count and the variables, or one file. Status 0: all is well.
+    Check {
+        /// This file alone.
+        file: Option<PathBuf>,
+    },
+}
+
+/// What is typed as `husk config`.
+pub fn run(command: Command) -> ExitCode {
+    let done = match command {
+        Command::Show { origin, json } => {
+            Config::load().map(|config| shown(&config, json, |config| config.text(origin)))
+        }
+        Command::Check { file: Some(file) } => check_file(&file),
+        Command::Check { file: None } => check_all(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(STATUS_HUSK),
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn check_file(file: &std::path::Path) -> Result<bool, Failure> {
+    if Config::default().read_file(file)? {
+        return told(&format!("{}: ok\n", file.display()));
+    }
+    let what = format!("cannot read {}", file.display());
+    Err(Failure::new(what, "there is no such file", "name another file"))
+}
+
+fn check_all() -> Result<bool, Failure> {
+    let mut text = String::new();
+    for path in config::files()? {
+        let there = Config::default().read_file(&path)?;
+        let state = if there { "ok" } else { "not there" };
+        text += &format!("{}: {state}\n", path.display());
+    }
+    Config::of_variables()?;
+    told(&(text + "variables: ok\n"))
+}
+
+fn told(text: &str) -> Result<bool, Failure> {
+    let failed = |problem: std::io::Error| {
+        let why = husk_supervisor::request::reason(&problem);
+        Failure::new("cannot print the report", why, "look where the output goes")
+    };
+    print(text).map(|()| true).map_err(failed)
+}

@@ -1,0 +1,177 @@
+//! The keys there are: each the same word in files, as `HUSK_WORD`, and (where there is one) as a
+//! flag.
+
+use crate::request::{default_kernels, default_memory_bytes, parse_size};
+use crate::variables::TECHNIQUES;
+
+/// What a key can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number.
+    Count,
+    /// Bytes, with a unit or without.
+    Size,
+    /// Directories; as a variable with colons between.
+    Paths,
+    /// Yes or no.
+    Switch,
+    /// One of some words.
+    Words(&'static [&'static str]),
+    /// Techniques; as a variable with commas between.
+    Techniques,
+}
+
+/// A key.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name in files.
+    pub name: &'static str,
+    /// What it can say.
+    pub kind: Kind,
+    /// What holds where it says nothing, for people.
+    default: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str) -> Key {
+    Key { name, kind, default }
+}
+
+/// All keys, in the order in which they are shown.
+pub static KEYS: [Key; 12] = [
+    key("kernels", Kind::Count, ""),
+    key("memory", Kind::Size, ""),
+    key("overlay", Kind::Paths, "the current directory"),
+    key("mount", Kind::Paths, "/tmp"),
+    key("discard", Kind::Switch, "false"),
+    key("guard", Kind::Words(&["on", "off"]), "on where the processor has keys"),
+    key("trace", Kind::Words(&["unsupported"]), "nothing"),
+    key("rewrite", Kind::Words(&["on", "off"]), "\"on\""),
+    key("pipes", Kind::Words(&["host", "husk"]), "\"host\""),
+    key("dir", Kind::Words(&["auto", "narrow", "wide"]), "\"auto\""),
+    key("without", Kind::Techniques, "[]"),
+    key("fsck", Kind::Switch, "false"),
+];
+
+/// The key that `typed` was meant for, if one is near.
+pub fn nearest(typed: &str) -> Option<&'static str> {
+    const NEAR: f64 = 0.6;
+    let typed = typed.to_ascii_lowercase();
+    let nearness = |key: &Key| strsim::normalized_damerau_levenshtein(&typed, key.name);
+    let best = KEYS.iter().max_by(|one, two| nearness(one).total_cmp(&nearness(two)))?;
+    (nearness(best) >= NEAR).then_some(best.name)
+}
+
+impl Kind {
+    /// What can be written, for people; `name` in front of words.
+    pub fn form(self, name: &str) -> String {
+        match self {
+            Kind::Count => "a whole number, 1 or more".to_owned(),
+            Kind::Size => "a size, as 512M or 2G".to_owned(),
+            Kind::Paths => "directories without colons in their names".to_owned(),
+            Kind::Switch => "1 or 0, true or false".to_owned(),
+            Kind::Words(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("{name}={word}")).collect();
+                words.join(" or ")
+            }
+            Kind::Techniques => format!("some of {}", TECHNIQUES.map(|(name, _)| name).join(", ")),
+        }
+    }
+}
+
+impl Key {
+    /// The variable that says the same.
+    pub fn variable(&self) -> String {
+        format!("HUSK_{}", self.name.to_ascii_uppercase())
+    }
+
+    /// Values out of the text of a variable.
+    pub fn split(&self, text: &str) -> Vec<String> {
+        let parts = |between| {
+            text.split(between).filter(|part: &&str| !part.is_empty()).map(str::to_owned).collect()
+        };
+        match self.kind {
+            Kind::Paths => parts(':'),
+            Kind::Techniques => parts(','),
+            _ => vec![text.to_owned()],
+        }
+    }
+
+    /// Values as the text of a variable.
+    pub fn join(&self, values: &[String]) -> String {
+        values.join(if self.kind == Kind::Paths { ":" } else { "," })
+    }
+
+    /// Why values are none for this key.
+    pub fn check(&self, values: &[String]) -> Result<(), String> {
+        let wrong = values.iter().find(|value| !self.takes(value));
+        match wrong {
+            None => Ok(()),
+            Some(value) if self.kind == Kind::Techniques => {
+                Err(format!("there is no technique {value}"))
+            }
+            Some(value) if self.kind == Kind::Paths => Err(match value.is_empty() {
+                true => "a directory has a name".to_owned(),
+                false => "a colon stands between directories".to_owned(),
+            }),
+            Some(_) if matches!(self.kind, Kind::Words(_) | Kind::Switch) => {
+                Err("it means nothing".to_owned())
+            }
+            Some(_) => Err(format!("that is no {}", self.name)),
+        }
+    }
+
+    fn takes(&self, value: &str) -> bool {
+        match self.kind {
+            Kind::Count => value.parse::<u32>().is_ok_and(|count| count > 0),
+            Kind::Size => parse_size(value).is_ok(),
+            Kind::Paths => !value.is_empty() && !value.contains(':'),
+            Kind::Switch => matches!(value, "0" | "1" | "true" | "false"),
+            Kind::Words(words) => words.contains(&value),
+            Kind::Techniques => TECHNIQUES.iter().any(|(name, _)| *name == value),
+        }
+    }
+
+    /// What holds where nothing is said.
+    pub fn default(&self) -> String {
+        match self.name {
+            "kernels" => default_kernels().to_string(),
+            "memory" => format!("\"{}M\"", default_memory_bytes() >> 20),
+            _ => self.default.to_owned(),
+        }
+    }
+
+    /// Values as TOML.
+    pub fn toml(&self, values: &[String]) -> String {
+        // Every JSON string is one of TOML.
+        self.json(values).to_string()
+    }
+
+    /// Values as JSON.
+    pub fn json(&self, values: &[String]) -> serde_json::Value {
+        let first = values.first().map_or("", String::as_str);
+        match self.kind {
+            Kind::Count => first.parse::<u32>().map_or(serde_json::Value::Null, Into::into),
+            Kind::Switch => matches!(first, "1" | "true").into(),
+            Kind::Paths | Kind::Techniques => values.into(),
+            Kind::Size | Kind::Words(_) => first.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_that_was_meant_is_found() {
+        for (typed, meant) in [
+            ("memroy", Some("memory")),
+            ("kernel", Some("kernels")),
+            ("Overlays", Some("overlay")),
+            ("mounts", Some("mount")),
+            ("xyz", None),
+        ] {
+            assert_eq!(nearest(typed), meant, "{typed}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What an image is made from where nothing is typed: files and variables, one over the other.
+//!
+//! ```text
+//!   /etc/husk/husk.toml < $XDG_CONFIG_HOME/husk/husk.toml < ./husk.toml < HUSK_KEY < --flag
+//! ```
+//!
+//! Invariants
+//! 1. The last one that says something about a key wins, as a whole: lists are not joined.
+//! 2. Whatever a key says is checked where it was said, also when it is not the last.
+//! 3. A key that is not known is a mistake, not a wish for nothing.
+//! 4. The file of the current directory counts only where it is the user's own, or root's.
+
+mod file;
+mod keys;
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::failure::Failure;
+use crate::request::{Request, parse_size, reason};
+pub use keys::{KEYS, Key, Kind};
+
+/// Says which files count: `none`, or the one of this path.
+pub const FILES: &str = "HUSK_CONFIG";
+/// Value of `FILES`: variables and flags only.
+const NONE: &str = "none";
+const SYSTEM: &str = "/etc/husk/husk.toml";
+const NAME: &str = "husk.toml";
+
+/// Where something was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In a file, at a line.
+    File(PathBuf, usize),
+    /// In a variable.
+    Variable(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Origin::Variable(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What was said about one key; nothing in it: the default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    values: Vec<String>,
+    origin: Origin,
+}
+
+/// What all say together.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    said: [Option<Said>; KEYS.len()],
+}
+
+impl Config {
+    /// Reads what there is.
+    pub fn load() -> Result<Config, Failure> {
+        let mut config = Config::default();
+        for path in files()? {
+            config.read_file(&path)?;
+        }
+        config.read_variables()?;
+        Ok(config)
+    }
+
+    /// The variables alone.
+    pub fn of_variables() -> Result<Config, Failure> {
+        let mut config = Config::default();
+        config.read_variables()?;
+        Ok(config)
+    }
+
+    /// A file over what was read before.
+    pub fn read_file(&mut self, path: &Path) -> Result<bool, Failure> {
+        let Some(found) = file::read(path)? else { return Ok(false) };
+        for (key, values, line) in found {
+            self.said[key] = Some(Said { values, origin: Origin::File(path.to_owned(), line) });
+        }
+        Ok(true)
+    }
+
+    fn read_variables(&mut self) -> Result<(), Failure> {
+        for (index, key) in KEYS.iter().enumerate() {
+            let name = key.variable();
+            let Some(value) = env::var_os(&name).filter(|value| !value.is_empty()) else {
+                continue;
+            };
+            let what = || format!("cannot take {name}={}", value.to_string_lossy());
+            let text = value.to_str().ok_or_else(|| {
+                Failure::new(what(), "it is no text", "write it in UTF-8, or leave it out")
+            })?;
+            let values = key.split(text);
+            key.check(&values).map_err(|wrong| {
+                let remedy = format!("write {}, or leave it out", key.kind.form(&name));
+                Failure::new(what(), wrong, remedy)
+            })?;
+            self.said[index] = Some(Said { values, origin: Origin::Variable(name) });
+        }
+        Ok(())
+    }
+
+    fn said(&self, name: &str) -> Option<&Said> {
+        let index = KEYS.iter().position(|key| key.name == name)?;
+        self.said[index].as_ref().filter(|said| !said.values.is_empty())
+    }
+
+    /// What a key of one value says.
+    pub fn one(&self, name: &str) -> Option<&str> {
+        self.said(name).and_then(|said| said.values.first()).map(String::as_str)
+    }
+
+    /// What a key of several values says.
+    pub fn many(&self, name: &str) -> &[String] {
+        self.said(name).map_or(&[], |said| &said.values)
+    }
+
+    /// Whether a key says yes.
+    pub fn is_on(&self, name: &str) -> Option<bool> {
+        self.one(name).map(|value| matches!(value, "1" | "true" | "on"))
+    }
+
+    /// What was typed, completed by what is said here.
+    pub fn complete(&self, typed: Request) -> Request {
+        let paths = |typed: Vec<PathBuf>, name| match typed.is_empty() {
+            true => self.many(name).iter().map(PathBuf::from).collect(),
+            false => typed,
+        };
+        // Both were checked when they were read.
+        let kernels = || self.one("kernels")?.parse().ok();
+        let memory = || parse_size(self.one("memory")?).ok();
+        Request {
+            kernels: typed.kernels.or_else(kernels),
+            memory_bytes: typed.memory_bytes.or_else(memory),
+            overlays: paths(typed.overlays, "overlay"),
+            mounts: paths(typed.mounts, "mount"),
+            discard: typed.discard.or_else(|| self.is_on("discard")),
+            guard: typed.guard.or_else(|| self.is_on("guard")),
+        }
+    }
+
+    /// As variables, for a process that reads no file.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let said = KEYS.iter().zip(&self.said);
+        let said =
+            said.filter_map(|(key, said)| Some((key.variable(), key.join(&said.as_ref()?.values))));
+        said.chain([(FILES.to_owned(), NONE.to_owned())]).collect()
+    }
+
+    /// As a file that says the same; `origin`: with who said it.
+    pub fn text(&self, origin: bool) -> String {
+        let line = |(key, said): (&Key, &Option<Said>)| {
+            let set = said.as_ref().filter(|said| !said.values.is_empty());
+            let shown = match set {
+                Some(said) => format!("{} = {}", key.name, key.toml(&said.values)),
+                None => format!("# {} = {}", key.name, key.default()),
+            };
+            let from = said.as_ref().map_or("default".to_owned(), |said| said.origin.to_string());
+            if origin { format!("{shown:<48} # {from}\n") } else { shown + "\n" }
+        };
+        KEYS.iter().zip(&self.said).map(line).collect()
+    }
+}
+
+/// The same for programs: by key, its value and who said it.
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(KEYS.len()))?;
+        for (key, said) in KEYS.iter().zip(&self.said) {
+            let set = said.as_ref().filter(|said| !said.values.is_empty());
+            let value = set.map(|said| key.json(&said.values));
+            let origin = said.as_ref().map_or("default".to_owned(), |s| s.origin.to_string());
+            map.serialize_entry(key.name, &Shown { value, origin })?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    value: Option<serde_json::Value>,
+    origin: String,
+}
+
+/// Files that count, the strongest last, whether they are there or not.
+pub fn files() -> Result<Vec<PathBuf>, Failure> {
+    match env::var_os(FILES) {
+        Some(value) if value == NONE => return Ok(Vec::new()),
+        Some(value) if !value.is_empty() => {
+            let path = PathBuf::from(value);
+            let what = || format!("cannot take {FILES}={}", path.display());
+            return match path.try_exists() {
+                Ok(true) => Ok(vec![path]),
+                Ok(false) => {
+                    let remedy = "name a file, or write none";
+                    Err(Failure::new(what(), "there is no such file", remedy))
+                }
+                Err(problem) => Err(Failure::new(what(), reason(&problem), "name another file")),
+            };
+        }
+        _ => {}
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".config"));
+    let own = absolute("XDG_CONFIG_HOME").or_else(home).map(|base| base.join("husk").join(NAME));
+    let here = env::current_dir().ok().map(|here| here.join(NAME));
+    Ok([Some(PathBuf::from(SYSTEM)), own, here].into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn of(texts: &[&str]) -> Result<Config, Failure> {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        for (n, text) in texts.iter().enumerate() {
+            let path = scratch.path().join(format!("{n}.toml"));
+            fs::write(&path, text).unwrap();
+            config.read_file(&path)?;
+        }
+        Ok(config)
+    }
+
+    #[test]
+    fn the_last_one_wins_as_a_whole() {
+        let config =
+            of(&["kernels = 1\noverlay = ['/a', '/b']", "kernels = 3\noverlay = '/c'"]).unwrap();
+        let request = config.complete(Request::default());
+        assert_eq!(request.kernels, Some(3));
+        assert_eq!(request.overlays, [PathBuf::from("/c")]);
+        let typed = Request { kernels: Some(7), discard: Some(false), ..Request::default() };
+        let config = of(&["kernels = 1\ndiscard = true"]).unwrap();
+        let request = config.complete(typed);
+        assert_eq!((request.kernels, request.discard), (Some(7), Some(false)));
+    }
+
+    #[test]
+    fn an_empty_list_takes_back_what_was_said_before() {
+        let config = of(&["mount = ['/srv']", "mount = []"]).unwrap();
+        assert!(config.complete(Request::default()).mounts.is_empty());
+        assert!(config.text(true).contains("1.toml:1"), "{}", config.text(true));
+    }
+
+    #[test]
+    fn what_is_shown_says_the_same_when_it_is_read() {
+        let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
+guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
+without = ['direct', 'ahead']\nfsck = true";
+        let config = of(&[text]).unwrap();
+        let again = of(&[&config.text(false)]).unwrap();
+        assert_eq!(config.text(false), again.text(false));
+        assert_eq!(config.text(false).lines().filter(|l| l.starts_with('#')).count(), 1);
+        assert_eq!(config.variables().len(), again.variables().len());
+        assert_eq!(
+            Config::default().text(false),
+            of(&[&Config::default().text(false)]).unwrap().text(false)
+        );
+    }
+
+    #[test]
+    fn mistakes_have_a_place_and_a_suggestion() {
+        for (text, said) in [
+            ("kernels = 1\nmemroy = '1G'", ["0.toml:2:1", "memory"]),
+            ("[run]\nkernels = 1", ["0.toml:1:2", "no key run"]),
+            ("kernels = 'many'", ["0.toml:1:11", "kernels"]),
+            ("kernels = -1", ["0.toml:1:11", "kernels"]),
+            ("memory = '1Q'", ["0.toml:1:10", "memory"]),
+            ("\n  discard = 'perhaps'", ["0.toml:2:13", "discard"]),
+            ("guard = 1", ["0.toml:1:9", "guard"]),
+            ("overlay = [1]", ["0.toml:1:12", "overlay"]),
+            ("overlay = ['a:b']", ["0.toml:1:12", "colon"]),
+            ("without = ['speed']", ["0.toml:1:12", "without"]),
+            ("kernels = 1\nkernels = 2", ["0.toml:2:1", "duplicate"]),
+            ("kernels = ", ["0.toml:1:", "cannot read"]),
+            ("kernels 1", ["0.toml:1:", "cannot read"]),
+            ("= 3", ["0.toml:1:1", "cannot read"]),
+        ] {
+            let line = of(&[text]).unwrap_err().to_string();
+            assert!(said.iter().all(|part| line.contains(part)), "{text:?}: {line}");
+            assert_eq!(line.lines().count(), 1);
+        }
+    }
+}

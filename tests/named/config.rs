@@ -1,0 +1,164 @@
+//! Configuration: files, variables and flags, one over the other, and mistakes in them.
+
+use std::fs;
+use std::process::Output;
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+use serde_json::Value;
+
+use crate::{Images, refusal, shown, text};
+
+/// A user with a file of their own, and one in the directory they work in.
+struct User {
+    images: Images,
+}
+
+impl User {
+    fn new(name: &str) -> User {
+        let images = Images::new(name);
+        fs::create_dir_all(images.scratch.path().join("config/husk")).expect("a directory");
+        User { images }
+    }
+
+    fn own(&self, text: &str) {
+        let path = self.images.scratch.path().join("config/husk/husk.toml");
+        fs::write(path, text).expect("written");
+    }
+
+    fn here(&self, text: &str) {
+        fs::write(self.images.work.join("husk.toml"), text).expect("written");
+    }
+
+    fn husk(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+        let husk = binary().to_str().expect("a plain path");
+        let mut command = self.images.command(husk, arguments);
+        command.env("XDG_CONFIG_HOME", self.images.scratch.path().join("config"));
+        command.env_remove("HUSK_FSCK").envs(variables.iter().copied());
+        command.output().expect("husk")
+    }
+
+    fn done(&self, variables: &[(&str, &str)], arguments: &[&str]) -> String {
+        let output = self.husk(variables, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", shown(&output));
+        text(&output.stdout)
+    }
+
+    fn shown(&self, variables: &[(&str, &str)]) -> Value {
+        serde_json::from_str(&self.done(variables, &["config", "show", "--json"])).expect("JSON")
+    }
+}
+
+#[test]
+fn the_last_who_says_something_wins() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config");
+    user.own("kernels = 1\nmemory = '96M'\ndiscard = true\n");
+    user.here("\nkernels = 2\npipes = 'husk'\n");
+    let told = user.shown(&[("HUSK_PIPES", "host")]);
+    let of =
+        |key: &str| (told[key]["value"].clone(), text(told[key]["origin"].to_string().as_bytes()));
+    let (kernels, origin) = of("kernels");
+    assert!(kernels == 2 && origin.contains("work") && origin.contains("husk.toml:2"), "{told}");
+    assert!(
+        of("memory").0 == "96M" && of("memory").1.contains("config/husk/husk.toml:2"),
+        "{told}"
+    );
+    assert!(of("pipes").0 == "host" && of("pipes").1.contains("HUSK_PIPES"), "{told}");
+    assert!(of("guard").0.is_null() && of("guard").1.contains("default"), "{told}");
+    let lines = user.done(&[], &["config", "show", "--origin"]);
+    assert!(lines.contains("kernels = 2 ") && lines.contains("# default"), "{lines}");
+    // What is shown is a file that says the same.
+    let plain = user.done(&[], &["config", "show"]);
+    user.here(&plain);
+    assert_eq!(user.done(&[], &["config", "show"]), plain);
+    // None of the files.
+    let none = user.shown(&[("HUSK_CONFIG", "none")]);
+    assert!(none["kernels"]["value"].is_null(), "{none}");
+}
+
+#[test]
+fn images_are_made_from_what_was_said() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-up");
+    user.own("memory = '64M'\nkernels = 1\n");
+    user.here("discard = true\nfsck = true\n");
+    user.done(&[], &["up", "ci", "--kernels", "3"]);
+    let row = user.images.row("ci");
+    assert_eq!((row["kernels"].as_u64(), row["memory_bytes"].as_u64()), (Some(3), Some(64 << 20)));
+    assert_eq!(row["discard"], true);
+    // What files say holds for an image as long as it lives.
+    fs::remove_file(user.images.work.join("husk.toml")).expect("it goes");
+    user.images.kill_supervisor("ci");
+    user.images.script("ci", "echo x > gone");
+    let down = user.husk(&[], &["down", "ci"]);
+    assert!(text(&down.stderr).contains("fsck: clean"), "{}", shown(&down));
+    assert!(!user.images.work.join("gone").exists(), "it was to be dropped");
+    // A flag takes it back; variables stand between.
+    user.here("discard = true\n");
+    user.done(&[], &["run", "--discard=false", "--", "sh", "-c", "echo x > kept"]);
+    user.done(&[("HUSK_DISCARD", "0")], &["run", "--", "sh", "-c", "echo x > too"]);
+    user.done(&[], &["run", "--", "sh", "-c", "echo x > lost"]);
+    let there = |name: &str| user.images.work.join(name).exists();
+    assert!(there("kept") && there("too") && !there("lost"));
+}
+
+#[test]
+fn mistakes_in_files_are_told_with_their_place() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-wrong");
+    for (text, parts) in [
+        (
+            "kernels = 1\nmemroy = '1G'\n",
+            ["husk.toml:2:1: there is no key memroy", "did you mean memory?"],
+        ),
+        ("kernels = \n", ["husk.toml:1:", "cannot read"]),
+        ("memory = '1Q'\n", ["husk.toml:1:10", "512M"]),
+        ("rewrite = 'perhaps'\n", ["husk.toml:1:11", "rewrite=on or rewrite=off"]),
+    ] {
+        user.here(text);
+        for arguments in [
+            &["run", "--", "true"][..],
+            &["up", "ci"],
+            &["config", "show"],
+            &["config", "check"],
+            &["config", "check", "husk.toml"],
+        ] {
+            let said = refusal(&user.husk(&[], arguments), 125);
+            assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
+        }
+    }
+    assert!(!user.images.place("ci").exists());
+    user.here("kernels = 1\n");
+    let told = user.done(&[], &["config", "check"]);
+    assert!(told.contains("work/husk.toml: ok") && told.contains("variables: ok"), "{told}");
+    assert_eq!(user.done(&[], &["config", "check", "husk.toml"]), "husk.toml: ok\n");
+    let said = refusal(&user.husk(&[], &["config", "check", "absent"]), 125);
+    assert!(said.contains("there is no such file"), "{said}");
+    for (name, value) in [("HUSK_KERNELS", "many"), ("HUSK_MEMORY", "1Q"), ("HUSK_DISCARD", "x")] {
+        let said = refusal(&user.husk(&[(name, value)], &["run", "--", "true"]), 125);
+        assert!(said.contains(&format!("{name}={value}")), "{said}");
+    }
+    let said = refusal(&user.husk(&[("HUSK_CONFIG", "absent")], &["run", "--", "true"]), 125);
+    assert!(said.contains("HUSK_CONFIG=absent"), "{said}");
+}
+
+/// Who may write to a directory in which somebody else works decides nothing for them.
+#[test]
+fn a_file_of_another_user_is_refused() {
+    if against_native() || !rustix::process::getuid().is_root() {
+        return;
+    }
+    let user = User::new("config-foreign");
+    user.here("discard = true\n");
+    std::os::unix::fs::chown(user.images.work.join("husk.toml"), Some(65534), None).expect("given");
+    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
+    assert!(said.contains("it is another user's") && said.contains("HUSK_CONFIG=none"), "{said}");
+    user.done(&[("HUSK_CONFIG", "none")], &["run", "--memory", "64M", "--", "true"]);
+}
