@@ -14,6 +14,7 @@
 //!   husk config show | check            what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
+//!   husk completions SHELL              what does a shell complete?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
 //! ```
 //!
@@ -24,6 +25,7 @@
 
 mod bench;
 mod named;
+mod pages;
 mod settings;
 mod top;
 
@@ -129,9 +131,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what goes on in a running image, again and again: rates of kernels by type of operation,
-    /// and processes with their share.
+    /// Show what goes on in a running image, again and again: rates of kernels by type of
+    /// operation, and processes with their share.
     Top(top::Options),
+    /// Print what completes the commands in a shell.
+    Completions {
+        /// bash, zsh, fish, elvish or powershell.
+        shell: clap_complete::Shell,
+    },
+    /// Write a page of the manual for each command into a directory.
+    #[command(hide = true)]
+    Man {
+        /// Where to.
+        directory: PathBuf,
+    },
     /// Measure calls natively and in an image, side by side.
     Bench(bench::Options),
 }
@@ -215,6 +228,8 @@ fn main() -> ExitCode {
         Command::Resume { name } => named::resume(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { directory } => pages::manual(&directory),
         Command::Config { command } => settings::run(command),
         Command::Top(options) => top::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),

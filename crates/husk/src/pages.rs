@@ -1,0 +1,116 @@
+//! Completions for shells, and pages of the manual, made from the options themselves.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::say::{print, say};
+
+use crate::{Options, failed};
+
+/// The command as people see it: without what only Husk itself starts.
+fn command() -> Command {
+    let whole = Options::command();
+    let seen = whole.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
+    let about = whole.get_about().cloned().unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    Command::new("husk").about(about).version(version).subcommands(seen.collect::<Vec<_>>())
+}
+
+/// What is typed as `husk completions`.
+pub fn completions(shell: Shell) -> ExitCode {
+    match print(&script(shell)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            say(&format!("cannot print the completions: {problem}; look where the output goes"));
+            ExitCode::from(STATUS_HUSK)
+        }
+    }
+}
+
+fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "husk", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// What is typed as `husk man`: writes a page for each command into `directory`.
+pub fn manual(directory: &Path) -> ExitCode {
+    let written = pages().and_then(|pages| {
+        let write = |(name, page): &(PathBuf, Vec<u8>)| std::fs::write(directory.join(name), page);
+        pages.iter().try_for_each(write)
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            let what = format!("cannot write pages to {}", directory.display());
+            let why = husk_supervisor::request::reason(&problem);
+            failed(&Failure::new(what, why, "name a directory of yours"))
+        }
+    }
+}
+
+/// Name and text of each page.
+fn pages() -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut pages = Vec::new();
+    let mut whole = command().disable_help_subcommand(true);
+    whole.build();
+    add_pages(&mut pages, &whole)?;
+    Ok(pages)
+}
+
+fn add_pages(pages: &mut Vec<(PathBuf, Vec<u8>)>, command: &Command) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    // Names are wanted for good; the process ends with the pages.
+    let page = clap_mangen::Man::new(command.clone().name(&*name.leak()));
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    pages.push((page.get_filename().into(), text));
+    command.get_subcommands().try_for_each(|one| add_pages(pages, one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen() -> Vec<String> {
+        let whole = Options::command();
+        let seen = whole.get_subcommands().filter(|one| !one.is_hide_set());
+        seen.map(|one| one.get_name().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_command_is_completed_in_every_shell() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = script(shell);
+            for name in seen() {
+                let word = |c: char| !(c.is_alphanumeric() || c == '_' || c == '-');
+                let found = script.split(word).any(|one| one == name);
+                assert!(found, "{shell}: {name} is not completed");
+            }
+            assert!(!script.contains("resume"), "{shell} completes what nobody types");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let pages = pages().unwrap();
+        let page = |name: &str| {
+            let found = pages.iter().find(|(path, _)| path.as_os_str() == name);
+            String::from_utf8_lossy(&found.unwrap_or_else(|| panic!("no {name}")).1).into_owned()
+        };
+        for name in seen() {
+            let text = page(&format!("husk-{name}.1"));
+            assert!(
+                text.contains(".SH SYNOPSIS") && text.contains(&format!("husk {name}")),
+                "{text}"
+            );
+        }
+        assert!(page("husk.1").contains("exec(1)"));
+        assert!(page("husk-config-show.1").contains("origin"));
+        assert!(!pages.iter().any(|(path, _)| path.as_os_str() == "husk-keep.1"));
+    }
+}
