@@ -92,14 +92,20 @@ fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
     }
     images.script("ci", "echo '#!/bin/sh' > plain; echo 'echo made' > made; chmod +x made");
     for (program, status, why) in [
-        ("no-such-program", 127, "no such file"),
+        ("no-such-program", 127, "not found in PATH"),
         ("./absent", 127, "no such file"),
         ("./plain", 126, "permission denied"),
         ("/", 126, "permission denied"),
-        ("", 127, "no such file"),
+        ("", 127, "the name is empty"),
+        ("make -j2", 127, "without quotes"),
+        ("./absent -x", 127, "without quotes"),
     ] {
         let said = crate::refusal(&of(&[program]), status);
         assert!(said.contains(why), "{program}: {said}");
+        // In the words of `husk run`, which sees what the host has.
+        if status == 127 {
+            assert_eq!(images.refused(&["run", "--memory", "64M", "--", program], 127), said);
+        }
     }
     // A program that is in the image alone.
     images.script("ci", "sed -i '1i #!/bin/sh' made");

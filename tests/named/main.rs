@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
-mod copies;
 mod config;
+mod copies;
 mod ends;
 mod joins;
 mod lives;

@@ -421,7 +421,8 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
         Ok(plan) => begin(thread, plan, &found, argv, envp),
         Err(errno) => {
             let status = if errno == Errno::ENOENT { 127 } else { 126 };
-            start::die(status, typed.to_bytes(), b": ", message(errno))
+            let why = why_not(typed.to_bytes(), errno);
+            start::die(status, b"cannot run ", typed.to_bytes(), why)
         }
     }
 }
@@ -522,6 +523,27 @@ fn variable(envp: usize, name: &[u8]) -> &'static [u8] {
         }
     }
     b"/usr/local/bin:/usr/bin:/bin"
+}
+
+/// Why a command that was typed cannot be run, and what to do: in the words of `husk run`.
+fn why_not(typed: &[u8], errno: Errno) -> &'static [u8] {
+    let (path, blank) = (typed.contains(&b'/'), typed.contains(&b' '));
+    match errno {
+        Errno::ENOENT if typed.is_empty() => b": the name is empty; name a program",
+        Errno::ENOENT if blank && path => {
+            b": no such file or directory; \
+              write its words without quotes around them all, or: sh -c 'COMMAND'"
+        }
+        Errno::ENOENT if blank => {
+            b": not found in PATH; \
+              write its words without quotes around them all, or: sh -c 'COMMAND'"
+        }
+        Errno::ENOENT if path => b": no such file or directory; check the path",
+        Errno::ENOENT => b": not found in PATH; check the name, or give its path",
+        Errno::EACCES => b": permission denied; name a program whose mode lets you run it",
+        Errno::ENOEXEC => b": not a program this machine can run; name another program",
+        _ => b": cannot be started; check the command",
+    }
 }
 
 /// What to tell the user.

@@ -28,6 +28,8 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// `#!` lines are cut here by Linux.
 const SCRIPT_LINE_BYTES_MAX: usize = 256;
+/// What is said of a command with a blank that is not there: it may be several words.
+const WORDS: &str = "write its words without quotes around them all, or: sh -c 'COMMAND'";
 const ELF_HEADER_BYTES: usize = 64;
 const ELF_CLASS_64: u8 = 2;
 const ELF_MACHINE_X86_64: u16 = 62;
@@ -60,7 +62,7 @@ pub fn look(typed: &OsStr, mounts: &[MountPlan]) -> Result<Program, Failure> {
         return Err(refuse("it is not a regular file", "name a program"));
     }
     if access(&path, Access::EXEC_OK).is_err() {
-        return Err(refuse("permission denied", &format!("try: chmod +x {}", path.display())));
+        return Err(refuse("permission denied", "name a program whose mode lets you run it"));
     }
     if found.mode() & SET_ID_BITS != 0 {
         return Ok(Program::Native(path));
@@ -109,10 +111,15 @@ fn find(typed: &OsStr, mounts: &[MountPlan]) -> Result<PathBuf, Failure> {
                 let refused = missing("permission denied", "check the modes of its directories");
                 Err(refused.with_status(STATUS_NOT_EXECUTABLE))
             }
-            Err(problem) => Err(missing(&reason(&problem), "check the path")),
+            Err(problem) => {
+                let blank = typed.as_bytes().contains(&b' ');
+                Err(missing(&reason(&problem), if blank { WORDS } else { "check the path" }))
+            }
         };
     }
-    search(typed).ok_or_else(|| missing("not found in PATH", "check the name, or give its path"))
+    let blank = typed.as_bytes().contains(&b' ');
+    let remedy = if blank { WORDS } else { "check the name, or give its path" };
+    search(typed).ok_or_else(|| missing("not found in PATH", remedy))
 }
 
 /// First executable file in `PATH`, else the first that is there.
