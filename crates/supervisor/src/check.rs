@@ -93,16 +93,17 @@ impl Report {
     /// A table for people.
     pub fn table(&self) -> String {
         let mut text = String::new();
+        let width = self.facts.iter().map(|fact| fact.name.len()).max().unwrap_or_default();
         for fact in &self.facts {
             let state = match fact.state {
                 State::Ok => "ok",
                 State::Limited => "limited",
                 State::Missing => "MISSING",
             };
-            let _ = writeln!(text, "{:<24} {:<8} {}", fact.name, state, fact.found);
+            let _ = writeln!(text, "{:<width$} {:<8} {}", fact.name, state, fact.found);
             if fact.state != State::Ok {
-                let _ = writeln!(text, "{:24} cost:    {}", "", fact.cost);
-                let _ = writeln!(text, "{:24} to get it: {}", "", fact.remedy);
+                let _ = writeln!(text, "{:width$} cost:      {}", "", fact.cost);
+                let _ = writeln!(text, "{:width$} to get it: {}", "", fact.remedy);
             }
         }
         let verdict = if self.able { "husk runs here" } else { "husk does not run here" };
@@ -270,5 +271,14 @@ mod tests {
         let table = report.table();
         assert!(table.contains("MISSING") && table.contains("get it"), "{table}");
         assert!(table.ends_with("husk does not run here\n"), "{table}");
+    }
+
+    #[test]
+    fn what_is_found_stands_in_one_column() {
+        let fact = |name| Fact::new(name, State::Ok, "found", "", "");
+        let report =
+            Report { able: true, facts: vec![fact("x"), fact("a name of thirty letters long")] };
+        let columns: Vec<_> = report.table().lines().map(|line| line.find("found")).collect();
+        assert!(columns[0].is_some() && columns[0] == columns[1], "{columns:?}");
     }
 }
