@@ -25,15 +25,20 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
     let failed = |problem: io::Error| {
         Failure::new(what(), reason(&problem), "mend it, or set HUSK_CONFIG=none")
     };
-    let mut file = match File::open(path) {
+    let found = match std::fs::metadata(path) {
         Err(problem) if is_absent(&problem) => return Ok(None),
-        opened => opened.map_err(failed)?,
+        found => found.map_err(failed)?,
+    };
+    // What is no file is not opened: a FIFO would wait for somebody.
+    let mut file = match found.is_file() {
+        true => File::open(path).map_err(failed)?,
+        false => return Err(Failure::new(what(), "it is no file", "remove it")),
     };
     let found = file.metadata().map_err(failed)?;
     let own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
-    if !found.is_file() || !own {
-        let why = if own { "it is no file" } else { "it is another user's" };
-        return Err(Failure::new(what(), why, "make it your own, or set HUSK_CONFIG=none"));
+    if !own {
+        let remedy = "make it your own, or set HUSK_CONFIG=none";
+        return Err(Failure::new(what(), "it is another user's", remedy));
     }
     let mut text = String::new();
     (&mut file).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
@@ -48,8 +53,11 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
     understood(&text).map(Some).map_err(mistake)
 }
 
+/// Whether there is no such file, as far as this user can see: a directory that may not be searched
+/// (the home of another, kept in `HOME`) holds nothing of theirs.
 fn is_absent(problem: &io::Error) -> bool {
-    matches!(problem.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(problem.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 /// What is wrong, and where.
