@@ -1,6 +1,7 @@
 //! Configuration: files, variables and flags, one over the other, and mistakes in them.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::process::Output;
 
 use husk_tests::against_native;
@@ -157,8 +158,24 @@ fn a_file_of_another_user_is_refused() {
     }
     let user = User::new("config-foreign");
     user.here("discard = true\n");
-    std::os::unix::fs::chown(user.images.work.join("husk.toml"), Some(65534), None).expect("given");
+    chown(user.images.work.join("husk.toml"), Some(65534), None).expect("given");
     let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
     assert!(said.contains("it is another user's") && said.contains("HUSK_CONFIG=none"), "{said}");
     user.done(&[("HUSK_CONFIG", "none")], &["run", "--memory", "64M", "--", "true"]);
+    // Nor can they choose among files of the user; who links to an own one can.
+    let (here, own) = (user.images.work.join("husk.toml"), user.images.scratch.path().join("own"));
+    fs::rename(&here, &own).expect("moved");
+    chown(&own, Some(0), Some(0)).expect("taken");
+    symlink(&own, &here).expect("linked");
+    user.done(&[], &["config", "check"]);
+    lchown(&here, Some(65534), None).expect("given");
+    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
+    assert!(said.contains("it is another user's"), "{said}");
+    lchown(&here, Some(0), None).expect("taken");
+    // A group of the same number is the user's alone.
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o664)).expect("shared");
+    user.done(&[], &["config", "check"]);
+    chown(&own, None, Some(65534)).expect("given");
+    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
+    assert!(said.contains("others may write to it"), "{said}");
 }

@@ -1,11 +1,18 @@
 //! One file: read, and every key and value in it checked, with the place of what is wrong.
+//!
+//! Invariant: who is neither this user nor root has chosen neither the file nor what is in it.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{OFlags, readlinkat};
+use rustix::io::Errno;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -15,6 +22,11 @@ use crate::request::reason;
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Links that are followed, one after the other.
+const LINKS_MAX: usize = 8;
+/// Who may write: the group, and everybody.
+const GROUP_WRITES: u32 = 0o020;
+const ALL_WRITE: u32 = 0o002;
 
 /// What a file says: number of the key, its values, its line.
 type Found = Vec<(usize, Vec<String>, usize)>;
@@ -25,21 +37,16 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
     let failed = |problem: io::Error| {
         Failure::new(what(), reason(&problem), "mend it, or set HUSK_CONFIG=none")
     };
-    let found = match std::fs::metadata(path) {
+    let (held, found) = match reach(path) {
         Err(problem) if is_absent(&problem) => return Ok(None),
-        found => found.map_err(failed)?,
+        reached => reached.map_err(failed)?,
     };
-    // What is no file is not opened: a FIFO would wait for somebody.
-    let mut file = match found.is_file() {
-        true => File::open(path).map_err(failed)?,
-        false => return Err(Failure::new(what(), "it is no file", "remove it")),
-    };
-    let found = file.metadata().map_err(failed)?;
-    let own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
-    if !own {
-        let remedy = "make it your own, or set HUSK_CONFIG=none";
-        return Err(Failure::new(what(), "it is another user's", remedy));
+    if let Some((why, remedy)) = objection(&found) {
+        return Err(Failure::new(what(), why, remedy));
     }
+    // That which was judged, whatever its name leads to by now.
+    let name = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let mut file = File::open(name).map_err(failed)?;
     let mut text = String::new();
     (&mut file).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 == FILE_BYTES_MAX {
@@ -51,6 +58,44 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
         Failure::new(what, wrong.why, wrong.remedy)
     };
     understood(&text).map(Some).map_err(mistake)
+}
+
+/// What is at `path`, or behind links that are this user's or root's; not opened yet: a FIFO would
+/// wait for somebody.
+fn reach(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32;
+    let mut path = path.to_owned();
+    for _ in 0..=LINKS_MAX {
+        let held = File::options().read(true).custom_flags(flags).open(&path)?;
+        let found = held.metadata()?;
+        if !found.is_symlink() || !is_trusted(&found) {
+            return Ok((held, found));
+        }
+        let target = readlinkat(&held, "", Vec::new())?;
+        path.pop();
+        path.push(OsStr::from_bytes(target.as_bytes()));
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Whether it is this user's or root's.
+fn is_trusted(found: &Metadata) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&found.uid())
+}
+
+/// Why what was found does not count, and what to do about it.
+fn objection(found: &Metadata) -> Option<(&'static str, &'static str)> {
+    // A group with the number of its user is that user's alone.
+    let shared = if found.gid() == found.uid() { ALL_WRITE } else { ALL_WRITE | GROUP_WRITES };
+    if !is_trusted(found) {
+        Some(("it is another user's", "make it your own, or set HUSK_CONFIG=none"))
+    } else if !found.is_file() {
+        Some(("it is no file", "remove it"))
+    } else if found.mode() & shared != 0 {
+        Some(("others may write to it", "chmod go-w, or set HUSK_CONFIG=none"))
+    } else {
+        None
+    }
 }
 
 /// Whether there is no such file, as far as this user can see: a directory that may not be searched

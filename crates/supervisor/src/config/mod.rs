@@ -8,7 +8,8 @@
 //! 1. The last one that says something about a key wins, as a whole: lists are not joined.
 //! 2. Whatever a key says is checked where it was said, also when it is not the last.
 //! 3. A key that is not known is a mistake, not a wish for nothing.
-//! 4. The file of the current directory counts only where it is the user's own, or root's.
+//! 4. A file counts only where it, and each link to it, is the user's own or root's, and nobody
+//!    else may write to it: who may write to the current directory decides nothing.
 
 mod file;
 mod keys;
@@ -266,6 +267,29 @@ without = ['direct', 'ahead']\nfsck = true";
             Config::default().text(false),
             of(&[&Config::default().text(false)]).unwrap().text(false)
         );
+    }
+
+    #[test]
+    fn what_others_may_write_to_does_not_count() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let scratch = tempfile::tempdir().unwrap();
+        let (path, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&path, "kernels = 1").unwrap();
+        symlink("file", &link).unwrap();
+        let read = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            Config::default().read_file(&link).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(read(0o644), Ok(true));
+        assert!(read(0o646).unwrap_err().contains("others may write to it"));
+        // Nor does what is no file, and nobody waits for it.
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert!(read(0o600).unwrap_err().contains("it is no file"));
+        fs::remove_file(&path).unwrap();
+        assert!(!Config::default().read_file(&link).unwrap());
+        symlink("link", &path).unwrap();
+        assert!(Config::default().read_file(&link).is_err());
     }
 
     #[test]
