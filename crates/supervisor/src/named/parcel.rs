@@ -12,7 +12,9 @@
 //! 2. Each name that is there keeps what it had until all of the new file is there. Directories
 //!    that are there are filled.
 //! 3. What cannot be packed or unpacked is told in one line, and the rest is copied.
-//! 4. A directory is listed before the other side hears of it: one that is copied into itself is
+//! 4. Under a temporary name nothing is removed but what was made here, or by a copy that was
+//!    killed (`host::is_leftover`).
+//! 5. A directory is listed before the other side hears of it: one that is copied into itself is
 //!    copied once.
 
 use std::ffi::{OsStr, OsString};
@@ -32,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::request::reason;
 use crate::say::say;
+use crate::write_back::host;
 
 /// Bytes of a frame.
 const FRAME_BYTES: usize = 256 << 10;
@@ -41,6 +44,8 @@ const FAILED: u32 = u32::MAX;
 const ITEM_BYTES_MAX: u64 = 1 << 20;
 /// Deepest tree: each level is an open directory.
 const DEPTH_MAX: usize = 256;
+/// Temporary names that are tried: a killed copy may have had this process's number.
+const NAMES_MAX: usize = 64;
 
 /// What comes next.
 #[derive(Serialize, Deserialize, Debug)]
@@ -261,7 +266,8 @@ fn in_words(errno: Errno) -> String {
 /// Unpacks a parcel to `target`, or into it where that is a directory; whether all that came is
 /// there. An error: the parcel is not whole.
 pub fn unpack(target: &Path, input: &mut dyn BufRead) -> io::Result<bool> {
-    let mut unpacker = Unpacker { input, open: Vec::new(), complete: true, temporary: 0 };
+    let names = host::Names::of_this_process();
+    let mut unpacker = Unpacker { input, open: Vec::new(), complete: true, names };
     loop {
         match unpacker.item()? {
             Item::End if unpacker.open.is_empty() => return Ok(unpacker.complete),
@@ -276,7 +282,7 @@ struct Unpacker<'a> {
     input: &'a mut dyn BufRead,
     open: Vec<Level>,
     complete: bool,
-    temporary: u64,
+    names: host::Names,
 }
 
 /// A directory that is being filled.
@@ -340,7 +346,10 @@ impl Unpacker<'_> {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, &directory, flags, Mode::empty()) {
-            Ok(opened) => Ok((Some(opened), name, shown)),
+            Ok(opened) => {
+                remove_leftovers(&opened);
+                Ok((Some(opened), name, shown))
+            }
             Err(errno) => {
                 complain(&directory, &in_words(errno), "name a directory that is there");
                 Ok((None, name, shown))
@@ -365,20 +374,22 @@ impl Unpacker<'_> {
             (Item::File { facts, .. }, _) => self.file(directory.as_ref(), &name, *facts)?,
             (_, None) => Ok(()),
             (Item::Symlink { facts, target, .. }, Some(directory)) => {
-                let make = |new: &OsStr| {
-                    rustix::fs::symlinkat(target.as_slice(), directory, new)?;
+                let make = |new: &OsStr| rustix::fs::symlinkat(target.as_slice(), directory, new);
+                let finish = |new: &OsStr| {
                     let flags = AtFlags::SYMLINK_NOFOLLOW;
                     rustix::fs::utimensat(directory, new, &facts.times(), flags)
                 };
-                self.made_aside(directory, &name, make)
+                self.made_aside(directory, &name, make, finish)
             }
             (Item::Fifo { facts, .. }, Some(directory)) => {
                 let make = |new: &OsStr| {
-                    rustix::fs::mknodat(directory, new, FileType::Fifo, Mode::RUSR, 0)?;
+                    rustix::fs::mknodat(directory, new, FileType::Fifo, Mode::RUSR, 0)
+                };
+                let finish = |new: &OsStr| {
                     rustix::fs::chmodat(directory, new, facts.mode(), AtFlags::empty())?;
                     rustix::fs::utimensat(directory, new, &facts.times(), AtFlags::empty())
                 };
-                self.made_aside(directory, &name, make)
+                self.made_aside(directory, &name, make, finish)
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
@@ -411,15 +422,27 @@ impl Unpacker<'_> {
         if let Err(errno) = opened {
             self.fail(&shown, &errno.into());
         }
+        if let (Err(_), Ok(opened)) = (made, &opened) {
+            remove_leftovers(opened);
+        }
         let facts = made.is_ok().then_some(facts);
         self.open.push(Level { directory: opened.ok(), shown, facts });
         Ok(())
     }
 
-    /// A name that nobody else takes.
-    fn fresh(&mut self) -> OsString {
-        self.temporary += 1;
-        format!(".husk-cp-{}-{}", std::process::id(), self.temporary).into()
+    /// Makes something under a name that nothing else has; what, and the name.
+    fn fresh<T>(
+        &mut self,
+        make: impl Fn(&OsStr) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<(T, OsString)> {
+        for _ in 0..NAMES_MAX {
+            let new = self.names.fresh(Path::new("")).into_os_string();
+            match make(&new) {
+                Err(Errno::EXIST) => {}
+                made => return made.map(|made| (made, new)),
+            }
+        }
+        Err(Errno::EXIST)
     }
 
     /// Makes an object under a name of its own, and gives it its name (invariant 2).
@@ -427,12 +450,14 @@ impl Unpacker<'_> {
         &mut self,
         directory: &OwnedFd,
         name: &OsStr,
-        make: impl FnOnce(&OsStr) -> rustix::io::Result<()>,
+        make: impl Fn(&OsStr) -> rustix::io::Result<()>,
+        finish: impl Fn(&OsStr) -> rustix::io::Result<()>,
     ) -> io::Result<()> {
-        let new = self.fresh();
-        let done = make(&new).and_then(|()| rustix::fs::renameat(directory, &new, directory, name));
+        let ((), new) = self.fresh(make)?;
+        let done =
+            finish(&new).and_then(|()| rustix::fs::renameat(directory, &new, directory, name));
         if done.is_err() {
-            // It may not be there at all.
+            // What cannot be removed is known by its name.
             let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
         }
         Ok(done?)
@@ -445,17 +470,18 @@ impl Unpacker<'_> {
         name: &OsStr,
         facts: Facts,
     ) -> io::Result<io::Result<()>> {
-        let new = self.fresh();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let opened =
-            directory.map(|directory| openat(directory, &new, flags, Mode::RUSR | Mode::WUSR));
-        let opened = opened.transpose().map_err(io::Error::from);
-        let (file, mut trouble) = match opened {
-            Ok(opened) => (opened.map(File::from), Ok(())),
+        let mode = Mode::RUSR | Mode::WUSR;
+        let made = directory.map(|directory| {
+            let (opened, new) = self.fresh(|new| openat(directory, new, flags, mode))?;
+            Ok((directory, File::from(opened), new))
+        });
+        let (made, mut trouble) = match made.transpose() {
+            Ok(made) => (made, Ok(())),
             Err(problem) => (None, Err(problem)),
         };
-        let taken = self.frames(file.as_ref().filter(|_| trouble.is_ok()), &mut trouble);
-        let (Some(directory), Some(file)) = (directory, file) else {
+        let taken = self.frames(made.as_ref().map(|(_, file, _)| file), &mut trouble);
+        let Some((directory, file, new)) = made else {
             return taken.map(|_| trouble);
         };
         let done = match &taken {
@@ -502,6 +528,16 @@ impl Unpacker<'_> {
     }
 }
 
+/// Removes what was half made in `directory` when its maker was killed.
+fn remove_leftovers(directory: &OwnedFd) {
+    for name in names(directory).unwrap_or_default() {
+        if host::is_leftover(&name) {
+            // What cannot be removed is known by its name; trees are a write-back's.
+            let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -535,6 +571,32 @@ mod tests {
         let parcel = packed(&[enter, inside, Item::Leave, Item::End]);
         assert!(!unpack(&scratch.path().join("in"), &mut &parcel[..]).unwrap());
         assert!(!scratch.path().join("x").exists());
+    }
+
+    #[test]
+    fn what_a_killed_copy_left_is_removed_and_in_nobodys_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+        let inner = target.join("source");
+        fs::create_dir_all(&source).unwrap();
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(source.join("file"), "new").unwrap();
+        std::os::unix::fs::symlink("x", source.join("link")).unwrap();
+        // One that had the number of this process stands in the way of both.
+        let mut names = host::Names::of_this_process();
+        let taken: Vec<_> = (0..4).map(|_| names.fresh(&inner)).collect();
+        taken.iter().for_each(|name| fs::write(name, "taken").unwrap());
+        let own = format!("-{}-", std::process::id());
+        let left = |at: &Path| at.to_str().unwrap().replace(&own, "-4294967294-").into();
+        let left: [PathBuf; 2] = [left(&names.fresh(&inner)), left(&names.fresh(&target))];
+        left.iter().for_each(|name| fs::write(name, "left").unwrap());
+        let mut parcel = Vec::new();
+        assert!(pack(&source, true, &mut parcel).unwrap());
+        assert!(unpack(&target, &mut &parcel[..]).unwrap());
+        assert_eq!(fs::read(inner.join("file")).unwrap(), b"new");
+        assert_eq!(fs::read_link(inner.join("link")).unwrap(), Path::new("x"));
+        assert!(taken.iter().all(|name| fs::read(name).unwrap() == b"taken"));
+        assert!(!left.iter().any(|name| name.exists()));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::request::reason;
+use crate::write_back::host;
 
 /// Longest name of an image.
 const NAME_BYTES_MAX: usize = 64;
@@ -363,10 +364,7 @@ impl Place {
 
     /// Its end is complete: nothing is to be done again, whoever dies now.
     pub fn complete_end(&self, ended: &Ended) -> io::Result<()> {
-        let text = serde_json::to_vec(ended)?;
-        let new = self.inside("ended.new");
-        fs::write(&new, text)?;
-        fs::rename(new, self.inside("ended"))
+        self.write("ended", &serde_json::to_string(ended)?)
     }
 
     /// How it ended, if that is complete.
@@ -400,9 +398,7 @@ impl Place {
 
     /// Writes `text` to `file`, as a whole.
     pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        let new = self.inside(&format!("{file}.new"));
-        fs::write(&new, text)?;
-        fs::rename(new, self.inside(file))
+        host::replace(&self.inside(file), text.as_bytes())
     }
 
     /// What `file` holds; an error also where that is no text or too long.

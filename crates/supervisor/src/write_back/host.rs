@@ -2,7 +2,8 @@
 //!
 //! A temporary name is `.husk-tmp-<pid namespace>-<pid>-<counter>`. Whatever carries such a name
 //! is either new and not yet in place, or old and already replaced: it can be removed once its
-//! maker is gone, and the next write-back that touches the directory does so.
+//! maker is gone, and the next write-back that touches the directory does so. `husk cp` makes such
+//! names as well (`named::parcel`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -55,7 +56,7 @@ pub fn remove_leftovers(directory: &Path) {
 }
 
 /// Whether `name` is a temporary name whose maker is gone.
-fn is_leftover(name: &OsStr) -> bool {
+pub fn is_leftover(name: &OsStr) -> bool {
     let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return false };
     let mut parts = rest.split('-');
     let (Some(namespace), Some(pid)) = (parts.next(), parts.next()) else { return false };
@@ -151,6 +152,13 @@ pub fn set_attributes(path: &Path, wanted: &Attributes) -> io::Result<()> {
 
 fn timespec(ns: i64) -> Timespec {
     Timespec { tv_sec: ns.div_euclid(NS_PER_S), tv_nsec: ns.rem_euclid(NS_PER_S) }
+}
+
+/// Replaces `file` as a whole, by way of a name beside it that nobody else makes.
+pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, content)?;
+    fs::rename(new, file)
 }
 
 /// Makes names in `directory` durable.

@@ -26,7 +26,7 @@ use crate::clock;
 /// What is known of one path.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 enum Note {
-    /// A new object, before it had this name: device, inode, size and time of change.
+    /// A new object, before it had this name: device, inode, size and time of modification.
     Put(u64, u64, u64, i64),
     /// A new directory: device and inode.
     Tree(u64, u64),
@@ -112,9 +112,7 @@ impl Ledger {
         }
         let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
         let notes: Vec<_> = self.notes.iter().map(|(path, note)| (bytes(path), note)).collect();
-        let new = file.with_extension("new");
-        fs::write(&new, serde_json::to_vec(&notes)?)?;
-        fs::rename(new, file)
+        host::replace(file, &serde_json::to_vec(&notes)?)
     }
 }
 
