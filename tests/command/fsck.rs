@@ -16,8 +16,12 @@ use crate::{as_nobody, run};
 const STORM: Duration = Duration::from_secs(4);
 
 fn fsck(image: &str, options: &[&str]) -> Outcome {
+    looked(&[&["fsck"], options, &["--", image]].concat())
+}
+
+fn looked(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(husk_tests::husk::binary());
-    command.arg("fsck").args(options).arg("--").arg(image);
+    command.args(arguments);
     let scratch = Scratch::new("fsck");
     run(&scratch, scratch.path(), command)
 }
@@ -118,14 +122,15 @@ fn damage_is_told_line_by_line_and_in_json() {
 
 /// Another version's, nobody's, and one whose numbers lie.
 fn refuses_damaged_headers(pid: &str, region: &File, header: [u8; HEADER_BYTES]) {
-    let told = |at: u64, value: u64| {
+    let damaged = |at: u64, value: u64, arguments: &[&str]| {
         let mut before = [0; 8];
         region.read_exact_at(&mut before, at).expect("a word");
         region.write_all_at(&value.to_le_bytes(), at).expect("damage");
-        let output = fsck(pid, &[]);
+        let outcome = looked(arguments);
         region.write_all_at(&before, at).expect("repaired");
-        refused(&output)
+        outcome
     };
+    let told = |at: u64, value: u64| refused(&damaged(at, value, &["fsck", pid]));
     let magic = u64::from_le_bytes(header[..8].try_into().expect("eight"));
     assert!(
         told(0, magic >> 32 << 32 | 42).contains("another version of Husk made it (format 42)")
@@ -135,6 +140,11 @@ fn refuses_damaged_headers(pid: &str, region: &File, header: [u8; HEADER_BYTES])
     assert!(told(16, 1 << 33).contains("damaged"));
     // The first object never used, of inodes.
     assert!(told(17 * 8, 1 << 30).contains("damaged"));
+    for arguments in [&["stat", pid][..], &["top", "--once", pid]] {
+        let outcome = damaged(17 * 8, 1 << 30, arguments);
+        assert_eq!(outcome.status.code(), Some(125), "{arguments:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("make no sense: it is damaged"), "{}", outcome.stderr);
+    }
     assert_eq!(fsck(pid, &[]).status.code(), Some(0));
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Nothing is held while these are read; what belongs together may be one operation apart.
 
+use core::array;
+
 use husk_proto::operation::OPERATIONS;
 
 use crate::Direct;
@@ -19,6 +21,28 @@ pub struct Counts {
     pub rollbacks: u64,
     /// Journals of dead threads that were settled.
     pub recovered: u64,
+}
+
+impl Counts {
+    /// Adds what others have done.
+    pub fn add(&mut self, more: &Counts) {
+        *self = self.each(more, u64::wrapping_add);
+    }
+
+    /// What was done since these were `before`.
+    pub fn since(&self, before: &Counts) -> Counts {
+        self.each(before, u64::wrapping_sub)
+    }
+
+    fn each(&self, other: &Counts, of: fn(u64, u64) -> u64) -> Counts {
+        Counts {
+            operations: array::from_fn(|n| of(self.operations[n], other.operations[n])),
+            transactions: of(self.transactions, other.transactions),
+            waits: of(self.waits, other.waits),
+            rollbacks: of(self.rollbacks, other.rollbacks),
+            recovered: of(self.recovered, other.recovered),
+        }
+    }
 }
 
 /// A slot and what its owners have done, one after the other.
@@ -45,10 +69,8 @@ impl Direct {
         let session = &self.kernel.session;
         for slot in 1..=session.slots_high() {
             let told = session.region.tallies(slot);
-            let mut operations = [0; OPERATIONS];
-            operations.copy_from_slice(&told.above[..OPERATIONS]);
             let counts = Counts {
-                operations,
+                operations: array::from_fn(|n| told.above[n]),
                 transactions: told.transactions,
                 waits: told.waits,
                 rollbacks: told.rollbacks,

@@ -20,7 +20,7 @@ use husk_proto::Errno;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::visit::Visit;
+use crate::visit::{SENSELESS, Visit};
 
 /// The image could not be checked.
 pub const STATUS_UNCHECKED: u8 = 2;
@@ -155,7 +155,7 @@ fn look_once(direct: &Direct, scratch: &mut [u32]) -> Result<Option<(Vec<Line>, 
 fn reason(errno: Errno) -> String {
     match errno {
         Errno::EBUSY => "a stopped process is in the middle of an operation".to_owned(),
-        Errno::EINVAL => "its numbers of objects make no sense: it is damaged".to_owned(),
+        Errno::EINVAL => SENSELESS.to_owned(),
         errno => format!("{errno:?}"),
     }
 }

@@ -20,7 +20,7 @@ use serde::{Serialize, Serializer};
 use crate::failure::Failure;
 use crate::named::{Process, process};
 use crate::request::reason;
-use crate::stat::{BLOCK_BYTES, Done, Holds, holds, kernels};
+use crate::stat::{Done, Holds, holds, kernels};
 use crate::visit::Visit;
 
 /// Processes in the list for pipes.
@@ -137,15 +137,15 @@ impl Watcher {
         let before = std::mem::replace(&mut self.before, now);
         let now = &self.before;
         let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
-        let mut all = (0, Done::default());
+        let mut all = (0, Counts::default());
         let mut rows = vec![];
         for (one, then) in now.kernels.iter().zip(&before.kernels) {
-            let since = minus(&one.done.0, &then.done.0);
+            let since = one.done.0.since(&then.done.0);
             all.0 += one.threads;
             all.1.add(&since);
             rows.push(Kernel::of(Some(one.kernel), one.threads, &since, seconds));
         }
-        rows.insert(0, Kernel::of(None, all.0, &all.1.0, seconds));
+        rows.insert(0, Kernel::of(None, all.0, &all.1, seconds));
         let mut by_pid: HashMap<u32, u64> = HashMap::new();
         self.visit.direct.each_pid(&mut |pid| {
             by_pid.insert(pid, 0);
@@ -157,7 +157,7 @@ impl Watcher {
                 *sum += count.wrapping_sub(*then);
             }
         }
-        let total = all.1.operations().max(1) as f64;
+        let total = Done(all.1).operations().max(1) as f64;
         let share = |(pid, count): (u32, u64)| Share {
             pid,
             operations_per_s: count as f64 / seconds,
@@ -210,20 +210,6 @@ fn look(visit: &Visit) -> Sample {
     Sample { at: Instant::now(), kernels: kernels(visit), slots }
 }
 
-fn minus(one: &Counts, before: &Counts) -> Counts {
-    let mut operations = one.operations;
-    for (count, then) in operations.iter_mut().zip(before.operations) {
-        *count = count.wrapping_sub(then);
-    }
-    Counts {
-        operations,
-        transactions: one.transactions.wrapping_sub(before.transactions),
-        waits: one.waits.wrapping_sub(before.waits),
-        rollbacks: one.rollbacks.wrapping_sub(before.rollbacks),
-        recovered: one.recovered.wrapping_sub(before.recovered),
-    }
-}
-
 /// Types of operations side by side, as people are shown them.
 pub const COLUMNS: [(&str, &[Operation]); 9] = [
     ("WALK", &[Operation::Walk]),
@@ -251,16 +237,7 @@ pub fn short(rate: f64) -> String {
 impl Frame {
     /// What the image holds, on one line.
     pub fn summary(&self) -> String {
-        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let Holds { blocks, blocks_free, inodes, inodes_free, memory_taken_bytes, .. } = self.holds;
-        format!(
-            "{} processes   files {:.1} of {:.1} MiB   inodes {} of {inodes}   host {:.1} MiB",
-            self.processes.len(),
-            mebibytes((blocks - blocks_free) * BLOCK_BYTES),
-            mebibytes(blocks * BLOCK_BYTES),
-            inodes - inodes_free,
-            mebibytes(memory_taken_bytes),
-        )
+        format!("{} processes   {}", self.processes.len(), self.holds.line())
     }
 
     /// For people who read it in a pipe.

@@ -17,7 +17,7 @@ use crate::visit::Visit;
 use crate::work::refused;
 
 /// Bytes of a block.
-pub const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 /// Kernels side by side in the table.
 const COLUMNS: usize = 8;
 
@@ -38,18 +38,6 @@ pub struct Kernel {
 pub struct Done(pub Counts);
 
 impl Done {
-    /// Adds what others have done.
-    pub fn add(&mut self, other: &Counts) {
-        let sum = &mut self.0;
-        for (one, more) in sum.operations.iter_mut().zip(other.operations) {
-            *one = one.wrapping_add(more);
-        }
-        sum.transactions = sum.transactions.wrapping_add(other.transactions);
-        sum.waits = sum.waits.wrapping_add(other.waits);
-        sum.rollbacks = sum.rollbacks.wrapping_add(other.rollbacks);
-        sum.recovered = sum.recovered.wrapping_add(other.recovered);
-    }
-
     /// How often an operation of this type was done.
     pub fn of(&self, operation: Operation) -> u64 {
         self.0.operations[operation as usize]
@@ -121,6 +109,21 @@ pub struct Holds {
     pub inodes_free: u64,
 }
 
+impl Holds {
+    /// As people are shown it.
+    pub fn line(&self) -> String {
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let Holds { blocks, blocks_free, inodes, inodes_free, memory_taken_bytes, .. } = *self;
+        format!(
+            "files {:.1} of {:.1} MiB   inodes {} of {inodes}   host {:.1} MiB",
+            mebibytes((blocks - blocks_free) * BLOCK_BYTES),
+            mebibytes(blocks * BLOCK_BYTES),
+            inodes - inodes_free,
+            mebibytes(memory_taken_bytes),
+        )
+    }
+}
+
 /// What there is to see of an image.
 #[derive(Serialize, Debug)]
 pub struct Report {
@@ -146,11 +149,6 @@ pub struct Report {
 /// Looks at the image that `name` names, as `husk fsck` does.
 pub fn report(name: &str) -> Result<Report, Failure> {
     let mut visit = Visit::of(name)?;
-    if !husk_carrier::makes_sense(visit.direct.kernel()) {
-        let what = format!("cannot look at image {name}");
-        let why = "its numbers of objects make no sense: it is damaged";
-        return Err(Failure::new(what, why, "end it"));
-    }
     let kernels = kernels(&visit);
     let sum = |operation| kernels.iter().map(|kernel| kernel.done.of(operation)).sum();
     let mut processes = 0;
@@ -177,7 +175,7 @@ pub fn kernels(visit: &Visit) -> Vec<Kernel> {
     visit.direct.each_seat(&mut |seat| {
         let kernel = &mut kernels[seat.kernel as usize];
         kernel.threads += u32::from(seat.pid != 0);
-        kernel.done.add(&seat.counts);
+        kernel.done.0.add(&seat.counts);
     });
     kernels
 }
@@ -199,21 +197,11 @@ pub fn holds(visit: &mut Visit) -> Holds {
 impl Report {
     /// The report for people.
     pub fn text(&self) -> String {
-        let holds = &self.holds;
-        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let mut text = format!(
             "processes {}   open descriptions {}   directories widened {}, narrowed {}\n",
             self.processes, self.descriptions, self.directories_widened, self.directories_narrowed
         );
-        let _ = writeln!(
-            text,
-            "files {:.1} of {:.1} MiB   inodes {} of {}   taken from the host {:.1} MiB\n",
-            mebibytes((holds.blocks - holds.blocks_free) * BLOCK_BYTES),
-            mebibytes(holds.blocks * BLOCK_BYTES),
-            holds.inodes - holds.inodes_free,
-            holds.inodes,
-            mebibytes(holds.memory_taken_bytes),
-        );
+        let _ = writeln!(text, "{}\n", self.holds.line());
         for some in self.kernels.chunks(COLUMNS) {
             table(&mut text, some);
         }

@@ -11,18 +11,20 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, HEADER_BYTES, Header, Layout};
 use husk_proto::Errno;
-use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
+use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::failure::Failure;
 use crate::image;
 use crate::named;
 use crate::request::reason;
 
+/// What is said of an image that holds more objects than it has room for.
+pub const SENSELESS: &str = "its numbers of objects make no sense: it is damaged";
 /// What is said of a region that makes no sense.
 const DAMAGED: &str = "its memory is damaged, or none of Husk's";
 /// How the host names a region's descriptor.
@@ -70,10 +72,16 @@ impl Visit {
         Ok(Visit { name, pid, layout, direct, region, seen })
     }
 
-    /// The same, where what is refused is a failure of its own.
+    /// The same, where what is refused is a failure of its own, as is an image whose numbers make
+    /// no sense.
     pub fn of(name: &str) -> Result<Visit, Failure> {
         let what = || format!("cannot look at image {name}");
-        Visit::begin(name).map_err(|refusal| Failure::new(what(), refusal.why, refusal.remedy))
+        let visit = Visit::begin(name)
+            .map_err(|refusal| Failure::new(what(), refusal.why, refusal.remedy))?;
+        match husk_carrier::makes_sense(visit.direct.kernel()) {
+            true => Ok(visit),
+            false => Err(Failure::new(what(), SENSELESS, "end it")),
+        }
     }
 
     /// Maps in all that there is to look at: a page costs more than the look at it.
@@ -128,8 +136,7 @@ fn find(name: &str) -> Result<(u32, File), Refusal> {
         _ => refuse(reason(&problem), remedy),
     })?;
     let path = path.ok_or_else(|| refuse("that process is in no image", remedy))?;
-    let close_on_exec = OFlags::CLOEXEC.bits() as i32;
-    let opened = File::options().read(true).write(true).custom_flags(close_on_exec).open(path);
+    let opened = File::options().read(true).write(true).open(path);
     Ok((pid, opened.map_err(|problem| refuse(reason(&problem), remedy))?))
 }
 
