@@ -6,15 +6,15 @@
 //!   husk exec NAME -- COMMAND...         run a command in it
 //!   husk ls [--json]                     which images are there?
 //!   husk ps NAME [--json]                who runs in it?
-//!   husk stat IMAGE [--json]            what has been done in it, by which kernel?
-//!   husk top IMAGE                      what goes on in it now?
+//!   husk stat IMAGE [--json]             what has been done in it, by which kernel?
+//!   husk top IMAGE                       what goes on in it now?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
-//!   husk config show | check            what is an image made from where nothing is typed?
+//!   husk config show | check             what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
-//!   husk completions SHELL              what does a shell complete?
+//!   husk completions SHELL               what does a shell complete?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
 //! ```
 //!
