@@ -8,12 +8,12 @@ use std::time::Duration;
 
 /// How far the work is.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-impl Tally {
+impl Progress {
     /// It is this far.
     pub fn set(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);

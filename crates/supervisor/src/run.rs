@@ -25,7 +25,7 @@ use crate::say::{say, say_aside, settle};
 use crate::variables::Variables;
 use crate::watch::{Burial, End, watch};
 use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
-use crate::write_back::progress::Progress;
+use crate::write_back::progress::ProgressLine;
 
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
 pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
@@ -93,10 +93,10 @@ fn in_image(
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
-    let tally = Arc::default();
-    let progress = Progress::new(&tally);
-    let ended = work.finish(settings.discard, &tally, None);
-    drop(progress);
+    let progress = Arc::default();
+    let line = ProgressLine::new(&progress);
+    let ended = work.finish(settings.discard, &progress, None);
+    drop(line);
     settle();
     ended.lines.iter().for_each(|line| say(line));
     let status = status(end);

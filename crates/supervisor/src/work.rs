@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::copies::{Copies, Service};
 use crate::failure::Failure;
 use crate::image::Image;
-use crate::onlooker::Tally;
+use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
 use crate::request::Settings;
@@ -119,13 +119,13 @@ impl Work {
         }
     }
 
-    /// Ends the image: the last dead, the checks that were asked for, write-back. `tally` says how
-    /// far that is.
-    /// `ledger`: what a supervisor that was killed has written back, and the number of its run.
+    /// Ends the image: the last dead, the checks that were asked for, write-back. `progress` says
+    /// how far that is, `ledger` what a supervisor that was killed has written back, and the
+    /// number of its run.
     pub fn finish(
         &mut self,
         discard: bool,
-        tally: &Arc<Tally>,
+        progress: &Arc<Progress>,
         ledger: Option<(Ledger, u32)>,
     ) -> Ended {
         self.service = None;
@@ -148,7 +148,8 @@ impl Work {
         let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
         let run = Run { number, started_ns: self.image.started_ns };
         let overlays = self.image.overlays();
-        let outcome = write_back::write_back(&mut self.image.direct, run, &overlays, tally, ledger);
+        let outcome =
+            write_back::write_back(&mut self.image.direct, run, &overlays, progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         Ended { lines, complete: outcome.is_complete() }

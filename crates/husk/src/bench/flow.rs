@@ -152,9 +152,9 @@ impl Row {
         Ok((0, wall_ns))
     }
 
-    fn job(&self, count: u64, tokens: &PipeReader, back: &PipeWriter) -> anyhow::Result<Ended> {
+    fn job(&self, count: u64, tokens: &PipeReader, back: &PipeWriter) -> anyhow::Result<Owned> {
         let mut job = self.process(Role::Job, count)?;
-        Ok(Ended(job.stdin(tokens.try_clone()?).stdout(back.try_clone()?).spawn()?))
+        Ok(Owned(job.stdin(tokens.try_clone()?).stdout(back.try_clone()?).spawn()?))
     }
 
     fn process(&self, role: Role, count: u64) -> anyhow::Result<Command> {
@@ -214,9 +214,9 @@ impl Row {
 }
 
 /// A process that does not outlive its starter.
-struct Ended(Child);
+struct Owned(Child);
 
-impl Drop for Ended {
+impl Drop for Owned {
     fn drop(&mut self) {
         // Both fail only for one that has been waited for.
         let _ = self.0.kill();
@@ -228,7 +228,7 @@ impl Drop for Ended {
 struct Started {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    _process: Ended,
+    _process: Owned,
 }
 
 impl Started {
@@ -238,7 +238,7 @@ impl Started {
         Ok(Self {
             input: input.context("no pipe")?,
             output: BufReader::with_capacity(PAGE, output.context("no pipe")?),
-            _process: Ended(child),
+            _process: Owned(child),
         })
     }
 

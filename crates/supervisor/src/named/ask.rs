@@ -16,9 +16,9 @@ use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
 use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
-use crate::onlooker::Tally;
+use crate::onlooker::Progress;
 use crate::request::reason;
-use crate::write_back::progress::Progress;
+use crate::write_back::progress::ProgressLine;
 
 /// How long `husk ls` waits for one image.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -176,10 +176,10 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
 /// The write-back takes as long as it takes; a supervisor that falls silent ends the wait. `None`:
 /// so does one that dies.
 fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Option<Result<Ended, Failure>> {
-    let tally = Arc::<Tally>::default();
-    let progress = Progress::new(&tally);
-    let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| tally.set(done, total));
-    drop(progress);
+    let progress = Arc::<Progress>::default();
+    let line = ProgressLine::new(&progress);
+    let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| progress.set(done, total));
+    drop(line);
     let what = format!("cannot take image {} down", place.name);
     let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
     Some(match told {

@@ -38,7 +38,7 @@ use crate::named::message::{
 };
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
-use crate::onlooker::Tally;
+use crate::onlooker::Progress;
 use crate::request::reason;
 use crate::say::say;
 use crate::signals::{Event, Signals};
@@ -329,15 +329,15 @@ impl Server {
         self.talks.clear();
         self.replies.clear();
         self.ends.clear();
-        let tally = Arc::<Tally>::default();
+        let progress = Arc::<Progress>::default();
         let asker = end.asker.as_ref().filter(|_| end.told);
-        let pulse = pulse::tell(asker, &self.held.place, &tally);
+        let pulse = pulse::tell(asker, &self.held.place, &progress);
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
         // All supervisors of an image have one keeper, and so one number.
         let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.keeper);
-        let ended = self.made.work.finish(end.discard, &tally, Some(ledger));
+        let ended = self.made.work.finish(end.discard, &progress, Some(ledger));
         drop(pulse);
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));

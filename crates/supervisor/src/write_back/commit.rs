@@ -275,8 +275,8 @@ fn carry_out_unlocked<S: Source>(
     for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
         host::remove_leftovers(directory);
     }
-    let super::Work { number, names, rescue, tally, ledger } = run;
-    let mut maker = Maker::new(source, names, rescue, tally, &mut outcome);
+    let super::Work { number, names, rescue, progress, ledger } = run;
+    let mut maker = Maker::new(source, names, rescue, progress, &mut outcome);
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
     let mut kept = maker.finish();
     // Without it, a successor takes what is done for somebody else's, and both are kept.

@@ -23,7 +23,7 @@ use husk_proto::Inode;
 use super::plan::{Content, Object, Put};
 use super::rescue::Rescue;
 use super::{Outcome, Source, content, extended, host};
-use crate::onlooker::Tally;
+use crate::onlooker::Progress;
 
 /// Files that are synced one by one; from here on the whole file system is, once.
 const SYNCED_SINGLY_MAX: usize = 16;
@@ -51,7 +51,7 @@ pub struct Maker<'a, S> {
     source: &'a mut S,
     names: &'a mut host::Names,
     rescue: &'a mut Rescue,
-    tally: &'a Tally,
+    progress: &'a Progress,
     outcome: &'a mut Outcome,
     /// Where an inode of the image already lies on the host (invariant 3).
     made: HashMap<Inode, PathBuf>,
@@ -69,11 +69,11 @@ impl<'a, S: Source> Maker<'a, S> {
         source: &'a mut S,
         names: &'a mut host::Names,
         rescue: &'a mut Rescue,
-        tally: &'a Tally,
+        progress: &'a Progress,
         outcome: &'a mut Outcome,
     ) -> Self {
         let (made, withheld, files, devices) = Default::default();
-        Self { source, names, rescue, tally, outcome, made, withheld, files, devices }
+        Self { source, names, rescue, progress, outcome, made, withheld, files, devices }
     }
 
     /// Makes the object of `put` under a temporary name in its directory.
@@ -102,7 +102,7 @@ impl<'a, S: Source> Maker<'a, S> {
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
     fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> bool {
         let made = self.attempt(object, path, shown);
-        self.tally.step();
+        self.progress.step();
         let Err(problem) = made else { return true };
         // What is half there under a temporary name is of no use.
         let _ = host::remove_tree(path);

@@ -48,7 +48,7 @@ use self::ledger::Ledger;
 use self::plan::Plan;
 use self::rescue::Rescue;
 use self::scan::Run;
-use crate::onlooker::Tally;
+use crate::onlooker::Progress;
 use crate::request::reason;
 
 /// Longest host path.
@@ -99,7 +99,7 @@ pub struct Work {
     /// Where lost content goes.
     pub rescue: Rescue,
     /// How far it is.
-    pub tally: Arc<Tally>,
+    pub progress: Arc<Progress>,
     /// What is done, for a successor.
     pub ledger: Ledger,
 }
@@ -107,17 +107,17 @@ pub struct Work {
 /// An overlay to write back: the root of its tree and the host directory it lies on.
 pub type Overlay = (Inode, PathBuf);
 
-/// Writes all overlays back; `tally` says how far it is, `ledger` what one that was killed has
+/// Writes all overlays back; `progress` says how far it is, `ledger` what one that was killed has
 /// done.
 pub fn write_back<S: Source + Send>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
-    tally: &Arc<Tally>,
+    progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
     // A place of this very process: what another one has saved stays.
-    write_back_with(source, run, overlays, Rescue::new(std::process::id()), tally, ledger)
+    write_back_with(source, run, overlays, Rescue::new(std::process::id()), progress, ledger)
 }
 
 fn write_back_with<S: Source + Send>(
@@ -125,10 +125,10 @@ fn write_back_with<S: Source + Send>(
     run: Run,
     overlays: &[Overlay],
     rescue: Rescue,
-    tally: &Arc<Tally>,
+    progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
-    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, tally, ledger))
+    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, progress, ledger))
 }
 
 /// Invariant 7. Where no thread can be had, the work is done right here.
@@ -165,7 +165,7 @@ fn scan_and_commit<S: Source>(
     run: Run,
     overlays: &[Overlay],
     rescue: Rescue,
-    tally: &Arc<Tally>,
+    progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
     ledger.settle();
@@ -177,7 +177,8 @@ fn scan_and_commit<S: Source>(
     if plan.is_empty() {
         return Outcome::default();
     }
-    tally.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
-    let (number, names, tally) = (run.number, host::Names::of_this_process(), Arc::clone(tally));
-    commit::carry_out(source, &mut Work { number, names, rescue, tally, ledger }, plan)
+    progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
+    let (number, names, progress) =
+        (run.number, host::Names::of_this_process(), Arc::clone(progress));
+    commit::carry_out(source, &mut Work { number, names, rescue, progress, ledger }, plan)
 }

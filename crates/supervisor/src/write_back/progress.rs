@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::onlooker::{Onlooker, Over, Tally};
+use crate::onlooker::{Onlooker, Over, Progress};
 
 /// Shorter write-backs say nothing.
 const QUIET: Duration = Duration::from_secs(1);
@@ -17,28 +17,28 @@ const QUIET: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Draws how far the work is, once it has taken long enough.
-pub struct Progress {
+pub struct ProgressLine {
     _painter: Option<Onlooker>,
 }
 
-impl Progress {
-    /// A line about `tally`, where standard error is a terminal.
-    pub fn new(tally: &Arc<Tally>) -> Self {
+impl ProgressLine {
+    /// A line about `progress`, where standard error is a terminal.
+    pub fn new(progress: &Arc<Progress>) -> Self {
         let target = ProgressDrawTarget::stderr();
         if target.is_hidden() {
             return Self { _painter: None };
         }
-        Self::on(target, tally, QUIET)
+        Self::on(target, progress, QUIET)
     }
 
-    fn on(target: ProgressDrawTarget, tally: &Arc<Tally>, quiet: Duration) -> Self {
-        let tally = Arc::clone(tally);
-        let paint = move |over: &Over| paint(over, &tally, target, quiet);
+    fn on(target: ProgressDrawTarget, progress: &Arc<Progress>, quiet: Duration) -> Self {
+        let progress = Arc::clone(progress);
+        let paint = move |over: &Over| paint(over, &progress, target, quiet);
         Self { _painter: Some(Onlooker::begin(paint)) }
     }
 }
 
-fn paint(over: &Over, tally: &Tally, target: ProgressDrawTarget, quiet: Duration) {
+fn paint(over: &Over, progress: &Progress, target: ProgressDrawTarget, quiet: Duration) {
     if over.within(quiet) {
         return;
     }
@@ -48,7 +48,7 @@ fn paint(over: &Over, tally: &Tally, target: ProgressDrawTarget, quiet: Duration
         bar.set_style(style);
     }
     loop {
-        let (done, total) = tally.get();
+        let (done, total) = progress.get();
         if total != 0 {
             bar.set_length(total);
             bar.set_position(done);
@@ -119,16 +119,16 @@ mod tests {
         let ((reached, at), (go_on, gate), (finished, end)) = (channel(), channel(), channel());
         let target =
             ProgressDrawTarget::term_like(Box::new(Stopped { reached, go_on: Mutex::new(gate) }));
-        let tally = Arc::<Tally>::default();
-        tally.set(0, 3);
-        let progress = Progress::on(target, &tally, Duration::ZERO);
+        let progress = Arc::<Progress>::default();
+        progress.set(0, 3);
+        let line = ProgressLine::on(target, &progress, Duration::ZERO);
         let work = thread::spawn(move || {
-            tally.step();
+            progress.step();
             at.recv_timeout(PATIENCE).expect("something is drawn");
-            tally.step();
-            tally.step();
+            progress.step();
+            progress.step();
             finished.send(()).expect("somebody waits");
-            drop(progress);
+            drop(line);
         });
         end.recv_timeout(PATIENCE).expect("all steps were made");
         drop(go_on);

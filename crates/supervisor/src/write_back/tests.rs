@@ -141,9 +141,9 @@ impl Scene {
         let run = Run { number: RUN, started_ns: self.started_ns };
         let overlays = [(self.root, self.path.clone())];
         let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
-        let tally = Arc::default();
+        let progress = Arc::default();
         let ledger = Ledger::at(self.scratch.path().join("written"));
-        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &tally, ledger);
+        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &progress, ledger);
         self.assert_no_temporary_names();
         outcome
     }
