@@ -91,6 +91,28 @@ os.kill(child, 9)
     Difference { script, linux, husk: "EFAULT\nEFAULT\n" }.check("untouched", nothing);
 }
 
+/// The second buffer holds the list, and memory ends in its middle.
+#[test]
+fn a_list_of_buffers_is_read_as_they_are_filled() {
+    let script = "
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size = ctypes.c_size_t
+fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'x' * 4096)
+os.ftruncate(fd, 16384)
+os.lseek(fd, 0, 0)
+pages = libc.mmap(None, size(12288), 3, 0x22, -1, ctypes.c_long(0))
+libc.munmap(ctypes.c_void_p(pages + 8192), size(4096))
+table = (size * 4).from_address(pages + 7168)
+table[:] = [pages, 4096, pages + 6144, 4096]
+print(libc.readv(fd, ctypes.c_void_p(pages + 7168), 2), os.lseek(fd, 0, 1))
+";
+    let (linux, husk) = (Some("6144 6144\n"), "4096 4096\n");
+    Difference { script, linux, husk }.check("list", nothing);
+}
+
 #[test]
 fn a_page_stays_when_another_process_truncates_its_file() {
     let script = "

@@ -351,6 +351,49 @@ print('came back:', os.statvfs('.').f_bfree - held >= 256)
     assert_eq!(outcome.stdout, b"came back: True\n", "{}", outcome.shown());
 }
 
+/// Through which patched calls reach Husk, at an address that every stray pointer may have.
+#[test]
+fn the_table_of_calls_is_read_only_whatever_is_mapped() {
+    if husk_tests::against_native() {
+        return;
+    }
+    let script = "
+import ctypes, os, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size = ctypes.c_size_t(1 << 20)
+fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 20)
+def table():
+    with open('/proc/self/maps') as maps:
+        print(*[line.split()[1] for line in maps if line.startswith('00060000-')])
+def hole(): return libc.mmap(None, size, 3, 1, fd, ctypes.c_long(0))
+def unmap(view): libc.munmap(ctypes.c_void_p(view), size)
+def turns():
+    for _ in range(500): unmap(hole())
+table()
+view = hole()
+table()
+if (child := os.fork()) == 0:
+    unmap(view)
+    table()
+    os._exit(0)
+os.waitpid(child, 0)
+unmap(view)
+table()
+threads = [threading.Thread(target=turns) for _ in range(4)]
+for one in threads: one.start()
+for one in threads: one.join()
+table()
+";
+    let scratch = Scratch::new("table");
+    let work = scratch.fresh("work");
+    let command = husk_tests::husk(&[], &["python3", "-u", "-c", script]);
+    let outcome = husk_tests::Run::start(command, &work, scratch.path());
+    let outcome = outcome.wait(std::time::Duration::from_secs(60)).expect("it ends");
+    assert_eq!(outcome.stdout, b"r--p\n".repeat(5), "{}", outcome.shown());
+}
+
 /// A page that another process's truncation leaves mapped (docs/caveats.md) is nobody's.
 #[test]
 fn a_page_behind_the_end_of_a_file_is_no_other_files() {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod errno;
+pub mod memory;
 pub mod nr;
 pub mod proc;
 

@@ -265,7 +265,10 @@ fn read_bytes<S: Services, M: Memory>(
         return result;
     }
     let mut behind = start;
-    behind.skip(memory, done)?;
+    if behind.skip(memory, done).is_err() {
+        // The list of buffers has gone meanwhile, or lay in one of them.
+        return result;
+    }
     match read(behind, rest, at + done as u64).0 {
         Err(errno) if done == 0 => Err(errno),
         more => Ok(done + more.unwrap_or(0)),

@@ -33,6 +33,9 @@ const TURNS_IN_TRANSIT_MAX: usize = 50_064;
 const QUICK_TURNS: usize = 64;
 /// Between two others.
 const TURN_NS: u64 = 100_000;
+/// Times `dup2` puts a descriptor of Husk's in its place: each time before, the host had given the
+/// number to another thread meanwhile. Then `EBUSY`.
+const ONTO_TRIES_MAX: usize = 1024;
 /// Times a plug is closed for one `close`: each was put there by another thread meanwhile.
 const PLUGS_MAX: usize = 64;
 const EBUSY: i64 = Errno::EBUSY.as_return();
@@ -254,7 +257,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Husk's `fd` also at `target`.
     fn husk_onto(&mut self, fd: u32, target: u32, close_on_exec: bool) -> Answer {
         let files = self.services.files();
-        for _ in 0..TURNS_MAX {
+        for _ in 0..ONTO_TRIES_MAX {
             let mut plugged = false;
             if let Slot::Host(_) = self.services.slot(files, target) {
                 plugged = self.put_plug(target);
@@ -401,16 +404,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
             }
             _ if flags & O_PATH != 0 => Err(Errno::EBADF),
-            F_SETFL => {
-                let wanted = c.args[2] as u32 & SETTABLE;
-                let inode = self.services.description(d)?.inode;
-                let direct = wanted & O_DIRECT != 0;
-                if direct && self.services.step(inode)?.kind == Kind::Directory {
-                    return Err(Errno::EINVAL);
-                }
-                self.services.set_flags(d, flags & !SETTABLE | wanted)?;
-                value(0)
-            }
+            F_SETFL => self.set_status(d, flags, c.args[2] as u32 & SETTABLE),
             _ if is_lock(command) => self.record_lock(c, command),
             // Files send no signals: whoever is to get them is taken note of nowhere.
             F_GETOWN | F_SETOWN | F_SETOWN_EX | F_GETSIG | F_SETSIG => value(0),
@@ -437,6 +431,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             F_SETPIPE_SZ | F_GETPIPE_SZ => Err(Errno::EBADF),
             _ => self.refuse(c.number, Errno::EINVAL),
         }
+    }
+
+    /// `F_SETFL`: of `flags`, those that may be set become `wanted`.
+    fn set_status(&mut self, d: Description, flags: u32, wanted: u32) -> Answer {
+        let inode = self.services.description(d)?.inode;
+        let direct = wanted & O_DIRECT != 0;
+        if direct && self.services.step(inode)?.kind == Kind::Directory {
+            return Err(Errno::EINVAL);
+        }
+        self.services.set_flags(d, flags & !SETTABLE | wanted)?;
+        value(0)
     }
 }
 

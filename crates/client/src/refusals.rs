@@ -9,7 +9,7 @@ use husk_abi::sys::ioctl::{
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Kind;
-use husk_proto::{Errno, Services};
+use husk_proto::{Description, Errno, Services};
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on the path at `spot` that is refused if that is Husk's.
@@ -108,16 +108,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         };
         match request {
-            FIONREAD => {
-                let inode = self.services.description(description)?.inode;
-                let attributes = self.services.attributes(inode)?;
-                if attributes.step.kind != Kind::File {
-                    return Err(Errno::ENOTTY);
-                }
-                let left = attributes.size.saturating_sub(self.services.offset(description)?);
-                self.memory.write(c.args[2], &(left as u32).to_le_bytes())?;
-                value(0)
-            }
+            FIONREAD => self.file_readable(c, description),
             FIGETBSZ => {
                 self.memory.write(c.args[2], &(PAGE as u32).to_le_bytes())?;
                 value(0)
@@ -129,6 +120,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             FICLONE | FICLONERANGE | FS_IOC_FIEMAP => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOTTY),
         }
+    }
+
+    /// `FIONREAD` of a file: bytes behind its own place.
+    fn file_readable(&mut self, c: &Call, description: Description) -> Answer {
+        let inode = self.services.description(description)?.inode;
+        let attributes = self.services.attributes(inode)?;
+        if attributes.step.kind != Kind::File {
+            return Err(Errno::ENOTTY);
+        }
+        let left = attributes.size.saturating_sub(self.services.offset(description)?);
+        self.memory.write(c.args[2], &(left as u32).to_le_bytes())?;
+        value(0)
     }
 
     /// Refused wherever it is asked for.

@@ -17,6 +17,7 @@ use crate::start::{self, facts};
 use crate::thread::Thread;
 use crate::wire::{ExecTarget, Program};
 use core::ffi::CStr;
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::proc::put_decimal;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
 use husk_host::{calls, syscall};
@@ -397,7 +398,8 @@ fn arguments_into(
 fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno> {
     let bytes = (words * 8).next_multiple_of(PAGE);
     if thread.exec_area[1] < bytes {
-        let map = [0, bytes, 3, 0x22, -1isize as usize, 0];
+        let (prot, flags) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+        let map = [0, bytes, prot, flags, -1isize as usize, 0];
         // SAFETY: a fresh mapping replaces our own old one.
         unsafe {
             if thread.exec_area[1] != 0 {

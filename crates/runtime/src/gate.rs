@@ -44,6 +44,7 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use husk_abi::memory::{PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 
 /// The registers of the application as the entry code pushes them.
@@ -130,8 +131,8 @@ pub const THEN_AFTER: usize = 1;
 /// The application's call starts again, unless the sleep ended with `EINTR`.
 pub const THEN_AGAIN: usize = 2;
 
-/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches. Written by `divert`
-/// only.
+/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches. Only `divert`
+/// writes it, and nobody can but while it does.
 #[repr(C, align(4096))]
 struct Table([AtomicPtr<u8>; STUBS]);
 
@@ -184,30 +185,40 @@ static DIVERTED: [bool; STUBS] = {
     table
 };
 
-/// The table can be written.
-static OPENED: AtomicBool = AtomicBool::new(false);
+/// The table can be written to.
+static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Makes `divert` possible.
-pub fn expect_diversions() {
-    const READ_WRITE: usize = 3;
-    if OPENED.load(Ordering::Relaxed) {
-        return;
-    }
-    let args = [image::TABLE.start, image::TABLE.len(), READ_WRITE, 0, 0, 0];
+/// Whether somebody is at the table: in a forked child, whether somebody was who stayed behind.
+pub fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed)
+}
+
+/// Lets the table be written to, or not.
+fn open(on: bool) -> bool {
+    let prot = if on { PROT_READ | PROT_WRITE } else { PROT_READ };
+    let args = [image::TABLE.start, image::TABLE.len(), prot, 0, 0, 0];
     // SAFETY: a page of ours.
-    if unsafe { husk_host::calls::raw(nr::mprotect, args) }.is_ok() {
-        OPENED.store(true, Ordering::Relaxed);
-    }
+    unsafe { husk_host::calls::raw(nr::mprotect, args) }.is_ok()
 }
 
 /// Whether calls with addresses that would go straight to the host are to be looked at first: as
 /// long as the host may not find what they point to (`touch`). All others cost what they cost.
+///
+/// One thread at a time (the lock of `mappings`). No store of the application finds the table open
+/// but in these few microseconds, and whoever calls through it meanwhile finds the one stub or the
+/// other. Where the host does not let us, all stays as it is.
 #[cold]
 #[inline(never)]
 pub fn divert(on: bool) {
-    if !OPENED.load(Ordering::Relaxed) {
-        return;
+    OPEN.store(true, Ordering::Relaxed);
+    if open(true) {
+        exchange(on);
     }
+    open(false);
+    OPEN.store(false, Ordering::Relaxed);
+}
+
+fn exchange(on: bool) {
     let table = core::ptr::with_exposed_provenance::<AtomicPtr<u8>>(image::TABLE.start);
     for (number, _) in DIVERTED.iter().enumerate().filter(|(_, diverted)| **diverted) {
         let diverted = match number {

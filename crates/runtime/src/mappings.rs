@@ -4,7 +4,8 @@
 //! Invariants
 //! 1. One entry = one pin. A mapping that is cut in two pins twice; two that join pin once.
 //! 2. The table is the process's; a forked child pins again what it inherited (`inherited`).
-//! 3. The lock is never held across a host call or a service; a forked child clears it.
+//! 3. The lock is never held across a service, or a host call other than `gate::divert`'s, which
+//!    wait for nobody; a forked child clears it.
 //! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
 //! 5. What changes addresses of an entry, or maps in a page of one, does so while it keeps the
 //!    addresses still (`still`): host and table say the same to whoever comes next.
@@ -18,6 +19,7 @@ use crate::wire::{Mapping, Wire};
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_WRITE};
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
 use husk_proto::Inode;
@@ -25,12 +27,6 @@ use husk_proto::Inode;
 /// Most mappings of Husk files in one process: what Linux allows of all kinds
 /// (`vm.max_map_count`). Further ones are `ENOMEM`, as there.
 const MAPPINGS_MAX: usize = 65_530;
-
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_TYPE: usize = 0xf;
-const MAP_PRIVATE: usize = 2;
-const PROT_WRITE: usize = 2;
 
 /// A mapping, or what is left of one.
 #[derive(Clone, Copy)]
@@ -232,23 +228,22 @@ pub enum Noted {
 /// Notes a mapping and its pin.
 pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
     let entry = Entry::of(mapping, inode);
-    if !entry.is_solid() {
-        gate::expect_diversions();
-    }
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
+        let joined = table[..used].iter().position(|before| before.leads_to(&entry));
+        let Some(place) = table.get_mut(joined.unwrap_or(used)) else { return Noted::Full };
+        // Before it is in the table: a child that is forked between the two looks for it.
         widen(&entry);
-        if let Some(before) = table[..used].iter_mut().find(|before| before.leads_to(&entry)) {
-            if before.is_solid() {
-                before.solid = entry.solid;
-            }
-            before.end = entry.end;
-            return Noted::Joined;
+        if joined.is_none() {
+            *place = entry;
+            count.store(used + 1, Ordering::Relaxed);
+            return Noted::Kept;
         }
-        let Some(place) = table.get_mut(used) else { return Noted::Full };
-        *place = entry;
-        count.store(used + 1, Ordering::Relaxed);
-        Noted::Kept
+        if place.is_solid() {
+            place.solid = entry.solid;
+        }
+        place.end = entry.end;
+        Noted::Joined
     })
 }
 
@@ -259,9 +254,9 @@ pub fn inherited(mut step: impl FnMut(Inode)) {
     for i in 0..COUNT.load(Ordering::Relaxed) {
         step(locked(|table, _| table[i].inode));
     }
-    if has_untouched() {
+    if has_untouched() || gate::is_open() {
         // The lock's last holder may have stayed behind with it.
-        gate::divert(true);
+        gate::divert(has_untouched());
         locked(|table, count| narrow(&table[..count.load(Ordering::Relaxed)]));
     }
 }

@@ -3,12 +3,10 @@
 
 use crate::gate::{Answer, Frame};
 use crate::{image, start};
+use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-const MAP_FIXED: usize = 0x10;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const MREMAP_FIXED: usize = 2;
 const SHM_REMAP: usize = 0o40000;
 
 /// Why a change of memory is refused.

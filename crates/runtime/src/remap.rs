@@ -10,14 +10,12 @@ use crate::mappings::{self, Entry};
 use crate::service;
 use crate::thread::Thread;
 use crate::wire::Mapping;
+use husk_abi::memory::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
+    MREMAP_DONTUNMAP as DONT_UNMAP, MREMAP_FIXED as FIXED, MREMAP_MAYMOVE as MAY_MOVE,
+};
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
-
-const MAY_MOVE: usize = 1;
-const FIXED: usize = 2;
-const DONT_UNMAP: usize = 4;
-const MAP_FIXED: usize = 0x10;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
 /// What is asked for, in whole pages.
 #[derive(Clone, Copy)]
@@ -144,8 +142,7 @@ fn grow(thread: &mut Thread, entry: &Entry, asked: Asked) -> Result<usize, Errno
 
 /// Sets addresses aside: at `address` when `flags` say so.
 fn reserve(address: usize, length: usize, flags: usize) -> Result<usize, Errno> {
-    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-    let flags = PRIVATE_ANONYMOUS_NORESERVE | flags;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags;
     // SAFETY: new memory, or what the application gave with MREMAP_FIXED; `protect` looked at it.
     unsafe { calls::raw(nr::mmap, [address, length, 0, flags, -1isize as usize, 0]) }
 }

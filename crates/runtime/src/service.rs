@@ -9,6 +9,7 @@ use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
 use crate::{actions, classes, exec, mappings, masks, protect, spawn, still, touch};
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -70,7 +71,6 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
 
 /// A change of memory: only mappings of files can concern the client.
 fn memory(thread: &mut Thread, frame: &Frame) -> Answer {
-    const MAP_ANONYMOUS: usize = 0x20;
     let of_file = frame.number == nr::mmap && frame.args[3] & MAP_ANONYMOUS == 0;
     if !of_file {
         return Answer::PASSED;
@@ -112,10 +112,6 @@ fn ask(thread: &mut Thread, frame: &Frame, looks: bool) -> Answer {
 /// `mmap`: notes what the client mapped, puts rewritten copies in the place of host files.
 #[inline(never)]
 fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
-    const PROT_EXEC: usize = 4;
-    const MAP_ANONYMOUS: usize = 0x20;
-    const MAP_TYPE: usize = 0xf;
-    const MAP_PRIVATE: usize = 2;
     let [_, _, prot, flags, fd, _] = frame.args;
     if let Err(errno) = mappings::keep_noted(&mut thread.client) {
         return Answer::value(errno.as_return());

@@ -3,6 +3,7 @@
 use crate::start::{facts, kept_fds};
 use crate::thread::Thread;
 use crate::{clock, mappings, memory, region, service, touch, wire};
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_POPULATE, MAP_PRIVATE};
 use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Mapping, Memory};
 use husk_host::{calls, syscall};
@@ -56,12 +57,6 @@ impl Memory for Side {
 fn is_there(span: &Span) -> bool {
     span.address >= PIPES_ADDRESS || region::cache_is_mapped()
 }
-
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_PRIVATE: usize = 2;
-const MAP_POPULATE: usize = 0x8000;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
 impl Host for Side {
     #[inline]

@@ -9,6 +9,7 @@
 use crate::gate::Frame;
 use crate::mappings;
 use core::sync::atomic::{AtomicU32, Ordering};
+use husk_abi::memory::{MAP_FIXED, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
 use husk_host::{calls, syscall};
 
@@ -73,8 +74,6 @@ pub fn reset() {
 
 /// For a call that changes what lies at addresses of a Husk mapping.
 pub fn for_call(frame: &Frame) -> Option<Still> {
-    const MAP_FIXED: usize = 0x10;
-    const MREMAP_FIXED: usize = 2;
     if mappings::is_empty() {
         return None;
     }

@@ -20,6 +20,7 @@ use crate::signal::Action;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
 
@@ -210,10 +211,8 @@ pub fn take(group: *mut Group) -> Option<&'static mut Thread> {
 }
 
 fn grow(group: *mut Group) -> Option<&'static mut Thread> {
-    const READ_WRITE: usize = 3;
-    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-    let none = -1isize as usize;
-    let map = [0, BLOCK_BYTES, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, none, 0];
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let map = [0, BLOCK_BYTES, PROT_READ | PROT_WRITE, flags, -1isize as usize, 0];
     // SAFETY: a fresh mapping; its lowest page becomes the guard.
     let base = unsafe { calls::raw(nr::mmap, map) }.ok()?;
     // SAFETY: our own fresh page.

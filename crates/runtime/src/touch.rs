@@ -22,7 +22,7 @@
 //!    asked about `WINDOW_MAX` pages at a time.
 
 use crate::arguments;
-use crate::gate::{self, Frame};
+use crate::gate::Frame;
 use crate::mappings::{self, Entry};
 use crate::memory;
 use crate::side;
@@ -95,7 +95,6 @@ fn map_in(thread: &mut Thread, entry: &Entry, page: usize, pages: usize) -> usiz
 #[cold]
 #[inline(never)]
 pub fn shorten(inode: Inode, size: u64) {
-    gate::expect_diversions();
     let end = size.next_multiple_of(PAGE as u64);
     let _still = still::take();
     let mut from = 0;
