@@ -286,6 +286,8 @@ impl Pair {
 /// A worker in an image of its own.
 fn image(scratch: &Scratch, guard: Option<&str>) -> Command {
     let mut image = Command::new(&scratch.program);
+    // What is measured is the product as it comes, not as its user has set it up.
+    image.env("HUSK_CONFIG", "none");
     image.current_dir(&scratch.idle).arg("run").arg("--discard");
     image.arg("--mount").arg(&scratch.mount).args(["--memory", "1G"]);
     image.args(guard.map(|guard| format!("--guard={guard}"))).arg("--");
