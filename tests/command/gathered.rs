@@ -8,12 +8,13 @@ use husk_tests::{Scratch, against_native, husk};
 
 use crate::run;
 
-/// Starts a program until its code is where it is asked for, then once more; every line is shown.
+/// Starts a program until its code is where it is asked for (or so often that it would have been
+/// gathered), then once more; every line is shown.
 /// Then replaces it by another, and does the same. `$1` is the directory, `$2` the place.
 const SCRIPT: &str = r#"
 start() {
-    for n in $(seq 100); do
-        "$1"; case $("$1") in *" $2") break ;; esac
+    for n in $(seq 40); do
+        line=$("$1"); echo "$line"; case $line in *" $2") break ;; esac
         sleep 0.03
     done
     "$1"

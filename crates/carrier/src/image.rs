@@ -1,7 +1,7 @@
 //! `Image`, by calling the handlers.
 
 use husk_proto::fs::HostIdentity;
-use husk_proto::image::{Image, Mount, Rewritten};
+use husk_proto::image::{Image, Mount, Rewritten, Wish};
 
 use crate::Direct;
 
@@ -55,8 +55,8 @@ impl Image for Direct {
         husk_kernel::copies::request_rewrite(&self.kernel, file, path)
     }
     #[inline]
-    fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
-        husk_kernel::copies::next_rewrite(&self.kernel, path)
+    fn next_wish(&mut self, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
+        husk_kernel::copies::next_wish(&self.kernel, path)
     }
     #[inline]
     fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten) {
@@ -69,7 +69,13 @@ impl Image for Direct {
     fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]) {
         husk_kernel::copies::request_gathered(&self.kernel, file, path)
     }
-    fn room_to_gather(&mut self, bytes: u64) -> Option<u64> {
-        husk_kernel::copies::room_to_gather(&self.kernel, bytes)
+    fn room_to_gather(&self) -> (u64, u64) {
+        husk_kernel::copies::room_to_gather(&self.kernel)
+    }
+    fn set_gathered(&mut self, file: &HostIdentity, bytes: u64) {
+        husk_kernel::copies::set_gathered(&self.kernel, file, bytes)
+    }
+    fn refuse_to_gather(&mut self, file: &HostIdentity) {
+        husk_kernel::copies::refuse_to_gather(&self.kernel, file)
     }
 }

@@ -207,6 +207,11 @@ impl Direct {
         husk_kernel::process::each_pid(&self.kernel, emit);
     }
 
+    /// Forgets which copies were asked for of a supervisor that has died.
+    pub fn forget_requests(&mut self) {
+        husk_kernel::copies::forget_requests(&self.kernel)
+    }
+
     /// How often system call `number` was refused (`Image::count_unsupported`).
     pub fn unsupported(&self, number: usize) -> u64 {
         husk_kernel::image::unsupported(&self.kernel, number)

@@ -13,7 +13,7 @@ use husk_proto::fs::{
     Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetBits,
     SetExtended, WHO_WRITES,
 };
-use husk_proto::image::{Cover, Image, Rewritten};
+use husk_proto::image::{Cover, Image, Rewritten, Wish};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
@@ -480,8 +480,12 @@ fn the_image_shares_its_caches() {
         me.request_rewrite(&file, b"/bin/true");
         assert_eq!(me.rewritten(&file), Rewritten::Requested);
         let mut path = [0; 4096];
-        assert_eq!(me.next_rewrite(&mut path), Some((file, 9)));
-        assert_eq!(me.next_rewrite(&mut path), None);
+        assert_eq!(me.next_wish(&mut path), Some((Wish::Rewrite, file, 9)));
+        me.forget_requests();
+        assert_eq!(me.rewritten(&file), Rewritten::Unknown, "its supervisor died at it");
+        me.request_rewrite(&file, b"/bin/true");
+        assert_eq!(me.next_wish(&mut path), Some((Wish::Rewrite, file, 9)));
+        assert_eq!(me.next_wish(&mut path), None);
         me.set_rewritten(&file, Rewritten::Ready);
         assert_eq!(me.rewritten(&file), Rewritten::Ready);
     });
@@ -499,15 +503,20 @@ fn a_program_that_starts_often_is_worth_room_in_the_region() {
         assert_eq!(me.rewritten(&file), Rewritten::Plain);
         // Who is not heard asks again, but not for ever.
         assert_eq!(wishes(me), 14);
-        let at = me.room_to_gather(5 << 20).expect("room");
+        let (at, left) = me.room_to_gather();
         assert!(at.is_multiple_of(2 << 20) && at >= support::LAYOUT.total_bytes());
-        me.set_rewritten(&file, Rewritten::Gathered(at));
+        assert_eq!(at + left, support::LAYOUT.file_bytes());
+        me.request_gathered(&file, b"/bin/large");
+        let mut path = [0; 4096];
+        assert_eq!(me.next_wish(&mut path), Some((Wish::Gather, file, 10)));
+        me.set_gathered(&file, 5 << 20);
         assert_eq!((me.rewritten(&file), wishes(me)), (Rewritten::Gathered(at), 0));
-        assert_eq!(me.room_to_gather(1), Some(at + (6 << 20)));
-        let end = support::LAYOUT.file_bytes();
-        assert_eq!(me.room_to_gather(end - at - (8 << 20)), Some(at + (8 << 20)));
-        assert_eq!(me.room_to_gather(1), None);
-        assert_eq!(me.room_to_gather(u64::MAX), None);
+        assert_eq!(me.room_to_gather(), (at + (6 << 20), left - (6 << 20)));
+        let other = husk_proto::fs::HostIdentity { inode: 5, ..Default::default() };
+        me.set_rewritten(&other, Rewritten::Ready);
+        me.refuse_to_gather(&other);
+        assert_eq!((0..200).filter(|_| me.count_start(&other)).count(), 0);
+        assert_eq!(me.rewritten(&other), Rewritten::Ready);
     });
 }
 

@@ -5,11 +5,12 @@
 //!   a file's word   | second hash: 32 bits | place: 20 bits of 2 MiB | starts: 6 | state: 3 |
 //! ```
 //!
-//! All of it is a cache: what is lost is made or asked for again.
+//! All of it is a cache: what is lost is made or asked for again. A wish is taken out of the queue
+//! before it is granted, and one may stand there twice: who grants it looks at the state first.
 
 use husk_proto::Errno;
 use husk_proto::fs::HostIdentity;
-use husk_proto::image::Rewritten;
+use husk_proto::image::{Rewritten, Wish};
 use husk_region::{Cell, PROGRAMS_BYTES, Without};
 
 use crate::Kernel;
@@ -120,31 +121,62 @@ pub fn count_start(kernel: &Kernel, file: &HostIdentity) -> bool {
 }
 
 /// `Image::room_to_gather`. Only the supervisor takes any.
-pub fn room_to_gather(kernel: &Kernel, bytes: u64) -> Option<u64> {
+pub fn room_to_gather(kernel: &Kernel) -> (u64, u64) {
     let region = &kernel.session.region;
-    let cell = fixed(kernel, GATHERED_BYTES);
-    let taken = region.load(cell);
-    let end = taken.checked_add(bytes.checked_next_multiple_of(PLACE_BYTES)?)?;
-    (end <= PROGRAMS_BYTES).then(|| {
-        region.store(cell, end);
-        region.layout().programs_offset() + taken
-    })
+    let taken = region.load(fixed(kernel, GATHERED_BYTES));
+    (region.layout().programs_offset() + taken, PROGRAMS_BYTES.saturating_sub(taken))
 }
 
-/// `Image::request_rewrite`.
+/// `Image::set_gathered`. Who dies between the two stores leaves room that is not used.
+pub fn set_gathered(kernel: &Kernel, file: &HostIdentity, bytes: u64) {
+    let (at, left) = room_to_gather(kernel);
+    let taken = bytes.next_multiple_of(PLACE_BYTES);
+    assert!(taken <= left, "a program behind the room for it");
+    let cell = fixed(kernel, GATHERED_BYTES);
+    kernel.session.region.store(cell, PROGRAMS_BYTES - left + taken);
+    set_rewritten(kernel, file, Rewritten::Gathered(at));
+}
+
+/// `Image::refuse_to_gather`.
+pub fn refuse_to_gather(kernel: &Kernel, file: &HostIdentity) {
+    while let Some((cell, word)) = word(kernel, file) {
+        if word & STARTS == STARTS || kernel.session.region.swap_if(cell, word, word | STARTS) {
+            return;
+        }
+    }
+}
+
+/// `Image::request_rewrite`. Who is served before this thread has gone on keeps what it got.
 pub fn request_rewrite(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
-    if rewritten(kernel, file) == Rewritten::Unknown && wish(kernel, file, path) {
-        set_rewritten(kernel, file, Rewritten::Requested);
+    let Some(cell) = place(kernel, file, true).map(|cell| cell.word(1)) else { return };
+    let region = &kernel.session.region;
+    let (before, hash) = (region.load(cell), identity_hash(file).1);
+    let unknown = before & HASH != hash || state(before) == Rewritten::Unknown;
+    if unknown && wish(kernel, Wish::Rewrite, file, path) {
+        region.swap_if(cell, before, hash | code(Rewritten::Requested));
     }
 }
 
 /// `Image::request_gathered`.
 pub fn request_gathered(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
-    wish(kernel, file, path);
+    wish(kernel, Wish::Gather, file, path);
+}
+
+/// After the death of a supervisor: what it was asked for may have died with it, so that it is to
+/// be asked for again.
+pub fn forget_requests(kernel: &Kernel) {
+    let region = &kernel.session.region;
+    for index in 0..REWRITTEN_MAX {
+        let cell = fixed(kernel, REWRITTEN + index as u32 * 2).word(1);
+        let word = region.load(cell);
+        if state(word) == Rewritten::Requested {
+            region.swap_if(cell, word, word & !STATE);
+        }
+    }
 }
 
 /// Whether there was room in the queue.
-fn wish(kernel: &Kernel, file: &HostIdentity, path: &[u8]) -> bool {
+fn wish(kernel: &Kernel, what: Wish, file: &HostIdentity, path: &[u8]) -> bool {
     if path.len() > husk_abi::PATH_MAX {
         return false;
     }
@@ -162,6 +194,7 @@ fn wish(kernel: &Kernel, file: &HostIdentity, path: &[u8]) -> bool {
         }
         txn.init(wish.word(4), file.changed_ns as u64);
         txn.init(wish.word(5), path.len() as u64);
+        txn.init(wish.word(6), u64::from(what == Wish::Gather));
         text::fill_words(txn, wish.word(8), path);
         txn.set(queue, pair(high(ends).wrapping_add(1), low(ends)));
         Ok(())
@@ -169,8 +202,8 @@ fn wish(kernel: &Kernel, file: &HostIdentity, path: &[u8]) -> bool {
     queued.is_ok()
 }
 
-/// `Image::next_rewrite`.
-pub fn next_rewrite(kernel: &Kernel, path: &mut [u8]) -> Option<(HostIdentity, usize)> {
+/// `Image::next_wish`.
+pub fn next_wish(kernel: &Kernel, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
     let ends = kernel.session.region.load(fixed(kernel, QUEUE));
     if high(ends) == low(ends) {
         return None;
@@ -191,10 +224,11 @@ pub fn next_rewrite(kernel: &Kernel, path: &mut [u8]) -> Option<(HostIdentity, u
             modified_ns: word(3) as i64,
             changed_ns: word(4) as i64,
         };
+        let what = if word(6) == 0 { Wish::Rewrite } else { Wish::Gather };
         let length = (word(5) as usize).min(path.len());
         text::copy_words(txn.region, wish.word(8), &mut path[..length]);
         txn.set(queue, pair(high(ends), low(ends).wrapping_add(1)));
-        Ok(Some((identity, length)))
+        Ok(Some((what, identity, length)))
     });
     taken.ok().flatten()
 }

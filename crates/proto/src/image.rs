@@ -43,6 +43,15 @@ pub enum Rewritten {
     Gathered(u64),
 }
 
+/// What the supervisor is asked to do with a host file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// Make a rewritten copy.
+    Rewrite,
+    /// Gather it in huge pages.
+    Gather,
+}
+
 /// Smaller host programs are not worth huge pages, bytes.
 pub const GATHERED_MIN: u64 = 3 << 20;
 
@@ -79,7 +88,7 @@ pub trait Image {
     /// full queue drops the wish.
     fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]);
     /// Supervisor: the next wish; its path is copied to `path`, the length returned.
-    fn next_rewrite(&mut self, path: &mut [u8]) -> Option<(HostIdentity, usize)>;
+    fn next_wish(&mut self, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)>;
     /// Supervisor: notes how it ended (or, at start, what the cache on disk has).
     fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten);
 
@@ -88,7 +97,11 @@ pub trait Image {
     fn count_start(&mut self, file: &HostIdentity) -> bool;
     /// Asks the supervisor to gather the host file at `path`, by the queue of `request_rewrite`.
     fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]);
-    /// Supervisor: takes room for `bytes` of a gathered program in the region's file; where it
-    /// begins, or `None` when it is used up.
-    fn room_to_gather(&mut self, bytes: u64) -> Option<u64>;
+    /// Supervisor: where the next gathered program goes in the region's file, and how many bytes
+    /// are left there.
+    fn room_to_gather(&self) -> (u64, u64);
+    /// Supervisor: notes that `bytes` of a program are there, from `room_to_gather` on.
+    fn set_gathered(&mut self, file: &HostIdentity, bytes: u64);
+    /// Supervisor: nobody is to ask for this one again.
+    fn refuse_to_gather(&mut self, file: &HostIdentity);
 }

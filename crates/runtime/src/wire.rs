@@ -351,7 +351,7 @@ impl Wire {
         const EXECUTABLE_FILE: u32 = 0o100_111;
         if self.known_outside(path.to_bytes()) {
             let fd = calls::open(path)?;
-            let stat = calls::fstat(fd)?;
+            let stat = stat_or_close(fd)?;
             if stat.mode & (S_IFMT | 0o111) == EXECUTABLE_FILE {
                 return Ok(described(fd, &stat));
             }
@@ -576,7 +576,11 @@ pub fn descriptor_path(fd: usize, out: &mut [u8]) -> usize {
 /// Opens a host file that has been found and checked before.
 pub fn open_host(path: &CStr) -> Result<Program, Errno> {
     let fd = calls::open(path)?;
-    Ok(described(fd, &calls::fstat(fd)?))
+    Ok(described(fd, &stat_or_close(fd)?))
+}
+
+fn stat_or_close(fd: usize) -> Result<calls::Stat, Errno> {
+    calls::fstat(fd).inspect_err(|_| calls::close(fd))
 }
 
 fn described(fd: usize, stat: &calls::Stat) -> Program {

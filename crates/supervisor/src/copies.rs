@@ -4,7 +4,7 @@
 //! ```text
 //!   at the start   copies on disk -> announced; this machine's loader and C library, and the
 //!                  command itself -> made if missing (once in a machine's life, some 100 ms)
-//!   meanwhile      a thread takes wishes (`next_rewrite`), makes copies, announces them
+//!   meanwhile      a thread takes wishes (`next_wish`), makes copies, announces them
 //! ```
 //!
 //! A wish for a copy of a program that gains rights when it starts says that it runs natively:
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_proto::fs::HostIdentity;
-use husk_proto::image::{Image as _, Rewritten};
+use husk_proto::image::{Image as _, Rewritten, Wish};
 use husk_rewrite::{Identity, Outcome, Store};
 
 use crate::gathered;
@@ -117,25 +117,37 @@ impl Drop for Service {
     }
 }
 
-/// Whether there was a wish.
-fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) -> bool {
+/// Grants the next wish, if there is one.
+pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) -> bool {
     let mut path = [0; PATH_BYTES_MAX];
-    let Some((file, length)) = direct.next_rewrite(&mut path) else { return false };
+    let Some((wish, file, length)) = direct.next_wish(&mut path) else { return false };
     let path = path_of(&path[..length.min(PATH_BYTES_MAX)]);
-    let state_before = direct.rewritten(&file);
-    if let (Rewritten::Plain | Rewritten::Ready, Some(region)) = (state_before, region) {
-        let copies = store.filter(|_| state_before == Rewritten::Ready);
-        let copy = copies.map(|store| store.copies_path().join(identity(&file).key()));
-        // What cannot be gathered is mapped in small pages, as before.
-        let _ = gathered::gather(direct, region, &file, &path, copy.as_deref());
-    } else if program::gains_rights(&path) {
-        say_aside(program::native_note(&path));
-        direct.set_rewritten(&file, Rewritten::Plain);
-    } else if let Some(store) = store {
-        let outcome = store.ensure(&path, &identity(&file));
-        direct.set_rewritten(&file, state(&outcome));
+    let before = direct.rewritten(&file);
+    match (wish, before) {
+        (Wish::Gather, Rewritten::Plain | Rewritten::Ready) => {
+            let Some(region) = region else { return true };
+            let copies = store.filter(|_| before == Rewritten::Ready);
+            let copy = copies.map(|store| store.copies_path().join(identity(&file).key()));
+            // It is asked for again.
+            let _ = gathered::gather(direct, region, &file, &path, copy.as_deref());
+        }
+        (Wish::Rewrite, Rewritten::Unknown | Rewritten::Requested) => {
+            rewrite(store, direct, &file, &path);
+        }
+        // Two have asked, and one was granted.
+        _ => {}
     }
     true
+}
+
+fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path: &Path) {
+    if program::gains_rights(path) {
+        say_aside(program::native_note(path));
+        direct.set_rewritten(file, Rewritten::Plain);
+    } else if let Some(store) = store {
+        let outcome = store.ensure(path, &identity(file));
+        direct.set_rewritten(file, state(&outcome));
+    }
 }
 
 fn make(store: &Store, direct: &mut Direct, path: &Path) {

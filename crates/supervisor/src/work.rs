@@ -80,7 +80,8 @@ impl Work {
     }
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
-    pub fn resume(image: Image, lock: Option<File>, variables: &Variables) -> Work {
+    pub fn resume(mut image: Image, lock: Option<File>, variables: &Variables) -> Work {
+        image.direct.forget_requests();
         let path = image.direct.private_path().to_vec();
         let private = lock.and_then(|lock| Private::resume(&path, lock));
         let punch = Punch::new(&image.direct);

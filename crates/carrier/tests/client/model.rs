@@ -6,7 +6,7 @@ mod descriptors;
 
 use husk_proto::descriptor::{Descriptors, Files, Open, Shown, Slot};
 use husk_proto::fs::*;
-use husk_proto::image::{Cover, Image, Mount, Rewritten};
+use husk_proto::image::{Cover, Image, Mount, Rewritten, Wish};
 use husk_proto::lock::{Mode, Range};
 use husk_proto::process::{Process, Processes, Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Description, Errno, Inode, Result};
@@ -678,7 +678,7 @@ impl Image for Model {
         Rewritten::Plain
     }
     fn request_rewrite(&mut self, _: &HostIdentity, _: &[u8]) {}
-    fn next_rewrite(&mut self, _: &mut [u8]) -> Option<(HostIdentity, usize)> {
+    fn next_wish(&mut self, _: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
         None
     }
     fn set_rewritten(&mut self, _: &HostIdentity, _: Rewritten) {}
@@ -686,7 +686,9 @@ impl Image for Model {
         false
     }
     fn request_gathered(&mut self, _: &HostIdentity, _: &[u8]) {}
-    fn room_to_gather(&mut self, _: u64) -> Option<u64> {
-        None
+    fn room_to_gather(&self) -> (u64, u64) {
+        (0, 0)
     }
+    fn set_gathered(&mut self, _: &HostIdentity, _: u64) {}
+    fn refuse_to_gather(&mut self, _: &HostIdentity) {}
 }
