@@ -40,6 +40,7 @@ const MISTAKES: &[Mistake] = &[
     program(&["./elf32"], 126, &["elf32", "not a 64-bit"]),
     program(&["./orphan"], 127, &["orphan"]),
     program(&["./truncated"], 126, &["truncated"]),
+    program(&["./no-line"], 126, &["no-line", "without a #! line", "sh SCRIPT"]),
     option(&["--memory", "1M"], &["--memory", "32m"]),
     option(&["--memory", "much"], &["--memory", "512m"]),
     option(&["--memory", "1.5G"], &["--memory", "whole numbers"]),
@@ -67,6 +68,7 @@ fn fill(work: &Path) {
     executable(&work.join("orphan"), b"#!/no/such/interpreter\n");
     executable(&work.join("truncated"), &fs::read("/bin/true").expect("a program")[..100]);
     fs::write(work.join("not-executable"), "#!/bin/sh\n").expect("a script");
+    executable(&work.join("no-line"), b"exit 0\n");
 }
 
 /// A whole 32-bit program: one segment, and `exit(0)` behind its headers.
@@ -120,7 +122,7 @@ fn natively() {
     let scratch = Scratch::new("mistakes");
     let work = scratch.fresh("work");
     fill(&work);
-    let strange = |one: &Mistake| ["./elf32", "./truncated"].contains(&one.argv[0]);
+    let strange = |one: &Mistake| ["./elf32", "./truncated", "./no-line"].contains(&one.argv[0]);
     for mistake in MISTAKES.iter().filter(|one| one.status != 125 && !strange(one)) {
         let mut env = std::process::Command::new("env");
         env.args(mistake.argv);

@@ -159,6 +159,10 @@ fn check_format(file: &File, size: u64, refuse: &Refuse<'_>) -> Result<(), Failu
     if head.starts_with(b"\x7fELF") {
         return check_elf(file, head, size, refuse);
     }
+    // A shell would run it by itself; the host would not.
+    if !head.is_empty() && !head.contains(&0) {
+        return Err(refuse("it is a script without a #! line", "add one, or write: sh SCRIPT"));
+    }
     Ok(())
 }
 
