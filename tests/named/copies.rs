@@ -91,6 +91,9 @@ fn mistakes_of_a_copy_have_one_line_each() {
         (["cp", "ci:/dev/null", "z"], "a socket or a device"),
         (["cp", "ci:/tmp/y", "nowhere/z"], "cannot copy nowhere: "),
         (["cp", "file", "ci:/tmp/nowhere/z"], "cannot copy /tmp/nowhere: "),
+        (["cp", "ci:/tmp/y", "file/"], "cannot copy file/: it is no directory"),
+        (["cp", "file", "ci:/tmp/y/"], "cannot copy /tmp/y/: it is no directory"),
+        (["cp", "ci:/tmp/y", "new/"], "cannot copy new/: it is no directory"),
     ] {
         let said = images.refused(&arguments, 125);
         assert!(said.contains(why), "{arguments:?}: {said}");
@@ -98,6 +101,12 @@ fn mistakes_of_a_copy_have_one_line_each() {
     let said = images.refused(&["cp", "-r", "ci:/tmp/d", "file"], 125);
     assert!(said.contains("cannot copy file: "), "{said}");
     assert_eq!(fs::read(images.work.join("file")).expect("it"), b"file");
+    assert_eq!(images.script("ci", "cat /tmp/y"), "y\n");
+    // What says that it is empty, and is not.
+    images.done(&["cp", "ci:/proc/version", "file"]);
+    let version = fs::read("/proc/version").expect("the host's");
+    assert_eq!(fs::read(images.work.join("file")).expect("it"), version);
+    fs::write(images.work.join("file"), "file").expect("a file");
     // What does not fit is told, and what was there stays.
     images.script("ci", "yes | head -c 3000000 > /tmp/big");
     let husk = husk_tests::husk::binary().to_str().expect("a plain path");

@@ -208,8 +208,11 @@ impl Packer<'_> {
     fn bytes(&mut self, file: &File, shown: &Path) -> io::Result<()> {
         let mut buffer = vec![0; FRAME_BYTES];
         let mut offset = 0;
+        // Files of /proc say that they are empty, and are read to their end.
+        let unknown = file.metadata().is_ok_and(|found| found.len() == 0);
         loop {
-            let read = next_data(file, offset).and_then(|data| match data {
+            let data = if unknown { Ok(Some(offset)) } else { next_data(file, offset) };
+            let read = data.and_then(|data| match data {
                 Some(start) => Ok((start, file.read_at(&mut buffer, start)?)),
                 None => Ok((file.metadata()?.len(), 0)),
             });
@@ -365,7 +368,12 @@ impl Unpacker<'_> {
         else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let (directory, name, shown) = self.place(name, target)?;
+        let (mut directory, name, shown) = self.place(name, target)?;
+        let whole = !matches!(item, Item::Directory { .. }) && self.open.is_empty();
+        if whole && target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir() {
+            complain(target, "it is no directory", "leave the / behind it out");
+            directory = None;
+        }
         self.complete &= directory.is_some();
         let made = match (&item, &directory) {
             (Item::Directory { facts, .. }, _) => {
