@@ -40,7 +40,7 @@ const MISTAKES: &[Mistake] = &[
     program(&["./elf32"], 126, &["elf32", "not a 64-bit"]),
     program(&["./orphan"], 127, &["orphan"]),
     program(&["./truncated"], 126, &["truncated"]),
-    program(&["./no-line"], 126, &["no-line", "without a #! line", "sh SCRIPT"]),
+    program(&["./no-line"], 126, &["no-line", "without a #! line", "sh script"]),
     option(&["--memory", "1M"], &["--memory", "32m"]),
     option(&["--memory", "much"], &["--memory", "512m"]),
     option(&["--memory", "1.5G"], &["--memory", "whole numbers"]),
