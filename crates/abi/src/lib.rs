@@ -15,6 +15,8 @@ pub use linux_raw_sys as sys;
 
 /// Bytes in a page of memory and in a block of the buffer cache.
 pub const PAGE: usize = 4096;
+/// Bytes of a huge page.
+pub const HUGE_BYTES: usize = 2 << 20;
 /// Longest name of one path component, in bytes.
 pub const NAME_MAX: usize = 255;
 /// Longest path including its terminating NUL, in bytes.

@@ -21,6 +21,8 @@ pub const MAP_NORESERVE: usize = g::MAP_NORESERVE as usize;
 pub const MAP_POPULATE: usize = g::MAP_POPULATE as usize;
 /// Stores stay with the process.
 pub const MAP_PRIVATE: usize = g::MAP_PRIVATE as usize;
+/// Stores are seen by all who map it.
+pub const MAP_SHARED: usize = g::MAP_SHARED as usize;
 /// The bits that say whose stores are.
 pub const MAP_TYPE: usize = g::MAP_TYPE as usize;
 

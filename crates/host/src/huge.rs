@@ -3,21 +3,18 @@
 //! A fault on a file maps sixteen small pages around it, each counted and let go again at exit. A
 //! start that touches a dozen places pays for two hundred pages; in a huge page it pays for one.
 
+use husk_abi::memory::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_READ,
+};
 use husk_abi::{Errno, PAGE, nr};
 
 use crate::calls::{Result, raw};
 
 /// Bytes of a huge page; what is to lie in one begins at a multiple of it, in the file and in
 /// memory.
-pub const HUGE_BYTES: usize = 2 << 20;
+pub use husk_abi::HUGE_BYTES;
 
 const MADV_COLLAPSE: usize = 25;
-const PROT_READ: usize = 1;
-const MAP_SHARED: usize = 1;
-const MAP_PRIVATE: usize = 2;
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_NORESERVE: usize = 0x4000;
 
 /// Moves the bytes from `offset` on of memfd `fd` (at least `HUGE_BYTES` of them) into one huge
 /// page, whatever the host's settings say of huge pages by themselves. An error costs nothing but

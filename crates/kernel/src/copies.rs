@@ -37,7 +37,7 @@ const STARTS: u64 = 63 << 3;
 const STARTS_A_WISH: u64 = 4;
 const PLACE_SHIFT: u32 = 12;
 const PLACE: u64 = 0xf_ffff << PLACE_SHIFT;
-const PLACE_BYTES: u64 = 2 << 20;
+const PLACE_BYTES: u64 = husk_abi::HUGE_BYTES as u64;
 const HASH: u64 = !0 << 32;
 
 fn identity_hash(file: &HostIdentity) -> (u64, u64) {

@@ -2,6 +2,8 @@
 //!
 //! Sizes are generous and sparse: what is never touched costs no memory.
 
+use husk_abi::HUGE_BYTES;
+
 use crate::memory::{Cell, STEP_WORDS};
 
 /// Slab class of 128-byte objects.
@@ -210,7 +212,7 @@ impl Layout {
 
     /// Bytes of the state arena, a multiple of 2 MiB.
     pub fn state_bytes(&self) -> u64 {
-        ((self.map().limit + MARGIN_WORDS) as u64 * 8).next_multiple_of(2 << 20)
+        ((self.map().limit + MARGIN_WORDS) as u64 * 8).next_multiple_of(HUGE_BYTES as u64)
     }
 
     /// Bytes of the buffer cache.
@@ -225,7 +227,7 @@ impl Layout {
 
     /// Offset of the area for gathered programs, which no process maps as a whole.
     pub fn programs_offset(&self) -> u64 {
-        self.total_bytes().next_multiple_of(2 << 20)
+        self.total_bytes().next_multiple_of(HUGE_BYTES as u64)
     }
 
     /// Bytes of the file behind the region: what is mapped of it, then gathered programs.

@@ -18,7 +18,8 @@ use object::read::elf::{FileHeader, ProgramHeader};
 pub const HEAD_BYTES: usize = 4096;
 /// Longest program that is worth the memory.
 const BYTES_MAX: u64 = 128 << 20;
-const HUGE_BYTES: u64 = 2 << 20;
+/// Bytes of a huge page.
+pub const HUGE_BYTES: u64 = 2 << 20;
 
 /// A segment of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,9 +9,11 @@ use crate::start::facts;
 use crate::thread::Thread;
 use crate::wire::{ExecTarget, Program, Source, Wire};
 use core::ffi::CStr;
-use husk_abi::{Errno, PAGE, nr};
+use husk_abi::memory::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
+use husk_abi::{Errno, HUGE_BYTES, PAGE, nr};
 use husk_host::calls;
-use husk_host::huge::HUGE_BYTES;
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Segment, Summary};
 
 /// Longest path of an interpreter with its NUL (real ones have about 30 bytes).
@@ -158,14 +160,6 @@ pub fn headers<'a>(
     }
     Ok(table)
 }
-
-const PROT_EXEC: usize = 4;
-const PROT_WRITE: usize = 2;
-const PROT_READ: usize = 1;
-const MAP_PRIVATE: usize = 2;
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
 fn protection(segment: &Segment) -> usize {
     let pick = |flag: u32, prot: usize| if segment.flags & flag != 0 { prot } else { 0 };

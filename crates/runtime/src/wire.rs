@@ -451,7 +451,7 @@ impl Wire {
         prot: usize,
         offset: usize,
     ) -> Result<(), Errno> {
-        const PRIVATE_FIXED: usize = 0x12;
+        use husk_abi::memory::{MAP_FIXED, MAP_PRIVATE};
         let _open = guard::open();
         match (program.target, self.client.as_mut()) {
             (ExecTarget::Host(fd), _) => {
@@ -459,7 +459,8 @@ impl Wire {
             }
             (_, Some(served)) => {
                 let length = length.next_multiple_of(husk_abi::PAGE);
-                served.map_program(program, start, length, prot, PRIVATE_FIXED, offset as u64)?;
+                let flags = MAP_PRIVATE | MAP_FIXED;
+                served.map_program(program, start, length, prot, flags, offset as u64)?;
                 mappings::keep_noted(self)
             }
             _ => Err(Errno::EBADF),

@@ -27,6 +27,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::copies;
 
+const _: () = assert!(husk_rewrite::huge::HUGE_BYTES == HUGE_BYTES as u64);
+
 /// Bytes copied at a time: they stay in the processor's cache meanwhile.
 const PART_BYTES: usize = 256 << 10;
 
