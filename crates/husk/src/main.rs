@@ -26,6 +26,7 @@
 mod bench;
 mod named;
 mod pages;
+mod reference;
 mod settings;
 mod top;
 
@@ -145,6 +146,9 @@ enum Command {
         /// Where to.
         directory: PathBuf,
     },
+    /// Print the page of all commands for the documentation.
+    #[command(hide = true)]
+    Reference,
     /// Measure calls natively and in an image, side by side.
     Bench(bench::Options),
 }
@@ -230,6 +234,7 @@ fn main() -> ExitCode {
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),
+        Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
         Command::Top(options) => top::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),

@@ -12,7 +12,7 @@ use husk_supervisor::say::{print, say};
 use crate::{Options, failed};
 
 /// The command as people see it: without what only Husk itself starts.
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let whole = Options::command();
     let seen = whole.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
     let about = whole.get_about().cloned().unwrap_or_default();
