@@ -1,18 +1,23 @@
-//! Builds the runtime for its own target and hands it to the command, so that one `cargo build`
-//! makes one file.
+//! Builds the runtime for its own target and hands it to the command, and links the C library into
+//! it, so that one `cargo build` makes one file.
 //!
 //! ```text
 //!   cargo build -p husk
 //!     '-- build.rs --> cargo build -p husk-runtime --target x86_64-unknown-none
-//!                        '-- OUT_DIR/runtime/.../husk-rt --include_bytes!--> husk
+//!                        |-- OUT_DIR/runtime/.../husk-rt --include_bytes!--> husk
+//!                        '-- .../husk-entry --cc entry.s--> where husk begins
 //! ```
 //!
 //! Invariants
 //! 1. The inner build has its own target directory: the outer one's lock is held meanwhile.
 //! 2. Nothing of the outer build's flags reaches the inner one (sanitizers, wrappers, targets).
 //! 3. Same `Cargo.lock`, same toolchain.
+//! 4. The command is linked statically where the C library's archives are there (`libc6-dev` has
+//!    them); elsewhere it is linked as any other program, with a warning. Build scripts and
+//!    procedural macros, which a flag for the whole build would reach, are left alone.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +45,12 @@ fn main() {
     if let Err(problem) = ensure_target().and_then(|()| build_runtime(&root)) {
         println!("cargo::error={problem}");
     }
+    if let Err(why) = begin_early(&root) {
+        println!("cargo::warning=`husk exec` will be slower to start: {why}");
+    }
+    if let Err(why) = link_statically() {
+        println!("cargo::warning=the command needs the C library's shared files: {why}");
+    }
 }
 
 fn workspace_root() -> PathBuf {
@@ -61,7 +72,9 @@ fn watch(root: &Path) {
             }
         }
     }
-    for piece in ["Cargo.toml", "Cargo.lock", "crates/husk/build.rs"] {
+    let more = ["Cargo.toml", "Cargo.lock", "crates/husk/build.rs"];
+    let linked = ["link.ld", "entry.ld", "entry.s"].map(|file| format!("crates/runtime/{file}"));
+    for piece in more.map(str::to_owned).into_iter().chain(linked) {
         println!("cargo::rerun-if-changed={}", root.join(piece).display());
     }
 }
@@ -97,12 +110,19 @@ fn target_installed() -> Result<bool, String> {
 }
 
 fn build_runtime(root: &Path) -> Result<(), String> {
-    let output = PathBuf::from(variable("OUT_DIR")).join("runtime");
+    let binary = build_program(root, "husk-rt")?;
+    println!("cargo::rustc-env=HUSK_RUNTIME={}", binary.display());
+    Ok(())
+}
+
+/// Builds a program of the runtime's room; where it is then.
+fn build_program(root: &Path, program: &str) -> Result<PathBuf, String> {
+    let output = runtime_directory();
     let mut build = Command::new(variable("CARGO"));
     build
         .current_dir(root)
         .args(["build", "--quiet", "--locked", "--release"])
-        .args(["--package", "husk-runtime", "--bin", "husk-rt", "--target", TARGET])
+        .args(["--package", "husk-runtime", "--bin", program, "--target", TARGET])
         .args(["--config", "profile.release.debug=0"])
         .args(["--config", "profile.release.lto=\"fat\""])
         .args(["--config", "profile.release.codegen-units=1", "--target-dir"])
@@ -110,12 +130,81 @@ fn build_runtime(root: &Path) -> Result<(), String> {
     for name in LEAKS {
         build.env_remove(name);
     }
-    let done = build.output().map_err(|problem| format!("cargo for the runtime: {problem}"))?;
+    let done = build.output().map_err(|problem| format!("cargo for {program}: {problem}"))?;
     if !done.status.success() {
         eprintln!("{}", String::from_utf8_lossy(&done.stderr));
-        return Err("the runtime did not build; its messages stand above".into());
+        return Err(format!("{program} did not build; its messages stand above"));
     }
-    let binary = output.join(TARGET).join("release/husk-rt");
-    println!("cargo::rustc-env=HUSK_RUNTIME={}", binary.display());
+    Ok(output.join(TARGET).join("release").join(program))
+}
+
+fn runtime_directory() -> PathBuf {
+    PathBuf::from(variable("OUT_DIR")).join("runtime")
+}
+
+fn linker() -> String {
+    env::var("RUSTC_LINKER").unwrap_or("cc".into())
+}
+
+/// Lets the command begin in `crates/runtime/entry.s`, with the narrow way of `husk exec`.
+fn begin_early(root: &Path) -> Result<(), String> {
+    let bytes = build_program(root, "husk-entry")?;
+    let bytes = bytes.parent().unwrap_or(root);
+    let object = runtime_directory().join("entry.o");
+    let mut assemble = Command::new(linker());
+    assemble.args(["-c", "-Wa,-I"]).arg(format!("-Wa,{}", bytes.display()));
+    assemble.arg(root.join("crates/runtime/entry.s")).arg("-o").arg(&object);
+    let done = assemble.output().map_err(|problem| format!("{}: {problem}", linker()))?;
+    if !done.status.success() {
+        return Err(format!("{}: {}", linker(), String::from_utf8_lossy(&done.stderr)));
+    }
+    println!("cargo::rustc-link-arg-bins={}", object.display());
+    println!("cargo::rustc-link-arg-bins=-Wl,-e,husk_start");
     Ok(())
+}
+
+/// The C library as archives (invariant 4). rustc names shared libraries to the linker; a directory
+/// that is looked into first has a script for each of them that leads to its archive. At a fixed
+/// place, for a start then has nothing to relocate, which is a tenth of it.
+fn link_statically() -> Result<(), String> {
+    // Elsewhere archives are the rule, or have other names.
+    if variable("TARGET") != "x86_64-unknown-linux-gnu" || is_static_anyway() {
+        return Ok(());
+    }
+    let scripts = PathBuf::from(variable("OUT_DIR")).join("static");
+    let write = |name: &str, text: String| {
+        let path = scripts.join(format!("lib{name}.a"));
+        fs::write(&path, text).map_err(|problem| format!("{}: {problem}", path.display()))
+    };
+    fs::create_dir_all(&scripts).map_err(|problem| format!("{}: {problem}", scripts.display()))?;
+    let circle = format!("GROUP({} {} {})", archive("c")?, archive("gcc_eh")?, archive("gcc")?);
+    write("c", circle.clone())?;
+    write("gcc_s", circle)?;
+    for name in ["m", "rt", "pthread", "dl", "util"] {
+        write(name, format!("INPUT({})", archive(name)?))?;
+    }
+    for argument in [&format!("-L{}", scripts.display()), "-static", "-no-pie"] {
+        println!("cargo::rustc-link-arg-bins={argument}");
+    }
+    Ok(())
+}
+
+/// Whether whoever builds has asked for it.
+fn is_static_anyway() -> bool {
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    features.split(',').any(|feature| feature == "crt-static")
+}
+
+/// Where the linker has `libNAME.a`.
+fn archive(name: &str) -> Result<String, String> {
+    let linker = linker();
+    let file = format!("lib{name}.a");
+    let asked = Command::new(&linker).arg(format!("-print-file-name={file}")).output();
+    let told = asked.map_err(|problem| format!("{linker}: {problem}"))?.stdout;
+    let path = String::from_utf8_lossy(&told).trim().to_owned();
+    // What it does not find it repeats.
+    match Path::new(&path).is_absolute() && Path::new(&path).exists() {
+        true => Ok(path),
+        false => Err(format!("{file} is not there; it is in libc6-dev or glibc-static")),
+    }
 }

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod ends;
+mod file;
 mod fsck;
 mod gathered;
 mod json;

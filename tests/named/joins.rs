@@ -29,12 +29,18 @@ const CIRCUMSTANCES: &[&str] = &[
     "exec 0<&-",
 ];
 
-/// Runs `prelude` in a shell that then becomes `husk exec ci -- ARGV`, or ARGV itself.
-fn started(images: &Images, native: bool, prelude: &str, argv: &[&str]) -> Output {
+/// `husk exec`, as it is understood before the C library has started, and as only the whole command
+/// understands it.
+const NARROW: &[&str] = &["exec", "ci", "--"];
+const LONG: &[&str] = &["exec", "--", "ci"];
+
+/// Runs `prelude` in a shell that then becomes `husk WAY ARGV`, or ARGV itself.
+fn started(images: &Images, way: Option<&[&str]>, prelude: &str, argv: &[&str]) -> Output {
     let script = format!("{prelude}; exec \"$@\"");
     let mut words = vec!["-c", &script, "bash"];
-    if !native {
-        words.extend([binary().to_str().expect("a plain path"), "exec", "ci", "--"]);
+    if let Some(way) = way {
+        words.push(binary().to_str().expect("a plain path"));
+        words.extend(way);
     }
     words.extend(argv);
     let mut command = images.command("bash", &words);
@@ -56,15 +62,56 @@ fn a_command_has_what_its_caller_gave_it() {
     std::fs::create_dir(images.work.join("sub")).expect("a directory");
     images.up("ci");
     for prelude in CIRCUMSTANCES {
-        let of = |native| started(&images, native, prelude, &["bash", "-c", GIVEN]);
-        let (native, tested) = (of(true), of(false));
-        let (theirs, ours) = (text(&native.stdout), text(&tested.stdout));
-        let lines = |text: &str| -> Vec<String> {
+        let of = |way| started(&images, way, prelude, &["bash", "-c", GIVEN]);
+        let native = of(None);
+        let lines = |output: &Output| -> Vec<String> {
+            let text = text(&output.stdout);
             // Each `timeout` has a group of its own.
             text.lines().filter(|line| !line.starts_with("group")).map(str::to_owned).collect()
         };
-        assert_eq!(lines(&ours), lines(&theirs), "{prelude}\n{}", shown(&tested));
-        assert_eq!(native.status.code(), tested.status.code(), "{prelude}");
+        for way in [NARROW, LONG] {
+            let tested = of(Some(way));
+            assert_eq!(lines(&tested), lines(&native), "{prelude} {way:?}\n{}", shown(&tested));
+            assert_eq!(native.status.code(), tested.status.code(), "{prelude} {way:?}");
+        }
+    }
+    images.down("ci");
+}
+
+/// Questions to the processor, which a start of the C library asks, cost a virtual machine more
+/// than all else that `husk exec` does.
+#[test]
+fn a_command_is_started_before_the_c_library_of_husk_is() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("narrow");
+    images.up("ci");
+    let calls = |way: &[&str], prelude: &str| {
+        let log = images.work.join("calls");
+        let husk = binary().to_str().expect("a plain path");
+        let traced = format!("{prelude}; exec strace -o {} \"$@\"", log.display());
+        let words = [&["-c", &traced, "bash", husk], way, &["true"]].concat();
+        let output = images.command("bash", &words).output().expect("bash starts");
+        assert!(output.status.success(), "{}", shown(&output));
+        let text = std::fs::read_to_string(log).expect("the calls");
+        let end = text.find("execve(\"/proc/self/fd/").expect("it becomes the runtime");
+        text[..end].to_owned()
+    };
+    let of_the_c_library = |calls: &str| calls.contains("arch_prctl") || calls.contains("brk(");
+    for prelude in ["true", "exec 20< /dev/null 300> /dev/null 21<&0"] {
+        let narrow = calls(NARROW, prelude);
+        assert!(!of_the_c_library(&narrow), "{prelude}: {narrow}");
+    }
+    let long = calls(LONG, "true");
+    assert!(of_the_c_library(&long), "{long}");
+    // Too many descriptors, or a directory whose name is not plain: the whole command does it.
+    for prelude in [
+        "for n in {20..99}; do eval \"exec $n< /dev/null\"; done",
+        "mkdir -p 'odd\"name'; cd 'odd\"name'",
+    ] {
+        let turned = calls(NARROW, prelude);
+        assert!(turned.contains("recvmsg") && of_the_c_library(&turned), "{prelude}: {turned}");
     }
     images.down("ci");
 }

@@ -158,5 +158,7 @@ fn nobody_can_hold_a_supervisor_up() {
     assert!(lines[2].contains("this is 9.9.9"), "another version: {answers}");
     assert!(lines[3].contains("another PID namespace"), "another's number: {answers}");
     assert_eq!(lines[4], "exec meanwhile: 0", "{answers}");
+    assert_eq!(lines[5].matches("Joined").count(), 2, "{answers}");
+    assert_eq!(lines[6], "1", "who asks again has one record: {answers}");
     images.down("ci");
 }

@@ -3,7 +3,8 @@
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
 //! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of);
-//! `operation` names their types for those who count.
+//! `operation` names their types for those who count; `entry` is no service, but what a process and
+//! the supervisor agree on when it enters.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod entry;
 pub mod flight;
 pub mod fs;
 pub mod image;

@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod elf;
+pub mod entry;
 pub mod handover;
 pub mod script;

@@ -160,6 +160,13 @@ impl Image {
 
     /// The record of a host process that is about to execute the runtime.
     pub fn admit(&mut self, newcomer: &Newcomer<'_>) -> Result<Process, Failure> {
+        // Who asks again did not get the answer, and who had the number before has ended.
+        let mut known = false;
+        self.direct.each_pid(&mut |pid| known |= pid == newcomer.pid);
+        if known {
+            // What cannot be released now is found by the tick.
+            let _ = self.direct.reap(newcomer.pid);
+        }
         let record = self.enroll(newcomer).map(|mut direct| {
             direct.detach();
             direct.current()

@@ -29,3 +29,6 @@ silent = [talk(b"{", whole=False) for _ in range(100)]
 deaf = [talk(letter("Look"), whole=False) for _ in range(10)]
 husk = os.readlink("/proc/%d/exe" % json.loads(talk(letter("Look")))["Look"]["pid"])
 print("exec meanwhile:", subprocess.call([husk, "exec", "ci", "--", "true"]))
+join["Join"]["pid"] = os.getpid()
+print(talk(letter(join)), talk(letter(join)))
+print(json.loads(subprocess.check_output([husk, "stat", "ci", "--json"]))["processes"])

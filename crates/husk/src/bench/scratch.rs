@@ -3,9 +3,13 @@
 //! Not below `/tmp`: `husk run` shows its programs a private one.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+/// A file that has just been written may still change: until then its calls are trapped.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// The directories of one measurement.
 pub struct Scratch {
@@ -40,6 +44,7 @@ impl Scratch {
         let own = std::env::current_exe().context("cannot find this command")?;
         std::fs::copy(&own, &scratch.program)
             .with_context(|| format!("cannot copy {}", own.display()))?;
+        std::thread::sleep(SETTLED);
         Ok(scratch)
     }
 }

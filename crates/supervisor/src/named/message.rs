@@ -9,8 +9,10 @@
 //! Before the answer to a wish to end come lines that say how far that is.
 //!
 //! Invariants
-//! 1. `version` is read before anything else: what another version asks need not make sense.
-//! 2. Neither side waits for ever for the other, nor takes more than it has room for.
+//! 1. A wish to join, and the answer to it, are also written and read by who knows no JSON
+//!    (`husk-entry`): their fields keep their order.
+//! 2. `version` is read before anything else: what another version asks need not make sense.
+//! 3. Neither side waits for ever for the other, nor takes more than it has room for.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -19,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use husk_proto::entry::VERSION;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -28,8 +31,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Who understands whom: the command's version, and that of these messages and the hand-over.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+2");
 /// Longest letter: some hundred thousand descriptors.
 pub const LETTER_BYTES_MAX: usize = 2 << 20;
 /// Longest answer: a line for each file that could not be written back.
@@ -278,6 +279,30 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn who_knows_no_json_says_and_understands_the_same() {
+        use husk_runtime::entry::{Newcomer, Text, joined, letter};
+        let here = Some(&b"/some where"[..]);
+        let mut room = [0; 200];
+        let mut text = Text::new(&mut room);
+        let newcomer = Newcomer { pid: 7, inherited: &[0, 1, 300], umask: 18, here };
+        let ask = Ask::Join {
+            pid: 7,
+            inherited: vec![0, 1, 300],
+            umask: 18,
+            here: Some(PathBuf::from("/some where")),
+        };
+        let written: Letter =
+            serde_json::from_slice(letter(&newcomer, &mut text).unwrap()).unwrap();
+        assert_eq!(written.version, VERSION);
+        assert_eq!(written.ask, serde_json::to_value(ask).unwrap());
+        for guard in [true, false] {
+            let told = Answer::Joined { process: 26, guard, trap_only: !guard };
+            let joined = joined(&line(&told).unwrap()).unwrap();
+            assert_eq!((joined.process, joined.guard, joined.trap_only), (26, guard, !guard));
+        }
     }
 
     #[test]

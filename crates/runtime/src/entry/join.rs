@@ -1,0 +1,241 @@
+//! From the words that were typed to the program of the image.
+
+use core::ffi::CStr;
+
+use husk_abi::proc;
+use husk_host::calls::{is_close_on_exec, pread};
+use husk_host::probe;
+use husk_region::{HEADER_BYTES, Header, read_header};
+use husk_runtime::entry::{Joined, Newcomer, Text, is_name, joined, letter};
+use husk_runtime::handover::{GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
+
+use crate::host::{self, ANSWER_BYTES_MAX, Descriptor};
+
+/// Most descriptors a program is started with.
+const INHERITED_MAX: usize = 64;
+/// Who has more than those below this is asked for a list.
+const LOW_END: u32 = 8;
+/// The two high numbers lie below this, whatever the limit, and above that.
+const NUMBERS_END_MAX: u64 = 1024;
+const NUMBERS_END_MIN: u64 = 256;
+/// Where the words of the command begin: `husk exec NAME -- COMMAND`.
+const COMMAND: usize = 4;
+/// Longest name of a command, longest directory: a start pays for each page of its stack.
+const NAME_BYTES_MAX: usize = 512;
+/// Room for a letter: a directory, a number for each descriptor, and what stands around them.
+const LETTER_BYTES_MAX: usize = NAME_BYTES_MAX + 512;
+/// Room for a hand-over.
+const HANDOVER_BYTES_MAX: usize = NAME_BYTES_MAX + HEAD_MAX + 1;
+
+/// Called with the stack as the host has made it. Returns where the whole command is to do it.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.enter")]
+extern "C" fn enter(stack: *mut usize) {
+    // SAFETY: nobody else uses the stack meanwhile.
+    let mut start = unsafe { Start::of(stack) };
+    let mut text = [0; HANDOVER_BYTES_MAX];
+    if let Some(ready) = join(&start, &mut text) {
+        start.execute(&ready);
+    }
+}
+
+/// All that the runtime has to be told, and what must stay open for it.
+struct Ready<'a> {
+    handover: &'a CStr,
+    loader: Descriptor,
+    _region: Descriptor,
+}
+
+fn join<'a>(start: &Start, text: &'a mut [u8; HANDOVER_BYTES_MAX]) -> Option<Ready<'a>> {
+    let (name, command) = (start.word(2).to_bytes(), start.word(COMMAND).to_bytes());
+    if start.word(3) != c"--" || !is_name(name) || command.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let mut numbers = [0; INHERITED_MAX];
+    let inherited = inherited(&mut numbers)?;
+    probe::syscall_user_dispatch().ok()?;
+    let socket = reach(start, name)?;
+    ask(&socket, inherited)?;
+    let places = free_numbers()?;
+    let mut room = [0; ANSWER_BYTES_MAX];
+    let (answer, [region, loader]) = host::receive(&socket, &mut room)?;
+    let joined = joined(answer)?;
+    is_region(&region).then_some(())?;
+    let (region, loader) = (host::place(&region, places[0])?, host::place(&loader, places[1])?);
+    let handover = handover(text, &joined, places, command)?;
+    Some(Ready { handover, loader, _region: region })
+}
+
+/// The descriptors that a program started now would have.
+fn inherited(numbers: &mut [u32; INHERITED_MAX]) -> Option<&[u32]> {
+    let mut left = host::open_count()?;
+    let mut found = Found { numbers, count: 0 };
+    for number in 0..LOW_END {
+        if left == 0 {
+            break;
+        }
+        left -= usize::from(found.look(number)?);
+    }
+    if left > 0 {
+        let listing = host::listing(c"/proc/self/fd")?;
+        let high = |name: &[u8]| number(name).filter(|number| *number >= LOW_END);
+        host::each_name(&listing, |name| high(name).map_or(Some(()), |n| found.look(n).map(drop)))?;
+    }
+    let Found { numbers, count } = found;
+    numbers.get(..count)
+}
+
+fn number(name: &[u8]) -> Option<u32> {
+    core::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// Descriptors that exec leaves open.
+struct Found<'a> {
+    numbers: &'a mut [u32; INHERITED_MAX],
+    count: usize,
+}
+
+impl Found<'_> {
+    /// Whether something is open under `number`. `None`: there are too many.
+    fn look(&mut self, number: u32) -> Option<bool> {
+        let Ok(closes) = is_close_on_exec(number as usize) else { return Some(false) };
+        if !closes {
+            *self.numbers.get_mut(self.count)? = number;
+            self.count += 1;
+        }
+        Some(true)
+    }
+}
+
+/// A connection to the supervisor of image `name`, where its place is as it should be.
+fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
+    const KIND: u32 = 0o170000;
+    const DIRECTORY: u32 = 0o040000;
+    let us = host::user();
+    let ours = |path: &&CStr| host::status(path, true).is_some_and(|found| found.uid == us);
+    let runtime =
+        start.variable(b"XDG_RUNTIME_DIR=").filter(|path| path.to_bytes().starts_with(b"/"));
+    let mut room = [0; NAME_BYTES_MAX];
+    let mut base = Text::new(&mut room);
+    match runtime.filter(ours) {
+        Some(runtime) => base.put(runtime.to_bytes()).put(b"/husk"),
+        None => base.put(b"/tmp/husk-").number(us),
+    };
+    let length = base.whole()?.len();
+    base.put(b"\0");
+    let found = host::status(string(&base)?, false)?;
+    let private = found.mode & 0o077 == 0 && found.mode & KIND == DIRECTORY;
+    (private && found.uid == us).then_some(())?;
+    *room.get_mut(length)? = b'/';
+    let rest = room.get_mut(length + 1..)?;
+    Text::new(rest).put(name).put(b"\0").whole()?;
+    let place = host::directory(CStr::from_bytes_until_nul(&room).ok()?)?;
+    let mut room = [0; 64];
+    let mut socket = Text::new(&mut room);
+    socket.put(proc::DESCRIPTORS).number(place.0 as u32).put(b"/socket\0");
+    host::connect(string(&socket)?)
+}
+
+fn string<'a>(text: &'a Text<'_>) -> Option<&'a CStr> {
+    CStr::from_bytes_with_nul(text.whole()?).ok()
+}
+
+fn ask(socket: &Descriptor, inherited: &[u32]) -> Option<()> {
+    let mut room = [0; NAME_BYTES_MAX];
+    let here = host::here(&mut room).filter(|here| here.starts_with(b"/"));
+    let pid = husk_host::calls::getpid();
+    let newcomer = Newcomer { pid, inherited, umask: host::umask(), here };
+    let mut room = [0; LETTER_BYTES_MAX];
+    host::send(socket, letter(&newcomer, &mut Text::new(&mut room))?)
+}
+
+/// The two highest numbers below the limit under which nothing is open.
+fn free_numbers() -> Option<[usize; 2]> {
+    let end = host::numbers_end()?.min(NUMBERS_END_MAX);
+    let numbers = (NUMBERS_END_MIN..end).rev().map(|number| number as usize);
+    let mut free = numbers.filter(|number| is_close_on_exec(*number).is_err());
+    Some([free.next()?, free.next()?])
+}
+
+/// Whether it is a region of this version.
+fn is_region(region: &Descriptor) -> bool {
+    const SEAL_SHRINK: usize = 2;
+    let mut head = [0; HEADER_BYTES];
+    let read = pread(region.0, &mut head, 0) == Ok(HEADER_BYTES);
+    let Header::Ours(layout) = read_header(&head) else { return false };
+    let sealed = host::seals(region).is_some_and(|seals| seals & SEAL_SHRINK != 0);
+    let size = husk_host::calls::fstat(region.0).map(|found| found.size as u64);
+    read && sealed && size == Ok(layout.file_bytes())
+}
+
+/// The string that the runtime finds before the environment.
+fn handover<'a>(
+    text: &'a mut [u8; HANDOVER_BYTES_MAX],
+    joined: &Joined,
+    [region, loader]: [usize; 2],
+    command: &[u8],
+) -> Option<&'a CStr> {
+    let (guard, plain) = (joined.guard, joined.trap_only);
+    let flags = INITIAL | JOINS | if guard { GUARD } else { 0 } | if plain { PLAIN } else { 0 };
+    let (region_fd, loader_fd) = (region as i32, loader as i32);
+    let handover = Handover { process: joined.process, region_fd, loader_fd, flags };
+    let mut head = [0; HEAD_MAX];
+    let length = handover.head(&mut head);
+    let mut all = Text::new(text);
+    let length = all.put(head.get(..length)?).put(command).put(b"\0").whole()?.len();
+    CStr::from_bytes_with_nul(text.get(..length)?).ok()
+}
+
+/// The stack of a program that starts: the number of its words, the words, 0, variables, 0.
+struct Start {
+    words: *mut usize,
+    count: usize,
+}
+
+impl Start {
+    /// # Safety
+    /// `stack` is as the host has made it, and lent to the result.
+    unsafe fn of(stack: *mut usize) -> Start {
+        // SAFETY: the number of words stands before them.
+        unsafe { Start { words: stack.add(1), count: *stack } }
+    }
+
+    /// A word that is there: `entry.s` has counted them.
+    fn word(&self, index: usize) -> &'static CStr {
+        assert!(index < self.count);
+        // SAFETY: one of the words, which stay where they are.
+        unsafe { CStr::from_ptr(*self.words.add(index) as *const _) }
+    }
+
+    /// What stands behind `name` (with its `=`) in the environment.
+    fn variable(&self, name: &[u8]) -> Option<&'static CStr> {
+        // SAFETY: the variables follow the 0 behind the words, and end with another.
+        let list = |index| unsafe { *self.words.add(self.count + 1 + index) };
+        let mut strings = (0..).map(list).take_while(|string| *string != 0);
+        strings.find_map(|string| {
+            // SAFETY: a string of the environment, which stays where it is.
+            let string = unsafe { CStr::from_ptr(string as *const _) };
+            let value = string.to_bytes_with_nul().strip_prefix(name)?;
+            CStr::from_bytes_with_nul(value).ok()
+        })
+    }
+
+    /// Becomes the command. The hand-over takes the place of the 0 behind the words, so that the
+    /// environment follows it, and the command's words move down by one to end before it. Where
+    /// that fails, all is put back.
+    fn execute(&mut self, ready: &Ready<'_>) {
+        let path = proc::descriptor(ready.loader.0 as u32);
+        let Ok(path) = CStr::from_bytes_until_nul(&path) else { return };
+        let moved = self.count - COMMAND;
+        // SAFETY: all within the words and the 0 behind them; the lists are as exec wants them.
+        unsafe {
+            let (end, command) = (self.words.add(self.count), self.words.add(COMMAND));
+            let dashes = *command.sub(1);
+            command.copy_to(command.sub(1), moved);
+            (*end.sub(1), *end) = (0, ready.handover.as_ptr() as usize);
+            host::execute(path, command.sub(1), end);
+            command.sub(1).copy_to(command, moved);
+            (*command.sub(1), *end) = (dashes, 0);
+        }
+    }
+}
