@@ -122,6 +122,11 @@ fn a_program_is_called_by_the_name_it_was_started_by() {
 }
 
 #[test]
+fn names_outside_become_links_into_trees_and_are_followed() {
+    answered_as_a_tmpfs_does("later", include_str!("sources/calls/later.py"));
+}
+
+#[test]
 fn owners_change_and_take_set_bits_along_as_in_a_tmpfs() {
     answered_as_a_tmpfs_does("owners", include_str!("sources/calls/owners.py"));
 }

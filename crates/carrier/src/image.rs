@@ -24,8 +24,15 @@ impl Image for Direct {
         husk_kernel::image::known_outside(&self.kernel, path)
     }
     #[inline]
-    fn note_outside(&mut self, path: &[u8]) {
-        husk_kernel::image::note_outside(&self.kernel, path)
+    fn outside_age(&self) -> u64 {
+        husk_kernel::image::outside_age(&self.kernel)
+    }
+    #[inline]
+    fn note_outside(&mut self, path: &[u8], age: u64) {
+        husk_kernel::image::note_outside(&self.kernel, path, age)
+    }
+    fn forget_outside(&mut self) {
+        husk_kernel::image::forget_outside(&self.kernel)
     }
     #[inline]
     fn count_unsupported(&mut self, number: usize) {

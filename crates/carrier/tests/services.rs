@@ -473,8 +473,13 @@ fn the_image_shares_its_caches() {
         assert_eq!((me.mount(0).path, me.mount(0).root), (&b"/tmp/mount"[..], root));
         assert_eq!((me.device(), me.copies_path()), (77, &b"/tmp/copies"[..]));
         assert!(!me.known_outside(b"/usr/lib"));
-        me.note_outside(b"/usr/lib");
+        let age = me.outside_age();
+        me.note_outside(b"/usr/lib", age);
         assert!(me.known_outside(b"/usr/lib") && !me.known_outside(b"/usr/lib6"));
+        me.forget_outside();
+        assert!(!me.known_outside(b"/usr/lib"));
+        me.note_outside(b"/usr/lib", age);
+        assert!(!me.known_outside(b"/usr/lib"), "what was seen before may have changed");
         let file = husk_proto::fs::HostIdentity { inode: 4, ..Default::default() };
         me.request_rewrite(&file, b"/bin/true");
         me.request_rewrite(&file, b"/bin/true");

@@ -177,7 +177,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         args[index] = AT_FDCWD as usize;
                     }
                 }
-                Ok(Both::Answered(self.host.call(c.number, args)))
+                let raw = self.host.call(c.number, args);
+                if raw == 0 {
+                    self.services.forget_outside();
+                }
+                Ok(Both::Answered(raw))
             }
         }
     }
@@ -240,7 +244,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let (from, to) = match self.find_both(c, (source, Aim::PARENT), target)? {
             Both::Husk(from, to) => (from, to),
-            Both::Pass => return Ok(Verdict::Pass),
+            Both::Pass => return self.then_named(c),
             Both::Answered(raw) => return Ok(Verdict::Return(raw)),
         };
         if from.last != Last::Name {
@@ -306,7 +310,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let (from, to) = match self.find_both(c, (source, aim), target)? {
             Both::Husk(from, to) => (from, to),
-            Both::Pass => return Ok(Verdict::Pass),
+            Both::Pass => return self.then_named(c),
             Both::Answered(raw) => return Ok(Verdict::Return(raw)),
         };
         let step = from.existing()?;
@@ -339,8 +343,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.services.create(&who, target.directory, name, node)?;
                 value(0)
             }
-            Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Place::Host => Ok(Verdict::Pass),
+            Place::Elsewhere => {
+                let raw = self.call_elsewhere(c, spot);
+                self.services.forget_outside();
+                Ok(Verdict::Return(raw))
+            }
+            Place::Host => self.then_named(c),
         }
     }
 

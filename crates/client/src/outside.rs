@@ -2,18 +2,23 @@
 //!
 //! A text that does not begin with a mount can only get into one through a symbolic link of the
 //! host (or of the host's working directory). That is checked once a path and remembered for the
-//! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup.
+//! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup, until a
+//! program of the image makes a link on the host, or moves one or a directory there.
 //!
-//! Invariant: what a relative path leads to is asked from the directory itself. Its name, that the
-//! text begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
+//! Invariants
+//! 1. What a relative path leads to is asked from the directory itself. Its name, that the text
+//!    begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
+//! 2. A link that leads nowhere on the host may lead to what only the image has: it is followed here.
 //!
-//! Limit: a name that was seen to lead outside and later becomes a link into a tree is missed.
+//! Limit: a name that was seen to lead outside, and that a program outside the image later makes a
+//! link into a tree, is missed.
 
 use crate::path::{Aim, Base, Start};
 use crate::walk::{flatten, lies_below};
-use crate::{Client, Host, Memory};
-use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH};
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
+use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH, RENAME_EXCHANGE};
 use husk_abi::{PATH_MAX, nr};
+use husk_proto::fs::Kind;
 use husk_proto::{Errno, Result, Services};
 
 /// Ancestors tried for one path that does not exist.
@@ -96,10 +101,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Where `text[..end]`, or the nearest ancestor that is there, leads; whether it is missing.
     fn trace(&mut self, w: usize, mut end: usize, base: Base) -> Result<(Start, bool)> {
         let mut missing = None;
+        let age = self.services.outside_age();
         for _ in 0..ANCESTORS_MAX {
             match self.real_path(w, end, base) {
-                Ok(length) => return Ok((self.judge(w, end, length)?, missing == Some(true))),
-                Err(errno) => missing = missing.or(Some(errno == Errno::ENOENT)),
+                Ok(length) => return Ok((self.judge(w, end, length, age)?, missing == Some(true))),
+                Err(Errno::ENOENT) => {
+                    if let Some(start) = self.through_link(w, end, base)? {
+                        return Ok((start, false));
+                    }
+                    missing = missing.or(Some(true));
+                }
+                Err(_) => missing = missing.or(Some(false)),
             }
             let walk = &mut self.buffers.walks[w];
             let whole = core::mem::replace(&mut walk.length, end);
@@ -113,16 +125,53 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok((Start::Outside, missing == Some(true)))
     }
 
-    /// The real path of `text[..end]` in `base`; its length.
-    fn real_path(&mut self, w: usize, end: usize, base: Base) -> Result<usize> {
+    /// Puts what a link of the host says in place of its name, `text[..end]`, which the host has
+    /// not found. `None`: that is no link.
+    fn through_link(&mut self, w: usize, end: usize, base: Base) -> Result<Option<Start>> {
+        let slashes = self.buffers.walks[w].text[..end].iter().rev().take_while(|&&b| b == b'/');
+        let end = end - slashes.count();
+        let link = self.buffers.link.as_mut_ptr() as usize;
+        let length = self.ask_at(w, end, base, |host, directory, name| {
+            host.call(nr::readlinkat, [directory, name, link, PATH_MAX, 0, 0])
+        });
+        let Ok(length @ 1..) = usize::try_from(length) else { return Ok(None) };
+        let target = &self.buffers.link[..length.min(PATH_MAX)];
+        let walk = &mut self.buffers.walks[w];
+        if target[0] == b'/' {
+            walk.replace_front(end, target)?;
+            return Ok(Some(Start::Absolute));
+        }
+        let name = walk.text[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        let front = self.buffers.base.get_mut(..name + length).ok_or(Errno::ENAMETOOLONG)?;
+        front[..name].copy_from_slice(&walk.text[..name]);
+        front[name..].copy_from_slice(target);
+        walk.replace_front(end, front)?;
+        Ok(Some(Start::Joined(base)))
+    }
+
+    /// What the host says of `text[..end]`: `ask` is given the directory to look from and the name.
+    fn ask_at(
+        &mut self,
+        w: usize,
+        end: usize,
+        base: Base,
+        ask: impl FnOnce(&H, usize, usize) -> i64,
+    ) -> i64 {
         let inner = end > base.joined;
         let (directory, at) = if inner { (base.directory, base.joined) } else { (AT_FDCWD, 0) };
         let text = &mut self.buffers.walks[w].text;
         let kept = core::mem::replace(&mut text[end], 0);
-        let flags = (O_PATH | O_CLOEXEC) as usize;
-        let args = [directory as usize, text[at..].as_ptr() as usize, flags, 0, 0, 0];
-        let fd = self.host.call(nr::openat, args);
+        let answer = ask(&self.host, directory as usize, text[at..].as_ptr() as usize);
         self.buffers.walks[w].text[end] = kept;
+        answer
+    }
+
+    /// The real path of `text[..end]` in `base`; its length.
+    fn real_path(&mut self, w: usize, end: usize, base: Base) -> Result<usize> {
+        let flags = (O_PATH | O_CLOEXEC) as usize;
+        let fd = self.ask_at(w, end, base, |host, directory, name| {
+            host.call(nr::openat, [directory, name, flags, 0, 0, 0])
+        });
         let fd = Errno::check(fd)? as usize;
         let base = self.buffers.base.as_mut_ptr() as usize;
         let length = self.descriptor_path(fd as u32, base);
@@ -131,7 +180,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered.
-    fn judge(&mut self, w: usize, end: usize, length: usize) -> Result<Start> {
+    fn judge(&mut self, w: usize, end: usize, length: usize, age: u64) -> Result<Start> {
         let real = &self.buffers.base[..length];
         let inside = (0..self.services.mounts())
             .any(|index| lies_below(real, self.services.mount(index).path));
@@ -141,9 +190,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let text = &self.buffers.walks[w].text[..end];
         if !is_fleeting(text) {
-            self.services.note_outside(text);
+            self.services.note_outside(text, age);
         }
         Ok(Start::Outside)
+    }
+
+    /// Passes a call that makes a name on the host, which may change where paths lead.
+    pub(crate) fn then_named(&mut self, c: &Call) -> Answer {
+        match self.services.mounts() {
+            0 => Ok(Verdict::Pass),
+            _ => crate::passing::then(c, crate::passing::NAMED),
+        }
+    }
+
+    /// The host has done so.
+    #[cold]
+    pub(crate) fn note_named(&mut self, after: &After) {
+        let a = &after.args;
+        let moved = match after.number {
+            nr::rename | nr::link => Some((AT_FDCWD as usize, a[1])),
+            nr::renameat | nr::linkat => Some((a[2], a[3])),
+            nr::renameat2 if a[4] & RENAME_EXCHANGE as usize == 0 => Some((a[2], a[3])),
+            _ => None,
+        };
+        let plain = moved.is_some_and(|(directory, name)| {
+            let fact = self.host_fact(directory, Some(name));
+            fact.is_ok_and(|fact| !matches!(fact.kind, Kind::Symlink | Kind::Directory))
+        });
+        if !plain {
+            self.services.forget_outside();
+        }
     }
 
     /// Whether the text without its `.` and `..` lies in a mount; if so it becomes that text.

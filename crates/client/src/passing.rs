@@ -73,18 +73,20 @@ pub(crate) const STRANGER: u32 = 18;
 pub(crate) const WATCHER: u32 = 19;
 /// The result is the host's watch descriptor, of the instance in argument 0.
 pub(crate) const WATCH: u32 = 20;
+/// The host has a new name.
+pub(crate) const NAMED: u32 = 21;
 
 // From here on failures are noted, too.
 
 /// A counted read of a pipe (argument 0: which, 1: bytes before).
-pub(crate) const PIPE_READ: u32 = 21;
+pub(crate) const PIPE_READ: u32 = 22;
 /// A counted write.
-pub(crate) const PIPE_WRITE: u32 = 22;
+pub(crate) const PIPE_WRITE: u32 = 23;
 /// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
-pub(crate) const FIFO: u32 = 23;
+pub(crate) const FIFO: u32 = 24;
 
 /// A message with stand-ins (`Client::carried`).
-pub(crate) const CARRIED: u32 = 24;
+pub(crate) const CARRIED: u32 = 25;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -140,6 +142,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
+            NAMED => self.note_named(after),
             IDENTITY => self.forget_identity(),
             LIMIT => {
                 self.limit = 0;

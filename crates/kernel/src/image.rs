@@ -48,6 +48,8 @@ pub(crate) const COPIES_STATE: u32 = 24576;
 pub(crate) const COPIES_STATE_END: u32 = PROCESSES;
 /// Whether new pipes get a ring.
 pub(crate) const PIPES_WANTED: u32 = 40;
+/// How often what is known of paths outside was forgotten.
+const OUTSIDE_AGE: u32 = 41;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
@@ -205,20 +207,35 @@ pub(crate) fn hash(bytes: &[u8]) -> (u64, u64) {
     (one ^ one >> 29, two ^ two >> 33)
 }
 
-/// `Image::known_outside`. A torn entry matches no path (both halves are hashes).
-pub fn known_outside(kernel: &Kernel, path: &[u8]) -> bool {
+/// Where a path outside is remembered, and as what: with another age it is another path.
+fn outside(kernel: &Kernel, path: &[u8], age: u64) -> (Cell, u64, u64) {
     let (one, two) = hash(path);
     let cell = fixed(kernel, OUTSIDE + (one % OUTSIDE_MAX) as u32 * 2);
+    (cell, one, two ^ age.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// `Image::known_outside`. A torn entry matches no path (both halves are hashes).
+pub fn known_outside(kernel: &Kernel, path: &[u8]) -> bool {
+    let (cell, one, two) = outside(kernel, path, outside_age(kernel));
     let region = &kernel.session.region;
     region.load(cell) == one && region.load(cell.word(1)) == two
 }
 
+/// `Image::outside_age`.
+pub fn outside_age(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, OUTSIDE_AGE))
+}
+
 /// `Image::note_outside`.
-pub fn note_outside(kernel: &Kernel, path: &[u8]) {
-    let (one, two) = hash(path);
-    let cell = fixed(kernel, OUTSIDE + (one % OUTSIDE_MAX) as u32 * 2);
+pub fn note_outside(kernel: &Kernel, path: &[u8], age: u64) {
+    let (cell, one, two) = outside(kernel, path, age);
     kernel.session.region.store(cell, one);
     kernel.session.region.store(cell.word(1), two);
+}
+
+/// `Image::forget_outside`.
+pub fn forget_outside(kernel: &Kernel) {
+    kernel.session.region.add(fixed(kernel, OUTSIDE_AGE), 1);
 }
 
 /// `Image::count_unsupported`.

@@ -66,8 +66,12 @@ pub trait Image {
     /// Whether this host path (or directory) is known not to lead into a mount through symlinks;
     /// a cache shared by the image (`note_outside`), keyed by hash, 128 bits.
     fn known_outside(&self, path: &[u8]) -> bool;
-    /// Remembers it.
-    fn note_outside(&mut self, path: &[u8]);
+    /// How often that was forgotten.
+    fn outside_age(&self) -> u64;
+    /// Remembers it, as found out when nothing had been forgotten since `age`.
+    fn note_outside(&mut self, path: &[u8], age: u64);
+    /// Forgets all of it: the host has a link, or a directory, where there was none.
+    fn forget_outside(&mut self);
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 

@@ -658,8 +658,14 @@ impl Image for Model {
     fn known_outside(&self, path: &[u8]) -> bool {
         self.outside.iter().any(|p| p == path)
     }
-    fn note_outside(&mut self, path: &[u8]) {
+    fn outside_age(&self) -> u64 {
+        0
+    }
+    fn note_outside(&mut self, path: &[u8], _: u64) {
         self.outside.push(path.to_vec());
+    }
+    fn forget_outside(&mut self) {
+        self.outside.clear();
     }
     fn count_unsupported(&mut self, number: usize) {
         self.refused.push(number);

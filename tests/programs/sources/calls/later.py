@@ -1,0 +1,65 @@
+# Names outside the trees that were looked at, and then become links into one, in all the ways.
+outside = tempfile.mkdtemp(dir="/var/tmp")
+atexit.register(shutil.rmtree, outside)
+make("kept")
+
+def leads_here(name):
+    return os.path.samefile(outside + name, "kept")
+
+def other(name):
+    """A file there that is looked at."""
+    make(outside + name)
+    say(name, leads_here(name))
+
+other("/linked")
+os.unlink(outside + "/linked")
+os.symlink(base + "/kept", outside + "/linked")
+say("symlink", leads_here("/linked"))
+
+other("/renamed")
+os.symlink(base + "/kept", outside + "/link")
+os.rename(outside + "/link", outside + "/renamed")
+say("rename of a link", leads_here("/renamed"))
+
+os.mkdir(outside + "/directory")
+other("/directory/kept")
+os.rename(outside + "/directory", outside + "/away")
+os.symlink(base, outside + "/directory")
+say("above it", leads_here("/directory/kept"))
+
+os.makedirs(outside + "/plain/in")
+os.mkdir(outside + "/deep")
+os.symlink(base, outside + "/deep/in")
+other("/plain/in/kept")
+os.rename(outside + "/plain", outside + "/gone")
+os.rename(outside + "/deep", outside + "/plain")
+say("rename of a directory", leads_here("/plain/in/kept"))
+
+other("/name")
+os.unlink(outside + "/name")
+os.link(outside + "/linked", outside + "/name", follow_symlinks=False)
+say("link", leads_here("/name"))
+
+RENAMEAT2, EXCHANGE = 316, 2
+other("/changed")
+say(call(RENAMEAT2, AT_FDCWD, (outside + "/changed").encode(), AT_FDCWD, (outside + "/name").encode(), EXCHANGE))
+say("exchange", leads_here("/changed"), leads_here("/name"))
+
+# Links that the host cannot follow: what they name is there in the tree alone, or not yet.
+os.mkdir(outside + "/links")
+for name, target in [("file", base + "/kept"), ("directory", base + "/deep"), ("new", base + "/made"), ("nothing", base + "/nothing"),
+                     ("twice", "file"), ("around", "../links/twice"), ("away", outside + "/nowhere"), ("loop", "loop")]:
+    os.symlink(target, outside + "/links/" + name)
+os.mkdir("deep")
+make("deep/inside", b"inside")
+os.chdir(outside + "/links")
+for prefix in [outside + "/links/", "", "./", "../links/"]:
+    for name in ["file", "directory", "directory/", "directory/inside", "directory/none", "new", "new/x", "nothing", "twice", "around", "away", "loop", "file/x"]:
+        found = attempt(os.stat, prefix + name)
+        say(repr(prefix.replace(outside, "")), name, found if isinstance(found, str) else (oct(found.st_mode), os.path.samefile(prefix + name, base + "/kept")))
+os.chdir(base)
+for name, flags in [("file", os.O_EXCL), ("new", os.O_EXCL), ("new", os.O_NOFOLLOW), ("new", 0), ("away", 0)]:
+    fd = attempt(os.open, outside + "/links/" + name, os.O_CREAT | os.O_WRONLY | flags, 0o600)
+    say(name, flags, fd if isinstance(fd, str) else os.write(fd, b"through"))
+say(sorted(os.listdir(".")), os.path.getsize("made"), os.path.getsize(outside + "/nowhere"))
+say(attempt(os.rename, outside + "/links/file", outside + "/links/moved"), os.path.islink(outside + "/links/moved"), attempt(os.unlink, outside + "/links/directory"), os.listdir("deep"))
