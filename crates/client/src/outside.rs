@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. What a relative path leads to is asked from the directory itself. Its name, that the text
 //!    begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
-//! 2. A link that leads nowhere on the host may lead to what only the image has: it is followed here.
+//! 2. A link that leads nowhere on the host may lead to what only the image has: it is followed
+//!    here.
 //!
 //! Limit: a name that was seen to lead outside, and that a program outside the image later makes a
 //! link into a tree, is missed.
