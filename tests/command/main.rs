@@ -6,6 +6,7 @@ mod ends;
 mod file;
 mod fsck;
 mod gathered;
+mod guard;
 mod json;
 mod limits;
 mod memory;

@@ -24,11 +24,12 @@ pub const HINTED: u8 = 6;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 33] = [
+const OWN_TOO: [usize; 34] = [
     nr::rt_sigaction,
     nr::mmap,
     nr::mprotect,
     nr::pkey_mprotect,
+    nr::pkey_free,
     nr::mlock,
     nr::mlock2,
     nr::getrandom,

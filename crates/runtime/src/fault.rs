@@ -6,6 +6,7 @@
 //!   SIGBUS at a page of a Husk mapping that nobody has touched ─► mapped in (`touch`)
 //!   fault in husk_copy or husk_mask_load ─► EFAULT
 //!   fault elsewhere in a service ─► one line, die by that signal
+//!   the application at the guarded arena, and it has no handler ─► one line, die by that signal
 //!   anything else ─► the application's handler, or the default, as natural as Linux makes it
 //! ```
 
@@ -153,12 +154,23 @@ fn own_fault(signal: usize, context: Context) {
     let mut line = *b"husk: fault in the runtime, signal 00 at 0000000000000000\n";
     line[35] = b'0' + (signal / 10) as u8;
     line[36] = b'0' + (signal % 10) as u8;
-    let rip = context.get(Register::Rip);
-    for (i, place) in line[41..57].iter_mut().enumerate() {
-        *place = b"0123456789abcdef"[rip >> (60 - 4 * i) & 15];
-    }
+    write_hex(&mut line[41..57], context.get(Register::Rip));
     calls::write(2, &line);
     set_default(signal);
+}
+
+/// A bug of the application's that is about to end it: an image without a guard would be damaged.
+fn tell_stray(info: usize) {
+    let mut line = *b"husk: the program touched the image's state at 0000000000000000, which is \
+        guarded: it ends, the image is unharmed\n";
+    write_hex(&mut line[47..63], fault_address(info));
+    calls::write(2, &line);
+}
+
+fn write_hex(places: &mut [u8], value: usize) {
+    for (i, place) in places.iter_mut().rev().enumerate() {
+        *place = b"0123456789abcdef"[value >> (4 * i) & 15];
+    }
 }
 
 fn set_default(signal: usize) {
@@ -175,6 +187,9 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
     match action.handler {
         SIG_IGN if !forced => 0,
         SIG_DFL | SIG_IGN => {
+            if code == SEGV_PKUERR && memory::in_arena(fault_address(info)) {
+                tell_stray(info);
+            }
             set_default(signal);
             if !forced || signal == signal::SIGSYS {
                 signal::requeue(signal, info);

@@ -4,11 +4,15 @@
 //! a pair of `wrpkru` costs as much as the whole call.
 //!
 //! Invariants
-//! 1. Only our key's two bits of PKRU change, and they are put back as they were.
+//! 1. Only our key's two bits of PKRU change, and they are put back as they were; but where they
+//!    shut the arena to looks, too, they let it be read from then on (a handler's first call, and
+//!    what a jump out of a handler leaves): later looks open nothing, and who sleeps on a word of
+//!    the arena is not turned away by the host.
 //! 2. A call that only looks leaves the guard closed; should it have to store after all (a lock
 //!    to wait for, a listing to import), the fault opens the guard for the rest of the call.
 //! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
 //!    and nothing between `open` and its drop leaves the service.
+//! 4. The key is ours for good: the application neither frees it nor puts it on memory (`is_key`).
 
 use crate::signal::Context;
 use crate::thread::Thread;
@@ -21,14 +25,16 @@ use husk_host::calls;
 #[unsafe(link_section = ".bss.hot")]
 static BITS: AtomicU32 = AtomicU32::new(0);
 
-/// Says that a PKRU value is one. Key 15 is never ours (the host hands out the lowest), so its
-/// upper bit is free for that.
-const MARK: u32 = 1 << 31;
+/// Says that a PKRU value is one: all of its own 32 bits are the application's or ours.
+const MARK: u64 = 1 << 32;
 /// Instead of a PKRU value: closed so far (`look`).
-const LOOKS: u32 = 1;
+const LOOKS: u64 = 1;
+/// The bits that keep a key's memory from being read.
+const ACCESS_BITS: u32 = 0x5555_5555;
 
-/// While it lives, the arena may be touched. Holds PKRU as it was, marked; 0 = there is no guard.
-pub struct Opened(u32);
+/// While it lives, the arena may be touched. Holds what PKRU is to be then, marked; 0 = there is
+/// no guard.
+pub struct Opened(u64);
 
 /// Opens the guard.
 #[inline(always)]
@@ -39,7 +45,14 @@ pub fn open() -> Opened {
     }
     let before = read();
     write(before & !bits);
-    Opened(before | MARK)
+    Opened(closed(before, bits))
+}
+
+/// PKRU as it is to be when all is done (invariant 1), marked.
+#[inline(always)]
+fn closed(before: u32, bits: u32) -> u64 {
+    let shut = before & bits & ACCESS_BITS;
+    u64::from(before & !shut | shut << 1) | MARK
 }
 
 impl Drop for Opened {
@@ -50,7 +63,7 @@ impl Drop for Opened {
             before => before,
         };
         if before != 0 {
-            write(before);
+            write(before as u32);
         }
     }
 }
@@ -84,7 +97,7 @@ pub fn open_interrupted(thread: &mut Thread, context: Context) -> bool {
     }
     // SAFETY: as above.
     unsafe { word.write(before & !bits) };
-    thread.opened = before | MARK;
+    thread.opened = closed(before, bits);
     true
 }
 
@@ -92,7 +105,6 @@ pub fn open_interrupted(thread: &mut Thread, context: Context) -> bool {
 /// which starts with all keys shut.
 #[inline(always)]
 pub fn shows() -> bool {
-    const ACCESS_BITS: u32 = 0x5555_5555;
     let bits = BITS.load(Relaxed);
     bits != 0 && read() & bits & ACCESS_BITS == 0
 }
@@ -103,11 +115,17 @@ pub fn is_readable() -> bool {
     BITS.load(Relaxed) == 0 || shows()
 }
 
+/// Whether `key` is the guard's.
+pub fn is_key(key: usize) -> bool {
+    let bits = BITS.load(Relaxed);
+    bits != 0 && key as u32 == bits.trailing_zeros() / 2
+}
+
 /// Puts the arena behind a key. Without one (no hardware, no key left) it stays open.
 pub fn set(address: usize, length: usize) {
     const PKEY_DISABLE_WRITE: usize = 2;
     const READ_WRITE: usize = 3;
-    const KEY_MAX: usize = 14;
+    const KEY_MAX: usize = 15;
     // SAFETY: a key of our own, put on a mapping of our own.
     unsafe {
         let Ok(key) = calls::raw(nr::pkey_alloc, [0, PKEY_DISABLE_WRITE, 0, 0, 0, 0]) else {

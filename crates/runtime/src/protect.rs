@@ -1,8 +1,8 @@
 //! What the application may not do to the runtime under it: map over it, close its descriptors,
-//! take gs or Syscall User Dispatch away.
+//! take gs, Syscall User Dispatch or the guard's protection key away.
 
 use crate::gate::{Answer, Frame};
-use crate::{image, start};
+use crate::{guard, image, start};
 use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -20,6 +20,7 @@ pub fn range(frame: &Frame) -> Option<Errno> {
             target || image::covers(address, length)
         }
         nr::shmat => second & SHM_REMAP != 0 && image::covers(length, 1),
+        nr::pkey_mprotect => guard::is_key(third) || image::covers(address, length),
         _ => image::covers(address, length),
     };
     ours.then_some(Errno::EINVAL)
@@ -62,6 +63,14 @@ pub fn close_range(frame: &Frame) -> Answer {
 fn piece(first: u32, last: u32, flags: usize) -> i64 {
     // SAFETY: closes only descriptors the application asked to close.
     unsafe { syscall(nr::close_range, [first as usize, last as usize, flags, 0, 0, 0]) as i64 }
+}
+
+/// `pkey_free`: as if the guard's key had never been handed out.
+pub fn free_key(frame: &Frame) -> Answer {
+    match guard::is_key(frame.args[0]) {
+        true => Answer::value(Errno::EINVAL.as_return()),
+        false => Answer::PASSED,
+    }
 }
 
 /// `prctl` and `arch_prctl`.

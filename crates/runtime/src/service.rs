@@ -51,6 +51,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::exit => spawn::exit_thread(thread, frame),
         nr::exit_group => exit_group(thread),
         nr::prctl | nr::arch_prctl => protect::control(frame),
+        nr::pkey_free => protect::free_key(frame),
         nr::mmap
         | nr::mprotect
         | nr::pkey_mprotect

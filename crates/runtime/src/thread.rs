@@ -63,8 +63,9 @@ pub struct Thread {
     pub guest: AtomicBool,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
-    /// PKRU before a fault opened the guard in a call that was to look only; 0 = it did not.
-    pub opened: u32,
+    /// What PKRU is to be again after a fault opened the guard in a call that was to look only,
+    /// marked; 0 = it did not.
+    pub opened: u64,
     /// What this thread's next child starts from.
     pub launch: crate::spawn::Launch,
     /// Larger exec arguments than the stack takes: address and bytes of a mapping.
