@@ -10,15 +10,17 @@ mod watched;
 use std::time::Duration;
 
 use husk_tests::Run;
+use husk_tests::run::patience;
 
 /// How long the killer is at work: a quick look for every change, longer with `HUSK_FULL`.
 fn killing_time() -> Duration {
-    Duration::from_secs(if std::env::var_os("HUSK_FULL").is_some() { 60 } else { 6 })
+    Duration::from_secs(if std::env::var_os("HUSK_FULL").is_some() { 60 } else { 6 }) * patience()
 }
 
-/// The rest of the line that begins with `word`, once the run has printed it (10 s at most).
+/// The rest of the line that begins with `word`, once the run has printed it (10 s at most, on a
+/// usual machine).
 fn await_line(run: &mut Run, word: &str) -> String {
-    for _ in 0..2000 {
+    for _ in 0..2000 * patience() {
         let text = String::from_utf8_lossy(&run.stdout()).into_owned();
         if let Some(rest) = text.lines().find_map(|line| line.strip_prefix(word)) {
             return rest.trim().to_owned();

@@ -97,8 +97,10 @@ impl Run {
         fs::read(self.output.join("stdout")).unwrap_or_default()
     }
 
-    /// Waits for the end; after `limit` from the start, kills all of it and tells what hung.
+    /// Waits for the end; after `limit` from the start (`patience`), kills all of it and tells what
+    /// hung.
     pub fn wait(mut self, limit: Duration) -> Result<Outcome, String> {
+        let limit = limit * patience();
         if !ends_within(self.pid(), limit.saturating_sub(self.timer.elapsed())) {
             let threads = process::describe(&self.marker);
             self.kill_all();
@@ -132,7 +134,7 @@ impl Run {
 
     /// Gives processes a moment to be gone, then kills and names those that are not.
     fn left_behind(&self) -> Vec<process::Found> {
-        let end = Instant::now() + LINGER;
+        let end = Instant::now() + LINGER * patience();
         let mut left = process::marked(&self.marker);
         while !left.is_empty() && Instant::now() < end {
             ends_within(left[0].pid, Duration::from_millis(50));
@@ -174,6 +176,13 @@ fn quiet_environment(command: &mut Command) {
             command.env_remove(&*name);
         }
     }
+}
+
+/// How many times longer than on a usual machine all may take: `HUSK_TEST_PATIENCE`, for emulated
+/// processors.
+pub fn patience() -> u32 {
+    let asked = std::env::var("HUSK_TEST_PATIENCE").ok();
+    asked.map_or(1, |times| times.parse().expect("HUSK_TEST_PATIENCE is a number"))
 }
 
 /// A home directory that all tests of one user share.
