@@ -122,7 +122,7 @@ const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], way: u8) {
 }
 
 /// `LOOKS`: for these the guard is opened only when they store something after all.
-const LOOKING: [usize; 13] = [
+const LOOKING: [usize; 34] = [
     nr::stat,
     nr::lstat,
     nr::fstat,
@@ -136,6 +136,27 @@ const LOOKING: [usize; 13] = [
     nr::getcwd,
     nr::statfs,
     nr::fstatfs,
+    nr::getxattr,
+    nr::lgetxattr,
+    nr::fgetxattr,
+    nr::getxattrat,
+    nr::listxattr,
+    nr::llistxattr,
+    nr::flistxattr,
+    nr::listxattrat,
+    nr::fsync,
+    nr::fdatasync,
+    nr::syncfs,
+    nr::sync_file_range,
+    nr::fadvise64,
+    nr::readahead,
+    nr::epoll_wait,
+    nr::epoll_pwait,
+    nr::epoll_pwait2,
+    nr::sendto,
+    nr::recvfrom,
+    nr::getsockopt,
+    nr::setsockopt,
 ];
 
 /// The table.
