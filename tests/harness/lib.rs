@@ -15,7 +15,7 @@
 //! | `HUSK_REPEAT` | runs under Husk of every case (default: 20 of short ones, 3 of long ones) |
 //! | `HUSK_FULL` | the nightly length of everything: 20 runs of all cases, a minute of killing |
 //! | `HUSK_TEST_AGAINST` | `native`: test the tests |
-//! | `HUSK_TEST_PATIENCE` | how many times longer than usual all may take, for emulated processors |
+//! | `HUSK_TEST_PATIENCE` | how many times longer all may take, for emulated processors |
 //! | `HUSK_TEST_OPTIONS` | further options of `husk run`, separated by spaces |
 //!
 //! Invariants
