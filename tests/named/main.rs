@@ -10,6 +10,7 @@ mod ends;
 mod joins;
 mod lives;
 mod looking;
+mod many;
 mod top;
 
 use std::path::{Path, PathBuf};

@@ -141,7 +141,6 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Write a page of the manual for each command into a directory.
-    #[command(hide = true)]
     Man {
         /// Where to.
         directory: PathBuf,
@@ -270,8 +269,22 @@ fn explain(error: &clap::Error) -> ExitCode {
     let rest = lines.next().filter(|line| line.starts_with('<')).unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
     let command = if known { format!("husk {typed}") } else { "husk".to_owned() };
-    say(&format!("{}; see `{command} --help`", format!("{what} {rest}").trim()));
+    let what = format!("{what} {rest}");
+    let meant = meant(error).map_or(String::new(), |meant| format!("did you mean {meant}? "));
+    say(&format!("{}; {meant}see `{command} --help`", what.trim()));
     ExitCode::from(status)
+}
+
+/// What may have been meant, where a word is nearly right.
+fn meant(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let kinds =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    match kinds.iter().find_map(|kind| error.get(*kind))? {
+        ContextValue::String(one) => Some(one.clone()),
+        ContextValue::Strings(several) => several.first().cloned(),
+        _ => None,
+    }
 }
 
 fn run(options: RunOptions) -> ExitCode {

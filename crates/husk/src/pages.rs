@@ -13,11 +13,20 @@ use crate::{Options, failed};
 
 /// The command as people see it: without what only Husk itself starts.
 pub(crate) fn command() -> Command {
-    let whole = Options::command();
-    let seen = whole.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
-    let about = whole.get_about().cloned().unwrap_or_default();
-    let version = env!("CARGO_PKG_VERSION");
-    Command::new("husk").about(about).version(version).subcommands(seen.collect::<Vec<_>>())
+    seen(&Options::command()).version(env!("CARGO_PKG_VERSION"))
+}
+
+/// A command and those below it that are not hidden.
+fn seen(command: &Command) -> Command {
+    if command.get_subcommands().all(|one| !one.is_hide_set()) {
+        return command.clone();
+    }
+    let below: Vec<_> =
+        command.get_subcommands().filter(|one| !one.is_hide_set()).map(seen).collect();
+    let about = command.get_about().cloned().unwrap_or_default();
+    let arguments = command.get_arguments().cloned().collect::<Vec<_>>();
+    let again = Command::new(&*command.get_name().to_owned().leak()).about(about).args(arguments);
+    again.subcommand_required(command.is_subcommand_required_set()).subcommands(below)
 }
 
 /// What is typed as `husk completions`.
@@ -91,7 +100,9 @@ mod tests {
                 let found = script.split(word).any(|one| one == name);
                 assert!(found, "{shell}: {name} is not completed");
             }
-            assert!(!script.contains("resume"), "{shell} completes what nobody types");
+            for hidden in ["resume", "worker"] {
+                assert!(!script.contains(hidden), "{shell} completes {hidden}");
+            }
         }
     }
 
@@ -111,6 +122,8 @@ mod tests {
         }
         assert!(page("husk.1").contains("exec(1)"));
         assert!(page("husk-config-show.1").contains("origin"));
-        assert!(!pages.iter().any(|(path, _)| path.as_os_str() == "husk-keep.1"));
+        for hidden in ["husk-keep.1", "husk-bench-worker.1"] {
+            assert!(!pages.iter().any(|(path, _)| path.as_os_str() == hidden), "{hidden}");
+        }
     }
 }

@@ -19,6 +19,7 @@ use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
+use crate::named::NOT_TAKEN_OVER;
 use crate::request::{MountPlan, Settings};
 use crate::variables::Variables;
 use crate::write_back::{Source, host};
@@ -75,7 +76,7 @@ impl Image {
 
     /// An image that another supervisor has made, which has died.
     pub fn resume(region: OwnedFd, started_ns: i64) -> Result<Image, Failure> {
-        let failed = |why: String| Failure::new("cannot take the image over", why, "take it down");
+        let failed = |why: String| Failure::new(NOT_TAKEN_OVER, why, "take it down");
         let region = File::from(region);
         let layout = crate::visit::layout(&region).map_err(failed)?;
         let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);

@@ -9,9 +9,12 @@
 //! 1. Nobody changes the image any more when `finish` is called.
 //! 2. What `finish` has to tell is returned, not printed: who asked for the end hears it.
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_proto::image::Image as _;
@@ -29,12 +32,17 @@ use crate::request::Settings;
 use crate::say::say;
 use crate::signals::Signals;
 use crate::variables::Variables;
+use crate::vigil::Vigil;
 use crate::watch::Burial;
 use crate::watchers::Watchers;
 use crate::write_back::{self, ledger::Ledger, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;
+/// All of the image is looked through for the dead so seldom that it takes a fiftieth of a core at
+/// most, but at least so often.
+const SCAN_COSTS: u32 = 50;
+const SCAN_MAX: Duration = Duration::from_secs(5);
 /// Rounds of releasing at the end: what one dead process held may take more than one.
 const LAST_ROUNDS: u32 = 8;
 
@@ -48,6 +56,8 @@ pub struct Work {
     private: Option<Private>,
     watchers: Watchers,
     variables: Variables,
+    vigil: Vigil,
+    next_scan: Instant,
 }
 
 /// How an image ended.
@@ -75,8 +85,9 @@ impl Work {
         copies.announce(&mut image.direct, program);
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(copies), *variables);
-        let watchers = Watchers::default();
-        Ok(Work { image, copies, service: None, punch, private, watchers, variables })
+        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::new(), Instant::now());
+        let service = None;
+        Ok(Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan })
     }
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
@@ -86,8 +97,9 @@ impl Work {
         let private = lock.and_then(|lock| Private::resume(&path, lock));
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(Copies::open()), *variables);
-        let watchers = Watchers::default();
-        Work { image, copies, service: None, punch, private, watchers, variables }
+        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::new(), Instant::now());
+        let service = None;
+        Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan }
     }
 
     /// What keeps others from the private directory, if there is one.
@@ -102,14 +114,49 @@ impl Work {
 
     /// Host processes of the image that have not ended.
     pub fn living(&self) -> Vec<Pid> {
-        let mut found = Vec::new();
+        let (mut known, mut pids) = (HashSet::new(), Vec::new());
         self.image.direct.each_pid(&mut |pid| {
-            let pid = Pid::from_raw(pid as i32);
-            if !husk_carrier::ended(pid.as_raw() as u32) && !found.contains(&pid) {
-                found.push(pid);
+            if known.insert(pid) {
+                pids.push(pid);
             }
         });
-        found
+        self.vigil.living(&pids)
+    }
+
+    /// Readable when a process of the image has ended: `bury` then.
+    pub fn ends(&self) -> Option<BorrowedFd<'_>> {
+        self.vigil.descriptor()
+    }
+
+    /// Process `pid`, whose descriptor this is, is in the image now.
+    pub fn watch(&mut self, pid: Pid, pidfd: OwnedFd) {
+        // Where it cannot be watched, the tick finds it.
+        self.vigil.watch(pid.as_raw() as u32, pidfd);
+    }
+
+    /// Releases what those held who have ended.
+    pub fn bury(&mut self) {
+        for pid in self.vigil.ended() {
+            self.child(Pid::from_raw(pid as i32));
+        }
+    }
+
+    /// Watches who is new in the image, and looks for the dead whom nobody watched: threads, and
+    /// who came and went between two ticks.
+    fn look_around(&mut self) {
+        let mut pids = HashSet::new();
+        self.image.direct.each_pid(&mut |pid| {
+            pids.insert(pid);
+        });
+        for pid in self.vigil.watch_all(&pids) {
+            self.child(Pid::from_raw(pid as i32));
+        }
+        let began = Instant::now();
+        if began >= self.next_scan {
+            // What cannot be recovered now is found again at the next tick.
+            let _ = self.image.direct.scan_dead();
+            self.next_scan = began + (began.elapsed() * SCAN_COSTS).min(SCAN_MAX);
+        }
     }
 
     /// Tells whoever waits for changes of what was done for the dead.
@@ -165,9 +212,9 @@ impl Burial for Work {
     }
 
     fn tick(&mut self) {
+        self.bury();
+        self.look_around();
         let direct = &mut self.image.direct;
-        // What cannot be recovered now is found again at the next tick.
-        let _ = direct.scan_dead();
         self.punch.tick(direct, &self.image.region);
         if let Some(private) = &mut self.private {
             private.tick(direct);

@@ -21,6 +21,7 @@
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
 mod commands;
+mod exec;
 mod flow;
 mod hare;
 mod machine;
@@ -60,6 +61,8 @@ enum Suite {
     /// Pipes in shared memory (HUSK_PIPES=husk), in one process and between several, against the
     /// host's.
     Pipes(pipes::Options),
+    /// What it costs to enter an image, and to make one.
+    Exec(exec::Options),
     /// One process of a row of `pipes`.
     #[command(hide = true)]
     Flow {
@@ -118,6 +121,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Flow { role, name, count } => {
             flow::find(&name)?.play(role, count).map(|()| ExitCode::SUCCESS)
         }
+        Suite::Exec(options) => measure(|| exec::run(&options)),
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),
         Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),

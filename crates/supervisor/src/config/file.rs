@@ -90,7 +90,7 @@ fn objection(found: &Metadata) -> Option<(&'static str, &'static str)> {
     if !is_trusted(found) {
         Some(("it is another user's", "make it your own, or set HUSK_CONFIG=none"))
     } else if !found.is_file() {
-        Some(("it is no file", "remove it"))
+        Some(("it is no file", "put one in its place, or name one with HUSK_CONFIG"))
     } else if found.mode() & shared != 0 {
         Some(("others may write to it", "chmod go-w, or set HUSK_CONFIG=none"))
     } else {

@@ -1,7 +1,7 @@
 //! The keys there are: each the same word in files, as `HUSK_WORD`, and (where there is one) as a
 //! flag.
 
-use crate::request::{default_kernels, default_memory_bytes, parse_size};
+use crate::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
 use crate::variables::TECHNIQUES;
 
 /// What a key can say.
@@ -116,13 +116,18 @@ impl Key {
             Some(_) if matches!(self.kind, Kind::Words(_) | Kind::Switch) => {
                 Err("it means nothing".to_owned())
             }
+            Some(value)
+                if self.kind == Kind::Count && value.parse::<u32>().is_ok_and(|n| n > 0) =>
+            {
+                Err(format!("an image has at most {KERNELS_MAX} kernels"))
+            }
             Some(_) => Err(format!("that is no {}", self.name)),
         }
     }
 
     fn takes(&self, value: &str) -> bool {
         match self.kind {
-            Kind::Count => value.parse::<u32>().is_ok_and(|count| count > 0),
+            Kind::Count => value.parse().is_ok_and(|count| (1..=KERNELS_MAX).contains(&count)),
             Kind::Size => parse_size(value).is_ok(),
             Kind::Paths => !value.is_empty() && !value.contains(':'),
             Kind::Switch => matches!(value, "0" | "1" | "true" | "false"),

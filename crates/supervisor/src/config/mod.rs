@@ -299,6 +299,7 @@ without = ['direct', 'ahead']\nfsck = true";
             ("[run]\nkernels = 1", ["0.toml:1:2", "no key run"]),
             ("kernels = 'many'", ["0.toml:1:11", "kernels"]),
             ("kernels = -1", ["0.toml:1:11", "kernels"]),
+            ("kernels = 1000", ["0.toml:1:11", "at most"]),
             ("memory = '1Q'", ["0.toml:1:10", "memory"]),
             ("\n  discard = 'perhaps'", ["0.toml:2:13", "discard"]),
             ("guard = 1", ["0.toml:1:9", "guard"]),

@@ -22,6 +22,9 @@ use crate::write_back::progress::ProgressLine;
 
 /// How long `husk ls` waits for one image.
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How the lines begin that say why an image died.
+pub const GIVEN_UP: &str = "the image is given up";
+pub const NOT_TAKEN_OVER: &str = "cannot take the image over";
 /// Between two looks at an end.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -83,8 +86,17 @@ fn row(name: &Name) -> Option<Row> {
             (state, facts.and_then(|text| serde_json::from_str(&text).ok()))
         }
     };
-    let last_word = place.last_word().filter(|_| matches!(state, State::Dead | State::Ended));
+    let last_word = match state {
+        State::Dead => place.last_word().filter(|word| tells_of_death(word)),
+        State::Ended => place.last_word(),
+        State::Up | State::Busy => None,
+    };
     Some(Row { name: name.to_string(), state, facts, last_word })
+}
+
+/// Whether a line of the log says why an image died: any other is of when it lived.
+fn tells_of_death(word: &str) -> bool {
+    word.starts_with(GIVEN_UP) || word.starts_with(NOT_TAKEN_OVER)
 }
 
 /// The list for people.
@@ -181,7 +193,9 @@ fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Option<Result<Ended, Fa
     let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| progress.set(done, total));
     drop(line);
     let what = format!("cannot take image {} down", place.name);
-    let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    // Before the letter was sent, before it was read, before the answer came.
+    let gone =
+        [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
     Some(match told {
         Ok(Answer::Down { lines, complete }) => {
             // Its supervisor may have been killed before it could remove what was left.

@@ -75,7 +75,9 @@ pub fn unanswered(place: &Place, what: String, problem: &std::io::Error) -> Fail
         std::io::ErrorKind::InvalidData => {
             Failure::new(what, "its supervisor's answer makes no sense", "see `husk ls`")
         }
-        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
+        std::io::ErrorKind::UnexpectedEof
+        | std::io::ErrorKind::ConnectionReset
+        | std::io::ErrorKind::BrokenPipe => {
             Failure::new(what, "it is going down, or its supervisor was killed", again)
         }
         _ => Failure::new(what, reason(problem), again),

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use crate::descriptors::inherited;
 use crate::failure::Failure;
+use crate::named::ask::GIVEN_UP;
 use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
@@ -86,7 +87,7 @@ pub fn keep(name: &OsStr, arguments: &[OsString]) {
 
 /// Says in the image's log why it dies, for `husk ls` and whoever cleans up.
 fn give_up(name: &OsStr, why: &str) {
-    note(name, &format!("the image is given up: {why}"));
+    note(name, &format!("{GIVEN_UP}: {why}"));
 }
 
 /// The keeper's own standard error leads nowhere.

@@ -36,6 +36,7 @@ mod serve;
 mod tend;
 mod up;
 
+pub(crate) use ask::NOT_TAKEN_OVER;
 pub use ask::{Row, down, is_inside, list, region, table};
 pub use copy::copy;
 pub use enter::enter;

@@ -5,7 +5,7 @@
 //!   socket ────────────┤                 ├─ a new talk
 //!   talks ─────────────┼─ poll, 25 ms ───┼─ a whole letter: answer it, close the talk
 //!   long answers ──────┤                 ├─ there is room for more of it
-//!   pidfds of programs ┤                 ├─ it has ended: reap
+//!   pidfds of programs ┤                 ├─ one has ended: reap
 //!   the tick ──────────┘                 └─ tick: killed grandchildren, memory, FIFOs
 //! ```
 //!
@@ -15,7 +15,8 @@
 //!    is taken, for `ANSWER_MAX`; who asks for the end while programs run waits a moment aside.
 //! 2. Who is another user, or counts processes by other numbers, gets no descriptor.
 //!    An end whose asker has gone before it began is none.
-//! 3. A program is noticed at once when it ends; one it started, at the next tick.
+//! 3. A program is noticed at once when it ends; so is one it started, unless it came after the
+//!    last tick.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -66,7 +67,6 @@ pub struct Server {
     talks: Vec<Talk>,
     replies: Vec<Reply>,
     ends: Vec<End>,
-    programs: Vec<(Pid, OwnedFd)>,
 }
 
 /// What a supervisor is made of.
@@ -132,14 +132,9 @@ impl Stragglers for Programs<'_> {
 }
 
 impl Server {
-    /// Nobody has connected yet; programs are there where another supervisor was killed.
+    /// Nobody has connected yet.
     pub fn new(held: Held, made: Made) -> Server {
-        let watch = |pid: Pid| {
-            let number = rustix::process::Pid::from_raw(pid.as_raw())?;
-            Some((pid, pidfd_open(number, PidfdFlags::empty()).ok()?))
-        };
-        let programs = made.work.living().into_iter().filter_map(watch).collect();
-        Server { held, made, talks: Vec::new(), replies: Vec::new(), ends: Vec::new(), programs }
+        Server { held, made, talks: Vec::new(), replies: Vec::new(), ends: Vec::new() }
     }
 
     /// Serves until the image has ended.
@@ -154,8 +149,8 @@ impl Server {
             return self.end(End::new(discard, true, None));
         }
         loop {
-            let ready = self.wait();
-            self.bury(&ready);
+            self.wait();
+            self.made.work.bury();
             self.replies.retain_mut(|reply| reply.go_on().is_ok_and(|whole| !whole));
             let wish = self.signalled().or_else(|| self.listen());
             self.ends.extend(wish);
@@ -169,8 +164,8 @@ impl Server {
         }
     }
 
-    /// Sleeps until something happens or the tick; which programs have ended.
-    fn wait(&self) -> Vec<bool> {
+    /// Sleeps until something happens or the tick.
+    fn wait(&self) {
         let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut all = vec![watched(self.made.signals.descriptor.as_fd())];
         if self.has_room() {
@@ -179,29 +174,15 @@ impl Server {
         all.extend(self.talks.iter().map(|talk| watched(talk.stream.as_fd())));
         let room = |fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT);
         all.extend(self.replies.iter().map(|reply| room(reply.stream.as_fd())));
-        let first = all.len();
-        all.extend(self.programs.iter().map(|(_, pidfd)| watched(pidfd.as_fd())));
+        all.extend(self.made.work.ends().map(watched));
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         // An interrupted wait is as good as a tick.
         let _ = poll(&mut all, Some(&tick));
-        all[first..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
     /// Whether another talk may begin.
     fn has_room(&self) -> bool {
         self.talks.len() + self.replies.len() + self.ends.len() < TALKS_MAX
-    }
-
-    fn bury(&mut self, ended: &[bool]) {
-        let mut ended = ended.iter();
-        let work = &mut self.made.work;
-        self.programs.retain(|(pid, _)| {
-            let over = ended.next().is_some_and(|over| *over);
-            if over {
-                work.child(*pid);
-            }
-            !over
-        });
     }
 
     /// A wish to end that came as a signal: nothing may be lost, and nobody is there to ask.
@@ -315,7 +296,9 @@ impl Server {
         }
         let record = self.made.work.image.admit(&Newcomer { pid, inherited, umask, here })?;
         // Where no descriptor could be had, the tick finds it.
-        self.programs.extend(pidfd.map(|pidfd| (talk.peer, pidfd)));
+        if let Some(pidfd) = pidfd {
+            self.made.work.watch(talk.peer, pidfd);
+        }
         let (guard, trap_only) = (self.made.status.guard, self.made.trap_only);
         Ok(Answer::Joined { process: record.0, guard, trap_only })
     }

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::named::ask::NOT_TAKEN_OVER;
 use crate::named::message::{Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
@@ -137,7 +138,7 @@ fn make(
 
 /// What a supervisor needs to go on where another was killed.
 fn take_over(place: Place, variables: &Variables) -> Result<Server, Failure> {
-    let failed = |why: &str| Failure::new("cannot take the image over", why, "take it down");
+    let failed = |why: &str| Failure::new(NOT_TAKEN_OVER, why, "take it down");
     let unread = |problem: io::Error| failed(&reason(&problem));
     let keeper = keeper().map_err(unread)?;
     keeper.set_read_timeout(Some(START_MAX)).map_err(unread)?;
