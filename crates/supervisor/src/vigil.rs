@@ -32,7 +32,7 @@ pub struct Vigil {
 
 impl Vigil {
     /// Nobody yet.
-    pub fn new() -> Vigil {
+    pub fn begin() -> Vigil {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WATCHED_MAX);
         let watched_max = limit.min(WATCHED_MAX) as usize / 2;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok();
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn who_ends_is_noticed_once_watched_or_not() {
         for watched_max in [0, 1, 100] {
-            let mut vigil = Vigil { watched_max, ..Vigil::new() };
+            let mut vigil = Vigil { watched_max, ..Vigil::begin() };
             let mut children = [sleeper(), sleeper(), sleeper()];
             let pids = children.each_ref().map(Child::id);
             assert!(vigil.watch_all(&pids.into()).is_empty());

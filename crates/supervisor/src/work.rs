@@ -85,7 +85,7 @@ impl Work {
         copies.announce(&mut image.direct, program);
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(copies), *variables);
-        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::new(), Instant::now());
+        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let service = None;
         Ok(Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan })
     }
@@ -97,7 +97,7 @@ impl Work {
         let private = lock.and_then(|lock| Private::resume(&path, lock));
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(Copies::open()), *variables);
-        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::new(), Instant::now());
+        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let service = None;
         Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan }
     }
