@@ -9,9 +9,10 @@ use husk_tests::husk::binary;
 
 use crate::{Images, until};
 
-/// How many, and the memory that their records need.
+/// How many, and the memory that their records need. Threads that have used a file of the image and
+/// live are 4,095 at most.
 const FEW: (usize, &str) = (400, "128M");
-const MANY: (usize, &str) = (5_000, "1G");
+const MANY: (usize, &str) = (4_000, "1G");
 /// Of a core that the supervisor may take for the look after them.
 const SUPERVISOR_SHARE_MAX: f64 = 0.25;
 /// How long all of them may take to be ended: twenty times what it takes on an idle machine.
