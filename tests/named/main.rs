@@ -11,7 +11,9 @@ mod joins;
 mod lives;
 mod looking;
 mod many;
+mod metrics;
 mod top;
+mod tracing;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

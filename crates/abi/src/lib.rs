@@ -9,6 +9,7 @@ pub mod errno;
 pub mod memory;
 pub mod nr;
 pub mod proc;
+pub mod shape;
 
 pub use errno::Errno;
 pub use linux_raw_sys as sys;

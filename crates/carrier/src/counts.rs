@@ -81,6 +81,19 @@ impl Direct {
         }
     }
 
+    /// What this thread has done so far, and the kernel it acts for, once it has a seat: with
+    /// `sits` it takes one.
+    pub fn so_far(&self, sits: bool) -> (u64, Option<u32>) {
+        let session = &self.kernel.session;
+        let slot = if sits { session.slot().unwrap_or(0) } else { session.slot_if_any() };
+        (session.so_far(), (slot != 0).then(|| session.region.kernel_of(slot)))
+    }
+
+    /// Says which table of the gate the image's processes share, if nobody has.
+    pub fn set_gate(&self, identity: u64) {
+        self.kernel.session.region.set_gate(identity);
+    }
+
     /// How many open-file descriptions there are.
     pub fn open_descriptions(&self) -> u64 {
         husk_kernel::descriptor::open::count(&self.kernel)

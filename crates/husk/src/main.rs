@@ -8,6 +8,8 @@
 //!   husk ps NAME [--json]                who runs in it?
 //!   husk stat IMAGE [--json]             what has been done in it, by which kernel?
 //!   husk top IMAGE                       what goes on in it now?
+//!   husk metrics IMAGE                  the same for OpenMetrics (Prometheus), once or served
+//!   husk trace IMAGE                    which calls do its programs make?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
@@ -24,11 +26,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod metrics;
 mod named;
 mod pages;
 mod reference;
 mod settings;
 mod top;
+mod trace;
 
 use std::ffi::OsString;
 use std::io;
@@ -135,6 +139,11 @@ enum Command {
     /// Show what goes on in a running image, again and again: rates of kernels by type of
     /// operation, and processes with their share.
     Top(top::Options),
+    /// Print what `husk stat` shows in the form of OpenMetrics, or serve it on request.
+    Metrics(metrics::Options),
+    /// Show the system calls of a running image's programs, a line each, with who answered and how
+    /// long that took. Ctrl-C ends it.
+    Trace(trace::Options),
     /// Print what completes the commands in a shell.
     Completions {
         /// bash, zsh, fish, elvish or powershell.
@@ -236,6 +245,8 @@ fn main() -> ExitCode {
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
         Command::Top(options) => top::run(&options),
+        Command::Metrics(options) => metrics::run(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));

@@ -50,7 +50,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0002;
+pub const MAGIC: u64 = 0x4855_534b_0000_0003;
 
 /// The header, word by word.
 pub mod header {
@@ -64,6 +64,8 @@ pub mod header {
     pub const FREEZE: u32 = 3;
     /// Techniques that are switched off (`Without`), before the first thread joins.
     pub const WITHOUT: u32 = 4;
+    /// Which table of the gate the image's processes share (`trace`); 0 = none yet.
+    pub const GATE: u32 = 5;
     /// The recovery word.
     pub const RECOVERY: u32 = 8;
     /// Lock of the bump pointers.
@@ -95,6 +97,9 @@ pub enum Header {
     /// No region, or damaged.
     None,
 }
+
+/// The word that says which table of the gate the image's processes share; 0 = none yet.
+pub const GATE_WORD: u32 = header::GATE;
 
 /// Bytes that `read_header` needs.
 pub const HEADER_BYTES: usize = 24;
@@ -230,9 +235,9 @@ impl Layout {
         self.total_bytes().next_multiple_of(HUGE_BYTES as u64)
     }
 
-    /// Bytes of the file behind the region: what is mapped of it, then gathered programs.
+    /// Bytes of the file behind the region: what is mapped of it, gathered programs, traces.
     pub fn file_bytes(&self) -> u64 {
-        self.programs_offset() + PROGRAMS_BYTES
+        self.trace_offset() + self.trace_bytes()
     }
 
     /// Offset of the area that every process touches most: the room above.

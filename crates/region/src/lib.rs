@@ -34,14 +34,15 @@ pub mod pipes;
 mod recover;
 mod session;
 mod tally;
+pub mod trace;
 pub mod watch;
 
 pub use blocks::Blocks;
 pub use freeze::nap;
 pub use journal::{RETRY, Txn};
 pub use layout::{
-    CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, HEADER_BYTES, Header, INODE, KERNELS_MAX, LINE,
-    Layout, Map, NODE, PROGRAMS_BYTES, RECORD, read_header,
+    CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
+    LINE, Layout, Map, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
 pub use life::{Life, ended, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};

@@ -167,6 +167,11 @@ impl Region {
         }
     }
 
+    /// Says which table of the gate the image's processes share, if nobody has.
+    pub fn set_gate(&self, identity: u64) {
+        self.swap_if(Cell::at(header::GATE), 0, identity);
+    }
+
     /// What is switched off.
     pub fn without(&self) -> Without {
         self.without

@@ -84,6 +84,16 @@ impl Session {
         }
     }
 
+    /// What this thread has counted of the room above so far, looks included.
+    pub fn so_far(&self) -> u64 {
+        let looks = self.looks.iter().fold(0u64, |sum, kept| sum.wrapping_add(kept.get()));
+        let Some(base) = (self.slot_if_any() != 0).then(|| self.base().ok()).flatten() else {
+            return looks;
+        };
+        let word = |n: u32| self.region.load(base.word(TALLIES + n));
+        (LOOKS_MAX as u32..TALLIES_MAX).fold(looks, |sum, n| sum.wrapping_add(word(n)))
+    }
+
     /// Counts a step of something that another count follows.
     #[inline(always)]
     pub fn count_step(&self, what: usize) {

@@ -17,6 +17,7 @@ use crate::mappings;
 use crate::memory;
 use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
+use crate::table;
 use crate::thread::Thread;
 use crate::touch;
 use core::sync::atomic::Ordering::Relaxed;
@@ -107,7 +108,7 @@ fn trapped(context: Context, info: usize) {
     }
     context.set(Register::Rcx, context.get(Register::Rip));
     context.set(Register::Rax, number);
-    context.set(Register::Rip, gate::entry());
+    context.set(Register::Rip, table::entry());
 }
 
 fn made_here(context: Context, number: usize) {
@@ -145,7 +146,7 @@ fn patched_tail(context: Context, rip: usize) -> bool {
         return false;
     }
     context.set(Register::Rcx, rip + 2);
-    context.set(Register::Rip, gate::entry());
+    context.set(Register::Rip, table::entry());
     true
 }
 

@@ -17,8 +17,9 @@
 //!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
 //! ```
 //!
-//! While pages of a mapping may be missing, calls of class 0 and 3 that take addresses come to
-//! husk_service as well (`divert`).
+//! While somebody traces the image, all but rt_sigreturn come to husk_traced; while pages of a
+//! mapping may be missing, calls of class 0 and 3 that take addresses come to husk_service as well:
+//! `table` says where a call comes.
 //!
 //! Invariants
 //! 1. From the application's point of view only rax, rcx, r11 and the flags change, and after a
@@ -34,18 +35,12 @@
 //! 6. What must survive a sleeping call lies on the application's stack (`Detour`), because a
 //!    signal handler may enter here again meanwhile.
 
-use crate::arguments;
 use crate::classes;
-use crate::image;
-use crate::mappings;
 use crate::thread::Thread;
 use crate::wire::Call;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use husk_abi::memory::{PROT_READ, PROT_WRITE};
-use husk_abi::nr;
 
 /// The registers of the application as the entry code pushes them.
 #[repr(C)]
@@ -107,7 +102,7 @@ pub struct Detour {
     pub args: [usize; 6],
     /// Number for the host.
     pub number: usize,
-    /// `THEN_LEAVE`, `THEN_AFTER` or `THEN_AGAIN`.
+    /// `THEN_LEAVE`, `THEN_AFTER` ...; in the upper half the number of a traced call.
     pub then: usize,
     /// The application's own registers.
     pub original: Frame,
@@ -130,124 +125,28 @@ pub const THEN_LEAVE: usize = 0;
 pub const THEN_AFTER: usize = 1;
 /// The application's call starts again, unless the sleep ended with `EINTR`.
 pub const THEN_AGAIN: usize = 2;
+/// `THEN_AGAIN` of a traced call.
+pub const THEN_TRACED_AGAIN: usize = 3;
+/// `THEN_LEAVE` of a traced call: `serve_after` only notes the result.
+pub const THEN_TRACED: usize = 4;
+/// Bits of `then` above this are the number of a traced call.
+pub const THEN_BITS: u32 = 32;
 
-/// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches. Only `divert`
-/// writes it, and nobody can but while it does.
-#[repr(C, align(4096))]
-struct Table([AtomicPtr<u8>; STUBS]);
-
-const STUBS: usize = classes::NUMBERS;
 /// The stubs from here on take the number from rax.
-const NUMBERS: usize = 510;
-const STUB_BYTES: usize = 16;
-
-#[used]
-#[unsafe(link_section = ".husk_gate")]
-static TABLE: Table = Table(table());
-
-const fn table() -> [AtomicPtr<u8>; STUBS] {
-    let mut table = [const { AtomicPtr::new(core::ptr::null_mut()) }; STUBS];
-    let mut number = 0;
-    while number < STUBS {
-        table[number] = AtomicPtr::new(stub(number).cast_mut());
-        number += 1;
-    }
-    let mut place = 0;
-    while place < husk_client::GLANCED.len() {
-        let stub = (&raw const husk_glances).wrapping_add(STUB_BYTES * place);
-        table[husk_client::GLANCED[place]] = AtomicPtr::new(stub.cast_mut());
-        place += 1;
-    }
-    table
-}
-
-/// Where a call comes by its class.
-const fn stub(number: usize) -> *const u8 {
-    let stubs = match classes::CLASSES[number] {
-        _ if number >= NUMBERS => &raw const husk_stubs,
-        classes::PASS => &raw const husk_passes,
-        classes::SERVE => &raw const husk_serves,
-        _ => &raw const husk_stubs,
-    };
-    stubs.wrapping_add(STUB_BYTES * number)
-}
-
-/// Calls that the gate makes without `serve`, with addresses in what they take; and the stubs that
-/// take the number from rax.
-static DIVERTED: [bool; STUBS] = {
-    let mut table = [true; STUBS];
-    let mut number = 0;
-    while number < NUMBERS {
-        let passed = matches!(classes::CLASSES[number], classes::PASS | classes::MASK);
-        table[number] = passed && arguments::addresses(number) != 0;
-        number += 1;
-    }
-    table
-};
-
-/// The table can be written to.
-static OPEN: AtomicBool = AtomicBool::new(false);
-
-/// Whether somebody is at the table: in a forked child, whether somebody was who stayed behind.
-pub fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed)
-}
-
-/// Lets the table be written to, or not.
-fn open(on: bool) -> bool {
-    let prot = if on { PROT_READ | PROT_WRITE } else { PROT_READ };
-    let args = [image::TABLE.start, image::TABLE.len(), prot, 0, 0, 0];
-    // SAFETY: a page of ours.
-    unsafe { husk_host::calls::raw(nr::mprotect, args) }.is_ok()
-}
-
-/// Whether calls with addresses that would go straight to the host are to be looked at first: as
-/// long as the host may not find what they point to (`touch`). All others cost what they cost.
-///
-/// One thread at a time (the lock of `mappings`). No store of the application finds the table open
-/// but in these few microseconds, and whoever calls through it meanwhile finds the one stub or the
-/// other. Where the host does not let us, all stays as it is.
-#[cold]
-#[inline(never)]
-pub fn divert(on: bool) {
-    OPEN.store(true, Ordering::Relaxed);
-    if open(true) {
-        exchange(on);
-    }
-    open(false);
-    OPEN.store(false, Ordering::Relaxed);
-}
-
-fn exchange(on: bool) {
-    let table = core::ptr::with_exposed_provenance::<AtomicPtr<u8>>(image::TABLE.start);
-    for (number, _) in DIVERTED.iter().enumerate().filter(|(_, diverted)| **diverted) {
-        let diverted = match number {
-            0..NUMBERS => (&raw const husk_serves).wrapping_add(STUB_BYTES * number),
-            _ => husk_diverts as *const () as *const u8,
-        };
-        let place = if on { diverted } else { stub(number) };
-        // SAFETY: the table's own word, atomic there too; it lies too far away for its name.
-        let word = unsafe { &*table.add(number) };
-        word.store(place.cast_mut(), Ordering::Relaxed);
-    }
-}
-
-/// Where a call that was not patched goes on.
-pub fn entry() -> usize {
-    let diverted = mappings::has_untouched();
-    if diverted { husk_diverted as *const () as usize } else { husk_enter as *const () as usize }
-}
+pub const NUMBERS: usize = 510;
+/// Bytes of a stub.
+pub const STUB_BYTES: usize = 16;
 
 #[allow(improper_ctypes)]
 unsafe extern "C" {
     /// Stubs that make the call at once.
-    static husk_passes: u8;
+    pub static husk_passes: u8;
     /// Stubs of calls for `serve`.
-    static husk_serves: u8;
+    pub static husk_serves: u8;
     /// Stubs of the calls in `husk_client::GLANCED`, in that order.
-    static husk_glances: u8;
+    pub static husk_glances: u8;
     /// Stubs that look the class up.
-    static husk_stubs: u8;
+    pub static husk_stubs: u8;
     /// `sa_restorer` of every handler: the instructions unwinders look for.
     pub fn husk_restorer();
     /// Kernel-side handler of ordinary signals.
@@ -257,9 +156,13 @@ unsafe extern "C" {
     /// Entry with number in rax and return address in rcx.
     pub fn husk_enter();
     /// The same, but that `serve` sees what would go straight to the host.
-    fn husk_diverted();
+    pub fn husk_diverted();
     /// The same for a patched site.
-    fn husk_diverts();
+    pub fn husk_diverts();
+    /// Entry of a call that is traced.
+    pub fn husk_traced();
+    /// Stubs of traced calls.
+    pub static husk_traces: u8;
     /// Where a sleeping `Detour` comes back from the host.
     pub fn husk_detour_done();
     /// The one instruction of the gate that reads application memory.
@@ -319,6 +222,61 @@ husk_stubs:
     jmp husk_enter
     .balign 16
     .endr
+
+    .globl husk_traces
+husk_traces:
+    .set k, 0
+    .rept {numbers}
+    pop rcx
+    .byte 0xb8
+    .long k
+    jmp husk_traced
+    .balign 16
+    .set k, k + 1
+    .endr
+    .rept 2
+    pop rcx
+    jmp husk_traced
+    .balign 16
+    .endr
+
+    .globl husk_traced
+husk_traced:
+    mov eax, eax
+    cmp eax, {call_numbers}
+    jae husk_unknown
+    lea r11, [rip + {classes}]
+    movzx r11d, byte ptr [r11 + rax]
+    cmp r11d, 4
+    je husk_sigreturn
+    mov byte ptr gs:[{in_service}], 1
+    mov gs:[{app_rsp}], rsp
+    mov rsp, gs:[{service_top}]
+    cmp r11d, 2
+    jne 2f
+    push rbx
+    push rbp
+    push r12
+    push r13
+    push r14
+    push r15
+2:  push qword ptr gs:[{app_rsp}]
+    push rcx
+    push rax
+    push r9
+    push r8
+    push r10
+    push rdx
+    push rsi
+    push rdi
+    sub rsp, 8
+    lea rdi, [rsp + 8]
+    cld
+    call {serve_traced}
+    add rsp, 8
+    test edx, edx
+    jne husk_act
+    jmp husk_answered
 
     .globl husk_diverts
 husk_diverts:
@@ -512,7 +470,9 @@ husk_efault:
     cmp rax, -4096
     jmp rcx
 
-5:  and dword ptr [rsp + {uc_mask}], {others}
+5:
+husk_sigreturn:
+    and dword ptr [rsp + {uc_mask}], {others}
     syscall
 
 husk_unknown:
@@ -539,7 +499,7 @@ husk_detour:
 husk_detour_done:
     cmp dword ptr [rsp + {then}], 1
     je husk_detour_after
-    ja husk_detour_again
+    ja husk_detour_more
 husk_detour_leave:
     mov rdi, [rsp + {original}]
     mov rsi, [rsp + {original} + 8]
@@ -567,10 +527,20 @@ husk_detour_after:
     je husk_detour_leave
     lea r11, [rip + 7b]
     jmp husk_unblock
-husk_detour_again:
+husk_detour_more:
+    cmp dword ptr [rsp + {then}], 4
+    je husk_detour_after
     cmp rax, -4
-    je husk_detour_leave
-    mov rdi, [rsp + {original}]
+    je 3f
+    lea r11, [rip + husk_enter]
+    cmp dword ptr [rsp + {then}], 3
+    jne 2f
+    # No handler comes between here and the service: the call goes on as the one that it was.
+    mov byte ptr gs:[{in_service}], 1
+    mov r11d, [rsp + {then} + 4]
+    mov gs:[{resumes}], r11d
+    lea r11, [rip + husk_traced]
+2:  mov rdi, [rsp + {original}]
     mov rsi, [rsp + {original} + 8]
     mov rdx, [rsp + {original} + 16]
     mov r10, [rsp + {original} + 24]
@@ -579,7 +549,10 @@ husk_detour_again:
     mov rax, [rsp + {original} + 48]
     mov rcx, [rsp + {original} + 56]
     mov rsp, [rsp + {original} + 64]
-    jmp husk_enter
+    jmp r11
+3:  cmp dword ptr [rsp + {then}], 3
+    je husk_detour_after
+    jmp husk_detour_leave
 
     # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
 husk_unblock:
@@ -723,6 +696,8 @@ husk_vanish:
     kept = const crate::signal::KEPT,
     others = const !(crate::signal::KEPT as i32),
     serve = sym crate::service::serve,
+    serve_traced = sym crate::trace::serve,
+    resumes = const offset_of!(Thread, trace.resumes),
     serve_after = sym crate::service::serve_after,
     on_signal = sym crate::signal::on_signal,
     on_fault = sym crate::fault::on_fault,

@@ -10,6 +10,8 @@ unsafe extern "C" {
 
 /// The gate table.
 pub const TABLE: Range<usize> = 0x60000..0x61000;
+/// The gate table and what is shown behind it.
+const GATE: Range<usize> = TABLE.start..TABLE.start + husk_region::trace::SHOWN_BYTES;
 /// State arena, buffer cache and this image: everything between is Husk's.
 const REGION_START: usize = 0x5000_0000_0000;
 
@@ -23,5 +25,5 @@ pub fn covers(address: usize, length: usize) -> bool {
     let end = address.saturating_add(length);
     let image_end = (&raw const _end) as usize;
     let meets = |range: Range<usize>| address < range.end && end > range.start;
-    meets(TABLE) || meets(REGION_START..image_end)
+    meets(GATE) || meets(REGION_START..image_end)
 }

@@ -56,9 +56,13 @@ mod start;
 #[cfg(target_os = "none")]
 mod still;
 #[cfg(target_os = "none")]
+mod table;
+#[cfg(target_os = "none")]
 mod thread;
 #[cfg(target_os = "none")]
 mod touch;
+#[cfg(target_os = "none")]
+mod trace;
 #[cfg(target_os = "none")]
 mod wire;
 

@@ -4,7 +4,7 @@
 //! Invariants
 //! 1. One entry = one pin. A mapping that is cut in two pins twice; two that join pin once.
 //! 2. The table is the process's; a forked child pins again what it inherited (`inherited`).
-//! 3. The lock is never held across a service, or a host call other than `gate::divert`'s, which
+//! 3. The lock is never held across a service, or a host call other than `table::divert`'s, which
 //!    wait for nobody; a forked child clears it.
 //! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
 //! 5. What changes addresses of an entry, or maps in a page of one, does so while it keeps the
@@ -12,8 +12,9 @@
 //! 6. What may not be written to is never made one to write to (`change_protection`), be it moved,
 //!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
 
-use crate::gate::{self, Answer, Frame};
+use crate::gate::{Answer, Frame};
 use crate::service;
+use crate::table;
 use crate::thread::Thread;
 use crate::wire::{Mapping, Wire};
 use core::cell::UnsafeCell;
@@ -189,7 +190,7 @@ fn widen(entry: &Entry) {
     }
     let low = LOW.load(Ordering::Relaxed);
     if !has_untouched() {
-        gate::divert(true);
+        table::divert(true);
     }
     if !has_untouched() || entry.solid < low {
         LOW.store(entry.solid, Ordering::Relaxed);
@@ -210,7 +211,7 @@ fn narrow(rest: &[Entry]) {
     HIGH.store(high, Ordering::Relaxed);
     LOW.store(if high == 0 { 0 } else { low }, Ordering::Relaxed);
     if high == 0 {
-        gate::divert(false);
+        table::divert(false);
     }
 }
 
@@ -254,9 +255,9 @@ pub fn inherited(mut step: impl FnMut(Inode)) {
     for i in 0..COUNT.load(Ordering::Relaxed) {
         step(locked(|table, _| table[i].inode));
     }
-    if has_untouched() || gate::is_open() {
+    if has_untouched() || table::is_open() {
         // The lock's last holder may have stayed behind with it.
-        gate::divert(has_untouched());
+        table::divert(has_untouched());
         locked(|table, count| narrow(&table[..count.load(Ordering::Relaxed)]));
     }
 }

@@ -1,7 +1,7 @@
 //! The region in this process: state arena at start, buffer cache and pipes when first needed.
 
 use crate::start::facts;
-use crate::{guard, memory};
+use crate::{guard, memory, table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
@@ -18,12 +18,13 @@ static END: AtomicU64 = AtomicU64::new(0);
 static CACHE_MAPPED: AtomicBool = AtomicBool::new(false);
 /// The cache has been mapped, whether bytes are copied to and from it or not.
 static CACHE_FAULTS_OVER: AtomicBool = AtomicBool::new(false);
+static MADE_TABLE: AtomicBool = AtomicBool::new(false);
 /// Bytes go to and from it by calls of the host.
 static INDIRECT: AtomicBool = AtomicBool::new(false);
 
 /// Maps the arena and, if asked for, sets the guard.
 pub fn join() -> Result<(), Errno> {
-    let layout = layout(facts().handover.region_fd as usize)?;
+    let (layout, table) = layout(facts().handover.region_fd as usize)?;
     CACHE_BYTES.store(layout.cache_bytes(), Relaxed);
     CACHE_OFFSET.store(layout.cache_offset(), Relaxed);
     END.store(layout.total_bytes(), Relaxed);
@@ -36,20 +37,36 @@ pub fn join() -> Result<(), Errno> {
     // SAFETY: the arena is mapped for good; the cache is at its first use (`faulted`), also for
     // good.
     unsafe { husk_carrier::assume_mapped() };
+    MADE_TABLE.store(table::share(&layout, table), Relaxed);
     Ok(())
 }
 
-/// The sizes, as the image's header says (magic, kernels, bytes of buffer cache).
-fn layout(region: usize) -> Result<Layout, Errno> {
-    let mut head = [0u8; 24];
-    let word = |head: &[u8; 24], i: usize| {
+/// What the image is made from.
+pub fn known() -> Option<Layout> {
+    layout(facts().handover.region_fd as usize).ok().map(|(layout, _)| layout)
+}
+
+/// Whether this process has made the gate table that the image's processes share.
+pub fn made_table() -> bool {
+    MADE_TABLE.load(Relaxed)
+}
+
+/// Bytes of the image's header that are read.
+const HEAD_BYTES: usize = 8 * (husk_region::GATE_WORD as usize + 1);
+
+/// The sizes, as the image's header says (magic, kernels, bytes of buffer cache), and whose the
+/// shared table is.
+fn layout(region: usize) -> Result<(Layout, u64), Errno> {
+    let mut head = [0u8; HEAD_BYTES];
+    let word = |head: &[u8; HEAD_BYTES], i: usize| {
         head[8 * i..8 * i + 8].iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b))
     };
     let got = calls::pread(region, &mut head, 0)?;
     if got != head.len() || word(&head, 0) == 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(Layout { kernels: word(&head, 1) as u32, memory_bytes: word(&head, 2) })
+    let layout = Layout { kernels: word(&head, 1) as u32, memory_bytes: word(&head, 2) };
+    Ok((layout, word(&head, husk_region::GATE_WORD as usize)))
 }
 
 fn map(address: usize, length: usize, offset: u64) -> Result<(), Errno> {

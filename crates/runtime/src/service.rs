@@ -8,7 +8,7 @@
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
-use crate::{actions, classes, exec, mappings, masks, protect, spawn, still, touch};
+use crate::{actions, classes, exec, mappings, masks, protect, spawn, still, table, touch, trace};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -17,8 +17,25 @@ use husk_host::syscall;
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
     if mappings::has_untouched() {
+        if table::is_traced() {
+            return trace::serve(frame);
+        }
         touch::reach(thread, frame);
     }
+    answered(thread, frame)
+}
+
+/// The same for a call that is traced.
+#[inline(never)]
+pub fn serve_traced(thread: &mut Thread, frame: &mut Frame) -> Answer {
+    if mappings::has_untouched() {
+        touch::reach(thread, frame);
+    }
+    answered(thread, frame)
+}
+
+#[inline(always)]
+fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
     let ways = classes::ways(frame.number);
     if ways & classes::OWN != 0 {
         return own(thread, frame);
@@ -260,8 +277,19 @@ fn ready(frame: &Frame, fd: usize, events: u16) -> Answer {
 
 /// Entry from the gate after a detour with `THEN_AFTER`.
 pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
-    let after = After { number: way.noted_number, args: way.noted_args, reason: way.reason as u32 };
-    Thread::current().client.after(after, result)
+    let thread = Thread::current();
+    let value = match way.then as u32 as usize {
+        gate::THEN_AFTER => {
+            let (number, args) = (way.noted_number, way.noted_args);
+            thread.client.after(After { number, args, reason: way.reason as u32 }, result)
+        }
+        _ => result,
+    };
+    match way.then >> gate::THEN_BITS {
+        0 => {}
+        call => trace::ended(thread, call as u32, value),
+    }
+    value
 }
 
 #[inline(never)]

@@ -233,7 +233,9 @@ fn restart_sleep(action: &HostAction, context: Context) {
     }
     // SAFETY: at this address rsp points to the Detour the thread sleeps in.
     let detour = unsafe { &*(context.get(Register::Rsp) as *const gate::Detour) };
-    if detour.then == gate::THEN_AGAIN && action.flags & SA_RESTART != 0 {
+    let kind = detour.then & ((1 << gate::THEN_BITS) - 1);
+    let again = matches!(kind, gate::THEN_AGAIN | gate::THEN_TRACED_AGAIN);
+    if again && action.flags & SA_RESTART != 0 {
         context.set(Register::Rax, 0);
     }
 }

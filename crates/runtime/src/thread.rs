@@ -74,6 +74,8 @@ pub struct Thread {
     pub doomed_stack: [usize; 2],
     /// The page of a Husk mapping it had mapped in last.
     pub touched: crate::touch::Last,
+    /// Where its calls are recorded.
+    pub trace: crate::trace::Seat,
     /// The client of this thread.
     pub client: crate::wire::Wire,
     /// The group of a process that shares memory with its creator.
@@ -175,6 +177,7 @@ impl Thread {
         self.guest = AtomicBool::new(false);
         self.opened = 0;
         self.touched = (0, 0);
+        self.trace = crate::trace::Seat::default();
         self.client.reset();
     }
 }

@@ -15,7 +15,7 @@
 //!    memory for it.
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
 //!    is mapped in before (`reach`), and a service finds what it copies. While any page may be
-//!    missing, calls that go straight to the host come this way as well (`gate::divert`).
+//!    missing, calls that go straight to the host come this way as well (`table::divert`).
 //! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`),
 //!    the private ones too, and are as if nobody had touched them.
 //! 6. What lies before the first gap of a mapping is never looked for again; behind it the host is

@@ -7,7 +7,7 @@
 //! 3. Without a region (the gate alone) every call is the host's.
 
 use crate::thread::Thread;
-use crate::{clock, guard, mappings, region, side::Side, start};
+use crate::{clock, guard, mappings, region, side::Side, start, table};
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
@@ -79,6 +79,9 @@ impl Wire {
         let pid = self.pid;
         let served = self.attach(pid)?;
         served.services().set_alone(true);
+        if region::made_table() {
+            served.services().set_gate(table::identity());
+        }
         if handover.flags & handover::INITIAL == 0 {
             served.services().finish_exec()?;
         } else {
@@ -179,6 +182,17 @@ impl Wire {
         let of_pipe = moves_bytes(after.number);
         let _open = if of_pipe { guard::look() } else { guard::open() };
         self.served().map_or(result, |served| served.after(after, result))
+    }
+
+    /// The process it belongs to.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Operations done so far, and for which kernel (`Direct::so_far`).
+    pub fn so_far(&mut self, sits: bool) -> (u64, Option<u32>) {
+        let _open = guard::open();
+        self.served().map_or((0, None), |served| served.services().so_far(sits))
     }
 
     /// The process record's number.

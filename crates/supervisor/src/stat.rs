@@ -62,7 +62,7 @@ impl Serialize for Done {
 
 impl Done {
     /// What is counted beside operations.
-    fn others(&self) -> [(&'static str, u64); 4] {
+    pub fn others(&self) -> [(&'static str, u64); 4] {
         let Counts { transactions, waits, rollbacks, recovered, .. } = self.0;
         [
             ("transactions", transactions),
@@ -148,24 +148,28 @@ pub struct Report {
 
 /// Looks at the image that `name` names, as `husk fsck` does.
 pub fn report(name: &str) -> Result<Report, Failure> {
-    let mut visit = Visit::of(name)?;
-    let kernels = kernels(&visit);
+    Ok(of(&mut Visit::of(name)?))
+}
+
+/// What there is to see of an image that is looked at already.
+pub fn of(visit: &mut Visit) -> Report {
+    let kernels = kernels(visit);
     let sum = |operation| kernels.iter().map(|kernel| kernel.done.of(operation)).sum();
     let mut processes = 0;
     visit.direct.each_pid(&mut |_| processes += 1);
     let unsupported = refused(&visit.direct)
         .map(|(number, count)| Refused { call: husk_abi::nr::name(number), number, count })
         .collect();
-    Ok(Report {
+    Report {
         image: visit.pid,
-        holds: holds(&mut visit),
+        holds: holds(visit),
         processes,
         descriptions: visit.direct.open_descriptions(),
         directories_widened: sum(Operation::Widen),
         directories_narrowed: sum(Operation::Narrow),
         unsupported,
         kernels,
-    })
+    }
 }
 
 /// What each kernel of an image has done.

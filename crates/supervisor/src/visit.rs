@@ -89,6 +89,18 @@ impl Visit {
         husk_carrier::populate(self.region.as_raw_fd() as u32, self.layout);
     }
 
+    /// Descriptor of its memory.
+    pub fn region_fd(&self) -> u32 {
+        self.region.as_raw_fd() as u32
+    }
+
+    /// Whether process `pid` is one of it.
+    pub fn has(&self, pid: u32) -> bool {
+        let mut found = false;
+        self.direct.each_pid(&mut |one| found |= one == pid);
+        found
+    }
+
     /// What it takes of the host's memory, bytes.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.region.metadata().map_or(0, |found| found.blocks() * HOST_BLOCK_BYTES)

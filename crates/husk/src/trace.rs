@@ -1,0 +1,285 @@
+//! `husk trace`: the calls of an image's programs, a line each, as they are made.
+//!
+//! ```text
+//!   poll ─► calls ─► lines (text, JSON, or events for the Perfetto viewer) ─► output
+//!    ▲                                                                          │
+//!    └── a while, a signal, the end of the command or of the image ◄────────────'
+//! ```
+//!
+//! The programs never wait for the output; what they could not record is told.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use husk_abi::nr;
+use husk_supervisor::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
+use husk_supervisor::request::reason;
+use husk_supervisor::say::say;
+use husk_supervisor::trace::chrome::Chrome;
+use husk_supervisor::trace::show::not_recorded;
+use husk_supervisor::trace::{Call, Tracer, Wish};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::failed;
+
+/// Longest time between two looks at the rings.
+const WAIT_MAX_MS: u16 = 16;
+/// Between two looks whether there is still somebody to trace.
+const LOOK: Duration = Duration::from_millis(100);
+/// Between two words about calls that were not recorded.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// What was typed.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Name of an image, or process id of a `husk run` or of a program in it.
+    image: String,
+    /// Calls of this process alone, until it ends [default: of all in the image].
+    #[arg(long, short, value_name = "PID")]
+    pid: Option<u32>,
+    /// These calls alone: names with commas between them.
+    #[arg(long = "expression", short = 'e', value_name = "CALLS", value_delimiter = ',')]
+    calls: Vec<String>,
+    /// Where the lines go [default: standard output; with a command standard error].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Each line is a JSON document.
+    #[arg(long)]
+    json: bool,
+    /// Write a file for the Perfetto viewer (ui.perfetto.dev) instead of lines.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "json"])]
+    chrome: Option<PathBuf>,
+    /// A command that is run in the image (given by its name) and traced until it ends, with all
+    /// else in the image.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// What is typed as `husk trace`.
+pub fn run(options: &Options) -> ExitCode {
+    match trace(options) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn trace(options: &Options) -> Result<u8, Failure> {
+    let what = || format!("cannot trace image {}", options.image);
+    let calls = numbers(&options.calls)?;
+    let mut output = Output::open(options)?;
+    let mut tracer = Tracer::begin(&options.image, Wish { pid: options.pid, calls })?;
+    // The command is to have no signal blocked.
+    let mut child = (!options.command.is_empty()).then(|| start(options)).transpose()?;
+    let signals = ends().map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
+    let ended = serve(&mut tracer, &mut output, &mut child, &signals);
+    let last = tracer.end();
+    let pauses = tracer.pauses();
+    let written = ended.and_then(|status| {
+        last.iter().try_for_each(|call| output.call(call))?;
+        output.tell(tracer.not_recorded())?;
+        output.close()?;
+        Ok(status)
+    });
+    if pauses > 0 {
+        say(&format!("tracing stood still {pauses}x for seconds: nobody read what it printed"));
+    }
+    let status = match (written, child) {
+        (Ok(status), _) => status,
+        // Nobody reads it any more: that is how a pipe to `head` ends.
+        (Err(problem), None) if problem.kind() == io::ErrorKind::BrokenPipe => None,
+        (Err(problem), child) => {
+            // The command goes on by itself.
+            drop(child);
+            let remedy = "look where the output goes";
+            return Err(Failure::new("cannot write the trace", reason(&problem), remedy));
+        }
+    };
+    Ok(status.map_or(0, status_of))
+}
+
+fn status_of(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    let number = status.code().map(|code| code as u8);
+    let signal = status.signal().map(|signal| STATUS_SIGNAL_BASE.wrapping_add(signal as u8));
+    number.or(signal).unwrap_or(STATUS_HUSK)
+}
+
+/// The numbers of calls; strace's `trace=` before them means nothing more.
+fn numbers(names: &[String]) -> Result<Vec<usize>, Failure> {
+    let number = |name: &String| {
+        let name = name.strip_prefix("trace=").unwrap_or(name);
+        let found = (0..nr::LIMIT).find(|number| nr::name(*number) == name && name != "?");
+        found.ok_or_else(|| {
+            let what = format!("cannot trace {name}");
+            Failure::new(what, "there is no such system call", "see `man 2 syscalls`")
+        })
+    };
+    names.iter().map(number).collect()
+}
+
+/// Runs the command in the image, as `husk exec` does.
+fn start(options: &Options) -> Result<Child, Failure> {
+    let husk = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("husk"));
+    let mut command = Command::new(husk);
+    command.arg("exec").arg(&options.image).arg("--").args(&options.command);
+    command.spawn().map_err(|problem| {
+        let what = format!("cannot run {}", options.command[0]);
+        Failure::new(what, reason(&problem), "try again")
+    })
+}
+
+/// Signals that end it, from now on by a descriptor.
+fn ends() -> io::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]
+        .into_iter()
+        .for_each(|signal| signals.add(signal));
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// Traces until it is over; how the command ended.
+fn serve(
+    tracer: &mut Tracer,
+    output: &mut Output,
+    child: &mut Option<Child>,
+    signals: &SignalFd,
+) -> io::Result<Option<ExitStatus>> {
+    let (mut wait_ms, mut looked, mut told) = (1, Instant::now(), Instant::now());
+    let mut signalled = false;
+    loop {
+        // Before the last look: what it did is in the rings by then.
+        let status = child.as_mut().map(Child::try_wait).transpose()?.flatten();
+        let calls = tracer.poll();
+        calls.iter().try_for_each(|call| output.call(call))?;
+        if told.elapsed() >= TOLD_EVERY {
+            told = Instant::now();
+            output.tell(tracer.not_recorded())?;
+        }
+        output.flush()?;
+        if status.is_some() {
+            return Ok(status);
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            if !tracer.goes_on() && child.is_none() {
+                return Ok(None);
+            }
+        }
+        wait_ms = if calls.is_empty() { (2 * wait_ms).clamp(1, WAIT_MAX_MS) } else { 0 };
+        let Some(signal) = wait(signals, wait_ms)? else { continue };
+        match child {
+            Some(child) if !signalled => {
+                // It ends, and with it this.
+                let _ = kill(Pid::from_raw(child.id() as i32), signal);
+                signalled = true;
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Sleeps; the signal that came meanwhile.
+fn wait(signals: &SignalFd, wait_ms: u16) -> io::Result<Option<Signal>> {
+    let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut watched, PollTimeout::from(wait_ms)) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(problem) => return Err(problem.into()),
+    }
+    let found = signals.read_signal()?;
+    Ok(found.and_then(|found| Signal::try_from(found.ssi_signo as i32).ok()))
+}
+
+/// How calls are written.
+enum Form {
+    Text,
+    Json,
+    Chrome(Chrome),
+}
+
+/// Where they go.
+struct Output {
+    to: BufWriter<Box<dyn Write>>,
+    form: Form,
+    told: u64,
+}
+
+impl Output {
+    fn open(options: &Options) -> Result<Output, Failure> {
+        let to: Box<dyn Write> = match (&options.chrome, &options.output) {
+            (Some(path), _) | (None, Some(path)) => Box::new(create(path)?),
+            _ if options.command.is_empty() => Box::new(io::stdout()),
+            _ => Box::new(io::stderr()),
+        };
+        let form = match (&options.chrome, options.json) {
+            (Some(_), _) => Form::Chrome(Chrome::default()),
+            (None, true) => Form::Json,
+            (None, false) => Form::Text,
+        };
+        Ok(Output { to: BufWriter::new(to), form, told: 0 })
+    }
+
+    fn call(&mut self, call: &Call) -> io::Result<()> {
+        match &mut self.form {
+            Form::Text => writeln!(self.to, "{}", call.line()),
+            Form::Json => writeln!(self.to, "{}", call.json()),
+            Form::Chrome(chrome) => self.to.write_all(chrome.add(call).as_bytes()),
+        }
+    }
+
+    /// Tells how many calls were not recorded, when there are more.
+    fn tell(&mut self, calls: u64) -> io::Result<()> {
+        if calls <= self.told {
+            return Ok(());
+        }
+        let more = calls - std::mem::replace(&mut self.told, calls);
+        match self.form {
+            Form::Text => writeln!(self.to, "{}", not_recorded(more)),
+            Form::Json => writeln!(self.to, "{{\"not_recorded\":{more}}}"),
+            Form::Chrome(_) => {
+                say(&not_recorded(more));
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        if let Form::Chrome(chrome) = &self.form {
+            self.to.write_all(chrome.end().as_bytes())?;
+        }
+        self.to.flush()
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|problem| {
+        let what = format!("cannot write to {}", path.display());
+        Failure::new(what, reason(&problem), "name another file")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_known_by_their_names() {
+        let typed =
+            |names: &[&str]| numbers(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        assert_eq!(typed(&["trace=read", "openat"]).unwrap(), [nr::read, nr::openat]);
+        for bad in ["", "?", "opne"] {
+            assert!(typed(&[bad]).is_err(), "{bad}");
+        }
+    }
+}
