@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod completing;
 mod config;
 mod copies;
 mod ends;
@@ -12,6 +13,7 @@ mod lives;
 mod looking;
 mod many;
 mod metrics;
+mod placing;
 mod top;
 mod tracing;
 

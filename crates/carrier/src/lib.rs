@@ -22,6 +22,7 @@ mod flights;
 mod image;
 mod mapping;
 mod pipes;
+mod place;
 mod processes;
 mod watches;
 

@@ -10,6 +10,7 @@
 //!   husk top IMAGE                       what goes on in it now?
 //!   husk metrics IMAGE                  the same for OpenMetrics (Prometheus), once or served
 //!   husk trace IMAGE                    which calls do its programs make?
+//!   husk explain [NAME] PID              where does one of them run, and why?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk down NAME                       end one, with its changes written back
@@ -27,6 +28,8 @@
 
 mod bench;
 mod metrics;
+mod completing;
+mod explain;
 mod named;
 mod pages;
 mod reference;
@@ -41,6 +44,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
@@ -71,6 +75,9 @@ enum Command {
         /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
+        /// Their names alone, for shells.
+        #[arg(long, hide = true)]
+        names: bool,
     },
     /// List the processes of an image.
     Ps {
@@ -136,6 +143,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Say where a process of an image runs, and why there.
+    Explain(explain::Options),
     /// Show what goes on in a running image, again and again: rates of kernels by type of
     /// operation, and processes with their share.
     Top(top::Options),
@@ -186,6 +195,14 @@ struct ImageOptions {
     /// keys].
     #[arg(long, value_name = "WHEN")]
     guard: Option<Switch>,
+    /// How processes are placed on kernels and cores: host (by Linux), stay, round-robin, random or
+    /// least-loaded [default: host; with --pin: least-loaded].
+    #[arg(long, value_name = "POLICY", value_parser = explain::PolicyParser)]
+    place: Option<Policy>,
+    /// Dedicate a core to each kernel: its processes run there only.
+    #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pin: Option<bool>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -206,6 +223,8 @@ impl ImageOptions {
             mounts: self.mount,
             discard: self.discard,
             guard: self.guard.map(|guard| guard == Switch::On),
+            place: self.place.map(|policy| (policy, Origin::Image)),
+            pin: self.pin,
         }
     }
 }
@@ -228,7 +247,8 @@ fn main() -> ExitCode {
         Command::Run(options) => run(options),
         Command::Up(options) => named::up(&options),
         Command::Exec(options) => named::exec(&options),
-        Command::Ls { json } => named::list(json),
+        Command::Ls { names: true, .. } => named::names(),
+        Command::Ls { json, .. } => named::list(json),
         Command::Ps { name, json } => named::processes(&name, json),
         Command::Kill(options) => named::kill(&options),
         Command::Down(options) => named::down(&options),
@@ -247,6 +267,7 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options),
         Command::Trace(options) => trace::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));

@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use husk_proto::place::Policy;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::named;
-use husk_supervisor::say::say;
+use husk_supervisor::say::{print, say};
 use serde::Serialize;
 
 use crate::{ImageOptions, RUNTIME, failed, shown};
@@ -29,6 +30,10 @@ pub struct Up {
 pub struct Exec {
     /// Name of the image.
     name: OsString,
+    /// How it and all that it starts are placed on kernels and cores: host (by Linux), stay,
+    /// round-robin, random or least-loaded [default: HUSK_PLACE, or as the image was made].
+    #[arg(long, value_name = "POLICY", value_parser = crate::explain::PolicyParser)]
+    place: Option<Policy>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -83,7 +88,7 @@ impl Exec {
         let plain = verb == "exec" && !name.as_bytes().starts_with(b"-");
         let behind = plain && words.next()? == "--";
         let command: Vec<_> = words.collect();
-        (behind && !command.is_empty()).then_some(Exec { name, command })
+        (behind && !command.is_empty()).then_some(Exec { name, place: None, command })
     }
 }
 
@@ -115,7 +120,7 @@ pub fn resume(name: &OsStr) -> ExitCode {
 }
 
 pub fn exec(options: &Exec) -> ExitCode {
-    let Err(failure) = named::enter(&options.name, &options.command);
+    let Err(failure) = named::enter(&options.name, &options.command, options.place);
     failed(&failure)
 }
 
@@ -125,6 +130,13 @@ pub fn list(json: bool) -> ExitCode {
         say("note: this is inside an image, whose /tmp is its own: images are listed outside");
     }
     listed(rows, json, named::table)
+}
+
+/// What a shell offers where an image is to be named; nobody is asked.
+pub fn names() -> ExitCode {
+    let names = named::names().unwrap_or_default();
+    let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+    if print(&text).is_ok() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
 }
 
 pub fn processes(name: &OsStr, json: bool) -> ExitCode {

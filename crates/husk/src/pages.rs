@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::say::{print, say};
 
-use crate::{Options, failed};
+use crate::{Options, completing, failed};
 
 /// The command as people see it: without what only Husk itself starts.
 pub(crate) fn command() -> Command {
@@ -42,8 +42,9 @@ pub fn completions(shell: Shell) -> ExitCode {
 
 fn script(shell: Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "husk", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    let mut command = command();
+    clap_complete::generate(shell, &mut command, "husk", &mut script);
+    completing::with_names(shell, &command, &String::from_utf8_lossy(&script))
 }
 
 /// What is typed as `husk man`: writes a page for each command into `directory`.

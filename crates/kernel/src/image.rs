@@ -6,7 +6,7 @@
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::pipes::PIPES_MAX;
-use husk_region::{Cell, Region};
+use husk_region::{Cell, FIXED_WORDS, Region};
 
 use crate::Kernel;
 use crate::state::{high, low, pair};
@@ -28,6 +28,8 @@ const DIRECTORIES: u32 = 4;
 pub(crate) const WATCH_COUNT: u32 = 5;
 /// Instances of inotify there are.
 pub(crate) const WATCH_INSTANCES: u32 = 6;
+/// How processes are placed, beside what every path walk reads (`place`).
+pub(crate) const PLACE_RULE: u32 = 7;
 const COPIES_LENGTH: u32 = 32;
 const COPIES: u32 = 64;
 const PRIVATE_LENGTH: u32 = 33;
@@ -60,6 +62,10 @@ pub(crate) const FLIGHTS_LIST: u32 = 420_000;
 pub(crate) const FLIGHTS: u32 = 420_008;
 /// Most descriptors on their way at once.
 pub(crate) const FLIGHTS_MAX: u32 = 1024;
+/// Cores and loads of kernels, and whose turn it is (`place`).
+pub(crate) const PLACE_KERNELS: u32 = 430_080;
+/// What is known of how processes were placed, a line each.
+pub(crate) const PLACES: u32 = FIXED_WORDS - PROCESSES_MAX * 8;
 /// Watches (`watch`).
 pub(crate) const WATCH: u32 = 524_288;
 /// Process records.
@@ -73,7 +79,8 @@ const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS)
 const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
-const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= WATCH);
+const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= PLACE_KERNELS);
+const _: () = assert!(PLACE_KERNELS + crate::place::KERNELS_WORDS <= WATCH);
 
 pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

@@ -24,6 +24,7 @@ pub mod image;
 pub mod lock;
 pub mod pipe;
 pub mod pipe_flow;
+pub mod place;
 pub mod process;
 mod state;
 mod text;

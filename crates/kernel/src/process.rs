@@ -507,13 +507,7 @@ pub fn finish_left_over(kernel: &Kernel) -> Result<()> {
 
 /// The host processes of all live records, for the supervisor's scan.
 pub fn each_pid(kernel: &Kernel, emit: &mut dyn FnMut(u32)) {
-    let region = &kernel.session.region;
-    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
-        let state = region.load(record(region, process).word(STATE));
-        if high(state) > EMBRYO && low(state) != 0 {
-            emit(low(state));
-        }
-    }
+    each(kernel, &mut |_, pid| emit(pid));
 }
 
 /// `Processes::working_directory`.
@@ -721,6 +715,29 @@ pub fn create_value(kernel: &Kernel, now_ns: i64) -> Result<Inode> {
         add_pin(txn, process, number)?;
         Ok(inodes::name(txn, number))
     })
+}
+
+/// The record of host process `pid`, if it has one.
+pub fn record_of(kernel: &Kernel, pid: u32) -> Option<u32> {
+    let mut found = None;
+    each(kernel, &mut |process, other| found = found.or((other == pid).then_some(process)));
+    found
+}
+
+/// Record and host process of all who live.
+pub fn each(kernel: &Kernel, emit: &mut dyn FnMut(u32, u32)) {
+    let region = &kernel.session.region;
+    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
+        let state = region.load(record(region, process).word(STATE));
+        if high(state) > EMBRYO && low(state) != 0 {
+            emit(process, low(state));
+        }
+    }
+}
+
+/// When a record was taken, ns since the epoch.
+pub(crate) fn born_ns(region: &Region, process: u32) -> i64 {
+    region.load(record(region, process).word(BORN)) as i64
 }
 
 /// Walks what live records hold, for the checker: tables, contexts, pins (inode, 1 a process).

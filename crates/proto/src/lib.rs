@@ -2,7 +2,8 @@
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
-//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of);
+//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of), `place`
+//! (which kernel is whose);
 //! `operation` names their types for those who count; `entry` is no service, but what a process and
 //! the supervisor agree on when it enters.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
@@ -26,6 +27,7 @@ pub mod image;
 pub mod lock;
 pub mod operation;
 pub mod pipe;
+pub mod place;
 pub mod process;
 pub mod watch;
 

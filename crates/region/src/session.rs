@@ -78,6 +78,8 @@ pub struct Session {
     pub(crate) gathered: Local<(u32, u64)>,
     /// The host has refused it one.
     pub(crate) small_pages: Local<bool>,
+    /// The kernel whose seats it takes, plus one; 0 = any.
+    kernel: Local<u32>,
     pid: u32,
     tid: u32,
 }
@@ -114,6 +116,7 @@ impl Session {
             looks: Default::default(),
             gathered: Local::new((0, 0)),
             small_pages: Local::new(false),
+            kernel: Local::new(0),
             pid,
             tid,
         }
@@ -160,10 +163,27 @@ impl Session {
         self.slot.get()
     }
 
+    /// Which kernel's seats it is to take from now on; `None`: any.
+    pub fn prefer_kernel(&self, kernel: Option<u32>) {
+        self.kernel.set(kernel.map_or(0, |kernel| kernel + 1));
+    }
+
     #[cold]
     fn take_slot(&self) -> Result<u32, Errno> {
+        let wanted = self.kernel.get();
+        if wanted != 0 {
+            let theirs = |id: &u32| self.region.kernel_of(*id) + 1 == wanted;
+            if let Ok(id) = self.take_slot_of((1..SLOTS).filter(theirs)) {
+                return Ok(id);
+            }
+        }
+        self.take_slot_of(1..SLOTS)
+    }
+
+    /// Takes the first free one of these.
+    fn take_slot_of(&self, slots: impl Iterator<Item = u32>) -> Result<u32, Errno> {
         let mine = (self.pid as u64) << 32 | self.tid as u64;
-        for id in 1..SLOTS {
+        for id in slots {
             let owner = self.region.map.owner(id);
             if self.region.load(owner) == 0 && self.region.swap_if(owner, 0, mine) {
                 self.sit_down(id);

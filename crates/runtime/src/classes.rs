@@ -24,7 +24,8 @@ pub const HINTED: u8 = 6;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 34] = [
+const OWN_TOO: [usize; 35] = [
+    nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::mmap,
     nr::mprotect,
@@ -62,7 +63,8 @@ const OWN_TOO: [usize; 34] = [
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 19] = [
+const ANSWERED: [usize; 20] = [
+    nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::clone,
     nr::clone3,

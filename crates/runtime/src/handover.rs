@@ -28,10 +28,19 @@ pub const GIVEN: u32 = 32;
 pub const OF_FILE: u32 = 64;
 /// With `INITIAL`: it joins an image that lives on without it, and is nobody's child here.
 pub const JOINS: u32 = 128;
+/// Where among the flags the policy of an option of `husk exec` lies, its number plus one
+/// (`husk_proto::place`); it holds for all that the command starts.
+pub const PLACE_SHIFT: u32 = 8;
+const PLACE_MASK: u32 = 7;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
 pub const NO_REGION: i32 = -1;
+
+/// The number of that policy, if there is one among `flags`.
+pub fn place_of(flags: u32) -> Option<u32> {
+    (flags >> PLACE_SHIFT & PLACE_MASK).checked_sub(1)
+}
 
 /// The fields of the hand-over, without the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +51,7 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`, a policy.
     pub flags: u32,
 }
 
@@ -130,6 +139,13 @@ mod tests {
         text.extend_from_slice(b"/bin/a:b");
         assert_eq!(&text[..], b"HUSK_EXEC=v1:beef:1023:1022:5:/bin/a:b");
         assert_eq!(Handover::parse(&text), Some((sent, length)));
+    }
+
+    #[test]
+    fn a_policy_is_found_among_other_flags() {
+        assert_eq!(place_of(GUARD | JOINS), None);
+        assert_eq!(place_of(GUARD | JOINS | 1 << PLACE_SHIFT), Some(0));
+        assert_eq!(place_of(!0), Some(6));
     }
 
     #[test]

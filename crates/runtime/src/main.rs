@@ -38,6 +38,8 @@ mod masks;
 #[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
+mod place;
+#[cfg(target_os = "none")]
 mod protect;
 #[cfg(target_os = "none")]
 mod region;

@@ -8,7 +8,7 @@
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
-use crate::{actions, classes, exec, mappings, masks, protect, spawn, still, table, touch, trace};
+use crate::{actions, classes, exec, mappings, masks, place, protect, spawn, still, table, touch, trace};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -69,6 +69,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::exit_group => exit_group(thread),
         nr::prctl | nr::arch_prctl => protect::control(frame),
         nr::pkey_free => protect::free_key(frame),
+        nr::sched_setaffinity => place::set_affinity(thread, frame),
         nr::mmap
         | nr::mprotect
         | nr::pkey_mprotect

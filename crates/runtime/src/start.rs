@@ -19,6 +19,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use husk_abi::{PATH_MAX, nr};
 use husk_host::{calls, syscall};
+use husk_proto::place::Policy;
 use husk_runtime::handover::{self, Handover};
 
 global_asm!(
@@ -56,6 +57,8 @@ pub struct Facts {
     pub given: &'static CStr,
     /// The vDSO, or 0.
     pub vdso: usize,
+    /// How this program wants to be placed: `HUSK_PLACE`, if that makes sense.
+    pub place: Option<Policy>,
 }
 
 struct Cell(UnsafeCell<MaybeUninit<Facts>>);
@@ -100,6 +103,9 @@ extern "C" fn start(sp: *mut usize) -> usize {
         die(STATUS_NO_IMAGE, b"cannot join the image", b": ", exec::message(errno));
     }
     let program = program(thread, &mut stack);
+    if facts().handover.flags & handover::INITIAL != 0 {
+        thread.client.place_first();
+    }
     let loaded = match load::load(thread, &program) {
         Ok(loaded) => loaded,
         Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
@@ -194,6 +200,15 @@ struct Stack {
     auxv: *mut [usize; 2],
 }
 
+/// How the name of the variable begins that says how a program wants to be placed, and how it ends.
+const PLACE_NAME: u64 = u64::from_le_bytes(*b"HUSK_PLA");
+const PLACE_REST: &[u8] = b"CE=";
+
+/// What that variable says.
+fn wish(text: &[u8]) -> Option<Policy> {
+    text.get(8..)?.strip_prefix(PLACE_REST).and_then(Policy::parse)
+}
+
 /// Reads the hand-over and removes it. `None`: there is none.
 fn take_over(sp: *mut usize) -> Option<Stack> {
     // SAFETY: the host's layout of a new stack, which nobody else uses yet.
@@ -209,8 +224,12 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let named = handover.flags & handover::GIVEN != 0 && *envp.add(1) != 0;
         let given = if named { CStr::from_ptr(*envp.add(1) as *const i8) } else { path };
         let taken = 1 + usize::from(named);
-        let mut end = envp;
+        let (mut end, mut place) = (envp, None);
         while *end != 0 {
+            // Eight bytes lie behind the last string of all, too.
+            if (*end as *const u64).read_unaligned() == PLACE_NAME {
+                place = wish(CStr::from_ptr(*end as *const i8).to_bytes());
+            }
             end = end.add(1);
         }
         let auxv = end.add(1).cast::<[usize; 2]>();
@@ -223,7 +242,7 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let auxv = auxv.cast::<usize>().sub(taken).cast::<[usize; 2]>();
         let stack = Stack { argv, envp, auxv };
         let vdso = stack.find(AT_SYSINFO_EHDR);
-        (*FACTS.0.get()).write(Facts { handover, path, given, vdso });
+        (*FACTS.0.get()).write(Facts { handover, path, given, vdso, place });
         Some(stack)
     }
 }

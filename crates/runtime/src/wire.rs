@@ -6,6 +6,7 @@
 //! 2. A child that shares memory has its own client; a forked child goes on with its copy.
 //! 3. Without a region (the gate alone) every call is the host's.
 
+use crate::place::{self, Who};
 use crate::thread::Thread;
 use crate::{clock, guard, mappings, region, side::Side, start, table};
 use core::ffi::CStr;
@@ -19,6 +20,7 @@ use husk_proto::descriptor::Descriptors;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
 use husk_proto::pipe::Pipes;
+use husk_proto::place::Placement;
 use husk_proto::process::{Process, Processes, Sharing};
 use husk_runtime::handover;
 
@@ -83,6 +85,7 @@ impl Wire {
             served.services().set_gate(table::identity());
         }
         if handover.flags & handover::INITIAL == 0 {
+            place::at_exec(served.services(), Who { process: handover.process, pid });
             served.services().finish_exec()?;
         } else {
             served.meet_inherited();
@@ -92,7 +95,10 @@ impl Wire {
 
     #[cold]
     fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
-        let direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
+        let mut direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
+        if let Some(placed) = direct.placement(self.process, self.pid) {
+            direct.prefer_kernel(Some(placed.kernel));
+        }
         if direct.without().has(Without::DIRECT) {
             region::set_indirect();
         }
@@ -259,8 +265,11 @@ impl Wire {
         let Some(embryo) = embryo else { return };
         let _open = guard::open();
         let pid = calls::getpid();
+        let parent = Who { process: self.process, pid: self.pid };
         self.pid = pid;
         let Some(served) = self.served() else { return };
+        let child = Who { process: embryo.0, pid };
+        place::at_fork(served.services(), parent, child, shares_memory);
         served.services().enter_child(embryo, pid);
         served.services().set_alone(!shares_memory);
         self.process = embryo.0;
@@ -293,7 +302,11 @@ impl Wire {
         }
         let Some(served) = self.client.as_mut() else { return };
         if last {
-            served.services().exit();
+            let services = served.services();
+            if let Some(placed) = services.placement(self.process, self.pid) {
+                services.leave_kernel(&placed);
+            }
+            services.exit();
             // Closing is an event, too; what is told takes a seat again.
             served.tell();
             served.services().detach();
@@ -307,6 +320,34 @@ impl Wire {
         let _open = guard::open();
         if let Some(served) = self.client.as_mut() {
             served.services().detach();
+        }
+    }
+
+    /// The first program of an image, or one that joins it, is about to begin.
+    pub fn place_first(&mut self) {
+        let _open = guard::open();
+        let who = Who { process: self.process, pid: self.pid };
+        if let Some(served) = self.served() {
+            let services = served.services();
+            place::at_exec(services, who);
+            if services.placement(who.process, who.pid).is_some() {
+                // It takes a seat of its kernel with its next change.
+                services.detach();
+            }
+        }
+    }
+
+    /// The program has set on which cores a thread may run; 0: the calling one.
+    pub fn chose_cores(&mut self, thread: u32) {
+        let who = Who { process: self.process, pid: self.pid };
+        if ![0, who.pid, calls::gettid()].contains(&thread) {
+            return;
+        }
+        let _open = guard::open();
+        let Some(served) = self.served() else { return };
+        let services = served.services();
+        if let Some(placed) = services.placement(who.process, who.pid) {
+            services.note_placement(who.process, &Placement { own: true, ..placed });
         }
     }
 

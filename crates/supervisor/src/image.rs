@@ -66,6 +66,7 @@ impl Image {
         direct.allow_pipes(variables.pipes);
         direct.set_directories(variables.directories);
         direct.set_without(variables.without);
+        direct.set_place_rule(settings.rule, &settings.cores);
         let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {

@@ -14,6 +14,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use husk_proto::place::Policy;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, execve};
@@ -25,6 +26,9 @@ const GUARD: u32 = 1;
 const INITIAL: u32 = 2;
 const TRAP_ONLY: u32 = 4;
 const JOINS: u32 = 128;
+const PLACE_SHIFT: u32 = 8;
+/// What an option takes the place of.
+const PLACE: &str = "HUSK_PLACE";
 
 /// What the runtime is told in `HUSK_EXEC`.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +45,8 @@ pub struct HandOver {
     pub trap_only: bool,
     /// Nobody's child: it joins an image that lives on without it.
     pub joins: bool,
+    /// How it and all that it starts are placed, where an option says so.
+    pub place: Option<Policy>,
 }
 
 impl HandOver {
@@ -48,7 +54,8 @@ impl HandOver {
         let flags = INITIAL
             | if self.guard { GUARD } else { 0 }
             | if self.trap_only { TRAP_ONLY } else { 0 }
-            | if self.joins { JOINS } else { 0 };
+            | if self.joins { JOINS } else { 0 }
+            | self.place.map_or(0, |policy| (policy as u32 + 1) << PLACE_SHIFT);
         let Self { process, region, loader, .. } = self;
         let mut entry =
             format!("HUSK_EXEC=v1:{process:x}:{region}:{loader}:{flags:x}:").into_bytes();
@@ -59,7 +66,7 @@ impl HandOver {
 
 /// Starts `command` in the image.
 pub fn in_image(command: &[OsString], hand_over: HandOver, mask: &SigSet) -> Result<Pid, Failure> {
-    let entry = hand_over.entry(&command[0]);
+    let entry = (hand_over.entry(&command[0]), hand_over.place.is_some());
     let path = format!("/proc/self/fd/{}", hand_over.loader);
     spawn(Path::new(&path), command, Some(entry), mask)
 }
@@ -73,7 +80,8 @@ pub fn natively(path: &Path, command: &[OsString], mask: &SigSet) -> Result<Pid,
 /// would have executed the command, with its descriptors, signals and limits.
 pub fn become_program(command: &[OsString], hand_over: HandOver) -> Result<Infallible, Failure> {
     let loader = format!("/proc/self/fd/{}", hand_over.loader);
-    let start = Start::new(Path::new(&loader), command, Some(hand_over.entry(&command[0])))?;
+    let first = Some((hand_over.entry(&command[0]), hand_over.place.is_some()));
+    let start = Start::new(Path::new(&loader), command, first)?;
     for closed in husk_host::early::closed_at_start() {
         // `/dev/null`, which nobody asked for.
         let _ = nix::unistd::close(closed as i32);
@@ -91,14 +99,21 @@ struct Start {
 }
 
 impl Start {
-    /// `first` stands before the environment.
-    fn new(path: &Path, command: &[OsString], first: Option<Vec<u8>>) -> Result<Start, Failure> {
-        let inherited = std::env::vars_os().map(|(name, value)| {
-            let mut entry = name.into_encoded_bytes();
-            entry.push(b'=');
-            entry.extend_from_slice(value.as_bytes());
-            entry
-        });
+    /// `first` stands before the environment; with it, whether an option says how to place.
+    fn new(
+        path: &Path,
+        command: &[OsString],
+        first: Option<(Vec<u8>, bool)>,
+    ) -> Result<Start, Failure> {
+        let (first, placed) = first.map_or((None, false), |(entry, placed)| (Some(entry), placed));
+        let inherited = std::env::vars_os().filter(|(name, _)| !(placed && name == PLACE)).map(
+            |(name, value)| {
+                let mut entry = name.into_encoded_bytes();
+                entry.push(b'=');
+                entry.extend_from_slice(value.as_bytes());
+                entry
+            },
+        );
         let nul = || refuse(command, "a NUL byte");
         let environment = strings(first.into_iter().chain(inherited)).ok_or_else(nul)?;
         let arguments = command.iter().map(|argument| argument.as_bytes().to_vec());
@@ -116,7 +131,7 @@ fn refuse(command: &[OsString], why: &str) -> Failure {
 fn spawn(
     path: &Path,
     command: &[OsString],
-    first: Option<Vec<u8>>,
+    first: Option<(Vec<u8>, bool)>,
     mask: &SigSet,
 ) -> Result<Pid, Failure> {
     let start = Start::new(path, command, first)?;
@@ -157,11 +172,20 @@ mod tests {
     #[test]
     fn the_hand_over_is_what_the_runtime_reads() {
         let (guard, trap_only, joins) = (true, false, false);
-        let hand_over =
-            HandOver { process: 26, region: 1023, loader: 1022, guard, trap_only, joins };
+        let hand_over = HandOver {
+            process: 26,
+            region: 1023,
+            loader: 1022,
+            guard,
+            trap_only,
+            joins,
+            place: None,
+        };
         assert_eq!(hand_over.entry(OsStr::new("make")), b"HUSK_EXEC=v1:1a:1023:1022:3:make");
         let trapped = HandOver { guard: false, trap_only: true, joins: true, ..hand_over };
         assert_eq!(trapped.entry(OsStr::new("a:b")), b"HUSK_EXEC=v1:1a:1023:1022:86:a:b");
+        let placed = HandOver { place: Some(Policy::Random), ..trapped };
+        assert_eq!(placed.entry(OsStr::new("a")), b"HUSK_EXEC=v1:1a:1023:1022:486:a");
     }
 
     #[test]

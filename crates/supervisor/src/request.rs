@@ -18,7 +18,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use husk_proto::image::{Cover, MOUNTS_MAX};
+use husk_proto::place::{Origin, Policy, Rule};
 use rustix::fs::{Access, access};
+use rustix::thread::CpuSet;
 
 use crate::failure::Failure;
 
@@ -46,6 +48,10 @@ pub struct Request {
     pub discard: Option<bool>,
     /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
     pub guard: Option<bool>,
+    /// `--place`: how processes are placed, and who said so; `None` = by Linux.
+    pub place: Option<(Policy, Origin)>,
+    /// `--pin`: each process on the core of its kernel only.
+    pub pin: Option<bool>,
 }
 
 /// Directories whose files are the host's devices, processes and settings, and what below them is
@@ -84,6 +90,10 @@ pub struct Settings {
     pub discard: bool,
     /// Protection key wanted.
     pub guard: bool,
+    /// How processes are placed.
+    pub rule: Rule,
+    /// The core of each kernel.
+    pub cores: Vec<u32>,
     /// Remarks for the user, one line each.
     pub notes: Vec<String>,
 }
@@ -92,12 +102,16 @@ impl Request {
     /// Checks everything that can be checked before the image is made.
     pub fn settle(self) -> Result<Settings, Failure> {
         let mut notes = Vec::new();
-        let kernels = settle_kernels(self.kernels)?;
+        let able = able_cores();
+        let rule = settle_rule(self.place, self.pin == Some(true))?;
+        let asked = self.kernels.or(rule.pin.then(|| default_kernels().min(able.len() as u32)));
+        let kernels = settle_kernels(asked)?;
+        let cores = settle_cores(kernels, rule.pin, &able)?;
         let memory_bytes = settle_memory(self.memory_bytes)?;
         let guard = settle_guard(self.guard, crate::check::can_guard)?;
         let mounts = self.settle_mounts(&mut notes)?;
         let discard = self.discards();
-        Ok(Settings { kernels, memory_bytes, mounts, discard, guard, notes })
+        Ok(Settings { kernels, memory_bytes, mounts, discard, guard, rule, cores, notes })
     }
 
     fn discards(&self) -> bool {
@@ -154,6 +168,41 @@ fn settle_guard(asked: Option<bool>, can: impl Fn() -> bool) -> Result<bool, Fai
         ));
     }
     Ok(asked.unwrap_or_else(can))
+}
+
+/// How processes are placed. Who is held on one core is not left to Linux.
+fn settle_rule(place: Option<(Policy, Origin)>, pin: bool) -> Result<Rule, Failure> {
+    match place {
+        Some((Policy::Host, Origin::Image)) if pin => {
+            let why = "--place host leaves that to Linux";
+            let remedy = "choose another policy, or leave out --pin";
+            Err(Failure::new("cannot pin kernels to cores", why, remedy))
+        }
+        Some((policy, origin)) if policy != Policy::Host => Ok(Rule { policy, origin, pin }),
+        _ if pin => Ok(Rule { policy: Policy::LeastLoaded, origin: Origin::Default, pin }),
+        place => Ok(Rule {
+            origin: place.map_or(Origin::Default, |(_, origin)| origin),
+            ..Rule::default()
+        }),
+    }
+}
+
+/// Cores that this process may run on.
+fn able_cores() -> Vec<u32> {
+    let able = rustix::thread::sched_getaffinity(None);
+    let able = able.map(|able| (0..CpuSet::MAX_CPU).filter(|&core| able.is_set(core)).collect());
+    able.map_or(Vec::new(), |able: Vec<usize>| able.into_iter().map(|core| core as u32).collect())
+}
+
+/// The core of each kernel: one of its own each, where they are dedicated.
+fn settle_cores(kernels: u32, pin: bool, able: &[u32]) -> Result<Vec<u32>, Failure> {
+    if pin && (able.len() as u32) < kernels {
+        let cores = able.len();
+        let remedy = format!("choose at most --kernels {cores}, or leave out --pin");
+        let why = format!("this process may run on {cores} only (see `nproc`)");
+        return Err(Failure::new(format!("cannot pin {kernels} kernels to cores"), why, remedy));
+    }
+    Ok(able.iter().copied().cycle().take(kernels as usize).collect())
 }
 
 /// Kernels of an image when the user does not say.

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use husk_proto::place::Origin;
 use nix::unistd::Pid;
 
 use crate::config::Config;
@@ -81,6 +82,7 @@ fn in_image(
         guard: settings.guard,
         trap_only: variables.trap_only,
         joins: false,
+        place: (settings.rule.origin == Origin::Image).then_some(settings.rule.policy),
     };
     set_file_size_limit(file_size);
     let program = launch::in_image(command, hand_over, &signals.original)?;

@@ -25,6 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::copies::{Copies, Service};
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::loads::Loads;
 use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
@@ -55,6 +56,7 @@ pub struct Work {
     punch: Punch,
     private: Option<Private>,
     watchers: Watchers,
+    loads: Loads,
     variables: Variables,
     vigil: Vigil,
     next_scan: Instant,
@@ -86,8 +88,19 @@ impl Work {
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let service = None;
-        Ok(Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan })
+        let (service, loads) = (None, Loads::default());
+        Ok(Work {
+            image,
+            copies,
+            service,
+            punch,
+            private,
+            watchers,
+            loads,
+            variables,
+            vigil,
+            next_scan,
+        })
     }
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
@@ -98,8 +111,19 @@ impl Work {
         let punch = Punch::new(&image.direct);
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let service = None;
-        Work { image, copies, service, punch, private, watchers, variables, vigil, next_scan }
+        let (service, loads) = (None, Loads::default());
+        Work {
+            image,
+            copies,
+            service,
+            punch,
+            private,
+            watchers,
+            loads,
+            variables,
+            vigil,
+            next_scan,
+        }
     }
 
     /// What keeps others from the private directory, if there is one.
@@ -216,6 +240,7 @@ impl Burial for Work {
         self.look_around();
         let direct = &mut self.image.direct;
         self.punch.tick(direct, &self.image.region);
+        self.loads.tick(direct);
         if let Some(private) = &mut self.private {
             private.tick(direct);
             self.watchers.tick(direct, &private.path());

@@ -30,6 +30,7 @@ mod operations;
 mod page;
 mod pair;
 mod pipes;
+mod place;
 mod report;
 mod scratch;
 mod stop;
@@ -63,6 +64,18 @@ enum Suite {
     Pipes(pipes::Options),
     /// What it costs to enter an image, and to make one.
     Exec(exec::Options),
+    /// Policies of placement, on a build and on a script that forks, against Linux's scheduler.
+    Place(place::Options),
+    /// The side of `place` in an image.
+    #[command(hide = true)]
+    Placed {
+        /// Directory to work in.
+        directory: PathBuf,
+        /// What is built.
+        project: PathBuf,
+        rounds: u32,
+        jobs: u32,
+    },
     /// One process of a row of `pipes`.
     #[command(hide = true)]
     Flow {
@@ -122,6 +135,10 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
             flow::find(&name)?.play(role, count).map(|()| ExitCode::SUCCESS)
         }
         Suite::Exec(options) => measure(|| exec::run(&options)),
+        Suite::Place(options) => measure(|| place::run(&options)),
+        Suite::Placed { directory, project, rounds, jobs } => {
+            place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)
+        }
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),
         Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),

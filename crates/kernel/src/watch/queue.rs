@@ -33,8 +33,7 @@ const EVENT_BYTES: usize = 16;
 /// No watch's descriptor.
 const NONE: u32 = u32::MAX;
 
-const _: () =
-    assert!(image::WATCH + RINGS + INSTANCES_MAX * RING_WORDS <= husk_region::FIXED_WORDS);
+const _: () = assert!(image::WATCH + RINGS + INSTANCES_MAX * RING_WORDS <= image::PLACES);
 
 /// One event.
 #[derive(Clone, Copy, Debug)]

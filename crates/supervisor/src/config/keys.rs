@@ -1,6 +1,8 @@
 //! The keys there are: each the same word in files, as `HUSK_WORD`, and (where there is one) as a
 //! flag.
 
+use husk_proto::place::Policy;
+
 use crate::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
 use crate::variables::TECHNIQUES;
 
@@ -36,14 +38,27 @@ const fn key(name: &'static str, kind: Kind, default: &'static str) -> Key {
     Key { name, kind, default }
 }
 
+/// Words for how processes are placed.
+const PLACES: [&str; Policy::ALL.len()] = {
+    let mut names = [""; Policy::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Policy::ALL[n].name();
+        n += 1;
+    }
+    names
+};
+
 /// All keys, in the order in which they are shown.
-pub static KEYS: [Key; 12] = [
+pub static KEYS: [Key; 14] = [
     key("kernels", Kind::Count, ""),
     key("memory", Kind::Size, ""),
     key("overlay", Kind::Paths, "the current directory"),
     key("mount", Kind::Paths, "/tmp"),
     key("discard", Kind::Switch, "false"),
     key("guard", Kind::Words(&["on", "off"]), "on where the processor has keys"),
+    key("place", Kind::Words(&PLACES), "\"host\""),
+    key("pin", Kind::Switch, "false"),
     key("trace", Kind::Words(&["unsupported"]), "nothing"),
     key("rewrite", Kind::Words(&["on", "off"]), "\"on\""),
     key("pipes", Kind::Words(&["host", "husk"]), "\"host\""),

@@ -18,6 +18,7 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use husk_proto::place::{self, Policy};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -136,9 +137,13 @@ impl Config {
             true => self.many(name).iter().map(PathBuf::from).collect(),
             false => typed,
         };
-        // Both were checked when they were read.
+        // All were checked when they were read.
         let kernels = || self.one("kernels")?.parse().ok();
         let memory = || parse_size(self.one("memory")?).ok();
+        let placed = || {
+            let policy = Policy::parse(self.one("place")?.as_bytes())?;
+            Some((policy, place::Origin::Configuration))
+        };
         Request {
             kernels: typed.kernels.or_else(kernels),
             memory_bytes: typed.memory_bytes.or_else(memory),
@@ -146,6 +151,8 @@ impl Config {
             mounts: paths(typed.mounts, "mount"),
             discard: typed.discard.or_else(|| self.is_on("discard")),
             guard: typed.guard.or_else(|| self.is_on("guard")),
+            place: typed.place.or_else(placed),
+            pin: typed.pin.or_else(|| self.is_on("pin")),
         }
     }
 
@@ -257,7 +264,7 @@ mod tests {
     fn what_is_shown_says_the_same_when_it_is_read() {
         let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
 guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
-without = ['direct', 'ahead']\nfsck = true";
+without = ['direct', 'ahead']\nfsck = true\nplace = 'random'\npin = false";
         let config = of(&[text]).unwrap();
         let again = of(&[&config.text(false)]).unwrap();
         assert_eq!(config.text(false), again.text(false));
@@ -303,6 +310,8 @@ without = ['direct', 'ahead']\nfsck = true";
             ("memory = '1Q'", ["0.toml:1:10", "memory"]),
             ("\n  discard = 'perhaps'", ["0.toml:2:13", "discard"]),
             ("guard = 1", ["0.toml:1:9", "guard"]),
+            ("place = 'there'", ["0.toml:1:9", "place=least-loaded"]),
+            ("pin = 2", ["0.toml:1:7", "pin"]),
             ("overlay = [1]", ["0.toml:1:12", "overlay"]),
             ("overlay = ['a:b']", ["0.toml:1:12", "colon"]),
             ("without = ['speed']", ["0.toml:1:12", "without"]),

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use husk_proto::place::Policy;
 use rustix::fs::Mode;
 
 use crate::descent::state_and_parent;
@@ -29,8 +30,12 @@ use crate::work::ensure_able;
 /// How long a supervisor may take to answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Becomes `command` in image `name`.
-pub fn enter(name: &OsStr, command: &[OsString]) -> Result<Infallible, Failure> {
+/// Becomes `command` in image `name`, placed as the option says.
+pub fn enter(
+    name: &OsStr,
+    command: &[OsString],
+    policy: Option<Policy>,
+) -> Result<Infallible, Failure> {
     let name = Name::parse(name)?;
     let place = Place::find(&name)?;
     ensure_able()?;
@@ -60,7 +65,7 @@ pub fn enter(name: &OsStr, command: &[OsString]) -> Result<Infallible, Failure> 
     let region = hand_down(region.into())?;
     let loader = hand_down(loader)?;
     let (region, loader) = (region.as_raw_fd(), loader.as_raw_fd());
-    let joins = HandOver { process, region, loader, guard, trap_only, joins: true };
+    let joins = HandOver { process, region, loader, guard, trap_only, joins: true, place: policy };
     launch::become_program(command, joins)
 }
 

@@ -43,7 +43,7 @@ pub use enter::enter;
 pub use keep::keep;
 pub use message::Status;
 pub use parcel::{pack, unpack};
-pub use place::Ended;
+pub use place::{Ended, names};
 pub use programs::{Process, kill, process, process_table, processes};
 pub use tend::{resume, tend};
 pub use up::up;

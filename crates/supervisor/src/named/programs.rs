@@ -2,19 +2,24 @@
 //!
 //! The supervisor says who they are; what they are is the host's to say (`/proc`).
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use nix::sys::signal::Signal;
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-use crate::descent::state_and_parent;
 use crate::failure::Failure;
 use crate::named::ask::pids;
 use crate::named::place::Name;
 use crate::request::reason;
+use crate::visit::Visit;
+
+const MS_PER_S: u64 = 1000;
 
 /// One process, as listed.
 #[derive(Serialize, Debug, Clone)]
@@ -23,8 +28,25 @@ pub struct Process {
     pub pid: u32,
     /// Its parent's.
     pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// Its user.
+    pub user: u32,
     /// `R`, `S`, `D`, `T`, ... as ps shows it.
     pub state: String,
+    /// The kernel it counts as its own; `None`: it has done nothing in the image yet, or nobody has
+    /// looked.
+    pub kernel: Option<u32>,
+    /// The core it runs on, or ran on last.
+    pub core: u32,
+    /// Its threads.
+    pub threads: u32,
+    /// Time it has spent on cores, ms.
+    pub cpu_ms: u64,
+    /// Memory of its own and shared that it has mapped in, bytes.
+    pub memory_bytes: u64,
     /// What it calls itself.
     pub name: String,
     /// Its arguments.
@@ -35,13 +57,38 @@ pub struct Process {
 pub fn processes(name: &OsStr) -> Result<Vec<Process>, Failure> {
     let mut pids = pids(&Name::parse(name)?)?;
     pids.sort_unstable();
+    let kernels = name.to_str().map(kernels).unwrap_or_default();
     // One that has ended meanwhile is none.
-    Ok(pids.into_iter().filter_map(process).collect())
+    let processes = pids.into_iter().filter_map(process);
+    let with_kernel =
+        |found: Process| Process { kernel: kernels.get(&found.pid).copied(), ..found };
+    Ok(processes.map(with_kernel).collect())
+}
+
+/// Whose kernel which is, as far as there is one to see.
+fn kernels(name: &str) -> HashMap<u32, u32> {
+    let mut found = HashMap::new();
+    let Ok(visit) = Visit::of(name) else { return found };
+    visit.direct.each_seat(&mut |seat| {
+        found.entry(seat.pid).or_insert(seat.kernel);
+    });
+    visit.direct.each_placed(&mut |placed| {
+        found.insert(placed.pid, placed.kernel);
+    });
+    found
 }
 
 /// What the host says of a process; `None`: it has ended.
 pub fn process(pid: u32) -> Option<Process> {
-    let (state, parent) = state_and_parent(pid as i32)?;
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let stat = String::from_utf8_lossy(&stat);
+    // The name may hold spaces and brackets; what follows the last bracket may not.
+    let words: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    // Numbered as in proc(5), where the state is the third.
+    let word = |number: usize| words.get(number - 3).copied().unwrap_or_default();
+    let number = |at: usize| word(at).parse::<i64>().unwrap_or_default();
+    let (ticks, page) = (clock_ticks_per_second(), page_size() as u64);
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let line = read("cmdline");
@@ -50,26 +97,52 @@ pub fn process(pid: u32) -> Option<Process> {
         true => Vec::new(),
         false => line.split(|&byte| byte == 0).map(text).collect(),
     };
-    Some(Process { pid, parent, state, name: text(read("comm").trim_ascii_end()), command })
+    Some(Process {
+        pid,
+        parent: number(4) as i32,
+        group: number(5) as i32,
+        session: number(6) as i32,
+        user,
+        state: word(3).to_owned(),
+        kernel: None,
+        core: number(39) as u32,
+        threads: number(20) as u32,
+        cpu_ms: (number(14) + number(15)) as u64 * MS_PER_S / ticks.max(1),
+        memory_bytes: number(24) as u64 * page,
+        name: text(read("comm").trim_ascii_end()),
+        command,
+    })
 }
 
 impl Process {
     /// Its command on one line.
     pub fn line(&self) -> String {
-        let command = match self.command.is_empty() {
-            true => format!("[{}]", self.name),
-            false => self.command.join(" "),
-        };
-        command.replace(char::is_control, "?")
+        Process::line_of(&self.name, &self.command)
+    }
+
+    /// The command of a process of that name on one line.
+    pub fn line_of(name: &str, command: &[String]) -> String {
+        let line = if command.is_empty() { format!("[{name}]") } else { command.join(" ") };
+        line.replace(char::is_control, "?")
     }
 }
 
 /// The list for people.
 pub fn process_table(rows: &[Process]) -> String {
-    let mut table = format!("{:>8} {:>8} STATE COMMAND\n", "PID", "PARENT");
+    let mut table = format!(
+        "{:>8} {:>8} {:>8} {:>8} {:>6} STATE {:>6} {:>8} {:>7} COMMAND\n",
+        "PID", "PARENT", "GROUP", "SESSION", "USER", "KERNEL", "TIME", "MEMORY"
+    );
     for row in rows {
-        let command = row.line();
-        let _ = writeln!(table, "{:>8} {:>8} {:<5} {command}", row.pid, row.parent, row.state);
+        let kernel = row.kernel.map_or("-".to_owned(), |kernel| kernel.to_string());
+        let (command, seconds) = (row.line(), row.cpu_ms as f64 / MS_PER_S as f64);
+        let memory = format!("{}M", row.memory_bytes >> 20);
+        let Process { pid, parent, group, session, user, state, .. } = row;
+        let _ = writeln!(
+            table,
+            "{pid:>8} {parent:>8} {group:>8} {session:>8} {user:>6} {state:<5} {kernel:>6} \
+             {seconds:>8.2} {memory:>7} {command}"
+        );
     }
     table
 }

@@ -1,0 +1,124 @@
+//! Placement, for who starts and forks, and for who asks why.
+
+use husk_kernel::place::{self, Choice};
+use husk_proto::place::{LOADS_SHOWN, Placement, Policy, Rule};
+
+use crate::Direct;
+
+impl Direct {
+    /// What holds in the image where a program says nothing.
+    #[inline]
+    pub fn place_rule(&self) -> Rule {
+        place::rule(&self.kernel.session.region)
+    }
+
+    /// Sets it, and the core of each kernel, before the first program runs.
+    pub fn set_place_rule(&mut self, rule: Rule, cores: &[u32]) {
+        place::set_rule(&self.kernel.session.region, rule, cores);
+    }
+
+    /// The core of a kernel.
+    pub fn core_of(&self, kernel: u32) -> Option<u32> {
+        place::core(&self.kernel.session.region, kernel)
+    }
+
+    /// How the process of record `process` was placed, host process `pid`, if it was.
+    #[inline]
+    pub fn placement(&self, process: u32, pid: u32) -> Option<Placement> {
+        place::placement(&self.kernel.session.region, process, pid)
+    }
+
+    /// How host process `pid` was placed, also of one that has ended.
+    pub fn placement_of(&self, pid: u32) -> Option<Placement> {
+        place::placement_of(&self.kernel.session.region, pid)
+    }
+
+    /// How the processes that there are were placed, those that were.
+    pub fn each_placed(&self, emit: &mut dyn FnMut(Placement)) {
+        let region = &self.kernel.session.region;
+        husk_kernel::process::each(&self.kernel, &mut |process, pid| {
+            place::placement(region, process, pid).into_iter().for_each(&mut *emit);
+        });
+    }
+
+    /// The record of host process `pid`, if it has one.
+    pub fn record_of(&self, pid: u32) -> Option<u32> {
+        husk_kernel::process::record_of(&self.kernel, pid)
+    }
+
+    /// Notes how the process of record `process` was placed.
+    pub fn note_placement(&mut self, process: u32, placement: &Placement) {
+        place::note(&self.kernel.session.region, process, placement);
+    }
+
+    /// Forgets it.
+    pub fn forget_placement(&mut self, process: u32) {
+        place::forget(&self.kernel.session.region, process);
+    }
+
+    /// The calling thread takes a seat of that kernel, when it takes one; `None`: any.
+    pub fn prefer_kernel(&mut self, kernel: Option<u32>) {
+        self.kernel.session.prefer_kernel(kernel);
+    }
+
+    /// Chooses a kernel, one of `allowed` (not none), for a process that one of `current` started,
+    /// and the loads that were seen. `here`: it is a load of `current` itself so far.
+    pub fn choose_kernel(
+        &mut self,
+        policy: Policy,
+        allowed: u64,
+        current: u32,
+        here: bool,
+        seed: u64,
+    ) -> (u32, [u8; LOADS_SHOWN]) {
+        let region = &self.kernel.session.region;
+        let kernels = region.kernels().min(husk_region::KERNELS_MAX) as usize;
+        let mut loads = [0; husk_region::KERNELS_MAX as usize];
+        if policy == Policy::LeastLoaded {
+            place::want_loads(region);
+        }
+        for (kernel, load) in (0..).zip(&mut loads[..kernels]) {
+            *load = place::load(region, kernel);
+        }
+        let shown = place::shown(&loads[..kernels]);
+        if here && let Some(own) = loads.get_mut(current as usize) {
+            *own = own.saturating_sub(husk_proto::place::LOAD_ONE);
+        }
+        let number = match policy {
+            Policy::RoundRobin => place::turn(region),
+            Policy::Random => {
+                let mixed = (seed ^ place::turn(region) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                mixed >> 33
+            }
+            _ => 0,
+        };
+        let loads = &loads[..kernels];
+        let kernel = place::choose(&Choice { policy, allowed, current, number, loads });
+        if policy == Policy::LeastLoaded {
+            place::arrive(region, kernel);
+        }
+        (kernel, shown)
+    }
+
+    /// A process that was placed by load ends, or is placed anew.
+    pub fn leave_kernel(&mut self, placement: &Placement) {
+        if placement.policy == Policy::LeastLoaded {
+            place::depart(&self.kernel.session.region, placement.kernel);
+        }
+    }
+
+    /// Supervisor: whether loads are to be looked after.
+    pub fn are_loads_wanted(&self) -> bool {
+        place::are_loads_wanted(&self.kernel.session.region)
+    }
+
+    /// Supervisor: the core of a kernel had so much to do lately (`LOAD_ONE`).
+    pub fn fold_load(&mut self, kernel: u32, sample: u32) {
+        place::fold(&self.kernel.session.region, kernel, sample);
+    }
+
+    /// What a kernel's core has to do.
+    pub fn load_of(&self, kernel: u32) -> u32 {
+        place::load(&self.kernel.session.region, kernel)
+    }
+}

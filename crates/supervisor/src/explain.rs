@@ -1,0 +1,251 @@
+//! `husk explain`: where a process of an image runs, and why there.
+//!
+//! Why is in the line beside its record (`husk_kernel::place`), also of one that has ended, until
+//! another has its record; where it runs now is the host's to say (`/proc`).
+
+use std::fmt::Write as _;
+use std::fs;
+
+use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
+use serde::Serialize;
+
+use crate::clock::exact_ns;
+use crate::failure::Failure;
+use crate::named::{self, Process};
+use crate::visit::Visit;
+
+/// Where a process runs, and why.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Its number.
+    pub pid: u32,
+    /// It has not ended.
+    pub runs: bool,
+    /// What it calls itself; empty: it has ended.
+    pub name: String,
+    /// Its arguments.
+    pub command: Vec<String>,
+    /// How it was placed.
+    pub policy: &'static str,
+    /// Who said so.
+    pub said_by: &'static str,
+    /// Its kernel; `None`: it has done nothing in the image yet.
+    pub kernel: Option<u32>,
+    /// How that came; `None`: Linux chose.
+    pub placed: Option<Placed>,
+    /// Where it is; `None`: it has ended.
+    pub now: Option<Now>,
+}
+
+/// How a process got its kernel.
+#[derive(Debug, Serialize)]
+pub struct Placed {
+    /// `exec` or `fork`.
+    pub moment: &'static str,
+    /// When, s since the epoch.
+    pub at_s: f64,
+    /// The core of its kernel.
+    pub core: Option<u32>,
+    /// Where it ran before.
+    pub core_before: u32,
+    /// It was made to go there.
+    pub moved: bool,
+    /// It is held there.
+    pub pinned: bool,
+    /// It has chosen its cores by itself.
+    pub own_affinity: bool,
+    /// Kernels it could have got; none: it may run on no core of any.
+    pub allowed: Vec<u32>,
+    /// What was seen of them.
+    pub loads: Vec<Seen>,
+}
+
+/// A load that was seen.
+#[derive(Debug, Serialize)]
+pub struct Seen {
+    /// Of this kernel.
+    pub kernel: u32,
+    /// Its core.
+    pub core: Option<u32>,
+    /// Processes that never wait, as far as they come to.
+    pub load: f64,
+}
+
+/// Where a process is.
+#[derive(Debug, Serialize)]
+pub struct Now {
+    /// The core it runs on, or ran on last.
+    pub core: u32,
+    /// Cores it may run on.
+    pub cores: String,
+    /// How often it went from one to another; `None`: this host does not say.
+    pub migrations: Option<u64>,
+}
+
+/// Explains process `pid` of image `name`; without a name, of the one it runs in.
+pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
+    let refuse = |why: &str, remedy: &str| {
+        Failure::new(format!("cannot explain process {pid}"), why, remedy)
+    };
+    let number = pid.parse::<u32>().ok().filter(|&number| number > 0);
+    let listed = "see `husk ps NAME` for those there are";
+    let number = number.ok_or_else(|| refuse("that is no number of a process", listed))?;
+    let visit = match name {
+        Some(name) => Visit::of(name)?,
+        None => Visit::of(pid).map_err(|failure| refuse(&failure.why, listed))?,
+    };
+    let record = visit.direct.record_of(number);
+    let placed = match record {
+        Some(record) => visit.direct.placement(record, number),
+        None => visit.direct.placement_of(number),
+    };
+    if record.is_none() && placed.is_none() {
+        return Err(refuse("no such process runs in the image", listed));
+    }
+    let rule = visit.direct.place_rule();
+    let process = record.and_then(|_| named::process(number));
+    let (policy, origin) = match placed {
+        Some(placed) => (placed.policy, placed.origin),
+        None => (Policy::Host, who_left_it(rule, number)),
+    };
+    Ok(Report {
+        pid: number,
+        runs: record.is_some(),
+        kernel: placed.map(|placed| placed.kernel).or_else(|| seat(&visit, number)),
+        policy: policy.name(),
+        said_by: said_by(origin),
+        placed: placed.map(|placed| how(&visit, &placed)),
+        now: process.as_ref().and_then(|_| now(number)),
+        name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
+        command: process.map_or(Vec::new(), |process| process.command),
+    })
+}
+
+/// Who says that a process without a line is left to Linux.
+fn who_left_it(rule: Rule, pid: u32) -> Origin {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    if environment.split(|&byte| byte == 0).any(|text| text == b"HUSK_PLACE=host") {
+        Origin::Variable
+    } else if rule.policy == Policy::Host {
+        rule.origin
+    } else {
+        Origin::Command
+    }
+}
+
+/// The kernel whose seat a process has.
+fn seat(visit: &Visit, pid: u32) -> Option<u32> {
+    let mut found = None;
+    visit.direct.each_seat(&mut |seat| {
+        if seat.pid == pid && found.is_none() {
+            found = Some(seat.kernel);
+        }
+    });
+    found
+}
+
+fn how(visit: &Visit, placed: &Placement) -> Placed {
+    const NS_PER_S: f64 = 1e9;
+    let allowed = |kernel: &u32| placed.allowed >> kernel & 1 == 1;
+    let kernels = visit.direct.kernels().min(u64::BITS);
+    let seen = |kernel: u32| {
+        let shown = placed.loads.get(kernel as usize)?;
+        let load = f64::from(*shown) / f64::from(SHOWN_ONE);
+        Some(Seen { kernel, core: visit.direct.core_of(kernel), load })
+    };
+    Placed {
+        moment: if placed.moment == Moment::Fork { "fork" } else { "exec" },
+        at_s: placed.at_ns as f64 / NS_PER_S,
+        core: visit.direct.core_of(placed.kernel),
+        core_before: placed.from,
+        moved: placed.moved,
+        pinned: placed.pinned && !placed.own,
+        own_affinity: placed.own,
+        allowed: (0..kernels).filter(allowed).collect(),
+        loads: match placed.policy {
+            Policy::LeastLoaded => (0..kernels).filter_map(seen).collect(),
+            _ => Vec::new(),
+        },
+    }
+}
+
+fn said_by(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Default => "default",
+        Origin::Configuration => "configuration",
+        Origin::Image => "option of the image",
+        Origin::Command => "option of the command",
+        Origin::Variable => "HUSK_PLACE",
+    }
+}
+
+/// What the host says; `None`: it has ended.
+fn now(pid: u32) -> Option<Now> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let stat = read("stat");
+    // The name may hold spaces and brackets; the core is the 37th word behind it.
+    let core = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(36)?.parse().ok()?;
+    let status = read("status");
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
+    let sched = read("sched");
+    let migrations = sched.lines().find_map(|line| line.strip_prefix("se.nr_migrations"));
+    let migrations = migrations.and_then(|rest| rest.trim_start_matches([' ', ':']).parse().ok());
+    Some(Now { core, cores: cores.to_owned(), migrations })
+}
+
+fn list(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Report {
+    /// For people.
+    pub fn text(&self) -> String {
+        let line = Process::line_of(&self.name, &self.command);
+        let mut text = match self.runs {
+            true => format!("process {}: {line}\n", self.pid),
+            false => format!("process {}, which has ended\n", self.pid),
+        };
+        let _ = writeln!(text, "policy   {} ({})", self.policy, self.said_by);
+        let kernel = self.kernel.map_or("none yet".to_owned(), |kernel| kernel.to_string());
+        match &self.placed {
+            None => {
+                let _ = writeln!(text, "kernel   {kernel}: that of the seat it took; cores: Linux");
+            }
+            Some(placed) => placed.write(&mut text, &kernel),
+        }
+        if let Some(now) = &self.now {
+            let often = now.migrations.map(|n| format!("; went to another one {n} times"));
+            let often = often.unwrap_or_default();
+            let _ =
+                writeln!(text, "now      on core {}, may run on {}{often}", now.core, now.cores);
+        }
+        text
+    }
+}
+
+impl Placed {
+    fn write(&self, text: &mut String, kernel: &str) {
+        let core = match (self.core, self.allowed.is_empty()) {
+            (Some(core), false) => format!("on core {core}, one of {}", list(&self.allowed)),
+            _ => "whose core it may not run on".to_owned(),
+        };
+        let _ = writeln!(text, "kernel   {kernel}, {core}");
+        let ago = (exact_ns() as f64 / 1e9 - self.at_s).max(0.0);
+        let from = self.core_before;
+        let how = match (self.moved, self.pinned) {
+            (true, true) => format!("moved from core {from} and held there"),
+            (false, true) => "it ran there, and is held there".to_owned(),
+            (true, false) => format!("moved from core {from}; Linux may move it on"),
+            (false, false) => format!("it ran on core {from}; Linux may move it"),
+        };
+        let _ = writeln!(text, "placed   at {}, {ago:.1} s ago: {how}", self.moment);
+        if self.own_affinity {
+            let _ = writeln!(text, "affinity set by the program itself, or by who started it");
+        }
+        if !self.loads.is_empty() {
+            let seen = self.loads.iter().map(|seen| format!("{}: {:.2}", seen.kernel, seen.load));
+            let seen = seen.collect::<Vec<_>>().join("  ");
+            let _ = writeln!(text, "loads    {seen}  (as seen then)");
+        }
+    }
+}
