@@ -8,7 +8,7 @@ use husk_tests::against_native;
 use husk_tests::husk::binary;
 use rustix::process::getuid;
 
-use crate::{Images, refusal, shown, text};
+use crate::{Images, refusal, shown, text, until};
 
 #[test]
 fn a_name_is_a_plain_word_and_taken_once() {
@@ -162,6 +162,36 @@ fn another_users_image_gives_nothing_away() {
     let output = images.command("setpriv", &exec).output().expect("setpriv");
     let said = refusal(&output, 125);
     assert!(said.contains("cannot find image ci: there is no such image"), "{said}");
+    // One of the same name is nobody's but its own user's, and each sees what is its own.
+    let ours = images.script("ci", "sleep 67 > /dev/null 2>&1 & echo $!");
+    // Where they may go; it is left to nobody.
+    let theirs = std::env::temp_dir().join(format!("husk-theirs-{}", std::process::id()));
+    fs::create_dir(&theirs).expect("a directory");
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).expect("given away");
+    let as_nobody = |arguments: &[&str]| {
+        let words: Vec<_> = nobody.into_iter().chain([husk]).chain(arguments.to_vec()).collect();
+        let mut command = images.command("setpriv", &words);
+        command.env("XDG_RUNTIME_DIR", &theirs).env("HOME", &theirs).current_dir("/");
+        command.output().expect("setpriv")
+    };
+    assert_eq!(text(&as_nobody(&["ls", "--json"]).stdout).trim(), "[]");
+    assert!(refusal(&as_nobody(&["explain", ours.trim()]), 125).contains("another user's"));
+    assert!(refusal(&as_nobody(&["stat", ours.trim()]), 125).contains("another user's"));
+    let theirs_path = theirs.to_str().expect("a plain path");
+    let up = as_nobody(&["up", "ci", "--memory", "64M", "--overlay", theirs_path]);
+    assert!(up.status.success(), "{}", shown(&up));
+    let script = "echo theirs > /tmp/note; cat /tmp/note; id -u";
+    let told = as_nobody(&["exec", "ci", "--", "sh", "-c", script]);
+    assert_eq!(text(&told.stdout), "theirs\n65534\n", "{}", shown(&told));
+    let ps = text(&as_nobody(&["ps", "ci", "--json"]).stdout);
+    assert_eq!(ps.trim(), "[]", "our process is none of theirs");
+    assert_eq!(images.script("ci", "test ! -e /tmp/note; id -u"), "0\n");
+    let down = as_nobody(&["down", "ci"]);
+    assert!(down.status.success(), "{}", shown(&down));
+    fs::remove_dir_all(&theirs).expect("it goes");
+    assert_eq!(images.row("ci")["processes"], 1, "ours is there");
+    images.done(&["kill", "ci", ours.trim()]);
+    until("it has gone", || images.row("ci")["processes"] == 0);
     for path in [images.runtime().join("husk"), images.place("ci")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("let in");
     }

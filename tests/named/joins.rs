@@ -174,6 +174,27 @@ fn a_set_user_id_program_runs_natively_with_a_note() {
 }
 
 #[test]
+fn jobs_of_a_shell_stop_go_on_and_end_by_keys() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("jobs");
+    images.up("ci");
+    let script = include_str!("sources/jobs.py");
+    let husk = binary().to_str().expect("a plain path");
+    let of = |prefix: &[&str]| {
+        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
+        let output = images.command("python3", &argv).output().expect("python3 starts");
+        assert!(output.status.success(), "{}", shown(&output));
+        text(&output.stdout)
+    };
+    let native = of(&[]);
+    assert!(native.contains("Stopped") && native.contains("status 130"), "{native}");
+    assert_eq!(of(&[husk, "exec", "ci", "--"]), native);
+    images.down("ci");
+}
+
+#[test]
 fn the_terminal_and_its_keys_are_the_commands() {
     if against_native() {
         return;

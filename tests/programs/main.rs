@@ -10,6 +10,7 @@ mod files;
 mod git;
 mod golang;
 mod pipes;
+mod processes;
 mod python;
 mod shell;
 mod sqlite;
