@@ -1,6 +1,6 @@
 //! Where processes of an image are placed, and what is said of it.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
@@ -203,9 +203,10 @@ fn loads_are_seen_and_the_busy_core_is_left_alone() {
     let up = ["up", "ci", "--memory", "64M", "--kernels", "2", "--place", "least-loaded"];
     images.done(&up);
     let busy = |core: &str| {
-        let mut command =
-            images.command("taskset", &["-c", core, "sh", "-c", "while :; do :; done"]);
-        Busy(command.stdout(Stdio::null()).spawn().expect("taskset"))
+        // No `timeout` between: it could not pass the signal that ends this on.
+        let mut command = Command::new("taskset");
+        command.args(["-c", core, "sh", "-c", "while :; do :; done"]).stdout(Stdio::null());
+        Busy(command.spawn().expect("taskset"))
     };
     let _both = [busy("0"), busy("0"), busy("0")];
     let load = |kernel: usize| {

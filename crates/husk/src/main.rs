@@ -27,9 +27,9 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod metrics;
 mod completing;
 mod explain;
+mod metrics;
 mod named;
 mod pages;
 mod reference;

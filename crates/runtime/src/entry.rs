@@ -2,7 +2,7 @@
 //! from the calls it makes.
 //!
 //! ```text
-//!   {"version":"0.1.0+2","ask":{"Join":{"pid":7,"inherited":[0,1,2],"umask":18,"here":"/"}}}\n
+//!   {"version":"0.1.0+3","ask":{"Join":{"pid":7,"inherited":[0,1,2],"umask":18,"here":"/"}}}\n
 //!   {"Joined":{"process":26,"guard":true,"trap_only":false}}\n
 //! ```
 //!

@@ -8,7 +8,9 @@
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
-use crate::{actions, classes, exec, mappings, masks, place, protect, spawn, still, table, touch, trace};
+use crate::{
+    actions, classes, exec, mappings, masks, place, protect, spawn, still, table, touch, trace,
+};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
