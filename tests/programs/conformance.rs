@@ -470,3 +470,11 @@ fn signal_actions_are_found_as_they_were_set() {
     build_c(include_str!("sources/actions.c"), &program);
     Case::new("actions", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
+
+#[test]
+fn a_signal_interrupts_the_first_thread_whichever_calls_others_make() {
+    let scratch = Scratch::new("rung-build");
+    let program = scratch.path().join("rung");
+    build_c(include_str!("sources/rung.c"), &program);
+    Case::new("rung", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}

@@ -137,6 +137,12 @@ pub const NUMBERS: usize = 510;
 /// Bytes of a stub.
 pub const STUB_BYTES: usize = 16;
 
+/// Whether `address` is one where such a call goes on.
+pub fn is_entry(address: usize) -> bool {
+    let entries = [husk_enter as *const () as usize, husk_diverted as *const () as usize];
+    entries.contains(&address)
+}
+
 #[allow(improper_ctypes)]
 unsafe extern "C" {
     /// Stubs that make the call at once.

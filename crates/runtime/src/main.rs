@@ -20,6 +20,8 @@ mod classes;
 #[cfg(target_os = "none")]
 mod clock;
 #[cfg(target_os = "none")]
+mod elsewhere;
+#[cfg(target_os = "none")]
 mod exec;
 #[cfg(target_os = "none")]
 mod fault;

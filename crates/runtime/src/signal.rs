@@ -2,7 +2,8 @@
 //!
 //! The host's handler of every signal the application catches is `husk_on_signal`, installed with
 //! the application's own flags and mask, so nesting, `SA_NODEFER`, `SA_RESETHAND`, `SA_ONSTACK`
-//! and `SA_RESTART` are the host's business. The wrapper only decides: now, or after the service.
+//! and `SA_RESTART` are the host's business. The wrapper only decides: now, or after the service,
+//! or in another thread (`elsewhere`).
 //!
 //! Invariants
 //! 1. Deferring = the signal is blocked in the interrupted context, noted in `deferred`, and sent
@@ -13,6 +14,7 @@
 //!    (a call that traps, a bad pointer, the guard).
 
 use crate::actions;
+use crate::elsewhere;
 use crate::gate;
 use crate::start::facts;
 use crate::thread::{SIGNALS, Thread};
@@ -189,6 +191,7 @@ pub fn defer(thread: &Thread, signal: usize, info: usize, context: Context) {
 pub extern "C" fn on_signal(signal: usize, info: usize, context: usize) -> u64 {
     let thread = Thread::current();
     let context = Context(context);
+    elsewhere::unmark(info);
     if thread.in_service != 0 {
         defer(thread, signal, info, context);
         return 0;
@@ -202,6 +205,10 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize) -> u64 {
             0
         }
         handler => {
+            let once = action.flags & SA_RESETHAND != 0;
+            if !once && elsewhere::leave(thread, signal, info, context) {
+                return 0;
+            }
             deliver(thread, &action, signal, context);
             handler
         }

@@ -53,6 +53,8 @@ pub struct Thread {
     pub in_service: u64,
     /// Signals blocked because they came during a service.
     pub deferred: AtomicU64,
+    /// Signals to be handled here although the first thread is due (`elsewhere`).
+    pub stays: AtomicU64,
     /// 0 = free.
     pub owner: AtomicU32,
     /// Next in the list.
@@ -173,6 +175,7 @@ impl Thread {
         self.service_top = core::ptr::from_mut(self) as usize;
         self.in_service = 0;
         self.deferred = AtomicU64::new(0);
+        self.stays = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
         self.opened = 0;
