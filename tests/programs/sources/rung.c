@@ -63,18 +63,18 @@ static void ring(int way) {
 static void *ringer(void *way) {
     long (*call)(void) = make_call();
     for (int round = 0; round < ROUNDS; round++) {
-        while (round_now != round || !sleeps())
+        while (round_now < round || !sleeps())
             usleep(100);
         int before = in_first + in_other;
         ring(way != 0);
         for (long long end = now() + 5LL * SECOND; in_first + in_other == before && now() < end;)
             call();
-        // Whoever was interrupted has gone on by then, or nobody was.
-        for (long long end = now() + SECOND / 5; round_now == round && now() < end;)
+        // The first thread goes on, interrupted or not; a byte too many does no harm.
+        for (long long end = now() + SECOND / 5; round_now <= round && now() < end;)
             usleep(1000);
-        if (round_now == round && write(ends[1], "x", 1) != 1)
+        if (round_now <= round && write(ends[1], "x", 1) != 1)
             perror("write");
-        while (round_now == round)
+        while (round_now <= round)
             usleep(100);
     }
     return 0;
@@ -82,17 +82,16 @@ static void *ringer(void *way) {
 
 static void rounds(const char *name, void *way) {
     pthread_t other;
-    int interrupted = 0;
     in_first = in_other = round_now = 0;
     pthread_create(&other, 0, ringer, way);
     for (int round = 0; round < ROUNDS; round++) {
         char byte;
-        interrupted += read(ends[0], &byte, 1) < 0 && errno == EINTR;
+        if (read(ends[0], &byte, 1) < 0 && errno != EINTR)
+            perror("read");
         round_now++;
     }
     pthread_join(other, 0);
-    printf("%s: %d interrupted, %d handled by the first thread, %d by the other\n", name,
-           interrupted, in_first, in_other);
+    printf("%s: %d handled by the first thread, %d by the other\n", name, in_first, in_other);
 }
 
 // The first thread blocks the signal: the other has it, and at once.
