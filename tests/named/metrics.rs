@@ -188,11 +188,9 @@ fn no_client_keeps_others_waiting() {
     // As many as are served at a time, and more: they are cut off, then others have their turn.
     idle.extend((0..50).map(|_| server.connect()));
     assert!(answered("beside sixty") < Duration::from_secs(18));
-    let mut cut = 0;
     until("the silent are cut off", || {
-        cut += 1;
         idle[0].set_read_timeout(Some(Duration::from_millis(50))).expect("a limit");
-        matches!(idle[0].read(&mut [0]), Ok(0)) || cut > 200
+        matches!(idle[0].read(&mut [0]), Ok(0))
     });
     server.end();
     images.down("ci");

@@ -195,7 +195,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn loads_are_seen_and_the_busy_core_is_left_alone() {
+fn the_load_of_a_busy_core_is_seen() {
     if against_native() || cores() < 2 {
         return;
     }

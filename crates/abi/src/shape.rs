@@ -5,6 +5,7 @@
 //! | `p` | the address of a path |
 //! | `f`, `d` | a descriptor; of a directory that a path begins at |
 //! | `i`, `u` | a number, with or without a sign |
+//! | `l` | an offset or a length in a file, 64 bits |
 //! | `x`, `h` | an address, bits |
 //! | `m` | a mode, octal |
 //! | `o`, `a`, `P`, `M` | flags of open, `AT_*`, protection, flags of mmap |
@@ -25,9 +26,9 @@ pub const fn shape(number: usize) -> Option<&'static str> {
 const fn files(number: usize) -> Option<&'static str> {
     Some(match number {
         nr::read | nr::write => "fxu",
-        nr::pread64 | nr::pwrite64 => "fxui",
+        nr::pread64 | nr::pwrite64 => "fxul",
         nr::readv | nr::writev => "fxu",
-        nr::preadv | nr::pwritev => "fxuii",
+        nr::preadv | nr::pwritev => "fxuli",
         nr::open => "pom",
         nr::openat => "dpom",
         nr::openat2 => "dpxu",
@@ -45,7 +46,7 @@ const fn files(number: usize) -> Option<&'static str> {
         nr::faccessat2 => "dpra",
         nr::readlink => "pxu",
         nr::readlinkat => "dpxu",
-        nr::lseek => "fiw",
+        nr::lseek => "flw",
         nr::rename | nr::link | nr::symlink => "pp",
         nr::renameat => "dpdp",
         nr::renameat2 => "dpdph",
@@ -62,9 +63,9 @@ const fn files(number: usize) -> Option<&'static str> {
         nr::chown | nr::lchown => "pii",
         nr::fchown => "fii",
         nr::fchownat => "dpiia",
-        nr::truncate => "pi",
-        nr::ftruncate => "fi",
-        nr::fallocate => "fhii",
+        nr::truncate => "pl",
+        nr::ftruncate => "fl",
+        nr::fallocate => "fhll",
         nr::getdents | nr::getdents64 => "fxu",
         nr::getcwd => "xu",
         nr::fcntl => "fch",

@@ -225,24 +225,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
-        let size = attributes.size.min(keep);
-        let result = self.fill_donor(donor, origin, size);
+        let result = self.fill_donor(donor, origin, keep);
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
         result.map(|_| ())
     }
 
+    /// As many bytes as the host's file has now, which need not be those of the first look.
     fn fill_donor(
         &mut self,
         donor: Inode,
         origin: husk_proto::fs::Origin,
-        size: u64,
+        keep: u64,
     ) -> Result<()> {
-        if size == 0 {
+        if keep == 0 {
             return Ok(());
         }
         let fd = self.open_origin(origin, O_NOFOLLOW)?;
-        let result = self.copy_up(fd, donor, size);
+        let size = self.host_seek(fd, 0, SEEK_END).map(|size| size.min(keep));
+        let result = size.and_then(|size| self.copy_up(fd, donor, size));
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         result
     }

@@ -13,6 +13,7 @@ use crate::{failed, shown};
 
 /// `husk explain [NAME] PID`.
 #[derive(clap::Args, Debug)]
+#[command(override_usage = "husk explain [OPTIONS] [NAME] <PID>")]
 pub struct Options {
     /// Name of the image; without it: the one in which the process runs.
     #[arg(value_name = "NAME")]

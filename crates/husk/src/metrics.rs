@@ -27,6 +27,7 @@ use husk_supervisor::visit::Visit;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 
 use crate::failed;
 
@@ -45,7 +46,7 @@ pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
     image: String,
     /// Serve it over HTTP (GET /metrics) at unix:PATH, or at a port of this host alone:
-    /// 127.0.0.1:PORT, [::1]:PORT; until Ctrl-C or the end of the image.
+    /// `127.0.0.1:PORT`, `[::1]:PORT`; until Ctrl-C or the end of the image.
     #[arg(long, value_name = "WHERE")]
     listen: Option<String>,
 }
@@ -158,7 +159,11 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 
 /// For its user alone.
 fn at_path(path: &Path) -> io::Result<Listener> {
-    let listener = UnixListener::bind(path)?;
+    // From its first moment on.
+    let before = umask(Mode::from_bits_truncate(0o077));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    let listener = listener?;
     let listener = Listener::Unix(listener, path.to_owned());
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)

@@ -73,8 +73,9 @@ pub fn run(options: &Options) -> ExitCode {
 fn trace(options: &Options) -> Result<u8, Failure> {
     let what = || format!("cannot trace image {}", options.image);
     let calls = numbers(&options.calls)?;
-    let mut output = Output::open(options)?;
     let mut tracer = Tracer::begin(&options.image, Wish { pid: options.pid, calls })?;
+    // Not before: a file that another tracer writes stays as it is.
+    let mut output = Output::open(options)?;
     // The command is to have no signal blocked.
     let mut child = (!options.command.is_empty()).then(|| start(options)).transpose()?;
     let signals = ends().map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
@@ -101,6 +102,10 @@ fn trace(options: &Options) -> Result<u8, Failure> {
             return Err(Failure::new("cannot write the trace", reason(&problem), remedy));
         }
     };
+    if tracer.is_lost() {
+        let why = "another process traces it: nobody read what this one printed for long";
+        return Err(Failure::new(what(), why, "end that one, and begin again"));
+    }
     Ok(status.map_or(0, status_of))
 }
 
@@ -158,6 +163,9 @@ fn serve(
         // Before the last look: what it did is in the rings by then.
         let status = child.as_mut().map(Child::try_wait).transpose()?.flatten();
         let calls = tracer.poll();
+        if tracer.is_lost() && child.is_none() {
+            return Ok(None);
+        }
         calls.iter().try_for_each(|call| output.call(call))?;
         if told.elapsed() >= TOLD_EVERY {
             told = Instant::now();

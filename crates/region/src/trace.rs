@@ -277,21 +277,14 @@ pub struct Wish {
 /// Begins to trace as process `pid`; `Err`: that process traces already.
 pub fn begin(pid: u32, wish: &Wish) -> Result<(), u32> {
     let tracer = told(control::TRACER);
-    loop {
-        let before = tracer.load(Ordering::Acquire) as u32;
-        if before != 0 && before != pid && !is_stale() && judge(before, before) != Life::Dead {
-            return Err(before);
-        }
-        let taken = tracer.compare_exchange(
-            u64::from(before),
-            u64::from(pid),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        if taken.is_ok() {
-            break;
-        }
+    let word = tracer.load(Ordering::Acquire);
+    let before = word as u32;
+    if before != 0 && before != pid && !is_stale() && judge(before, before) != Life::Dead {
+        return Err(before);
     }
+    let (ours, taken, seen) = (u64::from(pid), Ordering::AcqRel, Ordering::Acquire);
+    // Who was faster traces.
+    tracer.compare_exchange(word, ours, taken, seen).map_err(|now| now as u32)?;
     told(control::PROCESS).store(u64::from(wish.process), Ordering::Relaxed);
     for (n, bits) in wish.calls.iter().enumerate() {
         told(control::CALLS + n).store(*bits, Ordering::Relaxed);
@@ -310,30 +303,46 @@ pub fn begin(pid: u32, wish: &Wish) -> Result<(), u32> {
     Ok(())
 }
 
-/// A sign of life; false: tracing has ended by itself, or somebody else traces.
-pub fn goes_on(pid: u32) -> bool {
-    let ours = told(control::TRACER).load(Ordering::Acquire) == u64::from(pid);
-    if ours {
-        beat();
-        let on = told(control::ON).swap(1, Ordering::AcqRel) != 0;
-        // The image's first process may have come since.
-        switch(true);
-        return on;
+/// What a sign of life has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pulse {
+    /// Calls are recorded.
+    On,
+    /// They are again: programs had ended that, as nobody looked.
+    Again,
+    /// Somebody else traces now; what lies in the rings is theirs.
+    Lost,
+}
+
+/// A sign of life of who traces.
+pub fn goes_on(pid: u32) -> Pulse {
+    if !is_ours(pid) {
+        return Pulse::Lost;
     }
-    false
+    beat();
+    let on = told(control::ON).swap(1, Ordering::AcqRel) != 0;
+    // The image's first process may have come since.
+    switch(true);
+    if on { Pulse::On } else { Pulse::Again }
+}
+
+fn is_ours(pid: u32) -> bool {
+    told(control::TRACER).load(Ordering::Acquire) == u64::from(pid)
 }
 
 fn beat() {
     told(control::BEAT).store(ticks(), Ordering::Release);
 }
 
-/// Ends tracing, if it is ours still. Rings keep their owners.
-pub fn end(pid: u32) {
-    if told(control::TRACER).load(Ordering::Acquire) == u64::from(pid) {
-        told(control::ON).store(0, Ordering::Release);
-        switch(false);
-        told(control::TRACER).store(0, Ordering::Release);
+/// Ends tracing, if it is ours still: whether it was. Rings keep their owners.
+pub fn end(pid: u32) -> bool {
+    if !is_ours(pid) {
+        return false;
     }
+    told(control::ON).store(0, Ordering::Release);
+    switch(false);
+    told(control::TRACER).store(0, Ordering::Release);
+    true
 }
 
 /// Gives the memory of all rings back to the host: records that are not read are gone.

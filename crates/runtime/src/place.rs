@@ -163,7 +163,9 @@ fn anew(
     let held = before.filter(|placed| placed.pinned && !placed.own && only(placed));
     let own = before.is_some_and(|placed| placed.own || placed.pinned && held.is_none());
     if policy == Policy::Host {
-        held.iter().for_each(|placed| release(direct, placed.allowed));
+        if held.is_some() {
+            let _ = Mask::ALL.set();
+        }
         direct.forget_placement(who.process);
         return direct.prefer_kernel(None);
     }
@@ -206,15 +208,6 @@ fn kernels_on(direct: &Direct, such: impl Fn(u32) -> bool) -> u64 {
     let all = 0..direct.kernels().min(u64::BITS);
     let theirs = all.filter(|kernel| direct.core_of(*kernel).is_some_and(&such));
     theirs.fold(0, |all, kernel| all | 1 << kernel)
-}
-
-/// Lets a process that was held run wherever kernels are that it could have had.
-fn release(direct: &Direct, allowed: u64) {
-    let mut mask = Mask([0; CORES_MAX / 64]);
-    for kernel in (0..u64::BITS).filter(|kernel| allowed >> kernel & 1 == 1) {
-        direct.core_of(kernel).into_iter().for_each(|core| mask.add(core));
-    }
-    let _ = mask.set();
 }
 
 /// `sched_setaffinity`: the program's own word on where it runs.

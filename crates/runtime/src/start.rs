@@ -228,7 +228,8 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         while *end != 0 {
             // Eight bytes lie behind the last string of all, too.
             if (*end as *const u64).read_unaligned() == PLACE_NAME {
-                place = wish(CStr::from_ptr(*end as *const i8).to_bytes());
+                // The first counts, as for getenv.
+                place = place.or_else(|| wish(CStr::from_ptr(*end as *const i8).to_bytes()));
             }
             end = end.add(1);
         }

@@ -66,7 +66,8 @@ fn share(before: Times, now: Times) -> u32 {
 /// Times of each core: `cpuN user nice system idle iowait irq softirq steal ...`.
 fn cores(text: &str) -> Vec<(u32, Times)> {
     let core = |line: &str| {
-        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        // Behind the name of all together are two blanks.
+        let mut words = line.strip_prefix("cpu")?.split(' ');
         let number = words.next()?.parse().ok()?;
         let ticks: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
         let all: u64 = ticks.iter().sum();

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use husk_abi::{nr, shape};
-use husk_region::trace::{self, By, Found, Kind, RECORD_WORDS};
+use husk_region::trace::{self, By, Found, Kind, Pulse, RECORD_WORDS};
 
 use crate::failure::Failure;
 use crate::request::reason;
@@ -96,6 +96,10 @@ pub struct Tracer {
     looked: Instant,
     /// How often programs have ended tracing because nobody polled.
     pauses: u64,
+    /// Somebody else traces.
+    lost: bool,
+    /// It was ours to the end.
+    ended: bool,
 }
 
 impl Tracer {
@@ -127,13 +131,29 @@ impl Tracer {
         })?;
         let (begun, programs) = (HashMap::new(), HashMap::new());
         let looked = Instant::now();
-        Ok(Tracer { visit, wish, clock, begun, programs, dropped: vec![], looked, pauses: 0 })
+        Ok(Tracer {
+            visit,
+            wish,
+            clock,
+            begun,
+            programs,
+            dropped: vec![],
+            looked,
+            pauses: 0,
+            lost: false,
+            ended: false,
+        })
     }
 
     /// Calls that have ended since, the earlier ones first.
     pub fn poll(&mut self) -> Vec<Call> {
-        if !trace::goes_on(std::process::id()) {
-            self.pauses += 1;
+        match trace::goes_on(std::process::id()) {
+            Pulse::On => {}
+            Pulse::Again => self.pauses += 1,
+            Pulse::Lost => {
+                self.lost = true;
+                return vec![];
+            }
         }
         self.clock.go_on();
         let frees = self.looked.elapsed() >= LOOK;
@@ -157,6 +177,11 @@ impl Tracer {
         calls.into_iter().map(|(_, call)| call).collect()
     }
 
+    /// Whether somebody else traces the image by now, as nobody polled for long.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// Whether the image, and the process that is traced, are still there.
     pub fn goes_on(&mut self) -> bool {
         self.wish.pid.is_none_or(|pid| self.visit.has(pid)) && self.visit.goes_on()
@@ -174,8 +199,8 @@ impl Tracer {
 
     /// Ends tracing: what was recorded before that, and calls that have begun and not ended.
     pub fn end(&mut self) -> Vec<Call> {
-        trace::end(std::process::id());
-        let mut calls = self.read(true);
+        self.ended = trace::end(std::process::id());
+        let mut calls = if self.ended { self.read(true) } else { vec![] };
         let mut begun: Vec<_> = std::mem::take(&mut self.begun).into_values().collect();
         begun.sort_by_key(|(started, _)| *started);
         calls.extend(begun.into_iter().map(|(_, call)| call));
@@ -265,8 +290,9 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        trace::end(std::process::id());
-        trace::give_back(self.visit.region_fd(), &self.visit.layout);
+        if self.ended || trace::end(std::process::id()) {
+            trace::give_back(self.visit.region_fd(), &self.visit.layout);
+        }
     }
 }
 

@@ -144,6 +144,7 @@ impl Call {
             b'd' if value as i32 == linux::AT_FDCWD => "AT_FDCWD".to_owned(),
             b'f' | b'd' => (value as i32).to_string(),
             b'i' => small(value),
+            b'l' => (value as i64).to_string(),
             b'u' => value.to_string(),
             b'm' => octal(value as u32),
             b'o' => open_flags(low),

@@ -428,7 +428,8 @@ impl<S: Source> Scan<'_, S> {
         };
         self.conflict(&path, &trouble, "that is kept, the image removed or moved it");
         let same = (found.device, found.inode) == (identity.device, identity.inode);
-        if same && let Err(problem) = self.older_below(&path) {
+        let below = same && fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+        if below && let Err(problem) = self.older_below(&path) {
             self.fail(&path, &super::reason(&problem));
         }
         Ok(())
