@@ -35,7 +35,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn magic(&mut self, w: usize, aim: Aim) -> Result<Magic> {
         let Some((what, rest)) = self.magic_name(w) else { return Ok(Magic::No) };
         let walk = &self.buffers.walks[w];
-        if rest == walk.length && (!aim.follow || aim.parent) {
+        let whole = rest == walk.length;
+        if whole && (!aim.follow || aim.parent) {
             return Ok(Magic::Host);
         }
         match what {
@@ -48,6 +49,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                     // By its inode: the host's file must not be opened for writing.
                     Slot::Host(Some(inode)) => Ok(Magic::Object(inode, rest)),
+                    // A directory of the host, from which the path may lead into a tree.
+                    _ if !whole => Ok(Magic::No),
                     _ => {
                         self.surrender(fd as usize)?;
                         Ok(Magic::Host)
@@ -56,6 +59,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             Proc::WorkingDirectory => match self.services.working_directory() {
                 WorkingDirectory::Husk(inode) => Ok(Magic::Object(inode, rest)),
+                WorkingDirectory::Host if !whole => Ok(Magic::No),
                 WorkingDirectory::Host => Ok(Magic::Host),
             },
             Proc::Program => {

@@ -70,7 +70,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// leads nowhere, and the caller takes that for an answer (`Aim::absent`).
     pub(crate) fn leads_into_mount(&mut self, w: usize, aim: Aim, base: Base) -> Result<Start> {
         let walk = &self.buffers.walks[w];
-        let follow = aim.follow && !aim.parent;
+        // A slash behind a link follows it, whatever the flags.
+        let slash = walk.whole().ends_with(b"/") && !aim.create;
+        let follow = (aim.follow || slash) && !aim.parent;
         let end = if follow { walk.length } else { walk.directory_length() };
         if self.services.mounts() == 0 || self.services.known_outside(&walk.text[..end]) {
             return Ok(Start::Outside);

@@ -177,7 +177,7 @@ impl Work {
         }
         let began = Instant::now();
         if began >= self.next_scan {
-            // What cannot be recovered now is found again at the next scan, `SCAN_MAX` later at most.
+            // What cannot be recovered now is found at the next scan, `SCAN_MAX` later at most.
             let _ = self.image.direct.scan_dead();
             self.next_scan = began + (began.elapsed() * SCAN_COSTS).min(SCAN_MAX);
         }

@@ -63,3 +63,25 @@ for name, flags in [("file", os.O_EXCL), ("new", os.O_EXCL), ("new", os.O_NOFOLL
     say(name, flags, fd if isinstance(fd, str) else os.write(fd, b"through"))
 say(sorted(os.listdir(".")), os.path.getsize("made"), os.path.getsize(outside + "/nowhere"))
 say(attempt(os.rename, outside + "/links/file", outside + "/links/moved"), os.path.islink(outside + "/links/moved"), attempt(os.unlink, outside + "/links/directory"), os.listdir("deep"))
+
+# Ways into a tree through what a process has open or where it is, and through a slash behind a link.
+os.makedirs(outside + "/way/below")
+os.symlink(base + "/deep", outside + "/way/ld")
+os.symlink(base + "/kept", outside + "/way/lf")
+make("deep/gone", b"gone")
+os.chmod("deep", 0o711)
+os.chdir(outside + "/way")
+here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+prefixes = ["/proc/self/cwd/", f"/proc/self/fd/{here}/", f"/dev/fd/{here}/", f"/proc/{os.getpid()}/cwd/", f"/proc/self/fd/{here}/./", "/proc/thread-self/cwd/below/../"]
+for at, prefix in enumerate(prefixes):
+    say(at, attempt(os.listdir, prefix + "ld") == os.listdir(base + "/deep"), os.path.samefile(prefix + "lf", base + "/kept"), attempt(os.mkdir, f"{prefix}ld/made{at}"), attempt(os.stat, prefix + "ld/none"))
+    fd = os.open(f"{prefix}ld/new{at}", os.O_CREAT | os.O_WRONLY, 0o600)
+    say(os.write(fd, b"new"), os.path.getsize(f"{base}/deep/new{at}"), sorted(os.listdir(prefix)), oct(os.stat(prefix + "ld").st_mode))
+for name in ["ld/", "ld//", outside + "/way/ld/", "lf/", "ld/."]:
+    found = attempt(os.lstat, name)
+    say(name.replace(outside, ""), found if isinstance(found, str) else (oct(found.st_mode), os.path.samestat(found, os.stat(base + "/deep"))))
+    opened = attempt(os.open, name, os.O_NOFOLLOW | os.O_RDONLY)
+    say(opened if isinstance(opened, str) else sorted(os.listdir(opened)) == sorted(os.listdir(base + "/deep")))
+    say(attempt(os.readlink, name), attempt(os.utime, name, (5, 5), follow_symlinks=False), attempt(os.rmdir, name), attempt(os.mkdir, name), attempt(os.unlink, name), attempt(os.rename, name, "elsewhere"))
+say(os.stat(base + "/deep").st_mtime, sorted(os.listdir(".")))
+os.chdir(base)
