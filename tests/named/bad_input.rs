@@ -11,6 +11,24 @@ use rustix::process::getuid;
 use crate::{Images, refusal, shown, text, until};
 
 #[test]
+fn who_has_no_descriptors_left_is_not_told_to_remove_the_image() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("few");
+    images.up("ci");
+    let husk = binary().to_str().expect("a plain path");
+    for limit in 3..=6 {
+        let script = format!("ulimit -n {limit}; exec {husk} exec ci -- true");
+        let output = images.command("sh", &["-c", &script]).output().expect("sh");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{limit}: {said}");
+        assert!(said.contains("ulimit -n 1024") && !said.contains("down ci"), "{limit}: {said}");
+    }
+    images.down("ci");
+}
+
+#[test]
 fn a_name_is_a_plain_word_and_taken_once() {
     if against_native() {
         return;

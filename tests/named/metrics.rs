@@ -148,8 +148,10 @@ fn a_socket_serves_its_user_and_goes_with_the_server() {
     // One that was killed leaves a socket, which is no hindrance; a file is.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
     let server = Server::new(&images, &place);
-    server.end();
+    // What stands there by the end, and is not its own, stays.
+    std::fs::remove_file(&path).expect("its socket");
     std::fs::write(&path, "mine").expect("a file");
+    server.end();
     images.refused(&["metrics", "ci", "--listen", &place], 125);
     assert_eq!(std::fs::read(&path).expect("a file"), b"mine");
     // The end of the image is the server's.

@@ -28,6 +28,7 @@
 
 mod bench;
 mod completing;
+mod ends;
 mod explain;
 mod metrics;
 mod named;

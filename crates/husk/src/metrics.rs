@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,11 +25,11 @@ use husk_supervisor::say::{print, say};
 use husk_supervisor::stat;
 use husk_supervisor::visit::Visit;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::stat::{Mode, umask};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::failed;
+use crate::{ends, failed};
 
 /// Connections at a time; others wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 32;
@@ -74,12 +74,21 @@ fn once(image: &str) -> Result<(), Failure> {
 /// Where requests come from.
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, PathBuf, Which),
+}
+
+/// A file by what it is, not by what it is called.
+type Which = (u64, u64);
+
+fn which(path: &Path) -> io::Result<Which> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
+        if let Listener::Unix(_, path, made) = self
+            && which(path).is_ok_and(|found| found == *made)
+        {
             // Whoever comes later removes what is left.
             let _ = fs::remove_file(path);
         }
@@ -100,7 +109,7 @@ impl Listener {
         };
         match &listener {
             Listener::Tcp(tcp) => tcp.set_nonblocking(true),
-            Listener::Unix(unix, _) => unix.set_nonblocking(true),
+            Listener::Unix(unix, ..) => unix.set_nonblocking(true),
         }
         .map_err(refused)?;
         Ok(listener)
@@ -109,7 +118,7 @@ impl Listener {
     fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
-            Listener::Unix(listener, _) => {
+            Listener::Unix(listener, ..) => {
                 listener.accept().map(|(stream, _)| Stream::Unix(stream))
             }
         }
@@ -118,7 +127,7 @@ impl Listener {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Unix(listener, ..) => listener.as_fd(),
         }
     }
 
@@ -128,7 +137,7 @@ impl Listener {
                 let at = listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
                 format!("http://{at}/metrics")
             }
-            Listener::Unix(_, path) => format!("unix:{}", path.display()),
+            Listener::Unix(_, path, _) => format!("unix:{}", path.display()),
         }
     }
 }
@@ -152,9 +161,14 @@ fn loopback(place: &str) -> Result<SocketAddr, Failure> {
 /// Removes a socket that nobody listens to; what else is there stays.
 fn remove_dead(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let dead =
-        || UnixStream::connect(path).is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused);
-    if is_socket && dead() { fs::remove_file(path) } else { Ok(()) }
+    if is_socket && is_dead(path)? { fs::remove_file(path) } else { Ok(()) }
+}
+
+/// Without a wait for somebody who has no room for one more.
+fn is_dead(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(connect(&socket, &SocketAddrUnix::new(path)?) == Err(rustix::io::Errno::CONNREFUSED))
 }
 
 /// For its user alone.
@@ -164,7 +178,7 @@ fn at_path(path: &Path) -> io::Result<Listener> {
     let listener = UnixListener::bind(path);
     umask(before);
     let listener = listener?;
-    let listener = Listener::Unix(listener, path.to_owned());
+    let listener = Listener::Unix(listener, path.to_owned(), which(path)?);
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
@@ -279,7 +293,8 @@ fn answer_to(asked: &[u8], metrics: &mut dyn FnMut() -> String) -> Vec<u8> {
 fn serve(image: &str, place: &str) -> Result<(), Failure> {
     let what = || format!("cannot serve metrics at {place}");
     let listener = Listener::open(place)?;
-    let signals = ends().map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
+    let signals = ends::by_descriptor()
+        .map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
     let mut visit = Visit::of(image)?;
     say(&format!("metrics of {image} are at {}", listener.shown()));
     match turn(image, &mut visit, &listener, &signals) {
@@ -350,16 +365,6 @@ fn wait(
         Err(problem) => return Err(problem.into()),
     }
     Ok(watched.iter().map(|one| one.revents().is_some_and(|told| !told.is_empty())).collect())
-}
-
-/// Signals that end it, from now on by a descriptor.
-fn ends() -> io::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]
-        .into_iter()
-        .for_each(|signal| signals.add(signal));
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ use husk_supervisor::trace::chrome::Chrome;
 use husk_supervisor::trace::show::not_recorded;
 use husk_supervisor::trace::{Call, Tracer, Wish};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
-use crate::failed;
+use crate::{ends, failed};
 
 /// Longest time between two looks at the rings.
 const WAIT_MAX_MS: u16 = 16;
@@ -78,7 +78,8 @@ fn trace(options: &Options) -> Result<u8, Failure> {
     let mut output = Output::open(options)?;
     // The command is to have no signal blocked.
     let mut child = (!options.command.is_empty()).then(|| start(options)).transpose()?;
-    let signals = ends().map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
+    let signals = ends::by_descriptor()
+        .map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
     let ended = serve(&mut tracer, &mut output, &mut child, &signals);
     let last = tracer.end();
     let pauses = tracer.pauses();
@@ -138,16 +139,6 @@ fn start(options: &Options) -> Result<Child, Failure> {
         let what = format!("cannot run {}", options.command[0]);
         Failure::new(what, reason(&problem), "try again")
     })
-}
-
-/// Signals that end it, from now on by a descriptor.
-fn ends() -> io::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]
-        .into_iter()
-        .for_each(|signal| signals.add(signal));
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 /// Traces until it is over; how the command ended.

@@ -20,11 +20,10 @@ use std::time::{Duration, Instant};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::rates::{Frame, Watcher};
 use husk_supervisor::say::say;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use ratatui::crossterm::event::{self, Event};
 
-use crate::{failed, shown};
+use crate::{ends, failed, shown};
 use screen::Screen;
 use view::{Next, View};
 
@@ -84,7 +83,7 @@ fn watch(options: &Options) -> Result<bool, Failure> {
         let why = husk_supervisor::request::reason(&problem);
         Failure::new(what(), why, "try another terminal, or --once")
     };
-    let signals = ends().map_err(failed)?;
+    let signals = ends::by_descriptor().map_err(failed)?;
     let mut screen = Screen::begin().map_err(failed)?;
     let mut view = View::new(&options.image, options.interval);
     let ended = serve(&mut watcher, &mut screen, &mut view, &signals);
@@ -100,16 +99,6 @@ fn watch(options: &Options) -> Result<bool, Failure> {
 enum Ended {
     Wished,
     Image,
-}
-
-/// Signals that end it, from now on by a descriptor.
-fn ends() -> io::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]
-        .into_iter()
-        .for_each(|signal| signals.add(signal));
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 fn serve(

@@ -30,6 +30,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use serde::{Deserialize, Serialize};
@@ -228,7 +229,8 @@ impl Place {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Err(missing()),
             Err(problem) => {
                 let what = format!("cannot look at image {name}");
-                Err(Failure::new(what, reason(&problem), format!("remove {}", path.display())))
+                let remedy = remedy(&problem, format!("remove {}", path.display()));
+                Err(Failure::new(what, reason(&problem), remedy))
             }
         }
     }
@@ -332,7 +334,8 @@ impl Place {
             let why = "its supervisor is stopped or busy, and many wait for it already";
             Failure::new(what, why, "let it go on (kill -CONT, see `husk ls`), or try again")
         } else if !gone.contains(&problem.kind()) {
-            Failure::new(what, reason(&problem), format!("clean up: husk down {name}"))
+            let remedy = remedy(&problem, format!("clean up: husk down {name}"));
+            Failure::new(what, reason(&problem), remedy)
         } else if self.is_held() {
             Failure::new(what, "it is just starting, or going down", "try again")
         } else {
@@ -438,6 +441,14 @@ impl Held {
         // Without the lock somebody may find half a directory: that is better than a whole one.
         let _base = lock_base(base);
         fs::remove_dir_all(&self.place.path)
+    }
+}
+
+/// What to do about a problem: an image is not to be removed because who asks has no descriptors.
+fn remedy(problem: &io::Error, otherwise: String) -> String {
+    match Errno::from_io_error(problem) {
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit: ulimit -n 1024".to_owned(),
+        _ => otherwise,
     }
 }
 
