@@ -510,7 +510,7 @@ fn a_program_that_starts_often_is_worth_room_in_the_region() {
         assert_eq!(wishes(me), 14);
         let (at, left) = me.room_to_gather();
         assert!(at.is_multiple_of(2 << 20) && at >= support::LAYOUT.total_bytes());
-        assert_eq!(at + left, support::LAYOUT.file_bytes());
+        assert_eq!(at + left, support::LAYOUT.trace_offset());
         me.request_gathered(&file, b"/bin/large");
         let mut path = [0; 4096];
         assert_eq!(me.next_wish(&mut path), Some((Wish::Gather, file, 10)));
