@@ -177,6 +177,53 @@ fn a_walk_with_resolve_flags_stays_where_it_may_go() {
 }
 
 #[test]
+fn a_descriptor_shows_the_flags_that_linux_shows() {
+    let script = include_str!("sources/calls/shown.py");
+    let case = Case::new("shown", Length::Once, &["python3", "-c", script]);
+    case.input(|work| fs::write(work.join("host"), "of the host").expect("a file")).check();
+}
+
+/// Paths of one seed in `borders.py`, seeds for every change, and with `HUSK_FULL`.
+const PATHS: &str = "4000";
+const BORDER_SEEDS: (u32, u32) = (3, 60);
+
+/// All resolve flags but RESOLVE_CACHED, whose answer depends on what the host remembers.
+const ALL_FLAGS: &str = "0x1f";
+/// The same without RESOLVE_NO_XDEV: an overlay is a file system of its own, a directory is not.
+const FLAGS_IN_ONE_FILE_SYSTEM: &str = "0x1e";
+
+#[test]
+fn resolve_flags_are_held_over_the_borders_of_an_overlay() {
+    crossing(&["--overlay", "tree"], Some("tree"), FLAGS_IN_ONE_FILE_SYSTEM);
+}
+
+#[test]
+fn resolve_flags_are_held_over_the_borders_of_a_mount() {
+    crossing(&["--mount", "/dev/shm", "--overlay", "elsewhere"], None, ALL_FLAGS);
+}
+
+/// Runs `borders.py` beside a tree laid over a directory of the work directory, or `/dev/shm`.
+fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
+    let script = include_str!("sources/calls/borders.py");
+    let here = "import os\nowned = os.getcwd()\n";
+    let script = [here, include_str!("sources/calls/prelude.py"), script].concat();
+    let full = std::env::var_os("HUSK_FULL").is_some();
+    for seed in 1..=if full { BORDER_SEEDS.1 } else { BORDER_SEEDS.0 } {
+        let seed = seed.to_string();
+        println!("seed {seed}");
+        let words = ["python3", "-c", &script, tree.unwrap_or(""), &seed, PATHS, flags];
+        let case = Case::new("borders", Length::Once, &words).options(options);
+        case.input(|work| {
+            fs::create_dir_all(work.join("tree/dir")).expect("a tree");
+            fs::create_dir_all(work.join("side/dir/deep")).expect("what lies beside it");
+            fs::create_dir_all(work.join("elsewhere")).expect("another tree");
+            fs::write(work.join("tree/dir/in"), "from before").expect("a file");
+        })
+        .check();
+    }
+}
+
+#[test]
 fn extended_attributes_pass_an_overlay_and_its_write_back() {
     const NAMES: [&str; 6] = ["same", "more", "less", "bytes", "moved", "copied"];
     let script = "

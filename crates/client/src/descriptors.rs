@@ -15,7 +15,7 @@ use husk_abi::sys::general::{
     F_GETLEASE, F_GETLK, F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_NOTIFY, F_OFD_GETLK,
     F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX,
     F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC, O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME,
-    O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::{Glance, Shown, Slot};
 use husk_proto::fs::Kind;
@@ -363,12 +363,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.services.slot(files, fd) {
             _ if self.is_kept(fd) => Err(Errno::EBADF),
             Slot::Host(Some(_)) if is_lock(command) => self.record_lock(c, command),
-            Slot::Host(Some(inode)) if command == F_GETFL && !self.is_fifo(inode) => {
-                // Shadows are opened without following links, whatever was asked for.
-                let flags = self.host.call(c.number, c.args);
-                let shown = if flags < 0 { flags } else { flags & !i64::from(O_NOFOLLOW) };
-                Ok(Verdict::Return(shown))
-            }
             Slot::Host(_) if lets_host_in(command, argument) => {
                 self.surrender(fd as usize)?;
                 Ok(Verdict::Pass)

@@ -12,12 +12,12 @@
 //! 2. Whoever opens has the node pinned, so that it is not another's meanwhile. The supervisor
 //!    removes the host's FIFO once the node is gone.
 //!
-//! Limits: bytes that pass do not change the times of the node; `O_NOATIME` is not shown.
+//! Limit: bytes that pass do not change the times of the node.
 
 use crate::{After, Answer, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_abi::proc::put_decimal;
-use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, S_IFIFO};
+use husk_abi::sys::general::{AT_FDCWD, F_GETFL, F_SETFL, O_CLOEXEC, O_NOATIME, S_IFIFO};
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{Kind, RENAME_NOREPLACE};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -81,7 +81,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(errno);
         }
         let (number, generation) = (inode.number as usize, inode.generation as usize);
-        let args = [AT_FDCWD as usize, at, flags as usize, 0, number, generation];
+        // Who may leave its times alone, the node says: the host is told when the FIFO is open.
+        let (later, at_once) = ((flags & O_NOATIME) as usize, (flags & !O_NOATIME) as usize);
+        let args = [AT_FDCWD as usize, at, at_once, later, number, generation];
         let call = After { number: nr::openat, args, reason: passing::FIFO };
         Ok(Verdict::Instead { call, room: PATH_BYTES })
     }
@@ -118,9 +120,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Notes what became of the host's `open`.
     pub(crate) fn note_fifo(&mut self, after: &After, result: i64) -> i64 {
-        let [_, _, flags, _, number, generation] = after.args;
+        let [_, _, flags, later, number, generation] = after.args;
         let inode = Inode { number: number as u32, generation: generation as u32 };
         let close_on_exec = flags as u32 & O_CLOEXEC != 0;
+        if result >= 0 && later != 0 {
+            let fd = result as usize;
+            let shown = self.host_fcntl(fd, F_GETFL, 0).max(0) as usize;
+            self.host_fcntl(fd, F_SETFL, shown | later);
+        }
         let noted = match result {
             0.. => self.note_opened(result as u32, close_on_exec, Shown::Node(inode)),
             failed => failed,

@@ -35,6 +35,7 @@ mod extended;
 mod fifo;
 mod flights;
 mod glance;
+mod ground;
 mod identity;
 mod known;
 mod layout;

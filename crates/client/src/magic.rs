@@ -91,9 +91,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             b"self" | b"thread-self" => true,
             digits => decimal(digits)? == self.process_id(),
         };
-        let (start, name) = (7 + length, &who[length + 1..]);
+        let (mut start, mut name) = (7 + length, &who[length + 1..]);
         if !mine {
             return None;
+        }
+        if let Some(thread) = name.strip_prefix(b"task/") {
+            // All threads of a process have the same files.
+            let end = thread.iter().position(|&b| b == b'/')?;
+            decimal(&thread[..end])?;
+            (start, name) = (start + 6 + end, &thread[end + 1..]);
         }
         if let Some(number) = name.strip_prefix(b"fd/") {
             let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());

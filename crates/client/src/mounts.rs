@@ -6,8 +6,9 @@
 
 use crate::walk::lies_below;
 use crate::{Client, Host, Memory};
+use husk_proto::fs::{Kind, Step};
 use husk_proto::image::MOUNTS_MAX;
-use husk_proto::{Inode, Services};
+use husk_proto::{Inode, Result, Services};
 
 /// The mounts have not been looked at.
 pub(crate) const PREFIXES_UNKNOWN: usize = usize::MAX;
@@ -118,17 +119,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 (length, below) = (other.path.len(), Some(other.root));
             }
         }
-        let (mut here, end) = (below?, path.len());
-        let mut at = length;
-        while at < end {
+        let end = path.len();
+        let covered = self.directory_below(below?, length, end).ok()?;
+        Some((covered.inode, root))
+    }
+
+    /// What the names in `base[at..end]`, each behind a slash, lead to from a directory: the first
+    /// portal, if there is one on the way.
+    pub(crate) fn directory_below(&mut self, from: Inode, at: usize, end: usize) -> Result<Step> {
+        let (mut step, mut at) = (self.services.step(from)?, at);
+        while at < end && step.kind != Kind::Portal {
             let start = at + 1;
             let rest = &self.buffers.base[start..end];
             at = start + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
-            if self.services.step(here).ok()?.unlisted {
-                self.import(here).ok()?;
+            if step.unlisted {
+                self.import(step.inode)?;
             }
-            here = self.services.lookup(here, &self.buffers.base[start..at]).ok()?.inode;
+            step = self.services.lookup(step.inode, &self.buffers.base[start..at])?;
         }
-        Some((here, root))
+        Ok(step)
     }
 }

@@ -10,20 +10,18 @@
 //!   socket, device of the image ── refused: they are names only
 //! ```
 
-use crate::descend::Walked;
-use crate::path::{Aim, Last, Lead, Place, Spot};
-use crate::scoped::{SCOPE, Scope};
+use crate::path::{Aim, Last, Lead, Spot};
+use crate::scoped::{How, SCOPE};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_SETFD, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY,
-    O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE, O_TRUNC,
-    O_WRONLY, RESOLVE_CACHED, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+    AT_FDCWD, F_SETFD, FASYNC, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT,
+    O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE,
+    O_TRUNC, O_WRONLY, RESOLVE_CACHED, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{Backing, Kind, want};
-use husk_proto::process::WorkingDirectory;
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Times a creation is tried again when the name comes and goes.
@@ -31,15 +29,14 @@ const CREATE_TRIES: usize = 8;
 /// The bit of `O_TMPFILE` beside `O_DIRECTORY`.
 const TMPFILE_BIT: u32 = O_TMPFILE & !O_DIRECTORY;
 /// Flags that a descriptor of a host file shows when it was opened with them.
-const SHOWN_OF_HOST: u32 = O_APPEND | O_NOATIME | O_NONBLOCK | O_SYNC;
+const SHOWN_OF_HOST: u32 = FASYNC | O_APPEND | O_NOATIME | O_NOFOLLOW | O_NONBLOCK | O_SYNC;
 /// Flags `openat2` knows.
 const KNOWN_FLAGS: u64 = 0x7f_ffc3 | 0x40_0000;
 /// Bytes of the first `struct open_how`.
 const OPEN_HOW_BYTES: usize = 24;
 /// Resolve flags the kernel knows.
-const KNOWN_RESOLVE: u64 = ANYWHERE | SCOPE | (RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS) as u64;
-/// Those that forbid no other tree.
-const ANYWHERE: u64 = (RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED) as u64;
+const KNOWN_RESOLVE: u64 =
+    SCOPE | (RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED) as u64;
 /// Flags that go with `O_PATH`.
 const PATH_FLAGS: u32 = O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC;
 
@@ -52,6 +49,7 @@ fn is_odd(flags: u64, mode: u64, resolve: u64) -> bool {
         || (mode != 0 && !creates)
         || (place_only && flags as u32 & !PATH_FLAGS != 0)
         || resolve & !KNOWN_RESOLVE != 0
+        || resolve & SCOPE == SCOPE
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -112,7 +110,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Opens what walk 0 has found, or makes it.
-    fn open_found(&mut self, flags: u32, mode: u32) -> Answer {
+    pub(crate) fn open_found(&mut self, flags: u32, mode: u32) -> Answer {
         let target = &self.found[0];
         if flags & O_CREAT != 0 && target.slash && target.last == Last::Name {
             return Err(Errno::EISDIR);
@@ -207,7 +205,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EPERM);
         }
         match kind {
-            Kind::Fifo => self.open_fifo(inode, flags & !(O_NOATIME | O_TRUNC)),
+            Kind::Fifo => self.open_fifo(inode, flags & !O_TRUNC),
             _ => Err(Errno::ENXIO),
         }
     }
@@ -270,7 +268,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
         self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
-        let fd = self.open_origin(origin, flags & SHOWN_OF_HOST | O_NOFOLLOW)?;
+        let fd = self.open_unlinked(origin, flags & SHOWN_OF_HOST)?;
         let close_on_exec = flags & O_CLOEXEC != 0;
         if !close_on_exec {
             self.host_fcntl(fd, F_SETFD, 0);
@@ -283,9 +281,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Verdict::Return(noted))
     }
 
-    /// `openat2`: all flags, and all resolve flags on paths that stay in the image's trees.
-    /// `ENOSYS` where one with resolve flags leads from the host into a tree, out of one by `..`,
-    /// or on through a portal.
+    /// `openat2`; with resolve flags by a walk of its own (`scoped`).
     pub(crate) fn openat2(&mut self, c: &Call) -> Answer {
         let size = c.args[3];
         if size < OPEN_HOW_BYTES {
@@ -314,73 +310,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let follow = flags & O_NOFOLLOW == 0 && !exclusive;
-        let aim = Aim { follow, slash: true, ..Aim::default() };
-        self.read_path(c.args[1], 0)?;
-        let absolute = self.buffers.walks[0].is_absolute() && resolve & SCOPE == 0;
-        let root = if absolute { self.enter_mount(0) } else { self.open_scope(c.args[0] as i32)? };
-        let Some(root) = root else {
-            return match self.find(c, 0, crate::path::at(0), aim)? {
-                Place::Host => self.then_opened(c, passing::ASK),
-                _ => self.refuse(c.number, Errno::ENOSYS),
-            };
-        };
-        let scope = Scope::new(root, resolve)?;
-        if absolute && resolve & u64::from(RESOLVE_NO_XDEV) != 0 {
-            // The host's root is in another tree.
-            return Err(Errno::EXDEV);
-        }
-        let top = absolute.then_some(root);
+        let aim = Aim { follow, slash: true, create: flags & O_CREAT != 0, ..Aim::default() };
+        let how = How { flags, mode: mode as u32, resolve };
         for _ in 0..CREATE_TRIES {
-            let walked = self.walk_within(c.args[1], scope, top, aim);
-            let opened = match walked {
-                Ok(Walked::Done) => self.open_found(flags, mode as u32),
-                Ok(_) if resolve & !ANYWHERE == 0 => {
-                    return self.open_anywhere(aim, flags, mode as u32);
-                }
-                Ok(_) | Err(Errno::ENOSYS) => return self.refuse(c.number, Errno::ENOSYS),
-                Err(errno) => Err(errno),
-            };
-            match opened {
+            match self.open_scoped(c, how, aim) {
                 Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
                 other => return other,
             }
         }
         Err(Errno::EEXIST)
-    }
-
-    /// Walks the path at an address within `scope`: from `top` on if it is absolute.
-    fn walk_within(
-        &mut self,
-        path: usize,
-        scope: Scope,
-        top: Option<Inode>,
-        aim: Aim,
-    ) -> Result<Walked> {
-        self.read_path(path, 0)?;
-        if self.buffers.walks[0].length == 0 {
-            return Err(Errno::ENOENT);
-        }
-        match top {
-            Some(root) => {
-                self.enter_mount(0);
-                self.walk_scoped_from(scope, root, aim)
-            }
-            None => self.walk_scoped(scope, aim),
-        }
-    }
-
-    /// Goes on where a link has led out of the tree: only magic links are not to be followed.
-    fn open_anywhere(&mut self, aim: Aim, flags: u32, mode: u32) -> Answer {
-        if self.magic_name(0).is_some() {
-            return Err(Errno::ELOOP);
-        }
-        match self.find_text(AT_FDCWD, 0, aim)? {
-            Place::Husk(target) => {
-                self.found[0] = target;
-                self.open_found(flags, mode)
-            }
-            _ => self.open_elsewhere(flags, mode),
-        }
     }
 
     /// A longer structure than ours may not say more (`E2BIG`).
@@ -391,17 +329,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let more = &mut self.buffers.bounce[..size - OPEN_HOW_BYTES];
         self.memory.read(address + OPEN_HOW_BYTES, more)?;
         if more.iter().any(|&byte| byte != 0) { Err(Errno::E2BIG) } else { Ok(()) }
-    }
-
-    /// The directory of the image that a scoped walk starts from.
-    fn open_scope(&mut self, directory: i32) -> Result<Option<Inode>> {
-        if directory == AT_FDCWD {
-            return Ok(match self.services.working_directory() {
-                WorkingDirectory::Husk(inode) => Some(inode),
-                WorkingDirectory::Host => None,
-            });
-        }
-        self.inode_behind(directory as usize)
     }
 }
 

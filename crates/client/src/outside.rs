@@ -14,8 +14,9 @@
 //! Limit: a name that was seen to lead outside, and that a program outside the image later makes a
 //! link into a tree, is missed.
 
+use crate::buffers::Walk;
 use crate::path::{Aim, Base, Start};
-use crate::walk::{flatten, lies_below};
+use crate::walk::lies_below;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH, RENAME_EXCHANGE};
 use husk_abi::{PATH_MAX, nr};
@@ -49,7 +50,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The host's name of its working directory at `out` (`PATH_MAX` bytes), be it only what the
     /// directory was called before it was removed; its length or an error.
-    fn working_path(&self, out: usize) -> i64 {
+    pub(crate) fn working_path(&self, out: usize) -> i64 {
         match self.host.call(nr::getcwd, [out, PATH_MAX, 0, 0, 0, 0]) {
             length @ 1.. => length - 1,
             _ => self.link_text(b"/proc/thread-self/cwd\0", out),
@@ -74,10 +75,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let slash = walk.whole().ends_with(b"/") && !aim.create;
         let follow = (aim.follow || slash) && !aim.parent;
         let end = if follow { walk.length } else { walk.directory_length() };
+        if !follow && self.names_a_mount(w, base)? {
+            return Ok(Start::Absolute);
+        }
+        let walk = &self.buffers.walks[w];
         if self.services.mounts() == 0 || self.services.known_outside(&walk.text[..end]) {
             return Ok(Start::Outside);
         }
-        if walk.is_odd() && self.flattens_into_mount(w)? {
+        if walk.is_odd() && self.enters_by_dots(w, base)? {
             return Ok(Start::Absolute);
         }
         // That a name of the directory is missing says nothing.
@@ -107,14 +112,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let age = self.services.outside_age();
         for _ in 0..ANCESTORS_MAX {
             match self.real_path(w, end, base) {
-                Ok(length) => return Ok((self.judge(w, end, length, age)?, missing == Some(true))),
-                Err(Errno::ENOENT) => {
-                    if let Some(start) = self.through_link(w, end, base)? {
+                Ok(length) => {
+                    if self.is_nowhere(length)
+                        && let Some(start) = self.through_proc(w, end, base)?
+                    {
                         return Ok((start, false));
                     }
-                    missing = missing.or(Some(true));
+                    return Ok((self.judge(w, end, length, age)?, missing == Some(true)));
                 }
-                Err(_) => missing = missing.or(Some(false)),
+                Err(errno) => {
+                    let absent = errno == Errno::ENOENT;
+                    if absent && let Some(start) = self.through_link(w, end, base)? {
+                        return Ok((start, false));
+                    }
+                    if (absent || errno == Errno::ENOTDIR)
+                        && let Some(start) = self.through_proc(w, end, base)?
+                    {
+                        return Ok((start, false));
+                    }
+                    missing = missing.or(Some(absent));
+                }
             }
             let walk = &mut self.buffers.walks[w];
             let whole = core::mem::replace(&mut walk.length, end);
@@ -152,6 +169,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Some(Start::Joined(base)))
     }
 
+    /// Whether `base[..length]` is no name of a file: what stands there for a descriptor of ours is
+    /// none either.
+    fn is_nowhere(&self, length: usize) -> bool {
+        let name = &self.buffers.base[..length];
+        !name.starts_with(b"/") || name.starts_with(b"/memfd:")
+    }
+
+    /// Puts the real name of the directory of descriptors in place of one that a link of the host
+    /// gives it, so that ours are found in it. `None`: that is no such directory, or its own name.
+    fn through_proc(&mut self, w: usize, end: usize, base: Base) -> Result<Option<Start>> {
+        let walk = &mut self.buffers.walks[w];
+        let whole = core::mem::replace(&mut walk.length, end);
+        let above = walk.directory_length();
+        walk.length = whole;
+        if above <= base.joined {
+            return Ok(None);
+        }
+        let Ok(length) = self.real_path(w, above, base) else { return Ok(None) };
+        let (real, walk) = (&self.buffers.base[..length], &mut self.buffers.walks[w]);
+        if !real.starts_with(b"/proc/") || !real.ends_with(b"/fd") || *real == walk.text[..above] {
+            return Ok(None);
+        }
+        walk.replace_front(above, real)?;
+        Ok(Some(Start::Absolute))
+    }
+
     /// What the host says of `text[..end]`: `ask` is given the directory to look from and the name.
     fn ask_at(
         &mut self,
@@ -184,11 +227,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered.
     fn judge(&mut self, w: usize, end: usize, length: usize, age: u64) -> Result<Start> {
-        let real = &self.buffers.base[..length];
-        let inside = (0..self.services.mounts())
-            .any(|index| lies_below(real, self.services.mount(index).path));
-        if inside {
-            self.buffers.walks[w].replace_front(end, real)?;
+        if self.is_inside(length) {
+            self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }
         let text = &self.buffers.walks[w].text[..end];
@@ -225,23 +265,76 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Whether the text without its `.` and `..` lies in a mount; if so it becomes that text.
-    fn flattens_into_mount(&mut self, w: usize) -> Result<bool> {
-        let walk = &mut self.buffers.walks[w];
-        let length = flatten(walk.whole(), &mut self.buffers.base[..PATH_MAX]);
-        let flat = &self.buffers.base[..length];
-        let inside = (0..self.services.mounts())
-            .any(|index| lies_below(flat, self.services.mount(index).path));
-        if !inside {
+    /// Whether a text with `.` and `..` enters a mount by its letters, and the host agrees: then
+    /// that much of it becomes the mount's path. The rest is walked: what it says depends on links.
+    fn enters_by_dots(&mut self, w: usize, base: Base) -> Result<bool> {
+        let Some(end) = self.entrance(w) else { return Ok(false) };
+        let Ok(length) = self.real_path(w, end, base) else { return Ok(false) };
+        let inside = self.is_inside(length);
+        if inside {
+            self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
+        }
+        Ok(inside)
+    }
+
+    /// Whether the last name of a text is that of a mount in its directory; if so the text becomes
+    /// the mount's path. For names that are not followed: their directory is all that is traced.
+    fn names_a_mount(&mut self, w: usize, base: Base) -> Result<bool> {
+        let walk = &self.buffers.walks[w];
+        let (end, from) = (walk.directory_length(), walk.behind_last_slash());
+        let length = walk.length - from;
+        let has_name = |path: &[u8], walk: &Walk| path.ends_with(&walk.text[from - 1..walk.length]);
+        let mounts = 0..self.services.mounts();
+        let is_one = |index| has_name(self.services.mount(index).path, walk);
+        if from == 0 || length == 0 || !mounts.clone().any(is_one) || end <= base.joined {
             return Ok(false);
         }
-        let slash = walk.whole().ends_with(b"/");
-        walk.replace_front(walk.length, flat)?;
-        if slash && walk.length < PATH_MAX {
-            walk.text[walk.length] = b'/';
-            walk.length += 1;
+        let Ok(above) = self.real_path(w, end, base) else { return Ok(false) };
+        for index in mounts {
+            let path = self.services.mount(index).path;
+            let above = if above == 1 { 0 } else { above };
+            let is_there = path.len() == above + 1 + length
+                && path.starts_with(&self.buffers.base[..above])
+                && has_name(path, &self.buffers.walks[w]);
+            if is_there {
+                let whole = self.buffers.walks[w].length;
+                self.buffers.walks[w].replace_front(whole, path)?;
+                return Ok(true);
+            }
         }
-        Ok(true)
+        Ok(false)
+    }
+
+    /// The end of the first name of a text at which it is in a mount, by its letters.
+    fn entrance(&mut self, w: usize) -> Option<usize> {
+        let (mut length, mut at) = (0, 0);
+        let whole = self.buffers.walks[w].length;
+        while at < whole {
+            let rest = &self.buffers.walks[w].text[at..whole];
+            let end =
+                at + rest.iter().skip(1).position(|&b| b == b'/').map_or(rest.len(), |n| n + 1);
+            let piece = &self.buffers.walks[w].text[at..end];
+            let out = &mut self.buffers.base[..PATH_MAX];
+            length = match piece.strip_prefix(b"/").unwrap_or(piece) {
+                b"" | b"." => length,
+                b".." => out[..length].iter().rposition(|&b| b == b'/').unwrap_or(0),
+                _ => {
+                    out.get_mut(length..length + piece.len())?.copy_from_slice(piece);
+                    length + piece.len()
+                }
+            };
+            if self.is_inside(length) {
+                return Some(end);
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// Whether `base[..length]` lies in a mount.
+    fn is_inside(&self, length: usize) -> bool {
+        let text = &self.buffers.base[..length];
+        (0..self.services.mounts()).any(|n| lies_below(text, self.services.mount(n).path))
     }
 
     /// Refuses a Husk object for a call that does not serve it, counted.

@@ -12,8 +12,8 @@ use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
-    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_CUR,
-    SEEK_DATA, SEEK_END, SEEK_HOLE,
+    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFLNK, S_IFMT,
+    S_IFREG, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -108,12 +108,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         origin: husk_proto::fs::Origin,
         flags: u32,
     ) -> Result<usize> {
-        let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
-        self.buffers.link[length.min(PATH_MAX)] = 0;
-        let path = self.buffers.link.as_ptr() as usize;
+        let path = self.origin_text(origin)?;
         let flags = (flags | O_CLOEXEC) as usize;
         let fd = self.host.call(nr::openat, [AT_FDCWD as usize, path, flags, 0, 0, 0]);
         Errno::check(fd).map(|fd| fd as usize)
+    }
+
+    /// The same where no link is to be followed, and `F_GETFL` is to show these flags alone. On a
+    /// host that lets nobody ask so, it shows `O_NOFOLLOW` besides.
+    pub(crate) fn open_unlinked(
+        &mut self,
+        origin: husk_proto::fs::Origin,
+        flags: u32,
+    ) -> Result<usize> {
+        let path = self.origin_text(origin)?;
+        let how = [u64::from(flags | O_CLOEXEC), 0, u64::from(RESOLVE_NO_SYMLINKS)];
+        let how = core::hint::black_box(how);
+        let (address, size) = (how.as_ptr() as usize, size_of_val(&how));
+        let fd = self.host.call(nr::openat2, [AT_FDCWD as usize, path, address, size, 0, 0]);
+        match Errno::check(fd) {
+            Err(Errno::ENOSYS | Errno::EPERM) => self.open_origin(origin, flags | O_NOFOLLOW),
+            other => other.map(|fd| fd as usize),
+        }
+    }
+
+    /// The address of the path of a host object, as a string.
+    fn origin_text(&mut self, origin: husk_proto::fs::Origin) -> Result<usize> {
+        let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
+        self.buffers.link[length.min(PATH_MAX)] = 0;
+        Ok(self.buffers.link.as_ptr() as usize)
     }
 
     /// `Ok(false)`: somebody else has completed the listing.
@@ -363,7 +386,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn promote(&mut self, fd: usize, inode: Inode) -> Result<Description> {
         let files = self.services.files();
         let offset = self.host.call(nr::lseek, [fd, 0, SEEK_CUR as usize, 0, 0, 0]).max(0) as u64;
-        let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as u32 & !O_NOFOLLOW;
+        let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as u32;
         self.host_fcntl(fd, F_SETFD, FD_CLOEXEC as usize);
         self.services.promote(files, fd as u32, inode, flags, offset)
     }

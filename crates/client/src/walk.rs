@@ -223,31 +223,6 @@ pub(crate) fn lies_below(text: &[u8], prefix: &[u8]) -> bool {
         && (text.len() == prefix.len() || text[prefix.len()] == b'/' || prefix == b"/")
 }
 
-/// Resolves `.`, `..` and empty components of an absolute `text` by its letters alone into `out`.
-/// Returns the length, 0 when it does not fit.
-pub(crate) fn flatten(text: &[u8], out: &mut [u8]) -> usize {
-    let mut length = 0;
-    for piece in text.split(|&b| b == b'/') {
-        match piece {
-            b"" | b"." => {}
-            b".." => length = out[..length].iter().rposition(|&b| b == b'/').unwrap_or(0),
-            name => {
-                if length + 1 + name.len() > out.len() {
-                    return 0;
-                }
-                out[length] = b'/';
-                out[length + 1..length + 1 + name.len()].copy_from_slice(name);
-                length += 1 + name.len();
-            }
-        }
-    }
-    if length == 0 && !out.is_empty() {
-        out[0] = b'/';
-        length = 1;
-    }
-    length
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
