@@ -18,6 +18,7 @@ pub mod check;
 pub mod clock;
 pub mod config;
 pub mod copies;
+pub mod dense;
 pub mod descent;
 pub mod descriptors;
 pub mod explain;

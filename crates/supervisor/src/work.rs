@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::copies::{Copies, Service};
+use crate::dense::Dense;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::loads::Loads;
@@ -54,6 +55,7 @@ pub struct Work {
     copies: Option<Copies>,
     service: Option<Service>,
     punch: Punch,
+    dense: Dense,
     private: Option<Private>,
     watchers: Watchers,
     loads: Loads,
@@ -86,6 +88,7 @@ impl Work {
         let private = private_directory(&mut image.direct);
         copies.announce(&mut image.direct, program);
         let punch = Punch::new(&image.direct);
+        let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let (service, loads) = (None, Loads::default());
@@ -94,6 +97,7 @@ impl Work {
             copies,
             service,
             punch,
+            dense,
             private,
             watchers,
             loads,
@@ -109,6 +113,7 @@ impl Work {
         let path = image.direct.private_path().to_vec();
         let private = lock.and_then(|lock| Private::resume(&path, lock));
         let punch = Punch::new(&image.direct);
+        let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let (service, loads) = (None, Loads::default());
@@ -117,6 +122,7 @@ impl Work {
             copies,
             service,
             punch,
+            dense,
             private,
             watchers,
             loads,
@@ -240,6 +246,7 @@ impl Burial for Work {
         self.look_around();
         let direct = &mut self.image.direct;
         self.punch.tick(direct, &self.image.region);
+        self.dense.tick(&self.image.region);
         self.loads.tick(direct);
         if let Some(private) = &mut self.private {
             private.tick(direct);
