@@ -23,8 +23,8 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
 
-/// Structures of up to 136 bytes are copied by moves. Without SSE the compiler takes `rep movs` above
-/// 64 bytes, which takes a processor some 20 ns to begin: as long as a fifth of a call.
+/// Structures of up to 136 bytes are copied by moves. Without SSE the compiler takes `rep movs`
+/// above 64 bytes, and a processor some 20 ns to begin that: a fifth of a call.
 const COPIES: &str = "[\"-Cllvm-args=-max-store-memcpy=17 -max-store-memmove=17\"]";
 
 /// Crates the runtime is made of; a change in any of them rebuilds it.
