@@ -31,6 +31,7 @@ pub mod process;
 pub mod run;
 pub mod scratch;
 pub mod toolchain;
+pub mod tools;
 pub mod tree;
 
 pub use case::{Case, Length};

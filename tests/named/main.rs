@@ -13,6 +13,7 @@ mod lives;
 mod looking;
 mod many;
 mod metrics;
+mod mount;
 mod placing;
 mod top;
 mod tracing;

@@ -7,7 +7,6 @@ use husk_tests::scratch::room;
 
 use crate::{Suite, full, no_names, tools, words};
 
-const FSX_VERSION: &str = "0.3.2";
 const FSX_CONFIGURATION: &str = include_str!("sources/fsx.toml");
 const FIO_JOBS: &str = include_str!("sources/verify.fio");
 /// Where Debian keeps the recorded load.
@@ -28,7 +27,7 @@ fn check(name: &'static str, argv: Vec<String>, limit_s: u64) {
 
 #[test]
 fn fsx_finds_every_byte_where_it_was_put() {
-    let program = tools::installed("fsx", FSX_VERSION);
+    let program = tools::installed("fsx", tools::FSX_VERSION);
     let configuration = written("fsx.toml", FSX_CONFIGURATION);
     let (seeds, operations) = if full() { (20, "100000") } else { (5, "12000") };
     // Another seed each time would find more, and nobody could repeat it: `HUSK_SEED` does.

@@ -15,7 +15,6 @@ mod data;
 mod pjdfstest;
 mod python;
 mod stress_ng;
-mod tools;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use husk_tests::case::findings;
-use husk_tests::{Outcome, Run, Scratch, Side};
+use husk_tests::{Outcome, Run, Scratch, Side, tools};
 
 /// One suite at a time: each measures itself with its own time-outs.
 static TURN: Mutex<()> = Mutex::new(());

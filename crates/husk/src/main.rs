@@ -13,6 +13,7 @@
 //!   husk explain [NAME] PID              where does one of them run, and why?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
+//!   husk mount NAME DIR                  show its files to all programs; husk umount DIR
 //!   husk down NAME                       end one, with its changes written back
 //!   husk config show | check             what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
@@ -94,6 +95,10 @@ enum Command {
     Down(named::Down),
     /// Copy a file, or with -r a tree, out of an image or into one.
     Cp(named::Cp),
+    /// Show the files of an image at a directory of the host, to read and to write, through FUSE.
+    Mount(named::Mount),
+    /// End what `husk mount` shows at a directory.
+    Umount(named::Umount),
     /// The half of a copy that runs in the image and reads.
     #[command(hide = true)]
     Parcel(named::Parcel),
@@ -103,6 +108,12 @@ enum Command {
         /// Where to.
         target: PathBuf,
     },
+    /// The process that makes a mount and ends it when its server has ended.
+    #[command(hide = true)]
+    MindMount(named::Shown),
+    /// The server of a mount, which runs in the image.
+    #[command(hide = true)]
+    ServeMount(named::Shown),
     /// The keeper that `husk up` starts.
     #[command(hide = true)]
     Keep(named::Up),
@@ -254,6 +265,10 @@ fn main() -> ExitCode {
         Command::Kill(options) => named::kill(&options),
         Command::Down(options) => named::down(&options),
         Command::Cp(options) => named::copy(&options),
+        Command::Mount(options) => named::mount(&options),
+        Command::Umount(options) => named::umount(&options),
+        Command::MindMount(shown) => named::mind(&shown),
+        Command::ServeMount(shown) => named::serve(&shown),
         Command::Parcel(options) => named::parcel(&options),
         Command::Unparcel { target } => named::unparcel(&target),
         Command::Keep(options) => named::keep(&options),

@@ -1,4 +1,5 @@
-//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp` and `down`: what is typed about images with a name.
+//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp`, `mount` and `down`: what is typed about images with
+//! a name.
 //!
 //! Exit status: of `exec` the command's own, for this process becomes it; 125 when Husk failed, 126
 //! and 127 as of `run`. Of the others 0, or 125 when something failed; of `down` also when not all
@@ -34,6 +35,9 @@ pub struct Exec {
     /// round-robin, random or least-loaded [default: HUSK_PLACE, or as the image was made].
     #[arg(long, value_name = "POLICY", value_parser = crate::explain::PolicyParser)]
     place: Option<Policy>,
+    /// What the command finds as its own name.
+    #[arg(long, value_name = "WORD", hide = true)]
+    argv0: Option<OsString>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -70,6 +74,31 @@ pub struct Parcel {
 }
 
 #[derive(clap::Args, Debug)]
+pub struct Mount {
+    /// Name of the image; NAME:/PATH shows that part of it alone.
+    name: OsString,
+    /// Where to: an empty directory that no image overlays.
+    directory: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Umount {
+    /// Where the image is shown.
+    directory: PathBuf,
+    /// Also if it is in use: whoever uses it finds it gone.
+    #[arg(long)]
+    force: bool,
+}
+
+/// What the two processes behind a mount are told.
+#[derive(clap::Args, Debug)]
+pub struct Shown {
+    name: OsString,
+    directory: PathBuf,
+    trees: Vec<OsString>,
+}
+
+#[derive(clap::Args, Debug)]
 pub struct Kill {
     /// Name of the image.
     name: OsString,
@@ -88,7 +117,7 @@ impl Exec {
         let plain = verb == "exec" && !name.as_bytes().starts_with(b"-");
         let behind = plain && words.next()? == "--";
         let command: Vec<_> = words.collect();
-        (behind && !command.is_empty()).then_some(Exec { name, place: None, command })
+        (behind && !command.is_empty()).then_some(Exec { name, place: None, argv0: None, command })
     }
 }
 
@@ -120,7 +149,8 @@ pub fn resume(name: &OsStr) -> ExitCode {
 }
 
 pub fn exec(options: &Exec) -> ExitCode {
-    let Err(failure) = named::enter(&options.name, &options.command, options.place);
+    let Err(failure) =
+        named::enter(&options.name, &options.command, options.argv0.as_deref(), options.place);
     failed(&failure)
 }
 
@@ -183,6 +213,33 @@ pub fn parcel(options: &Parcel) -> ExitCode {
 pub fn unparcel(target: &Path) -> ExitCode {
     // If half of it comes, whoever sends it has said why.
     copied(named::unpack(target, &mut BufReader::new(io::stdin().lock())).unwrap_or(false))
+}
+
+pub fn mount(options: &Mount) -> ExitCode {
+    match named::mount::mount(&options.name, &options.directory) {
+        Ok(shown) => copied(shown),
+        Err(failure) => failed(&failure),
+    }
+}
+
+pub fn mind(shown: &Shown) -> ExitCode {
+    named::mount::mind(&shown.name, &shown.directory, &shown.trees);
+    ExitCode::SUCCESS
+}
+
+pub fn serve(shown: &Shown) -> ExitCode {
+    let trees: Vec<PathBuf> = shown.trees.iter().map(PathBuf::from).collect();
+    match named::mount::serve(&shown.name, &trees) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failed(&failure),
+    }
+}
+
+pub fn umount(options: &Umount) -> ExitCode {
+    match named::mount::umount(&options.directory, options.force) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failed(&failure),
+    }
 }
 
 pub fn down(options: &Down) -> ExitCode {

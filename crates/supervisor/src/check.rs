@@ -6,10 +6,13 @@ pub use husk_host::probe::dispatched;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{Access, MemfdFlags, access};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+
+use crate::named::mount::{DEVICE, helper};
 
 /// Where the gate's table lies; memory below `vm.mmap_min_addr` cannot be mapped.
 const GATE_TABLE: u64 = 0x60000;
@@ -85,6 +88,7 @@ pub fn check() -> Report {
         file_size(),
         free_memory(),
         copies(),
+        fuse(),
     ];
     Report { able: facts.iter().all(|fact| fact.state != State::Missing), facts }
 }
@@ -249,6 +253,22 @@ fn copies() -> Fact {
     let cost = "programs are not patched: each call is trapped, 1.2 us instead of 0.1";
     let remedy = "set XDG_CACHE_HOME to a directory of yours that is not mounted noexec";
     Fact::new("rewritten copies", state, found, cost, remedy)
+}
+
+fn fuse() -> Fact {
+    let (there, root) = (Path::new(DEVICE).exists(), rustix::process::geteuid().is_root());
+    let open = access(DEVICE, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let (state, found) = match (there, open, root, helper()) {
+        (false, ..) => (State::Limited, format!("no {DEVICE}")),
+        (true, false, ..) => (State::Limited, format!("{DEVICE}, which this user may not open")),
+        (true, true, true, _) => (State::Ok, DEVICE.to_owned()),
+        (true, true, false, None) => (State::Limited, format!("{DEVICE}, but no fusermount3")),
+        (true, true, false, Some(helper)) => (State::Ok, format!("{DEVICE}, {}", helper.display())),
+    };
+    let cost = "husk mount does not work";
+    let remedy = "modprobe fuse, or let the container have it; chmod 666 /dev/fuse; \
+                  apt install fuse3";
+    Fact::new("FUSE", state, found, cost, remedy)
 }
 
 #[cfg(test)]

@@ -78,10 +78,18 @@ pub fn natively(path: &Path, command: &[OsString], mask: &SigSet) -> Result<Pid,
 
 /// Becomes `command`, a program of the image: this process executes the runtime, as its caller
 /// would have executed the command, with its descriptors, signals and limits.
-pub fn become_program(command: &[OsString], hand_over: HandOver) -> Result<Infallible, Failure> {
+/// It finds `shown` in place of what it was called by.
+pub fn become_program(
+    command: &[OsString],
+    shown: Option<&OsStr>,
+    hand_over: HandOver,
+) -> Result<Infallible, Failure> {
     let loader = format!("/proc/self/fd/{}", hand_over.loader);
     let first = Some((hand_over.entry(&command[0]), hand_over.place.is_some()));
-    let start = Start::new(Path::new(&loader), command, first)?;
+    let mut start = Start::new(Path::new(&loader), command, first)?;
+    if let Some(Ok(shown)) = shown.map(|shown| CString::new(shown.as_bytes())) {
+        start.arguments[0] = shown;
+    }
     for closed in husk_host::early::closed_at_start() {
         // `/dev/null`, which nobody asked for.
         let _ = nix::unistd::close(closed as i32);

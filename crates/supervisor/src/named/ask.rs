@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
+use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
 use crate::onlooker::Progress;
 use crate::request::reason;
@@ -138,6 +139,7 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> 
     let name = Name::parse(name)?;
     let place = Place::find(&name)?;
     let what = format!("cannot take image {name} down");
+    mount::end_all(&place, force)?;
     let (mut touched, mut since) = (None, Instant::now());
     loop {
         if let Ok(stream) = place.connect()
@@ -230,6 +232,14 @@ pub fn region(name: &OsStr) -> Result<(u32, File), Failure> {
 pub fn pids(name: &Name) -> Result<Vec<u32>, Failure> {
     match asked(name, &Ask::Processes)? {
         (Answer::Processes(pids), _) => Ok(pids),
+        _ => Err(senseless(name)),
+    }
+}
+
+/// What there is to know of a living image.
+pub fn look(name: &Name) -> Result<Status, Failure> {
+    match asked(name, &Ask::Look)? {
+        (Answer::Look(status), _) => Ok(status),
         _ => Err(senseless(name)),
     }
 }

@@ -30,10 +30,12 @@ use crate::work::ensure_able;
 /// How long a supervisor may take to answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Becomes `command` in image `name`, placed as the option says.
+/// Becomes `command` in image `name`, placed as the option says; it finds `shown` in place of what
+/// it was called by.
 pub fn enter(
     name: &OsStr,
     command: &[OsString],
+    shown: Option<&OsStr>,
     policy: Option<Policy>,
 ) -> Result<Infallible, Failure> {
     let name = Name::parse(name)?;
@@ -66,7 +68,7 @@ pub fn enter(
     let loader = hand_down(loader)?;
     let (region, loader) = (region.as_raw_fd(), loader.as_raw_fd());
     let joins = HandOver { process, region, loader, guard, trap_only, joins: true, place: policy };
-    launch::become_program(command, joins)
+    launch::become_program(command, shown, joins)
 }
 
 /// Why there was no answer from the supervisor of `place`, and what to do about it.

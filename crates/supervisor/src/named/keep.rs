@@ -101,7 +101,7 @@ fn note(name: &OsStr, what: &str) {
 
 /// Nothing is kept of the caller's but standard output and error, for the answer and notes: no
 /// descriptor, terminal, session.
-fn part_from_caller() -> Result<(), Failure> {
+pub fn part_from_caller() -> Result<(), Failure> {
     let failed = |errno: rustix::io::Errno| {
         Failure::new("cannot part from the caller", reason(&errno.into()), "try again")
     };

@@ -7,6 +7,7 @@
 //!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
 //!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
 //!   husk cp NAME:PATH TARGET ──► (a `husk exec` that packs, or unpacks)
+//!   husk mount NAME DIR ──► (a `husk exec` that answers the host's FUSE)
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
@@ -28,6 +29,7 @@ mod copy;
 mod enter;
 mod keep;
 mod message;
+pub mod mount;
 mod parcel;
 mod place;
 mod programs;

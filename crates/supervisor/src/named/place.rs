@@ -11,6 +11,7 @@
 //!                 while somebody works at it
 //!       written   what the write-back has put on the host, for a successor (JSON)
 //!       ended     the end is complete, and what there is to tell of it (JSON)
+//!       mount-N   where minder N of `husk mount` shows the image (JSON)
 //! ```
 //!
 //! Invariants
@@ -36,6 +37,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::named::message::Status;
+use crate::named::mount::Record;
 use crate::request::reason;
 use crate::write_back::host;
 
@@ -54,6 +57,8 @@ const LOG_LINES_MAX: usize = 20;
 /// How an image ends whose end has begun.
 const DISCARD: &str = "discard\n";
 const WRITE_BACK: &str = "write back\n";
+/// How the files of minders begin.
+pub const MOUNT: &str = "mount-";
 /// Most of a file of ours that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -412,6 +417,25 @@ impl Place {
             return Err(io::ErrorKind::InvalidData.into());
         }
         fs::read_to_string(path)
+    }
+
+    /// Removes `file`, if it is there.
+    pub fn remove(&self, file: &str) {
+        // With the image it has gone, too.
+        let _ = fs::remove_file(self.inside(file));
+    }
+
+    /// What the image was made from.
+    pub fn facts(&self) -> Option<Status> {
+        serde_json::from_str(&self.read("facts").ok()?).ok()
+    }
+
+    /// Where it is shown, as far as minders have said.
+    pub fn mounts(&self) -> Vec<Record> {
+        let listing = fs::read_dir(self.inside("")).into_iter().flatten().flatten();
+        let names = listing.filter_map(|entry| entry.file_name().into_string().ok());
+        let texts = names.filter(|name| name.starts_with(MOUNT)).flat_map(|name| self.read(&name));
+        texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
     }
 
     /// A file for what the supervisor says.

@@ -74,7 +74,7 @@ pub fn up(name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
 /// What the keeper, or the supervisor it starts, writes to standard output until that is closed.
 /// `None`: nothing in time, as where they are stopped; they are killed then, with all they were
 /// about to begin.
-fn answer(keeper: &mut Child, patience: Duration) -> Option<Vec<u8>> {
+pub fn answer(keeper: &mut Child, patience: Duration) -> Option<Vec<u8>> {
     let end = Instant::now() + patience;
     let mut output = keeper.stdout.take()?;
     let mut text = Vec::new();

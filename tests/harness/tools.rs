@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use husk_tests::scratch::room;
+use crate::scratch::room;
 
+/// The version of `fsx` that is used.
+pub const FSX_VERSION: &str = "0.3.2";
 /// Longest time to fetch and build a crate.
 const INSTALL_LIMIT_S: &str = "480";
 

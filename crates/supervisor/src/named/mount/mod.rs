@@ -1,0 +1,235 @@
+//! `husk mount`: what an image holds, shown to all programs of its user through FUSE.
+//!
+//! ```text
+//!   husk mount NAME DIR ── starts ──► minder (own session) ── mounts DIR, starts ──┐
+//!        ◄──────────── one answer ────────────'                                    v
+//!   a host program ─► host's kernel ─► /dev/fuse ─► server: a program of the image, as if
+//!                                                   `husk exec` had started it
+//! ```
+//!
+//! All that touches the host's mounts happens outside of the image (`host`, `point`), all that
+//! touches its files inside (`serve`, `nodes`), where Husk's kernels answer each call.
+//!
+//! Invariants
+//! 1. A mount whose server has ended, however, does not stay: its minder ends it. If both were
+//!    killed, whoever uses it is told ENOTCONN, and nobody waits.
+//! 2. A mount needs no supervisor while it stands; it ends before its image does.
+
+mod attributes;
+mod host;
+mod mind;
+mod nodes;
+mod point;
+mod serve;
+mod start;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+pub use host::{DEVICE, helper};
+pub use mind::mind;
+pub use start::serve;
+
+use crate::failure::Failure;
+use crate::named::ask::{look, pids};
+use crate::named::place::{Name, Place};
+use crate::named::up::{Begun, SELF, START_MAX, answer};
+use crate::request::reason;
+use crate::work::ensure_able;
+
+/// What the server calls itself.
+pub const SERVER: &str = "husk-mount";
+/// How long a server may take to end whose mount has ended.
+const END_MAX: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What an image's directory says of a mount.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Record {
+    /// Where it is.
+    pub directory: PathBuf,
+    /// Its number among the host's devices.
+    pub device: String,
+    /// The process that serves it.
+    pub server: u32,
+}
+
+/// What is to be shown: `NAME`, or `NAME:/PATH`.
+pub struct Wish {
+    /// The image.
+    pub name: Name,
+    /// What of it.
+    pub root: PathBuf,
+}
+
+impl Wish {
+    /// What was typed.
+    pub fn parse(typed: &OsStr) -> Result<Wish, Failure> {
+        let bytes = typed.as_bytes();
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let (name, root) = match colon {
+            Some(at) => (&bytes[..at], Path::new(OsStr::from_bytes(&bytes[at + 1..]))),
+            None => (bytes, Path::new("/")),
+        };
+        let name = Name::parse(OsStr::from_bytes(name))?;
+        let plain = |part| matches!(part, std::path::Component::ParentDir);
+        if !root.is_absolute() || root.components().any(plain) {
+            let what = format!("cannot show {} of image {name}", root.display());
+            let why = "that is no path from / on";
+            return Err(Failure::new(what, why, "write it as NAME:/path"));
+        }
+        Ok(Wish { name, root: root.components().collect() })
+    }
+
+    /// How the host lists it.
+    pub fn source(&self) -> String {
+        format!("husk:{}", self.name)
+    }
+
+    /// Where the image's trees begin, of which some are to be seen.
+    fn trees(&self) -> Result<Vec<String>, Failure> {
+        let status = look(&self.name)?;
+        let mut trees = status.overlays;
+        trees.extend(status.mounts);
+        trees.sort_unstable();
+        let seen =
+            |tree: &String| self.root.starts_with(tree) || Path::new(tree).starts_with(&self.root);
+        if trees.iter().any(seen) {
+            return Ok(trees);
+        }
+        let what = format!("cannot show {} of image {}", self.root.display(), self.name);
+        let remedy = format!("name a path in one of its trees: {}", trees.join(" "));
+        Err(Failure::new(what, "it is the host's, and none of the image's", remedy))
+    }
+}
+
+/// Shows an image, or a part of it, at `directory`. False: it could not be, and that was said.
+pub fn mount(typed: &OsStr, directory: &Path) -> Result<bool, Failure> {
+    ensure_able()?;
+    let wish = Wish::parse(typed)?;
+    let trees = wish.trees()?;
+    let name = &wish.name;
+    let directory = point::settle(&name.to_string(), directory)?;
+    let failed = |why: &str| {
+        let what = format!("cannot show image {name} at {}", directory.display());
+        Failure::new(what, why, "try again, and see `husk ls`")
+    };
+    let mut minder = Command::new(SELF)
+        .arg0("husk")
+        .arg("mind-mount")
+        .arg(typed)
+        .arg(&directory)
+        .args(trees)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|problem| failed(&reason(&problem)))?;
+    let Some(text) = answer(&mut minder, START_MAX) else {
+        return Err(failed(&format!("its server did not start in {} s", START_MAX.as_secs())));
+    };
+    match serde_json::from_slice(&text) {
+        Ok(Begun::Up) => Ok(true),
+        Ok(Begun::Failed(failure)) => Err(failure),
+        // The server has said why.
+        Err(_) if minder.wait().is_ok_and(|status| status.success()) => Ok(false),
+        Err(_) => Err(failed("its server was killed, or could not be started")),
+    }
+}
+
+/// Ends the mount at `directory`; `force`: also if it is in use.
+pub fn umount(typed: &Path, force: bool) -> Result<(), Failure> {
+    let shown = typed.display();
+    let refuse = |why: &str, remedy: &str| {
+        Failure::new(format!("cannot end the mount at {shown}"), why, remedy)
+    };
+    let none = "no image is shown there";
+    let remedy = "see /proc/self/mounts";
+    let directory = point::real(typed).map_err(|problem| refuse(&reason(&problem), remedy))?;
+    if point::standing_at(&directory).is_none() {
+        return Err(refuse(none, remedy));
+    }
+    host::detach(&directory, force).map_err(|problem| match Errno::from_io_error(&problem) {
+        Some(Errno::BUSY) => refuse("it is in use", "leave it, close its files, or add --force"),
+        _ => refuse(&reason(&problem), "end it as who made it"),
+    })
+}
+
+/// Ends all mounts of an image that is about to end, unless it will not: because programs run in
+/// it, or, without `force`, because a mount is in use.
+pub fn end_all(place: &Place, force: bool) -> Result<(), Failure> {
+    let records = place.mounts();
+    let serves = |pid: &u32| records.iter().any(|record| record.server == *pid);
+    let others = || pids(&place.name).is_ok_and(|pids| !pids.iter().all(serves));
+    if records.is_empty() || !force && others() {
+        return Ok(());
+    }
+    for record in &records {
+        end_one(record, force).map_err(|problem| {
+            let what = format!("cannot take image {} down", place.name);
+            let shown = record.directory.display();
+            let remedy = format!("end it: husk umount {shown}; or add --force");
+            let why = match Errno::from_io_error(&problem) {
+                Some(Errno::BUSY) => format!("{shown}, where it is mounted, is in use"),
+                _ => format!("{shown}, where it is mounted: {}", reason(&problem)),
+            };
+            Failure::new(what, why, remedy)
+        })?;
+    }
+    Ok(())
+}
+
+fn end_one(record: &Record, force: bool) -> io::Result<()> {
+    let stands = point::standing_at(&record.directory);
+    let done = match stands.is_some_and(|one| one.device == record.device) {
+        true => host::detach(&record.directory, false),
+        false => Ok(()),
+    };
+    match done {
+        // Who uses it is told that the server is gone.
+        Err(_) if force => return host::detach(&record.directory, true),
+        other => other?,
+    }
+    let end = Instant::now() + END_MAX;
+    while serves(record.server) && Instant::now() < end {
+        sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Whether process `pid` is the server of a mount.
+fn serves(pid: u32) -> bool {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == SERVER.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_shown_is_an_image_or_a_path_in_one() {
+        for (typed, name, root) in
+            [("ci", "ci", "/"), ("ci:/a//b/", "ci", "/a/b"), ("ci:/a:b", "ci", "/a:b")]
+        {
+            let wish = Wish::parse(OsStr::new(typed)).unwrap();
+            assert_eq!(
+                (wish.name.to_string().as_str(), wish.root.as_path()),
+                (name, Path::new(root))
+            );
+        }
+        for unfit in ["", ":/a", "ci:", "ci:a", "ci:/a/../b", "a/b"] {
+            let failure = Wish::parse(OsStr::new(unfit)).map(drop).unwrap_err();
+            assert_eq!(failure.to_string().lines().count(), 1, "{failure}");
+        }
+    }
+}

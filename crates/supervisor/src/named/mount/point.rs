@@ -1,0 +1,188 @@
+//! Where a tree may be shown: a directory of the host that no image covers and nothing is in.
+//!
+//! ```text
+//!   DIR typed ─► real path ─► a directory? mounted on? below a mount or an overlay? empty?
+//! ```
+//!
+//! Invariant: no directory that an image with a name overlays shows an image. Who looked for files
+//! there in the image would ask the server of the mount, and that the image, and so on: for ever,
+//! or until all threads of a server wait for each other.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::failure::Failure;
+use crate::named::place::{self, Place};
+use crate::request::reason;
+
+/// What the host calls our mounts.
+pub const KIND: &str = "fuse.husk";
+
+/// One of our mounts, as the host lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Where.
+    pub directory: PathBuf,
+    /// Its number among devices, which no other mount has while it stands.
+    pub device: String,
+    /// `husk:NAME`, and what of it.
+    pub source: String,
+}
+
+/// All of our mounts that this process can see, in the order in which they were made.
+pub fn standing() -> Vec<Standing> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(listed).collect()
+}
+
+/// The mount that covers `directory` itself.
+pub fn standing_at(directory: &Path) -> Option<Standing> {
+    standing().into_iter().rfind(|one| one.directory == directory)
+}
+
+/// A line of `/proc/self/mountinfo`, as proc(5) describes it.
+fn listed(line: &str) -> Option<Standing> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(2);
+    let (device, directory) = (left.next()?, left.nth(1)?);
+    let mut right = right.split(' ');
+    let (kind, source) = (right.next()?, right.next()?);
+    (kind == KIND).then(|| Standing {
+        directory: PathBuf::from(plain(directory)),
+        device: device.to_owned(),
+        source: plain(source),
+    })
+}
+
+/// Blanks and the like are written there as `\040`.
+fn plain(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, others @ ..] = rest {
+        let number = || u8::from_str_radix(text_of(others.get(..3)?)?, 8).ok();
+        match (first, number()) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                rest = &others[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// The real path of `typed`, also where a mount stands whose server has died.
+pub fn real(typed: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(typed) {
+        Err(problem) if is_dead(&problem) => {
+            let parent = typed.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")))?;
+            Ok(typed.file_name().map_or(parent.clone(), |name| parent.join(name)))
+        }
+        other => other,
+    }
+}
+
+/// Whether that is what the host says of a mount whose server has died.
+fn is_dead(problem: &io::Error) -> bool {
+    Errno::from_io_error(problem).is_some_and(|e| e == Errno::NOTCONN || e == Errno::CONNABORTED)
+}
+
+/// The image that overlays `directory`, and where.
+fn overlay_over(directory: &Path) -> Option<(String, String)> {
+    let covers = |path: &&String| directory.starts_with(path);
+    let longest = |paths: &[String]| paths.iter().filter(covers).max_by_key(|p| p.len()).cloned();
+    place::names().ok()?.into_iter().find_map(|name| {
+        let facts = Place::find(&name).ok()?.facts()?;
+        let overlay = longest(&facts.overlays)?;
+        let hidden = longest(&facts.mounts).is_some_and(|mount| mount.len() > overlay.len());
+        (!hidden).then(|| (name.to_string(), overlay))
+    })
+}
+
+/// Where to show image `name`: the real path of `typed`, if it is fit for that.
+pub fn settle(name: &str, typed: &Path) -> Result<PathBuf, Failure> {
+    let shown = typed.display();
+    let refuse = |why: String, remedy: String| {
+        Failure::new(format!("cannot show image {name} at {shown}"), why, remedy)
+    };
+    let dead = || {
+        let why = "what was mounted there has lost its server".to_owned();
+        refuse(why, format!("end that mount first: husk umount {shown}"))
+    };
+    let unreadable = |problem: io::Error| match problem.kind() {
+        io::ErrorKind::NotFound => {
+            refuse("there is no such directory".to_owned(), format!("make it: mkdir {shown}"))
+        }
+        _ if is_dead(&problem) => dead(),
+        _ => refuse(reason(&problem), "name a directory of yours".to_owned()),
+    };
+    let directory = fs::canonicalize(typed).map_err(unreadable)?;
+    let looked = fs::metadata(&directory);
+    if looked.as_ref().is_err_and(is_dead) {
+        return Err(dead());
+    }
+    if let Some(one) = standing_at(&directory) {
+        let why = format!("{} is shown there already", one.source);
+        return Err(refuse(why, format!("end that first: husk umount {shown}")));
+    }
+    if !looked.map_err(unreadable)?.is_dir() {
+        return Err(refuse("it is not a directory".to_owned(), "name one".to_owned()));
+    }
+    let elsewhere = "name a directory outside of it".to_owned();
+    if let Some(one) = standing().into_iter().find(|one| directory.starts_with(&one.directory)) {
+        return Err(refuse(format!("it lies in what {} shows", one.source), elsewhere));
+    }
+    if let Some((image, overlay)) = overlay_over(&directory) {
+        let why = format!("it lies in {overlay}, which image {image} overlays");
+        return Err(refuse(why, elsewhere));
+    }
+    let mut entries = fs::read_dir(&directory).map_err(unreadable)?;
+    if entries.next().is_some() {
+        let why = "it is not empty: what it holds would be out of sight".to_owned();
+        return Err(refuse(why, "name an empty directory".to_owned()));
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_mounts_are_known_by_their_kind() {
+        let ours = r"36 35 0:52 / /mnt/a\040b rw,nosuid shared:7 - fuse.husk husk:ci rw,user_id=0";
+        let standing = listed(ours).unwrap();
+        assert_eq!(standing.directory, Path::new("/mnt/a b"));
+        assert_eq!((standing.device.as_str(), standing.source.as_str()), ("0:52", "husk:ci"));
+        for other in
+            ["36 35 0:52 / /mnt rw - tmpfs husk:ci rw", "36 35 0:52 / /mnt rw", "", "fuse.husk"]
+        {
+            assert_eq!(listed(other), None, "{other}");
+        }
+        assert_eq!(plain(r"a\134b\"), r"a\b\");
+    }
+
+    #[test]
+    fn what_is_no_fit_directory_says_what_to_do() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = scratch.path();
+        fs::write(at.join("file"), "x").unwrap();
+        let why = |path: &Path| settle("ci", path).unwrap_err().to_string();
+        assert!(why(&at.join("none")).contains("make it: mkdir"), "{}", why(&at.join("none")));
+        assert!(why(&at.join("file")).contains("it is not a directory"));
+        assert!(why(at).contains("it is not empty"), "{}", why(at));
+        fs::create_dir(at.join("fit")).unwrap();
+        assert_eq!(settle("ci", &at.join("fit")).unwrap(), at.join("fit").canonicalize().unwrap());
+    }
+}
