@@ -31,14 +31,17 @@ fn await_line(run: &mut Run, word: &str) -> String {
     panic!("no {word:?} in 10 s");
 }
 
+/// 2^64 over the golden ratio, odd.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A small generator: its seed is printed, so that a failing order of victims can be had again.
 struct Dice(u64);
 
 impl Dice {
     fn new() -> Self {
         let seed = std::env::var("HUSK_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed
-            .unwrap_or_else(|| u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // Whatever follows one number is far from what follows the next one.
+        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()).wrapping_mul(SPREAD));
         println!("HUSK_SEED={seed}");
         Self(seed | 1)
     }

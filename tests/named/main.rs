@@ -20,12 +20,15 @@ mod tracing;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use husk_tests::Scratch;
 use husk_tests::husk::binary;
 
 /// No command of these tests takes longer, on a busy machine.
-const LIMIT_S: &str = "60";
+const LIMIT_S: u32 = 60;
+/// How long is waited for what another process is about to do.
+const UNTIL_MAX: Duration = Duration::from_secs(20);
 
 /// A user's images, apart from all others.
 pub struct Images {
@@ -48,7 +51,8 @@ impl Images {
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         // In the foreground: whoever reads the terminal must be of its group.
-        command.args(["--foreground", "--kill-after=5", LIMIT_S, program]).args(arguments);
+        let limit = (LIMIT_S * husk_tests::run::patience()).to_string();
+        command.args(["--foreground", "--kill-after=5", &limit, program]).args(arguments);
         command.current_dir(&self.work).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", &self.runtime).env("LC_ALL", "C").env("HUSK_FSCK", "1");
         command.env("HOME", husk_tests::run::home("own"));
@@ -170,13 +174,12 @@ pub fn shown(output: &Output) -> String {
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Waits until `what` holds (20 s at most).
+/// Waits until `what` holds (20 s at most, on a usual machine).
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    let most = UNTIL_MAX * husk_tests::run::patience();
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < most, "not in {most:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("not in 20 s: {what}");
 }

@@ -15,6 +15,8 @@ const FEW: (usize, &str) = (400, "128M");
 const MANY: (usize, &str) = (4_000, "1G");
 /// Of a core that the supervisor may take for the look after them.
 const SUPERVISOR_SHARE_MAX: f64 = 0.25;
+/// How long the supervisor's time is taken.
+const SPAN: Duration = Duration::from_secs(2);
 /// How long all of them may take to be ended: twenty times what it takes on an idle machine.
 const END_MAX: Duration = Duration::from_secs(40);
 
@@ -77,7 +79,8 @@ fn thousands_of_processes_live_in_one_image() {
     let frame: serde_json::Value = serde_json::from_str(&top).expect("JSON");
     assert!(frame["processes"].as_array().is_some_and(|rows| !rows.is_empty()), "{top}");
     let (spent, since) = (core_s(supervisor), Instant::now());
-    std::thread::sleep(Duration::from_secs(2));
+    // Nothing is waited for: what is spent within a span is the measure.
+    std::thread::sleep(SPAN);
     let share = (core_s(supervisor) - spent) / since.elapsed().as_secs_f64();
     println!("{count} processes: the supervisor takes {share:.3} of a core");
     assert!(share < SUPERVISOR_SHARE_MAX, "{share}");

@@ -1,10 +1,9 @@
 //! `husk trace`: what it shows is what programs do, and what happens when either side dies.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Output, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
@@ -36,6 +35,33 @@ fn ended_by(child: Child, signal: Signal) -> Output {
     let pid = Pid::from_raw(child.id() as i32).expect("a process");
     kill_process(pid, signal).expect("it runs");
     child.wait_with_output().expect("its output")
+}
+
+/// The first lines of standard output, and whatever came with the last of them.
+fn first_lines(child: &mut Child, count: usize) -> Vec<u8> {
+    let output = child.stdout.as_mut().expect("a pipe");
+    let (mut found, mut some) = (Vec::new(), [0; 4096]);
+    while found.iter().filter(|&&byte| byte == b'\n').count() < count {
+        let got = output.read(&mut some).expect("its output");
+        assert_ne!(got, 0, "it ended: {}", text(&found));
+        found.extend_from_slice(&some[..got]);
+    }
+    found
+}
+
+/// Processes `sleep 60` of an image that sleep.
+fn sleepers(images: &Images) -> Vec<u64> {
+    let rows: Value = serde_json::from_str(&images.done(&["ps", "ci", "--json"])).expect("JSON");
+    let asleep = |row: &&Value| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", row["pid"])).unwrap_or_default();
+        stat.contains(" (sleep) S ")
+    };
+    rows.as_array()
+        .expect("rows")
+        .iter()
+        .filter(asleep)
+        .filter_map(|row| row["pid"].as_u64())
+        .collect()
 }
 
 /// The process that `timeout` has started.
@@ -177,8 +203,8 @@ fn a_call_that_sleeps_is_one_line() {
     // What is in a call when the tracing ends has no result.
     let sleeper = begun(&images, &["exec", "ci", "--", "sleep", "60"]);
     until("it sleeps", || images.done(&["ps", "ci"]).contains("sleep 60"));
-    let tracer = begun(&images, &["trace", "ci", "--", "sh", "-c", "sleep 60"]);
-    sleep(Duration::from_millis(500));
+    let tracer = begun(&images, &["trace", "ci", "--", "sh", "-c", "sleep 60 > /dev/null 2>&1"]);
+    until("both sleep", || sleepers(&images).len() == 2);
     // The command gets the signal, and ends with it; what it has started sleeps on.
     let told = ended_by(tracer, Signal::TERM);
     let said = text(&told.stderr);
@@ -212,15 +238,16 @@ fn filters_choose_calls_and_processes() {
     let rows = || images.done(&["ps", "ci", "--json"]);
     until("both run", || rows().matches("while :").count() == 2);
     let pid = images.script("ci", "cat /tmp/pid").trim().to_owned();
-    let tracer = begun(&images, &["trace", "ci", "--json", "-p", &pid]);
-    sleep(Duration::from_millis(700));
-    let found = lines(&ended(tracer).stdout);
+    let mut tracer = begun(&images, &["trace", "ci", "--json", "-p", &pid]);
+    let mut found = first_lines(&mut tracer, 11);
+    found.extend_from_slice(&ended(tracer).stdout);
+    let found = lines(&found);
     let of_it = |line: &&Value| line["pid"].as_u64() == pid.parse().ok();
     let calls = found.iter().filter(|line| line["not_recorded"].is_null());
     assert!(calls.clone().count() > 10 && calls.clone().all(|line| of_it(&line)), "{found:?}");
     // A process that ends ends its tracing.
-    let tracer = begun(&images, &["trace", "ci", "-p", &pid]);
-    sleep(Duration::from_millis(300));
+    let mut tracer = begun(&images, &["trace", "ci", "--json", "-p", &pid]);
+    first_lines(&mut tracer, 1);
     images.done(&["kill", "ci", &pid, "--signal", "KILL"]);
     assert!(tracer.wait_with_output().expect("its end").status.success());
     images.done(&["down", "ci", "--force"]);

@@ -505,6 +505,14 @@ fn bytes_and_names_may_end_where_memory_ends() {
 }
 
 #[test]
+fn buffers_that_another_thread_unmaps_during_a_call_are_told_of_and_nothing_stays_held() {
+    let scratch = Scratch::new("vanishing-build");
+    let program = scratch.path().join("vanishing");
+    build_c(include_str!("sources/vanishing.c"), &program);
+    Case::new("vanishing", Length::Short, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
 fn what_the_host_has_not_is_absent_until_it_is_there() {
     let script = include_str!("sources/calls/absent.py");
     Case::new("absent", Length::Once, &["python3", "-c", script]).check();
