@@ -49,6 +49,17 @@ print(open('other').read().endswith('more'))
 }
 
 #[test]
+fn temporary_names_of_the_host_are_not_seen() {
+    fn left(work: &Path) {
+        one_file(work);
+        fs::write(work.join(".husk-tmp-x"), "").expect("a file");
+    }
+    let script = "import os; print(sorted(os.listdir()))";
+    let (linux, husk) = ("['.husk-tmp-x', 'file']\n", "['file']\n");
+    Difference { script, linux: Some(linux), husk }.check("temporary", left);
+}
+
+#[test]
 fn a_small_mapping_takes_its_blocks_at_once() {
     let script = "
 import mmap, os

@@ -15,6 +15,7 @@ mod many;
 mod metrics;
 mod mount;
 mod placing;
+mod sync;
 mod top;
 mod tracing;
 

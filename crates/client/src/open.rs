@@ -234,7 +234,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if attributes.backing == Backing::Host {
             let (access, truncate) = (flags & O_ACCMODE, flags & O_TRUNC != 0);
             if access == O_RDONLY && !truncate {
-                return self.open_shadow(&attributes, flags);
+                let opened = self.open_shadow(&attributes, flags);
+                let gone = matches!(opened, Err(Errno::ENOENT));
+                if gone && self.services.attributes(inode)?.backing == Backing::Image {
+                    // It became the image's, and left the host, after the first look.
+                    return value(u64::from(self.open_inode(inode, flags, false)?));
+                }
+                return opened;
             }
             let reads = if access == O_WRONLY { 0 } else { want::READ };
             self.credentials().permit(&attributes.step, reads | want::WRITE)?;

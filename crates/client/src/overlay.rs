@@ -20,6 +20,8 @@ use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
 use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
 
+/// How names begin that a write-back gives what is not in its place yet: nobody sees them.
+const OWN_NAMES: &[u8] = b".husk-tmp-";
 /// Names offered with one operation.
 const BATCH: usize = 16;
 /// Bytes copied up with one operation.
@@ -57,6 +59,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Reads the host listing of an unlisted directory into the image.
     #[cold]
     pub(crate) fn import(&mut self, directory: Inode) -> Result<()> {
+        match self.import_from_host(directory) {
+            // Somebody else has listed it, and it is not there any more (`husk sync`).
+            Err(_) if !self.services.step(directory)?.unlisted => Ok(()),
+            other => other,
+        }
+    }
+
+    fn import_from_host(&mut self, directory: Inode) -> Result<()> {
         let Some(origin) = self.services.attributes(directory)?.origin else {
             return self.services.import_done(directory);
         };
@@ -175,7 +185,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let area = &self.buffers.bounce[start..*at + record];
             let end = start + area.iter().position(|&b| b == 0).unwrap_or(area.len());
             *at += record;
-            if matches!(&self.buffers.bounce[start..end], b"." | b"..") {
+            let name = &self.buffers.bounce[start..end];
+            if matches!(name, b"." | b"..") || name.starts_with(OWN_NAMES) {
                 continue;
             }
             let name = self.buffers.bounce[start..].as_ptr() as usize;
@@ -251,7 +262,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let result = self.fill_donor(donor, origin, keep);
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
-        result.map(|_| ())
+        match result {
+            // Somebody else was first, and the host's is not there any more (`husk sync`).
+            Err(_) if self.services.attributes(inode)?.backing == Backing::Image => Ok(()),
+            other => other.map(|_| ()),
+        }
     }
 
     /// As many bytes as the host's file has now, which need not be those of the first look.

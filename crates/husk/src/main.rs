@@ -91,6 +91,8 @@ enum Command {
     },
     /// Send a signal to a process of an image.
     Kill(named::Kill),
+    /// Write back what has changed in an image so far; the image and its programs go on.
+    Sync(named::Sync),
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),
     /// Copy a file, or with -r a tree, out of an image or into one.
@@ -263,6 +265,7 @@ fn main() -> ExitCode {
         Command::Ls { json, .. } => named::list(json),
         Command::Ps { name, json } => named::processes(&name, json),
         Command::Kill(options) => named::kill(&options),
+        Command::Sync(options) => named::sync(&options),
         Command::Down(options) => named::down(&options),
         Command::Cp(options) => named::copy(&options),
         Command::Mount(options) => named::mount(&options),

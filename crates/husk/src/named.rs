@@ -1,9 +1,9 @@
-//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp`, `mount` and `down`: what is typed about images with
-//! a name.
+//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp`, `sync`, `mount` and `down`: what is typed about
+//! images with a name.
 //!
 //! Exit status: of `exec` the command's own, for this process becomes it; 125 when Husk failed, 126
-//! and 127 as of `run`. Of the others 0, or 125 when something failed; of `down` also when not all
-//! changes could be written back as they were.
+//! and 127 as of `run`. Of the others 0, or 125 when something failed; of `sync` and `down`
+//! also when not all changes could be written back as they were.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, BufWriter};
@@ -53,6 +53,15 @@ pub struct Down {
     /// End the programs that run in it.
     #[arg(long)]
     force: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Sync {
+    /// Name of the image.
+    name: OsString,
+    /// Print one JSON document instead of lines.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -240,6 +249,25 @@ pub fn umount(options: &Umount) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failed(&failure),
     }
+}
+
+pub fn sync(options: &Sync) -> ExitCode {
+    let synced = match named::sync(&options.name) {
+        Err(failure) => return failed(&failure),
+        Ok(synced) => synced,
+    };
+    if options.json && !shown(&synced, true, |_| String::new()) {
+        return ExitCode::from(STATUS_HUSK);
+    }
+    if !options.json {
+        let lines = |what: &str, of: &[String]| {
+            of.iter().for_each(|line| say(&format!("{what}{line}")));
+        };
+        lines("conflict: ", &synced.conflicts);
+        lines("not written back: ", &synced.failures);
+        lines("left for the next time: ", &synced.changing);
+    }
+    copied(synced.complete)
 }
 
 pub fn down(options: &Down) -> ExitCode {

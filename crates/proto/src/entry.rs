@@ -5,4 +5,4 @@
 //! answer keep the order of their fields.
 
 /// Who understands whom: the command's version, and that of the messages and the hand-over.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+3");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+4");

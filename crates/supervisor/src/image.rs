@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, Layout};
 use husk_host::huge::{self, HUGE_BYTES};
-use husk_proto::fs::{Imported, Kind, Node};
+use husk_proto::fs::{Imported, Kind, Node, Origin};
 use husk_proto::image::{Cover, Image as _};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
@@ -298,5 +298,25 @@ impl Birth {
 impl Source for Direct {
     fn read_at(&mut self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         Direct::read_at(self, inode, offset, into)
+    }
+
+    fn write_at(&mut self, inode: Inode, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+        Direct::write_at(self, inode, offset, from)
+    }
+
+    fn keep_writers_out(&mut self, inode: Inode) -> Result<(), Errno> {
+        Direct::keep_writers_out(self, inode)
+    }
+
+    fn let_writers_in(&mut self, inode: Inode) {
+        Direct::let_writers_in(self, inode);
+    }
+
+    fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin)) {
+        Direct::each_on_host(self, emit);
+    }
+
+    fn unpin(&mut self, inode: Inode) {
+        Processes::unpin(self, inode);
     }
 }

@@ -224,7 +224,7 @@ impl Work {
             return Ended { lines, complete: true };
         }
         let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
-        let run = Run { number, started_ns: self.image.started_ns };
+        let run = Run { number, started_ns: self.image.started_ns, live: false };
         let overlays = self.image.overlays();
         let outcome =
             write_back::write_back(&mut self.image.direct, run, &overlays, progress, ledger);

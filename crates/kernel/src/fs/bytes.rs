@@ -18,7 +18,7 @@ use core::sync::atomic::{Ordering, fence};
 use husk_abi::sys::general::{IN_ACCESS, IN_MODIFY};
 use husk_proto::fs::{Place, Run, SetBits, Span, WHO_WRITES};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Blocks, Cell, Txn};
+use husk_region::{Blocks, Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::attributes::after_change;
@@ -197,6 +197,24 @@ fn writing<T>(kernel: &Kernel, inode: Inode, body: impl FnOnce(Cell) -> Result<T
     };
     kernel.session.unlock_long(cell.word(ino::WRITER));
     result
+}
+
+/// Keeps writers out of a file until `let_writers_in`. Whoever writes waits, and not for long (1 s)
+/// if the caller sleeps meanwhile; a mapping is written to all the same.
+pub fn keep_writers_out(kernel: &Kernel, inode: Inode) -> Result<()> {
+    let cell = live(&kernel.session.region, inode)?;
+    kernel.session.lock_long(cell.word(ino::WRITER))?;
+    let still = live(&kernel.session.region, inode).map(|_| ());
+    if still.is_err() {
+        kernel.session.unlock_long(cell.word(ino::WRITER));
+    }
+    still
+}
+
+/// Ends what `keep_writers_out` has begun.
+pub fn let_writers_in(kernel: &Kernel, inode: Inode) {
+    let cell = kernel.session.region.map.object(INODE, inode.number);
+    kernel.session.unlock_long(cell.word(ino::WRITER));
 }
 
 /// `Fs::write`.

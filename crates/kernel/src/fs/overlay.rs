@@ -7,12 +7,12 @@
 
 use husk_proto::fs::{HostIdentity, Imported, Kind, Origin};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, Region, Txn};
+use husk_region::{Cell, INODE, Region, Txn};
 
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
-use crate::state::{bits_of, ent, high, ino, live, low, pair};
+use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair};
 use crate::text;
 
 const NAME: u32 = 7;
@@ -201,6 +201,22 @@ pub fn origin_facts(kernel: &Kernel, origin: Origin) -> Result<(u32, Option<Orig
     let region = &kernel.session.region;
     let word = region.load(record(region, origin.0)?);
     Ok((low(word), (high(word) != 0).then(|| Origin(high(word)))))
+}
+
+/// Names each inode that needs its host object: for bytes, names, extended attributes, or, as a
+/// portal, for all it is. Who holds none of these any more may be named, too.
+pub fn each_on_host(kernel: &Kernel, emit: &mut dyn FnMut(Inode, Origin)) {
+    let region = &kernel.session.region;
+    for number in 1..kernel.session.never_used(INODE) {
+        let cell = region.map.object(INODE, number);
+        let ident = region.load(cell.word(ino::IDENT));
+        let origin = low(region.load(cell.word(ino::ORIGIN)));
+        let whole = kind_bits(ident) == ino::PORTAL;
+        let part = low(ident) & (ino::HOST | ino::UNLISTED) != 0 || low(ident) & ino::EXTENDED == 0;
+        if kind_bits(ident) != 0 && origin != 0 && (whole || part) {
+            emit(Inode { number, generation: high(ident) }, Origin(origin));
+        }
+    }
 }
 
 /// `Fs::adopt`.

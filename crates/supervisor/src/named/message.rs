@@ -6,7 +6,7 @@
 //!         ◄── {"Joined":...}\n + [region, loader] ──
 //! ```
 //!
-//! Before the answer to a wish to end come lines that say how far that is.
+//! Before the answer to a wish to write back, or to end, come lines that say how far that is.
 //!
 //! Invariants
 //! 1. A wish to join, and the answer to it, are also written and read by who knows no JSON
@@ -69,6 +69,8 @@ pub enum Ask {
     Look,
     /// Who runs in it.
     Processes,
+    /// What has changed is written back, and the image goes on.
+    Sync,
     /// The end.
     Down {
         /// Nothing is written back.
@@ -99,13 +101,15 @@ pub enum Answer {
     Look(Status),
     /// Host processes that run in it.
     Processes(Vec<u32>),
-    /// No answer yet, but a sign of life: somebody works at the end.
+    /// No answer yet, but a sign of life: somebody writes back.
     Progress {
         /// Files and directories that are written.
         done: u64,
         /// Of so many; 0: that is not known yet.
         total: u64,
     },
+    /// What has changed is written back.
+    Synced(Synced),
     /// The image has ended.
     Down {
         /// What there is to tell.
@@ -115,6 +119,23 @@ pub enum Answer {
     },
     /// No.
     Refused(Failure),
+}
+
+/// How a write-back went after which the image goes on.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct Synced {
+    /// Objects that took their names on the host.
+    pub written: u64,
+    /// Objects that were removed there.
+    pub removed: u64,
+    /// What somebody else has changed there, one line each: both versions are kept.
+    pub conflicts: Vec<String>,
+    /// What could not be written, one line each: it is still in the image.
+    pub failures: Vec<String>,
+    /// What changes while it is looked at, one line each: it is left for the next time.
+    pub changing: Vec<String>,
+    /// Everything is on the host as the image had it.
+    pub complete: bool,
 }
 
 /// What there is to know of an image.

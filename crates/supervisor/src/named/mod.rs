@@ -8,6 +8,7 @@
 //!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
 //!   husk cp NAME:PATH TARGET ──► (a `husk exec` that packs, or unpacks)
 //!   husk mount NAME DIR ──► (a `husk exec` that answers the host's FUSE)
+//!   husk sync NAME ──Sync──►      │  writes back beside all that, answers
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
@@ -35,6 +36,7 @@ mod place;
 mod programs;
 mod pulse;
 mod serve;
+mod sync;
 mod tend;
 mod up;
 
@@ -43,9 +45,10 @@ pub use ask::{Row, down, is_inside, list, region, table};
 pub use copy::copy;
 pub use enter::enter;
 pub use keep::keep;
-pub use message::Status;
+pub use message::{Status, Synced};
 pub use parcel::{pack, unpack};
 pub use place::{Ended, names};
 pub use programs::{Process, kill, process, process_table, processes};
+pub use sync::sync;
 pub use tend::{resume, tend};
 pub use up::up;

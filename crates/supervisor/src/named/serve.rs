@@ -39,6 +39,7 @@ use crate::named::message::{
 };
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
+use crate::named::sync::Syncing;
 use crate::onlooker::Progress;
 use crate::request::reason;
 use crate::say::say;
@@ -46,6 +47,7 @@ use crate::signals::{Event, Signals};
 use crate::watch::Burial;
 use crate::work::Work;
 use crate::write_back::ledger::Ledger;
+use crate::write_back::scan::Run;
 
 /// Between two looks for the dead nobody tells us about.
 const TICK: Duration = Duration::from_millis(25);
@@ -67,6 +69,7 @@ pub struct Server {
     talks: Vec<Talk>,
     replies: Vec<Reply>,
     ends: Vec<End>,
+    syncing: Option<Syncing>,
 }
 
 /// What a supervisor is made of.
@@ -134,7 +137,8 @@ impl Stragglers for Programs<'_> {
 impl Server {
     /// Nobody has connected yet.
     pub fn new(held: Held, made: Made) -> Server {
-        Server { held, made, talks: Vec::new(), replies: Vec::new(), ends: Vec::new() }
+        let (talks, replies, ends) = Default::default();
+        Server { held, made, talks, replies, ends, syncing: None }
     }
 
     /// Serves until the image has ended.
@@ -151,6 +155,7 @@ impl Server {
         loop {
             self.wait();
             self.made.work.bury();
+            self.end_sync();
             self.replies.retain_mut(|reply| reply.go_on().is_ok_and(|whole| !whole));
             let wish = self.signalled().or_else(|| self.listen());
             self.ends.extend(wish);
@@ -256,6 +261,10 @@ impl Server {
                 Answer::Region { pid: self.made.status.pid },
                 vec![self.made.work.image.region.as_fd()],
             ),
+            Ok(Ask::Sync) => {
+                self.sync(talk.stream);
+                return None;
+            }
             Ok(Ask::Look) => (Answer::Look(self.look()), vec![]),
             Ok(Ask::Processes) => {
                 let living = self.made.work.living().into_iter();
@@ -267,6 +276,46 @@ impl Server {
         let reply = Reply::begin(talk.stream, &told, &descriptors).ok().flatten();
         self.replies.extend(reply);
         None
+    }
+
+    /// Begins to write back, or says why not.
+    fn sync(&mut self, asker: UnixStream) {
+        let name = &self.held.place.name;
+        let refuse = |why: &str, remedy: &str| {
+            Failure::new(format!("cannot sync image {name}"), why, remedy)
+        };
+        let overlays = self.made.work.image.overlays();
+        let begun = if self.made.status.discard {
+            let why = "it was made with --discard: nothing of it is written back";
+            Err((asker, refuse(why, "copy what you need: husk cp NAME:PATH TARGET")))
+        } else if overlays.is_empty() {
+            let why = "it has no overlay: there is nothing to write back";
+            Err((asker, refuse(why, "make one with --overlay")))
+        } else if self.syncing.is_some() {
+            Err((asker, refuse("another `husk sync` is at it", "try again when that has ended")))
+        } else {
+            // All supervisors of an image have one keeper, and so one number.
+            let number = self.made.status.keeper;
+            let started_ns = self.made.work.image.started_ns;
+            let run = Run { number, started_ns, live: true };
+            Syncing::begin(asker, &self.held.place, run, overlays)
+        };
+        match begun {
+            Ok(syncing) => self.syncing = Some(syncing),
+            Err((asker, failure)) => {
+                // Who does not listen is not told.
+                let told = Answer::Refused(failure);
+                self.replies.extend(Reply::begin(asker, &told, &[]).ok().flatten());
+            }
+        }
+    }
+
+    /// Tells how a write-back went that is over.
+    fn end_sync(&mut self) {
+        if let Some(syncing) = self.syncing.take_if(|syncing| syncing.is_over()) {
+            let (asker, told) = syncing.end();
+            self.replies.extend(Reply::begin(asker, &told, &[]).ok().flatten());
+        }
     }
 
     fn look(&self) -> Status {
@@ -315,6 +364,11 @@ impl Server {
         let progress = Arc::<Progress>::default();
         let asker = end.asker.as_ref().filter(|_| end.told);
         let pulse = pulse::tell(asker, &self.held.place, &progress);
+        if let Some(syncing) = self.syncing.take() {
+            let (asker, told) = syncing.end();
+            // Who does not listen is not told.
+            let _ = deliver(&asker, &told);
+        }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();

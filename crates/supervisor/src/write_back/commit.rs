@@ -25,6 +25,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use husk_proto::fs::HostIdentity;
 
+use super::detach;
 use super::extended;
 use super::host;
 use super::make::{Kept, Made, Maker};
@@ -44,13 +45,15 @@ pub struct Commit<'a> {
     pub directories: BTreeSet<PathBuf>,
     /// Directories that are writable just for this.
     pub unlocked: &'a mut Unlocked,
+    /// What the making has left to know.
+    pub kept: Kept,
 }
 
 impl Commit<'_> {
     /// Phase 2: what was made takes its name, unless the old has to stay (invariant 4).
-    pub fn place(&mut self, put: &Put, made: &Made, kept: &Kept) {
+    pub fn place(&mut self, put: &Put, made: &Made) {
         let (target, temporary) = (put.target(), &*made.temporary);
-        if let Some(why) = old_must_stay(put, made, kept) {
+        if let Some(why) = old_must_stay(put, made, &self.kept) {
             let aside = self.keep_aside(temporary, &target);
             let (target, aside) = (target.display(), aside.display());
             let line = format!("{target}: {why}: the old one is kept; the image's is {aside}");
@@ -73,6 +76,15 @@ impl Commit<'_> {
         }
     }
 
+    /// Whether `found` is what is `expected`. Links made from it moments ago (`make`) changed its
+    /// status and, as the image has changed them, its times, but not its content.
+    fn is_same(&self, found: &fs::Metadata, expected: &HostIdentity) -> bool {
+        let now = host::identity_of(found);
+        let linked = self.kept.linked.get(&(now.device, now.inode));
+        let times = now.modified_ns == expected.modified_ns || linked == Some(&now.modified_ns);
+        (now.device, now.inode) == (expected.device, expected.inode) && (found.is_dir() || times)
+    }
+
     fn place_new(&mut self, temporary: &Path, target: &Path) -> io::Result<()> {
         match rename(temporary, target, RenameFlags::NOREPLACE) {
             Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
@@ -90,11 +102,7 @@ impl Commit<'_> {
         expected: HostIdentity,
     ) -> io::Result<()> {
         let found = fs::symlink_metadata(target)?;
-        let now = host::identity_of(&found);
-        // Links made from it moments ago (`make`) changed its status, not its content.
-        let same = (now.device, now.inode) == (expected.device, expected.inode)
-            && (found.is_dir() || now.modified_ns == expected.modified_ns);
-        if !same {
+        if !self.is_same(&found, &expected) {
             return self.place_beside(temporary, target, "changed on the host meanwhile");
         }
         if !found.is_dir() && !put.object.is_tree() {
@@ -142,9 +150,9 @@ impl Commit<'_> {
     }
 
     /// Phase 3: what the image removed goes, unless its content is needed (`withheld`).
-    pub fn delete(&mut self, delete: &Delete, withheld: &[PathBuf]) {
+    pub fn delete(&mut self, delete: &Delete) {
         let path = &delete.path;
-        if withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept)) {
+        if self.kept.withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept)) {
             return;
         }
         let deleted = self.delete_if_same(delete);
@@ -157,10 +165,7 @@ impl Commit<'_> {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        let now = host::identity_of(&found);
-        let same = (now.device, now.inode) == (delete.identity.device, delete.identity.inode)
-            && (found.is_dir() || now.modified_ns == delete.identity.modified_ns);
-        if !same {
+        if !self.is_same(&found, &delete.identity) {
             let line = format!("{} changed on the host meanwhile: it is kept", path.display());
             self.outcome.conflicts.push(line);
             return Ok(());
@@ -272,26 +277,36 @@ fn carry_out_unlocked<S: Source>(
     let mut outcome = Outcome::default();
     outcome.conflicts.append(&mut plan.conflicts);
     outcome.failures.append(&mut plan.failures);
+    outcome.busy.append(&mut plan.busy);
     for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
         host::remove_leftovers(directory);
     }
-    let super::Work { number, names, rescue, progress, ledger } = run;
-    let mut maker = Maker::new(source, names, rescue, progress, &mut outcome);
+    let super::Work { number, live, names, rescue, progress, ledger } = run;
+    // Without its notes, a successor takes what is done for somebody else's, and both are kept.
+    let _ = ledger.begin(&plan);
+    let maker = Maker::new(source, names, rescue, progress, &mut outcome);
+    let mut maker = maker.of_run(*live, ledger.notes());
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
-    let mut kept = maker.finish();
-    // Without it, a successor takes what is done for somebody else's, and both are kept.
-    let _ = ledger.note(&plan, &made);
-    kept.withheld.extend(plan.withheld);
-    let directories = BTreeSet::new();
-    let mut commit =
-        Commit { number: *number, names, outcome: &mut outcome, directories, unlocked };
-    for (put, made) in plan.puts.iter().zip(&made) {
-        if let Some(made) = made {
-            commit.place(put, made, &kept);
+    let (mut kept, mut noted) = maker.finish();
+    if *live {
+        let taken = detach::detach(source, &plan, &mut kept, ledger, &mut outcome);
+        for one in &mut noted {
+            one.content = one.content.or(taken.get(&one.inode).copied());
         }
     }
-    if kept.durable {
-        plan.deletes.iter().for_each(|delete| commit.delete(delete, &kept.withheld));
+    let _ = ledger.note(&plan, noted);
+    kept.withheld.append(&mut plan.withheld);
+    let directories = BTreeSet::new();
+    let durable = kept.durable;
+    let mut commit =
+        Commit { number: *number, names, outcome: &mut outcome, directories, unlocked, kept };
+    for (put, made) in plan.puts.iter().zip(&made) {
+        if let Some(made) = made {
+            commit.place(put, made);
+        }
+    }
+    if durable {
+        plan.deletes.iter().for_each(|delete| commit.delete(delete));
     } else {
         let line = "what the image removed is kept: the new files may not be on the disk";
         commit.outcome.failures.push(line.into());

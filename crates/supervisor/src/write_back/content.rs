@@ -1,21 +1,31 @@
 //! File bytes from the image to the host, holes kept.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Inode};
 
 use super::Source;
 
 /// One copy at a time; large enough that the two calls around it do not matter.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Unit in which bytes are hashed; a divisor of `CHUNK_BYTES`.
+const PAGE_BYTES: usize = 4096;
+/// Copies of a file that changes while it is copied.
+const TRIES: u32 = 8;
+/// Longest file that is copied to memory while writers are kept out: a few ms.
+const SHORT_BYTES: u64 = 4 << 20;
+/// Longest file of which writers are kept out while it is looked at once more: some 50 ms.
+const HELD_BYTES: u64 = 64 << 20;
 
 /// Writes the bytes of `inode` into the new file `path` (mode 0600); returns it, not yet synced.
 pub fn export<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<File> {
     let size = source.attributes(inode).map_err(from_errno)?.size;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = new_file(path)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut offset = 0;
     while let Some((start, end)) = next_data(source, inode, offset, size)? {
@@ -24,6 +34,173 @@ pub fn export<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Resul
     }
     file.set_len(size)?;
     Ok(file)
+}
+
+/// A file that was copied while programs go on.
+pub struct Still {
+    /// The host's, not yet synced.
+    pub file: File,
+    /// What else it was at that moment.
+    pub attributes: Attributes,
+    /// `hash` of its bytes.
+    pub content: u64,
+}
+
+/// Writes the bytes that `inode` has at one moment into the new file `path`. `None`: it changes
+/// each time while it is copied.
+pub fn export_still<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    path: &Path,
+) -> io::Result<Option<Still>> {
+    for _ in 0..TRIES {
+        let size = source.attributes(inode).map_err(from_errno)?.size;
+        if size <= SHORT_BYTES {
+            match export_short(source, inode, path)? {
+                Some(still) => return Ok(Some(still)),
+                None => continue,
+            }
+        }
+        let file = export(source, inode, path)?;
+        // What was written is looked at, not what was read: between them lies the host.
+        let copied = hash_of_host(&file)?;
+        let seen = look(source, inode, size <= HELD_BYTES)?;
+        match seen {
+            Some((attributes, content)) if content == copied => {
+                return Ok(Some(Still { file, attributes, content }));
+            }
+            _ => fs::remove_file(path)?,
+        }
+    }
+    Ok(None)
+}
+
+/// The same of a file that memory has room for. `None`: it is longer by now, or held up.
+fn export_short<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<Option<Still>> {
+    if source.keep_writers_out(inode).is_err() {
+        return Ok(None);
+    }
+    let taken = pieces(source, inode);
+    source.let_writers_in(inode);
+    let (attributes, pieces) = taken?;
+    if attributes.size > SHORT_BYTES {
+        return Ok(None);
+    }
+    let mut hasher = ByBytes::new(attributes.size);
+    let file = new_file(path)?;
+    for (offset, bytes) in pieces {
+        file.write_all_at(&bytes, offset)?;
+        hasher.add(offset, &bytes);
+    }
+    file.set_len(attributes.size)?;
+    Ok(Some(Still { file, attributes, content: hasher.finish() }))
+}
+
+/// Attributes and data of a file, by offset; no more than `SHORT_BYTES`.
+type Pieces = (Attributes, Vec<(u64, Vec<u8>)>);
+
+fn pieces<S: Source>(source: &mut S, inode: Inode) -> io::Result<Pieces> {
+    let attributes = source.attributes(inode).map_err(from_errno)?;
+    let size = attributes.size.min(SHORT_BYTES);
+    let (mut pieces, mut offset) = (Vec::new(), 0);
+    while let Some((start, end)) = next_data(source, inode, offset, size)? {
+        let mut bytes = vec![0; (end - start) as usize];
+        let got = source.read_at(inode, start, &mut bytes).map_err(from_errno)?;
+        bytes.truncate(got);
+        pieces.push((start, bytes));
+        offset = end;
+    }
+    Ok((attributes, pieces))
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Attributes and a hash of the bytes as they are together; `held`: whoever writes waits. Without,
+/// the times say whether somebody did. `None`: somebody did, or holds us up.
+fn look<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    held: bool,
+) -> io::Result<Option<(Attributes, u64)>> {
+    if held && source.keep_writers_out(inode).is_err() {
+        return Ok(None);
+    }
+    let before = source.attributes(inode);
+    let content = hash(source, inode);
+    let after = source.attributes(inode);
+    if held {
+        source.let_writers_in(inode);
+    }
+    let (before, after) = (before.map_err(from_errno)?, after.map_err(from_errno)?);
+    let times = |one: &Attributes| (one.size, one.modified_ns, one.changed_ns);
+    Ok((held || times(&before) == times(&after)).then_some((after, content?)))
+}
+
+/// A hash of the bytes of `inode`; holes are zeros.
+pub fn hash<S: Source>(source: &mut S, inode: Inode) -> io::Result<u64> {
+    let size = source.attributes(inode).map_err(from_errno)?.size;
+    let (mut hasher, mut buffer, mut offset) = (ByBytes::new(size), vec![0; CHUNK_BYTES], 0);
+    while let Some((start, end)) = next_data(source, inode, offset, size)? {
+        offset = start;
+        while offset < end {
+            let want = buffer.len().min((end - offset) as usize);
+            let got = source.read_at(inode, offset, &mut buffer[..want]).map_err(from_errno)?;
+            if got == 0 {
+                break;
+            }
+            hasher.add(offset, &buffer[..got]);
+            offset += got as u64;
+        }
+        offset = end;
+    }
+    Ok(hasher.finish())
+}
+
+/// The same of a host file.
+pub fn hash_of_host(file: &File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    let (mut hasher, mut buffer, mut offset) = (ByBytes::new(size), vec![0; CHUNK_BYTES], 0);
+    while offset < size {
+        match file.read_at(&mut buffer, offset)? {
+            0 => break,
+            got => {
+                hasher.add(offset, &buffer[..got]);
+                offset += got as u64;
+            }
+        }
+    }
+    Ok(hasher.finish())
+}
+
+/// Hashes a file page by page; pages of zeros, and what is not there, count for nothing.
+struct ByBytes {
+    hasher: DefaultHasher,
+}
+
+impl ByBytes {
+    fn new(size: u64) -> ByBytes {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(size);
+        ByBytes { hasher }
+    }
+
+    /// Bytes at `offset`, which is the beginning of a page.
+    fn add(&mut self, mut offset: u64, bytes: &[u8]) {
+        for page in bytes.chunks(PAGE_BYTES) {
+            if page.iter().any(|&byte| byte != 0) {
+                self.hasher.write_u64(offset);
+                self.hasher.write(page);
+            }
+            offset += page.len() as u64;
+        }
+    }
+
+    fn finish(self) -> u64 {
+        self.hasher.finish()
+    }
 }
 
 /// The next stretch of data in `offset..size`.

@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use husk_proto::fs::{Attributes, HostIdentity, Kind};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
@@ -18,25 +19,34 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
 use super::unlock;
 
 const PREFIX: &str = ".husk-tmp-";
-const NS_PER_S: i64 = 1_000_000_000;
+/// Nanoseconds.
+pub const NS_PER_S: i64 = 1_000_000_000;
 
 /// Makes temporary names that no other run makes.
 #[derive(Debug)]
 pub struct Names {
     stem: String,
-    next: u64,
 }
+
+/// The last number given to a name of this process, whoever asked for it.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 impl Names {
     /// Names of this process.
     pub fn of_this_process() -> Self {
-        Self { stem: format!("{PREFIX}{:x}-{}-", pid_namespace(), std::process::id()), next: 0 }
+        Self { stem: format!("{PREFIX}{:x}-{}-", pid_namespace(), std::process::id()) }
     }
 
-    /// A fresh path in `directory`.
+    /// A path in `directory` at which nothing is: what a process of the same number has left may
+    /// stand under any name of ours.
     pub fn fresh(&mut self, directory: &Path) -> PathBuf {
-        self.next += 1;
-        directory.join(format!("{}{}", self.stem, self.next))
+        loop {
+            let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            let path = directory.join(format!("{}{number}", self.stem));
+            if !matches!(identity(&path), Ok(Some(_))) {
+                return path;
+            }
+        }
     }
 }
 
@@ -53,6 +63,11 @@ pub fn remove_leftovers(directory: &Path) {
             let _ = remove_tree(&entry.path());
         }
     }
+}
+
+/// Whether `name` is a temporary name, whoever made it: no image shows it.
+pub fn is_own(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
 /// Whether `name` is a temporary name whose maker is gone.

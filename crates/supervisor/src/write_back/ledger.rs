@@ -1,46 +1,150 @@
-//! What a write-back has put, or was about to put, on the host: if it is killed, the next one goes
-//! on where it was, instead of taking its own work for somebody else's.
+//! What write-backs have put on the host: the state from which the next one tells what the image
+//! changed since, and what somebody else did.
 //!
-//! Nobody changes an image that ends, so that what was put in place once is what is to be there.
+//! ```text
+//!   begin: directories to work in ──► note: what is about to happen ──► (it happens, or half)
+//!                                                                              │
+//!   the next plan ◄── entries: path -> what is there, and of which inode ◄── settle: look
+//! ```
 //!
 //! Invariants
-//! 1. All that is to get a name is noted before anything gets one. Of what is noted, that which
-//!    is not there as noted was not put there.
-//! 2. The file of a ledger is replaced as a whole.
+//! 1. All that is to get a name is noted before anything gets one, and becomes an entry only by a
+//!    look at the host: whether all went well, or somebody was killed in between, is the same.
+//! 2. Where there is no entry, what the image saw when it first looked counts; below a directory
+//!    that a write-back made (`Here::made`) that is nothing.
+//! 3. A status change (`ctime`) that we caused is nobody else's: the last one of each object is
+//!    known (`own`), `ANY` where it cannot be looked at.
+//! 4. The file of a ledger is replaced as a whole. One without a file notes nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::ops::Bound;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::Inode;
+use husk_proto::fs::{Attributes, HostIdentity, Kind};
 use serde::{Deserialize, Serialize};
 
+use super::extended::Extended;
 use super::host;
-use super::make::Made;
-use super::plan::Plan;
+use super::make::Noted;
+use super::plan::{Content, Object, Plan};
 use crate::clock;
+
+/// A status change of ours that could not be looked at.
+const ANY: i64 = i64::MIN;
 
 /// What is known of one path.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-enum Note {
-    /// A new object, before it had this name: device, inode, size and time of modification.
-    Put(u64, u64, u64, i64),
-    /// A new directory: device and inode.
-    Tree(u64, u64),
-    /// Attributes are to change.
-    Touch,
-    /// It goes; when that was decided, ns.
-    Gone(i64),
+pub enum Entry {
+    /// This.
+    Here(Here),
+    /// Nothing: what was there has been removed.
+    Gone,
 }
 
-/// The notes of a write-back, and of those before it that were killed.
+/// An object that is on the host as the image had it.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Here {
+    #[serde(with = "Identity")]
+    /// What it is on the host.
+    pub identity: HostIdentity,
+    /// Number and generation of its inode in the image.
+    inode: (u32, u32),
+    /// A hash of the bytes (`content::hash`), where it is known.
+    pub content: Option<u64>,
+    /// A hash of the attributes (`facts`).
+    pub facts: u64,
+    /// A directory that a write-back made, with all that is below.
+    pub made: bool,
+    /// Written beside what somebody else changed: the image has no such name.
+    pub aside: bool,
+}
+
+impl Here {
+    /// Whether it is of this inode.
+    pub fn is_of(&self, inode: Inode) -> bool {
+        self.inode == (inode.number, inode.generation)
+    }
+}
+
+/// How an identity is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HostIdentity")]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified_ns: i64,
+    changed_ns: i64,
+}
+
+/// What is about to happen.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+enum Intent {
+    /// An object gets its name. `top`: with all that is below it, in one step.
+    Put { path: Text, here: Here, top: bool, replaces: bool },
+    /// A file gets another name, and with it the attributes it has in the image.
+    Link { path: Text, here: Here, modified_ns: i64 },
+    /// An object goes; when that was decided, ns.
+    Delete { path: Text, noted_ns: i64 },
+    /// Attributes change to these.
+    Touch { path: Text, here: Here, mode: u32, modified_ns: i64 },
+    /// Another name of this object goes: device, inode.
+    Relink(u64, u64),
+}
+
+/// A path as it is written down.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+#[serde(untagged)]
+enum Text {
+    Plain(String),
+    Raw(Vec<u8>),
+}
+
+impl Text {
+    fn of(path: &Path) -> Text {
+        match path.to_str() {
+            Some(text) => Text::Plain(text.to_owned()),
+            None => Text::Raw(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Text::Plain(text) => PathBuf::from(text),
+            Text::Raw(bytes) => PathBuf::from(OsString::from_vec(bytes.clone())),
+        }
+    }
+}
+
+/// The file of a ledger.
+#[derive(Serialize, Deserialize, Default)]
+struct Stored {
+    entries: Vec<(Text, Entry)>,
+    own: Vec<(u64, u64, i64)>,
+    pending: Vec<Intent>,
+    working: Vec<Text>,
+    to_go: Vec<(Text, i64)>,
+}
+
+/// The notes of all write-backs of an image.
 #[derive(Debug, Default)]
 pub struct Ledger {
     file: Option<PathBuf>,
-    notes: HashMap<PathBuf, Note>,
+    entries: BTreeMap<PathBuf, Entry>,
+    own: HashMap<(u64, u64), i64>,
+    pending: Vec<Intent>,
+    /// Directories that may hold temporary names.
+    working: BTreeSet<PathBuf>,
+    /// What was to be removed and is still there, and when that was decided.
+    to_go: HashMap<PathBuf, i64>,
+    places: HashMap<(u32, u32), Vec<PathBuf>>,
 }
 
 impl Ledger {
@@ -48,74 +152,340 @@ impl Ledger {
     pub fn at(file: PathBuf) -> Ledger {
         let text = fs::read(&file).unwrap_or_default();
         // What cannot be read is nothing: both versions are kept then.
-        let notes: Vec<(Vec<u8>, Note)> = serde_json::from_slice(&text).unwrap_or_default();
-        let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
-        let notes = notes.into_iter().map(|(bytes, note)| (path(bytes), note)).collect();
-        Ledger { file: Some(file), notes }
-    }
-
-    /// Removes what the others have left under temporary names, and makes names durable that they
-    /// may not have.
-    pub fn settle(&self) {
-        let of = |(path, note): (&PathBuf, &Note)| match note {
-            Note::Touch => None,
-            _ => path.parent().map(Path::to_owned),
+        let stored: Stored = serde_json::from_slice(&text).unwrap_or_default();
+        let mut ledger = Ledger {
+            file: Some(file),
+            entries: stored.entries.into_iter().map(|(path, entry)| (path.path(), entry)).collect(),
+            own: stored.own.into_iter().map(|(device, inode, ns)| ((device, inode), ns)).collect(),
+            pending: stored.pending,
+            working: stored.working.iter().map(Text::path).collect(),
+            to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
+            places: HashMap::new(),
         };
-        let directories: BTreeSet<_> = self.notes.iter().filter_map(of).collect();
-        for directory in directories {
-            host::remove_leftovers(&directory);
-            // One that has gone has nothing to sync; nor does one that cannot be opened.
-            let _ = host::sync_directory(&directory);
+        ledger.index();
+        ledger
+    }
+
+    /// Whether anything is noted here.
+    pub fn notes(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        for (path, entry) in &self.entries {
+            if let Entry::Here(here) = entry {
+                self.places.entry(here.inode).or_default().push(path.clone());
+            }
         }
     }
 
-    /// Whether the object `found` at `path` was put there by one of the others.
-    pub fn has_put(&self, path: &Path, found: &HostIdentity) -> bool {
-        match self.notes.get(path) {
-            Some(Note::Tree(device, inode)) => (*device, *inode) == (found.device, found.inode),
-            Some(put) => *put == put_of(found),
-            None => false,
-        }
+    // ---- asked by the plan ----------------------------------------------------------------------
+
+    /// What is known of `path`.
+    pub fn entry(&self, path: &Path) -> Option<&Entry> {
+        self.entries.get(path)
     }
 
-    /// When one of the others decided to remove the object at `path`, if it did.
-    pub fn to_go_since(&self, path: &Path) -> Option<i64> {
-        match self.notes.get(path) {
-            Some(Note::Gone(noted_ns)) => Some(*noted_ns),
+    /// What is there, if something is.
+    pub fn here(&self, path: &Path) -> Option<&Here> {
+        match self.entries.get(path) {
+            Some(Entry::Here(here)) => Some(here),
             _ => None,
         }
     }
 
-    /// Whether one of the others may have changed the attributes of `path`, and nothing else.
-    pub fn has_touched(&self, path: &Path) -> bool {
-        self.notes.get(path) == Some(&Note::Touch)
+    /// What write-backs have put into the directory `path`.
+    pub fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Path, &'a Here)> {
+        let behind = (Bound::Excluded(path), Bound::Unbounded);
+        let below = self.entries.range::<Path, _>(behind);
+        let below = below.take_while(move |(one, _)| one.starts_with(path));
+        below.filter_map(move |(one, entry)| match entry {
+            Entry::Here(here) if one.parent() == Some(path) => Some((&**one, here)),
+            _ => None,
+        })
     }
 
-    /// Notes all that `plan` is about to do, with what was `made` for its puts.
-    pub fn note(&mut self, plan: &Plan, made: &[Option<Made>]) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+    /// Where an inode of the image is on the host.
+    pub fn places(&self, inode: Inode) -> impl Iterator<Item = (&Path, &Here)> {
+        let paths = self.places.get(&(inode.number, inode.generation)).into_iter().flatten();
+        paths.filter_map(|path| Some((&**path, self.here(path)?)))
+    }
+
+    /// Whether the last change of an object is one of ours.
+    pub fn is_ours(&self, found: &HostIdentity) -> bool {
+        let ours = self.own.get(&(found.device, found.inode));
+        ours.is_some_and(|&ns| ns == ANY || ns == found.changed_ns)
+    }
+
+    /// Whether `found` is what was `expected`, as far as others are concerned.
+    pub fn same(&self, expected: &HostIdentity, found: &HostIdentity) -> bool {
+        let content = HostIdentity { changed_ns: expected.changed_ns, ..*found } == *expected;
+        content && (found.changed_ns == expected.changed_ns || self.is_ours(found))
+    }
+
+    /// When it was decided that the object at `path` goes, if it was.
+    pub fn to_go_since(&self, path: &Path) -> Option<i64> {
+        self.to_go.get(path).copied()
+    }
+
+    // ---- told by who writes back ----------------------------------------------------------------
+
+    /// The bytes of an inode as they are on the host by all its names.
+    pub fn learn(&mut self, inode: Inode, content: u64) {
+        for path in self.places.get(&(inode.number, inode.generation)).into_iter().flatten() {
+            if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
+                here.content.get_or_insert(content);
+            }
+        }
+    }
+
+    /// Temporary names are about to be made for `plan`.
+    pub fn begin(&mut self, plan: &Plan) -> io::Result<()> {
+        if !self.notes() {
+            return Ok(());
+        }
+        let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
+        let all = plan.puts.iter().map(|put| &*put.directory).chain(deletes);
+        self.working.extend(all.map(Path::to_owned));
+        plan.puts.iter().for_each(|put| self.note_links(&put.object));
+        self.save()
+    }
+
+    /// Files of the host from which `object` is made: they change with their new name.
+    fn note_links(&mut self, object: &Object) {
+        match &object.content {
+            Content::Host(path) => {
+                let Ok(Some(identity)) = host::identity(path) else { return };
+                let inode = (object.inode.number, object.inode.generation);
+                let (content, facts, made, aside) = (None, 0, false, false);
+                let here = Here { identity, inode, content, facts, made, aside };
+                let modified_ns = object.attributes.modified_ns;
+                self.pending.push(Intent::Link { path: Text::of(path), here, modified_ns });
+            }
+            Content::Tree(children) => {
+                children.iter().for_each(|(_, child)| self.note_links(child));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes all that `plan` is about to do, with what was made for its puts.
+    pub fn note(&mut self, plan: &Plan, made: Vec<Noted>) -> io::Result<()> {
+        if !self.notes() {
+            return Ok(());
+        }
         let noted_ns = clock::exact_ns();
-        for (put, made) in plan.puts.iter().zip(made) {
-            let Some(made) = made else { continue };
-            let Some(identity) = host::identity(&made.temporary)? else { continue };
-            let note = match put.object.is_tree() {
-                true => Note::Tree(identity.device, identity.inode),
-                false => put_of(&identity),
-            };
-            self.notes.insert(put.target(), note);
+        for put in &plan.puts {
+            let replaced = put.replaces.map(|_| put.target());
+            self.pending.extend(replaced.iter().flat_map(|path| relinks(path)));
         }
         for delete in &plan.deletes {
-            self.notes.entry(delete.path.clone()).or_insert(Note::Gone(noted_ns));
+            self.pending.extend(relinks(&delete.path));
+            self.pending.push(Intent::Delete { path: Text::of(&delete.path), noted_ns });
+        }
+        let replaced: BTreeSet<PathBuf> =
+            plan.puts.iter().filter(|put| put.replaces.is_some()).map(|put| put.target()).collect();
+        let asides: BTreeSet<PathBuf> =
+            plan.puts.iter().filter(|put| put.aside).map(|put| put.target()).collect();
+        let tops: BTreeSet<PathBuf> = plan.puts.iter().map(|put| put.target()).collect();
+        for one in made {
+            let here = Here {
+                identity: one.identity,
+                inode: (one.inode.number, one.inode.generation),
+                content: one.content,
+                facts: one.facts,
+                made: one.tree,
+                aside: asides.contains(&one.path),
+            };
+            let (top, replaces) = (tops.contains(&one.path), replaced.contains(&one.path));
+            self.pending.push(Intent::Put { path: Text::of(&one.path), here, top, replaces });
         }
         for touch in &plan.touches {
-            self.notes.insert(touch.path.clone(), Note::Touch);
+            let known = self.here(&touch.path);
+            let here = Here {
+                identity: touch.before,
+                inode: (touch.inode.number, touch.inode.generation),
+                content: known.and_then(|known| known.content),
+                facts: facts(&touch.attributes, touch.extended.as_ref()),
+                made: known.is_some_and(|known| known.made),
+                aside: known.is_some_and(|known| known.aside),
+            };
+            let (mode, modified_ns) = (touch.attributes.step.mode, touch.attributes.modified_ns);
+            self.pending.push(Intent::Touch {
+                path: Text::of(&touch.path),
+                here,
+                mode,
+                modified_ns,
+            });
         }
-        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
-        let notes: Vec<_> = self.notes.iter().map(|(path, note)| (bytes(path), note)).collect();
-        host::replace(file, &serde_json::to_vec(&notes)?)
+        self.save()
+    }
+
+    /// Removes what is left under temporary names, makes names durable that may not be, and turns
+    /// what was noted into entries (invariant 1).
+    pub fn settle(&mut self) -> io::Result<()> {
+        if self.working.is_empty() && self.pending.is_empty() {
+            return Ok(());
+        }
+        for directory in std::mem::take(&mut self.working) {
+            host::remove_leftovers(&directory);
+            // One that has gone has nothing to sync; nor does one that cannot be opened.
+            let _ = host::sync_directory(&directory);
+        }
+        let pending = std::mem::take(&mut self.pending);
+        for intent in &pending {
+            if let Intent::Relink(device, inode) = intent {
+                self.own.insert((*device, *inode), ANY);
+            }
+        }
+        for intent in &pending {
+            self.settle_top(intent);
+        }
+        for intent in &pending {
+            self.settle_one(intent);
+        }
+        for intent in &pending {
+            if let Intent::Put { path, .. } | Intent::Delete { path, .. } = intent {
+                self.settle_directory(&path.path());
+            }
+        }
+        self.index();
+        self.save()
+    }
+
+    /// What is replaced or removed as a whole. What cannot be looked at is there.
+    fn settle_top(&mut self, intent: &Intent) {
+        match intent {
+            Intent::Put { path, here, top: true, replaces, .. } => {
+                let path = path.path();
+                match host::identity(&path) {
+                    Ok(Some(found)) if is_object(&found, &here.identity) => self.forget(&path),
+                    // Killed between two renames, on a file system that cannot exchange.
+                    Ok(None) if *replaces => self.gone(path),
+                    _ => {}
+                }
+            }
+            Intent::Delete { path, noted_ns } => {
+                let path = path.path();
+                match host::identity(&path) {
+                    Ok(None) => self.gone(path),
+                    _ => drop(self.to_go.entry(path).or_insert(*noted_ns)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn settle_one(&mut self, intent: &Intent) {
+        match intent {
+            Intent::Link { path, here, modified_ns } => {
+                let path = path.path();
+                let Some(found) = self.own_if(&path, &here.identity) else { return };
+                let before = here.identity;
+                let ours = found.size == before.size && found.modified_ns == *modified_ns;
+                if ours && found.modified_ns != before.modified_ns {
+                    let known = self.here(&path).copied().unwrap_or(*here);
+                    self.entries.insert(path, Entry::Here(Here { identity: found, ..known }));
+                }
+            }
+            Intent::Put { path, here, .. } => {
+                let path = path.path();
+                if let Some(found) = self.own_if(&path, &here.identity) {
+                    let identity = as_found(&found, here);
+                    self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
+                }
+            }
+            Intent::Touch { path, here, mode, modified_ns } => {
+                let path = path.path();
+                let Some(identity) = self.own_if(&path, &here.identity) else { return };
+                let Ok(found) = fs::symlink_metadata(&path) else { return };
+                let whole = found.is_symlink() || found.mode() & 0o7777 == *mode & 0o7777;
+                let size = found.is_dir() || identity.size == here.identity.size;
+                if whole && size && identity.modified_ns == *modified_ns {
+                    self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
+                }
+            }
+            Intent::Delete { .. } | Intent::Relink(..) => {}
+        }
+    }
+
+    /// The directory of a name that came or went.
+    fn settle_directory(&mut self, path: &Path) {
+        let found = path.parent().map(host::identity);
+        if let Some(Ok(Some(found))) = found {
+            self.own.insert((found.device, found.inode), found.changed_ns);
+        }
+    }
+
+    /// The object, if it is at `path`; its last change is ours then.
+    fn own_if(&mut self, path: &Path, object: &HostIdentity) -> Option<HostIdentity> {
+        let found = host::identity(path).ok().flatten();
+        let found = found.filter(|found| is_object(found, object))?;
+        self.own.insert((found.device, found.inode), found.changed_ns);
+        Some(found)
+    }
+
+    fn gone(&mut self, path: PathBuf) {
+        self.forget(&path);
+        self.entries.insert(path, Entry::Gone);
+    }
+
+    /// Nothing is known of `path` any more, nor of what was below.
+    fn forget(&mut self, path: &Path) {
+        let below = self.entries.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
+        for one in below.cloned().collect::<Vec<_>>() {
+            self.entries.remove(&one);
+        }
+        self.to_go.retain(|one, _| !one.starts_with(path));
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let stored = Stored {
+            entries: self.entries.iter().map(|(path, entry)| (Text::of(path), *entry)).collect(),
+            own: self.own.iter().map(|(&(device, inode), &ns)| (device, inode, ns)).collect(),
+            pending: self.pending.clone(),
+            working: self.working.iter().map(|path| Text::of(path)).collect(),
+            to_go: self.to_go.iter().map(|(path, ns)| (Text::of(path), *ns)).collect(),
+        };
+        host::replace(file, &serde_json::to_vec(&stored)?)
     }
 }
 
-fn put_of(identity: &HostIdentity) -> Note {
-    Note::Put(identity.device, identity.inode, identity.size, identity.modified_ns)
+fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {
+    (found.device, found.inode) == (object.device, object.inode)
+}
+
+/// What was `found`, if it is as it was made; if somebody has changed it since, what was made.
+fn as_found(found: &HostIdentity, here: &Here) -> HostIdentity {
+    let made = here.identity;
+    let same = (found.size, found.modified_ns) == (made.size, made.modified_ns);
+    if here.made || same { *found } else { made }
+}
+
+/// Objects at and below `path` that have other names, which will see them go.
+fn relinks(path: &Path) -> Vec<Intent> {
+    let (mut open, mut found) = (vec![path.to_owned()], Vec::new());
+    while let Some(path) = open.pop() {
+        let Ok(one) = fs::symlink_metadata(&path) else { continue };
+        if one.is_dir() {
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            open.extend(entries.map(|entry| entry.path()));
+        } else if one.nlink() > 1 {
+            found.push(Intent::Relink(one.dev(), one.ino()));
+        }
+    }
+    found
+}
+
+/// A hash of the attributes that a write-back sets.
+pub fn facts(attributes: &Attributes, extended: Option<&Extended>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let step = &attributes.step;
+    (step.mode & 0o7777, step.uid, step.gid, attributes.modified_ns).hash(&mut hasher);
+    (step.kind == Kind::Directory).hash(&mut hasher);
+    extended.hash(&mut hasher);
+    hasher.finish()
 }

@@ -18,13 +18,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use husk_proto::Inode;
+use husk_proto::fs::{Attributes, HostIdentity};
+use husk_proto::{Errno, Inode};
 
 use super::plan::{Content, Object, Put};
 use super::rescue::Rescue;
-use super::{Outcome, Source, content, extended, host};
+use super::{Outcome, Source, content, extended, host, ledger};
 use crate::onlooker::Progress;
 
+/// What is said of what cannot be copied as it was at one moment.
+const STILL_CHANGING: &str = "still changing";
 /// Files that are synced one by one; from here on the whole file system is, once.
 const SYNCED_SINGLY_MAX: usize = 16;
 
@@ -37,6 +40,23 @@ pub struct Made {
     pub complete: bool,
 }
 
+/// One object that was made, for the ledger.
+#[derive(Debug)]
+pub struct Noted {
+    /// The name it is to have.
+    pub path: PathBuf,
+    /// Its inode in the image.
+    pub inode: Inode,
+    /// What it is on the host, under its temporary name.
+    pub identity: HostIdentity,
+    /// `content::hash` of its bytes, where it is known.
+    pub content: Option<u64>,
+    /// `ledger::facts` of its attributes.
+    pub facts: u64,
+    /// It is a directory.
+    pub tree: bool,
+}
+
 /// What the making tells the second half.
 #[derive(Debug)]
 pub struct Kept {
@@ -44,6 +64,9 @@ pub struct Kept {
     pub withheld: Vec<PathBuf>,
     /// Whether the disk has everything that was made.
     pub durable: bool,
+    /// Host files that got another name, by device and inode: when they were modified last, as
+    /// their attributes in the image say.
+    pub linked: HashMap<(u64, u64), i64>,
 }
 
 /// Makes the objects of a plan.
@@ -54,9 +77,15 @@ pub struct Maker<'a, S> {
     progress: &'a Progress,
     outcome: &'a mut Outcome,
     /// Where an inode of the image already lies on the host (invariant 3).
-    made: HashMap<Inode, PathBuf>,
+    made: HashMap<Inode, (PathBuf, Option<u64>, u64)>,
+    /// Programs go on: what cannot be made now is still in the image the next time.
+    live: bool,
+    /// What was made, if a ledger wants to know.
+    noted: Option<Vec<Noted>>,
     /// Host paths whose content did not make it to its new place: they must stay.
     withheld: Vec<PathBuf>,
+    /// As in `Kept`.
+    linked: HashMap<(u64, u64), i64>,
     /// Files to sync one by one.
     files: Vec<fs::File>,
     /// One file or directory of each host file system that is synced as a whole, by `st_dev`.
@@ -72,21 +101,41 @@ impl<'a, S: Source> Maker<'a, S> {
         progress: &'a Progress,
         outcome: &'a mut Outcome,
     ) -> Self {
-        let (made, withheld, files, devices) = Default::default();
-        Self { source, names, rescue, progress, outcome, made, withheld, files, devices }
+        let (made, withheld, linked, files, devices, noted) = Default::default();
+        let live = false;
+        Self {
+            source,
+            names,
+            rescue,
+            progress,
+            outcome,
+            made,
+            live,
+            noted,
+            withheld,
+            linked,
+            files,
+            devices,
+        }
+    }
+
+    /// `live`: programs go on; `notes`: what is made is noted.
+    pub fn of_run(self, live: bool, notes: bool) -> Self {
+        Self { live, noted: notes.then(Vec::new), ..self }
     }
 
     /// Makes the object of `put` under a temporary name in its directory.
     pub fn make(&mut self, put: &Put) -> Option<Made> {
         let temporary = self.names.fresh(&put.directory);
-        let failures = self.outcome.failures.len();
+        let troubles = |outcome: &Outcome| outcome.failures.len() + outcome.busy.len();
+        let before = troubles(self.outcome);
         let made = self.object(&put.object, &temporary, &put.target());
-        let complete = self.outcome.failures.len() == failures;
+        let complete = troubles(self.outcome) == before;
         made.then_some(Made { temporary, complete })
     }
 
-    /// Makes everything made so far durable; then hands out what must not be deleted.
-    pub fn finish(self) -> Kept {
+    /// Makes everything made so far durable; then hands out what must not be deleted, and notes.
+    pub fn finish(self) -> (Kept, Vec<Noted>) {
         let failures = self.outcome.failures.len();
         for device in self.devices.values() {
             let synced = rustix::fs::syncfs(device).map_err(io::Error::from);
@@ -96,7 +145,8 @@ impl<'a, S: Source> Maker<'a, S> {
             self.outcome.note(Path::new("file"), file.sync_all());
         }
         let durable = self.outcome.failures.len() == failures;
-        Kept { withheld: self.withheld, durable }
+        let (withheld, linked) = (self.withheld, self.linked);
+        (Kept { withheld, durable, linked }, self.noted.unwrap_or_default())
     }
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
@@ -106,34 +156,97 @@ impl<'a, S: Source> Maker<'a, S> {
         let Err(problem) = made else { return true };
         // What is half there under a temporary name is of no use.
         let _ = host::remove_tree(path);
-        self.lose(object, shown, &problem);
+        if self.live {
+            self.put_off(object, shown, &problem);
+        } else {
+            self.lose(object, shown, &problem);
+        }
         false
     }
 
     fn attempt(&mut self, object: &Object, path: &Path, shown: &Path) -> io::Result<()> {
-        if let Some(first) = self.made.get(&object.inode)
+        if let Some((first, content, facts)) = self.made.get(&object.inode)
             && fs::hard_link(first, path).is_ok()
         {
-            return Ok(());
+            let (content, facts) = (*content, *facts);
+            return self.note(object, path, shown, content, facts);
         }
+        let (mut attributes, mut hash) = (object.attributes, None);
         match &object.content {
-            Content::Image => self.file(object, path)?,
+            Content::Image if self.live => {
+                let still = content::export_still(self.source, object.inode, path)?;
+                let still = still.ok_or_else(|| io::Error::other(STILL_CHANGING))?;
+                (attributes, hash) = (still.attributes, Some(still.content));
+                self.keep(still.file)?;
+            }
+            Content::Image => {
+                let file = content::export(self.source, object.inode, path)?;
+                self.keep(file)?;
+            }
             Content::Host(origin) => content::link_or_copy(origin, path)?,
             Content::Symlink(target) => symlink(target, path)?,
             Content::Special => host::make_special(path, &object.attributes)?,
             Content::Tree(children) => self.tree(children, path, shown)?,
             Content::HostTree(origin) => self.host_tree(origin, path)?,
         }
-        self.set_all(object, path, shown)?;
-        if !object.is_tree() && object.attributes.links > 1 {
-            self.made.insert(object.inode, path.to_owned());
+        self.set_all(object, &attributes, path, shown)?;
+        if let Content::Host(_) = object.content {
+            let found = host::identity_of(&fs::symlink_metadata(path)?);
+            self.linked.insert((found.device, found.inode), found.modified_ns);
         }
+        let facts = ledger::facts(&attributes, object.extended.as_ref());
+        if !object.is_tree() && object.attributes.links > 1 {
+            self.made.insert(object.inode, (path.to_owned(), hash, facts));
+        }
+        self.note(object, path, shown, hash, facts)
+    }
+
+    fn note(
+        &mut self,
+        object: &Object,
+        path: &Path,
+        shown: &Path,
+        content: Option<u64>,
+        facts: u64,
+    ) -> io::Result<()> {
+        let Some(noted) = &mut self.noted else { return Ok(()) };
+        let identity = host::identity_of(&fs::symlink_metadata(path)?);
+        let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
+        noted.push(Noted { path, inode, identity, content, facts, tree });
         Ok(())
+    }
+
+    /// What cannot be made while programs go on: it is in the image, and the old one stays.
+    fn put_off(&mut self, object: &Object, shown: &Path, problem: &io::Error) {
+        self.withhold_all(object);
+        let gone = [Errno::ESTALE.0, Errno::ENOENT.0];
+        let busy = problem.to_string() == STILL_CHANGING
+            || problem.raw_os_error().is_some_and(|errno| gone.contains(&errno));
+        match busy {
+            true => self.outcome.busy.push(format!("{}: {STILL_CHANGING}", shown.display())),
+            false => {
+                let why = super::reason(problem);
+                self.outcome.failures.push(format!("{}: {why}", shown.display()));
+            }
+        }
+    }
+
+    fn withhold_all(&mut self, object: &Object) {
+        self.withhold(object);
+        if let Content::Tree(children) = &object.content {
+            children.iter().for_each(|(_, child)| self.withhold_all(child));
+        }
     }
 
     /// All attributes. The extended ones first, while the file may be written to, and again at the
     /// end, for a change of owner takes capabilities away.
-    fn set_all(&mut self, object: &Object, path: &Path, shown: &Path) -> io::Result<()> {
+    fn set_all(
+        &mut self,
+        object: &Object,
+        attributes: &Attributes,
+        path: &Path,
+        shown: &Path,
+    ) -> io::Result<()> {
         let linked = matches!(object.content, Content::Host(_));
         let extended = match &object.extended {
             Some(extended) => Ok(extended.clone()),
@@ -144,7 +257,7 @@ impl<'a, S: Source> Maker<'a, S> {
             },
         };
         let early = extended.as_ref().is_ok_and(|all| extended::set(path, all).is_ok());
-        host::set_attributes(path, &object.attributes)?;
+        host::set_attributes(path, attributes)?;
         let late = |all: extended::Extended| match early && all.is_empty() {
             true => Ok(()),
             false => extended::set(path, &all),
@@ -153,8 +266,8 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(())
     }
 
-    fn file(&mut self, object: &Object, path: &Path) -> io::Result<()> {
-        let file = content::export(self.source, object.inode, path)?;
+    /// Keeps a new file to be synced.
+    fn keep(&mut self, file: fs::File) -> io::Result<()> {
         let device = file.metadata()?.dev();
         if self.devices.contains_key(&device) {
             return Ok(());

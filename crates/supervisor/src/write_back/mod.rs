@@ -20,10 +20,15 @@
 //! 7. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
 //!    limits the command was started with (`STACK_BYTES`).
 //!
+//! 8. While programs go on (`husk sync`) each file is written as it was at one moment
+//!    (`content::export_still`), nothing goes that the image still needs (`detach`), and what
+//!    changes too fast is left for the next time.
+//!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod commit;
 pub mod content;
+pub mod detach;
 pub mod extended;
 pub mod host;
 pub mod ledger;
@@ -41,11 +46,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use husk_proto::fs::Attributes;
+use husk_proto::fs::{Attributes, Origin};
 use husk_proto::{Errno, Fs, Inode};
 
 use self::ledger::Ledger;
-use self::plan::Plan;
 use self::rescue::Rescue;
 use self::scan::Run;
 use crate::onlooker::Progress;
@@ -62,6 +66,16 @@ const STACK_BYTES: [usize; 2] = [256 << 20, 64 << 20];
 pub trait Source: Fs {
     /// Reads bytes of a file in the image; 0 = the end.
     fn read_at(&mut self, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize, Errno>;
+    /// Writes bytes to a file in the image; how many.
+    fn write_at(&mut self, inode: Inode, offset: u64, from: &[u8]) -> Result<usize, Errno>;
+    /// Whoever writes to a file waits until `let_writers_in`: for a moment.
+    fn keep_writers_out(&mut self, inode: Inode) -> Result<(), Errno>;
+    /// Ends what `keep_writers_out` has begun.
+    fn let_writers_in(&mut self, inode: Inode);
+    /// Names each inode that needs the host object it was imported from.
+    fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin));
+    /// Gives back the pin of `Fs::create_nameless`.
+    fn unpin(&mut self, inode: Inode);
 }
 
 /// How a write-back ended.
@@ -75,12 +89,14 @@ pub struct Outcome {
     pub conflicts: Vec<String>,
     /// What could not be written, one line each.
     pub failures: Vec<String>,
+    /// What changes while it is looked at, one line each: it is left for the next time.
+    pub busy: Vec<String>,
 }
 
 impl Outcome {
     /// Everything is on the host as the image had it.
     pub fn is_complete(&self) -> bool {
-        self.conflicts.is_empty() && self.failures.is_empty()
+        self.conflicts.is_empty() && self.failures.is_empty() && self.busy.is_empty()
     }
 
     fn note(&mut self, path: &Path, result: io::Result<()>) {
@@ -94,6 +110,8 @@ impl Outcome {
 pub struct Work {
     /// Number that tells this run's names from others'.
     pub number: u32,
+    /// Programs go on.
+    pub live: bool,
     /// Temporary names.
     pub names: host::Names,
     /// Where lost content goes.
@@ -131,8 +149,20 @@ fn write_back_with<S: Source + Send>(
     on_large_stack(|| scan_and_commit(source, run, overlays, rescue, progress, ledger))
 }
 
+/// The same on the stack there is (`on_large_stack`).
+pub fn bring<S: Source>(
+    source: &mut S,
+    run: Run,
+    overlays: &[Overlay],
+    progress: &Arc<Progress>,
+    ledger: Ledger,
+) -> Outcome {
+    let rescue = Rescue::new(std::process::id());
+    scan_and_commit(source, run, overlays, rescue, progress, ledger)
+}
+
 /// Invariant 7. Where no thread can be had, the work is done right here.
-fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = Mutex::new(Some(work));
     let once = || {
         let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -166,19 +196,20 @@ fn scan_and_commit<S: Source>(
     overlays: &[Overlay],
     rescue: Rescue,
     progress: &Arc<Progress>,
-    ledger: Ledger,
+    mut ledger: Ledger,
 ) -> Outcome {
-    ledger.settle();
-    let mut plan = Plan::default();
-    for (root, path) in overlays {
-        host::remove_leftovers(path);
-        plan.extend(scan::scan(source, run, &ledger, *root, path));
-    }
+    // Without notes both versions are kept of what was written before.
+    let _ = ledger.settle();
+    overlays.iter().for_each(|(_, path)| host::remove_leftovers(path));
+    let plan = scan::scan(source, run, &ledger, overlays);
     if plan.is_empty() {
         return Outcome::default();
     }
     progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
-    let (number, names, progress) =
-        (run.number, host::Names::of_this_process(), Arc::clone(progress));
-    commit::carry_out(source, &mut Work { number, names, rescue, progress, ledger }, plan)
+    let (names, progress) = (host::Names::of_this_process(), Arc::clone(progress));
+    let Run { number, live, .. } = run;
+    let mut work = Work { number, live, names, rescue, progress, ledger };
+    let outcome = commit::carry_out(source, &mut work, plan);
+    let _ = work.ledger.settle();
+    outcome
 }

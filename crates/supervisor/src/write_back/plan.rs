@@ -25,6 +25,8 @@ pub struct Plan {
     pub failures: Vec<String>,
     /// Host paths that must stay because their content in the image will not be written.
     pub withheld: Vec<PathBuf>,
+    /// What changes too fast to be looked at, one line each.
+    pub busy: Vec<String>,
 }
 
 impl Plan {
@@ -36,6 +38,7 @@ impl Plan {
         self.conflicts.extend(other.conflicts);
         self.failures.extend(other.failures);
         self.withheld.extend(other.withheld);
+        self.busy.extend(other.busy);
     }
 
     /// Nothing to do and nothing to say.
@@ -45,6 +48,7 @@ impl Plan {
             && self.touches.is_empty()
             && self.conflicts.is_empty()
             && self.failures.is_empty()
+            && self.busy.is_empty()
     }
 }
 
@@ -59,6 +63,8 @@ pub struct Put {
     pub object: Object,
     /// What the image replaced under this name; `None`: the name was free.
     pub replaces: Option<HostIdentity>,
+    /// It stands beside what somebody else changed.
+    pub aside: bool,
 }
 
 impl Put {
@@ -82,6 +88,10 @@ pub struct Delete {
 pub struct Touch {
     /// On what.
     pub path: PathBuf,
+    /// Its inode in the image.
+    pub inode: Inode,
+    /// What it is on the host before.
+    pub before: HostIdentity,
     /// To what.
     pub attributes: Attributes,
     /// Extended ones, if they are not to stay as they are.

@@ -21,8 +21,9 @@
 //! 5. Of a directory the image never listed only those names count that it met one by one (who may
 //!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
-use std::ffi::OsString;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -32,9 +33,10 @@ use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
 use super::content;
-use super::extended;
+use super::detach;
+use super::extended::{self, Extended};
 use super::host;
-use super::ledger::Ledger;
+use super::ledger::{self, Entry, Here, Ledger};
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
 use super::{PATH_BYTES_MAX, Source};
 
@@ -50,20 +52,41 @@ pub struct Run {
     /// When the image started, ns since the epoch: whatever the host shows as changed later in a
     /// directory that the image removed was not there when the image looked.
     pub started_ns: i64,
+    /// Programs go on: what cannot be looked at now is looked at the next time.
+    pub live: bool,
 }
 
-/// Plans the write-back of the overlay on `path` whose root is `root`.
-/// `ledger`: what one that was killed has done.
+/// Looks at all, while names come and go.
+const SCANS: u32 = 3;
+/// Looks at a directory that changes while it is looked at.
+const LOOKS: u32 = 8;
+
+/// Plans the write-back of all overlays: roots of their trees and where they lie on the host.
+/// `ledger`: what earlier ones have put there.
 pub fn scan<S: Source>(
     source: &mut S,
     run: Run,
     ledger: &Ledger,
-    root: Inode,
-    path: &Path,
+    overlays: &[(Inode, PathBuf)],
 ) -> Plan {
-    let mut scan = Scan { source, run, ledger, plan: Plan::default() };
-    scan.directory_in_place(root, path);
-    scan.plan
+    for look in 1.. {
+        let mut scan = Scan::new(source, run, ledger);
+        for (root, path) in overlays {
+            scan.directory_in_place(*root, path);
+        }
+        let mut plan = std::mem::take(&mut scan.plan);
+        if !run.live || plan.deletes.is_empty() || !scan.names_have_changed() {
+            return plan;
+        }
+        if look == SCANS {
+            // One may have been moved to where it was not seen.
+            let count = plan.deletes.len();
+            plan.deletes.clear();
+            plan.busy.push(format!("removed names ({count}): still changing"));
+            return plan;
+        }
+    }
+    unreachable!("the last look returns")
 }
 
 struct Scan<'a, S> {
@@ -71,7 +94,22 @@ struct Scan<'a, S> {
     run: Run,
     ledger: &'a Ledger,
     plan: Plan,
+    /// Hashes of files, each taken once: all names of one are treated alike.
+    hashes: HashMap<Inode, Option<u64>>,
+    /// Directories that were looked at, and when they had changed last.
+    visited: Vec<(Inode, i64)>,
 }
+
+/// A directory of the image that has its place on the host.
+struct InPlace {
+    inode: Inode,
+    path: PathBuf,
+    /// A write-back made it: what the image saw of the host before counts for nothing below it.
+    made: bool,
+}
+
+/// How long the parts of a plan are, to go back to.
+struct Mark([usize; 7]);
 
 /// One name of a directory of the image.
 struct Name {
@@ -85,77 +123,260 @@ struct Whiteout {
     origin: Origin,
 }
 
-impl<S: Source> Scan<'_, S> {
+impl<'a, S: Source> Scan<'a, S> {
+    fn new(source: &'a mut S, run: Run, ledger: &'a Ledger) -> Self {
+        let (plan, hashes, visited) = Default::default();
+        Scan { source, run, ledger, plan, hashes, visited }
+    }
+
+    /// Whether a name came or went since its directory was looked at.
+    fn names_have_changed(&mut self) -> bool {
+        let visited = std::mem::take(&mut self.visited);
+        visited.iter().any(|(dir, changed_ns)| {
+            let now = self.source.attributes(*dir);
+            now.map_or(true, |now| now.changed_ns != *changed_ns)
+        })
+    }
+
     fn directory_in_place(&mut self, dir: Inode, path: &Path) {
         // An explicit stack: trees are as deep as the user makes them.
-        let mut open = vec![(dir, path.to_owned())];
-        while let Some((dir, path)) = open.pop() {
-            if let Err(problem) = self.one_directory(dir, &path, &mut open) {
-                self.fail(&path, &format!("cannot be read from the image: {problem:?}"));
-            }
+        let mut open = vec![InPlace { inode: dir, path: path.to_owned(), made: false }];
+        while let Some(place) = open.pop() {
+            self.look_at(&place, &mut open);
         }
         // Innermost first: what is written into a directory changes its times.
         self.plan.touches.sort_by(|a, b| b.path.cmp(&a.path));
     }
 
-    fn one_directory(
-        &mut self,
-        dir: Inode,
-        path: &Path,
-        open: &mut Vec<(Inode, PathBuf)>,
-    ) -> Result<(), Errno> {
+    /// Once, or as often as it takes while programs go on in it.
+    fn look_at(&mut self, place: &InPlace, open: &mut Vec<InPlace>) {
+        let mark = self.mark(open);
+        for _ in 0..LOOKS {
+            let problem = match self.one_directory(place, open) {
+                Ok(()) => return,
+                Err(problem) => problem,
+            };
+            self.back_to(&mark, open);
+            let vanished = matches!(problem, Errno::ESTALE | Errno::ENOENT);
+            if !self.run.live || !vanished {
+                let why = format!("cannot be read from the image: {problem:?}");
+                return self.fail(&place.path, &why);
+            }
+        }
+        self.plan.busy.push(format!("{}: still changing", place.path.display()));
+    }
+
+    fn mark(&self, open: &[InPlace]) -> Mark {
+        let plan = &self.plan;
+        Mark([
+            plan.puts.len(),
+            plan.deletes.len(),
+            plan.touches.len(),
+            plan.conflicts.len(),
+            plan.failures.len(),
+            plan.withheld.len(),
+            open.len(),
+        ])
+    }
+
+    fn back_to(&mut self, mark: &Mark, open: &mut Vec<InPlace>) {
+        let plan = &mut self.plan;
+        let Mark([puts, deletes, touches, conflicts, failures, withheld, opened]) = *mark;
+        plan.puts.truncate(puts);
+        plan.deletes.truncate(deletes);
+        plan.touches.truncate(touches);
+        plan.conflicts.truncate(conflicts);
+        plan.failures.truncate(failures);
+        plan.withheld.truncate(withheld);
+        open.truncate(opened);
+    }
+
+    fn one_directory(&mut self, place: &InPlace, open: &mut Vec<InPlace>) -> Result<(), Errno> {
+        let (dir, path) = (place.inode, &*place.path);
         let attributes = self.source.attributes(dir)?;
+        self.visited.push((dir, attributes.changed_ns));
+        let Ok(Some(found)) = host::identity(path) else { return self.lost_directory(dir, path) };
         if !is_directory(path) {
             return self.lost_directory(dir, path);
         }
-        if self.changed(&attributes)? {
-            let extended = extended::of(self.source, dir, &attributes)?;
-            self.plan.touches.push(Touch { path: path.to_owned(), attributes, extended });
+        let extended = extended::of(self.source, dir, &attributes)?;
+        let differs = self.differs(path, dir, &attributes, extended.as_ref())?;
+        let before = self.plan.puts.len() + self.plan.deletes.len();
+        self.names_of(place, &attributes, open)?;
+        // Names that come and go change its time, whatever the image says of it.
+        if differs || self.plan.puts.len() + self.plan.deletes.len() != before {
+            let (inode, before, path) = (dir, found, path.to_owned());
+            self.plan.touches.push(Touch { path, inode, before, attributes, extended });
+        }
+        Ok(())
+    }
+
+    fn names_of(
+        &mut self,
+        place: &InPlace,
+        attributes: &Attributes,
+        open: &mut Vec<InPlace>,
+    ) -> Result<(), Errno> {
+        let (dir, path) = (place.inode, &*place.path);
+        if self.run.live && attributes.step.unlisted {
+            if self.nothing_in(dir)? {
+                return Ok(());
+            }
+            detach::list(self.source, dir, path)?;
         }
         let names = self.names(dir)?;
         let whiteouts = self.whiteouts(dir)?;
+        let here: HashSet<&OsStr> = names.iter().map(|name| &*name.name).collect();
         for whiteout in &whiteouts {
-            if !names.iter().any(|name| name.name == whiteout.name) {
+            let known = self.ledger.entry(&path.join(&whiteout.name)).is_some();
+            if !place.made && !known && !here.contains(&*whiteout.name) {
                 self.deleted(path, whiteout)?;
             }
         }
-        for name in names {
-            self.one_name(path, name, &whiteouts, open)?;
+        let ledger = self.ledger;
+        for (path, known) in ledger.children(path) {
+            if !known.aside && !here.contains(path.file_name().unwrap_or_default()) {
+                self.removed(path, known.identity);
+            }
+        }
+        for name in &names {
+            self.one_name(place, name, &whiteouts, open)?;
         }
         Ok(())
+    }
+
+    /// An unlisted directory in which nothing was changed.
+    fn nothing_in(&mut self, dir: Inode) -> Result<bool, Errno> {
+        Ok(self.names(dir)?.is_empty() && self.whiteouts(dir)?.is_empty())
+    }
+
+    /// Whether a directory in its place has other attributes than the host's.
+    fn differs(
+        &mut self,
+        path: &Path,
+        inode: Inode,
+        attributes: &Attributes,
+        extended: Option<&Extended>,
+    ) -> Result<bool, Errno> {
+        match self.ledger.here(path) {
+            Some(here) if here.is_of(inode) => {
+                Ok(here.facts != ledger::facts(attributes, extended))
+            }
+            _ => self.changed(attributes),
+        }
     }
 
     fn one_name(
         &mut self,
-        dir: &Path,
-        name: Name,
+        place: &InPlace,
+        name: &Name,
         whiteouts: &[Whiteout],
-        open: &mut Vec<(Inode, PathBuf)>,
+        open: &mut Vec<InPlace>,
     ) -> Result<(), Errno> {
-        let target = dir.join(&name.name);
+        let target = place.path.join(&name.name);
         let attributes = self.source.attributes(name.inode)?;
         let origin = self.origin_path(&attributes)?;
-        if origin.as_deref() == Some(&*target) {
-            return match attributes.step.kind {
-                Kind::Directory => {
-                    open.push((name.inode, target));
-                    Ok(())
+        let directory = attributes.step.kind == Kind::Directory;
+        let expected = match self.ledger.entry(&target) {
+            Some(Entry::Here(here)) if here.is_of(name.inode) => {
+                if directory {
+                    let (inode, path, made) = (name.inode, target, here.made);
+                    open.push(InPlace { inode, path, made });
+                    return Ok(());
                 }
-                _ => self.kept(dir, name, attributes),
-            };
-        }
-        let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
-        let expected = match replaced {
-            Some(whiteout) => Some(self.source.host_identity(whiteout.origin)?),
-            None => None,
+                return self.written(&place.path, name, attributes, *here);
+            }
+            Some(Entry::Here(here)) => Some(here.identity),
+            Some(Entry::Gone) => None,
+            None if place.made => None,
+            None if origin.as_deref() == Some(&*target) => {
+                if directory {
+                    open.push(InPlace { inode: name.inode, path: target, made: false });
+                    return Ok(());
+                }
+                return self.kept(&place.path, name, attributes);
+            }
+            None => {
+                let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
+                replaced.map(|one| self.source.host_identity(one.origin)).transpose()?
+            }
         };
         let object = self.object(name.inode, attributes, origin, 0)?;
-        self.put(dir, name.name, object, expected);
+        self.put(&place.path, name.name.clone(), object, expected);
         Ok(())
     }
 
+    /// What an earlier write-back has put where it still is.
+    fn written(
+        &mut self,
+        dir: &Path,
+        name: &Name,
+        attributes: Attributes,
+        here: Here,
+    ) -> Result<(), Errno> {
+        let target = dir.join(&name.name);
+        let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
+        if in_image && !self.has_bytes_of(name.inode, &here, &target)? {
+            let object = self.made_of(name.inode, attributes, Content::Image)?;
+            self.put(dir, name.name.clone(), object, Some(here.identity));
+            return Ok(());
+        }
+        let extended = extended::of(self.source, name.inode, &attributes)?;
+        if ledger::facts(&attributes, extended.as_ref()) == here.facts {
+            return Ok(());
+        }
+        self.touch(target, name.inode, &here.identity, attributes, extended);
+        Ok(())
+    }
+
+    /// Whether a file of the image still has the bytes that a write-back has put at `path`.
+    fn has_bytes_of(&mut self, inode: Inode, here: &Here, path: &Path) -> Result<bool, Errno> {
+        let Some(content) = self.hash(inode) else { return Err(Errno::ESTALE) };
+        if let Some(known) = here.content {
+            return Ok(known == content);
+        }
+        let found = host::identity(path).ok().flatten();
+        let same = found.is_some_and(|found| self.ledger.same(&here.identity, &found));
+        let of_host = || File::open(path).and_then(|file| content::hash_of_host(&file)).ok();
+        Ok(same && of_host() == Some(content))
+    }
+
+    fn hash(&mut self, inode: Inode) -> Option<u64> {
+        let source = &mut *self.source;
+        *self.hashes.entry(inode).or_insert_with(|| content::hash(source, inode).ok())
+    }
+
+    /// Where the host has the very file, bytes and all: its other names are made from it.
+    fn on_host(&mut self, inode: Inode, attributes: &Attributes) -> Result<Option<PathBuf>, Errno> {
+        let ledger = self.ledger;
+        for (path, here) in ledger.places(inode) {
+            let found = host::identity(path).ok().flatten();
+            let same = found.is_some_and(|found| ledger.same(&here.identity, &found));
+            if same && self.has_bytes_of(inode, here, path)? {
+                return Ok(Some(path.to_owned()));
+            }
+        }
+        Ok(self.unchanged_origin(inode, attributes)?.filter(|path| ledger.entry(path).is_none()))
+    }
+
+    /// Where a file was imported from, if that is still there and the image has not changed it.
+    fn unchanged_origin(
+        &mut self,
+        inode: Inode,
+        attributes: &Attributes,
+    ) -> Result<Option<PathBuf>, Errno> {
+        let (Some(origin), Some(path)) = (attributes.origin, self.origin_path(attributes)?) else {
+            return Ok(None);
+        };
+        let imported = self.source.host_identity(origin)?;
+        let found = host::identity(&path).ok().flatten();
+        let same = found.is_some_and(|found| self.ledger.same(&imported, &found));
+        let same = same && self.same_bytes(inode, attributes, &imported, &path);
+        Ok(same.then_some(path))
+    }
+
     /// A file, symlink or portal that is where it was imported.
-    fn kept(&mut self, dir: &Path, name: Name, attributes: Attributes) -> Result<(), Errno> {
+    fn kept(&mut self, dir: &Path, name: &Name, attributes: Attributes) -> Result<(), Errno> {
         if !self.changed(&attributes)? {
             return Ok(());
         }
@@ -166,32 +387,41 @@ impl<S: Source> Scan<'_, S> {
         let same = !in_image || self.same_bytes(name.inode, &attributes, &expected, &target);
         if !same {
             let object = self.made_of(name.inode, attributes, Content::Image)?;
-            self.put(dir, name.name, object, Some(expected));
+            self.put(dir, name.name.clone(), object, Some(expected));
             return Ok(());
         }
-        match host::identity(&target) {
-            Ok(Some(found)) if self.may_touch(&target, &found, &expected, &attributes) => {
-                let extended = extended::of(self.source, name.inode, &attributes)?;
-                self.plan.touches.push(Touch { path: target, attributes, extended });
-            }
-            Ok(_) => self.conflict(&target, "changed on the host meanwhile", "kept as it is there"),
-            Err(problem) => self.fail(&target, &problem.to_string()),
-        }
+        let extended = extended::of(self.source, name.inode, &attributes)?;
+        self.touch(target, name.inode, &expected, attributes, extended);
         Ok(())
     }
 
-    /// Whether only attributes of what is at `path` are to be set, or one that was killed set them.
+    /// Only attributes of what is at `path` are to be set, if nobody else has changed it.
+    fn touch(
+        &mut self,
+        path: PathBuf,
+        inode: Inode,
+        expected: &HostIdentity,
+        attributes: Attributes,
+        extended: Option<Extended>,
+    ) {
+        match host::identity(&path) {
+            Ok(Some(before)) if self.may_touch(&before, expected, &attributes) => {
+                self.plan.touches.push(Touch { path, inode, before, attributes, extended });
+            }
+            Ok(_) => self.conflict(&path, "changed on the host meanwhile", "kept as it is there"),
+            Err(problem) => self.fail(&path, &problem.to_string()),
+        }
+    }
+
+    /// Whether what is there is what is expected, or one that was killed set its attributes.
     fn may_touch(
         &self,
-        path: &Path,
         found: &HostIdentity,
         expected: &HostIdentity,
         wanted: &Attributes,
     ) -> bool {
-        let modified = [expected.modified_ns, wanted.modified_ns].contains(&found.modified_ns);
-        let same = (found.device, found.inode, found.size)
-            == (expected.device, expected.inode, expected.size);
-        found == expected || (self.ledger.has_touched(path) && same && modified)
+        let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
+        self.ledger.same(expected, found) || self.ledger.same(&half, found)
     }
 
     /// A file that was copied into the image for writing, and nothing was written after all.
@@ -220,24 +450,43 @@ impl<S: Source> Scan<'_, S> {
     // ---- objects that appear --------------------------------------------------------------------
 
     fn put(&mut self, dir: &Path, name: OsString, object: Object, expected: Option<HostIdentity>) {
-        let mut put = Put { directory: dir.to_owned(), name, object, replaces: expected };
+        let directory = dir.to_owned();
+        let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
         let trouble = match host::identity(&target) {
             Err(problem) => Some(super::reason(&problem)),
-            Ok(Some(found)) if self.ledger.has_put(&target, &found) => return,
             Ok(found) => self.trouble(&target, found, expected),
         };
         if let Some(trouble) = trouble {
             let aside = beside(&target, self.run.number);
-            put.name = aside.file_name().unwrap_or_default().to_owned();
-            put.replaces = None;
             self.conflict(&target, &trouble, &format!("the image's is {}", aside.display()));
-            let found = host::identity(&aside).ok().flatten();
-            if found.is_some_and(|found| self.ledger.has_put(&aside, &found)) {
+            if !self.lay_beside(&mut put, &aside) {
                 return;
             }
         }
         self.plan.puts.push(put);
+    }
+
+    /// Turns a put into one beside its name; false: an earlier write-back has put it there.
+    fn lay_beside(&mut self, put: &mut Put, aside: &Path) -> bool {
+        put.name = aside.file_name().unwrap_or_default().to_owned();
+        (put.replaces, put.aside) = (None, true);
+        let Some(known) = self.ledger.here(aside).copied() else { return true };
+        let Object { inode, attributes, extended, content } = &put.object;
+        let bytes = match content {
+            Content::Image => self.has_bytes_of(*inode, &known, aside).unwrap_or(false),
+            _ => !put.object.is_tree(),
+        };
+        if known.is_of(*inode)
+            && bytes
+            && ledger::facts(attributes, extended.as_ref()) == known.facts
+        {
+            return false;
+        }
+        let found = host::identity(aside).ok().flatten();
+        put.replaces =
+            found.filter(|found| self.trouble(aside, Some(*found), Some(known.identity)).is_none());
+        true
     }
 
     /// Why the image's object may not take its name; `None`: it may.
@@ -263,13 +512,14 @@ impl<S: Source> Scan<'_, S> {
             let changed_ns =
                 if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
             let found = HostIdentity { changed_ns, ..found };
-            return (found != expected).then(|| "changed on the host meanwhile".into());
+            let same = self.ledger.same(&expected, &found);
+            return (!same).then(|| "changed on the host meanwhile".into());
         }
         let same = (found.device, found.inode) == (expected.device, expected.inode);
         if !same {
             return Some("was replaced on the host meanwhile".into());
         }
-        match newer_below(path, noted_ns.unwrap_or(self.run.started_ns)) {
+        match self.newer_below(path, noted_ns.unwrap_or(self.run.started_ns)) {
             Ok(None) => None,
             Ok(Some(newer)) => Some(format!("changed on the host meanwhile ({})", newer.display())),
             Err(problem) => Some(format!("cannot be looked through: {}", super::reason(&problem))),
@@ -284,6 +534,10 @@ impl<S: Source> Scan<'_, S> {
         depth: u32,
     ) -> Result<Object, Errno> {
         let content = match (attributes.step.kind, attributes.backing, origin) {
+            (Kind::Directory, _, Some(origin)) if attributes.step.unlisted && self.run.live => {
+                detach::list(self.source, inode, &origin)?;
+                Content::Tree(self.children(inode, depth + 1)?)
+            }
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
                 self.moved_unlisted(inode, origin, depth)?
             }
@@ -292,7 +546,10 @@ impl<S: Source> Scan<'_, S> {
             (Kind::Portal, _, Some(origin)) => Content::Host(origin),
             (Kind::Portal, _, None) => return Err(Errno::EIO),
             (Kind::File, Backing::Host, Some(origin)) => Content::Host(origin),
-            (Kind::File, ..) => Content::Image,
+            (Kind::File, ..) => match self.on_host(inode, &attributes)? {
+                Some(path) => Content::Host(path),
+                None => Content::Image,
+            },
             (Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice, ..) => {
                 Content::Special
             }
@@ -334,6 +591,7 @@ impl<S: Source> Scan<'_, S> {
             self.too_deep(dir)?;
             return Ok(children);
         }
+        self.visited.push((dir, self.source.attributes(dir)?.changed_ns));
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
             let origin = self.origin_path(&attributes)?;
@@ -377,7 +635,11 @@ impl<S: Source> Scan<'_, S> {
         let name = aside.file_name().unwrap_or_default().to_owned();
         self.conflict(path, "was removed on the host meanwhile", &in_words(&aside));
         let directory = parent.to_owned();
-        self.plan.puts.push(Put { directory, name, object, replaces: None });
+        let known = self.ledger.here(&aside).map(|known| known.identity);
+        let found = host::identity(&aside).ok().flatten();
+        let ours = |found: &HostIdentity| self.trouble(&aside, Some(*found), known).is_none();
+        let replaces = found.filter(ours);
+        self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
         Ok(())
     }
 
@@ -412,27 +674,27 @@ impl<S: Source> Scan<'_, S> {
     // ---- objects that go ------------------------------------------------------------------------
 
     fn deleted(&mut self, dir: &Path, whiteout: &Whiteout) -> Result<(), Errno> {
-        let path = dir.join(&whiteout.name);
         let identity = self.source.host_identity(whiteout.origin)?;
-        let found = match host::identity(&path) {
-            Ok(None) => return Ok(()),
-            Ok(Some(found)) => found,
-            Err(problem) => {
-                self.fail(&path, &super::reason(&problem));
-                return Ok(());
-            }
-        };
-        let Some(trouble) = self.tampered(&path, identity, found) else {
-            self.plan.deletes.push(Delete { path, identity });
-            return Ok(());
-        };
-        self.conflict(&path, &trouble, "that is kept, the image removed or moved it");
-        let same = (found.device, found.inode) == (identity.device, identity.inode);
-        let below = same && fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
-        if below && let Err(problem) = self.older_below(&path) {
-            self.fail(&path, &super::reason(&problem));
-        }
+        self.removed(&dir.join(&whiteout.name), identity);
         Ok(())
+    }
+
+    /// The image has no `path` any more, where the host had `identity`.
+    fn removed(&mut self, path: &Path, identity: HostIdentity) {
+        let found = match host::identity(path) {
+            Ok(None) => return,
+            Ok(Some(found)) => found,
+            Err(problem) => return self.fail(path, &super::reason(&problem)),
+        };
+        let Some(trouble) = self.tampered(path, identity, found) else {
+            return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
+        };
+        self.conflict(path, &trouble, "that is kept, the image removed or moved it");
+        let same = (found.device, found.inode) == (identity.device, identity.inode);
+        let below = same && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        if below && let Err(problem) = self.older_below(path) {
+            self.fail(path, &super::reason(&problem));
+        }
     }
 
     /// Of a directory that the image removed or moved, and that the host put something into: what
@@ -446,14 +708,35 @@ impl<S: Source> Scan<'_, S> {
                 let identity = host::identity_of(&found);
                 let noted_ns = self.ledger.to_go_since(&path);
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
-                if found.is_dir() && newer_below(&path, since_ns)?.is_some() {
+                let older = identity.changed_ns <= since_ns || self.ledger.is_ours(&identity);
+                if found.is_dir() && self.newer_below(&path, since_ns)?.is_some() {
                     open.push(path);
-                } else if found.is_dir() || identity.changed_ns <= since_ns {
+                } else if found.is_dir() || older {
                     self.plan.deletes.push(Delete { path, identity });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Something below `path` that somebody changed after `started_ns`, if there is such.
+    fn newer_below(&self, path: &Path, started_ns: i64) -> io::Result<Option<PathBuf>> {
+        let device = fs::symlink_metadata(path)?.dev();
+        let mut open = vec![path.to_owned()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(&directory)? {
+                let entry = entry?;
+                let found = entry.metadata()?;
+                let identity = host::identity_of(&found);
+                if identity.changed_ns > started_ns && !self.ledger.is_ours(&identity) {
+                    return Ok(Some(entry.path()));
+                }
+                if found.is_dir() && found.dev() == device {
+                    open.push(entry.path());
+                }
+            }
+        }
+        Ok(None)
     }
 
     // ---- asking the image -----------------------------------------------------------------------
@@ -502,22 +785,4 @@ fn in_words(aside: &Path) -> String {
 
 fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
-}
-
-/// Something below `path` that the host changed after `started_ns`, if there is such.
-fn newer_below(path: &Path, started_ns: i64) -> io::Result<Option<PathBuf>> {
-    let mut open = vec![path.to_owned()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            let found = entry.metadata()?;
-            if host::identity_of(&found).changed_ns > started_ns {
-                return Ok(Some(entry.path()));
-            }
-            if found.is_dir() && found.dev() == fs::symlink_metadata(path)?.dev() {
-                open.push(entry.path());
-            }
-        }
-    }
-    Ok(None)
 }

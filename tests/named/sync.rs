@@ -1,0 +1,239 @@
+//! `husk sync`: what has changed so far is on the host, and everything goes on.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Stdio};
+
+use husk_tests::against_native;
+use husk_tests::process::kill;
+
+use crate::{Images, refusal, shown, text, until};
+
+/// What the host has before, what is done to it first, and what then.
+const BEFORE: &str = "mkdir -p was/in kept dropped; echo a > was/a; echo b > was/in/b;
+    echo gone > gone; echo mode > mode; echo both > both; chmod 644 mode; echo out > out;
+    echo x > dropped/x; echo host > only";
+const FIRST: &str = "mv was moved; rm gone; rm -r dropped; chmod 600 mode; echo image >> both;
+    ln both both-2; mkdir -p new/in; echo new > new/in/file; ln -s new/in link;
+    touch -d @1000000000.5 new/in/file; mv out /tmp/out; echo tmp > tmp-1";
+const THEN: &str =
+    "mv moved/in back; mv moved was; rm both-2; mv new newer; echo more >> newer/in/file;
+    rm tmp-1; mkdir tmp-1; ln -sf was link; rmdir kept; echo again > gone; mv only newer/only";
+
+/// Both sides of a tree: names, kinds, modes, times of files, targets, bytes, hard links.
+const SHOWN: &str = "find . -mindepth 1 -printf '%P %y %m %n %l ' \\( -type f -printf '%T@ ' -exec \
+    md5sum {} \\; -o -printf '\\n' \\) | LC_ALL=C sort";
+
+fn on_host(images: &Images, script: &str) -> String {
+    let output = images.command("bash", &["-euc", script]).output().expect("bash");
+    assert!(output.status.success(), "{}", shown(&output));
+    text(&output.stdout)
+}
+
+fn agree(images: &Images) {
+    let (image, host) = (images.script("ci", SHOWN), on_host(images, SHOWN));
+    assert_eq!(image, host);
+}
+
+fn synced(images: &Images) -> serde_json::Value {
+    let synced = images.done(&["sync", "ci", "--json"]);
+    serde_json::from_str(&synced).expect("JSON")
+}
+
+#[test]
+fn the_host_has_what_the_image_has_each_time() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync");
+    on_host(&images, BEFORE);
+    images.up("ci");
+    images.script("ci", FIRST);
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    agree(&images);
+    assert_eq!(images.script("ci", "cat /tmp/out moved/a"), "out\na\n");
+    assert!(!images.work.join("out").exists());
+    let again = synced(&images);
+    assert_eq!((&again["written"], &again["removed"]), (&0.into(), &0.into()), "{again}");
+    let before = fs::metadata(images.work.join("both")).expect("a file");
+    images.script("ci", THEN);
+    let then = synced(&images);
+    assert_eq!(then["complete"], true, "{then}");
+    agree(&images);
+    let after = fs::metadata(images.work.join("both")).expect("a file");
+    assert_eq!(after.ino(), before.ino(), "it was written once more");
+    images.script("ci", "mv /tmp/out out; echo end > end; rm -r newer");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(
+        on_host(&images, "cat out end; ls"),
+        "out\nend\nback\nboth\nend\ngone\nlink\nmode\nout\ntmp-1\nwas\n"
+    );
+}
+
+#[test]
+fn what_the_host_changes_after_a_sync_is_kept_and_a_conflict_where_both_change_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-conflict");
+    images.up("ci");
+    images.script("ci", "echo image > one; echo image > two; mkdir d; echo image > d/three");
+    images.done(&["sync", "ci"]);
+    let write = |name: &str, content| fs::write(images.work.join(name), content).expect("written");
+    write("one", "host\n");
+    write("two", "host\n");
+    write("d/late", "host\n");
+    // Only the host has changed them.
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    images.script("ci", "echo more >> one; rm -r d");
+    let output = images.husk(&["sync", "ci"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert_eq!(
+        said.lines().filter(|line| line.starts_with("husk: conflict: ")).count(),
+        2,
+        "{said}"
+    );
+    let look = "cat one one.husk-*; cat two; ls d";
+    assert_eq!(on_host(&images, look), "host\nimage\nmore\nhost\nlate\n");
+    let output = images.husk(&["down", "ci"]);
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    assert_eq!(on_host(&images, look), "host\nimage\nmore\nhost\nlate\n");
+}
+
+/// Runs a script in the image until its standard input ends.
+fn worker(images: &Images, script: &str) -> Child {
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut command = images.command(husk, &["exec", "ci", "--", "python3", "-c", script]);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
+    until("it works", || images.script("ci", "ls begun || true") == "begun\n");
+    child
+}
+
+/// Rewrites a short and a long file in one call each, and appends whole lines to a log.
+const WRITER: &str = "
+import os, select, sys
+short, long, log = (os.open(n, os.O_RDWR | os.O_CREAT, 0o644) for n in ('short', 'long', 'log'))
+number = 0
+while not select.select([0], [], [], 0)[0]:
+    number += 1
+    os.pwrite(short, (b'%08d\\n' % number) * 500, 0)
+    if number % 16 == 1:
+        os.pwrite(long, (b'%08d\\n' % number) * 400000, 0)
+    os.lseek(log, 0, 2)
+    os.write(log, b'%08d\\n' % number)
+    open('name', 'w').close(); os.rename('name', 'other')
+    if number == 1: open('begun', 'w').close()
+";
+
+#[test]
+fn a_file_that_is_written_to_meanwhile_is_as_it_was_at_one_moment() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-running");
+    images.up("ci");
+    let mut child = worker(&images, WRITER);
+    let mut seen = 0;
+    for _ in 0..12 {
+        let output = images.husk(&["sync", "ci"]);
+        let said = text(&output.stderr);
+        let only_busy = said.lines().all(|line| line.starts_with("husk: left for the next time: "));
+        assert!(only_busy, "{said}");
+        for (name, lines) in [("short", 500), ("long", 400_000)] {
+            let Ok(bytes) = fs::read(images.work.join(name)) else { continue };
+            seen += 1;
+            let (first, count) = (bytes[..9].to_vec(), bytes.len() / 9);
+            assert!(bytes.chunks(9).all(|line| line == first), "{name} is torn");
+            assert_eq!((count, bytes.len() % 9), (lines, 0), "{name}");
+        }
+        let log = fs::read_to_string(images.work.join("log")).unwrap_or_default();
+        let lines: Vec<usize> =
+            log.lines().map(|line| line.parse().expect("whole lines")).collect();
+        assert!(lines.iter().copied().eq(1..=lines.len()), "the log is torn");
+    }
+    assert!(seen > 12, "hardly anything was written: {seen}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("its status").success());
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    agree(&images);
+    assert_eq!(images.down("ci"), "");
+}
+
+#[test]
+fn a_supervisor_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
+    const FILES: usize = 1000;
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-killed");
+    on_host(&images, BEFORE);
+    images.up("ci");
+    images.script("ci", FIRST);
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    for round in 0..4 {
+        let script =
+            format!("mkdir -p f; rm -f f/*; for n in $(seq {FILES}); do echo {round} > f/$n; done");
+        images.script("ci", &script);
+        images.script(
+            "ci",
+            "mv moved moved-2; mv moved-2 moved; echo x >> both; mv back was || true",
+        );
+        let supervisor = images.supervisor("ci");
+        let mut sync = images.command(husk, &["sync", "ci"]);
+        let mut sync = sync.stderr(Stdio::piped()).spawn().expect("it starts");
+        let busy = || {
+            let names = fs::read_dir(images.work.join("f")).or_else(|_| fs::read_dir(&images.work));
+            let mut names = names.expect("a directory").flatten();
+            names.any(|one| one.file_name().to_string_lossy().starts_with(".husk-tmp-"))
+        };
+        until("it writes", || busy() || sync.try_wait().expect("a status").is_some());
+        // Each time a little later.
+        (0..20 * round).for_each(|_| {
+            busy();
+        });
+        kill(supervisor);
+        let output = sync.wait_with_output().expect("its status");
+        assert!(output.status.success(), "{}", shown(&output));
+        assert_eq!(text(&output.stderr), "");
+        agree(&images);
+    }
+    assert_eq!(on_host(&images, "find . -name '.husk-tmp-*' -o -name '*.husk-*'"), "");
+    assert!(images.down("ci").lines().all(|line| line.contains("another one goes on")));
+}
+
+#[test]
+fn who_cannot_have_a_sync_is_told_why_in_one_line() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-refused");
+    let refused = |name: &str| images.refused(&["sync", name], 125);
+    assert!(refused("ci").contains("there is no such image"));
+    let work = images.work.to_str().expect("a plain path");
+    images.done(&["up", "drop", "--memory", "64M", "--overlay", work, "--discard"]);
+    assert!(refused("drop").contains("--discard"), "{}", refused("drop"));
+    images.down("drop");
+    images.up("ci");
+    images.script("ci", "mkdir d; for n in $(seq 3000); do echo $n > d/$n; done");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let start = || {
+        let mut sync = images.command(husk, &["sync", "ci"]);
+        sync.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
+    };
+    let all: Vec<Child> = (0..3).map(|_| start()).collect();
+    let ends = all.into_iter().map(|one| one.wait_with_output().expect("its status"));
+    let (done, others): (Vec<_>, Vec<_>) = ends.partition(|output| output.status.success());
+    assert!(!done.is_empty());
+    for output in others {
+        assert!(refusal(&output, 125).contains("another `husk sync` is at it"));
+    }
+    agree(&images);
+    // An end waits for it.
+    images.script("ci", "for n in $(seq 3000); do echo new > d/$n; done");
+    let sync = start();
+    assert_eq!(images.down("ci"), "");
+    let output = sync.wait_with_output().expect("its status");
+    assert!(output.status.success() || output.status.code() == Some(125), "{}", shown(&output));
+    assert_eq!(on_host(&images, "cat d/* | sort | uniq -c | tr -s ' '"), " 3000 new\n");
+}
