@@ -24,6 +24,11 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4096;
 /// Symbolic links followed in one path walk before `ELOOP`.
 pub const SYMLINKS_MAX: usize = 40;
+/// Times this, numbers that lie close together lie far apart in their upper bits: 2^64 over the
+/// golden ratio, odd (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The same for 32 bits: the prime next to 2^32 over the golden ratio.
+pub const SPREAD_32: u32 = 0x9e37_79b1;
 
 /// Capabilities that the file system asks about (bit numbers as in `capability.h`).
 pub mod capability {

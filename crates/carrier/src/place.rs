@@ -87,7 +87,7 @@ impl Direct {
         let number = match policy {
             Policy::RoundRobin => place::turn(region),
             Policy::Random => {
-                let mixed = (seed ^ place::turn(region) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mixed = (seed ^ place::turn(region) << 16).wrapping_mul(husk_abi::SPREAD);
                 mixed >> 33
             }
             _ => 0,

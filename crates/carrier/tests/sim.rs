@@ -185,7 +185,7 @@ impl System for Forgetful<'_> {
 
 /// Plays one sequence on both; the first answers that differ.
 fn play(given: &[u8], seed: u64, planted: bool) -> Option<String> {
-    let mut bytes = Bytes { given, seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+    let mut bytes = Bytes { given, seed: seed.wrapping_mul(husk_abi::SPREAD) };
     let clients = 1 + bytes.below(CLIENTS_MAX as usize);
     let root = format!("/dev/shm/husk-sim-{}-{seed}", std::process::id());
     std::fs::create_dir(&root).expect("a directory");

@@ -74,7 +74,7 @@ fn tail_of(walk: &Walk, length: usize) -> u64 {
 /// Where a directory with this tail is kept.
 #[inline(always)]
 fn place_of(tail: u64, start: Inode) -> usize {
-    let mixed = (tail ^ u64::from(start.number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (tail ^ u64::from(start.number)).wrapping_mul(husk_abi::SPREAD);
     (mixed >> 56) as usize % KNOWN_MAX
 }
 

@@ -255,7 +255,7 @@ fn main() -> ExitCode {
     }
     let options = match Options::try_parse() {
         Ok(options) => options,
-        Err(error) => return explain(&error),
+        Err(error) => return tell_mistake(&error),
     };
     match options.command {
         Command::Run(options) => run(options),
@@ -297,7 +297,7 @@ fn main() -> ExitCode {
 
 /// One line for a mistake; help and version as clap prints them. Who types no command at all gets
 /// the help, too.
-fn explain(error: &clap::Error) -> ExitCode {
+fn tell_mistake(error: &clap::Error) -> ExitCode {
     let typed = std::env::args_os().nth(1).unwrap_or_default();
     // What is no text is no subcommand.
     let typed = typed.to_str().unwrap_or_default();

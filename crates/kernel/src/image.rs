@@ -203,13 +203,17 @@ pub fn set_private_path(kernel: &Kernel, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Where the two hashes of a text begin, and what the second one multiplies by (MurmurHash3).
+const SEEDS: (u64, u64) = (husk_abi::SPREAD >> 32, 0xc2b2_ae3d_27d4_eb4f);
+const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;
+
 /// Two independent 64-bit hashes.
 pub(crate) fn hash(bytes: &[u8]) -> (u64, u64) {
-    let (mut one, mut two) = (bytes.len() as u64 ^ 0x9e37_79b9, 0xc2b2_ae3d_27d4_eb4f);
+    let (mut one, mut two) = (bytes.len() as u64 ^ SEEDS.0, SEEDS.1);
     for at in (0..bytes.len()).step_by(8) {
         let word = word_at(bytes, at);
-        one = (one.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        two = (two ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
+        one = (one.rotate_left(23) ^ word).wrapping_mul(husk_abi::SPREAD);
+        two = (two ^ word).wrapping_mul(FACTOR).rotate_left(31);
     }
     (one ^ one >> 29, two ^ two >> 33)
 }
@@ -218,7 +222,7 @@ pub(crate) fn hash(bytes: &[u8]) -> (u64, u64) {
 fn outside(kernel: &Kernel, path: &[u8], age: u64) -> (Cell, u64, u64) {
     let (one, two) = hash(path);
     let cell = fixed(kernel, OUTSIDE + (one % OUTSIDE_MAX) as u32 * 2);
-    (cell, one, two ^ age.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    (cell, one, two ^ age.wrapping_mul(husk_abi::SPREAD))
 }
 
 /// `Image::known_outside`. A torn entry matches no path (both halves are hashes).

@@ -54,7 +54,7 @@ mod armed {
 
     #[cold]
     fn pause(one_in: u64) {
-        let dice = DICE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let dice = DICE.fetch_add(husk_abi::SPREAD, Ordering::Relaxed);
         let dice = (dice ^ dice >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
         if dice.is_multiple_of(one_in) {
             // SAFETY: sched_yield changes nothing.

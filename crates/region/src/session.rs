@@ -193,7 +193,7 @@ impl Session {
                 let hint = self.region.load(base.word(CHUNK_HINT));
                 self.region.store(base.word(WAITS_FOR), 0);
                 if hint == 0 {
-                    let spread = (id & self.region.pools).wrapping_mul(0x9e37_79b1)
+                    let spread = (id & self.region.pools).wrapping_mul(husk_abi::SPREAD_32)
                         % self.region.map.chunk_count;
                     self.region.store(base.word(CHUNK_HINT), spread as u64 | 1 << 32);
                 }

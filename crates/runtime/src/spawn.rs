@@ -274,7 +274,7 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
         thread.guest.store(launch.flags & CLONE_THREAD == 0, Relaxed);
     } else {
         thread.deferred.store(0, Relaxed);
-        thread.trace = crate::trace::Seat::default();
+        thread.trace = crate::trace::Recording::default();
         thread::reset_after_fork(thread);
     }
     if launch.flags & (CLONE_VM | CLONE_THREAD | CLONE_VFORK | CLONE_CHILD_CLEARTID) == CLONE_VM {

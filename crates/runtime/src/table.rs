@@ -108,7 +108,7 @@ pub fn identity() -> u64 {
     let places = [&raw const husk_passes, &raw const husk_serves, &raw const husk_glances];
     let more = [&raw const husk_stubs, &raw const husk_traces];
     let all = places.into_iter().chain(more).map(|place| place as u64);
-    let sum = all.fold(1u64, |sum, place| sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ place);
+    let sum = all.fold(1u64, |sum, place| sum.wrapping_mul(husk_abi::SPREAD) ^ place);
     classes::CLASSES.iter().fold(sum, |sum, class| sum.rotate_left(3) ^ u64::from(*class)) | 1
 }
 

@@ -77,7 +77,7 @@ pub struct Thread {
     /// The page of a Husk mapping it had mapped in last.
     pub touched: crate::touch::Last,
     /// Where its calls are recorded.
-    pub trace: crate::trace::Seat,
+    pub trace: crate::trace::Recording,
     /// The client of this thread.
     pub client: crate::wire::Wire,
     /// The group of a process that shares memory with its creator.
@@ -180,7 +180,7 @@ impl Thread {
         self.guest = AtomicBool::new(false);
         self.opened = 0;
         self.touched = (0, 0);
-        self.trace = crate::trace::Seat::default();
+        self.trace = crate::trace::Recording::default();
         self.client.reset();
     }
 }

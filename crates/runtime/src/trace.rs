@@ -30,12 +30,12 @@ const FIXED_WORDS: usize = 10;
 /// Texts of a record.
 const TEXTS_MAX: usize = 2;
 /// Calls after which a thread that found no ring looks again.
-const PATIENCE: u32 = 64;
+const CALLS_UNTIL_NEXT_LOOK: u32 = 64;
 
 /// Where a thread's calls are recorded.
 #[repr(C)]
 #[derive(Default)]
-pub struct Seat {
+pub struct Recording {
     /// The call that goes on now after a sleep; 0 = a new one. The gate writes it.
     pub resumes: u32,
     /// Calls until it looks for a ring again.
@@ -116,7 +116,7 @@ fn ring(thread: &mut Thread) -> Option<Ring> {
         return None;
     }
     let Some(ring) = Ring::take(thread.client.pid(), calls::gettid()) else {
-        thread.trace.waits = PATIENCE;
+        thread.trace.waits = CALLS_UNTIL_NEXT_LOOK;
         Ring::note_lost();
         return None;
     };

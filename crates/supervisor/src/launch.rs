@@ -176,24 +176,33 @@ fn attributes(mask: &SigSet) -> nix::Result<PosixSpawnAttr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use husk_runtime::handover::{self, Handover};
+
+    /// What the runtime reads of a hand-over and a command.
+    fn read(hand_over: HandOver, typed: &str) -> (Handover, String) {
+        let entry = hand_over.entry(OsStr::new(typed));
+        let (read, at) = Handover::parse(&entry).expect("a hand-over");
+        (read, String::from_utf8_lossy(&entry[at..]).into_owned())
+    }
 
     #[test]
     fn the_hand_over_is_what_the_runtime_reads() {
-        let (guard, trap_only, joins) = (true, false, false);
-        let hand_over = HandOver {
-            process: 26,
-            region: 1023,
-            loader: 1022,
-            guard,
-            trap_only,
-            joins,
-            place: None,
-        };
-        assert_eq!(hand_over.entry(OsStr::new("make")), b"HUSK_EXEC=v1:1a:1023:1022:3:make");
-        let trapped = HandOver { guard: false, trap_only: true, joins: true, ..hand_over };
-        assert_eq!(trapped.entry(OsStr::new("a:b")), b"HUSK_EXEC=v1:1a:1023:1022:86:a:b");
-        let placed = HandOver { place: Some(Policy::Random), ..trapped };
-        assert_eq!(placed.entry(OsStr::new("a")), b"HUSK_EXEC=v1:1a:1023:1022:486:a");
+        let (process, region, loader) = (26, 1023, 1022);
+        for n in 0..8 {
+            let (guard, trap_only, joins) = (n & 1 != 0, n & 2 != 0, n & 4 != 0);
+            for place in [None, Some(Policy::Host), Some(Policy::Random)] {
+                let hand_over =
+                    HandOver { process, region, loader, guard, trap_only, joins, place };
+                let (read, command) = read(hand_over, "a:b");
+                assert_eq!((read.process, read.region_fd, read.loader_fd), (26, 1023, 1022));
+                let has = |flag| read.flags & flag != 0;
+                assert_eq!([has(handover::GUARD), has(handover::PLAIN)], [guard, trap_only]);
+                assert_eq!([has(handover::JOINS), has(handover::INITIAL)], [joins, true]);
+                let policy = handover::place_of(read.flags);
+                assert_eq!(policy, place.map(|policy| policy as u32));
+                assert_eq!(command, "a:b");
+            }
+        }
     }
 
     #[test]

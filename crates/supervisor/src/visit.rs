@@ -101,6 +101,15 @@ impl Visit {
         found
     }
 
+    /// Its processes.
+    pub fn pids(&self) -> std::collections::HashSet<u32> {
+        let mut found = std::collections::HashSet::new();
+        self.direct.each_pid(&mut |pid| {
+            found.insert(pid);
+        });
+        found
+    }
+
     /// What it takes of the host's memory, bytes.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.region.metadata().map_or(0, |found| found.blocks() * HOST_BLOCK_BYTES)

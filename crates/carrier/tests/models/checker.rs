@@ -136,7 +136,7 @@ impl State {
         let uses = self.uses.entry(address).or_default();
         *uses |= 2 << task | u64::from(writes);
         let matters = *uses & 1 == 1 && (*uses >> 1).count_ones() > 1;
-        let taken = (address as u64 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let taken = (address as u64 ^ self.salt).wrapping_mul(husk_abi::SPREAD) >> 40;
         matters && taken.is_multiple_of(self.sparse)
     }
 

@@ -167,7 +167,7 @@ pub fn start_anew() -> Direct {
 
 /// Throws `calls` calls, or as many as there are bytes for; what was answered.
 pub fn throw(given: &[u8], seed: u64, calls: usize) -> Vec<Answer> {
-    let mut bytes = Bytes { given, seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+    let mut bytes = Bytes { given, seed: seed.wrapping_mul(husk_abi::SPREAD) };
     let mut boss = start_anew();
     let buffers = Box::into_raw(Box::new(Buffers::new()));
     let me = direct(&mut boss, support::frozen);

@@ -11,36 +11,25 @@ const FILES: u32 = 23;
 /// Transactions of the database, each of its own.
 const TRANSACTIONS: u32 = 2_000;
 
+/// What the ratio is to reach of commands that change a tree, and of those that look at one.
+const CHANGES: f64 = 1.5;
+const LOOKS: f64 = 1.0;
+
 /// All: those that change a tree, then those that look at one.
 pub const ALL: &[Workload] = &[
-    changing("untar", archive, &["tar", "xf", "a.tar"]),
-    changing("cp -a", large_tree, &["cp", "-a", "tree", "copy"]),
-    changing("rm -rf", large_tree, &["rm", "-rf", "tree"]),
-    changing("git checkout", branches, &["git", "-C", "tree", "checkout", "-q", "other"]),
-    looking("find", large_tree, &["find", "tree", "-name", "nothing"]),
-    looking("du", large_tree, &["du", "-s", "tree"]),
-    looking("ls -lR", large_tree, &["ls", "-lR", "tree"]),
-    looking("grep -r", large_tree, &["grep", "-r", "-c", "-m1", "line", "tree"]),
-    looking("tar c", large_tree, &["tar", "cf", "a.tar", "tree"]),
-    looking("git status", branches, &["git", "-C", "tree", "status", "--short"]),
-    looking("sqlite", script, &["sqlite3", "base", ".read script"]),
+    program("untar", archive, &["tar", "xf", "a.tar"]).wanted(CHANGES),
+    program("cp -a", large_tree, &["cp", "-a", "tree", "copy"]).wanted(CHANGES),
+    program("rm -rf", large_tree, &["rm", "-rf", "tree"]).wanted(CHANGES),
+    program("git checkout", branches, &["git", "-C", "tree", "checkout", "-q", "other"])
+        .wanted(CHANGES),
+    program("find", large_tree, &["find", "tree", "-name", "nothing"]).wanted(LOOKS),
+    program("du", large_tree, &["du", "-s", "tree"]).wanted(LOOKS),
+    program("ls -lR", large_tree, &["ls", "-lR", "tree"]).wanted(LOOKS),
+    program("grep -r", large_tree, &["grep", "-r", "-c", "-m1", "line", "tree"]).wanted(LOOKS),
+    program("tar c", large_tree, &["tar", "cf", "a.tar", "tree"]).wanted(LOOKS),
+    program("git status", branches, &["git", "-C", "tree", "status", "--short"]).wanted(LOOKS),
+    program("sqlite", script, &["sqlite3", "base", ".read script"]).wanted(LOOKS),
 ];
-
-const fn changing(
-    name: &'static str,
-    prepare: super::workloads::Work,
-    argv: &'static [&'static str],
-) -> Workload {
-    program(name, prepare, argv).wanted(1.5)
-}
-
-const fn looking(
-    name: &'static str,
-    prepare: super::workloads::Work,
-    argv: &'static [&'static str],
-) -> Workload {
-    program(name, prepare, argv).wanted(1.0)
-}
 
 fn large_tree(dir: &Path, _: u32) -> anyhow::Result<()> {
     tree(&dir.join("tree"), DIRECTORIES, FILES)

@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use anyhow::Context;
 use husk_supervisor::say::print;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use serde::Serialize;
 
 use super::machine::Machine;
+use super::report::median;
 use super::stop;
+use super::worker::children_us;
 
 /// Names of the image, within a directory of images that is its own.
 const NAME: &str = "bench";
@@ -196,12 +196,7 @@ fn start(mut command: Command) -> anyhow::Result<Start> {
     let status = command.status().context("cannot start a command")?;
     let wall_us = began.elapsed().as_secs_f64() * 1e6;
     anyhow::ensure!(status.success(), "{:?}: {status}", command.get_program());
-    Ok(Start { wall_us, cpu_us: children_us()? - cpu })
-}
-
-fn children_us() -> anyhow::Result<f64> {
-    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    Ok((used.user_time().num_microseconds() + used.system_time().num_microseconds()) as f64)
+    Ok(Start { wall_us, cpu_us: (children_us()? - cpu) as f64 })
 }
 
 /// The file that `name` is in PATH.
@@ -209,10 +204,4 @@ fn find(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsStr::new("/usr/bin:/bin").to_owned());
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
     files.find(|file| file.is_file()).with_context(|| format!("there is no {name}"))
-}
-
-fn median(all: impl Iterator<Item = f64>) -> f64 {
-    let mut all: Vec<f64> = all.collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }

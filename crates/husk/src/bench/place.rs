@@ -14,12 +14,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 use husk_proto::place::Policy;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::report::median;
+use super::worker::children_us;
 use super::{scratch, stop};
 
 /// A script that starts many small processes: pipelines, subshells, background jobs.
@@ -116,19 +115,13 @@ pub fn inside(directory: &Path, project: &Path, rounds: u32, jobs: u32) -> anyho
 }
 
 fn spend(directory: &Path, script: &str, policy: Policy) -> anyhow::Result<Spent> {
-    let (began, before) = (Instant::now(), children_ms()?);
+    let (began, before) = (Instant::now(), children_us()?);
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).current_dir(directory).env("HUSK_PLACE", policy.name());
     let status = shell.stdin(Stdio::null()).status()?;
     anyhow::ensure!(status.success(), "under {}: {status}", policy.name());
-    Ok(Spent { wall_ms: began.elapsed().as_secs_f64() * 1e3, cpu_ms: children_ms()? - before })
-}
-
-/// CPU time of all children that have ended.
-fn children_ms() -> anyhow::Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(us as f64 / 1e3)
+    let wall_ms = began.elapsed().as_secs_f64() * 1e3;
+    Ok(Spent { wall_ms, cpu_ms: (children_us()? - before) as f64 / 1e3 })
 }
 
 /// Measures.

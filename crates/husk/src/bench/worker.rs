@@ -73,9 +73,12 @@ fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(i64, u64)
 
 /// CPU time of this thread and of the children it has waited for.
 pub fn cpu_ns() -> anyhow::Result<i64> {
-    let children = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let children_us =
-        children.user_time().num_microseconds() + children.system_time().num_microseconds();
     let own = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
-    Ok(own.num_nanoseconds() + children_us * 1000)
+    Ok(own.num_nanoseconds() + children_us()? * 1000)
+}
+
+/// CPU time of all children that this process has waited for.
+pub fn children_us() -> anyhow::Result<i64> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok(used.user_time().num_microseconds() + used.system_time().num_microseconds())
 }

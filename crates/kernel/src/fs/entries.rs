@@ -117,7 +117,7 @@ impl<'a> Key<'a> {
 /// One step of the hash.
 #[inline(always)]
 fn mix(hash: u64, word: u64) -> u64 {
-    (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (hash.rotate_left(23) ^ word).wrapping_mul(husk_abi::SPREAD)
 }
 
 /// Finds an entry; the caller holds the bucket or checks its sequence. A whiteout is no entry.

@@ -92,7 +92,7 @@ impl Seat {
 pub fn born(txn: &Txn<'_>, number: u32, parent: Option<Cell>) -> u64 {
     let wide = parent.is_some_and(|dir| is_wide(txn.get(dir.word(ino::SHARE))));
     let affine = wide && !txn.region.without().has(Without::AFFINITY);
-    let home = if affine { txn.slot() } else { number.wrapping_mul(0x9e37_79b1) >> 16 };
+    let home = if affine { txn.slot() } else { number.wrapping_mul(husk_abi::SPREAD_32) >> 16 };
     let forced = crate::image::directories(txn.region) == crate::image::Directories::Wide;
     (home & txn.region.map.partition_mask) as u64 | if forced { BORN_WIDE } else { 0 }
 }

@@ -20,12 +20,12 @@ const NUMBERS_END_MAX: u64 = 1024;
 const NUMBERS_END_MIN: u64 = 256;
 /// Where the words of the command begin: `husk exec NAME -- COMMAND`.
 const COMMAND: usize = 4;
-/// Longest name of a command, longest directory: a start pays for each page of its stack.
-const NAME_BYTES_MAX: usize = 512;
+/// Longest path, of a command or a directory: a start pays for each page of its stack.
+const PATH_BYTES_MAX: usize = 512;
 /// Room for a letter: a directory, a number for each descriptor, and what stands around them.
-const LETTER_BYTES_MAX: usize = NAME_BYTES_MAX + 512;
+const LETTER_BYTES_MAX: usize = PATH_BYTES_MAX + 512;
 /// Room for a hand-over.
-const HANDOVER_BYTES_MAX: usize = NAME_BYTES_MAX + HEAD_MAX + 1;
+const HANDOVER_BYTES_MAX: usize = PATH_BYTES_MAX + HEAD_MAX + 1;
 
 /// Called with the stack as the host has made it. Returns where the whole command is to do it.
 #[unsafe(no_mangle)]
@@ -48,7 +48,7 @@ struct Ready<'a> {
 
 fn join<'a>(start: &Start, text: &'a mut [u8; HANDOVER_BYTES_MAX]) -> Option<Ready<'a>> {
     let (name, command) = (start.word(2).to_bytes(), start.word(COMMAND).to_bytes());
-    if start.word(3) != c"--" || !is_name(name) || command.len() > NAME_BYTES_MAX {
+    if start.word(3) != c"--" || !is_name(name) || command.len() > PATH_BYTES_MAX {
         return None;
     }
     let mut numbers = [0; INHERITED_MAX];
@@ -115,7 +115,7 @@ fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
     let ours = |path: &&CStr| host::status(path, true).is_some_and(|found| found.uid == us);
     let runtime =
         start.variable(b"XDG_RUNTIME_DIR=").filter(|path| path.to_bytes().starts_with(b"/"));
-    let mut room = [0; NAME_BYTES_MAX];
+    let mut room = [0; PATH_BYTES_MAX];
     let mut base = Text::new(&mut room);
     match runtime.filter(ours) {
         Some(runtime) => base.put(runtime.to_bytes()).put(b"/husk"),
@@ -141,7 +141,7 @@ fn string<'a>(text: &'a Text<'_>) -> Option<&'a CStr> {
 }
 
 fn ask(socket: &Descriptor, inherited: &[u32]) -> Option<()> {
-    let mut room = [0; NAME_BYTES_MAX];
+    let mut room = [0; PATH_BYTES_MAX];
     let here = host::here(&mut room).filter(|here| here.starts_with(b"/"));
     let pid = husk_host::calls::getpid();
     let newcomer = Newcomer { pid, inherited, umask: host::umask(), here };

@@ -498,11 +498,14 @@ mod tests {
 
     #[test]
     fn names_are_plain_words() {
+        use husk_runtime::entry::is_name;
         for fit in ["ci", "a", "Build-2_x", &"n".repeat(64)] {
             assert!(Name::parse(OsStr::new(fit)).is_ok(), "{fit}");
+            assert!(is_name(fit.as_bytes()), "{fit}, before the C library");
         }
         let long = "n".repeat(300);
         for unfit in ["", ".", "..", "a/b", "/", "a.b", "1", "-a", "a b", "ä", &long, "a\n"] {
+            assert!(!is_name(unfit.as_bytes()), "{unfit}, before the C library");
             let failure = Name::parse(OsStr::new(unfit)).unwrap_err();
             assert_eq!((failure.status, failure.to_string().lines().count()), (125, 1));
             assert!(failure.to_string().len() < 300, "{failure}");

@@ -30,8 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const COMPARED: Duration = Duration::from_millis(10);
 /// Between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// Most calls that are kept as begun: who leaves more by jumping out of handlers is forgotten.
+/// Most calls that are kept as begun: of who leaves more by jumping out of handlers all are
+/// forgotten, and counted as not recorded.
 const BEGUN_MAX: usize = 65_536;
+/// Names of programs that are kept before those of processes that have ended go: more than live at
+/// once in an image.
+const PROGRAMS_MAX: usize = 65_536;
 /// Words of a record before its texts.
 const FIXED_WORDS: usize = 10;
 
@@ -91,6 +95,7 @@ pub struct Tracer {
     wish: Wish,
     clock: Clock,
     begun: HashMap<(u32, u32), (u64, Call)>,
+    forgotten: u64,
     programs: HashMap<u32, String>,
     dropped: Vec<u64>,
     looked: Instant,
@@ -136,6 +141,7 @@ impl Tracer {
             wish,
             clock,
             begun,
+            forgotten: 0,
             programs,
             dropped: vec![],
             looked,
@@ -189,7 +195,7 @@ impl Tracer {
 
     /// Calls that were not recorded, so far.
     pub fn not_recorded(&self) -> u64 {
-        self.dropped.iter().sum::<u64>() + trace::lost()
+        self.dropped.iter().sum::<u64>() + trace::lost() + self.forgotten
     }
 
     /// How often programs have ended tracing because nobody looked for long.
@@ -216,6 +222,10 @@ impl Tracer {
                 let name: Vec<u8> =
                     record.words[2..4].iter().flat_map(|w| w.to_le_bytes()).collect();
                 let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                if self.programs.len() >= PROGRAMS_MAX {
+                    let living = self.visit.pids();
+                    self.programs.retain(|pid, _| living.contains(pid));
+                }
                 self.programs.insert(pid, String::from_utf8_lossy(name).into_owned());
                 // It has become another program: that is how exec ends.
                 self.exec_of(tid).map(|(key, end)| self.finish(key, end, at, 0, By::Host))?
@@ -233,6 +243,7 @@ impl Tracer {
                     return Some((at, call));
                 }
                 if self.begun.len() >= BEGUN_MAX {
+                    self.forgotten += self.begun.len() as u64;
                     self.begun.clear();
                 }
                 self.begun.insert((tid, third as u32), (started, call));
