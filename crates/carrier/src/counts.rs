@@ -77,7 +77,7 @@ impl Direct {
                 recovered: told.recovered,
             };
             let kernel = session.region.kernel_of(slot);
-            emit(Seat { slot, kernel, pid: session.view(slot).pid, counts });
+            emit(Seat { slot, kernel, pid: session.owner(slot).0, counts });
         }
     }
 

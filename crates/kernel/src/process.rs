@@ -490,19 +490,18 @@ pub fn reap(kernel: &Kernel, pid: u32, now_ns: i64) -> Result<u32> {
 
 /// Finishes what dead threads have left in free slots.
 pub fn finish_left_over(kernel: &Kernel) -> Result<()> {
-    for id in 1..=kernel.session.slots_high() {
-        let view = kernel.session.view(id);
-        if view.pid == 0 && view.pending != 0 {
-            let own = &kernel.session;
-            let session = husk_region::Session::new(own.region, own.pid(), own.tid());
-            if session.adopt_slot(id) {
-                let adopted = Kernel::new(session, 0);
-                crate::fs::orphan::finish(&adopted)?;
-                adopted.session.detach();
-            }
+    let own = &kernel.session;
+    own.finish_left_behind(|slot| {
+        let session = husk_region::Session::new(own.region, own.pid(), own.tid());
+        session.work_as(own.works_as());
+        if session.adopt_slot(slot) {
+            let adopted = Kernel::new(session, 0);
+            let result = crate::fs::orphan::finish(&adopted);
+            adopted.session.detach();
+            result?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The host processes of all live records, for the supervisor's scan.

@@ -26,6 +26,9 @@ const BITMAP: u32 = 2;
 const SPILL: u32 = 16;
 /// Blocks that a thread sets aside at a time, at least.
 const RUN_MIN: u32 = 32;
+/// The same for one of very many: a thread whose slot has so many before it.
+const RUN_MIN_CROWD: u32 = 4;
+const CROWD: u32 = 1024;
 /// Runs that a thread has filled before it gets huge pages.
 const GATHER_FROM: u32 = 3;
 /// Chunks looked at from the lowest on where blocks were freed.
@@ -130,7 +133,8 @@ impl Session {
     fn refill_run(&self, want: u32) -> Result<(), Errno> {
         let base = self.base()?;
         let hint = self.region.load(base.word(CHUNK_HINT)) as u32;
-        let want = want.clamp(RUN_MIN, CHUNK_BLOCKS).next_power_of_two();
+        let least = if self.slot()? < CROWD { RUN_MIN } else { RUN_MIN_CROWD };
+        let want = want.clamp(least, CHUNK_BLOCKS).next_power_of_two();
         if self.refill_freed(want)? {
             return Ok(());
         }

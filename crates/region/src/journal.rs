@@ -211,6 +211,9 @@ impl Txn<'_> {
             return Err(Errno::EIO);
         }
         self.session.acquire_seen(cell, self.slot, word)?;
+        if self.locked == 0 {
+            self.session.hold_begins();
+        }
         self.locks = self.locks << 8 | entry;
         self.locked += 1;
         kill::point();
@@ -272,6 +275,7 @@ impl Txn<'_> {
         kill::point();
         if self.redone > KEPT || self.locked > KEPT {
             self.session.finish_commit(self.slot, self.length);
+            self.session.hold_ends(self.length);
             return Ok(());
         }
         self.redo();
@@ -281,6 +285,7 @@ impl Txn<'_> {
             self.locks >>= 8;
             kill::point();
         }
+        self.session.hold_ends(self.length);
         self.region.store(self.base.word(STATE), 0);
         kill::point();
         Ok(())
@@ -305,6 +310,7 @@ impl Txn<'_> {
             self.session.note_tally(ROLLBACKS);
         }
         self.session.roll_back(self.slot, self.length);
+        self.session.hold_ends(self.length);
     }
 }
 

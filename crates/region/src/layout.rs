@@ -20,7 +20,9 @@ pub const CLASSES: usize = 4;
 pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72, 8];
 
 /// Most threads that run operations in one image at a time, plus one (slot 0 is nobody).
-pub const SLOTS: u32 = 4096;
+pub const SLOTS: u32 = 8192;
+/// Slots whose owners stand beside what every process touches first; most images need no more.
+const SLOTS_NEAR: u32 = 512;
 /// Words of a slot: header, magazines, journal.
 pub const SLOT_WORDS: u32 = 1024;
 /// Words of a partition, on two cache lines: its token, a word for the room above, pools from 4.
@@ -50,7 +52,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0003;
+pub const MAGIC: u64 = 0x4855_534b_0000_0004;
 
 /// The header, word by word.
 pub mod header {
@@ -74,6 +76,10 @@ pub mod header {
     pub const BUMP: u32 = 17;
     /// Highest slot ever taken.
     pub const SLOTS_HIGH: u32 = 24;
+    /// How often a slot was left with work in it.
+    pub const LEFT_BEHIND: u32 = 25;
+    /// What `LEFT_BEHIND` was before all that was finished.
+    pub const LEFT_FINISHED: u32 = 26;
     /// Lowest chunk where blocks have been freed lately, plus one; 0 = none. A hint.
     pub const FREED: u32 = 32;
 }
@@ -143,7 +149,9 @@ pub struct Class {
 pub struct Map {
     /// One past the last word of the arena.
     pub(crate) limit: u32,
-    /// Owner word of each slot.
+    /// Owner word of each of the first slots.
+    owners_near: Cell,
+    /// Those of all others.
     owners: Cell,
     /// Slots.
     slots: Cell,
@@ -182,8 +190,9 @@ impl Layout {
         let mut next = Cursor(HEADER_WORDS);
         // What every process touches first, within sixteen pages: one fault maps them all.
         let partition_base = next.take(partitions, PARTITION_WORDS);
-        let owners = next.take(SLOTS, 1);
+        let owners_near = next.take(SLOTS_NEAR, 1);
         let slots = next.take(SLOTS, SLOT_WORDS);
+        let owners = next.take(SLOTS - SLOTS_NEAR, 1);
         let fixed = next.take(FIXED_WORDS, 1);
         let bucket_base = next.take(buckets, 2);
         let classes = [INODE, LINE, NODE, RECORD].map(|class| {
@@ -195,6 +204,7 @@ impl Layout {
         let chunks = next.take(chunk_count, CHUNK_WORDS);
         Map {
             limit: next.0,
+            owners_near,
             owners,
             slots,
             partitions: partition_base,
@@ -281,7 +291,10 @@ impl Map {
     /// Owner word of slot `id`.
     #[inline(always)]
     pub fn owner(&self, id: u32) -> Cell {
-        self.owners.object(id % SLOTS, 1)
+        match id % SLOTS {
+            near if near < SLOTS_NEAR => self.owners_near.object(near, 1),
+            far => self.owners.object(far - SLOTS_NEAR, 1),
+        }
     }
 
     /// First word of slot `id`.

@@ -23,6 +23,7 @@
 
 mod blocks;
 mod freeze;
+pub mod hold;
 mod journal;
 pub mod kill;
 mod layout;

@@ -88,6 +88,8 @@ impl Session {
                 self.region.store(held, 0);
             }
         }
+        self.note_left_behind(base);
+        kill::point();
         self.region.store(self.region.map.owner(dead), 0);
         kill::point();
     }

@@ -80,6 +80,8 @@ pub struct Session {
     pub(crate) small_pages: Local<bool>,
     /// The kernel whose seats it takes, plus one; 0 = any.
     kernel: Local<u32>,
+    #[cfg(feature = "holds")]
+    pub(crate) hold: crate::hold::Hold,
     pid: u32,
     tid: u32,
 }
@@ -117,6 +119,8 @@ impl Session {
             gathered: Local::new((0, 0)),
             small_pages: Local::new(false),
             kernel: Local::new(0),
+            #[cfg(feature = "holds")]
+            hold: Default::default(),
             pid,
             tid,
         }
@@ -269,8 +273,37 @@ impl Session {
             self.publish(base);
             self.looks.iter().for_each(|kept| kept.set(0));
             self.region.store(base.word(WAITS_FOR), 0);
+            self.note_left_behind(base);
             self.region.store(self.region.map.owner(slot), 0);
         }
+    }
+
+    /// Says that a slot is left with work in it, if it is; its owner is about to be nobody.
+    pub(crate) fn note_left_behind(&self, base: Cell) {
+        if self.region.load(base.word(PENDING)) != 0 {
+            self.region.add(Cell::at(header::LEFT_BEHIND), 1);
+        }
+    }
+
+    /// Calls `finish` with each free slot that has work in it, if any was left with some since all
+    /// was finished. What fails, or dies half-way, is found again.
+    pub fn finish_left_behind(
+        &self,
+        mut finish: impl FnMut(u32) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let (left, finished) = (Cell::at(header::LEFT_BEHIND), Cell::at(header::LEFT_FINISHED));
+        let before = self.region.load(left);
+        if before == self.region.load(finished) {
+            return Ok(());
+        }
+        for id in 1..=self.slots_high() {
+            let free = self.owner(id).0 == 0;
+            if free && self.region.load(self.region.map.slot(id).word(PENDING)) != 0 {
+                finish(id)?;
+            }
+        }
+        self.region.store(finished, before);
+        Ok(())
     }
 
     /// After a fork or in a new thread: this seat is for another thread now and has no slot.
@@ -298,7 +331,7 @@ impl Session {
     }
 
     /// Host process and thread that own a slot.
-    pub(crate) fn owner(&self, slot: u32) -> (u32, u32) {
+    pub fn owner(&self, slot: u32) -> (u32, u32) {
         let word = self.region.load(self.region.map.owner(slot));
         ((word >> 32) as u32, word as u32)
     }
@@ -368,8 +401,9 @@ impl Session {
                 self.region.store(held, cell.name());
                 kill::point();
                 let taken = self.acquire(cell, slot);
-                if taken.is_err() {
-                    self.region.store(held, 0);
+                match taken {
+                    Ok(()) => self.long_begins(),
+                    Err(_) => self.region.store(held, 0),
                 }
                 kill::point();
                 return taken;
@@ -386,6 +420,7 @@ impl Session {
             let held = base.word(LONG + n);
             if self.region.load(held) == cell.name() {
                 self.release(cell);
+                self.long_ends();
                 kill::point();
                 self.region.store(held, 0);
                 return;

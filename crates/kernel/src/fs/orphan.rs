@@ -25,14 +25,15 @@ pub fn finish(kernel: &Kernel) -> Result<()> {
     if number == 0 {
         return Ok(());
     }
-    // A writer that came before the last close may still be copying into the blocks.
+    // A writer that came before the last close may still be copying into the blocks, or come
+    // between two steps: the last step finds nothing left, and nobody finds the inode after it.
     let writer = kernel.session.region.map.object(INODE, number).word(ino::WRITER);
-    kernel.session.lock_long(writer)?;
     let mut result = Ok(());
     while result.is_ok() && kernel.session.pending()? != 0 {
+        kernel.session.lock_long(writer)?;
         result = kernel.session.transact(|txn| step(txn, number));
+        kernel.session.unlock_long(writer);
     }
-    kernel.session.unlock_long(writer);
     result
 }
 
