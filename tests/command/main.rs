@@ -10,6 +10,7 @@ mod guard;
 mod json;
 mod limits;
 mod memory;
+mod portals;
 mod space;
 mod status;
 mod techniques;

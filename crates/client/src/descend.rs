@@ -15,6 +15,7 @@
 
 use crate::buffers::Walk;
 use crate::known::{FORGET, ROOT};
+use crate::outside::Behind;
 use crate::path::{Aim, Last, Lead, Start};
 use crate::walk::Piece;
 use crate::{Client, Host, Memory};
@@ -283,8 +284,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(if absolute { Turn::Absolute } else { Turn::On })
             }
             Kind::Portal if through => {
-                self.portal_text(w, inode, piece.end)?;
-                Ok(Turn::Outside)
+                let above = self.portal_text(w, inode, piece.end)?;
+                Ok(match self.behind_portal(w, above, aim)? {
+                    Behind::Outside => Turn::Outside,
+                    Behind::Above => Turn::On,
+                    Behind::Tree => Turn::Absolute,
+                })
             }
             kind if kind.is_special() && through && !(piece.last && aim.slash) => {
                 Err(Errno::ENOTDIR)
@@ -357,13 +362,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(walk.is_absolute())
     }
 
-    /// Makes the text the host path of a portal, followed by what is left.
+    /// Makes the text the host path of a portal, followed by what is left; that path's length.
     #[inline(never)]
-    pub(crate) fn portal_text(&mut self, w: usize, portal: Inode, keep: usize) -> Result<()> {
+    pub(crate) fn portal_text(&mut self, w: usize, portal: Inode, keep: usize) -> Result<usize> {
         let origin = self.services.attributes(portal)?.origin.ok_or(Errno::EIO)?;
         let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
         let path = &self.buffers.link[..length.min(PATH_MAX)];
-        self.buffers.walks[w].replace_front(keep, path)
+        self.buffers.walks[w].replace_front(keep, path)?;
+        Ok(path.len())
     }
 }
 

@@ -20,7 +20,7 @@ use husk_abi::sys::general::{
     STATX_BASIC_STATS, STATX_MNT_ID,
 };
 use husk_abi::{PATH_MAX, nr};
-use husk_proto::fs::Kind;
+use husk_proto::fs::{Kind, Step};
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Inode, Result, Services};
 
@@ -125,6 +125,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The directory of a tree that `base[..length]`, a real path of the host, lies in.
     pub(crate) fn tree_at(&mut self, length: usize) -> Result<Option<Inode>> {
+        let Some(step) = self.step_at(length)? else { return Ok(None) };
+        match step.kind {
+            Kind::Portal => Ok(None),
+            Kind::Directory => Ok(Some(self.covering_root(step.inode).unwrap_or(step.inode))),
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    /// What a tree has at `base[..length]`, a real path of the host; a portal on the way to it.
+    pub(crate) fn step_at(&mut self, length: usize) -> Result<Option<Step>> {
         let mut best: Option<(usize, Inode)> = None;
         for index in 0..self.services.mounts() {
             let mount = self.services.mount(index);
@@ -134,12 +144,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         let Some((at, root)) = best else { return Ok(None) };
-        let step = self.directory_below(root, at, length)?;
-        match step.kind {
-            Kind::Portal => Ok(None),
-            Kind::Directory => Ok(Some(self.covering_root(step.inode).unwrap_or(step.inode))),
-            _ => Err(Errno::ENOENT),
-        }
+        self.directory_below(root, at, length).map(Some)
     }
 
     /// The real path of a directory of the host, in `base`; its length.

@@ -10,6 +10,8 @@
 //!    begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
 //! 2. A link that leads nowhere on the host may lead to what only the image has: it is followed
 //!    here.
+//! 3. Behind a portal the host is asked name by name where `..` or a link is on the way: no call of
+//!    the host gets a text that leads back into a tree.
 //!
 //! Limit: a name that was seen to lead outside, and that a program outside the image later makes a
 //! link into a tree, is missed.
@@ -22,6 +24,17 @@ use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH, RENAME_EXCHANGE};
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Result, Services};
+
+/// What a path is that goes through a portal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The host's.
+    Outside,
+    /// It goes on, with what is left of the text, from the directory that the portal stands in.
+    Above,
+    /// The text leads into a tree, absolute.
+    Tree,
+}
 
 /// Ancestors tried for one path that does not exist.
 const ANCESTORS_MAX: usize = 64;
@@ -236,6 +249,75 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.services.note_outside(text, age);
         }
         Ok(Start::Outside)
+    }
+
+    /// Where a text leads that begins with the host path of a portal, `text[..above]`: a directory
+    /// of the host in a tree, in which `..` or a link may lead back into trees.
+    pub(crate) fn behind_portal(&mut self, w: usize, above: usize, aim: Aim) -> Result<Behind> {
+        let walk = &self.buffers.walks[w];
+        let names =
+            || walk.text[above..walk.length].split(|&b| b == b'/').filter(|n| !n.is_empty());
+        let ends_in_dots = names().next_back().is_some_and(|name| name == b"..");
+        let slash = walk.whole().ends_with(b"/") && !aim.create;
+        let follow = (aim.follow || slash || ends_in_dots) && !aim.parent;
+        let end = if follow { walk.length } else { walk.directory_length() };
+        if end <= above || self.services.known_outside(&walk.text[..end]) {
+            return Ok(Behind::Outside);
+        }
+        let (age, mut at) = (self.services.outside_age(), above);
+        if !names().any(|name| name == b"..")
+            && let Ok(length) = self.real_path(w, end, Base::ROOT)
+            && lies_below(&self.buffers.base[..length], &self.buffers.walks[w].text[..above])
+        {
+            at = end;
+        }
+        while at < end {
+            let text = &self.buffers.walks[w].text[..end];
+            let start = at + text[at..].iter().take_while(|&&b| b == b'/').count();
+            at = text[start..].iter().position(|&b| b == b'/').map_or(end, |length| start + length);
+            match self.leaves_portal(w, at, above)? {
+                None => {}
+                Some(behind) => return Ok(behind),
+            }
+        }
+        let text = &self.buffers.walks[w].text[..end];
+        if !is_fleeting(text) {
+            self.services.note_outside(text, age);
+        }
+        Ok(Behind::Outside)
+    }
+
+    /// Whether `text[..at]` ends what `behind_portal` asks: it leads into a tree, which the text
+    /// says plainly then, or nowhere.
+    fn leaves_portal(&mut self, w: usize, at: usize, above: usize) -> Result<Option<Behind>> {
+        let length = match self.real_path(w, at, Base::ROOT) {
+            Ok(length) => length,
+            Err(Errno::ENOENT) if self.through_link(w, at, Base::ROOT)?.is_some() => {
+                return Ok(Some(Behind::Tree));
+            }
+            Err(_) => return Ok(Some(Behind::Outside)),
+        };
+        let (real, walk) = (&self.buffers.base[..length], &mut self.buffers.walks[w]);
+        let portal = &walk.text[..above];
+        if lies_below(real, portal) {
+            return Ok(None);
+        }
+        let parent = portal.iter().rposition(|&b| b == b'/').unwrap_or(0).max(1);
+        if *real == portal[..parent] {
+            walk.replace_front(at, b"")?;
+            return Ok(Some(Behind::Above));
+        }
+        match self.step_at(length) {
+            Ok(Some(step)) if step.kind != Kind::Portal => {}
+            // The image has removed it: the walk says so.
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Ok(_) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        // Looking into the tree has used the buffer.
+        let length = self.real_path(w, at, Base::ROOT)?;
+        self.buffers.walks[w].replace_front(at, &self.buffers.base[..length])?;
+        Ok(Some(Behind::Tree))
     }
 
     /// Passes a call that makes a name on the host, which may change where paths lead.

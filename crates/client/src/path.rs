@@ -162,7 +162,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// The text is as it was given, and absolute.
-    const ROOT: Base = Base { directory: AT_FDCWD, joined: 0 };
+    pub(crate) const ROOT: Base = Base { directory: AT_FDCWD, joined: 0 };
 }
 
 /// Where the next stretch of a walk begins.

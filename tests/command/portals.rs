@@ -1,0 +1,67 @@
+//! What other file systems are mounted on inside an overlay stays the host's; paths that leave them
+//! again are the image's.
+
+use std::fs;
+use std::process::Command;
+
+use husk_tests::Scratch;
+
+use crate::run;
+
+/// In the work directory; `$1` is the command. A tmpfs with links out of it lies in the overlay.
+const SCRIPT: &str = r#"
+mount -t tmpfs -o size=1m none tree/m || exit 99
+mkdir tree/m/d
+ln -s ../file tree/m/out
+ln -s "$PWD/tree/only" tree/m/dangling
+ln -s ../../beside tree/m/beside
+"$1" run --discard --overlay tree -- sh -c '
+cd tree
+echo inside > m/x
+echo image > m/../file
+cat file m/out m/d/../../file
+echo new > m/../new
+mkdir dir
+echo made > m/../dir/made
+cat dir/made m/d/../../dir/../dir/made
+echo only > only
+cat m/dangling
+echo more >> m/dangling
+cat only
+ls m/.. m/d/..
+cd m
+echo second > ../file
+cat ../file "$PWD/../file" /proc/self/cwd/../file
+mv ../new ../moved
+ls ..
+cat beside/of
+'
+echo "ended with $?"
+cat tree/file tree/m/x
+ls tree
+"#;
+
+const ANSWER: &str = "image image image made made only only more m/..: dir file m new only m/d/..: \
+                      beside d dangling out x second second second dir file m moved only of beside \
+                      ended with 0 host inside file m";
+
+#[test]
+fn paths_out_of_what_is_mounted_in_an_overlay_are_the_images() {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT RUN: only root may mount: portals");
+        return;
+    }
+    let scratch = Scratch::new("portals");
+    let work = scratch.fresh("work");
+    fs::create_dir_all(work.join("tree/m")).expect("a tree");
+    fs::create_dir(work.join("beside")).expect("beside it");
+    fs::write(work.join("beside/of"), "of beside\n").expect("a file");
+    fs::write(work.join("tree/file"), "host\n").expect("a file");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]);
+    command.arg(husk_tests::husk::binary());
+    let outcome = run(&scratch, &work, command);
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    let words: Vec<&str> = stdout.split_whitespace().collect();
+    assert_eq!(words.join(" "), ANSWER, "{}", outcome.shown());
+}
