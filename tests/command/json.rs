@@ -136,3 +136,26 @@ fn a_row_that_is_not_there_is_refused_with_those_that_are() {
         assert_eq!(said.lines().count(), 1, "{}", outcome.shown());
     }
 }
+
+#[test]
+fn what_a_supervisor_holds_is_measured_for_each_kind_of_its_work() {
+    /// Words of a journal: no hold changes more.
+    const ENTRIES_MAX: u64 = 256;
+    if against_native() {
+        return;
+    }
+    let document = document("bench-hold", &["bench", "hold", "--json", "--seconds", "2"]);
+    let row = |place: &str, work: &str| {
+        let rows = document[place].as_array().expect("rows");
+        rows.iter().find(|row| row["work"] == work).unwrap_or_else(|| panic!("{work}: {document}"))
+    };
+    for (place, work) in
+        [("supervisor", "deaths"), ("supervisor", "entering"), ("visitor", "directories")]
+    {
+        let number = |name: &str| row(place, work)[name].as_u64().expect("a number");
+        assert!(number("count") > 0 && number("entries") <= ENTRIES_MAX, "{document}");
+        // In processor time, which a busy machine cannot stretch; pages may be new to a process.
+        assert!(number("slow") * 50 <= number("count"), "{document}");
+    }
+    assert!(document["victims"].as_u64() >= Some(1), "{document}");
+}

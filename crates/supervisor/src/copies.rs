@@ -27,6 +27,7 @@ use husk_proto::image::{Image as _, Rewritten, Wish};
 use husk_rewrite::{Identity, Outcome, Store};
 
 use crate::gathered;
+use crate::holds::{self, Work};
 use crate::image::attach;
 use crate::program;
 use crate::say::say_aside;
@@ -90,6 +91,7 @@ impl Copies {
         let work = move || {
             // Without a way to the image wishes stay wishes: calls are trapped.
             let Ok(mut direct) = attach() else { return };
+            holds::work(&direct, Work::Programs);
             while !told.load(Ordering::Relaxed) {
                 if !serve_one(self.store.as_ref(), region.as_ref(), &mut direct) {
                     thread::sleep(LOOK);

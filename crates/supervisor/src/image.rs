@@ -19,6 +19,7 @@ use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
+use crate::holds::{self, Work};
 use crate::named::NOT_TAKEN_OVER;
 use crate::request::{MountPlan, Settings};
 use crate::variables::Variables;
@@ -186,8 +187,10 @@ impl Image {
 
     /// The calling thread's way to the image on behalf of a new process.
     fn enroll(&mut self, newcomer: &Newcomer<'_>) -> Result<Direct, Errno> {
+        holds::work(&self.direct, Work::Entering);
         let process = self.direct.first_process(newcomer.pid, newcomer.inherited)?;
         let mut direct = Direct::attach(now_ns, process, std::process::id(), thread_id())?;
+        holds::work(&direct, Work::Entering);
         direct.set_umask(newcomer.umask);
         let root = self.mounts.iter().find(|m| Some(&m.plan.path) == newcomer.here.as_ref());
         if let Some(mount) = root {

@@ -25,6 +25,7 @@ pub mod explain;
 pub mod failure;
 pub mod fsck;
 mod gathered;
+pub mod holds;
 pub mod image;
 pub mod launch;
 mod loads;

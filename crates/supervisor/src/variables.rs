@@ -1,5 +1,5 @@
-//! What is said beside the request: `trace`, `rewrite`, `pipes`, `fsck`, `dir`, `without`, in a
-//! file of configuration or as `HUSK_TRACE` and so on.
+//! What is said beside the request: `trace`, `rewrite`, `pipes`, `fsck`, `holds`, `dir`, `without`,
+//! in a file of configuration or as `HUSK_TRACE` and so on.
 
 use husk_carrier::{Directories, Without};
 
@@ -16,6 +16,8 @@ pub struct Variables {
     pub pipes: bool,
     /// `HUSK_FSCK=1`: check the image's structure when the run ends.
     pub check: bool,
+    /// `HUSK_HOLDS=1`: measure how long the supervisor holds what others wait for.
+    pub holds: bool,
     /// `HUSK_DIR=narrow` or `wide`: how directories are shared between processes.
     pub directories: Directories,
     /// `HUSK_WITHOUT=NAME,NAME`: techniques to do without, to see what each is worth.
@@ -42,6 +44,7 @@ impl Variables {
             trap_only: is("rewrite", "off"),
             pipes: is("pipes", "husk"),
             check: config.is_on("fsck") == Some(true),
+            holds: config.is_on("holds") == Some(true),
             directories: match config.one("dir") {
                 Some("narrow") => Directories::Narrow,
                 Some("wide") => Directories::Wide,

@@ -25,6 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::copies::{Copies, Service};
 use crate::dense::Dense;
 use crate::failure::Failure;
+use crate::holds::{self, Work as Kind};
 use crate::image::Image;
 use crate::loads::Loads;
 use crate::onlooker::Progress;
@@ -80,6 +81,9 @@ impl Work {
         variables: &Variables,
         program: Option<&Path>,
     ) -> Result<Work, Failure> {
+        if variables.holds {
+            holds::measure();
+        }
         let copies = Copies::open();
         if let Some(note) = &copies.note {
             say(&format!("note: {note}"));
@@ -109,6 +113,9 @@ impl Work {
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
     pub fn resume(mut image: Image, lock: Option<File>, variables: &Variables) -> Work {
+        if variables.holds {
+            holds::measure();
+        }
         image.direct.forget_requests();
         let path = image.direct.private_path().to_vec();
         let private = lock.and_then(|lock| Private::resume(&path, lock));
@@ -183,6 +190,7 @@ impl Work {
         }
         let began = Instant::now();
         if began >= self.next_scan {
+            holds::work(&self.image.direct, Kind::Deaths);
             // What cannot be recovered now is found at the next scan, `SCAN_MAX` later at most.
             let _ = self.image.direct.scan_dead();
             self.next_scan = began + (began.elapsed() * SCAN_COSTS).min(SCAN_MAX);
@@ -208,6 +216,7 @@ impl Work {
     ) -> Ended {
         self.service = None;
         let direct = &mut self.image.direct;
+        holds::work(direct, Kind::Deaths);
         for _ in 0..LAST_ROUNDS {
             if matches!(direct.scan_dead(), Ok(0)) {
                 break;
@@ -221,8 +230,10 @@ impl Work {
             lines.extend(unsupported(direct));
         }
         if discard {
+            lines.extend(holds::lines());
             return Ended { lines, complete: true };
         }
+        holds::work(direct, Kind::WriteBack);
         let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
         let run = Run { number, started_ns: self.image.started_ns, live: false };
         let overlays = self.image.overlays();
@@ -230,12 +241,14 @@ impl Work {
             write_back::write_back(&mut self.image.direct, run, &overlays, progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
+        lines.extend(holds::lines());
         Ended { lines, complete: outcome.is_complete() }
     }
 }
 
 impl Burial for Work {
     fn child(&mut self, pid: Pid) {
+        holds::work(&self.image.direct, Kind::Deaths);
         // What cannot be released now is found again at the next tick.
         let _ = self.image.direct.reap(pid.as_raw() as u32);
         self.tell();
@@ -245,9 +258,12 @@ impl Burial for Work {
         self.bury();
         self.look_around();
         let direct = &mut self.image.direct;
+        holds::work(direct, Kind::Memory);
         self.punch.tick(direct, &self.image.region);
         self.dense.tick(&self.image.region);
+        holds::work(direct, Kind::Loads);
         self.loads.tick(direct);
+        holds::work(direct, Kind::Watches);
         if let Some(private) = &mut self.private {
             private.tick(direct);
             self.watchers.tick(direct, &private.path());

@@ -22,7 +22,7 @@ use super::stop;
 use super::worker::children_us;
 
 /// Names of the image, within a directory of images that is its own.
-const NAME: &str = "bench";
+pub const NAME: &str = "bench";
 const MEMORY: &str = "256M";
 /// How often an image is made.
 const UPS: usize = 5;
@@ -66,13 +66,16 @@ struct Report {
 }
 
 /// A directory of images, removed with what is in it.
-struct Images {
-    path: PathBuf,
-    husk: PathBuf,
+pub struct Images {
+    /// The directory.
+    pub path: PathBuf,
+    /// This command.
+    pub husk: PathBuf,
 }
 
 impl Images {
-    fn new() -> anyhow::Result<Images> {
+    /// None yet.
+    pub fn new() -> anyhow::Result<Images> {
         let path = PathBuf::from(format!("/var/tmp/husk-bench-exec-{}", std::process::id()));
         std::fs::DirBuilder::new()
             .mode(0o700)
@@ -82,7 +85,8 @@ impl Images {
         Ok(Images { path, husk })
     }
 
-    fn command(&self, program: &Path, words: &[&str]) -> Command {
+    /// `program WORDS`, with these images and none of the user's configuration.
+    pub fn command(&self, program: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(words).current_dir(&self.path).env("XDG_RUNTIME_DIR", &self.path);
         command.env("HUSK_CONFIG", "none").stdin(Stdio::null()).stdout(Stdio::null());

@@ -24,6 +24,7 @@ mod commands;
 mod exec;
 mod flow;
 mod hare;
+mod hold;
 mod machine;
 mod memory;
 mod operations;
@@ -64,6 +65,15 @@ enum Suite {
     Pipes(pipes::Options),
     /// What it costs to enter an image, and to make one.
     Exec(exec::Options),
+    /// How long the supervisor holds what programs wait for, by what it does.
+    Hold(hold::Options),
+    /// What `hold` runs in the image.
+    #[command(hide = true)]
+    HoldPart {
+        part: hold::Part,
+        /// Where its files are, and how they are called.
+        name: PathBuf,
+    },
     /// Policies of placement, on a build and on a script that forks, against Linux's scheduler.
     Place(place::Options),
     /// The side of `place` in an image.
@@ -134,6 +144,8 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Flow { role, name, count } => {
             flow::find(&name)?.play(role, count).map(|()| ExitCode::SUCCESS)
         }
+        Suite::HoldPart { part, name } => part.run(&name).map(|()| ExitCode::SUCCESS),
+        Suite::Hold(options) => measure(|| hold::run(&options)),
         Suite::Exec(options) => measure(|| exec::run(&options)),
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
