@@ -38,17 +38,25 @@ pub struct Known {
     signals: AtomicU64,
     /// Another process has the same handlers (`CLONE_SIGHAND` without `CLONE_THREAD`).
     shared: AtomicBool,
+    /// Nobody has asked the host yet, and children would each ask (`learn`).
+    owed: AtomicBool,
 }
 
 impl Known {
     /// Nothing.
     pub const fn new() -> Known {
-        Known { signals: AtomicU64::new(0), shared: AtomicBool::new(false) }
+        let (shared, owed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Known { signals: AtomicU64::new(0), shared, owed }
     }
 
     /// After an exec by somebody who knew that nothing was ignored.
     pub fn set_all(&self) {
         self.signals.store(!0, Relaxed);
+    }
+
+    /// The host is to be asked before the first child or exec; many programs have neither.
+    pub fn owe(&self) {
+        self.owed.store(true, Relaxed);
     }
 
     /// Nothing from now on: others change these actions, too.
@@ -78,14 +86,14 @@ impl Known {
 /// Signals that glibc keeps for itself (SIGCANCEL, SIGSETXID).
 const SPAWNERS: [usize; 2] = [32, 33];
 
-/// Asks the host for all actions, once for an image: in its first program, whose children would
-/// each ask otherwise. The two signals of the C library that the supervisor's `posix_spawn` ignores
-/// in its child are default again.
+/// Asks the host for all actions, in the first program of an image or the first that joins it:
+/// its children would each ask otherwise. The two signals of the C library that the supervisor's
+/// `posix_spawn` ignores in its child (`spawned`) are default again.
 #[cold]
-pub fn learn(group: &Group) {
-    for signal in (1..=SIGNALS).filter(|&signal| !kept(signal)) {
+pub fn learn(group: &Group, spawned: bool) {
+    for signal in (1..=SIGNALS).filter(|&signal| !kept(signal) && !group.known.has(signal)) {
         let mut found = HostAction::default();
-        let asked = if SPAWNERS.contains(&signal) {
+        let asked = if spawned && SPAWNERS.contains(&signal) {
             signal::host_action(signal, (&raw const found) as usize, 0) == 0
         } else {
             signal::host_action(signal, 0, (&raw mut found) as usize) == 0
@@ -94,6 +102,14 @@ pub fn learn(group: &Group) {
             group.actions[signal].store(&found);
             group.known.signals.fetch_or(bit(signal), Relaxed);
         }
+    }
+}
+
+/// The same before the first child or exec of a program that has joined. What it catches is not
+/// known by that, and who has company learns nothing (invariant 2).
+pub fn learn_late(group: &Group) {
+    if alone(group) && group.known.owed.swap(false, Relaxed) {
+        learn(group, false);
     }
 }
 

@@ -265,6 +265,7 @@ fn hand_over(
         | handover::GIVEN
         | handover::OF_FILE;
     next.flags = next.flags & !ANEW | flags;
+    actions::learn_late(thread.group());
     if actions::all_default_after_exec(thread.group()) {
         next.flags |= handover::DEFAULTS;
     }

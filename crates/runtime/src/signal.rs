@@ -293,7 +293,10 @@ pub fn install(thread: &Thread) {
     if facts().handover.flags & handover::DEFAULTS != 0 {
         thread.group().known.set_all();
     } else if facts().handover.flags & handover::INITIAL != 0 {
-        actions::learn(thread.group());
+        match facts().handover.flags & handover::JOINS {
+            0 => actions::learn(thread.group(), true),
+            _ => thread.group().known.owe(),
+        }
     }
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         let new = kept_action(signal, &HostAction::default());

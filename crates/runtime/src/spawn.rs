@@ -19,6 +19,7 @@
 //! 5. The host tells us the number of a pidfd, not the application: it may be one of Husk's, and
 //!    nobody sees it before it has moved off.
 
+use crate::actions;
 use crate::gate::{self, Answer, Frame};
 use crate::signal;
 use crate::thread::{self, Thread};
@@ -143,6 +144,7 @@ fn launch_blocked(
     let process = if is(CLONE_THREAD) {
         None
     } else {
+        actions::learn_late(thread.group());
         thread.client.prepare_fork(is(CLONE_FILES), is(CLONE_FS))?
     };
     let block = if is(CLONE_VM) {
