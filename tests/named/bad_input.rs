@@ -36,10 +36,11 @@ fn a_name_is_a_plain_word_and_taken_once() {
     let images = Images::new("names");
     let long = "n".repeat(300);
     for name in ["", ".", "..", "a/b", "/etc", "a.b", "7", "a b", "ü", &long] {
-        for arguments in [&["up", "--", name][..], &["down", "--", name]] {
-            let said = images.refused(arguments, 125);
-            assert!(said.contains("beginning with a letter"), "{name:?}: {said}");
-        }
+        let said = images.refused(&["up", "--", name], 125);
+        assert!(said.contains("beginning with a letter"), "{name:?}: {said}");
+        let said = images.refused(&["down", "--", name], 125);
+        let why = if name == "7" { "number of a process" } else { "beginning with a letter" };
+        assert!(said.contains(why), "{name:?}: {said}");
         let said = images.refused(&["exec", "--", name, "true"], 125);
         assert!(said.contains("beginning with a letter"), "{name:?}: {said}");
     }

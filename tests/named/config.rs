@@ -35,6 +35,11 @@ impl User {
         let husk = binary().to_str().expect("a plain path");
         let mut command = self.images.command(husk, arguments);
         command.env("XDG_CONFIG_HOME", self.images.scratch.path().join("config"));
+        // Those of the tests are none of Husk's.
+        let ours = std::env::vars_os().map(|(name, _)| name);
+        ours.filter(|name| name.to_string_lossy().starts_with("HUSK_")).for_each(|name| {
+            command.env_remove(name);
+        });
         command.env_remove("HUSK_FSCK").envs(variables.iter().copied());
         command.output().expect("husk")
     }
@@ -68,7 +73,8 @@ fn the_last_who_says_something_wins() {
         "{told}"
     );
     assert!(of("pipes").0 == "host" && of("pipes").1.contains("HUSK_PIPES"), "{told}");
-    assert!(of("guard").0.is_null() && of("guard").1.contains("default"), "{told}");
+    assert_eq!(of("mount").0[0], "/tmp", "{told}");
+    assert!(!of("guard").0.is_null() && of("guard").1.contains("default"), "{told}");
     let lines = user.done(&[], &["config", "show", "--origin"]);
     assert!(lines.contains("kernels = 2 ") && lines.contains("# default"), "{lines}");
     // What is shown is a file that says the same.
@@ -77,7 +83,7 @@ fn the_last_who_says_something_wins() {
     assert_eq!(user.done(&[], &["config", "show"]), plain);
     // None of the files.
     let none = user.shown(&[("HUSK_CONFIG", "none")]);
-    assert!(none["kernels"]["value"].is_null(), "{none}");
+    assert_eq!(none["kernels"]["origin"], "default", "{none}");
 }
 
 #[test]
@@ -178,4 +184,42 @@ fn a_file_of_another_user_is_refused() {
     chown(&own, None, Some(65534)).expect("given");
     let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
     assert!(said.contains("others may write to it"), "{said}");
+}
+
+#[test]
+fn a_check_finds_what_nobody_would_look_at() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-check");
+    let check = &["config", "check"];
+    let said = refusal(&user.husk(&[("HUSK_KERNEL", "1")], check), 125);
+    assert!(said.contains("HUSK_KERNEL: there is no such variable"), "{said}");
+    assert!(said.contains("did you mean HUSK_KERNELS?"), "{said}");
+    let said = refusal(&user.husk(&[("HUSK_FOO", "1")], check), 125);
+    assert!(said.contains("HUSK_FOO") && said.contains("unset it"), "{said}");
+    let said = refusal(&user.husk(&[("HUSK_OVERLAY", "/nope")], check), 125);
+    assert!(said.contains("overlay /nope (HUSK_OVERLAY): there is no such directory"), "{said}");
+    user.here("kernels = 1\nmount = ['/tmp', '/nope']\n");
+    for arguments in [&check[..], &["config", "check", "husk.toml"]] {
+        let said = refusal(&user.husk(&[], arguments), 125);
+        assert!(said.contains("mount /nope (") && said.contains("husk.toml:2)"), "{said}");
+    }
+}
+
+#[test]
+fn what_a_value_cannot_be_is_said_plainly() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-values");
+    for (name, value, said) in [
+        ("HUSK_KERNELS", "many", "\"many\" is no number of kernels; write a whole number"),
+        ("HUSK_MEMORY", "1Q", "\"1Q\" is no size; write a size, as 512M"),
+        ("HUSK_GUARD", "maybe", "guard cannot be \"maybe\"; write HUSK_GUARD=on or HUSK_GUARD=off"),
+        ("HUSK_PIN", "2", "pin cannot be \"2\"; write 1 or 0"),
+    ] {
+        let told = refusal(&user.husk(&[(name, value)], &["run", "--", "true"]), 125);
+        assert!(told.contains(said), "{told}");
+    }
 }

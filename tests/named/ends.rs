@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use husk_tests::against_native;
 use husk_tests::process::kill;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{Images, shown, text, until};
 
@@ -441,4 +442,22 @@ fn an_image_that_died_in_the_middle_of_its_end_says_so() {
     let said = said.expect("what both said");
     assert!(said.contains("died while it was written back: what is not there is lost"), "{said}");
     assert_eq!(images.row("ci"), serde_json::Value::Null);
+}
+
+#[test]
+fn the_end_of_an_image_whose_directory_is_gone_leaves_the_next_of_its_name_alone() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("orphaned");
+    images.up("ci");
+    let first = images.supervisor("ci");
+    fs::remove_dir_all(images.place("ci")).expect("it goes");
+    images.up("ci");
+    assert_ne!(images.supervisor("ci"), first);
+    let orphan = Pid::from_raw(first).expect("a number");
+    kill_process(orphan, Signal::TERM).expect("it lives");
+    until("the first one has ended", || test_kill_process(orphan).is_err());
+    assert_eq!(images.script("ci", "echo here"), "here\n");
+    images.down("ci");
 }

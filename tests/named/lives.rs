@@ -132,9 +132,10 @@ fn fsck_takes_the_name_of_an_image() {
     images.up("ci");
     images.script("ci", "seq 1000 > file");
     assert!(images.done(&["fsck", "ci"]).starts_with("clean; held up for "));
+    let supervisor = i64::from(images.supervisor("ci"));
     let json: serde_json::Value =
         serde_json::from_str(&images.done(&["fsck", "ci", "--json"])).expect("JSON");
-    assert_eq!(json["image"], images.supervisor("ci"));
+    assert_eq!((json["image"].as_str(), json["pid"].as_i64()), (Some("ci"), Some(supervisor)));
     let missing = images.refused(&["fsck", "nightly"], 2);
     assert!(missing.contains("there is no such image"), "{missing}");
 }

@@ -1,5 +1,8 @@
 //! What there is to see of an image from outside: `husk stat`.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use husk_tests::against_native;
 use husk_tests::husk::binary;
 use serde_json::Value;
@@ -138,4 +141,101 @@ fn a_throw_away_image_is_looked_at_by_its_process() {
     let output = images.command("bash", &["-c", &script]).output().expect("bash");
     let said = text(&output.stdout);
     assert!(said.contains("processes 1 ") && said.contains("  create"), "{}", shown(&output));
+}
+
+#[test]
+fn a_report_says_which_image_it_is_of_and_counts_programs_alone() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stat-names");
+    images.up("ci");
+    let supervisor = images.supervisor("ci");
+    let told = stat(&images, "ci");
+    assert_eq!(
+        (told["image"].as_str(), told["pid"].as_i64()),
+        (Some("ci"), Some(supervisor.into()))
+    );
+    let told: Value = serde_json::from_str(&images.done(&["fsck", "ci", "--json"])).expect("JSON");
+    assert_eq!(
+        (told["image"].as_str(), told["pid"].as_i64()),
+        (Some("ci"), Some(supervisor.into()))
+    );
+    let threads = || {
+        let told = stat(&images, "ci");
+        let kernels = told["kernels"].as_array().expect("a list").clone();
+        kernels.iter().map(|one| one["threads"].as_u64().expect("a count")).sum::<u64>()
+    };
+    // The supervisor works for the image, too, and is none of its threads.
+    assert_eq!(threads(), 0);
+    let husk = binary().to_str().expect("a plain path");
+    let holder = ["exec", "ci", "--", "bash", "-c", "echo x > there; exec cat"];
+    let mut held = images.command(husk, &holder).stdin(Stdio::piped()).spawn().expect("husk");
+    until("it has a seat", || threads() == 1);
+    drop(held.stdin.take());
+    held.wait().expect("it ends");
+    images.down("ci");
+}
+
+#[test]
+fn who_runs_in_a_throw_away_image_is_listed_and_signalled_by_its_number() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("ps-run");
+    let husk = binary().to_str().expect("a plain path");
+    let mut run = std::process::Command::new(husk);
+    run.args(["run", "--memory", "64M", "--", "sh", "-c", "sleep 61 & echo $!; wait"]);
+    let mut run = run.current_dir(&images.work).stdout(Stdio::piped()).spawn().expect("husk");
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let (image, sleeper) = (run.id().to_string(), line.trim());
+    until("it sleeps", || images.done(&["ps", &image]).contains("sleep 61"));
+    let rows: Value = serde_json::from_str(&images.done(&["ps", &image, "--json"])).expect("JSON");
+    let pids: Vec<_> =
+        rows.as_array().expect("rows").iter().map(|row| row["pid"].clone()).collect();
+    assert!(pids.contains(&sleeper.parse::<u32>().expect("a number").into()), "{rows}");
+    // By a program of it, too.
+    assert!(images.done(&["ps", sleeper]).contains("sleep 61"));
+    let said = images.refused(&["down", &image], 125);
+    assert!(said.contains("a `husk run` ends with its command; kill"), "{said}");
+    let own = std::process::id().to_string();
+    assert!(images.refused(&["ps", &own], 125).contains("that process is in no image"));
+    assert!(images.refused(&["kill", &image, &own], 125).contains("no such process runs in it"));
+    images.done(&["kill", &image, sleeper]);
+    assert!(run.wait().expect("it ends").code().is_some());
+}
+
+#[test]
+fn hints_lead_to_what_helps() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("hints");
+    images.up("ci");
+    let said = images.refused(&["down", "nope"], 125);
+    assert!(said.ends_with("see `husk ls` for those there are\n"), "{said}");
+    let said = images.refused(&["exec", "nope", "--", "true"], 125);
+    assert!(said.ends_with("or make it: husk up nope\n"), "{said}");
+    let said = images.refused(&["explain", "ci"], 125);
+    assert!(said.contains("husk explain ci PID: see `husk ps ci`"), "{said}");
+    images.down("ci");
+}
+
+#[test]
+fn a_directory_for_images_that_is_not_there_is_said() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("nowhere");
+    let husk = binary().to_str().expect("a plain path");
+    let told = |arguments: &[&str]| {
+        let output = images.command(husk, arguments).env("XDG_RUNTIME_DIR", "/nope").output();
+        output.expect("husk")
+    };
+    let said = text(&told(&["ls"]).stderr);
+    let why = "XDG_RUNTIME_DIR says /nope, which is not there";
+    assert!(said.contains(&format!("note: {why}: images are kept in /tmp/husk-")), "{said}");
+    let said = crate::refusal(&told(&["exec", "nightly-of-nobody", "--", "true"]), 125);
+    assert!(said.contains("there is no such image in /tmp/husk-") && said.contains(why), "{said}");
 }

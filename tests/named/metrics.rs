@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -187,13 +188,41 @@ fn no_client_keeps_others_waiting() {
         let (told, ..) = asked(&mut server.connect(), &nonsense);
         assert!(told.contains(status), "{told}");
     }
-    // As many as are served at a time, and more: they are cut off, then others have their turn.
-    idle.extend((0..50).map(|_| server.connect()));
-    assert!(answered("beside sixty") < Duration::from_secs(18));
+    // Three times as many as are served at a time: the eldest are cut off at once.
+    idle.extend((0..100).map(|_| server.connect()));
+    assert!(answered("beside a hundred") < Duration::from_secs(4));
     until("the silent are cut off", || {
         idle[0].set_read_timeout(Some(Duration::from_millis(50))).expect("a limit");
         matches!(idle[0].read(&mut [0]), Ok(0))
     });
     server.end();
+    images.down("ci");
+}
+
+#[test]
+fn a_socket_that_somebody_has_bound_stays() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("metrics-bound");
+    images.up("ci");
+    let path = images.scratch.path().join("bound");
+    let script = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); \
+                  print('bound', flush=True); sys.stdin.read()";
+    let mut other = std::process::Command::new("python3");
+    other.args(["-c", script]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut other = other.spawn().expect("python3");
+    let mut line = String::new();
+    let output = other.stdout.take().expect("a pipe");
+    std::io::BufReader::new(output).read_line(&mut line).expect("a line");
+    let made = std::fs::metadata(&path).expect("its socket").ino();
+    let place = format!("unix:{}", path.display());
+    let said = images.refused(&["metrics", "ci", "--listen", &place], 125);
+    assert!(said.contains("in use"), "{said}");
+    assert_eq!(std::fs::metadata(&path).expect("its socket").ino(), made);
+    drop(other.stdin.take());
+    other.wait().expect("it ends");
+    // What nobody has any more is replaced.
+    Server::new(&images, &place).end();
     images.down("ci");
 }

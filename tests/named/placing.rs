@@ -107,7 +107,7 @@ fn the_nearest_one_who_says_a_policy_wins() {
     assert_eq!(of(&["--place", "stay"], &wait(nonsense)), is("stay", "option of the command"));
     let back = "HUSK_PLACE=host sleep 67 > /dev/null 2>&1 & echo $!";
     assert_eq!(of(&["--place", "stay"], &wait(back)), is("host", "HUSK_PLACE"));
-    assert_eq!(of(&["--place", "host"], plain), is("host", "default"));
+    assert_eq!(of(&["--place", "host"], plain), is("host", "option of the command"));
     // An option takes the place of the caller's variable.
     let mut command = images.command(binary().to_str().expect("a plain path"), &[]);
     command.args(["exec", "--place", "stay", "ci", "--", "sh", "-c", "echo ${HUSK_PLACE-unset}"]);

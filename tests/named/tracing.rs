@@ -439,3 +439,38 @@ fn the_perfetto_viewer_gets_its_format() {
     assert!(removed.count() >= 1, "{calls:?}");
     images.down("ci");
 }
+
+#[test]
+fn an_old_name_of_a_call_finds_what_programs_make_of_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("trace-family");
+    images.up("ci");
+    images.script("ci", "echo x > there");
+    let output = images.husk(&["trace", "ci", "-e", "open", "--", "cat", "there"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let lines = text(&output.stderr);
+    assert!(lines.contains("openat(") && lines.contains("there"), "{lines}");
+    assert!(!lines.contains("read("), "{lines}");
+    images.down("ci");
+}
+
+#[test]
+fn a_command_whose_trace_cannot_be_written_ends_as_it_would() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("trace-full");
+    images.up("ci");
+    let script = "for n in $(seq 200); do echo $n > count; done; echo x > done; exit ";
+    for (own, status) in [(3, 3), (0, 125)] {
+        let script = format!("{script}{own}");
+        let words = ["trace", "ci", "-o", "/dev/full", "--", "bash", "-c", &script];
+        let said = crate::refusal(&images.husk(&words), status);
+        assert!(said.contains("cannot write the trace: no space left"), "{said}");
+        // It has ended by itself, and before the tracer.
+        assert_eq!(images.script("ci", "cat done; rm done"), "x\n");
+    }
+    images.down("ci");
+}

@@ -83,7 +83,7 @@ enum Command {
     },
     /// List the processes of an image.
     Ps {
-        /// Name of the image.
+        /// Name of the image, or process id of a `husk run` or of a program in it.
         name: OsString,
         /// Print one JSON document instead of the table.
         #[arg(long)]

@@ -8,10 +8,12 @@
 //! One thread and no waiting for anybody: who asks slowly, asks nonsense or never reads its answer
 //! is cut off at its time, and others are answered meanwhile.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::{ends, failed};
 
-/// Connections at a time; others wait in the listener's queue.
+/// Connections at a time; one more, and who has been silent for longest is cut off.
 const CONNECTIONS_MAX: usize = 32;
 /// Longest request.
 const REQUEST_MAX: usize = 8192;
@@ -168,7 +170,27 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 fn is_dead(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok(connect(&socket, &SocketAddrUnix::new(path)?) == Err(rustix::io::Errno::CONNREFUSED))
+    let refused = connect(&socket, &SocketAddrUnix::new(path)?);
+    // Who has bound it and does not listen yet refuses, too.
+    Ok(refused == Err(rustix::io::Errno::CONNREFUSED) && !is_bound(path))
+}
+
+/// Whether somebody has a socket that was bound to this name, as far as this host says: of one that
+/// was bound to a relative name the last part counts.
+fn is_bound(path: &Path) -> bool {
+    let listed = fs::read("/proc/net/unix").unwrap_or_default();
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let names = listed.split(|&byte| byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|&byte| byte == b'/');
+        // Seven words stand before a name.
+        let word = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(7);
+        at.map(|at| &line[at..]).or(word)
+    });
+    let mut names = names.map(|name| Path::new(OsStr::from_bytes(name)));
+    names.any(|name| match name.is_absolute() {
+        true => name == whole,
+        false => name.file_name() == path.file_name(),
+    })
 }
 
 /// For its user alone.
@@ -335,7 +357,7 @@ fn turn(
             };
             goes_on && connection.until > now
         });
-        if ready[1] && connections.len() < CONNECTIONS_MAX {
+        if ready[1] && make_room(&mut connections) {
             // One that has gone again is nobody.
             connections.extend(listener.accept().and_then(Connection::new).ok());
         }
@@ -348,13 +370,24 @@ fn turn(
     }
 }
 
+/// Whether there is room for one more: who has asked for nothing gives way, the eldest first.
+fn make_room(connections: &mut Vec<Connection>) -> bool {
+    if connections.len() >= CONNECTIONS_MAX
+        && let Some(silent) = connections.iter().position(|one| one.answer.is_none())
+    {
+        connections.remove(silent);
+    }
+    connections.len() < CONNECTIONS_MAX
+}
+
 /// Who is ready: a signal, somebody new, then each connection.
 fn wait(
     listener: &Listener,
     signals: &SignalFd,
     connections: &[Connection],
 ) -> io::Result<Vec<bool>> {
-    let full = connections.len() >= CONNECTIONS_MAX;
+    let asked = connections.iter().filter(|one| one.answer.is_some()).count();
+    let full = asked >= CONNECTIONS_MAX;
     let new = if full { PollFlags::empty() } else { PollFlags::POLLIN };
     let mut watched =
         vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(listener.fd(), new)];

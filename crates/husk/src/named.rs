@@ -109,7 +109,7 @@ pub struct Shown {
 
 #[derive(clap::Args, Debug)]
 pub struct Kill {
-    /// Name of the image.
+    /// Name of the image, or process id of a `husk run` or of a program in it.
     name: OsString,
     /// Number of the process.
     pid: String,
@@ -164,6 +164,7 @@ pub fn exec(options: &Exec) -> ExitCode {
 }
 
 pub fn list(json: bool) -> ExitCode {
+    named::say_base();
     let rows = named::list();
     if rows.as_ref().is_ok_and(Vec::is_empty) && named::is_inside() {
         say("note: this is inside an image, whose /tmp is its own: images are listed outside");

@@ -45,7 +45,9 @@ pub fn run(command: Command) -> ExitCode {
 }
 
 fn check_file(file: &std::path::Path) -> Result<bool, Failure> {
-    if Config::default().read_file(file)? {
+    let mut config = Config::default();
+    if config.read_file(file)? {
+        config.check()?;
         return told(&format!("{}: ok\n", file.display()));
     }
     let what = format!("cannot read {}", file.display());
@@ -55,11 +57,14 @@ fn check_file(file: &std::path::Path) -> Result<bool, Failure> {
 fn check_all() -> Result<bool, Failure> {
     let mut text = String::new();
     for path in config::files()? {
-        let there = Config::default().read_file(&path)?;
+        let mut config = Config::default();
+        let there = config.read_file(&path)?;
+        config.check()?;
         let state = if there { "ok" } else { "not there" };
         text += &format!("{}: {state}\n", path.display());
     }
-    Config::of_variables()?;
+    Config::of_variables()?.check()?;
+    config::check_names_of_variables()?;
     told(&(text + "variables: ok\n"))
 }
 

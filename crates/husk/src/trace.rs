@@ -44,7 +44,8 @@ pub struct Options {
     /// Calls of this process alone, until it ends [default: of all in the image].
     #[arg(long, short, value_name = "PID")]
     pid: Option<u32>,
-    /// These calls alone: names with commas between them.
+    /// These calls alone: names with commas between them. The name of an old call stands for its
+    /// newer forms, too: open for openat and openat2.
     #[arg(long = "expression", short = 'e', value_name = "CALLS", value_delimiter = ',')]
     calls: Vec<String>,
     /// Where the lines go [default: standard output; with a command standard error].
@@ -97,10 +98,16 @@ fn trace(options: &Options) -> Result<u8, Failure> {
         // Nobody reads it any more: that is how a pipe to `head` ends.
         (Err(problem), None) if problem.kind() == io::ErrorKind::BrokenPipe => None,
         (Err(problem), child) => {
-            // The command goes on by itself.
-            drop(child);
             let remedy = "look where the output goes";
-            return Err(Failure::new("cannot write the trace", reason(&problem), remedy));
+            let unwritten = Failure::new("cannot write the trace", reason(&problem), remedy);
+            let Some(mut child) = child else { return Err(unwritten) };
+            say(&unwritten.to_string());
+            let status = untraced(&mut child, &signals)
+                .map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
+            // Its own status counts, unless that says that all went well.
+            return Ok(Some(status_of(status))
+                .filter(|status| *status != 0)
+                .unwrap_or(STATUS_HUSK));
         }
     };
     if tracer.is_lost() {
@@ -117,17 +124,61 @@ fn status_of(status: ExitStatus) -> u8 {
     number.or(signal).unwrap_or(STATUS_HUSK)
 }
 
+/// Calls that C libraries make in the place of older ones, behind the older name.
+const NEWER: [&[&str]; 24] = [
+    &["open", "openat", "openat2"],
+    &["creat", "openat", "openat2"],
+    &["stat", "newfstatat", "statx"],
+    &["lstat", "newfstatat", "statx"],
+    &["fstat", "newfstatat", "statx"],
+    &["access", "faccessat", "faccessat2"],
+    &["mkdir", "mkdirat"],
+    &["mknod", "mknodat"],
+    &["unlink", "unlinkat"],
+    &["rmdir", "unlinkat"],
+    &["rename", "renameat", "renameat2"],
+    &["link", "linkat"],
+    &["symlink", "symlinkat"],
+    &["readlink", "readlinkat"],
+    &["chmod", "fchmodat"],
+    &["chown", "fchownat"],
+    &["getdents", "getdents64"],
+    &["dup2", "dup3"],
+    &["pipe", "pipe2"],
+    &["poll", "ppoll"],
+    &["select", "pselect6"],
+    &["epoll_wait", "epoll_pwait", "epoll_pwait2"],
+    &["fork", "vfork", "clone", "clone3"],
+    &["accept", "accept4"],
+];
+
 /// The numbers of calls; strace's `trace=` before them means nothing more.
 fn numbers(names: &[String]) -> Result<Vec<usize>, Failure> {
-    let number = |name: &String| {
+    let number = |name: &str| (0..nr::LIMIT).find(|number| nr::name(*number) == name);
+    let mut found = Vec::new();
+    for name in names {
         let name = name.strip_prefix("trace=").unwrap_or(name);
-        let found = (0..nr::LIMIT).find(|number| nr::name(*number) == name && name != "?");
-        found.ok_or_else(|| {
+        let own = number(name).filter(|_| name != "?").ok_or_else(|| {
             let what = format!("cannot trace {name}");
             Failure::new(what, "there is no such system call", "see `man 2 syscalls`")
-        })
-    };
-    names.iter().map(number).collect()
+        })?;
+        let newer = NEWER.iter().find(|row| row[0] == name).map_or(&[][..], |row| &row[1..]);
+        found.extend([own].into_iter().chain(newer.iter().filter_map(|name| number(name))));
+    }
+    Ok(found)
+}
+
+/// The command goes on without being traced; how it ended. The first signal is handed on to it.
+fn untraced(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if let Some(signal) = wait(signals, WAIT_MAX_MS)? {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(child.id() as i32), signal);
+        }
+    }
 }
 
 /// Runs the command in the image, as `husk exec` does.
@@ -277,6 +328,11 @@ mod tests {
         let typed =
             |names: &[&str]| numbers(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
         assert_eq!(typed(&["trace=read", "openat"]).unwrap(), [nr::read, nr::openat]);
+        let opens = [nr::open, nr::openat, nr::openat2];
+        assert_eq!(typed(&["open"]).unwrap(), opens, "as C libraries make them");
+        for row in NEWER {
+            assert_eq!(typed(&[row[0]]).unwrap().len(), row.len(), "{row:?}");
+        }
         for bad in ["", "?", "opne"] {
             assert!(typed(&[bad]).is_err(), "{bad}");
         }

@@ -3,6 +3,7 @@
 //! Why is in the line beside its record (`husk_kernel::place`), also of one that has ended, until
 //! another has its record; where it runs now is the host's to say (`/proc`).
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -11,8 +12,12 @@ use serde::Serialize;
 
 use crate::clock::exact_ns;
 use crate::failure::Failure;
-use crate::named::{self, Process};
+use crate::launch::{PLACE_MASK, PLACE_SHIFT};
+use crate::named::{self, Name, Process};
 use crate::visit::Visit;
+
+/// Who says how a process runs that nobody has placed, in an image whose processes are.
+const NOBODY: &str = "nobody: it has not been placed yet";
 
 /// Where a process runs, and why.
 #[derive(Debug, Serialize)]
@@ -89,7 +94,13 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
     };
     let number = pid.parse::<u32>().ok().filter(|&number| number > 0);
     let listed = "see `husk ps NAME` for those there are";
-    let number = number.ok_or_else(|| refuse("that is no number of a process", listed))?;
+    let number = number.ok_or_else(|| {
+        // The one word may be the name of an image.
+        let is_name = name.is_none() && Name::parse(OsStr::new(pid)).is_ok();
+        let remedy = format!("husk explain {pid} PID: see `husk ps {pid}` for those there are");
+        let remedy = if is_name { remedy.as_str() } else { listed };
+        refuse("that is no number of a process", remedy)
+    })?;
     let visit = match name {
         Some(name) => Visit::of(name)?,
         None => Visit::of(pid).map_err(|failure| refuse(&failure.why, listed))?,
@@ -104,8 +115,8 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
     }
     let rule = visit.direct.place_rule();
     let process = record.and_then(|_| named::process(number));
-    let (policy, origin) = match placed {
-        Some(placed) => (placed.policy, placed.origin),
+    let (policy, said_by) = match placed {
+        Some(placed) => (placed.policy, said_by(placed.origin)),
         None => (Policy::Host, who_left_it(rule, number)),
     };
     Ok(Report {
@@ -113,7 +124,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         runs: record.is_some(),
         kernel: placed.map(|placed| placed.kernel).or_else(|| seat(&visit, number)),
         policy: policy.name(),
-        said_by: said_by(origin),
+        said_by,
         placed: placed.map(|placed| how(&visit, &placed)),
         now: process.as_ref().and_then(|_| now(number)),
         name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
@@ -122,15 +133,25 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
 }
 
 /// Who says that a process without a line is left to Linux.
-fn who_left_it(rule: Rule, pid: u32) -> Origin {
+fn who_left_it(rule: Rule, pid: u32) -> &'static str {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    if environment.split(|&byte| byte == 0).any(|text| text == b"HUSK_PLACE=host") {
-        Origin::Variable
+    let mut texts = environment.split(|&byte| byte == 0);
+    if texts.clone().next().and_then(policy_of_command) == Some(Policy::Host as u32) {
+        said_by(Origin::Command)
+    } else if texts.any(|text| text == b"HUSK_PLACE=host") {
+        said_by(Origin::Variable)
     } else if rule.policy == Policy::Host {
-        rule.origin
+        said_by(rule.origin)
     } else {
-        Origin::Command
+        NOBODY
     }
+}
+
+/// Number of the policy that an option of `husk exec` gave, out of a hand-over (`launch`).
+fn policy_of_command(text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text).ok()?.strip_prefix("HUSK_EXEC=v1:")?;
+    let flags = u32::from_str_radix(text.split(':').nth(3)?, 16).ok()?;
+    (flags >> PLACE_SHIFT & PLACE_MASK).checked_sub(1)
 }
 
 /// The kernel whose seat a process has.

@@ -20,6 +20,7 @@ use husk_proto::Errno;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::holds::{self, Work};
 use crate::visit::{SENSELESS, Visit};
 
 /// The image could not be checked.
@@ -38,8 +39,10 @@ const FINDINGS_MAX: usize = 10_000;
 /// What a check came to.
 #[derive(Serialize, Debug)]
 pub struct Report {
-    /// Process id by which the image was found.
-    pub image: u32,
+    /// How the image was found: its name, or a process.
+    pub image: String,
+    /// The process by which it was found.
+    pub pid: u32,
     /// What is wrong.
     pub findings: Vec<Line>,
     /// Longest time that transactions were held up, us.
@@ -96,9 +99,10 @@ pub fn check(name: &str) -> Result<Report, Failure> {
             |one: &Line| again.iter().any(|two| (one.what, one.object) == (two.what, two.object));
         findings.retain(same);
     }
-    let Visit { pid: image, mut direct, .. } = visit;
+    let (image, pid) = (visit.name().to_owned(), visit.pid);
+    let Visit { mut direct, .. } = visit;
     direct.detach();
-    Ok(Report { image, findings, held_up_us })
+    Ok(Report { image, pid, findings, held_up_us })
 }
 
 /// One look: what it found, and how long it held transactions up.
@@ -142,6 +146,7 @@ fn look_once(direct: &Direct, scratch: &mut [u32]) -> Result<Option<(Vec<Line>, 
         }
     };
     let kernel = direct.kernel();
+    holds::work(direct, Work::Structure);
     kernel.session.freeze()?;
     let started = Instant::now();
     let sane = husk_carrier::makes_sense(kernel);

@@ -26,7 +26,10 @@ const GUARD: u32 = 1;
 const INITIAL: u32 = 2;
 const TRAP_ONLY: u32 = 4;
 const JOINS: u32 = 128;
-const PLACE_SHIFT: u32 = 8;
+/// Where in a hand-over the policy of an option lies.
+pub const PLACE_SHIFT: u32 = 8;
+/// Its bits.
+pub const PLACE_MASK: u32 = 7;
 /// What an option takes the place of.
 const PLACE: &str = "HUSK_PLACE";
 

@@ -4,6 +4,7 @@
 //! apart, and looks that a process keeps to itself until its next change are missing. Operations of
 //! the supervisor, which are few, are among them.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use husk_carrier::Counts;
@@ -13,6 +14,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
+use crate::holds::{self, Work};
 use crate::visit::Visit;
 use crate::work::refused;
 
@@ -127,8 +129,10 @@ impl Holds {
 /// What there is to see of an image.
 #[derive(Serialize, Debug)]
 pub struct Report {
-    /// Process id by which it was found.
-    pub image: u32,
+    /// How it was found: its name, or a process.
+    pub image: String,
+    /// The process by which it was found: of an image with a name its supervisor.
+    pub pid: u32,
     /// What each kernel has done.
     pub kernels: Vec<Kernel>,
     /// What it holds.
@@ -153,6 +157,7 @@ pub fn report(name: &str) -> Result<Report, Failure> {
 
 /// What there is to see of an image that is looked at already.
 pub fn of(visit: &mut Visit) -> Report {
+    holds::work(&visit.direct, Work::Statistics);
     let kernels = kernels(visit);
     let sum = |operation| kernels.iter().map(|kernel| kernel.done.of(operation)).sum();
     let mut processes = 0;
@@ -161,7 +166,8 @@ pub fn of(visit: &mut Visit) -> Report {
         .map(|(number, count)| Refused { call: husk_abi::nr::name(number), number, count })
         .collect();
     Report {
-        image: visit.pid,
+        image: visit.name().to_owned(),
+        pid: visit.pid,
         holds: holds(visit),
         processes,
         descriptions: visit.direct.open_descriptions(),
@@ -176,9 +182,14 @@ pub fn of(visit: &mut Visit) -> Report {
 pub fn kernels(visit: &Visit) -> Vec<Kernel> {
     let number = |kernel| Kernel { kernel, ..Kernel::default() };
     let mut kernels: Vec<Kernel> = (0..visit.direct.kernels()).map(number).collect();
+    // Who has a seat and no record is a supervisor, or somebody who looks at the image.
+    let mut programs = HashSet::new();
+    visit.direct.each_pid(&mut |pid| {
+        programs.insert(pid);
+    });
     visit.direct.each_seat(&mut |seat| {
         let kernel = &mut kernels[seat.kernel as usize];
-        kernel.threads += u32::from(seat.pid != 0);
+        kernel.threads += u32::from(programs.contains(&seat.pid));
         kernel.done.0.add(&seat.counts);
     });
     kernels

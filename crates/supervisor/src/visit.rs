@@ -94,6 +94,11 @@ impl Visit {
         self.region.as_raw_fd() as u32
     }
 
+    /// What it was found by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether process `pid` is one of it.
     pub fn has(&self, pid: u32) -> bool {
         let mut found = false;

@@ -155,7 +155,7 @@ fn checked(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<String, Wrong> {
         }
         DeValue::Boolean(on) if words => (if *on { "on" } else { "off" }).to_owned(),
         DeValue::Boolean(on) if key.kind == Kind::Switch => on.to_string(),
-        other => return Err(wrong(format!("{} is no {}", key.name, other.type_str()))),
+        other => return Err(wrong(format!("{} cannot be of type {}", key.name, other.type_str()))),
     };
     match key.check(std::slice::from_ref(&text)) {
         Ok(()) => Ok(text),

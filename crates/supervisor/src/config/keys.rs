@@ -3,6 +3,7 @@
 
 use husk_proto::place::Policy;
 
+use crate::check::can_guard;
 use crate::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
 use crate::variables::TECHNIQUES;
 
@@ -30,11 +31,11 @@ pub struct Key {
     pub name: &'static str,
     /// What it can say.
     pub kind: Kind,
-    /// What holds where it says nothing, for people.
-    default: &'static str,
+    /// What holds where it says nothing; empty: that depends on the host (`Key::default`).
+    default: &'static [&'static str],
 }
 
-const fn key(name: &'static str, kind: Kind, default: &'static str) -> Key {
+const fn key(name: &'static str, kind: Kind, default: &'static [&'static str]) -> Key {
     Key { name, kind, default }
 }
 
@@ -50,21 +51,22 @@ const PLACES: [&str; Policy::ALL.len()] = {
 };
 
 /// All keys, in the order in which they are shown.
-pub static KEYS: [Key; 14] = [
-    key("kernels", Kind::Count, ""),
-    key("memory", Kind::Size, ""),
-    key("overlay", Kind::Paths, "the current directory"),
-    key("mount", Kind::Paths, "/tmp"),
-    key("discard", Kind::Switch, "false"),
-    key("guard", Kind::Words(&["on", "off"]), "on where the processor has keys"),
-    key("place", Kind::Words(&PLACES), "\"host\""),
-    key("pin", Kind::Switch, "false"),
-    key("trace", Kind::Words(&["unsupported"]), "nothing"),
-    key("rewrite", Kind::Words(&["on", "off"]), "\"on\""),
-    key("pipes", Kind::Words(&["host", "husk"]), "\"host\""),
-    key("dir", Kind::Words(&["auto", "narrow", "wide"]), "\"auto\""),
-    key("without", Kind::Techniques, "[]"),
-    key("fsck", Kind::Switch, "false"),
+pub static KEYS: [Key; 15] = [
+    key("kernels", Kind::Count, &[]),
+    key("memory", Kind::Size, &[]),
+    key("overlay", Kind::Paths, &[]),
+    key("mount", Kind::Paths, &["/tmp"]),
+    key("discard", Kind::Switch, &["false"]),
+    key("guard", Kind::Words(&["on", "off"]), &[]),
+    key("place", Kind::Words(&PLACES), &["host"]),
+    key("pin", Kind::Switch, &["false"]),
+    key("trace", Kind::Words(&["off", "unsupported"]), &["off"]),
+    key("rewrite", Kind::Words(&["on", "off"]), &["on"]),
+    key("pipes", Kind::Words(&["host", "husk"]), &["host"]),
+    key("dir", Kind::Words(&["auto", "narrow", "wide"]), &["auto"]),
+    key("without", Kind::Techniques, &[]),
+    key("fsck", Kind::Switch, &["false"]),
+    key("holds", Kind::Switch, &["false"]),
 ];
 
 /// The key that `typed` was meant for, if one is near.
@@ -128,15 +130,16 @@ impl Key {
                 true => "a directory has a name".to_owned(),
                 false => "a colon stands between directories".to_owned(),
             }),
-            Some(_) if matches!(self.kind, Kind::Words(_) | Kind::Switch) => {
-                Err("it means nothing".to_owned())
+            Some(value) if matches!(self.kind, Kind::Words(_) | Kind::Switch) => {
+                Err(format!("{} cannot be {value:?}", self.name))
             }
             Some(value)
                 if self.kind == Kind::Count && value.parse::<u32>().is_ok_and(|n| n > 0) =>
             {
                 Err(format!("an image has at most {KERNELS_MAX} kernels"))
             }
-            Some(_) => Err(format!("that is no {}", self.name)),
+            Some(value) if self.kind == Kind::Size => Err(format!("{value:?} is no size")),
+            Some(value) => Err(format!("{value:?} is no number of {}", self.name)),
         }
     }
 
@@ -151,12 +154,18 @@ impl Key {
         }
     }
 
-    /// What holds where nothing is said.
-    pub fn default(&self) -> String {
+    /// What holds here where nothing is said.
+    pub fn default(&self) -> Vec<String> {
         match self.name {
-            "kernels" => default_kernels().to_string(),
-            "memory" => format!("\"{}M\"", default_memory_bytes() >> 20),
-            _ => self.default.to_owned(),
+            "kernels" => vec![default_kernels().to_string()],
+            "memory" => vec![format!("{}M", default_memory_bytes() >> 20)],
+            "overlay" => {
+                let here =
+                    std::env::current_dir().ok().and_then(|here| here.to_str().map(Into::into));
+                here.into_iter().collect()
+            }
+            "guard" => vec![if can_guard() { "on" } else { "off" }.to_owned()],
+            _ => self.default.iter().map(|&value| value.to_owned()).collect(),
         }
     }
 

@@ -24,6 +24,7 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
 use crate::request::{Request, parse_size, reason};
+use keys::nearest;
 pub use keys::{KEYS, Key, Kind};
 
 /// Says which files count: `none`, or the one of this path.
@@ -111,6 +112,20 @@ impl Config {
         Ok(())
     }
 
+    /// Whether the directories that are named are there.
+    pub fn check(&self) -> Result<(), Failure> {
+        for (key, said) in KEYS.iter().zip(&self.said).filter(|(key, _)| key.kind == Kind::Paths) {
+            let Some(said) = said else { continue };
+            let wrong = said.values.iter().find(|path| !Path::new(path).is_dir());
+            if let Some(path) = wrong {
+                let what = format!("cannot take {} {path} ({})", key.name, said.origin);
+                let why = "there is no such directory";
+                return Err(Failure::new(what, why, "make it, or name another one"));
+            }
+        }
+        Ok(())
+    }
+
     fn said(&self, name: &str) -> Option<&Said> {
         let index = KEYS.iter().position(|key| key.name == name)?;
         self.said[index].as_ref().filter(|said| !said.values.is_empty())
@@ -170,7 +185,7 @@ impl Config {
             let set = said.as_ref().filter(|said| !said.values.is_empty());
             let shown = match set {
                 Some(said) => format!("{} = {}", key.name, key.toml(&said.values)),
-                None => format!("# {} = {}", key.name, key.default()),
+                None => format!("# {} = {}", key.name, key.toml(&key.default())),
             };
             let from = said.as_ref().map_or("default".to_owned(), |said| said.origin.to_string());
             if origin { format!("{shown:<48} # {from}\n") } else { shown + "\n" }
@@ -179,13 +194,16 @@ impl Config {
     }
 }
 
-/// The same for programs: by key, its value and who said it.
+/// The same for programs: by key, what counts and who said it.
 impl Serialize for Config {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(KEYS.len()))?;
         for (key, said) in KEYS.iter().zip(&self.said) {
             let set = said.as_ref().filter(|said| !said.values.is_empty());
-            let value = set.map(|said| key.json(&said.values));
+            let value = match set {
+                Some(said) => key.json(&said.values),
+                None => key.json(&key.default()),
+            };
             let origin = said.as_ref().map_or("default".to_owned(), |s| s.origin.to_string());
             map.serialize_entry(key.name, &Shown { value, origin })?;
         }
@@ -195,8 +213,22 @@ impl Serialize for Config {
 
 #[derive(Serialize)]
 struct Shown {
-    value: Option<serde_json::Value>,
+    value: serde_json::Value,
     origin: String,
+}
+
+/// Whether every variable that begins as ours do is one of ours.
+pub fn check_names_of_variables() -> Result<(), Failure> {
+    const PREFIX: &str = "HUSK_";
+    let is_ours = |name: &str| name == FILES || KEYS.iter().any(|key| key.variable() == name);
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let unknown = names.filter(|name| name.starts_with(PREFIX)).find(|name| !is_ours(name));
+    let Some(name) = unknown else { return Ok(()) };
+    let remedy = match nearest(&name[PREFIX.len()..]) {
+        Some(key) => format!("did you mean {PREFIX}{}?", key.to_ascii_uppercase()),
+        None => "unset it; see `husk config show` for the keys there are".to_owned(),
+    };
+    Err(Failure::new(format!("cannot take {name}"), "there is no such variable", remedy))
 }
 
 /// Files that count, the strongest last, whether they are there or not.
@@ -264,7 +296,7 @@ mod tests {
     fn what_is_shown_says_the_same_when_it_is_read() {
         let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
 guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
-without = ['direct', 'ahead']\nfsck = true\nplace = 'random'\npin = false";
+without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin = false";
         let config = of(&[text]).unwrap();
         let again = of(&[&config.text(false)]).unwrap();
         assert_eq!(config.text(false), again.text(false));
@@ -274,6 +306,19 @@ without = ['direct', 'ahead']\nfsck = true\nplace = 'random'\npin = false";
             Config::default().text(false),
             of(&[&Config::default().text(false)]).unwrap().text(false)
         );
+    }
+
+    #[test]
+    fn a_default_is_what_a_file_could_say() {
+        let shown = Config::default().text(false);
+        let said = shown.replace("# ", "");
+        assert_eq!(of(&[&said]).unwrap().text(false).replace("# ", ""), said);
+        assert_eq!(shown.lines().filter(|line| line.starts_with("# ")).count(), KEYS.len());
+        let json = serde_json::to_value(Config::default()).unwrap();
+        for key in &KEYS {
+            assert!(!json[key.name]["value"].is_null(), "{}", key.name);
+            assert_eq!(json[key.name]["origin"], "default");
+        }
     }
 
     #[test]

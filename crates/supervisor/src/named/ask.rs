@@ -136,7 +136,7 @@ pub fn table(rows: &[Row]) -> String {
 /// Ends an image, or cleans up after one whose supervisor has died. An end that its supervisor did
 /// not survive is gone on with by the next one: it is waited for, and so is an image that starts.
 pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> {
-    let name = Name::parse(name)?;
+    let name = Name::parse(name).map_err(|failure| not_taken_down(name, failure))?;
     let place = Place::find(&name)?;
     let what = format!("cannot take image {name} down");
     mount::end_all(&place, force)?;
@@ -160,6 +160,17 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> 
             return Err(unanswered(&place, what, &io::ErrorKind::WouldBlock.into()));
         }
         sleep(LOOK);
+    }
+}
+
+/// Why what was typed is no name of an image that can be taken down.
+fn not_taken_down(typed: &OsStr, failure: Failure) -> Failure {
+    match typed.to_str().filter(|typed| typed.parse::<u32>().is_ok()) {
+        None => failure,
+        Some(pid) => {
+            let why = "that is the number of a process: a `husk run` ends with its command";
+            Failure::new(format!("cannot take image {pid} down"), why, format!("kill {pid}"))
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::descriptors::{hand_down, inherited};
 use crate::failure::Failure;
 use crate::launch::{self, HandOver};
 use crate::named::message::{Answer, Ask, Status, ask};
-use crate::named::place::{Name, Place};
+use crate::named::place::{MISSING, Name, Place};
 use crate::request::reason;
 use crate::visit::layout;
 use crate::work::ensure_able;
@@ -39,7 +39,13 @@ pub fn enter(
     policy: Option<Policy>,
 ) -> Result<Infallible, Failure> {
     let name = Name::parse(name)?;
-    let place = Place::find(&name)?;
+    let place = Place::find(&name).map_err(|failure| match failure.remedy.as_str() {
+        MISSING => {
+            let remedy = format!("see `husk ls`, or make it: husk up {name}");
+            Failure { remedy, ..failure }
+        }
+        _ => failure,
+    })?;
     ensure_able()?;
     let refuse =
         |why: &str, remedy: &str| Failure::new(format!("cannot enter image {name}"), why, remedy);

@@ -40,8 +40,11 @@ use crate::failure::Failure;
 use crate::named::message::Status;
 use crate::named::mount::Record;
 use crate::request::reason;
+use crate::say::say;
 use crate::write_back::host;
 
+/// What to do where there is no image of a name.
+pub const MISSING: &str = "see `husk ls` for those there are";
 /// Longest name of an image.
 const NAME_BYTES_MAX: usize = 64;
 /// How long another `husk` may take to make or remove a name.
@@ -130,14 +133,35 @@ pub struct Ended {
     pub complete: bool,
 }
 
+/// Where the directories of this user's images are to lie, and why not where `XDG_RUNTIME_DIR`
+/// says, if that says something.
+fn wanted_base() -> (PathBuf, Option<String>) {
+    let us = rustix::process::geteuid().as_raw();
+    let otherwise = PathBuf::from(format!("/tmp/husk-{us}"));
+    let said = std::env::var_os("XDG_RUNTIME_DIR").filter(|said| !said.is_empty());
+    let Some(said) = said.map(PathBuf::from) else { return (otherwise, None) };
+    let why = match fs::metadata(&said) {
+        _ if !said.is_absolute() => "which is no absolute path",
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => "which is not there",
+        Err(_) => "which cannot be looked at",
+        Ok(found) if found.uid() != us => "which is another user's",
+        Ok(_) => return (said.join("husk"), None),
+    };
+    let odd = format!("XDG_RUNTIME_DIR says {}, {why}", said.display());
+    (otherwise, Some(odd))
+}
+
+/// Says it where images are not kept where `XDG_RUNTIME_DIR` says.
+pub fn say_base() {
+    if let (path, Some(odd)) = wanted_base() {
+        say(&format!("note: {odd}: images are kept in {}", path.display()));
+    }
+}
+
 /// Where the directories of this user's images lie; `None`: there is none yet.
 fn base(make: bool) -> Result<Option<PathBuf>, Failure> {
     let us = rustix::process::geteuid().as_raw();
-    let ours = |path: &Path| fs::metadata(path).is_ok_and(|found| found.uid() == us);
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime = runtime.filter(|path| path.is_absolute() && ours(path));
-    let path = runtime
-        .map_or_else(|| PathBuf::from(format!("/tmp/husk-{us}")), |runtime| runtime.join("husk"));
+    let (path, _) = wanted_base();
     let what = || format!("cannot use {}", path.display());
     if make {
         match DirBuilder::new().mode(0o700).create(&path) {
@@ -225,8 +249,13 @@ impl Place {
     /// The directory of an image that is there, alive or not.
     pub fn find(name: &Name) -> Result<Place, Failure> {
         let missing = || {
-            let remedy = "see `husk ls`, or make it: husk up NAME";
-            Failure::new(format!("cannot find image {name}"), "there is no such image", remedy)
+            let why = match wanted_base() {
+                (path, Some(odd)) => {
+                    format!("there is no such image in {} ({odd})", path.display())
+                }
+                (_, None) => "there is no such image".to_owned(),
+            };
+            Failure::new(format!("cannot find image {name}"), why, MISSING)
         };
         let path = base(false)?.ok_or_else(missing)?.join(&name.0);
         match Place::open(name, &path) {
@@ -291,8 +320,20 @@ impl Place {
         if lock_own(&lock).is_err() {
             return Ok(Adopted::Supervised);
         }
-        let place = Place::open(&self.name, &self.path).map_err(failed)?;
+        // Not by its path, which may be another one's by now.
+        let place = self.again().map_err(failed)?;
         Ok(Adopted::Held(Held { place, lock }))
+    }
+
+    /// Whether this directory still has its name: it may have been removed from outside, and
+    /// another image have the name since.
+    fn is_there(&self) -> io::Result<bool> {
+        let ours = rustix::fs::fstat(&self.directory)?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (ours.st_dev, ours.st_ino)),
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(problem) => Err(problem),
+        }
     }
 
     fn lock_file(&self, make: bool) -> io::Result<File> {
@@ -464,7 +505,7 @@ impl Held {
         let base = self.place.path.parent().unwrap_or(Path::new("/"));
         // Without the lock somebody may find half a directory: that is better than a whole one.
         let _base = lock_base(base);
-        fs::remove_dir_all(&self.place.path)
+        if self.place.is_there()? { fs::remove_dir_all(&self.place.path) } else { Ok(()) }
     }
 }
 

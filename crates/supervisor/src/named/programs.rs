@@ -1,8 +1,9 @@
-//! `husk ps` and `husk kill`: the processes of a named image.
+//! `husk ps` and `husk kill`: the processes of an image.
 //!
-//! The supervisor says who they are; what they are is the host's to say (`/proc`).
+//! Who they are is said by the supervisor of one with a name, by the records of a `husk run`; what
+//! they are is the host's to say (`/proc`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
@@ -53,9 +54,22 @@ pub struct Process {
     pub command: Vec<String>,
 }
 
+/// Who runs in the image that `name` names: its own name, or the process id of a `husk run` or of a
+/// program in it.
+fn living(name: &OsStr) -> Result<Vec<u32>, Failure> {
+    let number = name.to_str().filter(|name| name.parse::<u32>().is_ok());
+    let Some(number) = number else { return pids(&Name::parse(name)?) };
+    let visit = Visit::of(number)?;
+    let mut found = HashSet::new();
+    visit.direct.each_pid(&mut |pid| {
+        found.insert(pid);
+    });
+    Ok(found.into_iter().filter(|pid| !husk_carrier::ended(*pid)).collect())
+}
+
 /// The processes of an image, by number.
 pub fn processes(name: &OsStr) -> Result<Vec<Process>, Failure> {
-    let mut pids = pids(&Name::parse(name)?)?;
+    let mut pids = living(name)?;
     pids.sort_unstable();
     let kernels = name.to_str().map(kernels).unwrap_or_default();
     // One that has ended meanwhile is none.
@@ -149,11 +163,11 @@ pub fn process_table(rows: &[Process]) -> String {
 
 /// Sends a signal to a process of an image, and to no other.
 pub fn kill(name: &OsStr, pid: &str, signal: &str) -> Result<(), Failure> {
-    let name = Name::parse(name)?;
+    let shown = name.to_string_lossy();
     let refuse = |why: &str, remedy: &str| {
-        Failure::new(format!("cannot signal process {pid} of image {name}"), why, remedy)
+        Failure::new(format!("cannot signal process {pid} of image {shown}"), why, remedy)
     };
-    let listed = format!("see `husk ps {name}`");
+    let listed = format!("see `husk ps {shown}`");
     let signal = parse_signal(signal)
         .ok_or_else(|| refuse("there is no such signal", "name one, as TERM or 15"))?;
     let number = pid.parse().ok().filter(|&number: &i32| number > 0);
@@ -161,7 +175,7 @@ pub fn kill(name: &OsStr, pid: &str, signal: &str) -> Result<(), Failure> {
     let process = process.ok_or_else(|| refuse("that is no number of a process", &listed))?;
     // Held before it is looked for: its number cannot become another's between.
     let held = pidfd_open(process, PidfdFlags::empty());
-    if !pids(&name)?.contains(&(process.as_raw_nonzero().get() as u32)) {
+    if !living(name)?.contains(&(process.as_raw_nonzero().get() as u32)) {
         return Err(refuse("no such process runs in it", &listed));
     }
     let sent = held.and_then(|held| pidfd_send_signal(held, signal));

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::image::Image;
 use crate::named::ask::NOT_TAKEN_OVER;
 use crate::named::message::{Status, VERSION, line, receive, send};
-use crate::named::place::{Held, Name, Place};
+use crate::named::place::{Held, Name, Place, say_base};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
 use crate::request::{Request, Settings, reason};
@@ -101,6 +101,7 @@ fn begin(name: &Name, request: Request, runtime: &[u8]) -> Result<Server, Failur
     ensure_able()?;
     let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    say_base();
     let held = Place::take(name)?;
     let made = make(&held, &settings, &variables, runtime);
     match made {
