@@ -22,6 +22,7 @@ use std::time::Duration;
 use husk_proto::{Errno, Fs};
 
 use crate::failure::Failure;
+use crate::holds::{self, Work};
 use crate::image;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Synced, ask_patiently};
@@ -68,6 +69,7 @@ impl Syncing {
             let ledger = Ledger::at(own.ledger());
             write_back::on_large_stack(|| {
                 let mut direct = image::attach()?;
+                holds::work(&direct, Work::WriteBack);
                 direct.leave_access_times(true);
                 let outcome = write_back::bring(&mut direct, run, &overlays, &known, ledger);
                 direct.detach();
