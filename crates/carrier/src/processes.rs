@@ -53,6 +53,9 @@ impl Processes for Direct {
     fn working_directory(&mut self) -> WorkingDirectory {
         husk_kernel::process::working_directory(&self.kernel).unwrap_or(WorkingDirectory::Host)
     }
+    fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory> {
+        husk_kernel::process::working_directory_of(&self.kernel, pid)
+    }
     #[inline]
     fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()> {
         husk_kernel::process::set_working_directory(&self.kernel, place)

@@ -1,12 +1,14 @@
 //! Links of `/proc` and `/dev` that stand for Husk objects.
 //!
-//! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` lead to the object itself, not to a path;
+//! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd`, `/proc/PID/cwd` lead to the object itself, not to
+//! a path;
 //! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
 
 use crate::path::Aim;
 use crate::{Client, Host, Memory};
-use husk_abi::PATH_MAX;
 use husk_abi::proc::put_decimal;
+use husk_abi::sys::general::AT_FDCWD;
+use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Inode, Result, Services};
@@ -27,6 +29,8 @@ pub(crate) enum Magic {
 pub(crate) enum Proc {
     Fd(u32),
     WorkingDirectory,
+    /// That of another process.
+    WorkingDirectoryOf(u32),
     Program,
 }
 
@@ -57,11 +61,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                 }
             }
-            Proc::WorkingDirectory => match self.services.working_directory() {
-                WorkingDirectory::Husk(inode) => Ok(Magic::Object(inode, rest)),
-                WorkingDirectory::Host if !whole => Ok(Magic::No),
-                WorkingDirectory::Host => Ok(Magic::Host),
-            },
+            Proc::WorkingDirectory => {
+                let directory = self.services.working_directory();
+                Ok(directory_found(Some(directory), whole, rest))
+            }
+            Proc::WorkingDirectoryOf(pid) => {
+                let directory = self.directory_of_other(w, pid, rest);
+                Ok(directory_found(directory, whole, rest))
+            }
             Proc::Program => {
                 let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
                 if length == 0 {
@@ -72,6 +79,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Magic::Rewritten)
             }
         }
+    }
+
+    /// The working directory of another process of the image, whose link `text[..end]` is; the host
+    /// says who may follow it.
+    fn directory_of_other(&mut self, w: usize, pid: u32, end: usize) -> Option<WorkingDirectory> {
+        let directory = self.services.working_directory_of(pid)?;
+        let text = &mut self.buffers.walks[w].text;
+        let kept = core::mem::replace(&mut text[end], 0);
+        let (name, out) = (text.as_ptr() as usize, self.buffers.base.as_mut_ptr() as usize);
+        let args = [AT_FDCWD as usize, name, out, PATH_MAX, 0, 0];
+        let allowed = self.host.call(nr::readlinkat, args) > 0;
+        self.buffers.walks[w].text[end] = kept;
+        allowed.then_some(directory)
     }
 
     /// Which magic name the text starts with, and where it ends.
@@ -87,13 +107,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn proc_name(&self, text: &[u8]) -> Option<(Proc, usize)> {
         let who = &text[6..];
         let length = who.iter().position(|&b| b == b'/')?;
-        let mine = match &who[..length] {
-            b"self" | b"thread-self" => true,
-            digits => decimal(digits)? == self.process_id(),
+        let other = match &who[..length] {
+            b"self" | b"thread-self" => None,
+            digits => Some(decimal(digits)?).filter(|&pid| pid != self.process_id()),
         };
         let (mut start, mut name) = (7 + length, &who[length + 1..]);
-        if !mine {
-            return None;
+        if let Some(pid) = other {
+            let behind = name.strip_prefix(b"cwd")?;
+            let ends = behind.first().is_none_or(|&b| b == b'/');
+            return ends.then_some((Proc::WorkingDirectoryOf(pid), start + 3));
         }
         if let Some(thread) = name.strip_prefix(b"task/") {
             // All threads of a process have the same files.
@@ -134,6 +156,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 WorkingDirectory::Husk(inode) => inode,
                 WorkingDirectory::Host => return Ok(None),
             },
+            Proc::WorkingDirectoryOf(pid) => match self.directory_of_other(w, pid, rest) {
+                Some(WorkingDirectory::Husk(inode)) => inode,
+                _ => return Ok(None),
+            },
             Proc::Program => {
                 let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
                 return Ok((length > 0).then_some(length.min(PATH_MAX)));
@@ -160,6 +186,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some((Proc::Fd(fd), rest)) = self.magic_name(w) else { return Ok(None) };
         let whole = rest == self.buffers.walks[w].length;
         Ok((whole && self.described(fd as usize)?.is_some()).then_some(fd))
+    }
+}
+
+/// What a link to a working directory means; `None`: one that is not for us to follow.
+fn directory_found(directory: Option<WorkingDirectory>, whole: bool, rest: usize) -> Magic {
+    match directory {
+        Some(WorkingDirectory::Husk(inode)) => Magic::Object(inode, rest),
+        _ if !whole => Magic::No,
+        _ => Magic::Host,
     }
 }
 

@@ -137,7 +137,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (address, size) = (how.as_ptr() as usize, size_of_val(&how));
         let fd = self.host.call(nr::openat2, [AT_FDCWD as usize, path, address, size, 0, 0]);
         match Errno::check(fd) {
-            Err(Errno::ENOSYS | Errno::EPERM) => self.open_origin(origin, flags | O_NOFOLLOW),
+            // A directory above may be a link by now: it is the last name that must be none.
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::ELOOP) => {
+                self.open_origin(origin, flags | O_NOFOLLOW)
+            }
             other => other.map(|fd| fd as usize),
         }
     }

@@ -518,6 +518,15 @@ pub fn working_directory(kernel: &Kernel) -> Result<WorkingDirectory> {
     Ok(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
 }
 
+/// `Processes::working_directory_of`.
+pub fn working_directory_of(kernel: &Kernel, pid: u32) -> Option<WorkingDirectory> {
+    let region = &kernel.session.region;
+    let process = record_of(kernel, pid)?;
+    let cell = region.map.object(RECORD, low(region.load(record(region, process).word(PARTS))));
+    let dir = kernel.session.read(cell, || directory_of(region, cell)).ok()?;
+    Some(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
+}
+
 /// `Processes::set_working_directory`.
 pub fn set_working_directory(kernel: &Kernel, place: WorkingDirectory) -> Result<()> {
     kernel.run(|txn| {

@@ -52,6 +52,8 @@ pub trait Processes {
 
     /// The working directory.
     fn working_directory(&mut self) -> WorkingDirectory;
+    /// That of host process `pid`; `None`: it is none of the image.
+    fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory>;
     /// Changes it.
     fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()>;
     /// The umask (permission bits taken away).

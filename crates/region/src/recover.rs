@@ -88,10 +88,13 @@ impl Session {
                 self.region.store(held, 0);
             }
         }
-        self.note_left_behind(base);
+        let left = self.note_left_behind(base);
         kill::point();
         self.region.store(self.region.map.owner(dead), 0);
         kill::point();
+        if left {
+            self.region.add(Cell::at(crate::layout::header::LEFT_BEHIND), 1);
+        }
     }
 
     /// Recovers every slot whose owner `is_dead` says is gone (or that is found dead), other than

@@ -273,16 +273,22 @@ impl Session {
             self.publish(base);
             self.looks.iter().for_each(|kept| kept.set(0));
             self.region.store(base.word(WAITS_FOR), 0);
-            self.note_left_behind(base);
+            let left = self.note_left_behind(base);
             self.region.store(self.region.map.owner(slot), 0);
+            if left {
+                self.region.add(Cell::at(header::LEFT_BEHIND), 1);
+            }
         }
     }
 
-    /// Says that a slot is left with work in it, if it is; its owner is about to be nobody.
-    pub(crate) fn note_left_behind(&self, base: Cell) {
-        if self.region.load(base.word(PENDING)) != 0 {
+    /// Says that a slot is left with work in it, if it is; its owner is about to be nobody. Whoever
+    /// finishes what is left may pass the slot just before that, so it is to be said again after.
+    pub(crate) fn note_left_behind(&self, base: Cell) -> bool {
+        let left = self.region.load(base.word(PENDING)) != 0;
+        if left {
             self.region.add(Cell::at(header::LEFT_BEHIND), 1);
         }
+        left
     }
 
     /// Calls `finish` with each free slot that has work in it, if any was left with some since all
@@ -296,14 +302,17 @@ impl Session {
         if before == self.region.load(finished) {
             return Ok(());
         }
+        let mut result = Ok(());
         for id in 1..=self.slots_high() {
             let free = self.owner(id).0 == 0;
             if free && self.region.load(self.region.map.slot(id).word(PENDING)) != 0 {
-                finish(id)?;
+                result = finish(id).and(result);
             }
         }
-        self.region.store(finished, before);
-        Ok(())
+        if result.is_ok() {
+            self.region.store(finished, before);
+        }
+        result
     }
 
     /// After a fork or in a new thread: this seat is for another thread now and has no slot.

@@ -621,6 +621,9 @@ impl Processes for Model {
     fn working_directory(&mut self) -> WorkingDirectory {
         self.cwd
     }
+    fn working_directory_of(&mut self, _: u32) -> Option<WorkingDirectory> {
+        None
+    }
     fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()> {
         self.cwd = place;
         Ok(())

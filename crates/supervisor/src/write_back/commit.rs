@@ -47,6 +47,8 @@ pub struct Commit<'a> {
     pub unlocked: &'a mut Unlocked,
     /// What the making has left to know.
     pub kept: Kept,
+    /// Programs go on: what takes no name now is still in the image.
+    pub live: bool,
 }
 
 impl Commit<'_> {
@@ -54,10 +56,8 @@ impl Commit<'_> {
     pub fn place(&mut self, put: &Put, made: &Made) {
         let (target, temporary) = (put.target(), &*made.temporary);
         if let Some(why) = old_must_stay(put, made, &self.kept) {
-            let aside = self.keep_aside(temporary, &target);
-            let (target, aside) = (target.display(), aside.display());
-            let line = format!("{target}: {why}: the old one is kept; the image's is {aside}");
-            return self.outcome.failures.push(line);
+            let line = format!("{}: {why}: the old one is kept", target.display());
+            return self.not_placed(temporary, &target, line);
         }
         let placed = match put.replaces {
             None => self.place_new(temporary, &target),
@@ -67,13 +67,23 @@ impl Commit<'_> {
         match placed {
             Ok(()) => self.outcome.written += 1,
             Err(problem) => {
-                // The temporary name is never removed here: it holds the image's only copy.
-                let aside = self.keep_aside(temporary, &target);
-                let (why, target) = (super::reason(&problem), target.display());
-                let line = format!("{target}: {why}; the image's is {}", aside.display());
-                self.outcome.failures.push(line);
+                let line = format!("{}: {}", target.display(), super::reason(&problem));
+                self.not_placed(temporary, &target, line);
             }
         }
+    }
+
+    /// Tells of what has not got its name. Where programs go on, it is made again the next time;
+    /// otherwise the temporary name holds the only copy.
+    fn not_placed(&mut self, temporary: &Path, target: &Path, mut line: String) {
+        if self.live {
+            // What cannot be removed is left over for the next one (`host::remove_leftovers`).
+            let _ = host::remove_tree(temporary);
+        } else {
+            let aside = self.keep_aside(temporary, target);
+            line.push_str(&format!("; the image's is {}", aside.display()));
+        }
+        self.outcome.failures.push(line);
     }
 
     /// Whether `found` is what is `expected`. Links made from it moments ago (`make`) changed its
@@ -193,6 +203,15 @@ impl Commit<'_> {
 
     /// Phase 4: attributes of what stays.
     pub fn touch(&mut self, touch: &Touch) {
+        match fs::symlink_metadata(&touch.path) {
+            Ok(found) if !self.is_touched(&found, touch) => {
+                let path = touch.path.display();
+                let line = format!("{path} changed on the host meanwhile: its attributes are kept");
+                return self.outcome.conflicts.push(line);
+            }
+            // What has gone says so itself.
+            _ => {}
+        }
         if let Some(wanted) = &touch.extended {
             self.outcome.note(&touch.path, extended::set(&touch.path, wanted));
         }
@@ -201,6 +220,14 @@ impl Commit<'_> {
         attributes.step.mode = self.unlocked.mode_for_now(&touch.path, mode);
         let set = host::set_attributes(&touch.path, &attributes);
         self.outcome.note(&touch.path, set);
+    }
+
+    /// Whether `found` is what was looked at, or has another name with the new attributes.
+    fn is_touched(&self, found: &fs::Metadata, touch: &Touch) -> bool {
+        let now = host::identity_of(found);
+        let times = now.modified_ns == touch.attributes.modified_ns;
+        let same = (now.device, now.inode) == (touch.before.device, touch.before.inode);
+        same && (found.is_dir() || times || self.is_same(found, &touch.before))
     }
 
     /// Phase 5: names become durable.
@@ -283,7 +310,9 @@ fn carry_out_unlocked<S: Source>(
     }
     let super::Work { number, live, names, rescue, progress, ledger } = run;
     // Without its notes, a successor takes what is done for somebody else's, and both are kept.
-    let _ = ledger.begin(&plan);
+    if let Err(problem) = ledger.begin(&plan) {
+        outcome.failures.push(format!("no notes of what is written: {problem}"));
+    }
     let maker = Maker::new(source, names, rescue, progress, &mut outcome);
     let mut maker = maker.of_run(*live, ledger.notes());
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
@@ -294,12 +323,17 @@ fn carry_out_unlocked<S: Source>(
             one.content = one.content.or(taken.get(&one.inode).copied());
         }
     }
-    let _ = ledger.note(&plan, noted);
+    if let Err(problem) = ledger.note(&plan, noted) {
+        outcome.failures.push(format!("no notes of what is written: {problem}"));
+    }
     kept.withheld.append(&mut plan.withheld);
+    for inode in std::mem::take(&mut kept.unmade) {
+        kept.withheld.extend(ledger.places(inode).map(|(path, _)| path.to_owned()));
+    }
     let directories = BTreeSet::new();
-    let durable = kept.durable;
+    let (durable, live) = (kept.durable, *live);
     let mut commit =
-        Commit { number: *number, names, outcome: &mut outcome, directories, unlocked, kept };
+        Commit { number: *number, names, outcome: &mut outcome, directories, unlocked, kept, live };
     for (put, made) in plan.puts.iter().zip(&made) {
         if let Some(made) = made {
             commit.place(put, made);

@@ -19,8 +19,8 @@ const PAGE_BYTES: usize = 4096;
 const TRIES: u32 = 8;
 /// Longest file that is copied to memory while writers are kept out: a few ms.
 const SHORT_BYTES: u64 = 4 << 20;
-/// Longest file of which writers are kept out while it is looked at once more: some 50 ms.
-const HELD_BYTES: u64 = 64 << 20;
+/// Longest file of which writers are kept out while it is looked at once more.
+const HELD_BYTES: u64 = 16 << 20;
 
 /// Writes the bytes of `inode` into the new file `path` (mode 0600); returns it, not yet synced.
 pub fn export<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<File> {

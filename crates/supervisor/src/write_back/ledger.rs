@@ -13,7 +13,7 @@
 //! 2. Where there is no entry, what the image saw when it first looked counts; below a directory
 //!    that a write-back made (`Here::made`) that is nothing.
 //! 3. A status change (`ctime`) that we caused is nobody else's: the last one of each object is
-//!    known (`own`), `ANY` where it cannot be looked at.
+//!    known (`own`); where it cannot be looked at, when it was done at the latest, negative.
 //! 4. The file of a ledger is replaced as a whole. One without a file notes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,9 +35,6 @@ use super::host;
 use super::make::Noted;
 use super::plan::{Content, Object, Plan};
 use crate::clock;
-
-/// A status change of ours that could not be looked at.
-const ANY: i64 = i64::MIN;
 
 /// What is known of one path.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +212,7 @@ impl Ledger {
     /// Whether the last change of an object is one of ours.
     pub fn is_ours(&self, found: &HostIdentity) -> bool {
         let ours = self.own.get(&(found.device, found.inode));
-        ours.is_some_and(|&ns| ns == ANY || ns == found.changed_ns)
+        ours.is_some_and(|&ns| found.changed_ns == ns || ns < 0 && found.changed_ns <= -ns)
     }
 
     /// Whether `found` is what was `expected`, as far as others are concerned.
@@ -334,9 +331,10 @@ impl Ledger {
             let _ = host::sync_directory(&directory);
         }
         let pending = std::mem::take(&mut self.pending);
+        let latest = -clock::exact_ns();
         for intent in &pending {
             if let Intent::Relink(device, inode) = intent {
-                self.own.insert((*device, *inode), ANY);
+                self.own.insert((*device, *inode), latest);
             }
         }
         for intent in &pending {

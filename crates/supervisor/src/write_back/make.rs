@@ -62,6 +62,8 @@ pub struct Noted {
 pub struct Kept {
     /// Host paths whose content did not make it to its new place: they must stay.
     pub withheld: Vec<PathBuf>,
+    /// Inodes that were not made: where an earlier write-back put them, they must stay.
+    pub unmade: Vec<Inode>,
     /// Whether the disk has everything that was made.
     pub durable: bool,
     /// Host files that got another name, by device and inode: when they were modified last, as
@@ -85,6 +87,8 @@ pub struct Maker<'a, S> {
     /// Host paths whose content did not make it to its new place: they must stay.
     withheld: Vec<PathBuf>,
     /// As in `Kept`.
+    unmade: Vec<Inode>,
+    /// As in `Kept`.
     linked: HashMap<(u64, u64), i64>,
     /// Files to sync one by one.
     files: Vec<fs::File>,
@@ -101,7 +105,7 @@ impl<'a, S: Source> Maker<'a, S> {
         progress: &'a Progress,
         outcome: &'a mut Outcome,
     ) -> Self {
-        let (made, withheld, linked, files, devices, noted) = Default::default();
+        let (made, withheld, unmade, linked, files, devices, noted) = Default::default();
         let live = false;
         Self {
             source,
@@ -113,6 +117,7 @@ impl<'a, S: Source> Maker<'a, S> {
             live,
             noted,
             withheld,
+            unmade,
             linked,
             files,
             devices,
@@ -145,8 +150,8 @@ impl<'a, S: Source> Maker<'a, S> {
             self.outcome.note(Path::new("file"), file.sync_all());
         }
         let durable = self.outcome.failures.len() == failures;
-        let (withheld, linked) = (self.withheld, self.linked);
-        (Kept { withheld, durable, linked }, self.noted.unwrap_or_default())
+        let (withheld, unmade, linked) = (self.withheld, self.unmade, self.linked);
+        (Kept { withheld, unmade, durable, linked }, self.noted.unwrap_or_default())
     }
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
@@ -312,6 +317,7 @@ impl<'a, S: Source> Maker<'a, S> {
 
     /// Invariant 5.
     fn withhold(&mut self, object: &Object) {
+        self.unmade.push(object.inode);
         if let Content::Host(origin) | Content::HostTree(origin) = &object.content {
             return self.withheld.push(origin.clone());
         }

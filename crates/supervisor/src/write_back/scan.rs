@@ -28,6 +28,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
@@ -39,6 +41,7 @@ use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
 use super::{PATH_BYTES_MAX, Source};
+use crate::clock;
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`super::STACK_BYTES`).
@@ -56,6 +59,8 @@ pub struct Run {
     pub live: bool,
 }
 
+/// The host's coarse clock, from which the image has its times, goes on at least so often.
+const STEP: Duration = Duration::from_millis(12);
 /// Looks at all, while names come and go.
 const SCANS: u32 = 3;
 /// Looks at a directory that changes while it is looked at.
@@ -85,6 +90,7 @@ pub fn scan<S: Source>(
             plan.busy.push(format!("removed names ({count}): still changing"));
             return plan;
         }
+        thread::sleep(STEP);
     }
     unreachable!("the last look returns")
 }
@@ -127,6 +133,13 @@ impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, run: Run, ledger: &'a Ledger) -> Self {
         let (plan, hashes, visited) = Default::default();
         Scan { source, run, ledger, plan, hashes, visited }
+    }
+
+    /// Notes that a directory is looked at now. One that has changed within the last step of the
+    /// clock may change again without telling: it counts as changed.
+    fn visit(&mut self, dir: Inode, changed_ns: i64) {
+        let settled = changed_ns < clock::exact_ns() - STEP.as_nanos() as i64;
+        self.visited.push((dir, if settled { changed_ns } else { i64::MIN }));
     }
 
     /// Whether a name came or went since its directory was looked at.
@@ -194,7 +207,7 @@ impl<'a, S: Source> Scan<'a, S> {
     fn one_directory(&mut self, place: &InPlace, open: &mut Vec<InPlace>) -> Result<(), Errno> {
         let (dir, path) = (place.inode, &*place.path);
         let attributes = self.source.attributes(dir)?;
-        self.visited.push((dir, attributes.changed_ns));
+        self.visit(dir, attributes.changed_ns);
         let Ok(Some(found)) = host::identity(path) else { return self.lost_directory(dir, path) };
         if !is_directory(path) {
             return self.lost_directory(dir, path);
@@ -591,7 +604,8 @@ impl<'a, S: Source> Scan<'a, S> {
             self.too_deep(dir)?;
             return Ok(children);
         }
-        self.visited.push((dir, self.source.attributes(dir)?.changed_ns));
+        let changed_ns = self.source.attributes(dir)?.changed_ns;
+        self.visit(dir, changed_ns);
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
             let origin = self.origin_path(&attributes)?;
