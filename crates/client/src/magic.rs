@@ -1,7 +1,7 @@
 //! Links of `/proc` and `/dev` that stand for Husk objects.
 //!
-//! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd`, `/proc/PID/cwd` lead to the object itself, not to
-//! a path;
+//! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd`, `/proc/PID/cwd` lead to the object itself, not
+//! to a path;
 //! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
 
 use crate::path::Aim;

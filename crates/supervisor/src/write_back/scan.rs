@@ -41,7 +41,6 @@ use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
 use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
 use super::{PATH_BYTES_MAX, Source};
-use crate::clock;
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`super::STACK_BYTES`).
@@ -135,10 +134,9 @@ impl<'a, S: Source> Scan<'a, S> {
         Scan { source, run, ledger, plan, hashes, visited }
     }
 
-    /// Notes that a directory is looked at now. One that has changed within the last step of the
-    /// clock may change again without telling: it counts as changed.
+    /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
     fn visit(&mut self, dir: Inode, changed_ns: i64) {
-        let settled = changed_ns < clock::exact_ns() - STEP.as_nanos() as i64;
+        let settled = changed_ns < crate::clock::exact_ns() - STEP.as_nanos() as i64;
         self.visited.push((dir, if settled { changed_ns } else { i64::MIN }));
     }
 
@@ -604,8 +602,8 @@ impl<'a, S: Source> Scan<'a, S> {
             self.too_deep(dir)?;
             return Ok(children);
         }
-        let changed_ns = self.source.attributes(dir)?.changed_ns;
-        self.visit(dir, changed_ns);
+        let attributes = self.source.attributes(dir)?;
+        self.visit(dir, attributes.changed_ns);
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
             let origin = self.origin_path(&attributes)?;
