@@ -11,8 +11,8 @@
 //! fault.
 //!
 //! 1. What is full takes no more memory as one page than as 512, so a sparse part is left alone.
-//! 2. While the host copies a part, whoever touches it waits for some 300 us: `PARTS_MAX` at a look
-//!    and each part once keep that rare.
+//! 2. While the host copies a part, whoever touches it waits: `PARTS_MAX` at a look and each part
+//!    once keep that rare.
 //! 3. It is an attempt: where the host has no huge page, all is as before (`REST`).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -25,7 +25,7 @@ use rustix::fs::{SeekFrom, fstat, seek};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Before the next look where the host had no huge page.
 const REST: Duration = Duration::from_secs(30);
-/// Parts moved at one look: some 2 ms of work.
+/// Parts moved at one look.
 const PARTS_MAX: usize = 4;
 const PART: u64 = HUGE_BYTES as u64;
 

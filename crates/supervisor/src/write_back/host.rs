@@ -186,6 +186,11 @@ pub fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
+/// Whether there is a directory, not a link to one.
+pub fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

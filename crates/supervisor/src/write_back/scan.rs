@@ -21,6 +21,8 @@
 //! 5. Of a directory the image never listed only those names count that it met one by one (who may
 //!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
+mod beside;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -207,7 +209,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
         let Ok(Some(found)) = host::identity(path) else { return self.lost_directory(dir, path) };
-        if !is_directory(path) {
+        if !host::is_directory(path) {
             return self.lost_directory(dir, path);
         }
         let extended = extended::of(self.source, dir, &attributes)?;
@@ -460,46 +462,6 @@ impl<'a, S: Source> Scan<'a, S> {
 
     // ---- objects that appear --------------------------------------------------------------------
 
-    fn put(&mut self, dir: &Path, name: OsString, object: Object, expected: Option<HostIdentity>) {
-        let directory = dir.to_owned();
-        let mut put = Put { directory, name, object, replaces: expected, aside: false };
-        let target = put.target();
-        let trouble = match host::identity(&target) {
-            Err(problem) => Some(super::reason(&problem)),
-            Ok(found) => self.trouble(&target, found, expected),
-        };
-        if let Some(trouble) = trouble {
-            let aside = beside(&target, self.run.number);
-            self.conflict(&target, &trouble, &format!("the image's is {}", aside.display()));
-            if !self.lay_beside(&mut put, &aside) {
-                return;
-            }
-        }
-        self.plan.puts.push(put);
-    }
-
-    /// Turns a put into one beside its name; false: an earlier write-back has put it there.
-    fn lay_beside(&mut self, put: &mut Put, aside: &Path) -> bool {
-        put.name = aside.file_name().unwrap_or_default().to_owned();
-        (put.replaces, put.aside) = (None, true);
-        let Some(known) = self.ledger.here(aside).copied() else { return true };
-        let Object { inode, attributes, extended, content } = &put.object;
-        let bytes = match content {
-            Content::Image => self.has_bytes_of(*inode, &known, aside).unwrap_or(false),
-            _ => !put.object.is_tree(),
-        };
-        if known.is_of(*inode)
-            && bytes
-            && ledger::facts(attributes, extended.as_ref()) == known.facts
-        {
-            return false;
-        }
-        let found = host::identity(aside).ok().flatten();
-        put.replaces =
-            found.filter(|found| self.trouble(aside, Some(*found), Some(known.identity)).is_none());
-        true
-    }
-
     /// Why the image's object may not take its name; `None`: it may.
     fn trouble(
         &self,
@@ -518,7 +480,7 @@ impl<'a, S: Source> Scan<'a, S> {
     /// Whether the host object at `path` is no longer what the image saw.
     fn tampered(&self, path: &Path, expected: HostIdentity, found: HostIdentity) -> Option<String> {
         let noted_ns = self.ledger.to_go_since(path);
-        if !is_directory(path) {
+        if !host::is_directory(path) {
             // Links that were made of it changed its status.
             let changed_ns =
                 if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
@@ -634,7 +596,7 @@ impl<'a, S: Source> Scan<'a, S> {
     /// written beside, so that nothing is lost.
     fn lost_directory(&mut self, dir: Inode, path: &Path) -> Result<(), Errno> {
         let attributes = self.source.attributes(dir)?;
-        let Some(parent) = path.parent().filter(|parent| is_directory(parent)) else {
+        let Some(parent) = path.parent().filter(|parent| host::is_directory(parent)) else {
             self.fail(path, "it was removed on the host meanwhile, and so was what holds it");
             return Ok(());
         };
@@ -793,8 +755,4 @@ impl<'a, S: Source> Scan<'a, S> {
 
 fn in_words(aside: &Path) -> String {
     format!("what the image changed in it is {}", aside.display())
-}
-
-fn is_directory(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }

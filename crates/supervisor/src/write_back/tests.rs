@@ -428,6 +428,22 @@ fn what_the_host_changed_meanwhile_is_kept_and_so_is_ours() {
 }
 
 #[test]
+fn what_both_sides_made_alike_is_no_conflict() {
+    let mut scene = Scene::new(|path| fs::write(path.join("both"), "imported").unwrap());
+    scene.rewrite("both", b"the same");
+    scene.write("appeared", b"the same");
+    scene.write("other", b"ours 1");
+    for (name, bytes) in [("both", "the same"), ("appeared", "the same"), ("other", "theirs")] {
+        fs::write(scene.path.join(name), bytes).unwrap();
+    }
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
+    assert!(!scene.path.join("both.husk-77").exists());
+    assert!(!scene.path.join("appeared.husk-77").exists());
+    assert_eq!(scene.host("other.husk-77"), "ours 1");
+}
+
+#[test]
 fn a_removed_directory_stays_if_the_host_put_something_into_it() {
     let mut scene = Scene::new(|path| {
         fs::create_dir_all(path.join("d/e")).unwrap();
