@@ -1,4 +1,5 @@
 # Names outside the trees that were looked at, and then become links into one, in all the ways.
+import subprocess
 outside = tempfile.mkdtemp(dir="/var/tmp")
 atexit.register(shutil.rmtree, outside)
 make("kept")
@@ -85,3 +86,18 @@ for name in ["ld/", "ld//", outside + "/way/ld/", "lf/", "ld/."]:
     say(attempt(os.readlink, name), attempt(os.utime, name, (5, 5), follow_symlinks=False), attempt(os.rmdir, name), attempt(os.mkdir, name), attempt(os.unlink, name), attempt(os.rename, name, "elsewhere"))
 say(os.stat(base + "/deep").st_mtime, sorted(os.listdir(".")))
 os.chdir(base)
+
+# Where another process is.
+os.mkdir("standing")
+other = subprocess.Popen(["sleep", "60"], cwd=base + "/standing")
+there = f"/proc/{other.pid}/cwd"
+say(os.readlink(there) == base + "/standing", os.path.samefile(there, "standing"), attempt(os.stat, there + "/none"))
+make(there + "/made", b"made")
+os.mkdir(there + "/below")
+os.rename("kept", there + "/below/kept")
+say(sorted(os.listdir("standing")), os.listdir("standing/below"), sorted(os.listdir(there + "/below/..")), attempt(os.rmdir, there))
+os.rename(there + "/../standing/below/kept", there + "/../kept")
+os.unlink(there + "/made")
+say(os.listdir(there), os.path.exists("kept"))
+other.kill()
+other.wait()
