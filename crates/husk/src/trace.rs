@@ -74,13 +74,17 @@ pub fn run(options: &Options) -> ExitCode {
 fn trace(options: &Options) -> Result<u8, Failure> {
     let what = || format!("cannot trace image {}", options.image);
     let calls = numbers(&options.calls)?;
+    let by_descriptor = || {
+        ends::by_descriptor().map_err(|problem| Failure::new(what(), reason(&problem), "try again"))
+    };
+    // Before tracing is on, so that a signal ends both.
+    let early = options.command.is_empty().then(by_descriptor).transpose()?;
     let mut tracer = Tracer::begin(&options.image, Wish { pid: options.pid, calls })?;
     // Not before: a file that another tracer writes stays as it is.
     let mut output = Output::open(options)?;
     // The command is to have no signal blocked.
     let mut child = (!options.command.is_empty()).then(|| start(options)).transpose()?;
-    let signals = ends::by_descriptor()
-        .map_err(|problem| Failure::new(what(), reason(&problem), "try again"))?;
+    let signals = early.map_or_else(by_descriptor, Ok)?;
     let ended = serve(&mut tracer, &mut output, &mut child, &signals);
     let last = tracer.end();
     let pauses = tracer.pauses();
