@@ -67,8 +67,12 @@ pub fn files(kernel: &Kernel) -> Files {
 }
 
 fn context(kernel: &Kernel) -> Cell {
-    let region = &kernel.session.region;
-    region.map.object(RECORD, low(region.load(record(region, kernel.process).word(PARTS))))
+    context_of(&kernel.session.region, kernel.process)
+}
+
+/// The same of the process with this record.
+fn context_of(region: &Region, process: u32) -> Cell {
+    region.map.object(RECORD, low(region.load(record(region, process).word(PARTS))))
 }
 
 /// Takes a free record.
@@ -512,19 +516,21 @@ pub fn each_pid(kernel: &Kernel, emit: &mut dyn FnMut(u32)) {
 /// `Processes::working_directory`.
 #[inline]
 pub fn working_directory(kernel: &Kernel) -> Result<WorkingDirectory> {
-    let region = &kernel.session.region;
-    let cell = context(kernel);
-    let dir = kernel.session.read(cell, || directory_of(region, cell))?;
-    Ok(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
+    directory_in(kernel, context(kernel))
 }
 
 /// `Processes::working_directory_of`.
 pub fn working_directory_of(kernel: &Kernel, pid: u32) -> Option<WorkingDirectory> {
-    let region = &kernel.session.region;
     let process = record_of(kernel, pid)?;
-    let cell = region.map.object(RECORD, low(region.load(record(region, process).word(PARTS))));
-    let dir = kernel.session.read(cell, || directory_of(region, cell)).ok()?;
-    Some(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
+    directory_in(kernel, context_of(&kernel.session.region, process)).ok()
+}
+
+/// The working directory that a context holds.
+#[inline]
+fn directory_in(kernel: &Kernel, context: Cell) -> Result<WorkingDirectory> {
+    let region = &kernel.session.region;
+    let dir = kernel.session.read(context, || directory_of(region, context))?;
+    Ok(dir.map_or(WorkingDirectory::Host, WorkingDirectory::Husk))
 }
 
 /// `Processes::set_working_directory`.

@@ -88,13 +88,7 @@ impl Session {
                 self.region.store(held, 0);
             }
         }
-        let left = self.note_left_behind(base);
-        kill::point();
-        self.region.store(self.region.map.owner(dead), 0);
-        kill::point();
-        if left {
-            self.region.add(Cell::at(crate::layout::header::LEFT_BEHIND), 1);
-        }
+        self.vacate(dead);
     }
 
     /// Recovers every slot whose owner `is_dead` says is gone (or that is found dead), other than

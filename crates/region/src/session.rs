@@ -273,22 +273,24 @@ impl Session {
             self.publish(base);
             self.looks.iter().for_each(|kept| kept.set(0));
             self.region.store(base.word(WAITS_FOR), 0);
-            let left = self.note_left_behind(base);
-            self.region.store(self.region.map.owner(slot), 0);
-            if left {
-                self.region.add(Cell::at(header::LEFT_BEHIND), 1);
-            }
+            self.vacate(slot);
         }
     }
 
-    /// Says that a slot is left with work in it, if it is; its owner is about to be nobody. Whoever
-    /// finishes what is left may pass the slot just before that, so it is to be said again after.
-    pub(crate) fn note_left_behind(&self, base: Cell) -> bool {
-        let left = self.region.load(base.word(PENDING)) != 0;
-        if left {
-            self.region.add(Cell::at(header::LEFT_BEHIND), 1);
-        }
-        left
+    /// From now on a slot is nobody's. That it is left with work in it is said before, for whoever
+    /// dies here, and after, for whoever finishes what is left and passed the slot in between.
+    pub(crate) fn vacate(&self, slot: u32) {
+        let left = self.region.load(self.region.map.slot(slot).word(PENDING)) != 0;
+        let say = || {
+            if left {
+                self.region.add(Cell::at(header::LEFT_BEHIND), 1);
+            }
+        };
+        say();
+        kill::point();
+        self.region.store(self.region.map.owner(slot), 0);
+        kill::point();
+        say();
     }
 
     /// Calls `finish` with each free slot that has work in it, if any was left with some since all
