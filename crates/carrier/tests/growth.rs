@@ -1,5 +1,6 @@
 //! What operations cost as an image gets more kernels: the same, but for the three that look at
-//! each kernel's part of a wide directory: its `stat`, its listing and its removal.
+//! each kernel's part of a wide directory: its `stat`, its listing and its removal. And what a
+//! directory costs that widens and narrows again: the same, whatever it holds.
 //!
 //! The measure is instructions, counted one by one (`PTRACE_SINGLESTEP`), not time: it is the same
 //! under every load. `cargo test -p husk-carrier --test growth -- --nocapture` prints the table.
@@ -26,6 +27,8 @@ const WARM: u32 = 3;
 const TIMES: usize = 5;
 /// Names in the directory.
 const NAMES: u8 = 16;
+/// Names in directories that widen and narrow.
+const SIZES: [u32; 3] = [16, 1000, 8000];
 /// Instructions for each further kernel that are growth: a part takes more, the rest none at all.
 const GROWTH: f64 = 10.0;
 
@@ -258,4 +261,39 @@ fn only_looks_at_whole_wide_directories_grow_with_the_number_of_kernels() {
         println!("  {:<28} {all:?}, {each:.0} for each further kernel", row.name);
         assert_eq!(each > GROWTH, row.grows, "{} over the number of kernels: {all:?}", row.name);
     }
+}
+
+/// Has a directory of so many names widen and narrow again, between marks.
+fn switch(names: u32) {
+    let layout = Layout { kernels: 2, memory_bytes: MEMORY_BYTES };
+    support::map(layout);
+    let (mut boss, root) = support::formatted(layout, frozen, Cover::Memory, Directories::Narrow);
+    let mut me = program(&mut boss, frozen);
+    let dir = me.create(&root_user(), root, b"dir", Node::Directory(0o755)).expect("mkdir");
+    let at = Scene { root, dir, file: dir };
+    for n in 0..names {
+        me.create(&root_user(), dir, format!("{n}").as_bytes(), Node::File(0o644)).expect("create");
+    }
+    for time in 0..WARM + TIMES as u32 {
+        for wide in [true, false] {
+            let counted = time >= WARM;
+            counted.then(mark);
+            me.switch_directory(dir, wide).expect("switched");
+            counted.then(mark);
+            // A part of its own, if it is wide, with a change in it.
+            touch(&mut me, at);
+            unlink(&mut me, at);
+        }
+    }
+}
+
+#[test]
+fn a_directory_widens_and_narrows_at_the_same_cost_whatever_it_holds() {
+    let all = SIZES.map(|names| {
+        let all = counts(|| switch(names));
+        assert_eq!(all.len(), 2 * TIMES);
+        [0, 1].map(|way| *all.iter().skip(way).step_by(2).min().expect("counts"))
+    });
+    println!("instructions to widen and to narrow, of {SIZES:?} names: {all:?}");
+    assert!(all.iter().all(|counts| *counts == all[0]), "{SIZES:?} names: {all:?}");
 }
