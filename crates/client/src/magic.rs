@@ -7,7 +7,7 @@
 use crate::path::Aim;
 use crate::{Client, Host, Memory};
 use husk_abi::proc::put_decimal;
-use husk_abi::sys::general::AT_FDCWD;
+use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC};
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
@@ -81,10 +81,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The working directory of another process of the image, whose link `text[..end]` is; the host
-    /// says who may follow it.
-    fn directory_of_other(&mut self, w: usize, pid: u32, end: usize) -> Option<WorkingDirectory> {
-        let directory = self.services.working_directory_of(pid)?;
+    /// The working directory of another process of the image, one of whose threads is `id`, and
+    /// whose link `text[..end]` is; the host says who may follow it.
+    fn directory_of_other(&mut self, w: usize, id: u32, end: usize) -> Option<WorkingDirectory> {
+        let directory = match self.services.working_directory_of(id) {
+            None => {
+                let process = self.process_of(id).filter(|&process| process != id)?;
+                self.services.working_directory_of(process)?
+            }
+            Some(directory) => directory,
+        };
         let text = &mut self.buffers.walks[w].text;
         let kept = core::mem::replace(&mut text[end], 0);
         let (name, out) = (text.as_ptr() as usize, self.buffers.base.as_mut_ptr() as usize);
@@ -107,32 +113,59 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn proc_name(&self, text: &[u8]) -> Option<(Proc, usize)> {
         let who = &text[6..];
         let length = who.iter().position(|&b| b == b'/')?;
-        let other = match &who[..length] {
-            b"self" | b"thread-self" => None,
-            digits => Some(decimal(digits)?).filter(|&pid| pid != self.process_id()),
-        };
         let (mut start, mut name) = (7 + length, &who[length + 1..]);
-        if let Some(pid) = other {
-            let behind = name.strip_prefix(b"cwd")?;
-            let ends = behind.first().is_none_or(|&b| b == b'/');
-            return ends.then_some((Proc::WorkingDirectoryOf(pid), start + 3));
-        }
         if let Some(thread) = name.strip_prefix(b"task/") {
             // All threads of a process have the same files.
             let end = thread.iter().position(|&b| b == b'/')?;
             decimal(&thread[..end])?;
             (start, name) = (start + 6 + end, &thread[end + 1..]);
         }
-        if let Some(number) = name.strip_prefix(b"fd/") {
-            let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
-            return Some((Proc::Fd(decimal(&number[..end])?), start + 3 + end));
-        }
         let end = name.iter().position(|&b| b == b'/').unwrap_or(name.len());
-        match &name[..end] {
-            b"cwd" => Some((Proc::WorkingDirectory, start + end)),
-            b"exe" => Some((Proc::Program, start + end)),
+        let (what, end) = match &name[..end] {
+            b"cwd" => (Proc::WorkingDirectory, start + end),
+            b"exe" => (Proc::Program, start + end),
+            b"fd" => {
+                let number = name.get(3..)?;
+                let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
+                (Proc::Fd(decimal(&number[..end])?), start + 3 + end)
+            }
+            _ => return None,
+        };
+        let other = match &who[..length] {
+            b"self" | b"thread-self" => None,
+            digits => Some(decimal(digits)?).filter(|&id| !self.is_own_thread(id)),
+        };
+        match (other, what) {
+            (None, what) => Some((what, end)),
+            (Some(id), Proc::WorkingDirectory) => Some((Proc::WorkingDirectoryOf(id), end)),
             _ => None,
         }
+    }
+
+    fn is_own_thread(&self, id: u32) -> bool {
+        let process = self.process_id();
+        let args = [process as usize, id as usize, 0, 0, 0, 0];
+        id == process || self.host.call(nr::tgkill, args) == 0
+    }
+
+    /// The process of a thread of another one, as the host tells it.
+    #[cold]
+    fn process_of(&mut self, thread: u32) -> Option<u32> {
+        const LABEL: &[u8] = b"\nTgid:\t";
+        let mut name = *b"/proc/0000000000/status\0";
+        let digits = put_decimal(&mut name[6..16], thread);
+        name.copy_within(16.., 6 + digits);
+        let (here, flags) = (AT_FDCWD as usize, O_CLOEXEC as usize);
+        let name = core::hint::black_box(name);
+        let opened = self.host.call(nr::openat, [here, name.as_ptr() as usize, flags, 0, 0, 0]);
+        let fd = Errno::check(opened).ok()? as usize;
+        let (out, room) = (self.buffers.base.as_mut_ptr() as usize, PATH_MAX);
+        let length = self.host.call(nr::read, [fd, out, room, 0, 0, 0]);
+        self.host_close(fd as u32);
+        let text = &self.buffers.base[..usize::try_from(length).ok()?];
+        let at = text.windows(LABEL.len()).position(|part| part == LABEL)? + LABEL.len();
+        let digits = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        decimal(&text[at..at + digits])
     }
 
     /// `readlink` of a magic link that stands for a Husk object: its path into `link`.

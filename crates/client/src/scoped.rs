@@ -20,7 +20,7 @@ use crate::path::{Aim, Last, Target};
 use crate::walk::{Piece, lies_below};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, RESOLVE_BENEATH, RESOLVE_IN_ROOT,
+    F_DUPFD_CLOEXEC, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, RESOLVE_BENEATH, RESOLVE_IN_ROOT,
     RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{NAME_MAX, PATH_MAX, nr};
@@ -103,14 +103,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut hike = Hike { resolve, aim, here: root.lent(), root, links: 0 };
         let stepped = self.hike(&mut hike);
         let there = match stepped {
-            Ok(Stepped::Host(piece)) => self.open_there(&hike, piece, how).map(Some),
+            Ok(Stepped::Host(piece)) => self.open_there(&mut hike, piece, how).map(Some),
             Ok(_) => Ok(None),
             Err(errno) => Err(errno),
         };
         self.leave(hike.here);
         self.leave(hike.root);
         match there? {
-            Some(fd) => self.note_there(fd, how.flags & O_CLOEXEC != 0),
+            Some(fd) => {
+                let on_exec = how.flags & O_CLOEXEC != 0;
+                Ok(Verdict::Return(self.note_opened(fd as u32, on_exec, Shown::Nothing)))
+            }
             None => self.open_found(how.flags, how.mode),
         }
     }
@@ -411,24 +414,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The host opens, or makes, the name `piece` where the walk stands.
-    fn open_there(&mut self, hike: &Hike, piece: Piece, how: How) -> Result<usize> {
-        let Ground::Host(held) = hike.here else { return Err(Errno::EIO) };
+    fn open_there(&mut self, hike: &mut Hike, piece: Piece, how: How) -> Result<usize> {
         self.need_numbers(1)?;
+        let directory = self.step_aside(hike)?;
         let name = self.buffers.walks[0].for_host() + piece.start;
         let words = [u64::from(how.flags), u64::from(how.mode), how.resolve];
         let words = core::hint::black_box(words);
-        let args = [held.fd, name, words.as_ptr() as usize, size_of_val(&words), 0, 0];
+        let args = [directory, name, words.as_ptr() as usize, size_of_val(&words), 0, 0];
         Errno::check(self.host.call(nr::openat2, args)).map(|fd| fd as usize)
     }
 
-    /// Notes what the host has opened, under the lowest number: the walk has let its own ones go.
-    fn note_there(&mut self, fd: usize, on_exec: bool) -> Answer {
-        let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
-        let (mut fd, other) = (fd, self.host_fcntl(fd, command, 0));
-        if let Ok(lower) = usize::try_from(other) {
-            self.host_close(fd.max(lower) as u32);
-            fd = fd.min(lower);
-        }
-        Ok(Verdict::Return(self.note_opened(fd as u32, on_exec, Shown::Nothing)))
+    /// Lets go of the numbers that the walk holds, so that what is opened gets the lowest one at
+    /// once: to move it there would close a descriptor of the file, and with it the record locks
+    /// that the process has on the file. The directory where the walk stands, by another number.
+    fn step_aside(&self, hike: &mut Hike) -> Result<usize> {
+        let Ground::Host(here) = hike.here else { return Err(Errno::EIO) };
+        let own = |ground: &Ground| match ground {
+            Ground::Host(held) => held.own.then_some(held.fd),
+            Ground::Tree(_) => None,
+        };
+        let Some(highest) = own(&hike.here).max(own(&hike.root)) else { return Ok(here.fd) };
+        let aside = self.host_fcntl(here.fd, F_DUPFD_CLOEXEC, highest + 1);
+        // Nothing is free above: what is opened gets a number all the same, if not the lowest.
+        let Ok(aside) = usize::try_from(aside) else { return Ok(here.fd) };
+        let root = core::mem::replace(&mut hike.root, Ground::Host(Held { own: false, ..here }));
+        self.stand_at(&mut hike.here, Ground::Host(Held { fd: aside, own: true, ..here }));
+        self.leave(root);
+        Ok(aside)
     }
 }

@@ -101,3 +101,38 @@ os.unlink(there + "/made")
 say(os.listdir(there), os.path.exists("kept"))
 other.kill()
 other.wait()
+
+# Where threads are that lead no process: another process's, and our own.
+import fcntl, struct, threading
+sleeper = "import threading, time; t = threading.Thread(target=time.sleep, args=(60,)); t.start(); print(t.native_id, flush=True); t.join()"
+other = subprocess.Popen([sys.executable, "-c", sleeper], cwd=base + "/standing", stdout=subprocess.PIPE)
+thread = int(other.stdout.readline())
+say(thread != other.pid)
+for there in [f"/proc/{thread}/cwd", f"/proc/{other.pid}/task/{thread}/cwd", f"/proc/{thread}/task/{other.pid}/cwd"]:
+    make(there + "/made", b"made")
+    say(os.readlink(there) == base + "/standing", os.path.samefile(there, "standing"), os.listdir("standing"))
+    os.unlink(there + "/made")
+other.kill()
+other.wait()
+ending = threading.Event()
+one = threading.Thread(target=ending.wait)
+one.start()
+mine = f"/proc/{one.native_id}"
+say(os.path.samefile(mine + "/cwd", base), os.path.samefile(f"{mine}/fd/{here}", outside + "/way"), os.path.samefile(mine + "/exe", "/proc/self/exe"))
+ending.set()
+one.join()
+say(attempt(os.stat, "/proc/4194304/cwd/none"))
+
+# A record lock on a file outside outlives that it is opened once more within what flags allow, by
+# the lowest number.
+NO_SYMLINKS = struct.pack("<QQQ", os.O_RDWR, 0, 4)
+locked = os.open(outside + "/locked", os.O_CREAT | os.O_RDWR)
+fcntl.lockf(locked, fcntl.LOCK_EX)
+def held():
+    return child(lambda: say(attempt(fcntl.lockf, os.open(outside + "/locked", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)))
+held()
+for directory, path in [(AT_FDCWD, outside + "/locked"), (os.open(outside, os.O_RDONLY), "locked"), (os.open(outside, os.O_PATH), "way/../locked")]:
+    low, high = os.dup(here), os.dup(here)
+    os.close(low)
+    say(call(437, directory, path.encode(), NO_SYMLINKS, 24) == low)
+    held()
