@@ -339,6 +339,34 @@ fn protect(wire: &mut Wire, start: usize, end: usize, prot: usize) {
     });
 }
 
+/// The entry at `address`, with those joined to it that go on where it ends, up to `end`: parts
+/// that `mprotect` has made and unmade are one again. While the addresses are kept still.
+pub fn joined(wire: &mut Wire, address: usize, end: usize) -> Option<Entry> {
+    while let Step::Unpin(inode) = join_next(address, end) {
+        wire.unpin(inode);
+    }
+    at(address)
+}
+
+fn join_next(address: usize, end: usize) -> Step {
+    locked(|table, count| {
+        let used = count.load(Ordering::Relaxed);
+        let found = table[..used].iter().position(|entry| entry.meets(address, address + 1));
+        let Some(i) = found.filter(|i| table[*i].end < end) else { return Step::Done };
+        let next = table[..used].iter().position(|next| table[i].leads_to(next));
+        let Some(next) = next else { return Step::Done };
+        let taken = table[next];
+        if table[i].is_solid() {
+            table[i].solid = taken.solid;
+        }
+        table[i].end = taken.end;
+        widen(&table[i]);
+        table[next] = table[used - 1];
+        count.store(used - 1, Ordering::Relaxed);
+        Step::Unpin(taken.inode)
+    })
+}
+
 /// Changes the protection of pages, up to the first that may not be written to when that is asked
 /// for: what lies before it has changed then, as on Linux.
 fn change_protection(thread: &mut Thread, frame: &Frame) -> i64 {

@@ -36,7 +36,8 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> i64 {
     let asked = Asked { old, old_length, new_length, flags, target };
     match entry {
         Some(entry) if new_length > old_length => {
-            let done = grow(thread, &entry, asked);
+            let whole = mappings::joined(&mut thread.client, old, old.saturating_add(old_length));
+            let done = grow(thread, &whole.unwrap_or(entry), asked);
             done.map_or_else(Errno::as_return, |address| address as i64)
         }
         _ => host_moves(thread, frame, entry, asked),

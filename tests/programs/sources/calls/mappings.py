@@ -123,6 +123,17 @@ def turned(at, pages, page, prot=0): return call(REMAP, ctypes.c_void_p(at), pag
 say("turn", turned(view + PAGE, 2, 5), turned(view + 5 * PAGE, 1, 0), [get(view + at * PAGE) for at in range(8)]); put(view + 2 * PAGE, b"turn"); say(os.pread(turn, 4, 6 * PAGE), get(view + 6 * PAGE))
 say(turned(view + 3 * PAGE, 1, 4, R), turned(view, 0, 1), turned(view + 7 * PAGE, 2, 1), turned(view + 7 * PAGE + 9, 1, 100), told(lambda: get(view + 7 * PAGE)), turned(room(turn, PAGE, R | W, PRIVATE), 1, 1), turned(room(os.open("turn", os.O_RDONLY), PAGE, R), 1, 1))
 
+# What mprotect has changed and changed back is one mapping again, and gets longer as one.
+parts = os.open("parts", os.O_RDWR | os.O_CREAT); os.write(parts, b"".join(b"%04d" % at * 1024 for at in range(16)))
+for flags in [SHARED, PRIVATE]:
+    for touched in [False, True]:
+        at = room(parts, 8 * PAGE, R | W, flags); touched and [get(at + page * PAGE) for page in range(8)]
+        def turn_back(first, count): return [raw(MPROTECT, at + first * PAGE, count * PAGE, prot) for prot in (R, R | W)]
+        say("parts", turn_back(2, 1), turn_back(0, 1), turn_back(5, 3), raw(MPROTECT, at + PAGE, PAGE, R), raw(MPROTECT, at, 8 * PAGE, R | W))
+        longer = raw(MREMAP, at, 8 * PAGE, 12 * PAGE, 1); say(longer > 0, [get(longer + page * PAGE) for page in (0, 2, 7, 8, 11)])
+        put(longer + 9 * PAGE, b"nine"); say(os.pread(parts, 4, 9 * PAGE)); os.pwrite(parts, b"0009", 9 * PAGE)
+        at = longer; raw(MPROTECT, at + 4 * PAGE, PAGE, R); say(call(MREMAP, ctypes.c_void_p(at), 12 * PAGE, 14 * PAGE, 1), raw(MUNMAP, at, 12 * PAGE))
+
 # A file without name and descriptor stays while its mapping gets shorter, moves, or does neither.
 def lonely(length, step):
     last = os.open("lonely", os.O_RDWR | os.O_CREAT); os.write(last, b"".join(b"%04d" % at * 1024 for at in range(length)))
@@ -145,4 +156,4 @@ over = room(wide, 2052 * PAGE); pages, ends = os.pipe(); os.write(ends, bytes(81
 say(raw(READ, pages, over + 2046 * PAGE, 2 * PAGE), get(over + 2047 * PAGE), told(lambda: get(over + 2048 * PAGE)), raw(READ, pages, over + 2050 * PAGE, PAGE))
 
 # Unmapped and removed, it is all gone.
-for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed", "lost", "turn"]: os.unlink(name)
+for name in ["sparse", "grows", "many", "kept", "moves", "wide", "first", "second", "third", "sealed", "lost", "turn", "parts"]: os.unlink(name)
