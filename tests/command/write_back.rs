@@ -102,6 +102,30 @@ fn an_output_of_husk_run_is_the_hosts() {
     assert_eq!(log, "one\none\n", "{}", outcome.shown());
 }
 
+/// By its name as by the descriptor: `cat` and `cp` notice, what is read and measured is what was
+/// written, and who moves it copies.
+#[test]
+fn an_output_of_husk_run_is_known_by_its_name() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("output");
+    let work = scratch.fresh("work");
+    fs::write(work.join("in"), "given\n").expect("a file");
+    let script = "echo one; ! cat log || exit 3; ! cp log /dev/stdout || exit 4
+        test log -ef /dev/stdout; cat
+        stat -c %s log >&2; echo two >> log; tail -n 1 log >&2; echo three
+        mv log old; cat old >&2";
+    let outcome = run(&scratch, &work, redirected("< in > log", script));
+    assert_eq!(outcome.status.code(), Some(0), "{}", outcome.shown());
+    let log = fs::read_to_string(work.join("log")).expect("a log");
+    assert_eq!(log, "one\ngiven\nthree\n", "{}", outcome.shown());
+    let said = "cat: log: input file is output file\n\
+                cp: 'log' and '/dev/stdout' are the same file\n\
+                10\ntwo\none\ngiven\nthree\n";
+    assert_eq!(outcome.stderr, said, "{}", outcome.shown());
+}
+
 #[test]
 fn a_mount_is_memory_and_nothing_of_it_stays() {
     if against_native() {

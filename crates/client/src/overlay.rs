@@ -43,6 +43,13 @@ pub(crate) struct Fact {
     blocks_512: u64,
 }
 
+impl Fact {
+    /// The same by the name `bounce[from..end]`, as what is the host's whatever the image does.
+    pub fn as_portal(self, from: usize, end: usize) -> Fact {
+        Fact { name: (from, end), kind: Kind::Portal, ..self }
+    }
+}
+
 const NO_FACT: Fact = Fact {
     name: (0, 0),
     target: (0, 0),
@@ -230,7 +237,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(read_fact(&core::hint::black_box(out)))
     }
 
-    fn offer(&mut self, directory: Inode, facts: &[Fact]) -> Result<bool> {
+    pub(crate) fn offer(&mut self, directory: Inode, facts: &[Fact]) -> Result<bool> {
         if facts.is_empty() {
             return Ok(true);
         }

@@ -8,8 +8,11 @@
 //! Without that, what is changed through it would be changed on the host, and what the image has
 //! changed would not be seen.
 //!
-//! Limits: what is open for writing, and directories, stay the host's. A shadow made here has a
-//! description of its own.
+//! What the first program has open for writing stays the host's, and so does its name: that becomes
+//! a portal, so that a program sees that both are one file.
+//!
+//! Limits: what others have open for writing, and directories, stay the host's, and nobody knows
+//! that their names are the same. A shadow made here has a description of its own.
 
 use crate::overlay::Fact;
 use crate::path::{Aim, Place};
@@ -28,16 +31,45 @@ const INHERITED_MAX: u32 = 1023;
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Notes the descriptors that the image's first program was started with.
     pub fn meet_inherited(&mut self) {
+        // Before anybody looks into the directories of these files.
+        self.each_inherited(|client, fd| {
+            client.leave_to_host(fd);
+        });
+        self.each_inherited(|client, fd| {
+            if let Stranger::File(inode) = client.meet(fd) {
+                let files = client.services.files();
+                let on_exec = client.services.close_on_exec(files, fd).unwrap_or(false);
+                let _ = client.services.host_opened(files, fd, on_exec, Shown::File(inode));
+            }
+        });
+    }
+
+    fn each_inherited(&mut self, mut meet: impl FnMut(&mut Self, u32)) {
         let files = self.services.files();
         for fd in 0..=INHERITED_MAX {
-            if self.is_kept(fd) || self.services.slot(files, fd) != Slot::Host(None) {
-                continue;
-            }
-            if let Stranger::File(inode) = self.meet(fd) {
-                let on_exec = self.services.close_on_exec(files, fd).unwrap_or(false);
-                let _ = self.services.host_opened(files, fd, on_exec, Shown::File(inode));
+            if !self.is_kept(fd) && self.services.slot(files, fd) == Slot::Host(None) {
+                meet(self, fd);
             }
         }
+    }
+
+    /// Makes the name of a file below an overlay that `fd` may write to a portal, so that it is the
+    /// host's by its name as well: programs see that both are one file, and its size. `None`: it is
+    /// no such file, or its directory was listed before.
+    #[cold]
+    fn leave_to_host(&mut self, fd: u32) -> Option<()> {
+        let (fact, _) = self.file_below_overlay(fd, |access| access != O_RDONLY)?;
+        let walk = &mut self.buffers.walks[0];
+        walk.length = walk.directory_length();
+        let Ok(Place::Husk(target)) = self.find_text(AT_FDCWD, 0, Aim::STAY) else { return None };
+        let directory = target.inode().ok().filter(|&inode| {
+            self.services.step(inode).is_ok_and(|step| step.kind == Kind::Directory)
+        })?;
+        let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+        let length = usize::try_from(self.descriptor_path(fd, bounce)).ok()?;
+        let path = self.buffers.bounce.get(..length)?;
+        let name = path.iter().rposition(|&byte| byte == b'/')? + 1;
+        self.offer(directory, &[fact.as_portal(name, length)]).ok().map(drop)
     }
 
     /// The number of a host descriptor just received.
@@ -70,11 +102,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What a host descriptor of a regular file is to the image; `None`: nothing.
     fn reads_a_tree(&mut self, fd: u32) -> Option<Stranger> {
+        let (fact, root) = self.file_below_overlay(fd, |access| access == O_RDONLY)?;
+        match self.find_text(AT_FDCWD, 0, Aim::STAY) {
+            Ok(Place::Husk(target)) => {
+                if target.step.is_some_and(|step| step.kind == Kind::Portal) {
+                    return None;
+                }
+                let file = target.inode().ok().filter(|&inode| self.is_of(inode, &fact));
+                Some(file.map_or(Stranger::Lost(root, fact), Stranger::File))
+            }
+            Ok(_) => None,
+            Err(_) => Some(Stranger::Lost(root, fact)),
+        }
+    }
+
+    /// What the host says of `fd`, and the root of its overlay, if it is open on a regular file
+    /// below one with such an access mode; the file's path is in walk 0 then.
+    fn file_below_overlay(&mut self, fd: u32, is_meant: fn(u32) -> bool) -> Option<(Fact, Inode)> {
         if self.services.mounts() == 0 {
             return None;
         }
         let flags = u32::try_from(self.host_fcntl(fd as usize, F_GETFL, 0)).ok()?;
-        if flags & (O_ACCMODE | O_PATH) != O_RDONLY {
+        if flags & O_PATH != 0 || !is_meant(flags & O_ACCMODE) {
             return None;
         }
         let fact = self.host_fact(fd as usize, None).ok()?;
@@ -87,15 +136,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         (self.buffers.walks[0].at, self.buffers.walks[0].length) = (0, length);
-        let root = self.overlay_above(0)?;
-        match self.find_text(AT_FDCWD, 0, Aim::STAY) {
-            Ok(Place::Husk(target)) => {
-                let file = target.inode().ok().filter(|&inode| self.is_of(inode, &fact));
-                Some(file.map_or(Stranger::Lost(root, fact), Stranger::File))
-            }
-            Ok(_) => None,
-            Err(_) => Some(Stranger::Lost(root, fact)),
-        }
+        self.overlay_above(0).map(|root| (fact, root))
     }
 
     /// The root of the overlay that the host's text of a walk lies in. A file that the host has

@@ -151,6 +151,16 @@ fn record(region: &Region, origin: u32) -> Result<Cell> {
     Ok(region.map.heap(origin))
 }
 
+/// Why a portal is not renamed: a file system of its own is mounted there (`EBUSY`), or it lies in
+/// its directory's and is the host's all the same (`EXDEV`: who moves files copies it then).
+pub fn why_it_stays(region: &Region, portal: u32) -> Errno {
+    let origin = region.load(region.map.object(INODE, portal).word(ino::ORIGIN));
+    let device = |origin| record(region, origin).map(|cell| region.load(cell.word(1)));
+    let above = record(region, low(origin)).map(|cell| high(region.load(cell)));
+    let same = above.is_ok_and(|above| device(above) == device(low(origin)));
+    if same { Errno::EXDEV } else { Errno::EBUSY }
+}
+
 /// `Fs::host_path`.
 pub fn host_path(kernel: &Kernel, origin: Origin, out: &mut [u8]) -> Result<usize> {
     let region = &kernel.session.region;

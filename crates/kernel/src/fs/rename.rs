@@ -14,7 +14,7 @@ use husk_region::{INODE, RETRY, Txn};
 use crate::Kernel;
 use crate::fs::entries::{self, Found, Key};
 use crate::fs::share::{self, Open, Seat};
-use crate::fs::{inodes, named, names};
+use crate::fs::{inodes, named, names, overlay};
 use crate::image::RENAME_LOCK;
 use crate::state::{high, ino, live};
 use crate::watch::post;
@@ -178,8 +178,9 @@ fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -
     if plan.flags == RENAME_EXCHANGE && plan.to.is_none() {
         return Err(Errno::ENOENT);
     }
-    if plan.from.kind == ino::PORTAL || plan.to.is_some_and(|to| to.kind == ino::PORTAL) {
-        return Err(Errno::EBUSY);
+    let ends = [Some(plan.from), plan.to];
+    if let Some(portal) = ends.into_iter().flatten().find(|end| end.kind == ino::PORTAL) {
+        return Err(overlay::why_it_stays(txn.region, portal.inode));
     }
     names::permit_removal(txn, source.dir.number, plan.from.inode, plan.who)?;
     names::permit_change(txn, target.dir.number, plan.who)?;
