@@ -13,6 +13,7 @@
 //! 3. With `--pin` it stays narrowed, until the program sets it: then it is the program's for good,
 //!    and its children's.
 //! 4. What goes wrong is no error: the process stays where it is.
+//! 5. How its parent was placed a child is told, and does not look: the parent may have ended.
 
 use crate::clock;
 use crate::gate::{Answer, Frame};
@@ -132,9 +133,8 @@ pub fn at_exec(direct: &mut Direct, who: Who) {
     anew(direct, who, before, (policy, origin), Moment::Exec);
 }
 
-/// `parent` has made this process; `shares`: memory, until it begins a program.
-pub fn at_fork(direct: &mut Direct, parent: Who, child: Who, shares: bool) {
-    let before = direct.placement(parent.process, parent.pid);
+/// This process was made by one that was placed so; `shares`: memory, until it begins a program.
+pub fn at_fork(direct: &mut Direct, before: Option<Placement>, child: Who, shares: bool) {
     let said = in_force(direct.place_rule());
     match before {
         None if said.0 == Policy::Host => {}

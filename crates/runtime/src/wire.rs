@@ -28,8 +28,17 @@ pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Verdict};
 
 type Served = Client<Direct, Side, Side>;
 
-/// A child's record before the child runs; `None` for a thread, or without an image.
-pub type Embryo = Option<Process>;
+/// A child before it runs; `None` for a thread, or without an image.
+pub type Embryo = Option<Unborn>;
+
+/// What a child is told of before it runs.
+#[derive(Clone, Copy)]
+pub struct Unborn {
+    /// Its record.
+    process: Process,
+    /// How its parent was placed, who may have ended before it asks.
+    parent: Option<Placement>,
+}
 
 /// Whether the client has business with a call.
 pub const fn wants(number: usize) -> bool {
@@ -212,15 +221,18 @@ impl Wire {
     /// A record for a child.
     pub fn prepare_fork(&mut self, files: bool, context: bool) -> Result<Embryo, Errno> {
         let _open = guard::open();
-        let sharing = Sharing { files, context };
-        self.served().map(|s| s.services().prepare_fork(sharing)).transpose()
+        let (sharing, own, pid) = (Sharing { files, context }, self.process, self.pid);
+        let Some(served) = self.served() else { return Ok(None) };
+        let parent = served.services().placement(own, pid);
+        let process = served.services().prepare_fork(sharing)?;
+        Ok(Some(Unborn { process, parent }))
     }
 
     /// The host refused.
     pub fn cancel_fork(&mut self, embryo: Embryo) {
         let _open = guard::open();
         if let (Some(embryo), Some(served)) = (embryo, self.served()) {
-            served.services().cancel_fork(embryo);
+            served.services().cancel_fork(embryo.process);
         }
     }
 
@@ -228,7 +240,7 @@ impl Wire {
     pub fn note_child(&mut self, embryo: Embryo, pid: u32) {
         let _open = guard::open();
         if let (Some(embryo), Some(served)) = (embryo, self.served()) {
-            served.services().note_child(embryo, pid);
+            served.services().note_child(embryo.process, pid);
         }
     }
 
@@ -262,17 +274,16 @@ impl Wire {
 
     /// In a child process.
     pub fn enter_child(&mut self, embryo: Embryo, shares_memory: bool) {
-        let Some(embryo) = embryo else { return };
+        let Some(Unborn { process, parent }) = embryo else { return };
         let _open = guard::open();
         let pid = calls::getpid();
-        let parent = Who { process: self.process, pid: self.pid };
         self.pid = pid;
         let Some(served) = self.served() else { return };
-        let child = Who { process: embryo.0, pid };
+        let child = Who { process: process.0, pid };
         place::at_fork(served.services(), parent, child, shares_memory);
-        served.services().enter_child(embryo, pid);
+        served.services().enter_child(process, pid);
         served.services().set_alone(!shares_memory);
-        self.process = embryo.0;
+        self.process = process.0;
         if !shares_memory {
             mappings::inherited(|inode| self.pin(inode));
         }
