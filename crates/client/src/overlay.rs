@@ -18,10 +18,9 @@ use husk_abi::sys::general::{
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
+use husk_proto::image::OWN_NAMES;
 use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
 
-/// How names begin that a write-back gives what is not in its place yet: nobody sees them.
-const OWN_NAMES: &[u8] = b".husk-tmp-";
 /// Names offered with one operation.
 const BATCH: usize = 16;
 /// Bytes copied up with one operation.

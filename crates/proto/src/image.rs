@@ -23,6 +23,9 @@ pub struct Mount<'a> {
     pub cover: Cover,
 }
 
+/// How names begin that Husk itself makes in directories of the host; no image shows them.
+pub const OWN_NAMES: &[u8] = b".husk-tmp-";
+
 /// Most mounts in one image.
 pub const MOUNTS_MAX: usize = 16;
 

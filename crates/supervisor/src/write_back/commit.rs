@@ -28,6 +28,7 @@ use husk_proto::fs::HostIdentity;
 use super::detach;
 use super::extended;
 use super::host;
+use super::lacking;
 use super::make::{Kept, Made, Maker};
 use super::plan::{Delete, Put, Touch, beside};
 use super::unlock::Unlocked;
@@ -123,16 +124,24 @@ impl Commit<'_> {
 
     /// Swaps `temporary` and `target`, then removes what was there (now under the temporary name).
     fn exchange(&mut self, temporary: &Path, target: &Path) -> io::Result<()> {
-        if rename(temporary, target, RenameFlags::EXCHANGE).is_ok() {
-            self.outcome.note(target, remove_old(temporary));
-            return Ok(());
+        match rename(temporary, target, RenameFlags::EXCHANGE) {
+            Err(problem) if lacks_flag(&problem) => {}
+            Err(problem) => return Err(problem),
+            Ok(()) => {
+                self.outcome.note(target, remove_old(temporary));
+                return Ok(());
+            }
         }
-        // A file system without exchange: a short moment without the name, nothing lost.
-        let old = self.names.fresh(target.parent().unwrap_or(Path::new("/")));
-        fs::rename(target, &old)?;
-        if let Err(problem) = fs::rename(temporary, target) {
-            fs::rename(&old, target)?;
-            return Err(problem);
+        // A file system without exchange: a short moment without the name. Who is killed in it
+        // leaves the old one under a name that nobody removes (invariant 1).
+        let old = self.keep_aside(target, target);
+        if old == target {
+            return Err(io::Error::other("the old one cannot be put aside"));
+        }
+        if let Err(problem) = rename(temporary, target, RenameFlags::NOREPLACE) {
+            // The name may be somebody else's by now.
+            let back = rename(&old, target, RenameFlags::NOREPLACE).is_ok();
+            return Err(if back { problem } else { the_rest_is(&old, &problem) });
         }
         self.outcome.note(target, remove_old(&old));
         Ok(())
@@ -140,7 +149,8 @@ impl Commit<'_> {
 
     fn place_beside(&mut self, temporary: &Path, target: &Path, what: &str) -> io::Result<()> {
         let aside = self.keep_aside(temporary, target);
-        let conflict = format!("{} {what}: the image's is {}", target.display(), aside.display());
+        let kept = host::beside_in_words(&aside);
+        let conflict = format!("{} {what}: the image's is {kept}", target.display());
         self.outcome.conflicts.push(conflict);
         Ok(())
     }
@@ -267,17 +277,28 @@ fn the_rest_is(temporary: &Path, problem: &io::Error) -> io::Error {
 
 /// `renameat2`, or a checked plain rename on file systems without the flag.
 fn rename(source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
-    match renameat_with(CWD, source, CWD, target, flags) {
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS)
-            if flags == RenameFlags::NOREPLACE =>
-        {
-            if fs::symlink_metadata(target).is_ok() {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            fs::rename(source, target)
-        }
-        other => other.map_err(io::Error::from),
+    let renamed = match lacking::flags() {
+        true => Err(rustix::io::Errno::INVAL),
+        false => renameat_with(CWD, source, CWD, target, flags),
+    };
+    let Err(problem) = renamed.map_err(io::Error::from) else { return Ok(()) };
+    if !lacks_flag(&problem) || flags != RenameFlags::NOREPLACE {
+        return Err(problem);
     }
+    // A link never replaces anything; directories have none, but replace only empty ones.
+    match fs::hard_link(source, target) {
+        Ok(()) => fs::remove_file(source),
+        Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => Err(problem),
+        Err(_) if fs::symlink_metadata(target).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(source, target),
+    }
+}
+
+/// Whether that is what a file system says that knows no flags of `renameat2`.
+fn lacks_flag(problem: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(problem);
+    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
 /// Opens what `plan` works in, carries it out, and closes that again, whatever happened.

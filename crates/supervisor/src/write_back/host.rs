@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
 
 use super::unlock;
 
-const PREFIX: &str = ".husk-tmp-";
 /// Nanoseconds.
 pub const NS_PER_S: i64 = 1_000_000_000;
 
@@ -34,7 +34,8 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 impl Names {
     /// Names of this process.
     pub fn of_this_process() -> Self {
-        Self { stem: format!("{PREFIX}{:x}-{}-", pid_namespace(), std::process::id()) }
+        let prefix = String::from_utf8_lossy(PREFIX);
+        Self { stem: format!("{prefix}{:x}-{}-", pid_namespace(), std::process::id()) }
     }
 
     /// A path in `directory` at which nothing is: what a process of the same number has left may
@@ -67,12 +68,13 @@ pub fn remove_leftovers(directory: &Path) {
 
 /// Whether `name` is a temporary name, whoever made it: no image shows it.
 pub fn is_own(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(PREFIX.as_bytes())
+    name.as_bytes().starts_with(PREFIX)
 }
 
 /// Whether `name` is a temporary name whose maker is gone.
 pub fn is_leftover(name: &OsStr) -> bool {
-    let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return false };
+    let rest = name.as_bytes().strip_prefix(PREFIX).and_then(|rest| std::str::from_utf8(rest).ok());
+    let Some(rest) = rest else { return false };
     let mut parts = rest.split('-');
     let (Some(namespace), Some(pid)) = (parts.next(), parts.next()) else { return false };
     let ours = u64::from_str_radix(namespace, 16) == Ok(pid_namespace());
@@ -174,6 +176,11 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, content)?;
     fs::rename(new, file)
+}
+
+/// Where the image's version stands, and what to do about there being two.
+pub fn beside_in_words(aside: &Path) -> String {
+    format!("{}; compare them, and keep one", aside.display())
 }
 
 /// Makes names in `directory` durable.

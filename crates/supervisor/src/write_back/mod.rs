@@ -31,6 +31,7 @@ pub mod content;
 pub mod detach;
 pub mod extended;
 pub mod host;
+mod lacking;
 pub mod ledger;
 pub mod make;
 pub mod plan;
@@ -190,6 +191,12 @@ fn origin_path<S: Source>(
     Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
 }
 
+/// What there is to tell of notes that cannot be kept.
+fn unsaid(noted: io::Result<()>) -> Vec<String> {
+    let line = |problem| format!("no notes of what is written: {}", reason(&problem));
+    noted.err().map(line).into_iter().collect()
+}
+
 fn scan_and_commit<S: Source>(
     source: &mut S,
     run: Run,
@@ -199,17 +206,19 @@ fn scan_and_commit<S: Source>(
     mut ledger: Ledger,
 ) -> Outcome {
     // Without notes both versions are kept of what was written before.
-    let _ = ledger.settle();
+    let mut unsettled = unsaid(ledger.settle());
     overlays.iter().for_each(|(_, path)| host::remove_leftovers(path));
     let plan = scan::scan(source, run, &ledger, overlays);
     if plan.is_empty() {
-        return Outcome::default();
+        return Outcome { failures: unsettled, ..Outcome::default() };
     }
     progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
     let (names, progress) = (host::Names::of_this_process(), Arc::clone(progress));
     let Run { number, live, .. } = run;
     let mut work = Work { number, live, names, rescue, progress, ledger };
-    let outcome = commit::carry_out(source, &mut work, plan);
-    let _ = work.ledger.settle();
+    let mut outcome = commit::carry_out(source, &mut work, plan);
+    unsettled.extend(unsaid(work.ledger.settle()));
+    unsettled.dedup();
+    outcome.failures.append(&mut unsettled);
     outcome
 }

@@ -81,14 +81,18 @@ pub fn scan<S: Source>(
             scan.directory_in_place(*root, path);
         }
         let mut plan = std::mem::take(&mut scan.plan);
-        if !run.live || plan.deletes.is_empty() || !scan.names_have_changed() {
+        let takes = !plan.deletes.is_empty() || plan.puts.iter().any(|put| put.replaces.is_some());
+        let unseen = !plan.busy.is_empty();
+        if !run.live || !takes || !unseen && !scan.names_have_changed() {
             return plan;
         }
         if look == SCANS {
             // One may have been moved to where it was not seen.
             let count = plan.deletes.len();
             plan.deletes.clear();
-            plan.busy.push(format!("removed names ({count}): still changing"));
+            if count > 0 {
+                plan.busy.push(format!("removed names ({count}): still changing"));
+            }
             return plan;
         }
         thread::sleep(STEP);
@@ -116,7 +120,7 @@ struct InPlace {
 }
 
 /// How long the parts of a plan are, to go back to.
-struct Mark([usize; 7]);
+struct Mark([usize; 8]);
 
 /// One name of a directory of the image.
 struct Name {
@@ -189,12 +193,13 @@ impl<'a, S: Source> Scan<'a, S> {
             plan.failures.len(),
             plan.withheld.len(),
             open.len(),
+            self.visited.len(),
         ])
     }
 
     fn back_to(&mut self, mark: &Mark, open: &mut Vec<InPlace>) {
         let plan = &mut self.plan;
-        let Mark([puts, deletes, touches, conflicts, failures, withheld, opened]) = *mark;
+        let Mark([puts, deletes, touches, conflicts, failures, withheld, opened, visited]) = *mark;
         plan.puts.truncate(puts);
         plan.deletes.truncate(deletes);
         plan.touches.truncate(touches);
@@ -202,6 +207,7 @@ impl<'a, S: Source> Scan<'a, S> {
         plan.failures.truncate(failures);
         plan.withheld.truncate(withheld);
         open.truncate(opened);
+        self.visited.truncate(visited);
     }
 
     fn one_directory(&mut self, place: &InPlace, open: &mut Vec<InPlace>) -> Result<(), Errno> {
@@ -754,5 +760,5 @@ impl<'a, S: Source> Scan<'a, S> {
 }
 
 fn in_words(aside: &Path) -> String {
-    format!("what the image changed in it is {}", aside.display())
+    format!("what the image changed in it is {}", host::beside_in_words(aside))
 }

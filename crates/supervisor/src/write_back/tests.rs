@@ -388,6 +388,17 @@ fn kinds_may_change_places() {
 }
 
 #[test]
+fn notes_that_cannot_be_kept_are_told() {
+    let mut scene = Scene::new(|path| fs::write(path.join("old"), "old").unwrap());
+    scene.write("new", b"new");
+    fs::create_dir(scene.scratch.path().join("written")).unwrap();
+    let outcome = scene.write_back();
+    let told = outcome.failures.iter().filter(|line| line.starts_with("no notes of what is"));
+    assert!(told.count() >= 1, "{outcome:?}");
+    assert_eq!(scene.host("new"), "new", "it is written nevertheless");
+}
+
+#[test]
 fn holes_stay_holes() {
     let mut scene = Scene::new(|_| {});
     let file = scene.write("sparse", b"begin");

@@ -30,7 +30,11 @@ impl<S: Source> Scan<'_, S> {
             put.replaces = found.ok().flatten();
         } else if let Some(trouble) = trouble {
             let aside = beside(&target, self.run.number);
-            self.conflict(&target, &trouble, &format!("the image's is {}", aside.display()));
+            self.conflict(
+                &target,
+                &trouble,
+                &format!("the image's is {}", host::beside_in_words(&aside)),
+            );
             if !self.lay_beside(&mut put, &aside) {
                 return;
             }

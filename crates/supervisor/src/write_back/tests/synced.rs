@@ -10,7 +10,7 @@ use husk_proto::fs::{Attributes, Backing, Change, Kind, Node, Time};
 use husk_proto::{Errno, Fs, Inode};
 
 use super::{Scene, complete, settle, who};
-use crate::write_back::{detach, origin_path};
+use crate::write_back::{detach, lacking, origin_path};
 
 /// Trees of one run, and changes of each.
 const TREES: u64 = 8;
@@ -364,8 +364,21 @@ fn seed(tree: u64) -> Dice {
 
 #[test]
 fn a_tree_that_is_changed_at_random_is_on_the_host_after_each_write_back() {
+    at_random(false);
+}
+
+/// As some network file systems are.
+#[test]
+fn so_it_is_where_the_host_knows_no_flags_of_renames() {
+    at_random(true);
+}
+
+/// `without`: on a file system without `RENAME_EXCHANGE` and `RENAME_NOREPLACE`.
+fn at_random(without: bool) {
     let trees = if std::env::var_os("HUSK_FULL").is_some() { TREES * 20 } else { TREES };
     let mut scene = Scene::new(|path| {
+        // Behind the turn of this test.
+        lacking::set(without);
         for tree in 0..trees {
             begin(&path.join(format!("t{tree}")), &mut seed(tree));
         }
@@ -402,6 +415,7 @@ fn a_tree_that_is_changed_at_random_is_on_the_host_after_each_write_back() {
         fs::remove_dir_all(model).unwrap();
     }
     complete(&scene.write_back());
+    lacking::set(false);
 }
 
 #[test]
