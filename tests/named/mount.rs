@@ -96,7 +96,7 @@ impl Shown {
     }
 
     fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+        let mounts = text(&fs::read("/proc/self/mounts").expect("mounts"));
         mounts.contains(&format!(" {} fuse.husk ", self.at()))
     }
 
@@ -301,6 +301,161 @@ fn a_killed_server_leaves_nobody_waiting_and_the_image_well() {
     assert_eq!(shown.outside("cat file"), "before\n");
     shown.images.down("ci");
     assert_eq!(fs::read(shown.images.work.join("file")).expect("written back"), b"before\n");
+}
+
+#[test]
+fn a_mount_that_nobody_serves_is_told_and_ends_with_its_image() {
+    let Some(shown) = Shown::new("mount-lost") else { return };
+    shown.mount();
+    let server = shown.server();
+    assert!(process::kill(shown.minder()) && process::kill(server));
+    until("it has ended", || fs::read_dir(&shown.at).is_err());
+    let line = format!("nobody answers at {}: husk umount", shown.at());
+    assert!(shown.images.done(&["ls"]).contains(&line), "{}", shown.images.done(&["ls"]));
+    assert_eq!(shown.images.row("ci")["lost_mounts"], serde_json::json!([shown.at()]));
+    assert_eq!(shown.images.down("ci"), "");
+    assert!(!shown.is_mounted());
+}
+
+#[test]
+fn a_dead_image_is_shown_no_more() {
+    let Some(shown) = Shown::new("mount-dead") else { return };
+    shown.mount();
+    shown.images.kill("ci");
+    until("the mount is gone", || !shown.is_mounted());
+    let said = shown.images.husk(&["down", "ci"]);
+    assert_eq!(said.status.code(), Some(125), "{}", crate::shown(&said));
+    let said = text(&said.stderr);
+    assert!(said.contains("image ci had died: what it had not written back is lost"), "{said}");
+    assert!(!said.contains("another one goes on"), "{said}");
+}
+
+#[test]
+fn who_ends_a_mount_by_force_ends_its_server_too() {
+    let Some(shown) = Shown::new("mount-force") else { return };
+    shown.mount();
+    shown.outside("echo kept > file");
+    let mut user = Command::new("sleep").arg("67").current_dir(shown.work()).spawn().expect("it");
+    shown.images.refused(&["umount", shown.at()], 125);
+    shown.images.done(&["umount", "--force", shown.at()]);
+    assert!(!shown.is_mounted());
+    assert_eq!(shown.images.row("ci")["processes"], 0);
+    assert_eq!(shown.images.down("ci"), "");
+    assert_eq!(fs::read(shown.images.work.join("file")).expect("written back"), b"kept\n");
+    user.kill().expect("it lives");
+    user.wait().expect("its end");
+}
+
+#[test]
+fn of_several_mounts_all_end_or_none() {
+    let Some(shown) = Shown::new("mount-several") else { return };
+    let others: Vec<PathBuf> =
+        ["a", "b", "c"].iter().map(|name| shown.images.scratch.fresh(name)).collect();
+    for other in &others {
+        shown.images.done(&["mount", "ci", other.to_str().expect("plain")]);
+    }
+    let mounted = || {
+        let mounts = text(&fs::read("/proc/self/mounts").expect("mounts"));
+        let at = |other: &PathBuf| mounts.contains(&format!(" {} fuse.husk ", other.display()));
+        others.iter().filter(|other| at(other)).count()
+    };
+    for busy in &others {
+        let mut user = Command::new("sleep").arg("67").current_dir(busy).spawn().expect("it");
+        // Twice: that it was asked is to change nothing.
+        for _ in 0..2 {
+            let said = shown.images.refused(&["down", "ci"], 125);
+            let why = format!("{}, where it is mounted, is in use", busy.display());
+            assert!(said.contains(&why), "{said}");
+            assert_eq!(mounted(), 3, "{said}");
+        }
+        user.kill().expect("it lives");
+        user.wait().expect("its end");
+    }
+    let sleeper = shown.inside("sleep 67 > /dev/null 2>&1 & echo $!");
+    let said = shown.images.refused(&["down", "ci"], 125);
+    assert!(said.contains("a program runs in it: sleep"), "servers are no programs: {said}");
+    shown.images.done(&["kill", "ci", sleeper.trim()]);
+    until("it has gone", || shown.images.row("ci")["processes"] == 3);
+    assert_eq!(shown.images.down("ci"), "");
+    assert_eq!(mounted(), 0);
+}
+
+#[test]
+fn of_two_mounts_at_one_directory_one_is_made() {
+    let Some(shown) = Shown::new("mount-two") else { return };
+    let husk = binary().to_str().expect("a plain path");
+    for _ in 0..4 {
+        let start = || {
+            let mut mount = shown.images.command(husk, &["mount", "ci", shown.at()]);
+            mount.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
+        };
+        let both = [start(), start()].map(|one| one.wait_with_output().expect("its status"));
+        let (done, others): (Vec<_>, Vec<_>) =
+            both.iter().partition(|output| output.status.success());
+        assert_eq!(
+            (done.len(), others.len()),
+            (1, 1),
+            "{}",
+            both.map(|o| crate::shown(&o)).concat()
+        );
+        assert!(refusal(others[0], 125).contains("husk:ci is shown there already"));
+        shown.outside("echo x > file");
+        shown.images.done(&["umount", shown.at()]);
+        assert!(!shown.is_mounted());
+        until("its server has ended", || shown.images.row("ci")["processes"] == 0);
+    }
+    assert_eq!(shown.images.down("ci"), "");
+}
+
+#[test]
+fn a_directory_whose_name_is_no_text_can_be_mounted_on() {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(shown) = Shown::new("mount-odd") else { return };
+    let odd = shown.images.scratch.path().join(std::ffi::OsStr::from_bytes(b"odd \xff\n"));
+    fs::create_dir(&odd).expect("a directory");
+    let husk = |verb: &[&str]| {
+        let mut command = shown.images.command(binary().to_str().expect("a plain path"), verb);
+        command.arg(&odd).output().expect("it starts")
+    };
+    let mounted = husk(&["mount", "ci"]);
+    assert!(mounted.status.success(), "{}", crate::shown(&mounted));
+    fs::write(odd.join("tmp/made"), "x").expect("it is the image's");
+    assert_eq!(shown.inside("cat /tmp/made"), "x");
+    assert!(refusal(&husk(&["mount", "ci"]), 125).contains("is shown there already"));
+    // Another one, whose name is text, is found beside it.
+    shown.mount();
+    shown.images.done(&["umount", shown.at()]);
+    let ended = husk(&["umount"]);
+    assert!(ended.status.success(), "{}", crate::shown(&ended));
+    assert!(husk(&["mount", "ci"]).status.success());
+    assert_eq!(shown.images.down("ci"), "");
+    assert_eq!(fs::read_dir(&odd).expect("what it hid").count(), 0);
+}
+
+#[test]
+fn no_image_covers_what_another_one_shows() {
+    let Some(shown) = Shown::new("mount-under") else { return };
+    shown.inside("mkdir -p /tmp/within");
+    shown.mount();
+    let within = shown.at.join("tmp/within");
+    let within = within.to_str().expect("a plain path");
+    let why = format!("it lies in {}, which shows husk:ci; name a directory", shown.at());
+    for option in ["--overlay", "--mount"] {
+        let said = shown.images.refused(&["up", "other", option, within], 125);
+        assert!(said.contains(&why), "{said}");
+    }
+    let mut run = shown.images.command(binary().to_str().expect("plain"), &["run", "true"]);
+    let said = refusal(&run.current_dir(within).output().expect("it starts"), 125);
+    assert!(said.contains(&why), "{said}");
+    let said = shown.images.refused(&["umount", "ci"], 125);
+    assert!(
+        said.contains(&format!(
+            "that is an image; name where it is shown: husk umount {}",
+            shown.at()
+        )),
+        "{said}"
+    );
+    assert_eq!(shown.images.down("ci"), "");
 }
 
 #[test]

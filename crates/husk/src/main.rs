@@ -13,7 +13,7 @@
 //!   husk explain [NAME] PID              where does one of them run, and why?
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
-//!   husk mount NAME DIR                  show its files to all programs; husk umount DIR
+//!   husk mount NAME DIR                  show its files to your programs; husk umount DIR
 //!   husk down NAME                       end one, with its changes written back
 //!   husk config show | check             what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
@@ -92,6 +92,11 @@ enum Command {
     /// Send a signal to a process of an image.
     Kill(named::Kill),
     /// Write back what has changed in an image so far; the image and its programs go on.
+    ///
+    /// Each file comes to the host as it was at one moment, under its name or not at all. A file
+    /// that both sides have changed is a conflict: the host's keeps the name, the image's stands
+    /// beside it as NAME.husk-N. What changes too fast is left for the next time. Status 125: not
+    /// everything is on the host as the image has it, and a line says what.
     Sync(named::Sync),
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),

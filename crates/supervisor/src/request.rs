@@ -23,6 +23,7 @@ use rustix::fs::{Access, access};
 use rustix::thread::CpuSet;
 
 use crate::failure::Failure;
+use crate::named::mount::standing_over;
 
 /// Most kernels in one image.
 pub use husk_carrier::KERNELS_MAX;
@@ -320,6 +321,11 @@ fn real_directory(path: &Path, what: &str) -> Result<PathBuf, Failure> {
         fs::canonicalize(path).map_err(|problem| Failure::new(what, reason(&problem), remedy))?;
     if !real.is_dir() {
         return Err(Failure::new(what, "it is not a directory", remedy));
+    }
+    if let Some(one) = standing_over(&real) {
+        // Who answers there may have to wait for us.
+        let why = format!("it lies in {}, which shows {}", one.directory.display(), one.source);
+        return Err(Failure::new(what, why, "name a directory of the host's own"));
     }
     Ok(real)
 }

@@ -26,6 +26,8 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// How the lines begin that say why an image died.
 pub const GIVEN_UP: &str = "the image is given up";
 pub const NOT_TAKEN_OVER: &str = "cannot take the image over";
+/// What a supervisor says that follows one that was killed.
+pub const GOES_ON: &str = "the supervisor was killed: another one goes on";
 /// Between two looks at an end.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -56,6 +58,9 @@ pub struct Row {
     /// Of one that has died or ended: the last that was said of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_word: Option<String>,
+    /// Where it is mounted, and nobody answers any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost_mounts: Vec<String>,
 }
 
 /// All images of this user.
@@ -92,7 +97,9 @@ fn row(name: &Name) -> Option<Row> {
         State::Ended => place.last_word(),
         State::Up | State::Busy => None,
     };
-    Some(Row { name: name.to_string(), state, facts, last_word })
+    let lost = mount::lost(&place).into_iter();
+    let lost_mounts = lost.map(|path| path.to_string_lossy().into_owned()).collect();
+    Some(Row { name: name.to_string(), state, facts, last_word, lost_mounts })
 }
 
 /// Whether a line of the log says why an image died: any other is of when it lived.
@@ -128,6 +135,10 @@ pub fn table(rows: &[Row]) -> String {
         };
         if let Some(word) = &row.last_word {
             let _ = writeln!(text, "{:<16} {word}", "");
+        }
+        for path in &row.lost_mounts {
+            let path = path.replace(char::is_control, "?");
+            let _ = writeln!(text, "{:<16} nobody answers at {path}: husk umount {path}", "");
         }
     }
     text
@@ -177,7 +188,9 @@ fn not_taken_down(typed: &OsStr, failure: Failure) -> Failure {
 /// What is left of an image that nobody supervises.
 fn clean_up(held: &Held) -> Result<Ended, Failure> {
     let (place, name) = (&held.place, &held.place.name);
+    // What it bore says nothing of its death.
     let mut lines = place.log();
+    lines.retain(|line| line != GOES_ON);
     let complete = if let Some(ended) = place.ended() {
         lines.retain(|line| !ended.lines.contains(line));
         lines.extend(ended.lines);

@@ -11,7 +11,7 @@
 //!                 while somebody works at it
 //!       written   what the write-back has put on the host, for a successor (JSON)
 //!       ended     the end is complete, and what there is to tell of it (JSON)
-//!       mount-N   where minder N of `husk mount` shows the image (JSON)
+//!       mount-N   where the server of `husk mount` with number N shows the image (JSON)
 //! ```
 //!
 //! Invariants
@@ -49,6 +49,10 @@ pub const MISSING: &str = "see `husk ls` for those there are";
 const NAME_BYTES_MAX: usize = 64;
 /// How long another `husk` may take to make or remove a name.
 const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
+/// What `husk mount` locks; no image has such a name.
+const MOUNTING: &str = ".mounting";
+/// How long another `husk mount` may take: more than it does where everything goes wrong.
+const MOUNTING_MAX: Duration = Duration::from_secs(30);
 /// How long a supervisor may leave somebody in its queue.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long those who only look whether a lock is held may hold it, all together.
@@ -204,6 +208,27 @@ fn lock_base(base: &Path) -> Result<OwnedFd, Failure> {
         sleep(LOOK);
     }
     Ok(directory)
+}
+
+/// Until it is dropped no other `husk mount` of this user is at work.
+pub fn lock_mounting() -> Result<File, Failure> {
+    let what = "cannot mount";
+    let failed = |why: String| Failure::new(what, why, "try again");
+    let missing = || failed("there is no such image".to_owned());
+    let path = base(false)?.ok_or_else(missing)?.join(MOUNTING);
+    let nofollow = OFlags::NOFOLLOW.bits() as i32;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let lock =
+        options.custom_flags(nofollow).open(path).map_err(|problem| failed(reason(&problem)))?;
+    let end = Instant::now() + MOUNTING_MAX;
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= end {
+            return Err(failed("another `husk mount` is at it, and does not end".to_owned()));
+        }
+        sleep(LOOK);
+    }
+    Ok(lock)
 }
 
 /// Takes the lock of an image that has no supervisor; whoever looks at it may hold it for a moment.

@@ -37,6 +37,7 @@ use crate::image::Newcomer;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
 };
+use crate::named::mount;
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
 use crate::named::sync::Syncing;
@@ -400,6 +401,10 @@ impl Server {
 
     fn refuse_end(&self, asker: Option<UnixStream>, left: &[Pid]) {
         let name = &self.held.place.name;
+        // Those of mounts end with what they wait for.
+        let serves = |pid: &Pid| mount::serves(pid.as_raw() as u32);
+        let programs: Vec<Pid> = left.iter().copied().filter(|pid| !serves(pid)).collect();
+        let left = if programs.is_empty() { left } else { &programs };
         let (count, who) = (left.len(), descent::names(left));
         let programs = if count == 1 { "a program runs" } else { "programs run" };
         let why = format!("{programs} in it: {who}");

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
-use crate::named::ask::NOT_TAKEN_OVER;
+use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER};
 use crate::named::message::{Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place, say_base};
 use crate::named::serve::{Made, Server};
@@ -62,7 +62,7 @@ pub fn resume(name: &OsStr) {
     let variables = Config::load().map(|config| Variables::of(&config));
     match variables.and_then(|variables| take_over(place, &variables)) {
         Ok(server) => {
-            say("the supervisor was killed: another one goes on");
+            say(GOES_ON);
             server.serve();
         }
         Err(failure) => say(&failure.to_string()),

@@ -1,7 +1,10 @@
 //! The minder of a mount: makes it, starts its server, and ends it when the server has ended.
 //!
-//! Invariant: it never holds the descriptor that the server reads longer than until the server has
-//! it, and never looks into the mount: a server that dies leaves nobody waiting.
+//! Invariants
+//! 1. It never holds the descriptor that the server reads longer than until the server has it, and
+//!    never looks into the mount: a server that dies leaves nobody waiting.
+//! 2. What it mounts on is its standard input: the directory that was looked at (`point`).
+//! 3. An image that has died is shown no longer than until the next look.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,16 +13,25 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
 use crate::named::keep::part_from_caller;
-use crate::named::place::{MOUNT, Place};
+use crate::named::place::Place;
 use crate::named::tend::{let_go, say_begun};
 use crate::named::up::{Begun, SELF, START_MAX, answer};
 use crate::request::reason;
 
-use super::point::{Standing, standing_at};
-use super::{Record, Wish, host};
+use super::point::{Point, Standing, path_of, standing_at};
+use super::{Record, Wish, host, record_file};
+
+/// Between two looks at the image.
+const IMAGE_LOOK: Duration = Duration::from_secs(1);
+/// So many looks that find it dead, one after the other, are believed.
+const DEAD_LOOKS: u32 = 2;
 
 /// What `husk mind-mount` does.
 pub fn mind(typed: &OsStr, directory: &Path, trees: &[OsString]) {
@@ -28,8 +40,7 @@ pub fn mind(typed: &OsStr, directory: &Path, trees: &[OsString]) {
             say_begun(&Begun::Up);
             // Where that fails, whoever waits for the answer waits for the end of the mount.
             let _ = let_go();
-            // It is our child; what else could be waited for?
-            let _ = mount.server.wait();
+            mount.wait();
             mount.end();
         }
         // The server has said why.
@@ -53,7 +64,11 @@ fn begin(typed: &OsStr, directory: &Path, trees: &[OsString]) -> Result<Option<M
     let place = Place::find(&wish.name)?;
     // Nothing here holds a file system.
     let _ = std::env::set_current_dir("/");
-    let device = host::attach(directory, &wish.source())?;
+    let point = point_of(directory)?;
+    let device = host::attach(&point, &wish.source())?;
+    // It may have been moved; the mount has gone with it.
+    let directory = &path_of(&point.directory).unwrap_or(point.path);
+    drop(point.directory);
     let failed = |why: String| {
         let what = format!("cannot show image {} at {}", wish.name, directory.display());
         Failure::new(what, why, "try again, and see `husk ls`")
@@ -81,6 +96,18 @@ fn begin(typed: &OsStr, directory: &Path, trees: &[OsString]) -> Result<Option<M
     mount
 }
 
+/// What `husk mount` has looked at.
+fn point_of(path: &Path) -> Result<Point, Failure> {
+    let failed = |problem: io::Error| {
+        Failure::new(format!("cannot mount at {}", path.display()), reason(&problem), "try again")
+    };
+    let directory = rustix::stdio::stdin().try_clone_to_owned().map_err(failed)?;
+    // Nothing here holds a file system.
+    let null = File::open("/dev/null").map_err(failed)?;
+    rustix::stdio::dup2_stdin(&null).map_err(|errno| failed(errno.into()))?;
+    Ok(Point { path: path.to_owned(), directory })
+}
+
 /// Starts the server as a program of the image: this very file, which may be out of its sight.
 fn serve(
     wish: &Wish,
@@ -101,12 +128,35 @@ fn serve(
 impl Mount {
     /// It stands: takes note of it where `husk down` looks.
     fn new(server: Child, standing: Standing, place: Place) -> Mount {
-        let record = format!("{MOUNT}{}", server.id());
-        let (directory, device) = (standing.directory.clone(), standing.device.clone());
+        let record = record_file(server.id());
+        let (directory, device) =
+            (standing.directory.clone().into_os_string(), standing.device.clone());
         let told = Record { directory, device, server: server.id() };
         // Without it the image is ended as if a program ran in it.
         let _ = serde_json::to_string(&told).map(|text| place.write(&record, &text));
         Mount { server, standing, place, record }
+    }
+
+    /// Until the server ends, or the image has died.
+    fn wait(&mut self) {
+        let number = Pid::from_raw(self.server.id() as i32);
+        let descriptor = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let mut dead = 0;
+        while let Some(descriptor) = descriptor.as_ref().filter(|_| dead < DEAD_LOOKS) {
+            let look = Timespec { tv_sec: IMAGE_LOOK.as_secs() as i64, tv_nsec: 0 };
+            let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
+            if poll(&mut watched, Some(&look)).is_ok_and(|ready| ready > 0) {
+                break;
+            }
+            dead = if self.place.is_held() { 0 } else { dead + 1 };
+        }
+        if dead == DEAD_LOOKS {
+            self.end();
+            // It may have ended this moment.
+            let _ = self.server.kill();
+        }
+        // It is our child; what else could be waited for?
+        let _ = self.server.wait();
     }
 
     /// The server has ended: nobody is to find what is left.

@@ -13,7 +13,9 @@
 //! Invariants
 //! 1. A mount whose server has ended, however, does not stay: its minder ends it. If both were
 //!    killed, whoever uses it is told ENOTCONN, and nobody waits.
-//! 2. A mount needs no supervisor while it stands; it ends before its image does.
+//! 2. A mount needs no supervisor while it stands; it ends before its image does, and soon after
+//!    one that has died: what is written there is nobody's any more.
+//! 3. One user's mounts are made one at a time: none is taken for another at the same directory.
 
 mod attributes;
 mod host;
@@ -23,7 +25,7 @@ mod point;
 mod serve;
 mod start;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -33,18 +35,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 pub use host::{DEVICE, helper};
 pub use mind::mind;
+pub(crate) use point::standing_over;
 pub use start::serve;
 
+use crate::descent::state_and_parent;
 use crate::failure::Failure;
 use crate::named::ask::{look, pids};
-use crate::named::place::{Name, Place};
+use crate::named::place::{self, MOUNT, Name, Place};
 use crate::named::up::{Begun, SELF, START_MAX, answer};
 use crate::request::reason;
 use crate::work::ensure_able;
+
+use point::Standing;
 
 /// What the server calls itself.
 pub const SERVER: &str = "husk-mount";
@@ -56,8 +63,8 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What an image's directory says of a mount.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct Record {
-    /// Where it is.
-    pub directory: PathBuf,
+    /// Where it is; the name need not be text.
+    pub directory: OsString,
     /// Its number among the host's devices.
     pub device: String,
     /// The process that serves it.
@@ -119,18 +126,19 @@ pub fn mount(typed: &OsStr, directory: &Path) -> Result<bool, Failure> {
     let wish = Wish::parse(typed)?;
     let trees = wish.trees()?;
     let name = &wish.name;
-    let directory = point::settle(&name.to_string(), directory)?;
+    let _alone = place::lock_mounting()?;
+    let point = point::settle(&name.to_string(), directory)?;
     let failed = |why: &str| {
-        let what = format!("cannot show image {name} at {}", directory.display());
+        let what = format!("cannot show image {name} at {}", point.path.display());
         Failure::new(what, why, "try again, and see `husk ls`")
     };
     let mut minder = Command::new(SELF)
         .arg0("husk")
         .arg("mind-mount")
         .arg(typed)
-        .arg(&directory)
+        .arg(&point.path)
         .args(trees)
-        .stdin(Stdio::null())
+        .stdin(point.directory)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|problem| failed(&reason(&problem)))?;
@@ -154,14 +162,63 @@ pub fn umount(typed: &Path, force: bool) -> Result<(), Failure> {
     };
     let none = "no image is shown there";
     let remedy = "see /proc/self/mounts";
-    let directory = point::real(typed).map_err(|problem| refuse(&reason(&problem), remedy))?;
-    if point::standing_at(&directory).is_none() {
+    let named = Name::parse(typed.as_os_str()).and_then(|name| Place::find(&name)).ok();
+    let directory = match point::real(typed) {
+        Ok(directory) => directory,
+        Err(problem) => match named {
+            Some(place) => return Err(refuse("that is an image", &where_shown(&place))),
+            None => return Err(refuse(&reason(&problem), remedy)),
+        },
+    };
+    let Some(standing) = point::standing_at(&directory) else {
         return Err(refuse(none, remedy));
-    }
+    };
     host::detach(&directory, force).map_err(|problem| match Errno::from_io_error(&problem) {
         Some(Errno::BUSY) => refuse("it is in use", "leave it, close its files, or add --force"),
         _ => refuse(&reason(&problem), "end it as who made it"),
-    })
+    })?;
+    if let Some((place, record)) = told_of(&standing) {
+        if force {
+            end_server(record.server);
+        }
+        // Its minder has, unless it was killed.
+        place.remove(&record_file(record.server));
+    }
+    Ok(())
+}
+
+/// What to do where an image was named instead of a directory.
+fn where_shown(place: &Place) -> String {
+    let shown: Vec<String> =
+        place.mounts().iter().map(|one| Path::new(&one.directory).display().to_string()).collect();
+    match shown.is_empty() {
+        true => format!("it is shown nowhere; to end it: husk down {}", place.name),
+        false => format!("name where it is shown: husk umount {}", shown.join(" ")),
+    }
+}
+
+/// What an image of this user says of a mount that stands.
+fn told_of(standing: &Standing) -> Option<(Place, Record)> {
+    let name = standing.source.strip_prefix("husk:")?;
+    let place = Place::find(&Name::parse(OsStr::new(name)).ok()?).ok()?;
+    let record = place.mounts().into_iter().find(|one| one.device == standing.device)?;
+    Some((place, record))
+}
+
+/// The file in which the minder of a server says where that shows the image.
+fn record_file(server: u32) -> String {
+    format!("{MOUNT}{server}")
+}
+
+/// Mounts of an image that have lost their servers and their minders, too.
+pub fn lost(place: &Place) -> Vec<PathBuf> {
+    let all = place.mounts().into_iter().filter(|record| !serves(record.server));
+    all.filter(stands).map(|record| PathBuf::from(record.directory)).collect()
+}
+
+fn stands(record: &Record) -> bool {
+    let standing = point::standing_at(Path::new(&record.directory));
+    standing.is_some_and(|one| one.device == record.device)
 }
 
 /// Ends all mounts of an image that is about to end, unless it will not: because programs run in
@@ -173,43 +230,86 @@ pub fn end_all(place: &Place, force: bool) -> Result<(), Failure> {
     if records.is_empty() || !force && others() {
         return Ok(());
     }
-    for record in &records {
-        end_one(record, force).map_err(|problem| {
+    let busy = |record: &&Record| stands(record) && host::is_busy(Path::new(&record.directory));
+    let refused = match force {
+        // All or none.
+        false => records.iter().find(busy).map(|one| (one, Errno::BUSY.into())),
+        true => None,
+    };
+    let ended = || records.iter().find_map(|one| Some((one, end_one(one, force).err()?)));
+    match refused.or_else(ended) {
+        None => Ok(()),
+        Some((record, problem)) => {
             let what = format!("cannot take image {} down", place.name);
-            let shown = record.directory.display();
+            let shown = Path::new(&record.directory).display();
             let remedy = format!("end it: husk umount {shown}; or add --force");
             let why = match Errno::from_io_error(&problem) {
                 Some(Errno::BUSY) => format!("{shown}, where it is mounted, is in use"),
                 _ => format!("{shown}, where it is mounted: {}", reason(&problem)),
             };
-            Failure::new(what, why, remedy)
-        })?;
+            Err(Failure::new(what, why, remedy))
+        }
     }
-    Ok(())
 }
 
 fn end_one(record: &Record, force: bool) -> io::Result<()> {
-    let stands = point::standing_at(&record.directory);
-    let done = match stands.is_some_and(|one| one.device == record.device) {
-        true => host::detach(&record.directory, false),
+    let directory = Path::new(&record.directory);
+    let done = match stands(record) {
+        true => host::detach(directory, false),
         false => Ok(()),
     };
     match done {
         // Who uses it is told that the server is gone.
-        Err(_) if force => return host::detach(&record.directory, true),
+        Err(_) if force => host::detach(directory, true)?,
         other => other?,
     }
-    let end = Instant::now() + END_MAX;
-    while serves(record.server) && Instant::now() < end {
-        sleep(LOOK);
+    // Of one that is used out of sight no end is to be waited for.
+    if force {
+        end_server(record.server);
     }
+    has_ended(record.server);
     Ok(())
 }
 
+/// Ends a server that would go on for those who use a mount that is out of sight.
+fn end_server(pid: u32) {
+    let Some(number) = Pid::from_raw(pid as i32) else { return };
+    // By a descriptor: its number may be another's the next moment.
+    let Ok(descriptor) = pidfd_open(number, PidfdFlags::empty()) else { return };
+    for signal in [Signal::TERM, Signal::KILL] {
+        if has_ended_within(pid, Duration::ZERO) {
+            return;
+        }
+        // It may have ended this moment.
+        let _ = pidfd_send_signal(&descriptor, signal);
+        if has_ended(pid) {
+            return;
+        }
+    }
+}
+
+/// Waits for the end of a server.
+fn has_ended(pid: u32) -> bool {
+    has_ended_within(pid, END_MAX)
+}
+
+fn has_ended_within(pid: u32, patience: Duration) -> bool {
+    let end = Instant::now() + patience;
+    while serves(pid) {
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(LOOK);
+    }
+    true
+}
+
 /// Whether process `pid` is the server of a mount.
-fn serves(pid: u32) -> bool {
+pub(crate) fn serves(pid: u32) -> bool {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_ascii_end() == SERVER.as_bytes()
+    // One that nobody has waited for yet has ended all the same.
+    let ended = || state_and_parent(pid as i32).is_none_or(|(state, _)| state == "Z");
+    name.trim_ascii_end() == SERVER.as_bytes() && !ended()
 }
 
 #[cfg(test)]

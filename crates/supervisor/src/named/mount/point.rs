@@ -1,17 +1,24 @@
 //! Where a tree may be shown: a directory of the host that no image covers and nothing is in.
 //!
 //! ```text
-//!   DIR typed ─► real path ─► a directory? mounted on? below a mount or an overlay? empty?
+//!   DIR typed ─► real path ─► opened ─► mounted on? below a mount or an overlay? empty?
 //! ```
 //!
-//! Invariant: no directory that an image with a name overlays shows an image. Who looked for files
-//! there in the image would ask the server of the mount, and that the image, and so on: for ever,
-//! or until all threads of a server wait for each other.
+//! Invariants
+//! 1. No directory that an image with a name overlays shows an image, and none lies in what another
+//!    shows. Who looked for files there in the image would ask the server of the mount, and that
+//!    the image, and so on: for ever, or until all threads of a server wait for each other.
+//! 2. What was looked at is mounted on, and nothing that has taken its path since: it is open from
+//!    the first look on.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
@@ -34,8 +41,13 @@ pub struct Standing {
 
 /// All of our mounts that this process can see, in the order in which they were made.
 pub fn standing() -> Vec<Standing> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(listed).collect()
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(listed).collect()
+}
+
+/// The mount in which `path` lies, or which is there.
+pub fn standing_over(path: &Path) -> Option<Standing> {
+    standing().into_iter().rfind(|one| path.starts_with(&one.directory))
 }
 
 /// The mount that covers `directory` itself.
@@ -44,23 +56,22 @@ pub fn standing_at(directory: &Path) -> Option<Standing> {
 }
 
 /// A line of `/proc/self/mountinfo`, as proc(5) describes it.
-fn listed(line: &str) -> Option<Standing> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut left = left.split(' ').skip(2);
-    let (device, directory) = (left.next()?, left.nth(1)?);
-    let mut right = right.split(' ');
-    let (kind, source) = (right.next()?, right.next()?);
-    (kind == KIND).then(|| Standing {
+fn listed(line: &[u8]) -> Option<Standing> {
+    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    let (device, directory) = (words.next()?, words.nth(1)?);
+    let mut words = words.skip_while(|word| *word != b"-").skip(1);
+    let (kind, source) = (words.next()?, words.next()?);
+    (kind == KIND.as_bytes()).then(|| Standing {
         directory: PathBuf::from(plain(directory)),
-        device: device.to_owned(),
-        source: plain(source),
+        device: String::from_utf8_lossy(device).into_owned(),
+        source: plain(source).to_string_lossy().into_owned(),
     })
 }
 
 /// Blanks and the like are written there as `\040`.
-fn plain(text: &str) -> String {
+fn plain(text: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let [first, others @ ..] = rest {
         let number = || u8::from_str_radix(text_of(others.get(..3)?)?, 8).ok();
         match (first, number()) {
@@ -74,7 +85,7 @@ fn plain(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    OsString::from_vec(bytes)
 }
 
 fn text_of(bytes: &[u8]) -> Option<&str> {
@@ -110,8 +121,38 @@ fn overlay_over(directory: &Path) -> Option<(String, String)> {
     })
 }
 
-/// Where to show image `name`: the real path of `typed`, if it is fit for that.
-pub fn settle(name: &str, typed: &Path) -> Result<PathBuf, Failure> {
+/// A directory that is open, so that it stays what was looked at.
+#[derive(Debug)]
+pub struct Point {
+    /// Its real path, when it was opened.
+    pub path: PathBuf,
+    /// Itself; only good to be named by.
+    pub directory: OwnedFd,
+}
+
+impl Point {
+    /// Opens a directory by its real path; no link leads to it, whatever happens on the way.
+    pub fn open(path: &Path) -> io::Result<Point> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty())?;
+        let point = Point { path: path.to_owned(), directory };
+        // A link may have taken the place of what leads there.
+        if path_of(&point.directory)? == path { Ok(point) } else { Err(Errno::AGAIN.into()) }
+    }
+}
+
+/// A name of what is open that leads there whatever has become of its path.
+pub fn by_descriptor(directory: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()))
+}
+
+/// Where a directory that is open is now.
+pub fn path_of(directory: impl AsFd) -> io::Result<PathBuf> {
+    fs::read_link(by_descriptor(directory))
+}
+
+/// Where to show image `name`: the directory `typed`, if it is fit for that.
+pub fn settle(name: &str, typed: &Path) -> Result<Point, Failure> {
     let shown = typed.display();
     let refuse = |why: String, remedy: String| {
         Failure::new(format!("cannot show image {name} at {shown}"), why, remedy)
@@ -128,7 +169,7 @@ pub fn settle(name: &str, typed: &Path) -> Result<PathBuf, Failure> {
         _ => refuse(reason(&problem), "name a directory of yours".to_owned()),
     };
     let directory = fs::canonicalize(typed).map_err(unreadable)?;
-    let looked = fs::metadata(&directory);
+    let looked = fs::symlink_metadata(&directory);
     if looked.as_ref().is_err_and(is_dead) {
         return Err(dead());
     }
@@ -140,37 +181,41 @@ pub fn settle(name: &str, typed: &Path) -> Result<PathBuf, Failure> {
         return Err(refuse("it is not a directory".to_owned(), "name one".to_owned()));
     }
     let elsewhere = "name a directory outside of it".to_owned();
-    if let Some(one) = standing().into_iter().find(|one| directory.starts_with(&one.directory)) {
+    let point = Point::open(&directory).map_err(unreadable)?;
+    if let Some(one) = standing_over(&directory) {
         return Err(refuse(format!("it lies in what {} shows", one.source), elsewhere));
     }
     if let Some((image, overlay)) = overlay_over(&directory) {
         let why = format!("it lies in {overlay}, which image {image} overlays");
         return Err(refuse(why, elsewhere));
     }
-    let mut entries = fs::read_dir(&directory).map_err(unreadable)?;
+    let mut entries = fs::read_dir(by_descriptor(&point.directory)).map_err(unreadable)?;
     if entries.next().is_some() {
         let why = "it is not empty: what it holds would be out of sight".to_owned();
         return Err(refuse(why, "name an empty directory".to_owned()));
     }
-    Ok(directory)
+    Ok(point)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn our_mounts_are_known_by_their_kind() {
         let ours = r"36 35 0:52 / /mnt/a\040b rw,nosuid shared:7 - fuse.husk husk:ci rw,user_id=0";
-        let standing = listed(ours).unwrap();
+        let standing = listed(ours.as_bytes()).unwrap();
         assert_eq!(standing.directory, Path::new("/mnt/a b"));
         assert_eq!((standing.device.as_str(), standing.source.as_str()), ("0:52", "husk:ci"));
         for other in
             ["36 35 0:52 / /mnt rw - tmpfs husk:ci rw", "36 35 0:52 / /mnt rw", "", "fuse.husk"]
         {
-            assert_eq!(listed(other), None, "{other}");
+            assert_eq!(listed(other.as_bytes()), None, "{other}");
         }
-        assert_eq!(plain(r"a\134b\"), r"a\b\");
+        assert_eq!(plain(br"a\134b\"), r"a\b\");
+        let odd = listed(b"36 35 0:52 / /mnt/\xff rw - fuse.husk husk:ci rw").unwrap();
+        assert_eq!(odd.directory.as_os_str().as_bytes(), b"/mnt/\xff");
     }
 
     #[test]
@@ -183,6 +228,9 @@ mod tests {
         assert!(why(&at.join("file")).contains("it is not a directory"));
         assert!(why(at).contains("it is not empty"), "{}", why(at));
         fs::create_dir(at.join("fit")).unwrap();
-        assert_eq!(settle("ci", &at.join("fit")).unwrap(), at.join("fit").canonicalize().unwrap());
+        assert_eq!(
+            settle("ci", &at.join("fit")).unwrap().path,
+            at.join("fit").canonicalize().unwrap()
+        );
     }
 }
