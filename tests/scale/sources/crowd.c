@@ -9,9 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEPTH 200
+/* The deepest directory, and how many levels one path goes up. */
+#define ABYSS 10000
+#define STEP 100
 #define NEED(what) do { if (!(what)) { \
     printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)); exit(1); } } while (0)
 
@@ -110,6 +114,30 @@ static void spread(long count) {
     printf("spread: ok\n");
 }
 
+/* Deeper than any path is long. */
+static void abyss(long depth) {
+    char here[PATH_MAX], top[PATH_MAX], up[3 * STEP];
+    struct stat one, other;
+    NEED(getcwd(top, sizeof top) && stat(".", &one) == 0);
+    strcat(top, "/d");
+    for (int n = 0; n < depth; n++)
+        NEED(mkdir("d", 0755) == 0 && chdir("d") == 0);
+    make("file");
+    if (2 * depth > PATH_MAX)
+        NEED(syscall(SYS_getcwd, here, sizeof here) == -1 && errno == ENAMETOOLONG);
+    NEED(rename(top, "below") == -1 && errno == EINVAL);
+    for (int n = 0; n < STEP; n++)
+        memcpy(up + 3 * n, "../", 3);
+    up[sizeof up - 1] = 0;
+    int bottom = open(".", O_RDONLY | O_DIRECTORY);
+    for (int n = 0; n < depth; n += STEP)
+        NEED(chdir(up) == 0);
+    NEED(stat(".", &other) == 0 && one.st_ino == other.st_ino);
+    NEED(fchdir(bottom) == 0 && unlink("file") == 0 && close(bottom) == 0);
+    for (int n = 0; n < depth; n++)
+        NEED(chdir("..") == 0 && rmdir("d") == 0);
+}
+
 static void deep(void) {
     char path[PATH_MAX] = "", here[PATH_MAX], start[PATH_MAX];
     struct stat facts, same;
@@ -196,6 +224,7 @@ int main(int argc, char **argv) {
     NEED(argc == 3 && chdir(argv[2]) == 0);
     many(count);
     spread(count);
+    abyss(count / 5 < ABYSS ? count / 5 / STEP * STEP : ABYSS);
     deep();
     names(count / 50);
     return 0;
