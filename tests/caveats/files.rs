@@ -398,12 +398,12 @@ print(kind.strip() == 'tmpfs')
 }
 
 #[test]
-fn a_mapping_does_not_keep_a_file_from_being_run() {
+fn a_private_mapping_does_not_keep_a_file_from_being_run() {
     let script = "
 import ctypes, errno, os, shutil, subprocess
 shutil.copy('/bin/true', 'mapped')
 with open('mapped', 'r+b') as file:
-    ctypes.CDLL(None).mmap(None, ctypes.c_size_t(4096), 3, 1, file.fileno(), ctypes.c_long(0))
+    ctypes.CDLL(None).mmap(None, ctypes.c_size_t(4096), 3, 2, file.fileno(), ctypes.c_long(0))
 try:
     print(subprocess.run('./mapped').returncode)
 except OSError as error:

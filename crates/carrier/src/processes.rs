@@ -78,10 +78,13 @@ impl Processes for Direct {
     }
     #[inline]
     fn pin(&mut self, inode: Inode) -> Result<()> {
-        husk_kernel::process::pin(&self.kernel, inode)
+        husk_kernel::pins::pin(&self.kernel, inode)
+    }
+    fn pin_writes(&mut self, inode: Inode) -> Result<()> {
+        husk_kernel::pins::pin_writes(&self.kernel, inode)
     }
     #[inline]
     fn unpin(&mut self, inode: Inode) {
-        let _ = husk_kernel::process::unpin(&self.kernel, inode);
+        let _ = husk_kernel::pins::unpin(&self.kernel, inode);
     }
 }

@@ -93,7 +93,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // Holes may become blocks of zeroes before they are mapped.
         self.memory.ready()?;
         self.services.pin(inode)?;
-        match self.map_pinned(inode, mapping, fill) {
+        let shared = mapping.flags as u32 & MAP_TYPE != MAP_PRIVATE;
+        let writable =
+            if shared && mapping.may_write { self.services.pin_writes(inode) } else { Ok(()) };
+        match writable.and_then(|()| self.map_pinned(inode, mapping, fill)) {
             Ok(mapped) => {
                 self.host.note_mapping(&mapped, inode);
                 Ok(mapped.address)

@@ -250,8 +250,9 @@ impl Checker<'_> {
                     *pins += 1;
                 }
             }
-            Holding::Pin(line, inode) => {
+            Holding::Pin { line, inode, writes } => {
                 self.name(LINE, line);
+                self.written_by(inode, i32::from(writes));
                 if let Some(pins) = self.pins.get_mut(inode as usize) {
                     *pins += 1;
                 }

@@ -22,6 +22,7 @@ pub mod descriptor;
 pub mod fs;
 pub mod image;
 pub mod lock;
+pub mod pins;
 pub mod pipe;
 pub mod pipe_flow;
 pub mod place;

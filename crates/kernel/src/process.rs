@@ -5,7 +5,6 @@
 //!            6 born   7 program (inode)
 //!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)
 //!            4 its generation   5 umask
-//!   pin      (a line) 1 -:32 next:32   2 count:32 inode:32
 //! ```
 //!
 //! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes
@@ -24,16 +23,15 @@ use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
 use crate::descriptor::table;
 use crate::fs::entries;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::{bytes, named, names};
+use crate::fs::{named, names};
 use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSES_MAX};
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::text;
-use crate::{Kernel, no_room};
+use crate::{Kernel, no_room, pins};
 
 const STATE: u32 = 1;
 const PARTS: u32 = 2;
 const PARENT: u32 = 3;
-const PINS: u32 = 4;
+pub(crate) const PINS: u32 = 4;
 const NEXT: u32 = 5;
 const BORN: u32 = 6;
 const PROGRAM: u32 = 7;
@@ -278,7 +276,7 @@ pub fn finish_exec(kernel: &Kernel, now_ns: impl FnOnce() -> i64) -> Result<()> 
         }
         from = fd + 1;
     }
-    drop_pins(kernel, kernel.process)
+    pins::drop_all(kernel, kernel.process)
 }
 
 /// The inode a process runs, 0 = none of the image.
@@ -356,7 +354,7 @@ fn release_all(kernel: &Kernel, process: u32) -> Result<()> {
         release_files(kernel, process)?;
         release_context(kernel, process)?;
         change_program(kernel, process, None)?;
-        drop_pins(kernel, process)?;
+        pins::drop_all(kernel, process)?;
         orphan_embryos(kernel, process)?;
         if give_record_back(kernel, process)? {
             kernel.count(Operation::Exit);
@@ -587,102 +585,6 @@ pub fn set_umask(kernel: &Kernel, mask: u32) -> Result<u32> {
     })
 }
 
-/// The link (cell) that leads to the pin of `inode`, and its line (0 = none, the list's end).
-fn find_pin(txn: &Txn<'_>, process: Cell, inode: u32) -> (Cell, u32) {
-    let mut link = process.word(PINS);
-    loop {
-        let line = low(txn.get(link));
-        let cell = txn.region.map.object(LINE, line);
-        if line == 0 || low(txn.get(cell.word(2))) == inode {
-            return (link, line);
-        }
-        link = cell.word(1);
-    }
-}
-
-/// Adds a pin of the process; the inode is locked.
-fn add_pin(txn: &mut Txn<'_>, process: Cell, inode: u32) -> Result<()> {
-    let (_, line) = find_pin(txn, process, inode);
-    if line != 0 {
-        let count = txn.region.map.object(LINE, line).word(2);
-        let word = txn.get(count);
-        txn.set(count, word + (1 << 32));
-        return Ok(());
-    }
-    let line = txn.allocate(LINE)?;
-    let cell = txn.region.map.object(LINE, line);
-    txn.init(cell, pair(high(txn.get(cell)), tag::PIN));
-    txn.init(cell.word(1), txn.get(process.word(PINS)));
-    txn.init(cell.word(2), pair(1, inode));
-    txn.set(process.word(PINS), line as u64);
-    let inode_cell = txn.region.map.object(INODE, inode);
-    inodes::add_users(txn, inode_cell, 0, 1);
-    Ok(())
-}
-
-/// `Processes::pin`.
-pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
-    kernel.run(|txn| {
-        let process = record(txn.region, kernel.process);
-        txn.lock(process)?;
-        inodes::lock_to_hold(txn, inode)?;
-        add_pin(txn, process, inode.number)
-    })
-}
-
-/// Takes one pin (or all) of a process on an inode back.
-fn take_pin(kernel: &Kernel, process: u32, number: u32, all: bool) -> Result<()> {
-    let region = &kernel.session.region;
-    let cell = region.map.object(INODE, number);
-    let trims = low(region.load(cell.word(ino::IDENT))) & ino::TRIM != 0;
-    let inode = Inode { number, generation: high(region.load(cell.word(ino::IDENT))) };
-    let gone = kernel.run(|txn| {
-        let process = record(txn.region, process);
-        txn.lock(process)?;
-        let (link, line) = find_pin(txn, process, number);
-        if line == 0 {
-            return Ok(false);
-        }
-        let pin = txn.region.map.object(LINE, line);
-        let word = txn.get(pin.word(2));
-        if high(word) > 1 && !all {
-            txn.set(pin.word(2), word - (1 << 32));
-            return Ok(false);
-        }
-        let next = low(txn.get(pin.word(1)));
-        let old = txn.get(link);
-        txn.set(link, pair(high(old), next));
-        text::retire_line(txn, line);
-        txn.lock(cell)?;
-        inodes::add_users(txn, cell, 0, -1);
-        let last = high(txn.get(cell.word(ino::USERS))) == 0;
-        inodes::reap(txn, number)?;
-        Ok(last)
-    })?;
-    if gone && trims && live(region, inode).is_ok() {
-        bytes::trim_unpinned(kernel, inode)?;
-    }
-    Ok(())
-}
-
-/// `Processes::unpin`.
-pub fn unpin(kernel: &Kernel, inode: Inode) -> Result<()> {
-    live(&kernel.session.region, inode)?;
-    take_pin(kernel, kernel.process, inode.number, false)
-}
-
-fn drop_pins(kernel: &Kernel, process: u32) -> Result<()> {
-    let region = &kernel.session.region;
-    loop {
-        let line = low(region.load(record(region, process).word(PINS)));
-        if line == 0 {
-            return Ok(());
-        }
-        let inode = low(region.load(region.map.object(LINE, line).word(2)));
-        take_pin(kernel, process, inode, true)?;
-    }
-}
-
 /// `Fs::create_nameless`.
 pub fn create_nameless(
     kernel: &Kernel,
@@ -712,7 +614,7 @@ pub fn create_nameless(
         let flags = if linkable { ino::LINKABLE } else { 0 };
         let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
         let (number, _) = inodes::make(txn, &birth)?;
-        add_pin(txn, process, number)?;
+        pins::add(txn, process, number)?;
         Ok(inodes::name(txn, number))
     })
 }
@@ -726,7 +628,7 @@ pub fn create_value(kernel: &Kernel, now_ns: i64) -> Result<Inode> {
         let (kind, mode, uid, gid, flags, links) = (ino::FILE, 0, 0, 0, 0, 0);
         let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
         let (number, _) = inodes::make(txn, &birth)?;
-        add_pin(txn, process, number)?;
+        pins::add(txn, process, number)?;
         Ok(inodes::name(txn, number))
     })
 }
@@ -768,7 +670,8 @@ pub(crate) fn each_held(region: &Region, emit: &mut dyn FnMut(Holding)) {
         let mut line = low(region.load(cell.word(PINS)));
         while line != 0 {
             let pin = region.map.object(LINE, line);
-            emit(Holding::Pin(line, low(region.load(pin.word(2)))));
+            let inode = low(region.load(pin.word(2)));
+            emit(Holding::Pin { line, inode, writes: pins::writes(region, line) });
             line = low(region.load(pin.word(1)));
         }
     }
@@ -780,8 +683,8 @@ pub(crate) enum Holding {
     Table(u32),
     /// A context.
     Context(u32),
-    /// A pin: its line and its inode.
-    Pin(u32, u32),
+    /// A pin: its line, its inode, and whether it counts as a writer.
+    Pin { line: u32, inode: u32, writes: bool },
     /// The inode it runs, 0 = none.
     Program(u32),
 }

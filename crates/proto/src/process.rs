@@ -66,6 +66,12 @@ pub trait Processes {
     fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>>;
     /// Keeps an inode and its blocks while memory maps it; released by `unpin`, `exec`, exit.
     fn pin(&mut self, inode: Inode) -> Result<()>;
+    /// Says that what this process has pinned is mapped by who may write to it: nobody can run it
+    /// until the last of its pins is gone. `ETXTBSY` while somebody does.
+    fn pin_writes(&mut self, inode: Inode) -> Result<()> {
+        let _ = inode;
+        Ok(())
+    }
     /// Takes one pin back.
     fn unpin(&mut self, inode: Inode);
 }

@@ -248,12 +248,14 @@ pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
     })
 }
 
-/// Calls `step` with the inode of every entry (a forked child pins them again).
-pub fn inherited(mut step: impl FnMut(Inode)) {
+/// Calls `step` with the inode of every entry, and whether it may be written to through it (a
+/// forked child pins them again).
+pub fn inherited(mut step: impl FnMut(Inode, bool)) {
     LOCK.store(false, Ordering::Relaxed);
     crate::still::reset();
     for i in 0..COUNT.load(Ordering::Relaxed) {
-        step(locked(|table, _| table[i].inode));
+        let entry = locked(|table, _| table[i]);
+        step(entry.inode, entry.may_write && !entry.is_private());
     }
     if has_untouched() || table::is_open() {
         // The lock's last holder may have stayed behind with it.

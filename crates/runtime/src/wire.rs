@@ -285,7 +285,7 @@ impl Wire {
         served.services().set_alone(!shares_memory);
         self.process = process.0;
         if !shares_memory {
-            mappings::inherited(|inode| self.pin(inode));
+            mappings::inherited(|inode, writes| self.pin_inherited(inode, writes));
         }
     }
 
@@ -370,6 +370,16 @@ impl Wire {
         if let Some(served) = self.served() {
             // A gone inode has nothing left to keep.
             let _ = served.services().pin(inode);
+        }
+    }
+
+    /// One more pin, of a mapping that a child has of its parent.
+    fn pin_inherited(&mut self, inode: Inode, writes: bool) {
+        self.pin(inode);
+        let _open = guard::open();
+        if let Some(served) = self.served().filter(|_| writes) {
+            // It is a writer's of the parent.
+            let _ = served.services().pin_writes(inode);
         }
     }
 

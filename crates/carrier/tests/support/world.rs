@@ -412,6 +412,7 @@ pub fn operations() -> Vec<Operation> {
         let (file, empty) = (at(me, a, b"f5"), at(me, root, b"empty"));
         me.pin(file).expect("pin");
         me.pin(file).expect("pin");
+        me.pin_writes(file).expect("nobody runs it");
         me.set_working_directory(WorkingDirectory::Husk(empty)).expect("chdir");
         me.unpin(file);
         me.set_working_directory(WorkingDirectory::Host).expect("chdir");

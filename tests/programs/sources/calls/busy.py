@@ -1,5 +1,5 @@
 # Programs that run are not written to, files open for writing are not run.
-import subprocess
+import signal, subprocess
 shutil.copy("/bin/sleep", "program"); shutil.copy("/bin/true", "other")
 EXECVEAT = 322
 
@@ -42,3 +42,29 @@ for _ in range(2000):
     if (answer := call(2, b"shell", os.O_WRONLY)) != "ETXTBSY": break
     subprocess.run(["/bin/sleep", "0.005"])
 say(isinstance(answer, int)); both.kill(); os.kill(other, 9); both.wait()
+# What is mapped to share by who may write to it does not run, be it closed, until the last mapping
+# is gone, which may be a child's.
+def mapped(flags, prot):
+    fd = os.open("other", flags)
+    at = libc.mmap(None, ctypes.c_size_t(4096), prot, 1, fd, ctypes.c_long(0))
+    os.close(fd)
+    return ctypes.c_void_p(at)
+libc.mmap.restype = ctypes.c_void_p
+def unmap(at): return libc.munmap(at, ctypes.c_size_t(4096))
+plain = mapped(os.O_RDONLY, 1); say(run("./other").returncode)
+one, two = mapped(os.O_RDWR, 3), mapped(os.O_RDWR, 1)
+say(run("./other"), unmap(one), run("./other"))
+reader, writer = os.pipe()
+if (holder := os.fork()) == 0:
+    os.read(reader, 1)
+    os._exit(0)
+say(unmap(two), unmap(plain), run("./other"))
+os.write(writer, b"x"); os.waitpid(holder, 0)
+say(run("./other").returncode)
+if (holder := os.fork()) == 0:
+    mapped(os.O_RDWR, 3)
+    os.write(writer, b"x")
+    signal.pause()
+os.read(reader, 1)
+say(run("./other")); os.kill(holder, 9); os.waitpid(holder, 0)
+say(run("./other").returncode)

@@ -1,0 +1,145 @@
+//! Pins: what a process keeps of files that it has mapped, or made without a name.
+//!
+//! ```text
+//!   pin (a line)   1 WRITES:32 next:32   2 count:32 inode:32
+//! ```
+//!
+//! 1. One line a process and inode; its inode has one user more while it is there.
+//! 2. With `WRITES` the inode has one writer more as well: who has mapped it may write to it, and
+//!    nobody can run it, be its descriptor closed.
+
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{Cell, INODE, LINE, Region, Txn};
+
+use crate::Kernel;
+use crate::fs::{bytes, inodes, named};
+use crate::process::{PINS, record};
+use crate::state::{high, ino, live, low, pair, tag};
+use crate::text;
+
+/// Some mapping of the process may be written through.
+const WRITES: u32 = 1;
+
+/// The link (cell) that leads to the pin of `inode`, and its line (0 = none, the list's end).
+fn find(txn: &Txn<'_>, process: Cell, inode: u32) -> (Cell, u32) {
+    let mut link = process.word(PINS);
+    loop {
+        let line = low(txn.get(link));
+        let cell = txn.region.map.object(LINE, line);
+        if line == 0 || low(txn.get(cell.word(2))) == inode {
+            return (link, line);
+        }
+        link = cell.word(1);
+    }
+}
+
+/// Adds a pin of the process; the inode is locked.
+pub(crate) fn add(txn: &mut Txn<'_>, process: Cell, inode: u32) -> Result<()> {
+    let (_, line) = find(txn, process, inode);
+    if line != 0 {
+        let count = txn.region.map.object(LINE, line).word(2);
+        let word = txn.get(count);
+        txn.set(count, word + (1 << 32));
+        return Ok(());
+    }
+    let line = txn.allocate(LINE)?;
+    let cell = txn.region.map.object(LINE, line);
+    txn.init(cell, pair(high(txn.get(cell)), tag::PIN));
+    txn.init(cell.word(1), txn.get(process.word(PINS)));
+    txn.init(cell.word(2), pair(1, inode));
+    txn.set(process.word(PINS), line as u64);
+    let inode_cell = txn.region.map.object(INODE, inode);
+    inodes::add_users(txn, inode_cell, 0, 1);
+    Ok(())
+}
+
+/// `Processes::pin`.
+pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        inodes::lock_to_hold(txn, inode)?;
+        add(txn, process, inode.number)
+    })
+}
+
+/// `Processes::pin_writes`.
+pub fn pin_writes(kernel: &Kernel, inode: Inode) -> Result<()> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        inodes::lock_to_hold(txn, inode)?;
+        let (_, line) = find(txn, process, inode.number);
+        if line == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let link = txn.region.map.object(LINE, line).word(1);
+        let word = txn.get(link);
+        if high(word) & WRITES == 0 {
+            named::add_writers(txn, inode.number, 1)?;
+            txn.set(link, pair(high(word) | WRITES, low(word)));
+        }
+        Ok(())
+    })
+}
+
+/// Whether a pin counts as a writer, for the checker.
+pub(crate) fn writes(region: &Region, line: u32) -> bool {
+    high(region.load(region.map.object(LINE, line).word(1))) & WRITES != 0
+}
+
+/// Takes one pin (or all) of a process on an inode back.
+fn take(kernel: &Kernel, process: u32, number: u32, all: bool) -> Result<()> {
+    let region = &kernel.session.region;
+    let cell = region.map.object(INODE, number);
+    let trims = low(region.load(cell.word(ino::IDENT))) & ino::TRIM != 0;
+    let inode = Inode { number, generation: high(region.load(cell.word(ino::IDENT))) };
+    let gone = kernel.run(|txn| {
+        let process = record(txn.region, process);
+        txn.lock(process)?;
+        let (link, line) = find(txn, process, number);
+        if line == 0 {
+            return Ok(false);
+        }
+        let pin = txn.region.map.object(LINE, line);
+        let word = txn.get(pin.word(2));
+        if high(word) > 1 && !all {
+            txn.set(pin.word(2), word - (1 << 32));
+            return Ok(false);
+        }
+        let (writes, next) = (writes(txn.region, line), low(txn.get(pin.word(1))));
+        let old = txn.get(link);
+        txn.set(link, pair(high(old), next));
+        text::retire_line(txn, line);
+        txn.lock(cell)?;
+        inodes::add_users(txn, cell, 0, -1);
+        if writes {
+            named::add_writers(txn, number, -1)?;
+        }
+        let last = high(txn.get(cell.word(ino::USERS))) == 0;
+        inodes::reap(txn, number)?;
+        Ok(last)
+    })?;
+    if gone && trims && live(region, inode).is_ok() {
+        bytes::trim_unpinned(kernel, inode)?;
+    }
+    Ok(())
+}
+
+/// `Processes::unpin`.
+pub fn unpin(kernel: &Kernel, inode: Inode) -> Result<()> {
+    live(&kernel.session.region, inode)?;
+    take(kernel, kernel.process, inode.number, false)
+}
+
+pub(crate) fn drop_all(kernel: &Kernel, process: u32) -> Result<()> {
+    let region = &kernel.session.region;
+    loop {
+        let line = low(region.load(record(region, process).word(PINS)));
+        if line == 0 {
+            return Ok(());
+        }
+        let inode = low(region.load(region.map.object(LINE, line).word(2)));
+        take(kernel, process, inode, true)?;
+    }
+}
