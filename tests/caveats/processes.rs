@@ -166,3 +166,24 @@ print(answer if answer >= 0 else -ctypes.get_errno())
 ";
     Difference { script, linux: Some("1\n"), husk: "-9\n" }.check("aio", nothing);
 }
+
+#[test]
+fn a_filter_judges_what_goes_to_the_host() {
+    let script = "
+import ctypes, os, struct
+libc = ctypes.CDLL(None)
+def step(code, value, no=0): return struct.pack('HBBI', code, 0, no, value)
+MKDIR, GETPPID, REFUSED, ALLOWED = 83, 110, 0x50001, 0x7fff0000
+steps = step(0x20, 0)
+for number in [MKDIR, GETPPID]: steps += step(0x15, number, 1) + step(6, REFUSED)
+steps = ctypes.create_string_buffer(steps + step(6, ALLOWED))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 6, ctypes.addressof(steps)))
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program))):
+    print('no filter')
+print(os.getppid())
+try: os.mkdir('made'); print('made')
+except PermissionError: print('refused')
+";
+    let (linux, husk) = (Some("-1\nrefused\n"), "-1\nmade\n");
+    Difference { script, linux, husk }.check("filter", nothing);
+}

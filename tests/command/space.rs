@@ -1,6 +1,6 @@
 //! No room for names, none for addresses: an error of the call, and a way out.
 
-use husk_tests::{Scratch, against_native, husk};
+use husk_tests::{Scratch, Side, against_native, husk};
 
 use crate::run;
 
@@ -28,18 +28,30 @@ rm -r d && mkdir d && rmdir d && echo removed";
 }
 
 #[test]
-fn a_limit_of_address_space_is_an_error_of_the_call() {
+fn a_limit_of_address_space_is_the_programs_own() {
     if against_native() {
         return;
     }
     let scratch = Scratch::new("space");
-    let work = scratch.fresh("work");
-    // Room for every program, and none for the image's bytes.
-    let script = "ulimit -v 300000; echo text > made || echo refused";
-    let outcome = run(&scratch, &work, husk(&["--memory", "512M"], &["bash", "-c", script]));
-    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
-    assert_eq!(outcome.stdout, b"refused\n", "{}", outcome.shown());
-    assert!(outcome.stderr.contains("Cannot allocate memory"), "{}", outcome.shown());
+    // Its files are there whatever a program takes up to its limit, also one that follows another.
+    let greedy = "
+import mmap, os
+held = []
+try:
+    while True: held.append(mmap.mmap(-1, 16 << 20))
+except OSError: pass
+file = os.open('late', os.O_CREAT | os.O_WRONLY)
+print(os.write(file, b'late'), len(held) < 25)";
+    let script = "ulimit -v 300000; echo text > made; cat made; ulimit -v
+        python3 -c 'bytearray(400 << 20)' 2>&1 | tail -n 1; python3 -c \"$0\"";
+    let argv = ["bash", "-c", script, greedy];
+    for command in [Side::Native.command(&[], &argv), husk(&["--memory", "512M"], &argv)] {
+        let work = scratch.fresh("work");
+        let outcome = run(&scratch, &work, command);
+        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        assert_eq!(said, "text\n300000\nMemoryError\n4 True\n", "{}", outcome.shown());
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod hostile;
 mod storm;
 mod watched;
 

@@ -1,6 +1,7 @@
 //! The table of processes, and where they run: as Linux has it.
 
-use husk_tests::{Case, Length};
+use husk_tests::toolchain::build_c;
+use husk_tests::{Case, Length, Scratch};
 
 #[test]
 fn processes_know_wait_for_and_signal_each_other_as_natively() {
@@ -16,4 +17,33 @@ fn placed_processes_may_run_where_they_could_natively() {
         let options = ["--place", policy];
         Case::new("cores", Length::Once, &["python3", "-c", script]).options(&options).check();
     }
+}
+
+/// A program that checks itself, in C, run once for each of `words`.
+fn program(name: &'static str, source: &str, words: &[&str], length: Length) {
+    let scratch = Scratch::new("processes-build");
+    let path = scratch.path().join(name);
+    build_c(source, &path);
+    let path = path.to_str().expect("a plain path");
+    for word in words {
+        println!("{name} {word}");
+        let script = "\"$@\"; echo $?";
+        Case::new(name, length, &["sh", "-c", script, "sh", path, word]).check();
+    }
+}
+
+#[test]
+fn locks_threads_rights_limits_and_descriptors_are_as_on_linux() {
+    program("asked", include_str!("sources/asked.c"), &[""], Length::Long);
+}
+
+#[test]
+fn a_timer_of_200_us_ends_or_restarts_every_call_that_sleeps_as_on_linux() {
+    program("blocked", include_str!("sources/blocked.c"), &[""], Length::Long);
+}
+
+#[test]
+fn a_program_that_filters_its_calls_goes_on() {
+    let kinds = ["allowed", "strict", "refused", "trapped", "wrong"];
+    program("filters", include_str!("sources/filters.c"), &kinds, Length::Long);
 }

@@ -26,6 +26,11 @@ pub const MAP_SHARED: usize = g::MAP_SHARED as usize;
 /// The bits that say whose stores are.
 pub const MAP_TYPE: usize = g::MAP_TYPE as usize;
 
+/// A fork takes it along.
+pub const MADV_DOFORK: usize = g::MADV_DOFORK as usize;
+/// A fork leaves it out.
+pub const MADV_DONTFORK: usize = g::MADV_DONTFORK as usize;
+
 /// The old place stays mapped.
 pub const MREMAP_DONTUNMAP: usize = g::MREMAP_DONTUNMAP as usize;
 /// To this address, whatever lies there.

@@ -10,6 +10,8 @@ pub mod calls;
 pub mod early;
 pub mod huge;
 pub mod probe;
+#[cfg(not(target_os = "none"))]
+pub mod seized;
 
 use core::arch::asm;
 

@@ -45,7 +45,7 @@ pub use layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
     LINE, Layout, Map, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
-pub use life::{Life, ended, judge};
+pub use life::{Life, ended, is_stopped, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
 pub use session::{ATTENTION_ABOVE, Session, SlotView};

@@ -40,6 +40,11 @@ pub fn ended(pid: u32) -> bool {
     judge(pid, pid) == Life::Dead && look(pid, pid).1 < 2
 }
 
+/// Whether a signal has stopped the thread, not a debugger.
+pub fn is_stopped(pid: u32, tid: u32) -> bool {
+    state(pid, tid) == b'T'
+}
+
 fn state(pid: u32, tid: u32) -> u8 {
     look(pid, tid).0
 }

@@ -371,6 +371,13 @@ impl Session {
         (state != 0).then_some(state)
     }
 
+    /// Whether the owner of a slot is in the middle of something that others may wait for.
+    pub fn holds(&self, id: u32) -> bool {
+        let base = self.region.map.slot(id);
+        let long = (0..LONG_MAX).any(|n| self.region.load(base.word(LONG + n)) != 0);
+        long || self.open_journal(id).is_some()
+    }
+
     /// Whether this thread is within a transaction that has locked or changed something.
     pub(crate) fn runs_transaction(&self) -> bool {
         self.slot.get() != 0 && self.region.load(self.base.get().word(STATE)) != 0

@@ -24,7 +24,7 @@ pub const HINTED: u8 = 6;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 35] = [
+const OWN_TOO: [usize; 37] = [
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::mmap,
@@ -53,6 +53,8 @@ const OWN_TOO: [usize; 35] = [
     nr::exit_group,
     nr::prctl,
     nr::arch_prctl,
+    nr::seccomp,
+    nr::getrlimit,
     nr::close,
     nr::dup2,
     nr::dup3,
@@ -63,7 +65,7 @@ const OWN_TOO: [usize; 35] = [
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 20] = [
+const ANSWERED: [usize; 24] = [
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::clone,
@@ -76,6 +78,10 @@ const ANSWERED: [usize; 20] = [
     nr::exit_group,
     nr::prctl,
     nr::arch_prctl,
+    nr::seccomp,
+    nr::getrlimit,
+    nr::setrlimit,
+    nr::prlimit64,
     nr::mmap,
     nr::mprotect,
     nr::pkey_mprotect,

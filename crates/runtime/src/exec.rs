@@ -11,6 +11,7 @@
 
 use crate::actions;
 use crate::gate::{Answer, Frame};
+use crate::limits;
 use crate::memory;
 use crate::signal;
 use crate::start::{self, facts};
@@ -264,7 +265,7 @@ fn hand_over(
         | handover::DEFAULTS
         | handover::GIVEN
         | handover::OF_FILE;
-    next.flags = next.flags & !ANEW | flags;
+    next.flags = next.flags & !ANEW | flags | limits::flag();
     actions::learn_late(thread.group());
     if actions::all_default_after_exec(thread.group()) {
         next.flags |= handover::DEFAULTS;

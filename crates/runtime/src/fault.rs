@@ -92,6 +92,11 @@ fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
     }
 }
 
+fn in_text(context: Context) -> bool {
+    let (start, end) = image::text();
+    (start..end).contains(&context.get(Register::Rip))
+}
+
 fn fault_address(info: usize) -> usize {
     // SAFETY: siginfo of a fault: its address at 16.
     unsafe { *((info + 16) as *const usize) }
@@ -168,6 +173,15 @@ fn tell_stray(info: usize) {
     calls::write(2, &line);
 }
 
+/// The application jumped to where only the gate's calls lead.
+fn tell_jump(context: Context) {
+    let mut line =
+        *b"husk: the program jumped into the runtime, at 0000000000000000: it ends, the \
+        image is unharmed\n";
+    write_hex(&mut line[46..62], context.get(Register::Rip));
+    calls::write(2, &line);
+}
+
 fn write_hex(places: &mut [u8], value: usize) {
     for (i, place) in places.iter_mut().rev().enumerate() {
         *place = b"0123456789abcdef"[value >> (4 * i) & 15];
@@ -190,6 +204,8 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
         SIG_DFL | SIG_IGN => {
             if code == SEGV_PKUERR && memory::in_arena(fault_address(info)) {
                 tell_stray(info);
+            } else if forced && in_text(context) {
+                tell_jump(context);
             }
             set_default(signal);
             if !forced || signal == signal::SIGSYS {

@@ -169,8 +169,14 @@ unsafe extern "C" {
     pub fn husk_traced();
     /// Stubs of traced calls.
     pub static husk_traces: u8;
+    /// Where the host's answer to a call of the application comes that is passed as it is.
+    pub static husk_passed: u8;
     /// Where a sleeping `Detour` comes back from the host.
     pub fn husk_detour_done();
+    /// The same when the call has the number that the application gave it.
+    pub fn husk_detour_asked();
+    /// Where a clone-like call comes back.
+    pub static husk_cloned: u8;
     /// The one instruction of the gate that reads application memory.
     pub fn husk_mask_load();
     /// Continues a call as failed with `EFAULT`.
@@ -367,6 +373,8 @@ husk_pass:
     lea rsp, [rsp - 128]
     push rcx
     syscall
+    .globl husk_passed
+husk_passed:
     cmp rax, -4096
     ret 128
 2:  cmp r11d, {glance_class}
@@ -500,7 +508,9 @@ husk_detour:
     je 2f
     lea r11, [rip + 7b]
     jmp husk_unblock
-2:  syscall
+2:  cmp rax, [rsp + {original} + 48]
+    je 9f
+    syscall
     .globl husk_detour_done
 husk_detour_done:
     cmp dword ptr [rsp + {then}], 1
@@ -559,6 +569,10 @@ husk_detour_more:
 3:  cmp dword ptr [rsp + {then}], 3
     je husk_detour_after
     jmp husk_detour_leave
+9:  syscall
+    .globl husk_detour_asked
+husk_detour_asked:
+    jmp husk_detour_done
 
     # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
 husk_unblock:
@@ -632,6 +646,8 @@ husk_clone:
     mov r10, [r9 + 24]
     mov r8, [r9 + 32]
     syscall
+    .globl husk_cloned
+husk_cloned:
     test rax, rax
     jz 7f
     ret

@@ -32,6 +32,8 @@ pub const JOINS: u32 = 128;
 /// (`husk_proto::place`); it holds for all that the command starts.
 pub const PLACE_SHIFT: u32 = 8;
 const PLACE_MASK: u32 = 7;
+/// The address space has a limit: the buffer cache is mapped at once.
+pub const LIMITED: u32 = 1 << 11;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -51,7 +53,8 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`, a policy.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`, `LIMITED`, a
+    /// policy.
     pub flags: u32,
 }
 

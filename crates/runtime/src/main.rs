@@ -26,11 +26,15 @@ mod exec;
 #[cfg(target_os = "none")]
 mod fault;
 #[cfg(target_os = "none")]
+mod filters;
+#[cfg(target_os = "none")]
 mod gate;
 #[cfg(target_os = "none")]
 mod guard;
 #[cfg(target_os = "none")]
 mod image;
+#[cfg(target_os = "none")]
+mod limits;
 #[cfg(target_os = "none")]
 mod load;
 #[cfg(target_os = "none")]

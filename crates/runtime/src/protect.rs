@@ -2,7 +2,8 @@
 //! take gs, Syscall User Dispatch or the guard's protection key away.
 
 use crate::gate::{Answer, Frame};
-use crate::{guard, image, start};
+use crate::thread::Thread;
+use crate::{filters, guard, image, start};
 use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -74,7 +75,7 @@ pub fn free_key(frame: &Frame) -> Answer {
 }
 
 /// `prctl` and `arch_prctl`.
-pub fn control(frame: &Frame) -> Answer {
+pub fn control(thread: &mut Thread, frame: &Frame) -> Answer {
     const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
     const ARCH_SET_GS: usize = 0x1001;
     const ARCH_GET_GS: usize = 0x1004;
@@ -82,6 +83,7 @@ pub fn control(frame: &Frame) -> Answer {
     match (frame.number, what) {
         // Not EINVAL: that a host without it answers, and `husk run` tells the two apart.
         (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EPERM.as_return()),
+        (nr::prctl, filters::PR_SET_SECCOMP) => filters::prctl(thread, frame),
         (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
         (nr::arch_prctl, ARCH_GET_GS) => {
             Answer::value(match crate::memory::write_value(frame.args[1], &0usize) {

@@ -34,6 +34,9 @@ pub fn join() -> Result<(), Errno> {
     if facts().handover.flags & handover::GUARD != 0 {
         guard::set(STATE_ADDRESS, length);
     }
+    if facts().handover.flags & handover::LIMITED != 0 {
+        let _ = map_cache();
+    }
     // SAFETY: the arena is mapped for good; the cache is at its first use (`faulted`), also for
     // good.
     unsafe { husk_carrier::assume_mapped() };

@@ -9,7 +9,8 @@ use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
 use crate::{
-    actions, classes, exec, mappings, masks, place, protect, spawn, still, table, touch, trace,
+    actions, classes, exec, filters, limits, mappings, masks, place, protect, spawn, still, table,
+    touch, trace,
 };
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
@@ -69,7 +70,11 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::execve | nr::execveat => exec::exec(thread, frame),
         nr::exit => spawn::exit_thread(thread, frame),
         nr::exit_group => exit_group(thread),
-        nr::prctl | nr::arch_prctl => protect::control(frame),
+        nr::prctl | nr::arch_prctl => protect::control(thread, frame),
+        nr::seccomp => filters::seccomp(thread, frame),
+        nr::getrlimit | nr::setrlimit | nr::prlimit64 => {
+            limits::serve(thread, frame).unwrap_or_else(|| ask(thread, frame, false))
+        }
         nr::pkey_free => protect::free_key(frame),
         nr::sched_setaffinity => place::set_affinity(thread, frame),
         nr::mmap

@@ -234,11 +234,14 @@ pub fn deliver(thread: &Thread, action: &HostAction, signal: usize, context: Con
 /// A sleep inside a `Detour` that goes on again after a handler with `SA_RESTART`.
 fn restart_sleep(action: &HostAction, context: Context) {
     const EINTR: usize = Errno::EINTR.as_return() as usize;
-    let done = gate::husk_detour_done as *const () as usize;
-    if context.get(Register::Rip) != done || context.get(Register::Rax) != EINTR {
+    let done = [
+        gate::husk_detour_done as *const () as usize,
+        gate::husk_detour_asked as *const () as usize,
+    ];
+    if !done.contains(&context.get(Register::Rip)) || context.get(Register::Rax) != EINTR {
         return;
     }
-    // SAFETY: at this address rsp points to the Detour the thread sleeps in.
+    // SAFETY: at these addresses rsp points to the Detour the thread sleeps in.
     let detour = unsafe { &*(context.get(Register::Rsp) as *const gate::Detour) };
     let kind = detour.then & ((1 << gate::THEN_BITS) - 1);
     let again = matches!(kind, gate::THEN_AGAIN | gate::THEN_TRACED_AGAIN);

@@ -177,7 +177,14 @@ fn launch_blocked(
     if is(CLONE_PIDFD) {
         answer.redirect(&mut launch.frame.base, shape.pidfd_at);
     }
-    let child = start(thread, launch)?;
+    if !is(CLONE_VM) {
+        thread::take_along(thread, true);
+    }
+    let child = start(thread, launch);
+    if !is(CLONE_VM) {
+        thread::take_along(thread, false);
+    }
+    let child = child?;
     if is(CLONE_PIDFD) {
         answer.note(thread, shape.pidfd_at);
     }

@@ -11,8 +11,9 @@
 //!
 //! Invariants
 //! 1. A block belongs to one thread from `take` until `husk_vanish` (or its creator's `give_back`).
-//! 2. The list needs no lock, so a fork at any moment leaves it usable; the child frees all blocks
-//!    but its own (`reset_after_fork`).
+//! 2. The list needs no lock. A fork leaves its blocks out, whose threads are not in the child
+//!    (`MADV_DONTFORK`): the child begins a list of its own (`reset_after_fork`). Only the block
+//!    of the thread that forks goes along (`take_along`).
 //! 3. A child that shares memory without sharing handlers (`posix_spawn`) has its own `Group`.
 
 use crate::actions::{self, Known};
@@ -20,7 +21,9 @@ use crate::signal::Action;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use husk_abi::memory::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+use husk_abi::memory::{
+    MADV_DOFORK, MADV_DONTFORK, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+};
 use husk_abi::nr;
 use husk_host::calls;
 
@@ -188,7 +191,7 @@ impl Thread {
 /// The first thread's block, gs set.
 pub fn first(fsgsbase: bool) -> &'static mut Thread {
     FSGSBASE.store(fsgsbase, Ordering::Relaxed);
-    let at = MAIN.0.get() as usize + THREAD_AT;
+    let at = first_place();
     // SAFETY: the static is large and aligned enough, zeroed (every field is valid zeroed), and
     // nobody else has it yet.
     let thread = unsafe { &mut *(at as *mut Thread) };
@@ -224,6 +227,7 @@ fn grow(group: *mut Group) -> Option<&'static mut Thread> {
     let base = unsafe { calls::raw(nr::mmap, map) }.ok()?;
     // SAFETY: our own fresh page.
     let _ = unsafe { calls::raw(nr::mprotect, [base, husk_abi::PAGE, 0, 0, 0, 0]) };
+    advise(base, MADV_DONTFORK);
     // SAFETY: fresh zeroed memory, aligned, ours alone.
     let thread = unsafe { &mut *((base + THREAD_AT) as *mut Thread) };
     thread.owner.store(1, Ordering::Relaxed);
@@ -238,17 +242,37 @@ fn grow(group: *mut Group) -> Option<&'static mut Thread> {
     }
 }
 
-/// In a forked child: only the calling thread is here.
-pub fn reset_after_fork(own: &mut Thread) {
-    let mut at = LIST.load(Ordering::Relaxed);
-    while !at.is_null() {
-        // SAFETY: members of the list are never unmapped, and no other thread runs.
-        let other = unsafe { &*at };
-        if at != core::ptr::from_mut(own) {
-            other.give_back();
-        }
-        at = other.next.load(Ordering::Relaxed);
+/// Says what a fork does with the block at `base`; a block that goes along costs time, no more.
+fn advise(base: usize, advice: usize) {
+    // SAFETY: a block of ours; nothing of it changes in this process.
+    let _ = unsafe { calls::raw(nr::madvise, [base, BLOCK_BYTES, advice, 0, 0, 0]) };
+}
+
+/// Before and after a fork by the thread of `own`: its block goes along, and what it needs of
+/// another one (which may go along from then on).
+pub fn take_along(own: &Thread, on: bool) {
+    let at = core::ptr::from_ref(own) as usize;
+    if at != first_place() {
+        advise(at - THREAD_AT, if on { MADV_DOFORK } else { MADV_DONTFORK });
     }
+    let group = own.group as usize;
+    let borrowed =
+        group != MAIN_GROUP.0.get() as usize && group != (&raw const own.own_group) as usize;
+    if on && borrowed {
+        advise(group - core::mem::offset_of!(Thread, own_group) - THREAD_AT, MADV_DOFORK);
+    }
+}
+
+/// Where the first thread's `Thread` lies.
+fn first_place() -> usize {
+    MAIN.0.get() as usize + THREAD_AT
+}
+
+/// In a forked child: only the calling thread is here, and of the blocks only its own.
+pub fn reset_after_fork(own: &mut Thread) {
+    let listed = core::ptr::from_mut(own) as usize != first_place();
+    own.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+    LIST.store(if listed { own } else { core::ptr::null_mut() }, Ordering::Relaxed);
     let main = MAIN_GROUP.0.get();
     let group = own.group;
     if !actions::alone(own.group()) {
@@ -257,7 +281,7 @@ pub fn reset_after_fork(own: &mut Thread) {
     if group == main || group == &raw mut own.own_group {
         own.group().threads.store(1, Ordering::Relaxed);
     } else {
-        // SAFETY: the group lies in a block that has just been freed but not reused.
+        // SAFETY: the group lies in a block that came along (`take_along`).
         own.copy_group(unsafe { &*group });
     }
 }

@@ -250,6 +250,12 @@ impl Wire {
         self.served().map_or(Ok(()), |served| served.need_descriptor())
     }
 
+    /// Whether a process is one of the image's.
+    pub fn knows(&mut self, pid: u32) -> bool {
+        let _open = guard::open();
+        self.served().is_some_and(|served| served.services().working_directory_of(pid).is_some())
+    }
+
     /// The host made descriptor `fd` by itself; the number it has from now on.
     pub fn note_host_descriptor(&mut self, fd: u32) -> i64 {
         let _open = guard::open();

@@ -14,6 +14,7 @@
 //! what they changed in overlays is then not written back.
 #![forbid(unsafe_code)]
 
+pub mod aid;
 pub mod check;
 pub mod clock;
 pub mod config;

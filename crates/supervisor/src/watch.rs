@@ -88,7 +88,9 @@ fn wait(signals: &Signals) {
 }
 
 fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
-    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
+    // Those whom another thread has seized (`aid`) are not its own.
+    let own = WaitPidFlag::__WNOTHREAD;
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | own;
     loop {
         let end = match waitpid(None, Some(flags)) {
             Ok(WaitStatus::Exited(pid, status)) => Some((pid, End::Exit(status))),

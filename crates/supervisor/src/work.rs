@@ -22,6 +22,7 @@ use husk_proto::watch::Watches;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::aid::Aid;
 use crate::copies::{Copies, Service};
 use crate::dense::Dense;
 use crate::failure::Failure;
@@ -55,6 +56,7 @@ pub struct Work {
     pub image: Image,
     copies: Option<Copies>,
     service: Option<Service>,
+    aid: Option<Aid>,
     punch: Punch,
     dense: Dense,
     private: Option<Private>,
@@ -95,11 +97,12 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let (service, loads) = (None, Loads::default());
+        let (service, aid, loads) = (None, None, Loads::default());
         Ok(Work {
             image,
             copies,
             service,
+            aid,
             punch,
             dense,
             private,
@@ -123,11 +126,12 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let (service, loads) = (None, Loads::default());
+        let (service, aid, loads) = (None, None, Loads::default());
         Work {
             image,
             copies,
             service,
+            aid,
             punch,
             dense,
             private,
@@ -144,9 +148,10 @@ impl Work {
         self.private.as_ref().map(Private::lock)
     }
 
-    /// Begins what is done in the background by a thread of its own.
+    /// Begins what is done in the background by threads of its own.
     pub fn serve(&mut self) {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
+        self.aid = Some(Aid::begin());
     }
 
     /// Host processes of the image that have not ended.
@@ -214,7 +219,7 @@ impl Work {
         progress: &Arc<Progress>,
         ledger: Option<(Ledger, u32)>,
     ) -> Ended {
-        self.service = None;
+        (self.service, self.aid) = (None, None);
         let direct = &mut self.image.direct;
         holds::work(direct, Kind::Deaths);
         for _ in 0..LAST_ROUNDS {

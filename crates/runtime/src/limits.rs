@@ -1,0 +1,72 @@
+//! The limit of address space (`RLIMIT_AS`): what the application sets and reads is its own share,
+//! the host's limit is that and what Husk maps.
+//!
+//! Invariants
+//! 1. Limits that are read and set again stay what they are; no limit stays none.
+//! 2. Who has a limit has the buffer cache mapped, now and in the programs it becomes (`LIMITED`):
+//!    what the application takes up to its limit is never missing to its files.
+//!
+//! Not here: a limit that is set from outside the image counts all that is mapped, and processes
+//! outside have no share of Husk's.
+
+use crate::gate::{Answer, Frame};
+use crate::start::facts;
+use crate::thread::Thread;
+use crate::{memory, region};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use husk_abi::sys::general::RLIMIT_AS;
+use husk_abi::{Errno, nr};
+use husk_host::calls;
+use husk_runtime::handover::LIMITED;
+
+const NONE: u64 = u64::MAX;
+/// What lies beside the region: the runtime, its blocks of some hundred threads.
+const BESIDE_BYTES: u64 = 64 << 20;
+
+static SET: AtomicBool = AtomicBool::new(false);
+
+/// `getrlimit`, `setrlimit`, `prlimit64`; `None`: not ours to answer.
+pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
+    let [first, second, third, fourth, ..] = frame.args;
+    let (pid, resource, new, old) = match frame.number {
+        nr::getrlimit => (0, first, 0, second),
+        nr::setrlimit => (0, first, second, 0),
+        _ => (first, second, third, fourth),
+    };
+    let ours = resource as u32 == RLIMIT_AS && region::end() != 0;
+    if !ours || (pid != 0 && !thread.client.knows(pid as u32)) {
+        return None;
+    }
+    Some(Answer::value(match exchange(pid, new, old) {
+        Ok(()) => 0,
+        Err(errno) => errno.as_return(),
+    }))
+}
+
+fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {
+    let share = region::end() + BESIDE_BYTES;
+    let (mut limit, mut before) = ([NONE; 2], [NONE; 2]);
+    if new != 0 {
+        memory::read_value(new, &mut limit)?;
+        if limit[0] != NONE {
+            // It may not be there to be had; then it is missing to the files alone.
+            let _ = region::need_cache();
+            SET.store(true, Relaxed);
+        }
+        limit = limit.map(|bytes| if bytes == NONE { NONE } else { bytes.saturating_add(share) });
+    }
+    let asked = if new != 0 { (&raw const limit) as usize } else { 0 };
+    let args = [pid, RLIMIT_AS as usize, asked, (&raw mut before) as usize, 0, 0];
+    // SAFETY: two words of ours each way.
+    unsafe { calls::raw(nr::prlimit64, args) }?;
+    if old != 0 {
+        let shown = |bytes: u64| if bytes == NONE { NONE } else { bytes.saturating_sub(share) };
+        memory::write_value(old, &core::hint::black_box(before).map(shown))?;
+    }
+    Ok(())
+}
+
+/// What the programs that follow are to know (invariant 2).
+pub fn flag() -> u32 {
+    if SET.load(Relaxed) || facts().handover.flags & LIMITED != 0 { LIMITED } else { 0 }
+}

@@ -1,0 +1,113 @@
+//! Helps who was stopped (SIGSTOP, Ctrl-Z) in the middle of an operation to the end of it.
+//!
+//! ```text
+//!   stopped, holds a lock ─► seize ─► runs alone until it holds none ─► leave ─► stopped again
+//! ```
+//!
+//! Linux stops nobody within a call; an operation of an image runs in the program, where a stop may
+//! hit any instruction, and others wait for what it holds. The host itself puts the thread back to
+//! where it was; neither its parent nor its own handlers learn of it.
+//!
+//! Invariants
+//! 1. This thread takes no lock of the image, so nobody who is stopped can stop it.
+//! 2. Who waits is helped within `PERIOD` and some ms, one holder after the other.
+//!
+//! Not here: who is stopped by a debugger, which alone may let it go on; and where the host does
+//! not let the supervisor (`kernel.yama.ptrace_scope` of an image with a name): others wait as
+//! long as `husk_region::lock` says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use husk_host::seized::Seized;
+use husk_region::{Session, is_stopped};
+
+use crate::image::attach;
+
+/// Between two looks for those who need help.
+const PERIOD: Duration = Duration::from_millis(50);
+/// Longest that one of them is run at a time: it may wait for another one itself.
+const RUN_MAX: Duration = Duration::from_millis(100);
+/// Between two looks at who runs.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// The thread that helps; it ends when this is dropped.
+pub struct Aid {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Aid {
+    /// Begins to look. Without a thread nobody is helped.
+    pub fn begin() -> Aid {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let work = move || {
+            let Ok(direct) = attach() else { return };
+            while !told.load(Ordering::Relaxed) {
+                help_all(&direct.kernel().session);
+                thread::park_timeout(PERIOD);
+            }
+        };
+        Aid { stop, thread: thread::Builder::new().spawn(work).ok() }
+    }
+}
+
+impl Drop for Aid {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic there has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn help_all(session: &Session) {
+    for slot in 1..=session.slots_high() {
+        if !session.holds(slot) {
+            continue;
+        }
+        let (pid, tid) = session.owner(slot);
+        if pid != 0 && is_stopped(pid, tid) {
+            help(session, slot, tid);
+        }
+    }
+}
+
+fn help(session: &Session, slot: u32, tid: u32) {
+    let Ok(mut seized) = Seized::take(tid) else { return };
+    let end = Instant::now() + RUN_MAX;
+    if !until(end, || seized.has_stopped()) {
+        return;
+    }
+    while session.holds(slot) && Instant::now() < end {
+        if seized.go_on().is_err() {
+            return;
+        }
+        let mut stopped = false;
+        until(end, || {
+            stopped = seized.has_stopped();
+            stopped || !session.holds(slot)
+        });
+        if !stopped && seized.interrupt().is_ok() {
+            until(end + RUN_MAX, || seized.has_stopped());
+        }
+    }
+}
+
+/// Asks until it is so, or until `end`.
+fn until(end: Instant, mut is_so: impl FnMut() -> bool) -> bool {
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(LOOK);
+    }
+}
