@@ -1,4 +1,4 @@
-//! Pipes whose bytes go through the image (`HUSK_PIPES=husk`).
+//! Pipes whose bytes go through the image.
 
 use husk_tests::{Run, Scratch, Side, against_native};
 
@@ -7,8 +7,7 @@ use crate::LIMIT;
 /// What a script prints on one side.
 fn printed(side: Side, script: &str) -> String {
     let scratch = Scratch::new("pipe-caveats");
-    let mut command = side.command(&[], &["python3", "-c", script]);
-    command.env("HUSK_PIPES", "husk");
+    let command = side.command(&[], &["python3", "-c", script]);
     let run = Run::start(command, &scratch.fresh("work"), scratch.path());
     let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
     assert!(outcome.status.success(), "{}", outcome.shown());

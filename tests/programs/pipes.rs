@@ -1,4 +1,4 @@
-//! Pipes whose bytes go through the image (`HUSK_PIPES=husk`) do what Linux's do.
+//! Pipes whose bytes go through the image do what Linux's do.
 //!
 //! The program passes each pipe between ring and host in every way there is (`docs/adr/0015`). It
 //! checks itself: who loses a byte says so, who loses a wake-up hangs.
@@ -6,13 +6,13 @@
 use husk_tests::toolchain::build_c;
 use husk_tests::{Case, Length, Scratch};
 
-/// Runs one mode of the program, with shared memory and for comparison all on the host.
+/// Runs one mode of the program, natively and in an image.
 fn check(name: &'static str, mode: &str) {
     let scratch = Scratch::new(&format!("{name}-build"));
     let program = scratch.path().join("pipes");
     build_c(include_str!("sources/pipes.c"), &program);
     let argv = [program.to_str().expect("a plain path"), mode];
-    Case::new(name, Length::Long, &argv).environment("HUSK_PIPES", "husk").check();
+    Case::new(name, Length::Long, &argv).check();
 }
 
 #[test]
@@ -48,6 +48,11 @@ fn signals_interrupt_and_restart_reads_and_writes() {
 #[test]
 fn a_killed_side_is_noticed_and_leaves_whole_records() {
     check("pipes-kills", "kills");
+}
+
+#[test]
+fn who_knows_that_the_reader_was_killed_writes_no_more() {
+    check("pipes-buried", "buried");
 }
 
 #[test]

@@ -72,6 +72,9 @@ impl Pipes for Direct {
     fn pipe_pin(&mut self, pipe: Pipe) {
         husk_kernel::pipe_flow::pin(&self.kernel, pipe);
     }
+    fn pipe_leave(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::leave(&self.kernel, pipe);
+    }
     fn pipe_leave_if_full(&mut self, pipe: Pipe) {
         husk_kernel::pipe_flow::leave_if_full(&self.kernel, pipe);
     }

@@ -22,6 +22,7 @@ use husk_proto::image::Cover;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes};
 use husk_proto::{Descriptors, Processes};
 use husk_region::kill;
+use husk_region::pipes::{self, Climb, Holder, Lock, PIPES_MAX};
 use support::{LAYOUT, clock, fork, image, program, tid, until, wait};
 
 /// More points than any play has.
@@ -100,6 +101,7 @@ fn write(side: &mut Side, mut byte: u8) -> bool {
                 return true;
             }
             Flow::Wait { .. } => return false,
+            Flow::Look => {}
             Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
             other => panic!("{other:?}"),
         }
@@ -397,13 +399,82 @@ fn poll_against_writer(boss: &mut Direct) {
     end(stage);
 }
 
+/// The reader of a pipe whose writer is in flight asks until its turn to climb, in vain.
+fn ask_in_vain(ring: &pipes::Pipe, me: Holder) {
+    for _ in 0..POINTS_MAX {
+        if ring.is_due() {
+            assert!(ring.try_lock(Lock::Readers, me) && ring.try_lock(Lock::Writers, me));
+            assert_eq!(ring.climb(), Climb::No, "a host call is in flight");
+            ring.unlock(Lock::Writers);
+            ring.unlock(Lock::Readers);
+            return;
+        }
+    }
+    panic!("never due");
+}
+
+/// What a writer hears that comes back from the host while a reader wants to climb.
+fn invitations(boss: &mut Direct) -> Option<String> {
+    let stage = stage(boss, other_reads);
+    let life = stage.main.pipe.0;
+    let ring = pipes::Pipe::of(&LAYOUT, life & (PIPES_MAX - 1), life).expect("mapped");
+    let me = Holder::new(std::process::id(), tid());
+    assert!(ring.take_off(true));
+    ask_in_vain(&ring, me);
+    let invited = ring.is_invited();
+    ring.land(true, 0);
+    // Nobody was seen to read: the writer waits for nobody, and is asked no more.
+    let waited = ring.await_climb();
+    let asked = ring.is_invited();
+    // A reader at the host may sleep: nobody waits for it.
+    assert!(ring.take_off(false) && ring.take_off(true));
+    for _ in 0..POINTS_MAX {
+        if ring.is_due() {
+            break;
+        }
+    }
+    ask_in_vain(&ring, me);
+    let beside_reader = ring.is_invited();
+    ring.land(false, 0);
+    ring.land(true, 0);
+    end(stage);
+    let wrong = !invited || waited || asked || beside_reader;
+    wrong.then(|| format!("invited {invited}, waited {waited}, {asked}, {beside_reader}"))
+}
+
+/// A writer asks for a reader when none has for a while, and then not for a while.
+fn looks(boss: &mut Direct) -> Option<String> {
+    let mut stage = stage(boss, other_reads);
+    for _ in 0..20 {
+        assert!(write(&mut stage.main, 1));
+        assert!(matches!(read(&mut stage.main), Got::Byte(1)));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    let (mut looked, mut left) = (false, 0);
+    for _ in 0..PATIENCE {
+        let flow = stage.main.direct.pipe_put(stage.main.pipe, 1, false, &mut |_| Ok(()));
+        match flow.expect("a pipe") {
+            Flow::Look if looked => left += 1,
+            Flow::Look => looked = true,
+            Flow::Moved(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(left < PATIENCE / 2, "asks again and again");
+    end(stage);
+    (!looked).then(|| "does not ask whether a reader is left".to_owned())
+}
+
 #[test]
 fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
     assert_eq!(all(&mut boss), None);
     assert_eq!(deaths(&mut boss), None);
     poll_against_writer(&mut boss);
-    for (bug, seen) in [(21, all as fn(&mut Direct) -> _), (23, all), (24, all), (22, deaths)] {
+    assert_eq!(invitations(&mut boss), None);
+    assert_eq!(looks(&mut boss), None);
+    let plays = [(21, all as fn(&mut Direct) -> _), (23, all), (24, all), (22, deaths)];
+    for (bug, seen) in plays.into_iter().chain([(25, looks as _), (26, invitations as _)]) {
         kill::mutate(bug);
         let found = seen(&mut boss);
         kill::mutate(0);

@@ -11,7 +11,7 @@ use husk_proto::descriptor::Glance;
 
 /// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
 /// The first two are often questions, the others go to files of an image as a rule.
-pub const GLANCED: [usize; 9] = [
+pub const GLANCED: [usize; 10] = [
     nr::lseek,
     nr::fcntl,
     nr::read,
@@ -21,6 +21,7 @@ pub const GLANCED: [usize; 9] = [
     nr::pread64,
     nr::pwrite64,
     nr::fstat,
+    nr::epoll_wait,
 ];
 
 /// What a look has shown.

@@ -9,7 +9,7 @@ use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, S_IFIFO, S_IFMT,
+    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, S_IFIFO, S_IFMT,
 };
 use husk_abi::sys::ioctl::FIONREAD;
 use husk_proto::fs::Span;
@@ -167,6 +167,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Flow::Fetch(spans) => {
                     let got = fetch(&self.host, c.args[0], &spans);
                     self.services.pipe_fetched(end.pipe, got);
+                }
+                Flow::Look => {
+                    if self.ready_for(c.args[0], 0) & POLLERR as u16 != 0 {
+                        self.services.pipe_leave(end.pipe);
+                    }
                 }
                 Flow::Settle => {
                     let left = waiting_at_host(&self.host, c.args[0]);

@@ -80,7 +80,7 @@ impl Kernel {
     pub fn count(&self, operation: Operation) {
         match operation {
             Operation::Walk => self.session.count_step(operation as usize),
-            Operation::Stat | Operation::Read | Operation::List => {
+            Operation::Stat | Operation::Read | Operation::List | Operation::Pipe => {
                 self.session.count_look(operation as usize);
             }
             _ => self.session.count(operation as u32),

@@ -165,11 +165,13 @@ pub fn put(
     for _ in 0..TURNS_MAX {
         match ring.mode() {
             None => return Err(Errno::EBADF),
+            Some(Mode::Host) if ring.is_invited() && ring.await_climb() => {}
             Some(Mode::Host | Mode::Leaving) => {
                 if ring.take_off(true) {
                     return Ok(Flow::Host { done });
                 }
             }
+            Some(Mode::Ring) if done == 0 && ring.is_look_due() => return Ok(Flow::Look),
             Some(_) => match put_into_ring(&ring, me, length, whole, &mut done, copy) {
                 // What has gone in cannot be asked for again.
                 Ok(Some(Flow::Wait { .. })) | Err(_) if done > 0 => return Ok(Flow::Moved(done)),
@@ -342,6 +344,13 @@ pub fn waiting(kernel: &Kernel, pipe: Pipe) -> u64 {
 pub fn pin(kernel: &Kernel, pipe: Pipe) {
     if let Ok(ring) = ring(kernel, pipe) {
         ring.pin();
+    }
+}
+
+/// `Pipes::pipe_leave`.
+pub fn leave(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.leave();
     }
 }
 

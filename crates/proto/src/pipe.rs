@@ -43,6 +43,8 @@ pub enum Flow {
     Fetch([Span; 2]),
     /// Count the bytes in the host's pipe, say so with `pipe_settled`, ask again. Locks are held.
     Settle,
+    /// Ask the host whether a reader is left; if none is, `pipe_leave`. Then ask again.
+    Look,
 }
 
 /// Bytes on their way out of a ring, to where strangers read.
@@ -132,6 +134,8 @@ pub trait Pipes {
     }
     /// The pipe stays the host's from now on.
     fn pipe_pin(&mut self, pipe: Pipe) {}
+    /// Nobody is left who reads: writers hear it from the host.
+    fn pipe_leave(&mut self, pipe: Pipe) {}
     /// A full ring is left: whether there is room, the host knows from now on.
     fn pipe_leave_if_full(&mut self, pipe: Pipe) {}
     /// Whether the ring of a pinned pipe is empty for good.

@@ -4,7 +4,7 @@
 //!   PIPES_ADDRESS [ words of pipe 0 | of pipe 1 | ... ][ ring 0, 64 KiB | ring 1 | ... ]
 //!
 //!   words, by cache line:  state, in flight, bytes to and from the host | head, writer's core
-//!                          | tail, reader's core | writers' lock, tail as last seen
+//!                          | tail, reader's core | writers' lock, tail as last seen, last look
 //!                          | readers' lock, head as last seen, patience
 //! ```
 //!
@@ -58,6 +58,7 @@ const READER_CORE: usize = 17;
 const WRITE_LOCK: usize = 24;
 const SEEN_TAIL: usize = 25;
 const WROTE: usize = 26;
+const LOOKED: usize = 27;
 const READ_LOCK: usize = 32;
 const SEEN_HEAD: usize = 33;
 const COUNTDOWN: usize = 34;
@@ -68,6 +69,11 @@ const MODE: u64 = 3;
 const PINNED: u64 = 4;
 /// Somebody left during a climb.
 const LEFT: u64 = 8;
+/// A reader would climb, but for writers' host calls in flight.
+const INVITED: u64 = 16;
+
+/// What a read in flight counts; a write counts one.
+const READ_IN_FLIGHT: u64 = 1 << 16;
 
 /// Host reads before a reader tries the ring, at first and after a ring that paid.
 const PATIENCE_MIN: u64 = 4;
@@ -81,6 +87,10 @@ const CORE_EVERY: u64 = 16;
 const LOCK_SPINS: u32 = 200;
 /// Processor ticks of one look-out: 10 us at 2 to 3 GHz, about what waking a sleeper costs.
 const LOOK_OUT_TICKS: u64 = 25_000;
+/// The same of a writer that a reader has invited: a host call of 64 KiB takes the reader as long.
+const INVITED_TICKS: u64 = 100_000;
+/// Ticks for which a writer trusts that a reader is left: 20 us, less than a process takes to die.
+const TRUST_TICKS: u64 = 50_000;
 /// Says in a lock word that somebody sleeps on it.
 const WAITED_FOR: u64 = 1 << 31;
 
@@ -321,7 +331,7 @@ impl Pipe {
     #[inline]
     pub fn take_off(&self, writes: bool) -> bool {
         kill::point();
-        if !self.count(1) {
+        if !self.count(writes, true) {
             return false;
         }
         // After the count (a locked instruction): invariant 3 of the decision.
@@ -330,7 +340,7 @@ impl Pipe {
             self.show_core(if writes { WRITER_CORE } else { READER_CORE });
             return true;
         }
-        self.count(u64::MAX);
+        self.count(writes, false);
         false
     }
 
@@ -342,11 +352,13 @@ impl Pipe {
         }
         let total = if writes { HOST_IN } else { HOST_OUT };
         self.word(total).fetch_add(bytes, Ordering::SeqCst);
-        self.count(u64::MAX);
+        self.count(writes, false);
     }
 
-    /// Adds to the calls in flight of this life.
-    fn count(&self, amount: u64) -> bool {
+    /// One more or less of the calls in flight of this life.
+    fn count(&self, writes: bool, more: bool) -> bool {
+        let one = if writes { 1 } else { READ_IN_FLIGHT };
+        let amount = if more { one } else { one.wrapping_neg() };
         loop {
             let old = self.get(FLIGHT);
             if (old >> 32) as u32 != self.life {
@@ -558,6 +570,18 @@ impl Pipe {
         }
     }
 
+    /// Whether the writer is to ask the host for a reader, as it does then. One that was killed has
+    /// not left: only the host knows.
+    #[inline(always)]
+    pub fn is_look_due(&self) -> bool {
+        let now = ticks();
+        let due = now.wrapping_sub(self.get(LOOKED)) > TRUST_TICKS && kill::mutant() != 25;
+        if due {
+            self.put(LOOKED, now);
+        }
+        due
+    }
+
     // ---- between host and ring ----------------------------------------------------------------
 
     /// Whether a reader should try the ring now.
@@ -573,18 +597,22 @@ impl Pipe {
     pub fn climb(&self) -> Climb {
         let climbing = |mode, state: u64| {
             let able = mode == Mode::Host && state & PINNED == 0;
-            able.then_some(state & !MODE | bits(Mode::Climbing))
+            able.then_some(state & !(MODE | INVITED) | bits(Mode::Climbing))
         };
         self.put(CLIMB_BYTES, 0);
         if !self.change(climbing) {
             return Climb::No;
         }
         fence(Ordering::SeqCst);
-        let in_flight = self.get(FLIGHT) as u32 != 0 && kill::mutant() != 23;
+        let flight = self.get(FLIGHT) as u32;
+        let in_flight = flight != 0 && kill::mutant() != 23;
         let (put_in, taken_out) = (self.get(HOST_IN), self.get(HOST_OUT));
         let left = put_in.wrapping_sub(taken_out);
         if in_flight || left > RING_BYTES {
             self.set(Mode::Host);
+            if (flight as u64) < READ_IN_FLIGHT && kill::mutant() != 26 {
+                self.invite();
+            }
             return Climb::No;
         }
         self.put(SERVED, 0);
@@ -597,6 +625,53 @@ impl Pipe {
         self.put(CLIMB_BYTES, left);
         kill::point();
         Climb::Fetch(left)
+    }
+
+    /// Nothing but writers is in the way: the next one is to wait a little for the climb.
+    #[cold]
+    fn invite(&self) {
+        self.change(|mode, state| {
+            let may = mode == Mode::Host && state & PINNED == 0;
+            Some(if may { state | INVITED } else { state })
+        });
+    }
+
+    /// Whether a reader waits for writers to stay away from the host.
+    #[inline(always)]
+    pub fn is_invited(&self) -> bool {
+        self.word(STATE).load(Ordering::Relaxed) & INVITED != 0
+    }
+
+    /// An invited writer, none of whose calls is in flight, waits for the reader to climb; false:
+    /// it did not come, and asks again only later.
+    #[cold]
+    pub fn await_climb(&self) -> bool {
+        let start = ticks();
+        loop {
+            let Some(Mode::Host | Mode::Climbing) = self.mode() else { return true };
+            if ticks().wrapping_sub(start) > INVITED_TICKS || !self.reader_comes() {
+                break;
+            }
+            for _ in 0..8 {
+                core::hint::spin_loop();
+            }
+        }
+        if self.change(|_, state| (state & INVITED != 0).then_some(state & !INVITED)) {
+            let longer = (self.get(BACK_OFF) * 2).min(PATIENCE_MAX);
+            self.put(BACK_OFF, longer);
+            self.put(COUNTDOWN, longer);
+        }
+        false
+    }
+
+    /// Whether the reader was last seen on another core, and does not sleep at the host: the host
+    /// has bytes for it, or it makes no call.
+    fn reader_comes(&self) -> bool {
+        let core = self.get(READER_CORE);
+        let elsewhere = core != 0 && core != core_number();
+        let awake = self.get(HOST_IN) != self.get(HOST_OUT)
+            || (self.get(FLIGHT) as u32 as u64) < READ_IN_FLIGHT;
+        elsewhere && awake
     }
 
     /// `got` bytes of the host's have been put at the head; both locks are still held.

@@ -18,7 +18,7 @@ use crate::session::{Session, TALLIES, TRANSACTIONS};
 /// Counters of a slot for the room above; the first `LOOKS_MAX` are of looks.
 pub const TALLIES_MAX: u32 = 28;
 /// Kinds of looks.
-pub const LOOKS_MAX: usize = 4;
+pub const LOOKS_MAX: usize = 5;
 /// Looks of a kind that stay in the process's own memory, at most (a power of two).
 const LOOKS_KEPT: u64 = 4096;
 

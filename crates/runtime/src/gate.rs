@@ -316,7 +316,7 @@ husk_glances:
     jmp husk_glance
     .balign 16
     .endr
-    .irp k, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}
+    .irp k, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}, {g9}
     pop rcx
     .byte 0xb8
     .long \k
@@ -706,6 +706,7 @@ husk_vanish:
     g6 = const husk_client::GLANCED[6],
     g7 = const husk_client::GLANCED[7],
     g8 = const husk_client::GLANCED[8],
+    g9 = const husk_client::GLANCED[9],
     classes = sym crate::classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),

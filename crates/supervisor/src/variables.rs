@@ -12,7 +12,7 @@ pub struct Variables {
     pub trace: bool,
     /// `HUSK_REWRITE=off`: never use rewritten copies of programs, trap every call.
     pub trap_only: bool,
-    /// `HUSK_PIPES=husk`: bytes of pipes go through shared memory where they can.
+    /// Bytes of pipes go through shared memory where they can; not with `HUSK_PIPES=host`.
     pub pipes: bool,
     /// `HUSK_FSCK=1`: check the image's structure when the run ends.
     pub check: bool,
@@ -42,7 +42,7 @@ impl Variables {
         Variables {
             trace: is("trace", "unsupported"),
             trap_only: is("rewrite", "off"),
-            pipes: is("pipes", "husk"),
+            pipes: !is("pipes", "host"),
             check: config.is_on("fsck") == Some(true),
             holds: config.is_on("holds") == Some(true),
             directories: match config.one("dir") {

@@ -375,6 +375,37 @@ static void kills(int rounds)
 	printf("kills: %d rounds\n", rounds);
 }
 
+/* Who has waited for the killed reader writes to nobody, however fresh the ring is. */
+static void buried(int rounds)
+{
+	signal(SIGPIPE, SIG_IGN);
+	for (int round = 0; round < rounds; round++) {
+		int there[2], back[2];
+		char byte = 1;
+		CHECK(pipe(there) == 0 && pipe(back) == 0);
+		pid_t reader = fork();
+		if (reader == 0) {
+			close(there[1]);
+			while (read(there[0], &byte, 1) == 1) CHECK(write(back[1], &byte, 1) == 1);
+			_exit(0);
+		}
+		close(there[0]);
+		close(back[1]);
+		for (int i = 0; i < 60; i++) {
+			CHECK(write(there[1], &byte, 1) == 1);
+			CHECK(read(back[0], &byte, 1) == 1);
+		}
+		kill(reader, SIGKILL);
+		/* The end of the other pipe would prove nothing: Linux closes in an order of its own. */
+		CHECK(waitpid(reader, 0, 0) == reader);
+		CHECK(write(there[1], &byte, 1) == -1 && errno == EPIPE);
+		CHECK(read(back[0], &byte, 1) == 0);
+		close(there[1]);
+		close(back[0]);
+	}
+	printf("buried: %d rounds\n", rounds);
+}
+
 /* Reads, polls, selects and epolls in turn, on pipes and an eventfd; one event outstanding. */
 static void polls(int kind, int rounds)
 {
@@ -648,6 +679,7 @@ int main(int count, char **words)
 	else if (!strcmp(mode, "outstanding")) outstanding(60000);
 	else if (!strcmp(mode, "storm")) { storm(0); storm(1); }
 	else if (!strcmp(mode, "kills")) kills(120);
+	else if (!strcmp(mode, "buried")) buried(300);
 	else if (!strcmp(mode, "polls")) {
 		for (int kind = 0; kind < 3; kind++) polls(kind, 3000);
 		poll_then_read(300);

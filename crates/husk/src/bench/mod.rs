@@ -60,8 +60,7 @@ enum Suite {
     Workloads(hare::Options),
     /// Commands that everybody runs, on a tree of some 10,000 entries, against tmpfs.
     Commands(hare::Options),
-    /// Pipes in shared memory (HUSK_PIPES=husk), in one process and between several, against the
-    /// host's.
+    /// Pipes in shared memory, in one process and between several, against the host's.
     Pipes(pipes::Options),
     /// What it costs to enter an image, and to make one.
     Exec(exec::Options),

@@ -244,7 +244,7 @@ fn reads_of_one_byte(place: &Place, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// There and back in one thread: with `HUSK_PIPES=husk` no call of these enters the host.
+/// There and back in one thread: hardly a call of these enters the host.
 fn through_pipe(place: &Place, count: u64, bytes: usize) -> anyhow::Result<()> {
     let mut buffer = [b'p'; BLOCK];
     let (reads, writes) = &place.pipe;

@@ -118,10 +118,10 @@ impl Pair {
         Self::start_with(image(scratch, guard), scratch, guard, without)
     }
 
-    /// The same, with an image whose pipes have rings.
-    pub fn start_with_rings(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
+    /// The same, with an image whose pipes are all the host's.
+    pub fn start_without_rings(scratch: &Scratch, guard: Option<&str>) -> anyhow::Result<Self> {
         let mut image = image(scratch, guard);
-        image.env("HUSK_PIPES", "husk");
+        image.env("HUSK_PIPES", "host");
         Self::start_with(image, scratch, guard, &[])
     }
 

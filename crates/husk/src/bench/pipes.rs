@@ -1,5 +1,4 @@
-//! `husk bench pipes`: pipes whose bytes pass through shared memory (`HUSK_PIPES=husk`) against
-//! the host's.
+//! `husk bench pipes`: pipes whose bytes pass through shared memory against the host's.
 //!
 //! Rows of one thread are CPU time, as in `fs`. Between processes wall time is what matters; beside
 //! the median `best` compares the fastest round of each side, which is nearest to what a machine
@@ -32,7 +31,7 @@ pub struct Options {
     /// Passed to `husk run` as it is: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Measure an image whose pipes are the host's instead, as they are by default.
+    /// Measure an image whose pipes are the host's instead (HUSK_PIPES=host).
     #[arg(long)]
     host: bool,
     /// Only rows whose name contains this.
@@ -62,8 +61,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let scratch = scratch::Scratch::create(None)?;
     let guard = options.guard.as_deref();
     let mut pair = match options.host {
-        true => Pair::start(&scratch, guard, &[])?,
-        false => Pair::start_with_rings(&scratch, guard)?,
+        true => Pair::start_without_rings(&scratch, guard)?,
+        false => Pair::start(&scratch, guard, &[])?,
     };
     let machine = Machine::look(guard);
     let twice = pair.flow(flow::find(CONTROL)?, options.rounds, true)?;

@@ -62,7 +62,7 @@ pub static KEYS: [Key; 15] = [
     key("pin", Kind::Switch, &["false"]),
     key("trace", Kind::Words(&["off", "unsupported"]), &["off"]),
     key("rewrite", Kind::Words(&["on", "off"]), &["on"]),
-    key("pipes", Kind::Words(&["host", "husk"]), &["host"]),
+    key("pipes", Kind::Words(&["husk", "host"]), &["husk"]),
     key("dir", Kind::Words(&["auto", "narrow", "wide"]), &["auto"]),
     key("without", Kind::Techniques, &[]),
     key("fsck", Kind::Switch, &["false"]),
