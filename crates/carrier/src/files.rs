@@ -7,6 +7,18 @@ use husk_proto::{Errno, Files, Inode, Operation, Result};
 
 use crate::Direct;
 
+impl Direct {
+    /// Judges the writers of a file (as a negative number, the processes that run it); who was
+    /// killed writes and runs nothing any more, but is asked for only where somebody is in the way.
+    fn unless_busy(&mut self, inode: Inode, is_busy: impl Fn(i32) -> bool) -> Result<()> {
+        let writers = |direct: &Direct| husk_kernel::fs::named::writers(&direct.kernel, inode);
+        if !is_busy(writers(self)?) || self.scan_dead()? > 0 && !is_busy(writers(self)?) {
+            return Ok(());
+        }
+        Err(Errno::ETXTBSY)
+    }
+}
+
 #[allow(clippy::too_many_arguments)]
 impl Fs for Direct {
     #[inline]
@@ -73,14 +85,11 @@ impl Fs for Direct {
         self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::name_of(&self.kernel, dir, out)
     }
-    fn writers(&mut self, inode: Inode) -> Result<i32> {
-        match husk_kernel::fs::named::writers(&self.kernel, inode) {
-            // Who was killed writes and runs nothing any more.
-            Ok(some) if some != 0 && self.scan_dead()? > 0 => {
-                husk_kernel::fs::named::writers(&self.kernel, inode)
-            }
-            other => other,
-        }
+    fn may_run(&mut self, inode: Inode) -> Result<()> {
+        self.unless_busy(inode, |writers| writers > 0)
+    }
+    fn may_write(&mut self, inode: Inode) -> Result<()> {
+        self.unless_busy(inode, |writers| writers < 0)
     }
     #[inline]
     fn create(

@@ -81,9 +81,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => return Err(Errno::EACCES),
         }
         self.credentials().permit(&step, want::EXECUTE)?;
-        if self.services.writers(step.inode)? > 0 {
-            return Err(Errno::ETXTBSY);
-        }
+        self.services.may_run(step.inode)?;
         let attributes = self.services.attributes(step.inode)?;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {

@@ -244,9 +244,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let reads = if access == O_WRONLY { 0 } else { want::READ };
             self.credentials().permit(&attributes.step, reads | want::WRITE)?;
-            if self.services.writers(inode)? < 0 {
-                return Err(Errno::ETXTBSY);
-            }
+            self.services.may_write(inode)?;
             self.need_numbers(1)?;
             self.make_image(inode, if truncate { 0 } else { u64::MAX })?;
         }

@@ -29,9 +29,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => return Err(Errno::EINVAL),
         }
         self.credentials().permit(&step, want::WRITE)?;
-        if self.services.writers(step.inode)? < 0 {
-            return Err(Errno::ETXTBSY);
-        }
+        self.services.may_write(step.inode)?;
         self.may_grow(step.inode, size)?;
         self.make_image(step.inode, size)?;
         self.memory.ready()?;

@@ -404,8 +404,10 @@ pub trait Fs {
     /// Copies the name of `dir` in its `parent` into `out`; `ENOENT` when it was removed.
     fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize>;
 
-    /// How many descriptions may write to a file; as a negative number, how many processes run it.
-    fn writers(&mut self, inode: Inode) -> Result<i32>;
+    /// `ETXTBSY` while a description may write to a file that is to be run.
+    fn may_run(&mut self, inode: Inode) -> Result<()>;
+    /// `ETXTBSY` while a process runs a file that is to be written to.
+    fn may_write(&mut self, inode: Inode) -> Result<()>;
 
     // ---- names ------------------------------------------------------------------------------
 
