@@ -11,6 +11,7 @@ mod json;
 mod limits;
 mod memory;
 mod portals;
+mod recorded;
 mod space;
 mod status;
 mod techniques;

@@ -40,8 +40,8 @@ mod top;
 mod trace;
 
 use std::ffi::OsString;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -50,7 +50,7 @@ use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check, fsck, stat};
+use husk_supervisor::{Request, check, fsck, recording, stat};
 use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
@@ -114,6 +114,25 @@ enum Command {
     Unparcel {
         /// Where to.
         target: PathBuf,
+    },
+    /// Links a program and records what it holds then, to lie at an address.
+    #[command(hide = true)]
+    Record {
+        /// Path of the program.
+        program: PathBuf,
+        /// Where it is to lie.
+        low: u64,
+    },
+    /// A program that is recorded.
+    #[command(hide = true)]
+    RecordStart {
+        /// What it is called.
+        called: OsString,
+        /// Its path.
+        program: PathBuf,
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
     /// The process that makes a mount and ends it when its server has ended.
     #[command(hide = true)]
@@ -275,6 +294,11 @@ fn main() -> ExitCode {
         Command::Cp(options) => named::copy(&options),
         Command::Mount(options) => named::mount(&options),
         Command::Umount(options) => named::umount(&options),
+        Command::Record { program, low } => record(&program, low),
+        Command::RecordStart { called, program, arguments } => {
+            say(&recording::start(&called, &program, &arguments).to_string());
+            ExitCode::from(STATUS_HUSK)
+        }
         Command::MindMount(shown) => named::mind(&shown),
         Command::ServeMount(shown) => named::serve(&shown),
         Command::Parcel(options) => named::parcel(&options),
@@ -297,6 +321,22 @@ fn main() -> ExitCode {
             say(&format!("cannot measure: {problem:#}; see `husk check`"));
             ExitCode::from(STATUS_HUSK)
         }),
+    }
+}
+
+/// The recording goes to standard output; why there is none, to standard error.
+fn record(program: &Path, low: u64) -> ExitCode {
+    let later = |why: &recording::Refusal| why.passes.then(|| recording::LATER.to_vec());
+    let recorded =
+        recording::record(program, low).or_else(|why| later(&why).ok_or_else(|| why.to_string()));
+    let written = recorded
+        .and_then(|bytes| io::stdout().write_all(&bytes).map_err(|problem| problem.to_string()));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say(&format!("cannot record {}: {why}", program.display()));
+            ExitCode::from(STATUS_HUSK)
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 use husk_proto::Errno;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Rewritten, Wish};
-use husk_region::{Cell, PROGRAMS_BYTES, Without};
+use husk_region::{Cell, PROGRAMS_BYTES};
 
 use crate::Kernel;
 use crate::image::{COPIES_STATE, COPIES_STATE_END, fixed, hash};
@@ -113,7 +113,7 @@ pub fn count_start(kernel: &Kernel, file: &HostIdentity) -> bool {
     let region = &kernel.session.region;
     let Some((cell, word)) = word(kernel, file) else { return false };
     let waits = matches!(state(word), Rewritten::Plain | Rewritten::Ready);
-    if !waits || word & STARTS == STARTS || region.without().has(Without::GATHERED) {
+    if !waits || word & STARTS == STARTS {
         return false;
     }
     let starts = (word & STARTS) / START + 1;
@@ -162,6 +162,11 @@ pub fn request_gathered(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
     wish(kernel, Wish::Gather, file, path);
 }
 
+/// `Image::request_recorded`.
+pub fn request_recorded(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
+    wish(kernel, Wish::Record, file, path);
+}
+
 /// After the death of a supervisor: what it was asked for may have died with it, so that it is to
 /// be asked for again.
 pub fn forget_requests(kernel: &Kernel) {
@@ -194,7 +199,7 @@ fn wish(kernel: &Kernel, what: Wish, file: &HostIdentity, path: &[u8]) -> bool {
         }
         txn.init(wish.word(4), file.changed_ns as u64);
         txn.init(wish.word(5), path.len() as u64);
-        txn.init(wish.word(6), u64::from(what == Wish::Gather));
+        txn.init(wish.word(6), what as u64);
         text::fill_words(txn, wish.word(8), path);
         txn.set(queue, pair(high(ends).wrapping_add(1), low(ends)));
         Ok(())
@@ -224,7 +229,11 @@ pub fn next_wish(kernel: &Kernel, path: &mut [u8]) -> Option<(Wish, HostIdentity
             modified_ns: word(3) as i64,
             changed_ns: word(4) as i64,
         };
-        let what = if word(6) == 0 { Wish::Rewrite } else { Wish::Gather };
+        let what = match word(6) {
+            0 => Wish::Rewrite,
+            1 => Wish::Gather,
+            _ => Wish::Record,
+        };
         let length = (word(5) as usize).min(path.len());
         text::copy_words(txn.region, wish.word(8), &mut path[..length]);
         txn.set(queue, pair(high(ends), low(ends).wrapping_add(1)));

@@ -81,6 +81,13 @@ pub struct HostIdentity {
     pub changed_ns: i64,
 }
 
+impl HostIdentity {
+    /// What the recording of the program with this identity is known by (`snapshot`).
+    pub const fn recorded(self) -> HostIdentity {
+        HostIdentity { device: self.device ^ 1 << 63, ..self }
+    }
+}
+
 /// One step of a path walk: what the walk needs, read in one consistent look.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {

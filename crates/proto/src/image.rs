@@ -53,6 +53,8 @@ pub enum Wish {
     Rewrite,
     /// Gather it in huge pages.
     Gather,
+    /// Record it as it is right before its first own instruction (`snapshot`).
+    Record,
 }
 
 /// Smaller host programs are not worth huge pages, bytes.
@@ -104,6 +106,9 @@ pub trait Image {
     fn count_start(&mut self, file: &HostIdentity) -> bool;
     /// Asks the supervisor to gather the host file at `path`, by the queue of `request_rewrite`.
     fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]);
+    /// Asks for a recording of the program at `path` by the same queue; `count_start`,
+    /// `rewritten` (`Gathered`: where it lies) and the rest are told its `recorded` identity.
+    fn request_recorded(&mut self, file: &HostIdentity, path: &[u8]);
     /// Supervisor: where the next gathered program goes in the region's file, and how many bytes
     /// are left there.
     fn room_to_gather(&self) -> (u64, u64);

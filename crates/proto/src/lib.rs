@@ -5,7 +5,7 @@
 //! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of), `place`
 //! (which kernel is whose);
 //! `operation` names their types for those who count; `entry` is no service, but what a process and
-//! the supervisor agree on when it enters.
+//! the supervisor agree on when it enters, nor `snapshot`, what a start is made from.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!
@@ -29,6 +29,7 @@ pub mod operation;
 pub mod pipe;
 pub mod place;
 pub mod process;
+pub mod snapshot;
 pub mod watch;
 
 pub use descriptor::{Description, Descriptors, Files};

@@ -78,6 +78,8 @@ impl Without {
     pub const AHEAD: Without = Without(8);
     /// Large programs that start often, in huge pages: each start maps the host's small ones.
     pub const GATHERED: Without = Without(16);
+    /// Starts from a recording: each start links its program again.
+    pub const RECORDED: Without = Without(32);
 
     /// Both.
     pub const fn and(self, other: Without) -> Without {

@@ -52,6 +52,8 @@ mod region;
 #[cfg(target_os = "none")]
 mod remap;
 #[cfg(target_os = "none")]
+mod restore;
+#[cfg(target_os = "none")]
 mod service;
 #[cfg(target_os = "none")]
 mod side;

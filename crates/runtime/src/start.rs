@@ -12,7 +12,7 @@
 
 use crate::thread::{self, Thread};
 use crate::wire::{self, Program};
-use crate::{exec, load, signal, spawn};
+use crate::{exec, load, restore, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -35,7 +35,6 @@ global_asm!(
     "mov rcx, rax",
     "xor eax, eax",
     "xor ebx, ebx",
-    "xor edx, edx",
     "xor esi, esi",
     "xor edi, edi",
     "xor r8d, r8d",
@@ -92,7 +91,14 @@ pub fn die(status: usize, what: &[u8], about: &[u8], why: &[u8]) -> ! {
     calls::exit_group(status)
 }
 
-extern "C" fn start(sp: *mut usize) -> usize {
+/// Where the program begins, and what it is to call at its end (rax, rdx).
+#[repr(C)]
+struct Begin {
+    start: usize,
+    at_exit: usize,
+}
+
+extern "C" fn start(sp: *mut usize) -> Begin {
     let Some(mut stack) = take_over(sp) else {
         die(STATUS_NO_IMAGE, b"husk-rt starts programs inside an image; use `husk run`", b"", b"");
     };
@@ -106,7 +112,8 @@ extern "C" fn start(sp: *mut usize) -> usize {
     if facts().handover.flags & handover::INITIAL != 0 {
         thread.client.place_first();
     }
-    let loaded = match load::load(thread, &program) {
+    let restored = restore::begin(thread, &program, &stack.inputs());
+    let loaded = match restored.map_or_else(|| load::load(thread, &program), Ok) {
         Ok(loaded) => loaded,
         Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
     };
@@ -116,7 +123,7 @@ extern "C" fn start(sp: *mut usize) -> usize {
         die(STATUS_NO_IMAGE, b"this host has no Syscall User Dispatch", b"", b"");
     }
     thread.in_service = 0;
-    loaded.start
+    Begin { start: loaded.start, at_exit: loaded.at_exit }
 }
 
 /// Opens the program: as resolved by the exec that led here, or (first exec) searched for.
@@ -189,6 +196,9 @@ const AT_PHENT: usize = 4;
 const AT_PHNUM: usize = 5;
 const AT_BASE: usize = 7;
 const AT_ENTRY: usize = 9;
+const AT_PLATFORM: usize = 15;
+const AT_SECURE: usize = 23;
+const AT_RANDOM: usize = 25;
 const AT_HWCAP2: usize = 26;
 const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
@@ -198,6 +208,38 @@ struct Stack {
     argv: *mut usize,
     envp: *mut usize,
     auxv: *mut [usize; 2],
+    /// Whether the environment says something to the loader or the C library's start.
+    tells_loader: bool,
+}
+
+/// What a start depends on besides the files (`restore`).
+pub struct Inputs {
+    /// Where `argc` lies.
+    pub stack: usize,
+    /// `argc`.
+    pub count: usize,
+    /// Where the environment lies.
+    pub environment: usize,
+    /// Where the auxiliary vector lies.
+    pub auxiliary: usize,
+    /// `AT_RANDOM`.
+    pub random: usize,
+    /// `AT_PLATFORM`.
+    pub platform: usize,
+    /// The first argument, and what follows its last slash.
+    pub first: [usize; 2],
+    /// `AT_SECURE`, or there is no first argument.
+    pub secure: bool,
+    /// The environment says something to the loader.
+    pub tells_loader: bool,
+}
+
+/// Whether a variable that begins like this means something before the program begins.
+fn is_for_loader(head: u64) -> bool {
+    const LOADER: u64 = u64::from_le_bytes(*b"LD_\0\0\0\0\0");
+    const MEMORY: u64 = u64::from_le_bytes(*b"MALLOC_\0");
+    const LIBRARY: u64 = u64::from_le_bytes(*b"GLIBC_TU");
+    head << 40 == LOADER << 40 || head << 8 == MEMORY << 8 || head == LIBRARY
 }
 
 /// How the name of the variable begins that says how a program wants to be placed, and how it ends.
@@ -224,10 +266,12 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let named = handover.flags & handover::GIVEN != 0 && *envp.add(1) != 0;
         let given = if named { CStr::from_ptr(*envp.add(1) as *const i8) } else { path };
         let taken = 1 + usize::from(named);
-        let (mut end, mut place) = (envp, None);
+        let (mut end, mut place, mut tells_loader) = (envp, None, false);
         while *end != 0 {
             // Eight bytes lie behind the last string of all, too.
-            if (*end as *const u64).read_unaligned() == PLACE_NAME {
+            let head = (*end as *const u64).read_unaligned();
+            tells_loader |= is_for_loader(head);
+            if head == PLACE_NAME {
                 // The first counts, as for getenv.
                 place = place.or_else(|| wish(CStr::from_ptr(*end as *const i8).to_bytes()));
             }
@@ -241,7 +285,7 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let words = last.add(1).cast::<usize>().offset_from(envp.add(taken)) as usize;
         core::ptr::copy(envp.add(taken), envp, words);
         let auxv = auxv.cast::<usize>().sub(taken).cast::<[usize; 2]>();
-        let stack = Stack { argv, envp, auxv };
+        let stack = Stack { argv, envp, auxv, tells_loader };
         let vdso = stack.find(AT_SYSINFO_EHDR);
         (*FACTS.0.get()).write(Facts { handover, path, given, vdso, place });
         Some(stack)
@@ -269,6 +313,28 @@ impl Stack {
             }
         }
         0
+    }
+
+    fn inputs(&self) -> Inputs {
+        // SAFETY: the host's layout of a new stack: the arguments end with 0.
+        let (count, first) = unsafe { (*self.argv.sub(1), *self.argv) };
+        let text = match first {
+            0 => c"",
+            // SAFETY: an argument, with NUL.
+            first => unsafe { CStr::from_ptr(first as *const i8) },
+        };
+        let slash = text.to_bytes().iter().rposition(|&byte| byte == b'/');
+        Inputs {
+            stack: self.argv as usize - 8,
+            count,
+            environment: self.envp as usize,
+            auxiliary: self.auxv as usize,
+            random: self.find(AT_RANDOM),
+            platform: self.find(AT_PLATFORM),
+            first: [first, first + slash.map_or(0, |at| at + 1)],
+            secure: self.find(AT_SECURE) != 0 || first == 0,
+            tells_loader: self.tells_loader,
+        }
     }
 
     /// Lets the auxiliary vector describe the program instead of us.

@@ -613,6 +613,28 @@ impl Wire {
         }
     }
 
+    /// Where the recording of a program lies in the region's file; asks for one if it starts often.
+    pub fn recorded(&mut self, program: &Program, path: &[u8]) -> Option<u64> {
+        let plain = start::facts().handover.flags & handover::PLAIN != 0;
+        let file = program.identity.filter(|_| program.inode.is_none())?;
+        if file.size >= GATHERED_MIN || plain {
+            return None;
+        }
+        let _open = guard::open();
+        let services = self.served()?.services();
+        let key = file.recorded();
+        match services.rewritten(&key) {
+            Rewritten::Gathered(at) => return Some(at),
+            _ if services.without().has(Without::RECORDED) => {}
+            Rewritten::Unknown => services.set_rewritten(&key, Rewritten::Plain),
+            // The supervisor's `/proc/self` is another.
+            _ if path.starts_with(b"/proc/") => {}
+            _ if services.count_start(&key) => services.request_recorded(&file, path),
+            _ => {}
+        }
+        None
+    }
+
     /// Where a large program lies in the region's file; asks for that if it starts often.
     fn gathered(&mut self, file: &HostIdentity, path: &[u8]) -> Option<u64> {
         let plain = start::facts().handover.flags & handover::PLAIN != 0;
@@ -624,7 +646,7 @@ impl Wire {
         if let Rewritten::Gathered(at) = services.rewritten(file) {
             return Some(at);
         }
-        if services.count_start(file) {
+        if !services.without().has(Without::GATHERED) && services.count_start(file) {
             services.request_gathered(file, path);
         }
         None

@@ -30,6 +30,7 @@ use crate::gathered;
 use crate::holds::{self, Work};
 use crate::image::attach;
 use crate::program;
+use crate::recording;
 use crate::say::say_aside;
 use crate::write_back::host::path_of;
 
@@ -137,6 +138,12 @@ pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut D
         }
         (Wish::Rewrite, Rewritten::Unknown | Rewritten::Requested) => {
             rewrite(store, direct, &file, &path);
+        }
+        (Wish::Record, _) => {
+            let wanted = direct.rewritten(&file.recorded()) == Rewritten::Plain;
+            if let (Some(region), true) = (region, wanted) {
+                recording::grant::grant(direct, region, &file, &path);
+            }
         }
         // Two have asked, and one was granted.
         _ => {}

@@ -37,6 +37,7 @@ pub mod private;
 pub mod program;
 pub mod punch;
 pub mod rates;
+pub mod recording;
 pub mod request;
 pub mod run;
 mod runtime_file;

@@ -25,12 +25,13 @@ pub struct Variables {
 }
 
 /// Techniques that `HUSK_WITHOUT` can name.
-pub const TECHNIQUES: [(&str, Without); 5] = [
+pub const TECHNIQUES: [(&str, Without); 6] = [
     ("optimistic", Without::OPTIMISTIC),
     ("direct", Without::DIRECT),
     ("affinity", Without::AFFINITY),
     ("ahead", Without::AHEAD),
     ("gathered", Without::GATHERED),
+    ("recorded", Without::RECORDED),
 ];
 
 impl Variables {

@@ -698,6 +698,7 @@ impl Image for Model {
         false
     }
     fn request_gathered(&mut self, _: &HostIdentity, _: &[u8]) {}
+    fn request_recorded(&mut self, _: &HostIdentity, _: &[u8]) {}
     fn room_to_gather(&self) -> (u64, u64) {
         (0, 0)
     }

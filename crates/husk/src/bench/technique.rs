@@ -21,6 +21,8 @@ pub enum Technique {
     Ahead,
     /// Large programs that start often, in huge pages.
     Gathered,
+    /// Programs that start often, linked once and started from a recording of that.
+    Recorded,
     /// Calls answered at patched call sites, not by a trap (off: HUSK_REWRITE=off).
     Rewrite,
     /// The protection key on the image's state (off: --guard=off).
@@ -37,6 +39,7 @@ impl Technique {
             Technique::Affinity => "affinity",
             Technique::Ahead => "ahead",
             Technique::Gathered => "gathered",
+            Technique::Recorded => "recorded",
             Technique::Rewrite => "rewrite",
             Technique::Guard => "guard",
         }

@@ -52,4 +52,5 @@ pub use place::{Ended, names, say_base};
 pub use programs::{Process, kill, process, process_table, processes};
 pub use sync::sync;
 pub use tend::{resume, tend};
+pub(crate) use up::SELF;
 pub use up::up;

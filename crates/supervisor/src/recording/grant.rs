@@ -1,0 +1,130 @@
+//! The supervisor's part: has a program recorded by a process of its own, and puts what it says
+//! where the image's processes find it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use husk_carrier::Direct;
+use husk_host::huge::HUGE_BYTES;
+use husk_proto::fs::HostIdentity;
+use husk_proto::image::Image as _;
+use husk_proto::snapshot::{HEAD_BYTES_MAX, Head, Source};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::memory::word_of;
+use super::{BYTES_MAX, LATER, PAGE};
+use crate::named::SELF;
+
+/// A recording takes some milliseconds.
+const RECORD_MAX: Duration = Duration::from_secs(5);
+const PART_BYTES: usize = 256 << 10;
+/// Where recorded programs lie: above all that is Husk's, below what the host chooses itself.
+const LOWEST: u64 = 0x5410_0000_0000;
+const SPAN: u64 = 0x60_0000_0000;
+
+/// Has `file` at `path` recorded. Where it cannot be, nobody asks again, but for a file that has
+/// just changed.
+pub fn grant(direct: &mut Direct, region: &OwnedFd, file: &HostIdentity, path: &Path) {
+    let key = file.recorded();
+    let (at, left) = direct.room_to_gather();
+    let said = made(path);
+    if said.as_deref() == Some(LATER) {
+        return;
+    }
+    let recorded = said.filter(|bytes| is_sound(direct, file, bytes));
+    let fits = |bytes: &Vec<u8>| bytes.len().next_multiple_of(HUGE_BYTES) as u64 <= left;
+    let put = |bytes: Vec<u8>| {
+        let target = File::from(region.try_clone().ok()?);
+        target.write_all_at(&bytes, at).ok()?;
+        Some(bytes.len() as u64)
+    };
+    match recorded.filter(fits).and_then(put) {
+        Some(bytes) => direct.set_gathered(&key, bytes),
+        None => direct.refuse_to_gather(&key),
+    }
+}
+
+/// What the process that records says, as far as it comes in time.
+fn made(path: &Path) -> Option<Vec<u8>> {
+    let mut random = [0; 8];
+    getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+    let low = LOWEST + u64::from_le_bytes(random) % SPAN / PAGE * PAGE;
+    let mut child = Command::new(SELF)
+        .arg("record")
+        .arg(path)
+        .arg(low.to_string())
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    // It may end, and be waited for by who waits for all: its number alone says nothing then.
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let process = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let bytes = child.stdout.take().and_then(read_in_time);
+    if let (None, Some(Ok(process))) = (&bytes, process) {
+        // It may have ended at this moment.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    let _ = child.wait();
+    bytes
+}
+
+fn read_in_time(mut from: ChildStdout) -> Option<Vec<u8>> {
+    let end = Instant::now() + RECORD_MAX;
+    let (mut bytes, mut part) = (Vec::new(), vec![0; PART_BYTES]);
+    while bytes.len() <= BYTES_MAX {
+        let left = end.saturating_duration_since(Instant::now());
+        let left =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let mut watched = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN)];
+        if poll(&mut watched, Some(&left)).ok()? == 0 {
+            return None;
+        }
+        match from.read(&mut part).ok()? {
+            0 => return Some(bytes),
+            count => bytes.extend_from_slice(&part[..count]),
+        }
+    }
+    None
+}
+
+/// Whether a recording is whole, of this file, and rests on nothing that lies in a tree of the
+/// image.
+fn is_sound(direct: &Direct, file: &HostIdentity, bytes: &[u8]) -> bool {
+    let Some((head, pages)) = bytes.split_at_checked(HEAD_BYTES_MAX) else { return false };
+    let words: Vec<u64> = head.chunks_exact(8).map(word_of).collect();
+    let Some(parsed) = Head::parse(&words) else { return false };
+    let whole = parsed.areas().all(|area| match area.source {
+        Source::Recorded(at) => at + area.bytes <= pages.len() as u64,
+        _ => true,
+    });
+    let own = [file.device, file.inode, file.size, file.modified_ns.cast_unsigned()];
+    let outside = parsed.files().all(|file| {
+        let text = head.get(file.path as usize..).unwrap_or_default();
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        let path = Path::new(OsStr::from_bytes(text));
+        let real = fs::canonicalize(path);
+        path.is_absolute()
+            && is_outside(direct, path)
+            && real.map_or(true, |real| is_outside(direct, &real))
+    });
+    whole && outside && parsed.files().any(|file| file.identity == own)
+}
+
+fn is_outside(direct: &Direct, path: &Path) -> bool {
+    (0..direct.mounts()).all(|index| {
+        let rest = path.as_os_str().as_bytes().strip_prefix(direct.mount(index).path);
+        !rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    })
+}
