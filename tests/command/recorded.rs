@@ -28,7 +28,7 @@ true
 
 /// What it says, line by line.
 fn said(kind: &str, without: &str, how: &str) -> Vec<String> {
-    let scratch = Scratch::new(&format!("recorded{kind}{without}"));
+    let scratch = Scratch::new(&format!("recorded{}{without}", kind.replace(',', "")));
     let programs = scratch.fresh("programs");
     let (source, target) = (programs.join("program.c"), programs.join("program"));
     fs::write(&source, include_str!("sources/linked.c")).expect("the source");
@@ -85,6 +85,16 @@ fn a_program_with_a_place_of_its_own_is_linked_once_and_given_all_that_it_is_giv
     if !against_native() {
         expect_recorded("-no-pie");
     }
+}
+
+#[test]
+fn a_program_that_executes_its_stack_is_linked_each_time() {
+    if against_native() {
+        return;
+    }
+    let lines = said("-Wl,-z,execstack", "", "recorded");
+    assert!(lines.iter().any(|line| line.contains("sound linked program 40 ")), "{lines:#?}");
+    assert!(lines.iter().all(|line| !line.contains(" recorded ")), "{lines:#?}");
 }
 
 #[test]

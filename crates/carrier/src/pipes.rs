@@ -72,6 +72,9 @@ impl Pipes for Direct {
     fn pipe_pin(&mut self, pipe: Pipe) {
         husk_kernel::pipe_flow::pin(&self.kernel, pipe);
     }
+    fn pipe_has_reader(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::has_reader(&self.kernel, pipe);
+    }
     fn pipe_leave(&mut self, pipe: Pipe) {
         husk_kernel::pipe_flow::leave(&self.kernel, pipe);
     }

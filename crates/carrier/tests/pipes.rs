@@ -101,7 +101,7 @@ fn write(side: &mut Side, mut byte: u8) -> bool {
                 return true;
             }
             Flow::Wait { .. } => return false,
-            Flow::Look => {}
+            Flow::Look => side.direct.pipe_has_reader(side.pipe),
             Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
             other => panic!("{other:?}"),
         }
@@ -454,8 +454,13 @@ fn looks(boss: &mut Direct) -> Option<String> {
     for _ in 0..PATIENCE {
         let flow = stage.main.direct.pipe_put(stage.main.pipe, 1, false, &mut |_| Ok(()));
         match flow.expect("a pipe") {
-            Flow::Look if looked => left += 1,
-            Flow::Look => looked = true,
+            // A host that takes its time to answer is asked no more often.
+            Flow::Look => {
+                left += u32::from(looked);
+                looked = true;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                stage.main.direct.pipe_has_reader(stage.main.pipe);
+            }
             Flow::Moved(_) => break,
             other => panic!("{other:?}"),
         }

@@ -171,6 +171,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Flow::Look => {
                     if self.ready_for(c.args[0], 0) & POLLERR as u16 != 0 {
                         self.services.pipe_leave(end.pipe);
+                    } else {
+                        self.services.pipe_has_reader(end.pipe);
                     }
                 }
                 Flow::Settle => {

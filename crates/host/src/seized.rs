@@ -14,6 +14,10 @@ const DETACH: usize = 17;
 /// `PTRACE_EVENT_STOP`, which no signal has caused.
 const EVENT_STOP: i32 = 128;
 
+/// What `siginfo` says of a thread that has stopped (`CLD_TRAPPED`, `CLD_STOPPED`).
+const TRAPPED: i32 = 4;
+const HALTED: i32 = 5;
+
 /// A seized thread; it is left alone in the end, with the signal that was on its way to it.
 pub struct Seized {
     tid: u32,
@@ -43,23 +47,31 @@ impl Seized {
         ptrace(INTERRUPT, self.tid, 0)
     }
 
-    /// Whether it has stopped, for whatever reason. That it ended is not asked: its parent is to
-    /// hear of it.
+    /// Whether it has stopped, for whatever reason, or has ended: its parent hears of that when we
+    /// have. (It must be nobody whom this process is to wait for itself.)
     pub fn has_stopped(&mut self) -> bool {
         const P_PID: usize = 1;
         const NO_WAIT: usize = 1;
         const STOPPED: usize = 2;
         const OF_THIS_THREAD: usize = 0x2000_0000;
         const OF_ANY_KIND: usize = 0x4000_0000;
-        let options = NO_WAIT | STOPPED | OF_THIS_THREAD | OF_ANY_KIND;
-        // `siginfo`: the signal comes first, the status is word 6.
+        const ENDED: usize = 4;
+        let options = NO_WAIT | STOPPED | ENDED | OF_THIS_THREAD | OF_ANY_KIND;
+        // `siginfo`: the signal comes first, the cause is word 2, the status is word 6.
         let mut info = [0i32; 32];
         let at = info.as_mut_ptr() as usize;
         // SAFETY: a siginfo of ours.
         let raw = unsafe { syscall(nr::waitid, [P_PID, self.tid as usize, at, options, 0, 0]) };
         let info = core::hint::black_box(info);
+        if raw as i64 == Errno::ECHILD.as_return() {
+            // It is gone: another thread of its process has become another program.
+            return true;
+        }
         if raw != 0 || info[0] == 0 {
             return false;
+        }
+        if !matches!(info[2], TRAPPED | HALTED) {
+            return true;
         }
         let (signal, event) = (info[6] & 0xff, info[6] >> 8);
         self.signal = if event == EVENT_STOP { 0 } else { signal };

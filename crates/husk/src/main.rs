@@ -326,17 +326,17 @@ fn main() -> ExitCode {
 
 /// The recording goes to standard output; why there is none, to standard error.
 fn record(program: &Path, low: u64) -> ExitCode {
-    let later = |why: &recording::Refusal| why.passes.then(|| recording::LATER.to_vec());
-    let recorded =
-        recording::record(program, low).or_else(|why| later(&why).ok_or_else(|| why.to_string()));
-    let written = recorded
-        .and_then(|bytes| io::stdout().write_all(&bytes).map_err(|problem| problem.to_string()));
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            say(&format!("cannot record {}: {why}", program.display()));
-            ExitCode::from(STATUS_HUSK)
-        }
+    let (said, why) = match recording::record(program, low) {
+        Ok(recorded) => (recorded, None),
+        Err(why) if why.passes => (recording::LATER.to_vec(), Some(why)),
+        Err(why) => (recording::NEVER.to_vec(), Some(why)),
+    };
+    if let Some(why) = &why {
+        say(&format!("cannot record {}: {why}", program.display()));
+    }
+    match io::stdout().write_all(&said) {
+        Ok(()) if why.is_none() => ExitCode::SUCCESS,
+        _ => ExitCode::from(STATUS_HUSK),
     }
 }
 

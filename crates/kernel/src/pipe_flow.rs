@@ -347,6 +347,13 @@ pub fn pin(kernel: &Kernel, pipe: Pipe) {
     }
 }
 
+/// `Pipes::pipe_has_reader`.
+pub fn has_reader(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.has_reader();
+    }
+}
+
 /// `Pipes::pipe_leave`.
 pub fn leave(kernel: &Kernel, pipe: Pipe) {
     if let Ok(ring) = ring(kernel, pipe) {

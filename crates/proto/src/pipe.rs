@@ -43,7 +43,7 @@ pub enum Flow {
     Fetch([Span; 2]),
     /// Count the bytes in the host's pipe, say so with `pipe_settled`, ask again. Locks are held.
     Settle,
-    /// Ask the host whether a reader is left; if none is, `pipe_leave`. Then ask again.
+    /// Ask the host whether a reader is left: `pipe_has_reader`, or `pipe_leave`. Then ask again.
     Look,
 }
 
@@ -134,6 +134,8 @@ pub trait Pipes {
     }
     /// The pipe stays the host's from now on.
     fn pipe_pin(&mut self, pipe: Pipe) {}
+    /// A reader is left, the host says.
+    fn pipe_has_reader(&mut self, pipe: Pipe) {}
     /// Nobody is left who reads: writers hear it from the host.
     fn pipe_leave(&mut self, pipe: Pipe) {}
     /// A full ring is left: whether there is room, the host knows from now on.

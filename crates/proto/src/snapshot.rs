@@ -12,9 +12,11 @@
 pub const MAGIC: u64 = 0x3130_7061_6e73_7568;
 /// Longest head, bytes: the pages follow there.
 pub const HEAD_BYTES_MAX: usize = 4096;
+/// Files that a recording may rest on: each is looked at at every start.
+pub const FILES_MAX: usize = 16;
 /// Words before the files.
 const FIXED_WORDS: usize = 14;
-const FILE_WORDS: usize = 5;
+const FILE_WORDS: usize = 6;
 const AREA_WORDS: usize = 4;
 const FIXUP_WORDS: usize = 2;
 
@@ -48,8 +50,9 @@ pub struct Facts {
 /// A file that the state rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Device, inode, size, time of the last change in ns; all 0: there must be none.
-    pub identity: [u64; 4],
+    /// Device, inode, size, times of the last change of content and of status in ns; all 0: there
+    /// must be none.
+    pub identity: [u64; 5],
     /// Where its path begins in the head, in bytes; it ends with NUL.
     pub path: u32,
 }
@@ -143,6 +146,14 @@ impl Value {
     ];
 }
 
+const _: () = {
+    let mut number = 0;
+    while number < Value::ALL.len() {
+        assert!(Value::ALL[number] as usize == number);
+        number += 1;
+    }
+};
+
 /// A word that differs from one start to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixup {
@@ -221,8 +232,8 @@ impl<'a> Head<'a> {
     pub fn files(&self) -> impl Iterator<Item = File> + Clone + use<'a> {
         let list = &self.words[FIXED_WORDS..self.areas_at()];
         list.chunks_exact(FILE_WORDS).map(|words| File {
-            identity: [words[0], words[1], words[2], words[3]],
-            path: words[4] as u32,
+            identity: [words[0], words[1], words[2], words[3], words[4]],
+            path: words[5] as u32,
         })
     }
 
@@ -306,7 +317,7 @@ mod tests {
         let facts =
             Facts { entry: 1, stack_limit: 8 << 20, rseq_shape: 7 << 32, ..Facts::default() };
         let files =
-            [File { identity: [1, 2, 3, 4], path: 400 }, File { identity: [0; 4], path: 9 }];
+            [File { identity: [1, 2, 3, 4, 5], path: 400 }, File { identity: [0; 5], path: 9 }];
         let sources = [Source::Recorded(4096), Source::Zero, Source::File(1, 8192)];
         let areas = sources.map(|source| Area {
             start: 0x1000,

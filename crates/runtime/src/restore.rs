@@ -20,10 +20,8 @@ use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_REA
 use husk_abi::nr;
 use husk_host::{calls, syscall};
 use husk_proto::fs::HostIdentity;
-use husk_proto::snapshot::{Area, Facts, File, HEAD_BYTES_MAX, Head, Source, Value};
+use husk_proto::snapshot::{Area, FILES_MAX, Facts, File, HEAD_BYTES_MAX, Head, Source, Value};
 
-/// Files that a recording may rest on.
-const FILES_MAX: usize = 16;
 const NONE: usize = usize::MAX;
 
 /// Puts the program in memory as it was recorded; `None`: it is to be linked.
@@ -85,24 +83,29 @@ fn rests_on_the_same(head: &Head<'_>, words: &[u64], program: &Program) -> bool 
         && files.all(|file| own == Some(file.identity) || is_the_same(&file, words))
 }
 
-fn identity_words(file: HostIdentity) -> [u64; 4] {
-    [file.device, file.inode, file.size, file.modified_ns as u64]
+fn identity_words(file: HostIdentity) -> [u64; 5] {
+    let (modified, changed) = (file.modified_ns as u64, file.changed_ns as u64);
+    [file.device, file.inode, file.size, modified, changed]
+}
+
+fn words_of(stat: &calls::Stat) -> [u64; 5] {
+    const SECOND_NS: i64 = 1_000_000_000;
+    let ns = |[seconds, ns]: [i64; 2]| (seconds * SECOND_NS + ns) as u64;
+    let (modified, changed) = (ns(stat.modified), ns(stat.changed));
+    [stat.device, stat.inode, stat.size as u64, modified, changed]
 }
 
 fn is_the_same(file: &File, words: &[u64]) -> bool {
     const ENOENT: isize = -2;
-    const SECOND_NS: i64 = 1_000_000_000;
     let Some(path) = path(file, words) else { return false };
     let mut stat = calls::Stat::default();
     let args = [path.as_ptr() as usize, (&raw mut stat) as usize, 0, 0, 0, 0];
     // SAFETY: a path with NUL, and room for the answer.
     let found = unsafe { syscall(nr::stat, args) };
-    if file.identity == [0; 4] {
+    if file.identity == [0; 5] {
         return found == ENOENT;
     }
-    let modified = stat.modified[0] * SECOND_NS + stat.modified[1];
-    let now = [stat.device, stat.inode, stat.size as u64, modified as u64];
-    found == 0 && now == file.identity
+    found == 0 && words_of(&stat) == file.identity
 }
 
 fn path<'a>(file: &File, words: &'a [u64]) -> Option<&'a CStr> {
@@ -132,9 +135,9 @@ impl Opened<'_> {
     fn open(&mut self, file: &File) -> Option<usize> {
         let path = path(file, self.words)?;
         let text = path.to_bytes();
-        let [device, inode, size, modified] = file.identity;
-        let modified_ns = modified as i64;
-        let identity = HostIdentity { device, inode, size, modified_ns, changed_ns: 0 };
+        let [device, inode, size, modified, changed] = file.identity;
+        let (modified_ns, changed_ns) = (modified as i64, changed as i64);
+        let identity = HostIdentity { device, inode, size, modified_ns, changed_ns };
         let copy = self.thread.client.rewritten(&identity, |out| {
             out[..text.len()].copy_from_slice(text);
             text.len()
@@ -143,7 +146,15 @@ impl Opened<'_> {
         match (copy, self.own_fd()) {
             (Some(copy), _) => Some(copy),
             (None, Some(fd)) if own => Some(fd),
-            _ => calls::open(path).ok(),
+            _ => {
+                // It was looked at by name: another may have it by now.
+                let fd = calls::open(path).ok()?;
+                let same = calls::fstat(fd).is_ok_and(|stat| words_of(&stat) == file.identity);
+                if !same {
+                    calls::close(fd);
+                }
+                same.then_some(fd)
+            }
         }
     }
 

@@ -12,9 +12,10 @@
 //! 1. This thread takes no lock of the image, so nobody who is stopped can stop it.
 //! 2. Who waits is helped within `PERIOD` and some ms, one holder after the other.
 //!
-//! Not here: who is stopped by a debugger, which alone may let it go on; and where the host does
-//! not let the supervisor (`kernel.yama.ptrace_scope` of an image with a name): others wait as
-//! long as `husk_region::lock` says.
+//! Not here: children of the supervisor itself (the first program, orphans), whose stops and ends
+//! its main thread waits for; who is stopped by a debugger, which alone may let it go on; and where
+//! the host does not let the supervisor (`kernel.yama.ptrace_scope` of an image with a name):
+//! others wait as long as `husk_region::lock` says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,7 @@ use husk_host::seized::Seized;
 use husk_region::{Session, is_stopped};
 
 use crate::image::attach;
+use crate::named::process;
 
 /// Between two looks for those who need help.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -46,8 +48,12 @@ impl Aid {
         let told = Arc::clone(&stop);
         let work = move || {
             let Ok(direct) = attach() else { return };
+            let mut unfinished = Vec::new();
             while !told.load(Ordering::Relaxed) {
-                help_all(&direct.kernel().session);
+                // Who has not stopped in time is left alone when it has: a thread that runs
+                // cannot be.
+                unfinished.retain_mut(|seized: &mut Seized| !seized.has_stopped());
+                help_all(&direct.kernel().session, &mut unfinished);
                 thread::park_timeout(PERIOD);
             }
         };
@@ -66,37 +72,43 @@ impl Drop for Aid {
     }
 }
 
-fn help_all(session: &Session) {
+fn help_all(session: &Session, unfinished: &mut Vec<Seized>) {
     for slot in 1..=session.slots_high() {
         if !session.holds(slot) {
             continue;
         }
         let (pid, tid) = session.owner(slot);
-        if pid != 0 && is_stopped(pid, tid) {
-            help(session, slot, tid);
+        if pid != 0 && is_stopped(pid, tid) && !is_own_child(pid) {
+            unfinished.extend(help(session, slot, (pid, tid)));
         }
     }
 }
 
-fn help(session: &Session, slot: u32, tid: u32) {
-    let Ok(mut seized) = Seized::take(tid) else { return };
+fn is_own_child(pid: u32) -> bool {
+    process(pid).is_some_and(|found| found.parent == std::process::id().cast_signed())
+}
+
+/// Whom it has not seen stop again.
+fn help(session: &Session, slot: u32, (pid, tid): (u32, u32)) -> Option<Seized> {
+    let mut seized = Seized::take(tid).ok()?;
     let end = Instant::now() + RUN_MAX;
-    if !until(end, || seized.has_stopped()) {
-        return;
-    }
-    while session.holds(slot) && Instant::now() < end {
+    // Its number may have become another's.
+    let is_it = || session.holds(slot) && session.owner(slot) == (pid, tid);
+    let mut stopped = until(end, || seized.has_stopped());
+    while stopped && is_it() && Instant::now() < end {
         if seized.go_on().is_err() {
-            return;
+            return Some(seized);
         }
-        let mut stopped = false;
+        stopped = false;
         until(end, || {
             stopped = seized.has_stopped();
-            stopped || !session.holds(slot)
+            stopped || !is_it()
         });
         if !stopped && seized.interrupt().is_ok() {
-            until(end + RUN_MAX, || seized.has_stopped());
+            stopped = until(end + RUN_MAX, || seized.has_stopped());
         }
     }
+    (!stopped).then_some(seized)
 }
 
 /// Asks until it is so, or until `end`.

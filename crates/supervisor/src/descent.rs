@@ -131,7 +131,8 @@ fn gone_within(patience: Duration, stragglers: &mut impl Stragglers) -> bool {
 /// because orphans become our children.
 fn bury(buried: &mut impl FnMut(Pid)) -> bool {
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        let own = WaitPidFlag::WNOHANG | WaitPidFlag::__WNOTHREAD;
+        match waitpid(None, Some(own)) {
             Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => buried(pid),
             Ok(WaitStatus::StillAlive) => return false,
             Ok(_) => {}

@@ -91,6 +91,8 @@ fn in_image(
     drop((region, loader));
     work.serve();
     let end = watch(program, &signals, &mut work);
+    // What works for the image in the background is no straggler.
+    work.rest();
     let told = descent::end_stragglers(&mut Descendants { buried: |pid| work.child(pid) });
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));

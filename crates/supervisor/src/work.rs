@@ -154,6 +154,11 @@ impl Work {
         self.aid = Some(Aid::begin());
     }
 
+    /// Ends that.
+    pub fn rest(&mut self) {
+        (self.service, self.aid) = (None, None);
+    }
+
     /// Host processes of the image that have not ended.
     pub fn living(&self) -> Vec<Pid> {
         let (mut known, mut pids) = (HashSet::new(), Vec::new());
@@ -219,7 +224,7 @@ impl Work {
         progress: &Arc<Progress>,
         ledger: Option<(Ledger, u32)>,
     ) -> Ended {
-        (self.service, self.aid) = (None, None);
+        self.rest();
         let direct = &mut self.image.direct;
         holds::work(direct, Kind::Deaths);
         for _ in 0..LAST_ROUNDS {

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,30 +18,26 @@ use husk_proto::fs::HostIdentity;
 use husk_proto::image::Image as _;
 use husk_proto::snapshot::{HEAD_BYTES_MAX, Head, Source};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::memory::word_of;
-use super::{BYTES_MAX, LATER, PAGE};
+use super::{BYTES_MAX, LATER, NEVER, PAGE, RECORD_MAX_S};
 use crate::named::SELF;
 
-/// A recording takes some milliseconds.
-const RECORD_MAX: Duration = Duration::from_secs(5);
+/// By then the process that records has ended by itself.
+const RECORD_MAX: Duration = Duration::from_secs(RECORD_MAX_S as u64 + 1);
 const PART_BYTES: usize = 256 << 10;
 /// Where recorded programs lie: above all that is Husk's, below what the host chooses itself.
 const LOWEST: u64 = 0x5410_0000_0000;
 const SPAN: u64 = 0x60_0000_0000;
 
-/// Has `file` at `path` recorded. Where it cannot be, nobody asks again, but for a file that has
-/// just changed.
+/// Has `file` at `path` recorded. Where it cannot be, nobody asks again; where nothing came of it
+/// this time, they do.
 pub fn grant(direct: &mut Direct, region: &OwnedFd, file: &HostIdentity, path: &Path) {
     let key = file.recorded();
     let (at, left) = direct.room_to_gather();
-    let said = made(path);
-    if said.as_deref() == Some(LATER) {
-        return;
-    }
-    let recorded = said.filter(|bytes| is_sound(direct, file, bytes));
+    let Some(said) = made(path).filter(|said| !said.is_empty() && said != LATER) else { return };
+    let recorded = Some(said).filter(|said| said != NEVER && is_sound(direct, file, said));
     let fits = |bytes: &Vec<u8>| bytes.len().next_multiple_of(HUGE_BYTES) as u64 <= left;
     let put = |bytes: Vec<u8>| {
         let target = File::from(region.try_clone().ok()?);
@@ -66,18 +63,17 @@ fn made(path: &Path) -> Option<Vec<u8>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        // Signals of the terminal are the program's.
+        .process_group(0)
         .spawn()
         .ok()?;
-    // It may end, and be waited for by who waits for all: its number alone says nothing then.
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let process = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    let bytes = child.stdout.take().and_then(read_in_time);
-    if let (None, Some(Ok(process))) = (&bytes, process) {
-        // It may have ended at this moment.
-        let _ = pidfd_send_signal(process, Signal::KILL);
+    let said = child.stdout.take().and_then(read_in_time);
+    if said.is_none() {
+        // Only this thread waits for it. It may have ended at this moment.
+        let _ = child.kill();
     }
-    let _ = child.wait();
-    bytes
+    let ended = child.wait();
+    said.filter(|said| !said.is_empty() && ended.is_ok())
 }
 
 fn read_in_time(mut from: ChildStdout) -> Option<Vec<u8>> {
@@ -109,15 +105,17 @@ fn is_sound(direct: &Direct, file: &HostIdentity, bytes: &[u8]) -> bool {
         Source::Recorded(at) => at + area.bytes <= pages.len() as u64,
         _ => true,
     });
-    let own = [file.device, file.inode, file.size, file.modified_ns.cast_unsigned()];
+    let times = [file.modified_ns, file.changed_ns].map(i64::cast_unsigned);
+    let own = [file.device, file.inode, file.size, times[0], times[1]];
     let outside = parsed.files().all(|file| {
         let text = head.get(file.path as usize..).unwrap_or_default();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
         let path = Path::new(OsStr::from_bytes(text));
-        let real = fs::canonicalize(path);
+        // Of what is not there, where it would be.
+        let real = path.ancestors().find_map(|path| fs::canonicalize(path).ok());
         path.is_absolute()
             && is_outside(direct, path)
-            && real.map_or(true, |real| is_outside(direct, &real))
+            && real.is_some_and(|real| is_outside(direct, &real))
     });
     whole && outside && parsed.files().any(|file| file.identity == own)
 }

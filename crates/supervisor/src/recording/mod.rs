@@ -29,18 +29,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use husk_proto::snapshot::{self, Facts, File, HEAD_BYTES_MAX, Source};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::alarm;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use run::{Guise, Recorded};
 
 const PAGE: u64 = 4096;
-/// Files must have been as they are for so long, s: times of files are coarse.
-const SETTLED_S: i64 = 2;
+/// Files must have been as they are for so long, ns: times of files are coarse.
+const SETTLED_NS: u64 = 2_000_000_000;
+/// How long a recording may take, s: it takes some milliseconds.
+const RECORD_MAX_S: u32 = 5;
 /// Most bytes of a recording.
 pub const BYTES_MAX: usize = 4 << 20;
 
 /// What is said in place of a recording of a program that may be recorded another time.
 pub const LATER: &[u8] = b"later";
+/// And of one that may not.
+pub const NEVER: &[u8] = b"never";
 
 /// Why a program is not recorded: it is started as before.
 #[derive(Debug)]
@@ -80,6 +85,8 @@ fn text_of(bytes: &[u8]) -> String {
 
 /// Records `program`, to lie at `low`: a head of one page, then the recorded ones.
 pub fn record(program: &Path, low: u64) -> Result<Vec<u8>, Refusal> {
+    // Whatever is waited for, and whoever asked: this process ends then.
+    alarm::set(RECORD_MAX_S);
     stay_on_this_core();
     let one = Guise { called: "record", arguments: &[], environment: &[] };
     let two = Guise {
@@ -107,11 +114,15 @@ fn stay_on_this_core() {
 
 /// No file has changed a moment ago.
 fn settled(recorded: &Recorded) -> Result<(), Refusal> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let before = now.cast_signed() - SETTLED_S;
-    let fresh = recorded.noted.files.iter().any(|file| file.changed > before);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+    let last = recorded.noted.files.iter().map(|file| file.identity[4]).max().unwrap_or(0);
     let why = "one of its files has just changed".to_owned();
-    if fresh { Err(Refusal { why, passes: true }) } else { Ok(()) }
+    match last {
+        // The clock does not say when.
+        last if last > now => Err(Refusal { why, passes: false }),
+        last if last + SETTLED_NS > now => Err(Refusal { why, passes: true }),
+        _ => Ok(()),
+    }
 }
 
 fn assemble(recorded: &Recorded, state: &compare::State) -> Result<Vec<u8>, Refusal> {

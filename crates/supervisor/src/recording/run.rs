@@ -28,14 +28,14 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::memory::{Area, Memory, areas, path_of_program};
+use husk_proto::snapshot::FILES_MAX;
+
 use super::{PAGE, Refusal};
 
 /// Calls of a loader at most; a large program makes some hundreds.
 const CALLS_MAX: usize = 4000;
 /// Names that a loader may have looked for in vain: each is looked for at every start.
 const ABSENT_MAX: usize = 4;
-/// Files that it may have opened: each is looked at at every start.
-pub const FILES_MAX: usize = 16;
 const MAP_PRIVATE: u64 = 2;
 const MAP_TYPE: u64 = 15;
 const MAP_FIXED: u64 = 0x10;
@@ -51,6 +51,10 @@ const GAP_BYTES: u64 = 64 << 10;
 const HEADERS_MAX: u64 = 64;
 const HEADER_BYTES: u64 = 56;
 const PT_LOAD: u32 = 1;
+const PT_GNU_STACK: u32 = 0x6474_e551;
+/// `PF_X`.
+const EXECUTE: u32 = 1;
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 const ALIGN_AT: u64 = 48;
 const ALIGN_MAX: u64 = 2 << 20;
 
@@ -83,10 +87,8 @@ pub struct Guise<'a> {
 pub struct Opened {
     /// As it was named.
     pub path: PathBuf,
-    /// Device, inode, size, time of the last change in ns; all 0: it was not there.
-    pub identity: [u64; 4],
-    /// Time of its last change of status, s.
-    pub changed: i64,
+    /// As in a head (`husk_proto::snapshot::File`).
+    pub identity: [u64; 5],
 }
 
 /// What a start depends on besides the files.
@@ -254,7 +256,11 @@ impl Run {
     /// The program begins where its own segments want it to.
     fn align(&mut self, headers: u64, count: u64) -> Result<(), Refusal> {
         for header in (0..count.min(HEADERS_MAX)).map(|n| headers + n * HEADER_BYTES) {
-            if self.memory.word(header)? as u32 == PT_LOAD {
+            let kind = self.memory.word(header)?;
+            if kind as u32 == PT_GNU_STACK && (kind >> 32) as u32 & EXECUTE != 0 {
+                return Err(Refusal::of("it wants to execute its stack"));
+            }
+            if kind as u32 == PT_LOAD {
                 let align = self.memory.word(header + ALIGN_AT)?;
                 if align > ALIGN_MAX || !align.max(1).is_power_of_two() {
                     return Err(Refusal::of("it wants to lie at odd places"));
@@ -395,11 +401,20 @@ impl Run {
     fn call_begins(&mut self) -> Result<(), Refusal> {
         let mut registers = ptrace::getregs(self.pid)?;
         let Registers { rdi, rsi, rdx, r10, .. } = registers;
+        // Calls of 32 bits have other numbers.
+        if ptrace::syscall_info(self.pid)?.arch != AUDIT_ARCH_X86_64 {
+            return Err(Refusal::of("its linking makes calls of another kind"));
+        }
+        let own = self.is_own(rdi, rsi);
+        let opens = registers.orig_rax as usize == nr::openat;
+        if opens && opens_to_read(rdx) && rdi as i32 == AT_FDCWD {
+            return self.may_open(rsi);
+        }
         let noted = &mut self.noted;
         match registers.orig_rax as usize {
-            nr::read | nr::pread64 | nr::fstat | nr::close | nr::brk | nr::munmap => {}
-            nr::mprotect | nr::access | nr::newfstatat | nr::arch_prctl | nr::uname => {}
-            nr::openat if opens_to_read(rdx) && rdi as i32 == AT_FDCWD => {}
+            nr::read | nr::pread64 | nr::fstat | nr::close | nr::brk => {}
+            nr::access | nr::newfstatat | nr::arch_prctl | nr::uname => {}
+            nr::mprotect | nr::munmap if own => {}
             nr::prlimit64 if rdx == 0 => {}
             nr::set_tid_address => noted.tid = rdi,
             nr::set_robust_list => noted.robust = rdi,
@@ -410,11 +425,23 @@ impl Run {
         Ok(())
     }
 
+    /// Whether memory is of what is recorded.
+    fn is_own(&self, start: u64, bytes: u64) -> bool {
+        let end = start.saturating_add(bytes);
+        let fixed = self.noted.base == 0 && end <= FIXED_BELOW;
+        fixed || start >= self.low && end <= self.next.next_multiple_of(PAGE)
+    }
+
+    /// Before a file is opened, for that alone may do something.
+    fn may_open(&self, path: u64) -> Result<(), Refusal> {
+        let path = super::memory::os_string(self.memory.text(path)?);
+        fs::metadata(path).map_or(Ok(()), |found| trusted(found).map(|_| ()))
+    }
+
     /// Chooses where a mapping goes that may lie anywhere.
     fn place(&mut self, registers: &mut Registers) -> Result<(), Refusal> {
-        let end = registers.rdi.saturating_add(registers.rsi);
         if registers.r10 & MAP_FIXED != 0 {
-            let inside = registers.rdi >= self.low && end.next_multiple_of(PAGE) <= self.next;
+            let inside = self.is_own(registers.rdi, registers.rsi);
             return if inside { Ok(()) } else { Err(Refusal::of("it maps over something else")) };
         }
         registers.rdi = self.next;
@@ -442,14 +469,9 @@ impl Run {
     }
 
     fn note_file(&mut self, path: &Path, absent: bool) -> Result<(), Refusal> {
-        let mut opened = Opened { path: path.to_owned(), identity: [0; 4], changed: 0 };
+        let mut opened = Opened { path: path.to_owned(), identity: [0; 5] };
         match fs::metadata(path) {
-            Ok(found) if !absent => {
-                let modified = found.mtime() * 1_000_000_000 + found.mtime_nsec();
-                let modified = modified.cast_unsigned();
-                opened.identity = [found.dev(), found.ino(), found.size(), modified];
-                opened.changed = found.ctime();
-            }
+            Ok(found) if !absent => opened.identity = identity(&trusted(found)?),
             Err(problem) if absent && problem.kind() == io::ErrorKind::NotFound => {}
             _ => return Err(Refusal::of("a file comes and goes")),
         }
@@ -457,7 +479,7 @@ impl Run {
         if !files.contains(&opened) {
             files.push(opened);
         }
-        let absent = files.iter().filter(|file| file.identity == [0; 4]).count();
+        let absent = files.iter().filter(|file| file.identity == [0; 5]).count();
         if absent > ABSENT_MAX || files.len() > FILES_MAX {
             return Err(Refusal::of("it looks for too many files"));
         }
@@ -477,6 +499,26 @@ impl Run {
         let (noted, memory, _process) = (self.noted, self.memory, self.process);
         Ok(Recorded { noted, registers, areas, memory, _process })
     }
+}
+
+/// A file that nobody can have made to deceive whoever records: its code runs as that user.
+fn trusted(found: fs::Metadata) -> Result<fs::Metadata, Refusal> {
+    const GROUP_WRITES: u32 = 0o020;
+    const OTHERS_WRITE: u32 = 0o002;
+    let owner = found.uid() == 0 || found.uid() == rustix::process::getuid().as_raw();
+    let own_group = found.gid() == rustix::process::getgid().as_raw();
+    let writers = OTHERS_WRITE | if own_group { 0 } else { GROUP_WRITES };
+    if found.is_file() && owner && found.mode() & writers == 0 {
+        return Ok(found);
+    }
+    Err(Refusal::of("it rests on a file that others may write to"))
+}
+
+fn identity(found: &fs::Metadata) -> [u64; 5] {
+    const SECOND_NS: i64 = 1_000_000_000;
+    let modified = (found.mtime() * SECOND_NS + found.mtime_nsec()).cast_unsigned();
+    let changed = (found.ctime() * SECOND_NS + found.ctime_nsec()).cast_unsigned();
+    [found.dev(), found.ino(), found.size(), modified, changed]
 }
 
 fn opens_to_read(flags: u64) -> bool {
