@@ -99,7 +99,7 @@ impl Drop for Terminal<'_> {
 
 /// A program that makes and removes files until it is ended.
 fn busy(images: &Images) -> Child {
-    let script = "while :; do echo x > busy; rm busy; done";
+    let script = "while :; do echo x > busy; done";
     let husk = binary().to_str().expect("a plain path");
     let mut command: Command = images.command(husk, &["exec", "ci", "--", "bash", "-c", script]);
     command.spawn().expect("husk")

@@ -51,6 +51,8 @@ pub struct Direct {
     clock: fn() -> i64,
     /// Since when this thread waits for a file's lock, 0 = it does not.
     pub(crate) blocked_ns: i64,
+    /// The process is a child that shares memory, and has no second thread.
+    pub(crate) newborn: bool,
 }
 
 /// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all
@@ -70,7 +72,7 @@ impl Direct {
         // SAFETY: mapped (checked).
         let region = unsafe { Region::attach() }.ok_or(Errno::ENODEV)?;
         let kernel = Kernel::new(Session::new(region, pid, tid), process.0);
-        Ok(Direct { kernel, clock, blocked_ns: 0 })
+        Ok(Direct { kernel, clock, blocked_ns: 0, newborn: false })
     }
 
     /// Gives the journal slot back; the next operation takes one again.
@@ -82,6 +84,13 @@ impl Direct {
     /// process shares with nobody. To be taken back before a second thread starts.
     pub fn set_alone(&mut self, alone: bool) {
         self.kernel.session.set_alone(alone);
+        self.newborn = false;
+    }
+
+    /// This thread is the first of a child that shares its parent's memory: until `set_alone`, no
+    /// other acts for its process, though others have what lies in memory.
+    pub fn set_newborn(&mut self) {
+        self.newborn = true;
     }
 
     #[inline(always)]

@@ -14,6 +14,10 @@ impl Processes for Direct {
     fn is_alone(&self) -> bool {
         self.kernel.session.is_alone()
     }
+    fn has_table_alone(&self) -> bool {
+        let single = self.kernel.session.is_alone() || self.newborn;
+        single && husk_kernel::process::has_own_table(&self.kernel)
+    }
     #[inline]
     fn files(&self) -> Files {
         husk_kernel::process::files(&self.kernel)

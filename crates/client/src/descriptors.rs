@@ -334,9 +334,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         EBUSY
     }
 
-    /// Whether the host has something that no thread has noted yet, and some other will.
+    /// Whether the host has something that no thread has noted yet, and some other will: not in a
+    /// child that has got a copy of what was in transit in its parent.
     fn is_in_transit(&self, fd: u32) -> bool {
-        !self.services.is_alone() && self.host_fcntl(fd as usize, F_GETFD, 0) >= 0
+        !self.services.has_table_alone() && self.host_fcntl(fd as usize, F_GETFD, 0) >= 0
     }
 
     fn pause(&self, turn: usize) {

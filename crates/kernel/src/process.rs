@@ -227,6 +227,12 @@ pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Resul
     })
 }
 
+/// Whether no other process has this one's table.
+pub fn has_own_table(kernel: &Kernel) -> bool {
+    let region = &kernel.session.region;
+    region.load(table::cell(region, files(kernel)).word(table::SHARERS)) == 1
+}
+
 /// `Processes::unshare`: an embryo gets the private copies, then both records swap what they name,
 /// and the embryo ends with the shared parts. A death in between leaves an embryo, nothing else.
 pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: impl FnOnce() -> i64) -> Result<()> {

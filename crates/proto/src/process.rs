@@ -34,6 +34,8 @@ pub trait Processes {
     fn current(&self) -> Process;
     /// Whether the calling thread is known to be the only one of its process.
     fn is_alone(&self) -> bool;
+    /// Whether no other thread makes descriptors in the table of the calling one.
+    fn has_table_alone(&self) -> bool;
     /// The descriptor table of the calling thread.
     fn files(&self) -> Files;
     /// Prepares a child record (state `embryo`): copies or shares table and context.

@@ -289,6 +289,9 @@ impl Wire {
         place::at_fork(served.services(), parent, child, shares_memory);
         served.services().enter_child(process, pid);
         served.services().set_alone(!shares_memory);
+        if shares_memory {
+            served.services().set_newborn();
+        }
         self.process = process.0;
         if !shares_memory {
             mappings::inherited(|inode, writes| self.pin_inherited(inode, writes));

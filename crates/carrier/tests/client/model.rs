@@ -606,6 +606,9 @@ impl Processes for Model {
     fn is_alone(&self) -> bool {
         true
     }
+    fn has_table_alone(&self) -> bool {
+        true
+    }
     fn files(&self) -> Files {
         Files(1)
     }
