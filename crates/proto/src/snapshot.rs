@@ -8,6 +8,8 @@
 //! All is words of 64 bits. What differs from one start to the next is a fix-up; everything else
 //! was the same in two recordings that had nothing in common but the files.
 
+use crate::fs::HostIdentity;
+
 /// First word of a head; another number where its shape changes.
 pub const MAGIC: u64 = 0x3130_7061_6e73_7568;
 /// Longest head, bytes: the pages follow there.
@@ -50,9 +52,8 @@ pub struct Facts {
 /// A file that the state rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Device, inode, size, times of the last change of content and of status in ns; all 0: there
-    /// must be none.
-    pub identity: [u64; 5],
+    /// All of it; the default's: there must be none.
+    pub identity: HostIdentity,
     /// Where its path begins in the head, in bytes; it ends with NUL.
     pub path: u32,
 }
@@ -232,7 +233,13 @@ impl<'a> Head<'a> {
     pub fn files(&self) -> impl Iterator<Item = File> + Clone + use<'a> {
         let list = &self.words[FIXED_WORDS..self.areas_at()];
         list.chunks_exact(FILE_WORDS).map(|words| File {
-            identity: [words[0], words[1], words[2], words[3], words[4]],
+            identity: HostIdentity {
+                device: words[0],
+                inode: words[1],
+                size: words[2],
+                modified_ns: words[3].cast_signed(),
+                changed_ns: words[4].cast_signed(),
+            },
             path: words[5] as u32,
         })
     }
@@ -285,7 +292,10 @@ pub fn write(
     [entry, at_exit, interpreter, headers, headers_count].into_iter().for_each(&mut put);
     [thread, tid, robust, rseq, rseq_shape, stack_limit].into_iter().for_each(&mut put);
     for file in files {
-        file.identity.into_iter().chain([u64::from(file.path)]).for_each(&mut put);
+        let HostIdentity { device, inode, size, modified_ns, changed_ns } = file.identity;
+        [device, inode, size].into_iter().for_each(&mut put);
+        [modified_ns, changed_ns].map(i64::cast_unsigned).into_iter().for_each(&mut put);
+        put(u64::from(file.path));
     }
     for area in areas {
         let (source, offset) = match area.source {
@@ -316,8 +326,10 @@ mod tests {
     fn what_is_written_is_read_back() {
         let facts =
             Facts { entry: 1, stack_limit: 8 << 20, rseq_shape: 7 << 32, ..Facts::default() };
-        let files =
-            [File { identity: [1, 2, 3, 4, 5], path: 400 }, File { identity: [0; 5], path: 9 }];
+        let identity =
+            HostIdentity { device: 1, inode: 2, size: 3, modified_ns: -4, changed_ns: 5 };
+        let none = HostIdentity::default();
+        let files = [File { identity, path: 400 }, File { identity: none, path: 9 }];
         let sources = [Source::Recorded(4096), Source::Zero, Source::File(1, 8192)];
         let areas = sources.map(|source| Area {
             start: 0x1000,

@@ -14,7 +14,7 @@
 use crate::load::Loaded;
 use crate::start::{Inputs, facts};
 use crate::thread::Thread;
-use crate::wire::{ExecTarget, Program};
+use crate::wire::{ExecTarget, Program, identity_of};
 use core::ffi::CStr;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
@@ -77,22 +77,10 @@ fn stack_limit() -> u64 {
 /// Whether all files are as they were, the program (which is open) among them.
 fn rests_on_the_same(head: &Head<'_>, words: &[u64], program: &Program) -> bool {
     let mut files = head.files();
-    let own = program.identity.map(identity_words);
+    let own = program.identity;
     files.clone().count() <= FILES_MAX
         && files.clone().any(|file| own == Some(file.identity))
         && files.all(|file| own == Some(file.identity) || is_the_same(&file, words))
-}
-
-fn identity_words(file: HostIdentity) -> [u64; 5] {
-    let (modified, changed) = (file.modified_ns as u64, file.changed_ns as u64);
-    [file.device, file.inode, file.size, modified, changed]
-}
-
-fn words_of(stat: &calls::Stat) -> [u64; 5] {
-    const SECOND_NS: i64 = 1_000_000_000;
-    let ns = |[seconds, ns]: [i64; 2]| (seconds * SECOND_NS + ns) as u64;
-    let (modified, changed) = (ns(stat.modified), ns(stat.changed));
-    [stat.device, stat.inode, stat.size as u64, modified, changed]
 }
 
 fn is_the_same(file: &File, words: &[u64]) -> bool {
@@ -102,10 +90,10 @@ fn is_the_same(file: &File, words: &[u64]) -> bool {
     let args = [path.as_ptr() as usize, (&raw mut stat) as usize, 0, 0, 0, 0];
     // SAFETY: a path with NUL, and room for the answer.
     let found = unsafe { syscall(nr::stat, args) };
-    if file.identity == [0; 5] {
+    if file.identity == HostIdentity::default() {
         return found == ENOENT;
     }
-    found == 0 && words_of(&stat) == file.identity
+    found == 0 && identity_of(&stat) == file.identity
 }
 
 fn path<'a>(file: &File, words: &'a [u64]) -> Option<&'a CStr> {
@@ -135,21 +123,18 @@ impl Opened<'_> {
     fn open(&mut self, file: &File) -> Option<usize> {
         let path = path(file, self.words)?;
         let text = path.to_bytes();
-        let [device, inode, size, modified, changed] = file.identity;
-        let (modified_ns, changed_ns) = (modified as i64, changed as i64);
-        let identity = HostIdentity { device, inode, size, modified_ns, changed_ns };
-        let copy = self.thread.client.rewritten(&identity, |out| {
+        let copy = self.thread.client.rewritten(&file.identity, |out| {
             out[..text.len()].copy_from_slice(text);
             text.len()
         });
-        let own = self.program.identity.map(identity_words) == Some(file.identity);
+        let own = self.program.identity == Some(file.identity);
         match (copy, self.own_fd()) {
             (Some(copy), _) => Some(copy),
             (None, Some(fd)) if own => Some(fd),
             _ => {
                 // It was looked at by name: another may have it by now.
                 let fd = calls::open(path).ok()?;
-                let same = calls::fstat(fd).is_ok_and(|stat| words_of(&stat) == file.identity);
+                let same = calls::fstat(fd).is_ok_and(|stat| identity_of(&stat) == file.identity);
                 if !same {
                     calls::close(fd);
                 }

@@ -774,7 +774,8 @@ pub fn identity(fd: usize) -> Option<HostIdentity> {
     Some(identity_of(&calls::fstat(fd).ok()?))
 }
 
-fn identity_of(stat: &calls::Stat) -> HostIdentity {
+/// Which bytes of which file.
+pub fn identity_of(stat: &calls::Stat) -> HostIdentity {
     let ns = |time: [i64; 2]| time[0] * 1_000_000_000 + time[1];
     HostIdentity {
         device: stat.device,

@@ -1,11 +1,9 @@
 //! The supervisor's part: has a program recorded by a process of its own, and puts what it says
 //! where the image's processes find it.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -23,6 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::memory::word_of;
 use super::{BYTES_MAX, LATER, NEVER, PAGE, RECORD_MAX_S};
 use crate::named::SELF;
+use crate::write_back::host::path_of;
 
 /// By then the process that records has ended by itself.
 const RECORD_MAX: Duration = Duration::from_secs(RECORD_MAX_S as u64 + 1);
@@ -105,24 +104,19 @@ fn is_sound(direct: &Direct, file: &HostIdentity, bytes: &[u8]) -> bool {
         Source::Recorded(at) => at + area.bytes <= pages.len() as u64,
         _ => true,
     });
-    let times = [file.modified_ns, file.changed_ns].map(i64::cast_unsigned);
-    let own = [file.device, file.inode, file.size, times[0], times[1]];
     let outside = parsed.files().all(|file| {
         let text = head.get(file.path as usize..).unwrap_or_default();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        let path = Path::new(OsStr::from_bytes(text));
+        let path = &path_of(text);
         // Of what is not there, where it would be.
         let real = path.ancestors().find_map(|path| fs::canonicalize(path).ok());
         path.is_absolute()
             && is_outside(direct, path)
             && real.is_some_and(|real| is_outside(direct, &real))
     });
-    whole && outside && parsed.files().any(|file| file.identity == own)
+    whole && outside && parsed.files().any(|one| one.identity == *file)
 }
 
 fn is_outside(direct: &Direct, path: &Path) -> bool {
-    (0..direct.mounts()).all(|index| {
-        let rest = path.as_os_str().as_bytes().strip_prefix(direct.mount(index).path);
-        !rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    })
+    (0..direct.mounts()).all(|index| !path.starts_with(path_of(direct.mount(index).path)))
 }

@@ -1,14 +1,13 @@
 //! The memory of a process that is stopped: its areas, which of their pages are its own, and bytes.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::unistd::Pid;
 
 use super::{PAGE, Refusal};
+use crate::write_back::host::path_of;
 
 /// Longest text that is read.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -56,23 +55,8 @@ fn area(line: &[u8]) -> Option<Area> {
         end: hex(end)?,
         protection: bit('r', 1) | bit('w', Area::WRITE) | bit('x', Area::EXECUTE),
         offset: hex(offset)?,
-        path: PathBuf::from(os_string(path.to_vec())),
+        path: path_of(path),
     })
-}
-
-/// The path that a program's areas are named by.
-pub fn path_of_program(program: &Path) -> Result<PathBuf, Refusal> {
-    Ok(fs::canonicalize(program)?)
-}
-
-/// Bytes of the host as a name.
-pub fn os_string(bytes: Vec<u8>) -> OsString {
-    OsString::from_vec(bytes)
-}
-
-/// A path as it stands in a head.
-pub fn bytes_of(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
 }
 
 /// Reads and writes a process.

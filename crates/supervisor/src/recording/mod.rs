@@ -22,6 +22,7 @@ mod run;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -115,7 +116,8 @@ fn stay_on_this_core() {
 /// No file has changed a moment ago.
 fn settled(recorded: &Recorded) -> Result<(), Refusal> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-    let last = recorded.noted.files.iter().map(|file| file.identity[4]).max().unwrap_or(0);
+    let last = recorded.noted.files.iter().map(|file| file.identity.changed_ns).max();
+    let last = last.map_or(0, i64::cast_unsigned);
     let why = "one of its files has just changed".to_owned();
     match last {
         // The clock does not say when.
@@ -132,7 +134,7 @@ fn assemble(recorded: &Recorded, state: &compare::State) -> Result<Vec<u8>, Refu
     let (mut files, mut paths) = (Vec::new(), Vec::new());
     for file in opened {
         files.push(File { identity: file.identity, path: (before + paths.len()) as u32 });
-        paths.extend_from_slice(memory::bytes_of(&file.path));
+        paths.extend_from_slice(file.path.as_os_str().as_bytes());
         paths.push(0);
     }
     let mut bytes = Vec::new();

@@ -19,6 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use husk_abi::memory::{
+    MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_TYPE, MREMAP_FIXED, MREMAP_MAYMOVE,
+};
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_FDCWD, O_ACCMODE, O_CREAT, O_TRUNC};
 use nix::libc::user_regs_struct as Registers;
@@ -27,20 +30,17 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::memory::{Area, Memory, areas, path_of_program};
+use super::memory::{Area, Memory, areas};
+use husk_proto::fs::HostIdentity;
 use husk_proto::snapshot::FILES_MAX;
 
 use super::{PAGE, Refusal};
+use crate::write_back::host::{identity_of, path_of};
 
 /// Calls of a loader at most; a large program makes some hundreds.
 const CALLS_MAX: usize = 4000;
 /// Names that a loader may have looked for in vain: each is looked for at every start.
 const ABSENT_MAX: usize = 4;
-const MAP_PRIVATE: u64 = 2;
-const MAP_TYPE: u64 = 15;
-const MAP_FIXED: u64 = 0x10;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-const MREMAP_MAYMOVE_FIXED: u64 = 3;
 const TRAP: u8 = 0xcc;
 /// Programs that lie where they say lie below this; all others above.
 const FIXED_BELOW: u64 = 1 << 32;
@@ -88,7 +88,7 @@ pub struct Opened {
     /// As it was named.
     pub path: PathBuf,
     /// As in a head (`husk_proto::snapshot::File`).
-    pub identity: [u64; 5],
+    pub identity: HostIdentity,
 }
 
 /// What a start depends on besides the files.
@@ -232,7 +232,7 @@ impl Run {
         self.align(headers, vector(AT_PHNUM))?;
         let all = areas(self.pid)?;
         let call = self.find_call(vdso)?;
-        let own = path_of_program(program)?;
+        let own = fs::canonicalize(program)?;
         let (moved, base) = self.relocate(&all, headers, &own, call)?;
         let loader = all.iter().find(|area| area.start == interpreter);
         let loader = loader.map(|area| area.path.clone());
@@ -349,9 +349,10 @@ impl Run {
             return Ok((0, 0));
         }
         let (to, by) = (self.next, self.next.wrapping_sub(first));
+        let moves = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
         for area in all.iter().filter(|area| area.start >= first && area.end <= last) {
             let (bytes, to) = (area.end - area.start, area.start.wrapping_add(by));
-            let args = [area.start, bytes, bytes, MREMAP_MAYMOVE_FIXED, to, 0];
+            let args = [area.start, bytes, bytes, moves, to, 0];
             if self.make(call, nr::mremap as u64, args)? != to {
                 return Err(Refusal::of("it cannot be moved to its place"));
             }
@@ -419,7 +420,7 @@ impl Run {
             nr::set_tid_address => noted.tid = rdi,
             nr::set_robust_list => noted.robust = rdi,
             nr::rseq => noted.rseq = [rdi, (rsi & 0xffff_ffff) | r10 << 32],
-            nr::mmap if r10 & MAP_TYPE == MAP_PRIVATE => self.place(&mut registers)?,
+            nr::mmap if r10 as usize & MAP_TYPE == MAP_PRIVATE => self.place(&mut registers)?,
             number => return Err(Refusal::of(&format!("its linking makes call {number}"))),
         }
         Ok(())
@@ -434,18 +435,18 @@ impl Run {
 
     /// Before a file is opened, for that alone may do something.
     fn may_open(&self, path: u64) -> Result<(), Refusal> {
-        let path = super::memory::os_string(self.memory.text(path)?);
+        let path = path_of(&self.memory.text(path)?);
         fs::metadata(path).map_or(Ok(()), |found| trusted(found).map(|_| ()))
     }
 
     /// Chooses where a mapping goes that may lie anywhere.
     fn place(&mut self, registers: &mut Registers) -> Result<(), Refusal> {
-        if registers.r10 & MAP_FIXED != 0 {
+        if registers.r10 as usize & MAP_FIXED != 0 {
             let inside = self.is_own(registers.rdi, registers.rsi);
             return if inside { Ok(()) } else { Err(Refusal::of("it maps over something else")) };
         }
         registers.rdi = self.next;
-        registers.r10 |= MAP_FIXED_NOREPLACE;
+        registers.r10 |= MAP_FIXED_NOREPLACE as u64;
         self.next = (self.next + registers.rsi).next_multiple_of(PAGE);
         Ok(ptrace::setregs(self.pid, *registers)?)
     }
@@ -464,14 +465,14 @@ impl Run {
             nr::brk => return Err(Refusal::of("its linking needs a heap")),
             _ => return Ok(()),
         };
-        let path = PathBuf::from(super::memory::os_string(self.memory.text(path)?));
+        let path = path_of(&self.memory.text(path)?);
         if path.as_os_str().is_empty() { Ok(()) } else { self.note_file(&path, failed) }
     }
 
     fn note_file(&mut self, path: &Path, absent: bool) -> Result<(), Refusal> {
-        let mut opened = Opened { path: path.to_owned(), identity: [0; 5] };
+        let mut opened = Opened { path: path.to_owned(), identity: HostIdentity::default() };
         match fs::metadata(path) {
-            Ok(found) if !absent => opened.identity = identity(&trusted(found)?),
+            Ok(found) if !absent => opened.identity = identity_of(&trusted(found)?),
             Err(problem) if absent && problem.kind() == io::ErrorKind::NotFound => {}
             _ => return Err(Refusal::of("a file comes and goes")),
         }
@@ -479,7 +480,8 @@ impl Run {
         if !files.contains(&opened) {
             files.push(opened);
         }
-        let absent = files.iter().filter(|file| file.identity == [0; 5]).count();
+        let none = HostIdentity::default();
+        let absent = files.iter().filter(|file| file.identity == none).count();
         if absent > ABSENT_MAX || files.len() > FILES_MAX {
             return Err(Refusal::of("it looks for too many files"));
         }
@@ -491,10 +493,7 @@ impl Run {
         if registers.rsp != self.noted.inputs.stack {
             return Err(Refusal::of("its loader moves the stack"));
         }
-        let here = |area: &Area| {
-            area.start >= self.low && area.end <= self.next
-                || self.noted.base == 0 && area.end <= FIXED_BELOW
-        };
+        let here = |area: &Area| self.is_own(area.start, area.end - area.start);
         let areas = areas(self.pid)?.into_iter().filter(here).collect();
         let (noted, memory, _process) = (self.noted, self.memory, self.process);
         Ok(Recorded { noted, registers, areas, memory, _process })
@@ -512,13 +511,6 @@ fn trusted(found: fs::Metadata) -> Result<fs::Metadata, Refusal> {
         return Ok(found);
     }
     Err(Refusal::of("it rests on a file that others may write to"))
-}
-
-fn identity(found: &fs::Metadata) -> [u64; 5] {
-    const SECOND_NS: i64 = 1_000_000_000;
-    let modified = (found.mtime() * SECOND_NS + found.mtime_nsec()).cast_unsigned();
-    let changed = (found.ctime() * SECOND_NS + found.ctime_nsec()).cast_unsigned();
-    [found.dev(), found.ino(), found.size(), modified, changed]
 }
 
 fn opens_to_read(flags: u64) -> bool {
