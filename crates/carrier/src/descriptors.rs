@@ -12,8 +12,12 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::table::slot(&self.kernel, files, fd)
     }
     #[inline(always)]
-    fn glance(&self, fd: u32) -> Glance {
+    fn glance(&self, fd: u32) -> Option<Glance> {
         husk_kernel::descriptor::table::glance(&self.kernel, fd)
+    }
+    #[inline(always)]
+    fn is_hosts(&self, fd: u32) -> bool {
+        husk_kernel::descriptor::table::is_hosts(&self.kernel, fd)
     }
     #[inline(always)]
     fn description(&mut self, description: Description) -> Result<Open> {

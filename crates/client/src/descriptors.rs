@@ -17,7 +17,7 @@ use husk_abi::sys::general::{
     F_SETPIPE_SZ, F_SETSIG, F_UNLCK, FASYNC, O_APPEND, O_CLOEXEC, O_DIRECT, O_LARGEFILE, O_NOATIME,
     O_NONBLOCK, O_PATH,
 };
-use husk_proto::descriptor::{Glance, Shown, Slot};
+use husk_proto::descriptor::{Shown, Slot};
 use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
 use husk_proto::{Description, Errno, Result, Services};
@@ -87,7 +87,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `close`.
     pub(crate) fn close(&mut self, c: &Call) -> Answer {
         let fd = c.args[0] as u32;
-        let Glance::Husk { .. } = self.services.glance(fd) else { return self.close_other(fd) };
+        if self.services.glance(fd).is_none() {
+            return self.close_other(fd);
+        }
         let files = self.services.files();
         if self.services.close(files, fd)? {
             self.host_close(fd);

@@ -7,7 +7,6 @@ use crate::{Client, Host, Memory};
 use husk_abi::nr;
 use husk_abi::sys::general::{F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
 use husk_proto::Services;
-use husk_proto::descriptor::Glance;
 
 /// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
 /// The first two are often questions, the others go to files of an image as a rule.
@@ -54,48 +53,42 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::lseek if second == 0 && third as u32 == SEEK_CUR => {
                 self.glance_at_offset(fd, hosts)
             }
-            _ if hosts => passed(self.services.glance(fd), hosts),
+            _ if hosts => self.passed(fd, hosts),
             _ => Seen::Nothing,
         }
     }
 
     #[inline(always)]
     fn glance_at_flags(&mut self, fd: u32, hosts: bool) -> Seen {
-        match self.services.glance(fd) {
-            Glance::Husk { description, .. } => match self.services.description(description) {
-                Ok(open) => Seen::Value(i64::from(shown_flags(open.flags))),
-                Err(_) => Seen::Nothing,
-            },
-            other => passed(other, hosts),
+        let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
+        match self.services.description(seen.description) {
+            Ok(open) => Seen::Value(i64::from(shown_flags(open.flags))),
+            Err(_) => Seen::Nothing,
         }
     }
 
     #[inline(always)]
     fn glance_at_mark(&mut self, fd: u32, hosts: bool) -> Seen {
         match self.services.glance(fd) {
-            Glance::Husk { close_on_exec, .. } => Seen::Value(i64::from(close_on_exec)),
-            other => passed(other, hosts),
+            Some(seen) => Seen::Value(i64::from(seen.close_on_exec)),
+            None => self.passed(fd, hosts),
         }
     }
 
     /// `lseek` that asks where the offset is.
     #[inline(always)]
     fn glance_at_offset(&mut self, fd: u32, hosts: bool) -> Seen {
-        match self.services.glance(fd) {
-            Glance::Husk { description, .. } => {
-                let open = self.services.description(description);
-                match (open, self.services.offset(description)) {
-                    (Ok(open), Ok(at)) if open.flags & O_PATH == 0 => Seen::Value(at as i64),
-                    _ => Seen::Nothing,
-                }
-            }
-            other => passed(other, hosts),
+        let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
+        let open = self.services.description(seen.description);
+        match (open, self.services.offset(seen.description)) {
+            (Ok(open), Ok(at)) if open.flags & O_PATH == 0 => Seen::Value(at as i64),
+            _ => Seen::Nothing,
         }
     }
-}
 
-/// Of what is not Husk's.
-#[inline(always)]
-fn passed(glance: Glance, hosts: bool) -> Seen {
-    if hosts && glance == Glance::Host { Seen::Pass } else { Seen::Nothing }
+    /// Of what is not Husk's.
+    #[inline(always)]
+    fn passed(&self, fd: u32, hosts: bool) -> Seen {
+        if hosts && self.services.is_hosts(fd) { Seen::Pass } else { Seen::Nothing }
+    }
 }

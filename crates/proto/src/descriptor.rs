@@ -41,20 +41,13 @@ pub enum Shown {
     Like(u32),
 }
 
-/// The same as far as one look tells.
+/// What one look tells of a Husk descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Glance {
-    /// A Husk descriptor.
-    Husk {
-        /// What it names.
-        description: Description,
-        /// Its flag.
-        close_on_exec: bool,
-    },
-    /// The host's to answer for: nothing of Husk's stands behind the number.
-    Host,
-    /// Ask `slot`.
-    Other,
+pub struct Glance {
+    /// What it names.
+    pub description: Description,
+    /// Its flag.
+    pub close_on_exec: bool,
 }
 
 /// What an open-file description says.
@@ -70,10 +63,16 @@ pub struct Open {
 pub trait Descriptors {
     /// What `fd` stands for, without a token.
     fn slot(&mut self, files: Files, fd: u32) -> Slot;
-    /// What `fd` stands for in the calling process's own table, as far as one look tells.
-    fn glance(&self, fd: u32) -> Glance {
+    /// The Husk descriptor `fd` of the calling process's own table. `None`: one look does not tell.
+    fn glance(&self, fd: u32) -> Option<Glance> {
         let _ = fd;
-        Glance::Other
+        None
+    }
+    /// Whether one look tells that `fd` there is the host's to answer for: nothing of Husk's stands
+    /// behind it.
+    fn is_hosts(&self, fd: u32) -> bool {
+        let _ = fd;
+        false
     }
     /// Inode and flags of a description, without a token.
     fn description(&mut self, description: Description) -> Result<Open>;

@@ -330,6 +330,7 @@ husk_hinted:
     mov r11, gs:[{hints}]
     bt r11, rdi
     jnc husk_service
+    # `glance` moves no strings, so the direction flag may be what it is.
 husk_glance:
     mov r11, rsp
     mov byte ptr gs:[{in_service}], 1
@@ -344,7 +345,6 @@ husk_glance:
     push rsi
     push rdi
     sub rsp, 8
-    cld
     mov ecx, eax
     call {glance}
     cmp rax, -4096

@@ -106,13 +106,19 @@ pub fn open_interrupted(thread: &mut Thread, context: Context) -> bool {
 #[inline(always)]
 pub fn shows() -> bool {
     let bits = BITS.load(Relaxed);
-    bits != 0 && read() & bits & ACCESS_BITS == 0
+    bits != 0 && is_open_to_looks(bits)
 }
 
 /// Whether the arena can be read here as things are: no guard, or one that shows.
 #[inline(always)]
 pub fn is_readable() -> bool {
-    BITS.load(Relaxed) == 0 || shows()
+    let bits = BITS.load(Relaxed);
+    bits == 0 || is_open_to_looks(bits)
+}
+
+#[inline(always)]
+fn is_open_to_looks(bits: u32) -> bool {
+    read() & bits & ACCESS_BITS == 0
 }
 
 /// Whether `key` is the guard's.

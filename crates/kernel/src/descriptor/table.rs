@@ -276,19 +276,25 @@ fn node(region: &Region, entry: u64) -> Inode {
 
 /// `Descriptors::glance`.
 #[inline(always)]
-pub fn glance(kernel: &Kernel, fd: u32) -> Glance {
+pub fn glance(kernel: &Kernel, fd: u32) -> Option<Glance> {
+    let entry = entry_at_a_look(kernel, fd)?;
+    let close_on_exec = entry & CLOSE_ON_EXEC != 0;
+    is_husk(entry).then_some(Glance { description: Description(high(entry)), close_on_exec })
+}
+
+/// `Descriptors::is_hosts`.
+#[inline(always)]
+pub fn is_hosts(kernel: &Kernel, fd: u32) -> bool {
+    let entry = entry_at_a_look(kernel, fd);
+    entry.is_some_and(|entry| !is_husk(entry) && high(entry) == 0 && entry & OTHER == 0)
+}
+
+/// What stands under `fd` in the first leaf of the process's own table.
+#[inline(always)]
+fn entry_at_a_look(kernel: &Kernel, fd: u32) -> Option<u64> {
     let region = &kernel.session.region;
-    let table = cell(region, process::files(kernel));
-    let Some(leaf) = first_leaf(region, table, fd) else { return Glance::Other };
-    let entry = region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS));
-    if is_husk(entry) {
-        let (description, close_on_exec) = (Description(high(entry)), entry & CLOSE_ON_EXEC != 0);
-        Glance::Husk { description, close_on_exec }
-    } else if high(entry) == 0 && entry & OTHER == 0 {
-        Glance::Host
-    } else {
-        Glance::Other
-    }
+    let leaf = first_leaf(region, cell(region, process::files(kernel)), fd)?;
+    Some(region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS)))
 }
 
 /// `Descriptors::close_on_exec`.
