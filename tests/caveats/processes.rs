@@ -187,3 +187,26 @@ except PermissionError: print('refused')
     let (linux, husk) = (Some("-1\nrefused\n"), "-1\nmade\n");
     Difference { script, linux, husk }.check("filter", nothing);
 }
+
+#[test]
+fn proc_shows_what_the_host_sees_of_files_and_programs() {
+    let script = "
+import mmap, os, subprocess
+made = open('made', 'w+b')
+made.write(b'x' * 4096)
+made.flush()
+view = mmap.mmap(made.fileno(), 4096)
+view[0]
+def mapped(name): return any(name in line for line in open('/proc/self/maps'))
+print(mapped('/made'))
+# It has begun when it writes.
+other = subprocess.Popen(['sh', '-c', 'exec 5< made; echo; read line'], stdin=-1, stdout=-1)
+other.stdout.read(1)
+place = f'/proc/{other.pid}'
+print(os.path.samefile(place + '/exe', '/bin/sh'), '5' in os.listdir(place + '/fd'))
+print(os.path.samefile(place + '/cwd', '.'), open(place + '/comm').read().strip())
+other.communicate()
+";
+    let linux = Some("True\nTrue True\nTrue sh\n");
+    Difference { script, linux, husk: "False\nFalse False\nTrue sh\n" }.check("proc", nothing);
+}

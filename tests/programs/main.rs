@@ -9,6 +9,7 @@ mod conformance;
 mod files;
 mod git;
 mod golang;
+mod interfaces;
 mod pipes;
 mod processes;
 mod python;

@@ -51,7 +51,8 @@ pub(crate) const IDENTITY: u32 = 8;
 pub(crate) const LIMIT: u32 = 9;
 /// A message with descriptors may have arrived (`struct msghdr` in argument 1).
 pub(crate) const MESSAGE: u32 = 10;
-/// Several (`struct mmsghdr` array in argument 1).
+/// Several (`struct mmsghdr` array in argument 1), with room for names of as many bytes as argument
+/// 5; 0: none is ours.
 pub(crate) const MESSAGES: u32 = 11;
 /// Close-on-exec of argument 0 becomes argument 2.
 pub(crate) const CLOSE_ON_EXEC: u32 = 12;
@@ -155,7 +156,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             MESSAGES => {
                 for index in 0..(result as usize).min(MESSAGES_MAX) {
-                    self.note_message(after.args[1] + index * MMSGHDR_BYTES);
+                    let header = after.args[1] + index * MMSGHDR_BYTES;
+                    self.note_message(header);
+                    if after.args[5] != 0 {
+                        self.show_sender(header, after.args[5]);
+                    }
                 }
             }
             CLOSE_ON_EXEC => {
@@ -333,22 +338,51 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.memory.read(address, &mut pair).is_err() {
             return 0;
         }
+        match self.pair_noted(get32(&pair, 0), get32(&pair, 4)) {
+            Ok((first, second)) => {
+                put(&mut pair, 0, first.to_le_bytes());
+                put(&mut pair, 4, second.to_le_bytes());
+                let _ = self.memory.write(address, &pair);
+                0
+            }
+            Err(errno) => errno.as_return(),
+        }
+    }
+
+    /// The numbers of a pair. Where the first one is Husk's, the second makes room for it, as the
+    /// first has the lower number on Linux.
+    fn pair_noted(&mut self, first: u32, second: u32) -> Result<(u32, u32), Errno> {
         let files = self.services.files();
-        let first = self.note_asking(get32(&pair, 0));
-        if first < 0 {
-            self.host_close(get32(&pair, 4));
-            return first;
+        let on_exec = self.closes_on_exec(first);
+        match self.services.host_opened(files, first, on_exec, Shown::Nothing) {
+            Ok(true) => match self.note_asking(second) {
+                moved @ 0.. => Ok((first, moved as u32)),
+                errno => {
+                    self.services.host_closed(files, first);
+                    self.host_close(first);
+                    Errno::check(errno).map(|_| (first, second))
+                }
+            },
+            Ok(false) => {
+                let moved = self.move_away(second, on_exec, Shown::Nothing);
+                self.host_close(second);
+                let pair = moved.and_then(|moved| {
+                    let lower = self.move_away(first, on_exec, Shown::Nothing);
+                    let lower = lower.inspect_err(|_| {
+                        self.services.host_closed(files, moved);
+                        self.host_close(moved);
+                    })?;
+                    Ok((lower, moved))
+                });
+                self.fill(first);
+                pair
+            }
+            Err(errno) => {
+                self.host_close(first);
+                self.host_close(second);
+                Err(errno)
+            }
         }
-        let second = self.note_asking(get32(&pair, 4));
-        if second < 0 {
-            self.services.host_closed(files, first as u32);
-            self.host_close(first as u32);
-            return second;
-        }
-        put(&mut pair, 0, (first as i32).to_le_bytes());
-        put(&mut pair, 4, (second as i32).to_le_bytes());
-        let _ = self.memory.write(address, &pair);
-        0
     }
 
     /// Notes the descriptors in the control messages of a received message.

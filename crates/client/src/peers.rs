@@ -4,8 +4,9 @@
 //! becomes the text again, in place, after the host has written it.
 
 use crate::addresses::TYPE;
+use crate::layout::{get32, get64};
 use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, node_of};
-use crate::sockets::NAME_LENGTH_AT;
+use crate::sockets::{MESSAGES_MAX, MMSGHDR_BYTES, MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
 use husk_proto::{Errno, Result, Services};
@@ -77,6 +78,34 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let length = c.args[1].saturating_add(NAME_LENGTH_AT);
         self.then_name(c, passing::NAMED_MESSAGE, length, 3)
+    }
+
+    /// `recvmmsg`: the least room that is given for a name is what each has, for the host
+    /// overwrites them all.
+    pub(crate) fn recvmmsg(&mut self, c: &Call) -> Answer {
+        match self.other_kind(c, Errno::ENOTSOCK)? {
+            Verdict::Pass => {}
+            other => return Ok(other),
+        }
+        let mut args = c.args;
+        args[5] = if self.services.sockets() { self.least_room(c.args[1], c.args[2]) } else { 0 };
+        Ok(Verdict::PassThen(After { number: c.number, args, reason: passing::MESSAGES }))
+    }
+
+    /// The least room for a name in `count` messages at `messages`; 0: no name is asked for.
+    fn least_room(&mut self, messages: usize, count: usize) -> usize {
+        let mut least = usize::MAX;
+        for index in 0..count.min(MESSAGES_MAX) {
+            let mut head = [0u8; MSGHDR_BYTES];
+            let header = messages.saturating_add(index * MMSGHDR_BYTES);
+            if self.memory.read(header, &mut head).is_err() {
+                break;
+            }
+            if get64(&head, 0) != 0 {
+                least = least.min(get32(&head, NAME_LENGTH_AT) as usize);
+            }
+        }
+        if least == usize::MAX { 0 } else { least }
     }
 
     /// A call on a socket that leaves something to note.

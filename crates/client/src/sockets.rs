@@ -42,11 +42,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.send_to_name(c)
     }
 
-    /// `sendmmsg`: messages up to the first that carries a Husk descriptor, or that one alone.
+    /// `sendmmsg`: messages up to the first that carries a Husk descriptor or goes to a name of a
+    /// tree, or that one alone.
     pub(crate) fn sendmmsg(&mut self, c: &Call) -> Answer {
         for index in 0..c.args[2].min(MESSAGES_MAX) {
             let header = c.args[1].wrapping_add(index * MMSGHDR_BYTES);
-            if !self.sends_husk(header) {
+            if !self.sends_husk(header) && !self.sends_to_ours(c.args[0], header) {
                 continue;
             }
             if index == 0 {
@@ -58,6 +59,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Instead { call, room: 0 });
         }
         Ok(Verdict::Pass)
+    }
+
+    /// Whether a message goes to a name that the host does not know; one that leads nowhere is told
+    /// of when it is the first.
+    fn sends_to_ours(&mut self, fd: usize, header: usize) -> bool {
+        let mut head = [0u8; MSGHDR_BYTES];
+        if self.memory.read(header, &mut head).is_err() || get64(&head, 0) == 0 {
+            return false;
+        }
+        let way = self.way(fd, get64(&head, 0) as usize, get32(&head, NAME_LENGTH_AT) as usize);
+        !matches!(way, Ok(None))
     }
 
     /// Whether a message carries a Husk descriptor.

@@ -1,0 +1,68 @@
+//! What goes through pipes and unix sockets, who is told that something is ready, what signals do,
+//! and what threads and processes share: programs that print what they see, natively and in an
+//! image.
+
+use husk_tests::toolchain::build_c;
+use husk_tests::{Case, Length, Scratch};
+
+/// Runs a program once for each of `kinds`, beside a file of the host called `given`.
+fn printed(name: &'static str, source: &str, kinds: &[&str], length: Length) {
+    let scratch = Scratch::new("talks-build");
+    let program = scratch.path().join(name);
+    build_c(source, &program);
+    let program = program.to_str().expect("a plain path");
+    for kind in kinds {
+        println!("{name} {kind}");
+        let case = Case::new(name, length, &[program, kind]);
+        case.input(|work| std::fs::write(work.join("given"), "0123456789\n").expect("a file"))
+            .check();
+    }
+}
+
+#[test]
+fn pipes_are_split_filled_measured_and_made_larger_as_on_linux() {
+    printed("talks", include_str!("sources/talks.c"), &["pipes"], Length::Long);
+}
+
+#[test]
+fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
+    let kinds = ["stream", "seqpacket", "datagrams"];
+    printed("talks", include_str!("sources/talks.c"), &kinds, Length::Long);
+}
+
+#[test]
+fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
+    printed("talks", include_str!("sources/talks.c"), &["rights", "room"], Length::Long);
+}
+
+#[test]
+fn whoever_waits_for_a_mix_of_descriptors_is_told_of_each() {
+    let kinds = ["ways", "epolls", "nested", "exclusive", "counters", "signals"];
+    printed("ready", include_str!("sources/ready.c"), &kinds, Length::Long);
+}
+
+#[test]
+fn who_waits_burns_nothing() {
+    printed("ready", include_str!("sources/ready.c"), &["idle"], Length::Once);
+}
+
+#[test]
+fn handlers_run_nest_jump_and_are_queued_as_on_linux() {
+    let kinds = ["flags", "queues", "jumping", "traps", "contexts", "groups"];
+    printed("handled", include_str!("sources/handled.c"), &kinds, Length::Long);
+}
+
+#[test]
+fn threads_and_children_share_locks_files_and_places_as_on_linux() {
+    printed("shares", include_str!("sources/shares.c"), &["locks", "cloned"], Length::Long);
+}
+
+#[test]
+fn mappings_are_cut_moved_and_protected_and_made_code_runs() {
+    printed("shares", include_str!("sources/shares.c"), &["mapped", "code"], Length::Long);
+}
+
+#[test]
+fn a_million_descriptors_may_be_open_and_proc_shows_them() {
+    printed("shares", include_str!("sources/shares.c"), &["descriptors", "shown"], Length::Long);
+}
