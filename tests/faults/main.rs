@@ -6,6 +6,7 @@
 mod build;
 mod hostile;
 mod storm;
+mod victims;
 mod watched;
 
 use std::time::Duration;
