@@ -61,6 +61,11 @@ fn polls_of_pipes_and_others_miss_nothing() {
 }
 
 #[test]
+fn who_polls_many_writers_misses_no_byte_and_leaves_nothing_behind() {
+    check("pipes-pollers", "pollers");
+}
+
+#[test]
 fn threads_share_both_ends() {
     check("pipes-threads", "threads");
 }

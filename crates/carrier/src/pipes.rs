@@ -57,6 +57,32 @@ impl Pipes for Direct {
         self.kernel.count(Operation::Pipe);
         husk_kernel::pipe_flow::put(&self.kernel, pipe, length, whole, copy)
     }
+    #[inline(always)]
+    fn pipe_take_swiftly(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: impl FnOnce(Span) -> Result<()>,
+    ) -> usize {
+        let taken = husk_kernel::pipe_flow::take_swiftly(&self.kernel, pipe, length, copy);
+        if taken != 0 {
+            self.kernel.count(Operation::Pipe);
+        }
+        taken
+    }
+    #[inline(always)]
+    fn pipe_put_swiftly(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: impl FnOnce(Span) -> Result<()>,
+    ) -> bool {
+        let put = husk_kernel::pipe_flow::put_swiftly(&self.kernel, pipe, length, copy);
+        if put {
+            self.kernel.count(Operation::Pipe);
+        }
+        put
+    }
     fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {
         husk_kernel::pipe_flow::landed(&self.kernel, pipe, writes, bytes);
     }
@@ -65,6 +91,9 @@ impl Pipes for Direct {
     }
     fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {
         husk_kernel::pipe_flow::settled(&self.kernel, pipe, bytes);
+    }
+    fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
+        husk_kernel::pipe_flow::watch(&self.kernel, pipe)
     }
     fn pipe_waiting(&self, pipe: Pipe) -> u64 {
         husk_kernel::pipe_flow::waiting(&self.kernel, pipe)

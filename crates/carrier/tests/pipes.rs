@@ -89,6 +89,9 @@ fn copy(span: Span, bytes: &mut [u8], at: &mut usize, out: bool) -> husk_proto::
 fn write(side: &mut Side, mut byte: u8) -> bool {
     for _ in 0..PATIENCE {
         let (mut one, mut at) = ([byte], 0);
+        if side.direct.pipe_put_swiftly(side.pipe, 1, |span| copy(span, &mut one, &mut at, false)) {
+            return true;
+        }
         let put = &mut |span| copy(span, &mut one, &mut at, false);
         match side.direct.pipe_put(side.pipe, 1, false, put).expect("a pipe") {
             Flow::Moved(1) => return true,
@@ -120,6 +123,11 @@ enum Got {
 fn read(side: &mut Side) -> Got {
     for _ in 0..PATIENCE {
         let (mut one, mut at) = ([0u8], 0);
+        if side.direct.pipe_take_swiftly(side.pipe, 1, |span| copy(span, &mut one, &mut at, true))
+            == 1
+        {
+            return took(one[0]);
+        }
         let take = &mut |span| copy(span, &mut one, &mut at, true);
         match side.direct.pipe_take(side.pipe, 1, take).expect("a pipe") {
             Flow::Moved(1) => return took(one[0]),
@@ -149,6 +157,43 @@ fn read(side: &mut Side) -> Got {
         }
     }
     panic!("a read is told to fetch or settle again and again")
+}
+
+/// What a poll came to.
+#[derive(PartialEq)]
+enum Woken {
+    /// There were bytes in the ring, or are some at the host.
+    Ready,
+    /// Nobody wrote.
+    Nothing,
+    /// Bytes went into the ring while it slept.
+    InVain,
+    Held,
+}
+
+/// A poll that sleeps while the other side has its turns.
+fn poll(side: &mut Side) -> Woken {
+    for _ in 0..PATIENCE {
+        match side.direct.pipe_watch(side.pipe).expect("a pipe") {
+            Flow::Moved(_) => return Woken::Ready,
+            Flow::Host { .. } => {
+                step();
+                step();
+                let ready = host_has(side.read) > 0;
+                let in_vain = side.direct.pipe_waiting(side.pipe) > 0;
+                side.direct.pipe_landed(side.pipe, false, 0);
+                return match (in_vain, ready) {
+                    (true, _) => Woken::InVain,
+                    (_, true) => Woken::Ready,
+                    _ => Woken::Nothing,
+                };
+            }
+            Flow::Wait { .. } => return Woken::Held,
+            Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("a poll is told to settle again and again")
 }
 
 /// A second process's way, so that locks tell the two sides apart.
@@ -233,7 +278,7 @@ fn drain(stage: &mut Stage) {
 
 /// Main side without the stage locked, so that the hook can have it: it owns its `Side`.
 fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String> {
-    let writes = cast.writes;
+    let writes = cast.deed == Deed::Writes;
     let mut stage = stage(boss, cast.acts);
     for _ in 0..cast.warm {
         assert!(write(&mut stage.main, stage.put));
@@ -262,6 +307,9 @@ fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String
             until("the writers' lock is free", || write(&mut main, first + turn));
             continue;
         }
+        if cast.deed == Deed::Polls && poll(&mut main) == Woken::InVain {
+            asleep = Some("polls beside a ring with bytes".to_owned());
+        }
         // Asleep now: whatever is in the ring, nobody takes.
         let nothing = matches!(read(&mut main), Got::Nothing);
         if nothing && main.direct.pipe_waiting(main.pipe) > 0 {
@@ -278,10 +326,19 @@ fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String
     wrong.or((left > 0).then(|| "through".to_owned()))
 }
 
+/// What a side does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Deed {
+    Writes,
+    Reads,
+    /// And then reads.
+    Polls,
+}
+
 /// Who plays: what the main side does, after how many bytes there and back, with how many waiting,
 /// and what the other does.
 struct Cast {
-    writes: bool,
+    deed: Deed,
     warm: usize,
     waiting: usize,
     acts: fn(&mut Stage),
@@ -295,8 +352,8 @@ fn plays(boss: &mut Direct, cast: &Cast) -> Option<String> {
             match play(boss, cast, points, steps) {
                 Some(wrong) if wrong == "through" => break,
                 Some(wrong) => {
-                    let Cast { writes, warm, .. } = cast;
-                    return Some(format!("{writes} {warm} {points} {steps}: {wrong}"));
+                    let Cast { deed, warm, .. } = cast;
+                    return Some(format!("{deed:?} {warm} {points} {steps}: {wrong}"));
                 }
                 None => {}
             }
@@ -307,11 +364,13 @@ fn plays(boss: &mut Direct, cast: &Cast) -> Option<String> {
 
 fn all(boss: &mut Direct) -> Option<String> {
     for warm in [0, 3, 4, 5, 6, 20] {
-        let writer = Cast { writes: true, warm, waiting: 0, acts: other_reads };
-        let reader = Cast { writes: false, warm, waiting: 3, acts: other_writes };
-        let idle = Cast { writes: false, warm, waiting: 0, acts: other_writes };
-        let two = Cast { writes: false, warm, waiting: 0, acts: other_writes_and_reads };
-        for cast in [writer, reader, idle, two] {
+        let writer = Cast { deed: Deed::Writes, warm, waiting: 0, acts: other_reads };
+        let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts: other_writes };
+        let idle = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes };
+        let two = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes_and_reads };
+        let poller = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes };
+        let beside = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes_and_reads };
+        for cast in [writer, reader, idle, two, poller, beside] {
             let found = plays(boss, &cast);
             if found.is_some() {
                 return found;
@@ -327,13 +386,14 @@ fn die() {
 }
 
 /// A child dies at a point of a write or a read; the parent goes on with what is there.
-fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<String> {
+fn death(boss: &mut Direct, warm: usize, deed: Deed, point: u64) -> Option<String> {
     let mut stage = stage(boss, other_reads);
     for _ in 0..warm {
         assert!(write(&mut stage.main, 200));
         assert!(matches!(read(&mut stage.main), Got::Byte(200)));
     }
-    for byte in 0..3 {
+    let waiting = if deed == Deed::Polls { 0 } else { 3 };
+    for byte in 0..waiting {
         assert!(write(&mut stage.main, byte));
     }
     let pid = fork(|| {
@@ -345,9 +405,11 @@ fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<Str
             [stage.main.read, stage.main.write],
         );
         kill::arm(point, die);
-        let done =
-            if writes { write(&mut mine, 3) } else { matches!(read(&mut mine), Got::Byte(_)) };
-        assert!(done);
+        assert!(match deed {
+            Deed::Writes => write(&mut mine, 3),
+            Deed::Reads => matches!(read(&mut mine), Got::Byte(_)),
+            Deed::Polls => poll(&mut mine) == Woken::Nothing,
+        });
         // SAFETY: ends the child, quietly.
         unsafe { libc::_exit(if kill::left() > 0 { 7 } else { 0 }) };
     });
@@ -362,7 +424,10 @@ fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<Str
     }
     TOOK.lock().expect("sane").clear();
     drain(&mut stage);
-    let good: [&[u8]; 3] = [&[0, 1, 2, 9], &[0, 1, 2, 3, 9], &[1, 2, 9]];
+    let good: [&[u8]; 3] = match deed {
+        Deed::Polls => [&[9]; 3],
+        _ => [&[0, 1, 2, 9], &[0, 1, 2, 3, 9], &[1, 2, 9]],
+    };
     let left = TOOK.lock().expect("sane").clone();
     let wrong = (!good.contains(&&left[..])).then(|| format!("{left:?} is left"));
     end(stage);
@@ -371,12 +436,12 @@ fn death(boss: &mut Direct, warm: usize, writes: bool, point: u64) -> Option<Str
 }
 
 fn deaths(boss: &mut Direct) -> Option<String> {
-    for writes in [true, false] {
+    for deed in [Deed::Writes, Deed::Reads, Deed::Polls] {
         for warm in [0, 4, 5, 20] {
             for point in 1..POINTS_MAX {
-                match death(boss, warm, writes, point) {
+                match death(boss, warm, deed, point) {
                     Some(wrong) if wrong == "through" => break,
-                    Some(wrong) => return Some(format!("{writes} {warm} {point}: {wrong}")),
+                    Some(wrong) => return Some(format!("{deed:?} {warm} {point}: {wrong}")),
                     None => {}
                 }
             }
@@ -478,7 +543,14 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
     poll_against_writer(&mut boss);
     assert_eq!(invitations(&mut boss), None);
     assert_eq!(looks(&mut boss), None);
-    let plays = [(21, all as fn(&mut Direct) -> _), (23, all), (24, all), (22, deaths)];
+    let plays = [
+        (21, all as fn(&mut Direct) -> _),
+        (23, all),
+        (24, all),
+        (27, all),
+        (28, all),
+        (22, deaths),
+    ];
     for (bug, seen) in plays.into_iter().chain([(25, looks as _), (26, invitations as _)]) {
         kill::mutate(bug);
         let found = seen(&mut boss);

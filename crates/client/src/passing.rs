@@ -88,6 +88,8 @@ pub(crate) const FIFO: u32 = 24;
 
 /// A message with stand-ins (`Client::carried`).
 pub(crate) const CARRIED: u32 = 25;
+/// A poll of pipes that are counted as reads in flight; their names fill the arguments.
+pub(crate) const WATCHING: u32 = 26;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -111,6 +113,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return match after.reason {
                 FIFO => self.note_fifo(after, result),
                 CARRIED => self.carried(after, result),
+                WATCHING => {
+                    self.unwatch(&after.args);
+                    result
+                }
                 _ => self.pipe_landed(after, result),
             };
         }

@@ -3,14 +3,17 @@
 //! A regular file is always ready, and so is the read end of a pipe with bytes in its ring. As soon
 //! as one such is asked about, the call does not wait: the host is asked about the rest with a
 //! time-out of zero, and the answers are put together. Otherwise the host waits, and every read end
-//! in the set is the host's from then on (`pipe`): *pinned first, then looked at once more*, so
-//! that no byte goes by. A write end needs less: its writer goes to the host when the ring is full.
+//! in the set is the host's meanwhile (`docs/adr/0034`): counted as a read in flight, as many as
+//! fit into an `After`, the others for ever: *pinned first, then looked at once more*. So no byte
+//! goes by. A write end needs less: its writer goes to the host when the ring is full.
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
-use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::pipe::waiting_at_host;
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
+use husk_proto::pipe::{Flow, Pipe};
 use husk_proto::{Errno, Result, Services};
 
 /// Bytes of `struct pollfd`.
@@ -23,6 +26,41 @@ const SET_BYTES: usize = 1024;
 const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
 /// What a file is ready for.
 const READY: u16 = (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM) as u16;
+
+/// Rounds with a pipe that changes hands, before it is the host's for ever.
+const ROUNDS_MAX: u32 = 100;
+
+/// How a set stands.
+enum Outlook {
+    /// Something of Husk's is ready.
+    Ready,
+    /// The host's alone.
+    Hosts,
+    /// There are read ends of pipes with nothing in their rings.
+    Quiet,
+}
+
+/// Pipes that a call of the host watches, counted as reads in flight: two names in an argument.
+#[derive(Default)]
+struct Watched {
+    names: [usize; 6],
+    count: usize,
+}
+
+impl Watched {
+    const MAX: usize = 12;
+
+    fn add(&mut self, pipe: Pipe) {
+        self.names[self.count / 2] |= (pipe.0 as usize) << (self.count % 2 * 32);
+        self.count += 1;
+    }
+
+    /// A name is never 0: a pipe's first life is 1.
+    fn pipes(names: &[usize; 6]) -> impl Iterator<Item = Pipe> {
+        let halves = names.iter().flat_map(|&pair| [pair as u32, (pair >> 32) as u32]);
+        halves.filter(|&name| name != 0).map(Pipe)
+    }
+}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether `fd` is a Husk descriptor.
@@ -39,18 +77,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `poll`, `ppoll`.
     pub(crate) fn poll(&mut self, c: &Call) -> Answer {
         let (address, count) = (c.args[0], c.args[1] as u32 as usize);
-        let waits = self.poll_waits(c);
-        if !self.polls_husk(address, count, waits) {
-            return Ok(Verdict::Pass);
+        for _ in 0..ROUNDS_MAX {
+            match self.polls_husk(address, count) {
+                Outlook::Hosts => return Ok(Verdict::Pass),
+                Outlook::Quiet if !self.poll_waits(c) => return Ok(Verdict::Pass),
+                Outlook::Quiet => {
+                    if let Some(watched) = self.watch_polled(address, count) {
+                        return Ok(asleep(c, &watched));
+                    }
+                }
+                Outlook::Ready => {}
+            }
+            let (mut ready, mut at) = (0, 0);
+            while at < count {
+                let batch = (count - at).min(BATCH);
+                ready += self.poll_batch(address + at * POLLFD_BYTES, batch)?;
+                at += batch;
+            }
+            // Otherwise somebody else has read what was there.
+            if ready != 0 || !self.poll_waits(c) {
+                return value(ready);
+            }
         }
-        let mut ready = 0;
-        let mut at = 0;
-        while at < count {
-            let batch = (count - at).min(BATCH);
-            ready += self.poll_batch(address + at * POLLFD_BYTES, batch)?;
-            at += batch;
-        }
-        value(ready)
+        value(0)
     }
 
     /// Whether the call may sleep.
@@ -64,36 +113,92 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         address != 0 && self.memory.read(address, &mut time).is_ok() && time == [0; 16]
     }
 
-    /// Whether the read end `fd` has bytes in its ring. If not, and the host is to wait for them,
-    /// they will come to the host.
-    fn has_bytes(&mut self, fd: u32, waits: bool) -> bool {
-        let Some(end) = self.pipe_end(fd as usize) else { return false };
+    /// How `fd` stands, which is asked about for reading or not.
+    fn outlook(&mut self, fd: u32, reads: bool) -> Outlook {
+        if self.is_husk(fd) {
+            return Outlook::Ready;
+        }
+        let Some(end) = self.pipe_end(fd as usize) else { return Outlook::Hosts };
         if end.writes {
             self.services.pipe_leave_if_full(end.pipe);
-            return false;
+            return Outlook::Hosts;
         }
-        if waits && self.services.pipe_waiting(end.pipe) == 0 {
-            return self.pin_empty(end.pipe);
+        match self.services.pipe_waiting(end.pipe) {
+            _ if !reads => Outlook::Hosts,
+            0 => Outlook::Quiet,
+            _ => Outlook::Ready,
         }
-        self.services.pipe_waiting(end.pipe) > 0
     }
 
-    fn polls_husk(&mut self, address: usize, count: usize, waits: bool) -> bool {
-        for index in 0..count {
-            let mut entry = [0u8; POLLFD_BYTES];
-            if self.memory.read(address + index * POLLFD_BYTES, &mut entry).is_err() {
-                return false;
+    /// Before the host waits for bytes at `fd`, too; true: there are some in the ring.
+    fn watch(&mut self, fd: u32, watched: &mut Watched) -> bool {
+        let end = self.pipe_end(fd as usize).filter(|end| !end.writes);
+        let Some(end) = end else { return false };
+        for _ in 0..ROUNDS_MAX {
+            if watched.count == Watched::MAX {
+                break;
             }
-            let fd = get32(&entry, 0);
-            let asks = get16(&entry, 4);
+            match self.services.pipe_watch(end.pipe) {
+                Ok(Flow::Moved(_)) => return true,
+                Ok(Flow::Host { .. }) => {
+                    watched.add(end.pipe);
+                    return false;
+                }
+                Ok(Flow::Wait { address, value }) => self.sleep_on(address, value),
+                Ok(Flow::Settle) => {
+                    let left = waiting_at_host(&self.host, fd as usize);
+                    self.services.pipe_settled(end.pipe, left);
+                }
+                // Its last number has been closed meanwhile.
+                _ => return false,
+            }
+        }
+        self.pin_empty(end.pipe)
+    }
+
+    /// A call that watched pipes is over, or was not made.
+    pub(crate) fn unwatch(&mut self, names: &[usize; 6]) {
+        for pipe in Watched::pipes(names) {
+            self.services.pipe_landed(pipe, false, 0);
+        }
+    }
+
+    fn polls_husk(&mut self, address: usize, count: usize) -> Outlook {
+        let mut outlook = Outlook::Hosts;
+        for index in 0..count {
+            let Some(asked) = self.polled(address, index) else { return Outlook::Hosts };
+            let (fd, asks) = asked;
             if (fd as i32) < 0 || asks & READY == 0 {
                 continue;
             }
-            if self.is_husk(fd) || self.has_bytes(fd, waits && asks & READABLE != 0) {
-                return true;
+            match self.outlook(fd, asks & READABLE != 0) {
+                Outlook::Ready => return Outlook::Ready,
+                Outlook::Quiet => outlook = Outlook::Quiet,
+                Outlook::Hosts => {}
             }
         }
-        false
+        outlook
+    }
+
+    /// Descriptor and events of an entry.
+    fn polled(&self, address: usize, index: usize) -> Option<(u32, u16)> {
+        let mut entry = [0u8; POLLFD_BYTES];
+        self.memory.read(address + index * POLLFD_BYTES, &mut entry).ok()?;
+        Some((get32(&entry, 0), get16(&entry, 4)))
+    }
+
+    /// Watches all read ends in the set; `None`: there are bytes by now.
+    fn watch_polled(&mut self, address: usize, count: usize) -> Option<Watched> {
+        let mut watched = Watched::default();
+        for index in 0..count {
+            let Some((fd, asks)) = self.polled(address, index) else { break };
+            let reads = fd as i32 >= 0 && asks & READABLE != 0;
+            if reads && self.watch(fd, &mut watched) {
+                self.unwatch(&watched.names);
+                return None;
+            }
+        }
+        Some(watched)
     }
 
     /// Asks the host about all but Husk's, adds Husk's, stores the answers.
@@ -140,18 +245,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `select`, `pselect6`.
     pub(crate) fn select(&mut self, c: &Call) -> Answer {
         let count = c.args[0] as i32;
-        if count <= 0 || count as usize > SET_BYTES * 8 || !self.selects_husk(c)? {
+        if count <= 0 || count as usize > SET_BYTES * 8 {
             return Ok(Verdict::Pass);
         }
-        let bytes = (count as usize).div_ceil(64) * 8;
-        // `bounce`: the three sets for the host, then Husk's bits of the first two.
+        let waits = !self.is_zero_time(c.args[4]);
+        for _ in 0..ROUNDS_MAX {
+            match self.selects_husk(c)? {
+                Outlook::Hosts => return Ok(Verdict::Pass),
+                Outlook::Quiet if !waits => return Ok(Verdict::Pass),
+                Outlook::Quiet => {
+                    if let Some(watched) = self.watch_selected(c)? {
+                        return Ok(asleep(c, &watched));
+                    }
+                }
+                Outlook::Ready => {}
+            }
+            let ready = self.select_at_once(c)?;
+            // As in `poll`; the sets are not overwritten before.
+            if ready != 0 || !waits {
+                return self.show_selected(c, ready);
+            }
+        }
+        self.show_selected(c, 0)
+    }
+
+    /// Asks the host about all but Husk's, adds Husk's. `bounce`: the three sets for the host, then
+    /// Husk's bits of the first two.
+    fn select_at_once(&mut self, c: &Call) -> Result<u64> {
+        let bytes = (c.args[0] as u32 as usize).div_ceil(64) * 8;
         self.buffers.bounce[..5 * SET_BYTES].fill(0);
-        let mut ready = self.split_sets(c, bytes)?;
+        let ready = self.split_sets(c, bytes)?;
         let base = self.buffers.bounce.as_mut_ptr() as usize;
         let set = |i: usize| if c.args[1 + i] == 0 { 0 } else { base + i * SET_BYTES };
         let zero = [0u64; 2];
         let args = [c.args[0], set(0), set(1), set(2), zero.as_ptr() as usize, 0];
-        ready += Errno::check(self.host.call(nr::select, args))?;
+        Ok(ready + Errno::check(self.host.call(nr::select, args))?)
+    }
+
+    /// Stores the sets that are asked for.
+    fn show_selected(&mut self, c: &Call, ready: u64) -> Answer {
+        let bytes = (c.args[0] as u32 as usize).div_ceil(64) * 8;
         for i in 0..3 {
             if c.args[1 + i] == 0 {
                 continue;
@@ -166,25 +299,55 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(ready)
     }
 
-    /// Whether a read or write set names a Husk descriptor.
-    fn selects_husk(&mut self, c: &Call) -> Result<bool> {
-        let count = c.args[0] as i32 as u32;
-        let waits = !self.is_zero_time(c.args[4]);
-        for address in [c.args[1], c.args[2]].into_iter().filter(|&a| a != 0) {
-            for word in 0..count.div_ceil(64) {
-                let mut bytes = [0u8; 8];
-                self.memory.read(address + word as usize * 8, &mut bytes)?;
-                let mut bits = u64::from_le_bytes(bytes);
-                while bits != 0 {
-                    let fd = word * 64 + bits.trailing_zeros();
-                    bits &= bits - 1;
-                    if fd < count && (self.is_husk(fd) || self.has_bytes(fd, waits)) {
-                        return Ok(true);
-                    }
+    /// Shows the descriptors in set `i` to `seen`, until that is true; whether it was.
+    fn any_selected(
+        &mut self,
+        c: &Call,
+        i: usize,
+        mut seen: impl FnMut(&mut Self, u32) -> bool,
+    ) -> Result<bool> {
+        let (count, address) = (c.args[0] as i32 as u32, c.args[1 + i]);
+        for word in 0..if address == 0 { 0 } else { count.div_ceil(64) } {
+            let mut bytes = [0u8; 8];
+            self.memory.read(address + word as usize * 8, &mut bytes)?;
+            let mut bits = u64::from_le_bytes(bytes);
+            while bits != 0 {
+                let fd = word * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                if fd < count && seen(self, fd) {
+                    return Ok(true);
                 }
             }
         }
         Ok(false)
+    }
+
+    fn selects_husk(&mut self, c: &Call) -> Result<Outlook> {
+        let mut outlook = Outlook::Hosts;
+        for i in 0..2 {
+            let ready = self.any_selected(c, i, |client, fd| match client.outlook(fd, i == 0) {
+                Outlook::Ready => true,
+                Outlook::Quiet => {
+                    outlook = Outlook::Quiet;
+                    false
+                }
+                Outlook::Hosts => false,
+            })?;
+            if ready {
+                return Ok(Outlook::Ready);
+            }
+        }
+        Ok(outlook)
+    }
+
+    /// Watches all read ends in the first set; `None`: there are bytes by now.
+    fn watch_selected(&mut self, c: &Call) -> Result<Option<Watched>> {
+        let mut watched = Watched::default();
+        let found = self.any_selected(c, 0, |client, fd| client.watch(fd, &mut watched));
+        if found != Ok(false) {
+            self.unwatch(&watched.names);
+        }
+        Ok(if found? { None } else { Some(watched) })
     }
 
     /// Whether the answer for `fd` in set `i` is known here: a file, or bytes to read in a ring.
@@ -215,4 +378,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         Ok(ready)
     }
+}
+
+/// The call itself, during which the host waits for bytes of `watched`.
+fn asleep(c: &Call, watched: &Watched) -> Verdict {
+    let reason = passing::WATCHING;
+    Verdict::PassThen(After { number: c.number, args: watched.names, reason })
 }

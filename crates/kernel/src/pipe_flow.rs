@@ -13,6 +13,7 @@
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result};
+use husk_region::kill;
 use husk_region::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
 
 use crate::Kernel;
@@ -80,34 +81,118 @@ fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
     ]
 }
 
+/// Bytes in the ring, the readers' lock taken; or how it goes on without.
+#[inline(always)]
+fn reach(ring: &pipes::Pipe, me: Holder) -> core::result::Result<u64, Option<Flow>> {
+    ring.lock(Lock::Readers, me).map_err(|held| Some(wait(held)))?;
+    let mode = ring.mode();
+    let mut there = match mode {
+        Some(Mode::Ring | Mode::Leaving) => ring.readable(),
+        Some(Mode::Climbing) => return Err(take_over(ring, me, Lock::Readers, Lock::Writers)),
+        _ => {
+            ring.unlock(Lock::Readers);
+            return Err(None);
+        }
+    };
+    if there == 0 && mode == Some(Mode::Ring) {
+        there = ring.look_out_for_bytes();
+    }
+    if there == 0 { Err(go_to_host(ring, me)) } else { Ok(there) }
+}
+
+#[inline(always)]
 fn take_from_ring(
     ring: &pipes::Pipe,
     me: Holder,
     length: usize,
     copy: Copy<'_>,
 ) -> Result<Option<Flow>> {
-    if let Err(held) = ring.lock(Lock::Readers, me) {
-        return Ok(Some(wait(held)));
-    }
-    let mode = ring.mode();
-    let mut there = match mode {
-        Some(Mode::Ring | Mode::Leaving) => ring.readable(),
-        Some(Mode::Climbing) => return Ok(take_over(ring, me, Lock::Readers, Lock::Writers)),
-        _ => {
-            ring.unlock(Lock::Readers);
-            return Ok(None);
-        }
+    let there = match reach(ring, me) {
+        Ok(there) => there,
+        Err(flow) => return Ok(flow),
     };
-    if there == 0 && mode == Some(Mode::Ring) {
-        there = ring.look_out_for_bytes();
-    }
-    if there == 0 {
-        return Ok(go_to_host(ring, me));
-    }
     let moved = copy_out(ring, there.min(length as u64), copy);
     ring.served();
     ring.unlock(Lock::Readers);
     moved.map(|moved| Some(Flow::Moved(moved)))
+}
+
+/// `Pipes::pipe_take_swiftly`.
+#[inline(always)]
+pub fn take_swiftly(
+    kernel: &Kernel,
+    pipe: Pipe,
+    length: usize,
+    copy: impl FnOnce(Span) -> Result<()>,
+) -> usize {
+    let Ok(ring) = ring(kernel, pipe) else { return 0 };
+    if ring.mode() != Some(Mode::Ring) || !ring.try_lock(Lock::Readers, holder(kernel)) {
+        return 0;
+    }
+    let there = if ring.mode() == Some(Mode::Ring) { ring.readable() } else { 0 };
+    let (address, piece) = ring.front();
+    let bytes = there.min(length as u64);
+    let span = Span { address, length: bytes as usize, again: false };
+    let done = bytes != 0 && bytes <= piece.min(STEP_BYTES) && copy(span).is_ok();
+    if done {
+        ring.taken(bytes);
+        ring.served();
+    }
+    ring.unlock(Lock::Readers);
+    if done { bytes as usize } else { 0 }
+}
+
+/// `Pipes::pipe_put_swiftly`.
+#[inline(always)]
+pub fn put_swiftly(
+    kernel: &Kernel,
+    pipe: Pipe,
+    length: usize,
+    copy: impl FnOnce(Span) -> Result<()>,
+) -> bool {
+    let Ok(ring) = ring(kernel, pipe) else { return false };
+    let ready = ring.mode() == Some(Mode::Ring) && !ring.is_look_due();
+    if length > PIPE_BUF || !ready || !ring.try_lock(Lock::Writers, holder(kernel)) {
+        return false;
+    }
+    let bytes = length as u64;
+    let in_use = ring.mode() == Some(Mode::Ring);
+    if in_use {
+        ring.rewind();
+    }
+    let (address, piece) = ring.back(0);
+    let fits = in_use && bytes <= piece && ring.room(bytes) >= bytes;
+    let done = fits && copy(Span { address, length, again: false }).is_ok();
+    if done {
+        ring.given(bytes);
+        ring.wrote();
+    }
+    ring.unlock(Lock::Writers);
+    done
+}
+
+/// `Pipes::pipe_watch`: as `take`, but that the bytes stay where they are.
+pub fn watch(kernel: &Kernel, pipe: Pipe) -> Result<Flow> {
+    let (ring, me) = (ring(kernel, pipe)?, holder(kernel));
+    for _ in 0..TURNS_MAX {
+        match ring.mode() {
+            None => return Err(Errno::EBADF),
+            Some(Mode::Host) => {
+                if kill::mutant() == 27 || ring.take_off(false) {
+                    return Ok(Flow::Host { done: 0 });
+                }
+            }
+            Some(_) => match reach(&ring, me) {
+                Ok(there) => {
+                    ring.unlock(Lock::Readers);
+                    return Ok(Flow::Moved(there as usize));
+                }
+                Err(Some(flow)) => return Ok(flow),
+                Err(None) => {}
+            },
+        }
+    }
+    Ok(again(&ring))
 }
 
 /// The ring is empty for its reader, who may have to sleep.

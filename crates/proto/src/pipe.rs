@@ -122,12 +122,35 @@ pub trait Pipes {
     ) -> Result<Flow> {
         Err(Errno::ENOSYS)
     }
+    /// `pipe_take` where nobody is in the way and the bytes lie in one piece: how many; 0: ask it.
+    fn pipe_take_swiftly(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: impl FnOnce(Span) -> Result<()>,
+    ) -> usize {
+        0
+    }
+    /// The same of `pipe_put` for all of at most `PIPE_BUF` bytes.
+    fn pipe_put_swiftly(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: impl FnOnce(Span) -> Result<()>,
+    ) -> bool {
+        false
+    }
     /// A host call that `Flow::Host` asked for is over; it moved `bytes`.
     fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {}
     /// After `Flow::Fetch`.
     fn pipe_fetched(&mut self, pipe: Pipe, bytes: u64) {}
     /// After `Flow::Settle`.
     fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {}
+    /// The host is to wait for bytes: counted as a read in flight until `pipe_landed`, where this
+    /// is `Flow::Host`. `Flow::Moved`: so many bytes are in the ring, and stay there.
+    fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
+        Err(Errno::ENOSYS)
+    }
     /// Bytes in the ring.
     fn pipe_waiting(&self, pipe: Pipe) -> u64 {
         0

@@ -3,9 +3,10 @@
 //! ```text
 //!   PIPES_ADDRESS [ words of pipe 0 | of pipe 1 | ... ][ ring 0, 64 KiB | ring 1 | ... ]
 //!
-//!   words, by cache line:  state, in flight, bytes to and from the host | head, writer's core
-//!                          | tail, reader's core | writers' lock, tail as last seen, last look
-//!                          | readers' lock, head as last seen, patience
+//!   words, by cache line:  state, in flight, bytes to and from the host
+//!                          | head, writer's core, shift | tail, reader's core
+//!                          | writers' lock, tail as last seen, last look, nearness
+//!                          | readers' lock, head and shift as last seen, patience
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -15,6 +16,8 @@
 //! Invariants
 //! 1. Head and tail are absolute; the writer alone stores head, the reader alone tail, each under
 //!    its lock and after the bytes: dying before that store means nothing was written, or read.
+//!    Where in the ring a position is, *shift* says, which changes only while the ring is empty,
+//!    before the head does.
 //! 2. A lock word is the holder's process and thread. Who finds the holder dead takes it over:
 //!    by 1 nothing needs mending, but for a climb, which is recorded first (`CLIMB_*`).
 //! 3. The state changes under both locks, but for `leave` and `pin`, which anybody may do to it
@@ -53,17 +56,20 @@ const CLIMB_OUT: usize = 5;
 const CLIMB_HEAD: usize = 6;
 const HEAD: usize = 8;
 const WRITER_CORE: usize = 9;
+const SHIFT: usize = 10;
 const TAIL: usize = 16;
 const READER_CORE: usize = 17;
 const WRITE_LOCK: usize = 24;
 const SEEN_TAIL: usize = 25;
 const WROTE: usize = 26;
 const LOOKED: usize = 27;
+const NEAR: usize = 28;
 const READ_LOCK: usize = 32;
 const SEEN_HEAD: usize = 33;
 const COUNTDOWN: usize = 34;
 const BACK_OFF: usize = 35;
 const SERVED: usize = 36;
+const SEEN_SHIFT: usize = 37;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -206,7 +212,7 @@ pub struct Pipe {
 
 impl Pipe {
     /// Pipe `number` in life `life`. `ENOMEM` where the area cannot be mapped.
-    #[inline]
+    #[inline(always)]
     pub fn of(layout: &Layout, number: u32, life: u32) -> Result<Pipe, Errno> {
         if !MAPPED.load(Ordering::Acquire) {
             map()?;
@@ -312,13 +318,11 @@ impl Pipe {
     /// Begins a life, both locks held: nothing anywhere, the host's.
     pub fn begin(&self) {
         self.put(FLIGHT, (self.life as u64) << 32);
-        for index in
-            [HOST_IN, HOST_OUT, CLIMB_BYTES, HEAD, TAIL, SEEN_TAIL, SEEN_HEAD, SERVED, WROTE]
-        {
-            self.put(index, 0);
+        for index in HOST_IN..=SEEN_SHIFT {
+            if !matches!(index, WRITE_LOCK | READ_LOCK | LOOKED) {
+                self.put(index, 0);
+            }
         }
-        self.put(WRITER_CORE, 0);
-        self.put(READER_CORE, 0);
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
@@ -447,9 +451,16 @@ impl Pipe {
         if seen != tail {
             return seen - tail;
         }
+        self.see_head() - tail
+    }
+
+    /// The head, and the shift that goes with it.
+    #[inline(always)]
+    fn see_head(&self) -> u64 {
         let head = self.get(HEAD);
+        self.put(SEEN_SHIFT, self.get(SHIFT));
         self.put(SEEN_HEAD, head);
-        head - tail
+        head
     }
 
     /// Bytes in the ring, for anybody; may be late.
@@ -476,21 +487,35 @@ impl Pipe {
         self.ring
     }
 
-    fn place(&self, at: u64) -> (usize, u64) {
-        let within = at % RING_BYTES;
+    #[inline(always)]
+    fn place(&self, at: u64, shift: u64) -> (usize, u64) {
+        let within = at.wrapping_add(shift) % RING_BYTES;
         (self.ring + within as usize, RING_BYTES - within)
     }
 
-    /// Where the next bytes lie, and how many in one piece.
+    /// Where the next bytes lie, if there are any (`readable`), and how many in one piece.
     #[inline(always)]
     pub fn front(&self) -> (usize, u64) {
-        self.place(self.get(TAIL))
+        self.place(self.get(TAIL), self.get(SEEN_SHIFT))
+    }
+
+    /// For the holder of the writers' lock: where reader and writer share a core, what comes into
+    /// an empty ring goes where bytes went before, which that core has at hand.
+    #[inline(always)]
+    pub fn rewind(&self) {
+        if self.get(NEAR) != 0 {
+            let head = self.get(HEAD);
+            if head == self.get(TAIL) || kill::mutant() == 28 {
+                self.put(SHIFT, head.wrapping_neg());
+                kill::point();
+            }
+        }
     }
 
     /// Where the next bytes go, `ahead` of the head, and how many in one piece.
     #[inline(always)]
     pub fn back(&self, ahead: u64) -> (usize, u64) {
-        self.place(self.get(HEAD) + ahead)
+        self.place(self.get(HEAD) + ahead, self.get(SHIFT))
     }
 
     /// `count` bytes have been copied out.
@@ -518,17 +543,21 @@ impl Pipe {
     /// The same for a write into it.
     #[inline(always)]
     pub fn wrote(&self) {
-        self.tell(WROTE, WRITER_CORE);
+        if self.tell(WROTE, WRITER_CORE) {
+            self.put(NEAR, (self.get(READER_CORE) == self.get(WRITER_CORE)) as u64);
+        }
     }
 
     /// Asking for the core takes as long as the rest of a small read.
     #[inline(always)]
-    fn tell(&self, counter: usize, core: usize) {
+    fn tell(&self, counter: usize, core: usize) -> bool {
         let count = self.get(counter);
         self.put(counter, count + 1);
-        if count.is_multiple_of(CORE_EVERY) {
+        let told = count.is_multiple_of(CORE_EVERY);
+        if told {
             self.show_core(core);
         }
+        told
     }
 
     #[inline(always)]
@@ -678,7 +707,7 @@ impl Pipe {
     pub fn climbed(&self, got: u64) {
         self.put(SEEN_TAIL, self.get(TAIL));
         self.put(HEAD, self.get(CLIMB_HEAD) + got);
-        self.put(SEEN_HEAD, self.get(HEAD));
+        self.see_head();
         kill::point();
         self.put(HOST_OUT, self.get(CLIMB_OUT).wrapping_add(got));
         kill::point();
@@ -714,7 +743,7 @@ impl Pipe {
     /// Both locks are the caller's, who takes the bytes to the host: how many; writers wait
     /// meanwhile. 0 when there are none.
     pub fn begin_withdrawal(&self) -> u64 {
-        self.put(SEEN_HEAD, self.get(HEAD));
+        self.see_head();
         let bytes = self.readable();
         if bytes != 0 {
             self.put(CLIMB_BYTES, 0);
@@ -725,7 +754,7 @@ impl Pipe {
 
     /// The ring is to be left by a reader, who holds both locks: whether it was empty.
     pub fn go_to_host(&self) -> bool {
-        self.put(SEEN_HEAD, self.get(HEAD));
+        self.see_head();
         if self.readable() != 0 && kill::mutant() != 24 {
             return false;
         }

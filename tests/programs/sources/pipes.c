@@ -6,6 +6,7 @@
 #include <linux/aio_abi.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -504,6 +505,105 @@ static void poll_then_read(int rounds)
 	printf("poll then read: %d rounds\n", rounds);
 }
 
+/* Who polls all the time and reads what is there misses no byte of many writers, nor their ends:
+ * with as many pipes as `count`, `kind` as above, and a signal every 200 us. */
+static void poll_streams(int kind, int count)
+{
+	enum { MOST = 20 };
+	static uint8_t buffer[40000];
+	int p[MOST][2], open_ends = count;
+	size_t in[MOST], out[MOST] = {0};
+	pid_t children[MOST];
+	for (int i = 0; i < count; i++) in[i] = 1000 + below(600000);
+	for (int i = 0; i < count; i++) CHECK(pipe(p[i]) == 0);
+	for (int i = 0; i < count; i++) {
+		if ((children[i] = fork()) != 0) continue;
+		for (int k = 0; k < count; k++) { close(p[k][0]); if (k != i) close(p[k][1]); }
+		seed += i * 7919;
+		for (size_t at = 0; at < in[i];) {
+			size_t n = 1 + below(below(8) ? 900 : sizeof buffer);
+			if (n > in[i] - at) n = in[i] - at;
+			for (size_t k = 0; k < n; k++) buffer[k] = (at + k) * 11 + i;
+			whole_write(p[i][1], buffer, n);
+			at += n;
+			if (below(100) == 0) usleep(below(300));
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < count; i++) close(p[i][1]);
+	struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+	sigaction(SIGALRM, &action, 0);
+	struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &often, 0);
+	while (open_ends > 0) {
+		struct pollfd set[MOST];
+		fd_set reads;
+		FD_ZERO(&reads);
+		int most = 0, found;
+		for (int i = 0; i < count; i++) {
+			set[i] = (struct pollfd){p[i][0], POLLIN, 0};
+			if (p[i][0] >= 0) FD_SET(p[i][0], &reads);
+			if (p[i][0] > most) most = p[i][0];
+		}
+		struct timeval limit = {20, 0};
+		if (kind == 0) found = poll(set, count, 20000);
+		else found = select(most + 1, &reads, 0, 0, &limit);
+		if (found < 0 && errno == EINTR) continue;
+		CHECK(found > 0);
+		for (int i = 0; i < count; i++) {
+			if (p[i][0] < 0 || !(kind == 0 ? set[i].revents : FD_ISSET(p[i][0], &reads))) continue;
+			ssize_t got = read(p[i][0], buffer, 1 + below(sizeof buffer));
+			CHECK(got >= 0);
+			for (ssize_t k = 0; k < got; k++) CHECK(buffer[k] == (uint8_t)((out[i] + k) * 11 + i));
+			out[i] += got;
+			if (got > 0) continue;
+			CHECK(out[i] == in[i]);
+			close(p[i][0]);
+			p[i][0] = -1;
+			open_ends--;
+		}
+	}
+	setitimer(ITIMER_REAL, &never, 0);
+	for (int i = 0; i < count; i++) child_ended_well(children[i]);
+	printf("poll streams: %d\n", count);
+}
+
+/* Pollers that are killed, or jump out, leave a pipe that works. */
+static sigjmp_buf out_of_poll;
+static void on_jump(int s) { (void)s; siglongjmp(out_of_poll, 1); }
+static void poll_then_gone(int rounds)
+{
+	for (volatile int round = 0; round < rounds; round++) {
+		int p[2];
+		char byte = round, back = 0;
+		CHECK(pipe(p) == 0);
+		if (round % 2) warm(p);
+		struct pollfd one = {p[0], POLLIN, 0};
+		pid_t poller = fork();
+		if (poller == 0) {
+			for (;;) CHECK(poll(&one, 1, 20000) == 0);
+		}
+		usleep(below(2000));
+		kill(poller, SIGKILL);
+		CHECK(waitpid(poller, 0, 0) == poller);
+		sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_jump}, 0);
+		struct itimerval soon = {{0, 0}, {0, 300}};
+		if (sigsetjmp(out_of_poll, 1) == 0) {
+			setitimer(ITIMER_REAL, &soon, 0);
+			poll(&one, 1, 20000);
+			CHECK(!"nothing to read");
+		}
+		for (int i = 0; i < 20; i++) {
+			CHECK(write(p[1], &byte, 1) == 1 && poll(&one, 1, 20000) == 1);
+			CHECK(read(p[0], &back, 1) == 1 && back == byte);
+		}
+		CHECK(poll(&one, 1, 1) == 0);
+		close(p[0]);
+		close(p[1]);
+	}
+	printf("poll then gone: %d rounds\n", rounds);
+}
+
 /* Threads of one process on both sides. */
 static int shared[2];
 static void *pump(void *argument)
@@ -683,6 +783,10 @@ int main(int count, char **words)
 	else if (!strcmp(mode, "polls")) {
 		for (int kind = 0; kind < 3; kind++) polls(kind, 3000);
 		poll_then_read(300);
+	}
+	else if (!strcmp(mode, "pollers")) {
+		for (int kind = 0; kind < 2; kind++) { poll_streams(kind, 3); poll_streams(kind, 16); }
+		poll_then_gone(60);
 	}
 	else if (!strcmp(mode, "threads")) threads();
 	else if (!strcmp(mode, "strangers")) strangers();
