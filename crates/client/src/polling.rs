@@ -27,7 +27,8 @@ const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
 /// What a file is ready for.
 const READY: u16 = (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM) as u16;
 
-/// Rounds with a pipe that changes hands, before it is the host's for ever.
+/// Rounds with a pipe that changes hands, before it is the host's for ever; and with bytes that
+/// somebody else takes.
 const ROUNDS_MAX: u32 = 100;
 
 /// How a set stands.
@@ -38,6 +39,17 @@ enum Outlook {
     Hosts,
     /// There are read ends of pipes with nothing in their rings.
     Quiet,
+}
+
+/// What a look at a read end has come to, before the host waits for its bytes.
+#[derive(PartialEq, Eq)]
+enum Sight {
+    /// Nothing is in the ring, and nothing will come there meanwhile.
+    Watched,
+    /// There are bytes.
+    Bytes,
+    /// Somebody has held the ring for long: one who is stopped, perhaps.
+    Held,
 }
 
 /// Pipes that a call of the host watches, counted as reads in flight: two names in an argument.
@@ -78,14 +90,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn poll(&mut self, c: &Call) -> Answer {
         let (address, count) = (c.args[0], c.args[1] as u32 as usize);
         for _ in 0..ROUNDS_MAX {
+            let mut waits = self.poll_waits(c);
             match self.polls_husk(address, count) {
                 Outlook::Hosts => return Ok(Verdict::Pass),
-                Outlook::Quiet if !self.poll_waits(c) => return Ok(Verdict::Pass),
-                Outlook::Quiet => {
-                    if let Some(watched) = self.watch_polled(address, count) {
-                        return Ok(asleep(c, &watched));
-                    }
-                }
+                Outlook::Quiet if !waits => return Ok(Verdict::Pass),
+                Outlook::Quiet => match self.watch_polled(address, count) {
+                    Ok(watched) => return Ok(asleep(c, &watched)),
+                    Err(sight) => waits = sight == Sight::Bytes,
+                },
                 Outlook::Ready => {}
             }
             let (mut ready, mut at) = (0, 0);
@@ -95,7 +107,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 at += batch;
             }
             // Otherwise somebody else has read what was there.
-            if ready != 0 || !self.poll_waits(c) {
+            if ready != 0 || !waits {
                 return value(ready);
             }
         }
@@ -130,19 +142,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Before the host waits for bytes at `fd`, too; true: there are some in the ring.
-    fn watch(&mut self, fd: u32, watched: &mut Watched) -> bool {
+    /// Before the host waits for bytes at `fd`, too.
+    fn watch(&mut self, fd: u32, watched: &mut Watched) -> Sight {
         let end = self.pipe_end(fd as usize).filter(|end| !end.writes);
-        let Some(end) = end else { return false };
+        let Some(end) = end else { return Sight::Watched };
         for _ in 0..ROUNDS_MAX {
             if watched.count == Watched::MAX {
                 break;
             }
             match self.services.pipe_watch(end.pipe) {
-                Ok(Flow::Moved(_)) => return true,
+                Ok(Flow::Moved(_)) => return Sight::Bytes,
                 Ok(Flow::Host { .. }) => {
                     watched.add(end.pipe);
-                    return false;
+                    return Sight::Watched;
                 }
                 Ok(Flow::Wait { address, value }) => self.sleep_on(address, value),
                 Ok(Flow::Settle) => {
@@ -150,10 +162,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.services.pipe_settled(end.pipe, left);
                 }
                 // Its last number has been closed meanwhile.
-                _ => return false,
+                _ => return Sight::Watched,
             }
         }
-        self.pin_empty(end.pipe)
+        match (self.pin_empty(end.pipe), self.services.pipe_waiting(end.pipe)) {
+            (false, _) => Sight::Watched,
+            (true, 0) => Sight::Held,
+            (true, _) => Sight::Bytes,
+        }
     }
 
     /// A call that watched pipes is over, or was not made.
@@ -187,18 +203,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Some((get32(&entry, 0), get16(&entry, 4)))
     }
 
-    /// Watches all read ends in the set; `None`: there are bytes by now.
-    fn watch_polled(&mut self, address: usize, count: usize) -> Option<Watched> {
+    /// Watches all read ends in the set, or none.
+    fn watch_polled(
+        &mut self,
+        address: usize,
+        count: usize,
+    ) -> core::result::Result<Watched, Sight> {
         let mut watched = Watched::default();
         for index in 0..count {
             let Some((fd, asks)) = self.polled(address, index) else { break };
-            let reads = fd as i32 >= 0 && asks & READABLE != 0;
-            if reads && self.watch(fd, &mut watched) {
-                self.unwatch(&watched.names);
-                return None;
+            if fd as i32 >= 0 && asks & READABLE != 0 {
+                let sight = self.watch(fd, &mut watched);
+                if sight != Sight::Watched {
+                    self.unwatch(&watched.names);
+                    return Err(sight);
+                }
             }
         }
-        Some(watched)
+        Ok(watched)
     }
 
     /// Asks the host about all but Husk's, adds Husk's, stores the answers.
@@ -248,16 +270,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if count <= 0 || count as usize > SET_BYTES * 8 {
             return Ok(Verdict::Pass);
         }
-        let waits = !self.is_zero_time(c.args[4]);
         for _ in 0..ROUNDS_MAX {
+            let mut waits = !self.is_zero_time(c.args[4]);
             match self.selects_husk(c)? {
                 Outlook::Hosts => return Ok(Verdict::Pass),
                 Outlook::Quiet if !waits => return Ok(Verdict::Pass),
-                Outlook::Quiet => {
-                    if let Some(watched) = self.watch_selected(c)? {
-                        return Ok(asleep(c, &watched));
-                    }
-                }
+                Outlook::Quiet => match self.watch_selected(c)? {
+                    Ok(watched) => return Ok(asleep(c, &watched)),
+                    Err(sight) => waits = sight == Sight::Bytes,
+                },
                 Outlook::Ready => {}
             }
             let ready = self.select_at_once(c)?;
@@ -340,14 +361,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(outlook)
     }
 
-    /// Watches all read ends in the first set; `None`: there are bytes by now.
-    fn watch_selected(&mut self, c: &Call) -> Result<Option<Watched>> {
-        let mut watched = Watched::default();
-        let found = self.any_selected(c, 0, |client, fd| client.watch(fd, &mut watched));
+    /// Watches all read ends in the first set, or none.
+    fn watch_selected(&mut self, c: &Call) -> Result<core::result::Result<Watched, Sight>> {
+        let (mut watched, mut sight) = (Watched::default(), Sight::Watched);
+        let found = self.any_selected(c, 0, |client, fd| {
+            sight = client.watch(fd, &mut watched);
+            sight != Sight::Watched
+        });
         if found != Ok(false) {
             self.unwatch(&watched.names);
         }
-        Ok(if found? { None } else { Some(watched) })
+        Ok(if found? { Err(sight) } else { Ok(watched) })
     }
 
     /// Whether the answer for `fd` in set `i` is known here: a file, or bytes to read in a ring.
