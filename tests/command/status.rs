@@ -129,6 +129,24 @@ fn sigterm_reaches_the_program() {
 }
 
 #[test]
+fn a_hang_up_ends_the_program_and_its_changes_are_written_back() {
+    let scratch = Scratch::new("sighup");
+    for side in [Side::Native, Side::tested()] {
+        let work = scratch.fresh("work");
+        let script = "echo kept > kept; echo ready; exec sleep 600";
+        let mut run = Run::start(side.command(&[], &["sh", "-c", script]), &work, scratch.path());
+        while !run.stdout().starts_with(b"ready") && !run.ended() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let pid = Pid::from_raw(run.pid()).expect("a process id");
+        kill_process(pid, Signal::HUP).expect("it lives");
+        let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{side:?} {hang}"));
+        assert_eq!(outcome.code(), 129, "{side:?}: {}", outcome.shown());
+        assert_eq!(std::fs::read(work.join("kept")).expect("it is there"), b"kept\n", "{side:?}");
+    }
+}
+
+#[test]
 fn ctrl_c_reaches_the_program_once() {
     let scratch = Scratch::new("ctrl-c");
     for side in [Side::Native, Side::tested()] {

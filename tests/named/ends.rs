@@ -115,18 +115,60 @@ fn a_supervisor_that_is_asked_to_end_writes_back() {
         return;
     }
     let images = Images::new("asked");
+    for asked in [Signal::TERM, Signal::HUP, Signal::INT] {
+        images.up("ci");
+        let mut child = stayer(&images);
+        signal(images.supervisor("ci"), asked);
+        until("written back", || images.work.join("kept").exists());
+        assert!(!child.wait().expect("its status").success());
+        // Nobody was told that a program had to be ended: it is kept until somebody asks.
+        until("it has ended", || images.row("ci")["state"] == "ended");
+        let output = images.husk(&["down", "ci"]);
+        assert!(output.status.success(), "{}", shown(&output));
+        assert!(text(&output.stderr).contains("): ended with SIGHUP"), "{}", shown(&output));
+        assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+        fs::remove_file(images.work.join("kept")).expect("it was there");
+    }
+}
+
+/// A terminal that is closed hangs up what runs in it; the image, and who ignores that, go on.
+#[test]
+fn a_log_out_hangs_commands_up_and_leaves_the_image_alone() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("log-out");
     images.up("ci");
-    let mut child = stayer(&images);
-    let pid = rustix::process::Pid::from_raw(images.supervisor("ci")).expect("a number");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
-    until("written back", || images.work.join("kept").exists());
-    assert!(!child.wait().expect("its status").success());
-    // Nobody was told that a program had to be ended: it is kept until somebody asks.
-    until("it has ended", || images.row("ci")["state"] == "ended");
-    let output = images.husk(&["down", "ci"]);
-    assert!(output.status.success(), "{}", shown(&output));
-    assert!(text(&output.stderr).contains("): ended with SIGHUP"), "{}", shown(&output));
-    assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    // A terminal whose shell starts both and waits.
+    let script = format!(
+        "{husk} exec ci -- sh -c 'echo $$ > plain; exec sleep 600' &
+        nohup {husk} exec ci -- sh -c 'echo $$ > immune; exec sleep 600' > /dev/null 2>&1 &
+        wait"
+    );
+    let mut terminal = images.command("script", &["-qec", &script, "/dev/null"]);
+    let mut terminal =
+        terminal.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("script");
+    until("both run", || images.script("ci", "cat plain immune || true").lines().count() == 2);
+    let told = images.script("ci", "cat plain immune");
+    let numbers: Vec<i64> = told.lines().map(|line| line.parse().expect("a number")).collect();
+    // `timeout` has one child, which holds the terminal.
+    let listed = format!("/proc/{0}/task/{0}/children", terminal.id());
+    let holder = fs::read_to_string(listed).expect("a child").trim().parse().expect("a number");
+    kill(holder);
+    terminal.wait().expect("its end");
+    let running = || -> Vec<i64> {
+        let list: serde_json::Value =
+            serde_json::from_str(&images.done(&["ps", "ci", "--json"])).expect("JSON");
+        let rows = list.as_array().expect("a list").iter();
+        rows.filter_map(|row| row["pid"].as_i64()).collect()
+    };
+    until("the plain one was hung up", || running() == numbers[1..]);
+    assert_eq!(images.script("ci", "echo fine"), "fine\n");
+    images.done(&["kill", "ci", &numbers[1].to_string()]);
+    until("nobody is left", || running().is_empty());
+    assert_eq!(images.down("ci"), "");
+    assert!(images.work.join("plain").exists());
 }
 
 #[test]

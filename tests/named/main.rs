@@ -15,6 +15,8 @@ mod many;
 mod metrics;
 mod mount;
 mod placing;
+mod scarce;
+mod storms;
 mod sync;
 mod top;
 mod tracing;

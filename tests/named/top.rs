@@ -57,7 +57,8 @@ impl Terminal<'_> {
     /// Starts `husk top ci`, and waits until it shows something.
     fn top(&self, more: &str) {
         let husk = binary().to_str().expect("a plain path");
-        let line = format!("'{husk}' top ci --interval 0.2 {more}; echo status $?");
+        let interval = if more.is_empty() { "--interval 0.2" } else { more };
+        let line = format!("'{husk}' top ci {interval}; echo status $?");
         self.typed(&[&line, "Enter"]);
         self.shows("husk top: ci");
         self.shows("q quit");
@@ -179,6 +180,42 @@ fn the_terminal_is_given_back_however_it_ends() {
     terminal.is_given_back();
 }
 
+/// Time that a process has spent on cores, ns.
+fn core_ns(pid: Pid) -> u64 {
+    let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).expect("it lives");
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).expect("a number")
+}
+
+/// As it is without options, over an image at work; the figure is in processor time, which a busy
+/// machine stretches little.
+#[test]
+fn it_takes_less_than_a_hundredth_of_a_core() {
+    const SPAN: std::time::Duration = std::time::Duration::from_secs(4);
+    const SPANS_MAX: usize = 4;
+    if against_native() {
+        return;
+    }
+    let images = Images::new("top-cost");
+    images.up("ci");
+    let mut busy = busy(&images);
+    let terminal = Terminal::new(&images);
+    terminal.top("--interval 1");
+    terminal.shows("bash -c while");
+    let top = terminal.child();
+    let share = || {
+        let (spent, since) = (core_ns(top), std::time::Instant::now());
+        // Nothing is waited for: what is spent within a span is the measure.
+        std::thread::sleep(SPAN);
+        (core_ns(top) - spent) as f64 / since.elapsed().as_nanos() as f64
+    };
+    let mut shares = (0..SPANS_MAX).map(|_| share()).inspect(|one| println!("{one:.4} of a core"));
+    assert!(shares.any(|one| one < 0.01), "in none of {SPANS_MAX} spans");
+    terminal.typed(&["q"]);
+    images.husk(&["down", "ci", "--discard", "--force"]);
+    busy.wait().expect("its end");
+}
+
 #[test]
 fn keys_choose_sort_and_kill() {
     if against_native() {
@@ -190,9 +227,17 @@ fn keys_choose_sort_and_kill() {
     let terminal = Terminal::new(&images);
     terminal.top("");
     terminal.shows("bash -c while");
-    for key in ["N", "C", "I", "I", "O", "PageDown", "End", "Home", "F5", "x"] {
+    for key in ["N", "C", "P", "M", "I", "I", "O", "PageDown", "End", "Home", "F5", "x"] {
         terminal.typed(&[key]);
     }
+    terminal.shows("WAITS UNDONE   WALK");
+    terminal.typed(&["F4"]);
+    terminal.shows("filter: _");
+    terminal.typed(&["nobody-is-called-so"]);
+    terminal.shows("filter: nobody-is-called-so_");
+    until("nobody is shown", || !terminal.screen().contains("bash -c while"));
+    terminal.typed(&["Escape"]);
+    terminal.shows("bash -c while");
     terminal.typed(&["k"]);
     terminal.shows("signal for");
     terminal.typed(&["n"]);

@@ -1,26 +1,60 @@
-//! Names of images in shells' completions: what the options cannot tell, `husk ls --names` does.
+//! Shells' completions of what the options cannot tell: names of images, processes, and paths in
+//! images.
+//!
+//! ```text
+//!   husk exec c|     ─► husk ls --names
+//!   husk kill ci 4|  ─► husk offer numbers -- kill ci     "PID<TAB>COMMAND" lines
+//!   husk cp ci:/t|   ─► husk offer paths -- ci:/t         "ci:/tmp/" lines
+//! ```
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
 
 use clap::{Arg, Command};
 use clap_complete::Shell;
+use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::named::offer;
 
 /// What asks for the names; who has none is offered none.
 const ASK: &str = "husk ls --names 2> /dev/null";
 
-/// `script`, made from the options, with names of images where `command` takes one that there is.
+/// What is typed where something is offered.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub enum Kind {
+    /// The number of a process.
+    Numbers,
+    /// A path in an image.
+    Paths,
+    /// The same, asked inside.
+    Below,
+}
+
+/// Prints what is offered, a line each.
+pub fn offer(kind: Kind, words: &[OsString]) -> ExitCode {
+    let typed = words.last().cloned().unwrap_or_default();
+    let lines: Vec<OsString> = match kind {
+        Kind::Paths => offer::paths(&typed),
+        Kind::Below => offer::below(&typed),
+        Kind::Numbers => {
+            let line =
+                |one: &husk_supervisor::named::Process| format!("{}\t{}", one.pid, one.line());
+            offer::numbers(words).iter().map(line).map(OsString::from).collect()
+        }
+    };
+    let bytes: Vec<u8> = lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect();
+    let printed = std::io::Write::write_all(&mut std::io::stdout(), &bytes);
+    if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+}
+
+/// `script`, made from the options, with what is offered beside them.
 pub fn with_names(shell: Shell, command: &Command, script: &str) -> String {
     let verbs: Vec<&str> =
         command.get_subcommands().filter(|one| names_one(one)).map(Command::get_name).collect();
     match shell {
-        Shell::Bash => format!("{script}{}", bash(command, &verbs)),
+        Shell::Bash => format!("{}{}", without_placeholders(script), bash(command, &verbs)),
         Shell::Zsh => zsh(script),
-        Shell::Fish => {
-            let offer = |verb: &&str| {
-                format!(
-                    "complete -c husk -n \"__fish_husk_using_subcommand {verb}\" -a \"({ASK})\"\n"
-                )
-            };
-            verbs.iter().fold(script.to_owned(), |all, verb| all + &offer(verb))
-        }
+        Shell::Fish => script.to_owned() + &fish(&verbs),
         _ => script.to_owned(),
     }
 }
@@ -49,51 +83,61 @@ fn with_values(command: &Command) -> Vec<String> {
     all
 }
 
-fn bash(command: &Command, verbs: &[&str]) -> String {
-    let (verbs, valued) = (verbs.join("|"), with_values(command).join("|"));
-    format!(
-        r#"
-# The first word behind a command that takes an image is its name.
-_husk_named() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" at verb="" one
-    for ((at = 1; at < COMP_CWORD; at++)); do
-        one="${{COMP_WORDS[at]}}"
-        case "$one" in
-            {valued}) ((at++)); [[ $at -lt $COMP_CWORD ]] || verb=-; continue ;;
-            -*) continue ;;
-        esac
-        [[ -z "$verb" ]] || {{ verb=-; break; }}
-        verb="$one"
-    done
-    case "$word$verb" in
-        -*) ;;
-        *) case "$verb" in
-            {verbs}) COMPREPLY=( $(compgen -W "$({ASK})" -- "$word") ); return 0 ;;
-        esac ;;
-    esac
-    _husk "$@"
-}}
-complete -F _husk_named -o bashdefault -o default husk
-"#
-    )
+/// What stands for a word is none that anybody wants to have typed: `<NAME>`, `[COMMAND]...`.
+fn without_placeholders(script: &str) -> String {
+    let line = |line: &str| {
+        let (before, words) = line.split_once("opts=\"")?;
+        let words = words.strip_suffix('"')?.split_ascii_whitespace();
+        let real: Vec<&str> = words.filter(|word| !word.starts_with(['<', '['])).collect();
+        Some(format!("{before}opts=\"{}\"\n", real.join(" ")))
+    };
+    script.lines().map(|text| line(text).unwrap_or_else(|| format!("{text}\n"))).collect()
 }
 
-/// Lines that take the name of an image are told by what they say of it.
+fn bash(command: &Command, verbs: &[&str]) -> String {
+    let (verbs, valued) = (verbs.join("|"), with_values(command).join("|"));
+    include_str!("completing/husk.bash")
+        .replace("VALUED", &valued)
+        .replace("VERBS", &verbs)
+        .replace("ASK", ASK)
+}
+
+/// Lines that take the name of an image, a process or a path are told by what they say of it.
 fn zsh(script: &str) -> String {
-    let names = |line: &str| {
-        let line = line.trim_start();
-        line.starts_with("':name -- Name of") || line.starts_with("':image -- Name of")
-    };
-    let line = |line: &str| match names(line) {
-        true => line.replace(":_default'", ":_husk_named'"),
-        false => line.to_owned(),
+    let offered = [
+        ("name -- Name of", "named"),
+        ("image -- Name of", "named"),
+        ("pid -- Number of", "numbers"),
+        ("source -- What to copy", "paths"),
+        ("target -- Where to, or", "paths"),
+    ];
+    let line = |line: &str| {
+        let words = line.trim_start().trim_start_matches(['\'', ':']);
+        let found = offered.iter().find(|(begin, _)| words.starts_with(begin));
+        match found {
+            Some((_, what)) => line.replace(":_default'", &format!(":_husk_{what}'")),
+            None => line.to_owned(),
+        }
     };
     let mut lines: Vec<String> = script.lines().map(line).collect();
-    let function = format!(
-        "(( $+functions[_husk_named] )) ||\n_husk_named() {{\n    local -a names\n    \
-         names=(${{(f)\"$({ASK})\"}})\n    _describe -t images 'image' names\n}}\n"
-    );
     // Behind the line that says what is completed, before what is done.
-    lines.insert(1, function);
+    lines.insert(1, include_str!("completing/husk.zsh").replace("ASK", ASK));
     lines.join("\n") + "\n"
+}
+
+fn fish(verbs: &[&str]) -> String {
+    let offer = |verb: &str, what: &str| {
+        format!("complete -c husk -n \"__fish_husk_using_subcommand {verb}\" {what}\n")
+    };
+    let names = verbs.iter().map(|verb| offer(verb, &format!("-a \"({ASK})\"")));
+    let ask = |what: &str| format!("-a \"(husk offer {what} 2> /dev/null)\"");
+    let numbers = ["kill", "explain"]
+        .map(|verb| offer(verb, &format!("-k {}", ask("numbers -- (commandline -opc)"))));
+    let paths = ["cp", "mount"].map(|verb| offer(verb, &ask("paths -- (commandline -ct)")));
+    // What stands behind the colon is no file of the host.
+    let inside = "complete -c husk -n \"__fish_husk_using_subcommand cp; \
+        and string match -q '*:*' -- (commandline -ct)\" -f\n";
+    let traced = ask("numbers -- (commandline -opc)");
+    let traced = offer("trace", &format!("-s p -l pid -x {traced}"));
+    names.chain(numbers).chain(paths).chain([traced, inside.to_owned()]).collect()
 }

@@ -201,6 +201,15 @@ enum Command {
         /// Where to.
         directory: PathBuf,
     },
+    /// What shells offer where a word is typed.
+    #[command(hide = true)]
+    Offer {
+        /// What is typed.
+        kind: completing::Kind,
+        /// Words so far, or the one that is begun.
+        #[arg(last = true)]
+        words: Vec<OsString>,
+    },
     /// Print the page of all commands for the documentation.
     #[command(hide = true)]
     Reference,
@@ -309,6 +318,7 @@ fn main() -> ExitCode {
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Completions { shell } => pages::completions(shell),
+        Command::Offer { kind, words } => completing::offer(kind, &words),
         Command::Man { directory } => pages::manual(&directory),
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
@@ -366,9 +376,22 @@ fn tell_mistake(error: &clap::Error) -> ExitCode {
     let what = first.strip_prefix("error: ").unwrap_or(first);
     let command = if known { format!("husk {typed}") } else { "husk".to_owned() };
     let what = format!("{what} {rest}");
-    let meant = meant(error).map_or(String::new(), |meant| format!("did you mean {meant}? "));
-    say(&format!("{}; {meant}see `{command} --help`", what.trim()));
+    say(&format!("{}; {}see `{command} --help`", what.trim(), hint(error)));
     ExitCode::from(status)
+}
+
+/// What may have been meant, or what there is to choose from.
+fn hint(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(meant) = meant(error) {
+        return format!("did you mean {meant}? ");
+    }
+    match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(all)) if !all.is_empty() => {
+            format!("choose one of {}; ", all.join(", "))
+        }
+        _ => String::new(),
+    }
 }
 
 /// What may have been meant, where a word is nearly right.

@@ -280,6 +280,17 @@ impl Session {
         free
     }
 
+    /// Whether somebody who has set no block aside can still get one, about.
+    pub fn has_spare_blocks(&self) -> bool {
+        let map = &self.region.map;
+        if (0..map.chunk_count).any(|index| self.chunk_free(index) > 0) {
+            return true;
+        }
+        let idle = (1..=self.slots_high()).filter(|&id| self.region.load(map.owner(id)) == 0);
+        let mut runs = idle.map(|id| self.region.load(map.slot(id).word(RUN)) as u32);
+        runs.any(|count| count > 0) || self.left_over(BLOCK) > 0
+    }
+
     /// Whether a block is taken in its bitmap (for the checker).
     pub fn block_taken(&self, block: u32) -> bool {
         let chunk = self.region.map.chunk(block / CHUNK_BLOCKS);

@@ -318,6 +318,24 @@ impl Session {
         free
     }
 
+    /// Objects of `class` that somebody who has none can still get, about: what others who live
+    /// have in their magazines is not among them, nor the reserve.
+    pub fn spare_count(&self, class: usize) -> u64 {
+        let limit = self.region.map.classes[class].count.saturating_sub(RESERVED[class]) as u64;
+        let bump = self.region.load(Cell::at(header::BUMP + class as u32));
+        let pool = |index| self.region.map.partition(index).word(POOL + class as u32);
+        let pools = (0..=self.region.map.partition_mask).map(|n| self.region.load(pool(n)) >> 32);
+        let spare = limit.saturating_sub(bump) + pools.sum::<u64>();
+        if spare > 0 { spare } else { self.left_over(class) }
+    }
+
+    /// What slots that nobody uses have in a magazine.
+    pub(crate) fn left_over(&self, class: usize) -> u64 {
+        let map = &self.region.map;
+        let idle = (1..=self.slots_high()).filter(|&id| self.region.load(map.owner(id)) == 0);
+        idle.map(|id| self.region.load(count_of(map.slot(id), class))).sum()
+    }
+
     /// Calls `emit` for each free object of `class` that was used before (for the checker).
     pub fn each_free(&self, class: usize, emit: &mut dyn FnMut(u32)) {
         let map = &self.region.map;

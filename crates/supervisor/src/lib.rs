@@ -25,6 +25,7 @@ pub mod descriptors;
 pub mod explain;
 pub mod failure;
 pub mod fsck;
+mod full;
 mod gathered;
 pub mod holds;
 pub mod image;

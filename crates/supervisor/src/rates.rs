@@ -237,7 +237,8 @@ pub fn short(rate: f64) -> String {
 impl Frame {
     /// What the image holds, on one line.
     pub fn summary(&self) -> String {
-        format!("{} processes   {}", self.processes.len(), self.holds.line())
+        let full = if self.holds.full.is_empty() { "" } else { "   FULL: see `husk stat`" };
+        format!("{} processes   {}{full}", self.processes.len(), self.holds.line())
     }
 
     /// For people who read it in a pipe.
@@ -255,10 +256,13 @@ impl Frame {
     }
 }
 
-/// What stands over the kernels' lines.
+/// What stands over the kernels' lines. What a narrow terminal cuts off is types of operations.
 pub fn head() -> String {
     let types: String = COLUMNS.iter().map(|(name, _)| format!(" {name:>6}")).collect();
-    format!("{:<6} {:>7} {:>7}{types} {:>6} {:>6}", "KERNEL", "THREADS", "OPS/s", "WAITS", "UNDONE")
+    format!(
+        "{:<6} {:>7} {:>7} {:>6} {:>6}{types} {:>6}",
+        "KERNEL", "THREADS", "OPS/s", "WAITS", "UNDONE", "OTHER"
+    )
 }
 
 impl Kernel {
@@ -269,13 +273,20 @@ impl Kernel {
             .map(|(_, types)| format!(" {:>6}", short(self.rate_of(types))))
             .collect();
         format!(
-            "{:<6} {:>7} {:>7}{types} {:>6} {:>6}",
+            "{:<6} {:>7} {:>7} {:>6} {:>6}{types} {:>6}",
             self.kernel.map_or("all".to_owned(), |kernel| kernel.to_string()),
             self.threads,
             short(self.operations_per_s),
             short(self.waits_per_s),
             short(self.rollbacks_per_s),
+            short(self.other_per_s()),
         )
+    }
+
+    /// Operations of the types that have no column: locks, pipes, attributes set, ...
+    fn other_per_s(&self) -> f64 {
+        let shown: f64 = COLUMNS.iter().map(|(_, types)| self.rate_of(types)).sum();
+        (self.operations_per_s - shown).max(0.0)
     }
 }
 
@@ -305,6 +316,21 @@ mod tests {
         let done = Counts { operations: [1_000_000; OPERATIONS], ..Counts::default() };
         let line = Kernel::of(Some(63), 4095, &done, 1.0).line();
         assert_eq!(line.len(), head().len(), "{}\n{line}", head());
+    }
+
+    #[test]
+    fn the_columns_of_types_add_up_to_all_operations() {
+        let mut operations = [0; OPERATIONS];
+        for (index, count) in operations.iter_mut().enumerate() {
+            *count = 1 << index;
+        }
+        let done = Counts { operations, ..Counts::default() };
+        let kernel = Kernel::of(None, 1, &done, 1.0);
+        let shown: f64 = COLUMNS.iter().map(|(_, types)| kernel.rate_of(types)).sum();
+        assert_eq!(shown + kernel.other_per_s(), kernel.operations_per_s);
+        for hidden in [Operation::Lock, Operation::Pipe, Operation::Change] {
+            assert!(kernel.other_per_s() >= kernel.rate_of(&[hidden]), "{hidden:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
+use crate::full;
 use crate::holds::{self, Work};
 use crate::visit::Visit;
 use crate::work::refused;
@@ -109,19 +110,21 @@ pub struct Holds {
     pub inodes: u64,
     /// Of these, free.
     pub inodes_free: u64,
+    /// What there is no room for now, a line each.
+    pub full: Vec<String>,
 }
 
 impl Holds {
     /// As people are shown it.
     pub fn line(&self) -> String {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let Holds { blocks, blocks_free, inodes, inodes_free, memory_taken_bytes, .. } = *self;
+        let Holds { blocks, blocks_free, inodes, inodes_free, memory_taken_bytes, .. } = self;
         format!(
             "files {:.1} of {:.1} MiB   inodes {} of {inodes}   host {:.1} MiB",
             mebibytes((blocks - blocks_free) * BLOCK_BYTES),
             mebibytes(blocks * BLOCK_BYTES),
             inodes - inodes_free,
-            mebibytes(memory_taken_bytes),
+            mebibytes(*memory_taken_bytes),
         )
     }
 }
@@ -206,6 +209,7 @@ pub fn holds(visit: &mut Visit) -> Holds {
         blocks_free: usage.blocks_free.min(usage.blocks),
         inodes: usage.inodes,
         inodes_free: usage.inodes_free.min(usage.inodes),
+        full: full::lines(&visit.direct),
     }
 }
 
@@ -216,7 +220,9 @@ impl Report {
             "processes {}   open descriptions {}   directories widened {}, narrowed {}\n",
             self.processes, self.descriptions, self.directories_widened, self.directories_narrowed
         );
-        let _ = writeln!(text, "{}\n", self.holds.line());
+        let _ = writeln!(text, "{}", self.holds.line());
+        self.holds.full.iter().for_each(|line| text += &format!("{line}\n"));
+        text.push('\n');
         for some in self.kernels.chunks(COLUMNS) {
             table(&mut text, some);
         }

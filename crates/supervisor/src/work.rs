@@ -26,6 +26,7 @@ use crate::aid::Aid;
 use crate::copies::{Copies, Service};
 use crate::dense::Dense;
 use crate::failure::Failure;
+use crate::full::Full;
 use crate::holds::{self, Work as Kind};
 use crate::image::Image;
 use crate::loads::Loads;
@@ -62,6 +63,7 @@ pub struct Work {
     private: Option<Private>,
     watchers: Watchers,
     loads: Loads,
+    full: Full,
     variables: Variables,
     vigil: Vigil,
     next_scan: Instant,
@@ -97,7 +99,7 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let (service, aid, loads) = (None, None, Loads::default());
+        let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
         Ok(Work {
             image,
             copies,
@@ -108,6 +110,7 @@ impl Work {
             private,
             watchers,
             loads,
+            full,
             variables,
             vigil,
             next_scan,
@@ -126,7 +129,7 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let (service, aid, loads) = (None, None, Loads::default());
+        let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
         Work {
             image,
             copies,
@@ -137,6 +140,7 @@ impl Work {
             private,
             watchers,
             loads,
+            full,
             variables,
             vigil,
             next_scan,
@@ -273,6 +277,7 @@ impl Burial for Work {
         self.dense.tick(&self.image.region);
         holds::work(direct, Kind::Loads);
         self.loads.tick(direct);
+        self.full.tick(direct);
         holds::work(direct, Kind::Watches);
         if let Some(private) = &mut self.private {
             private.tick(direct);

@@ -100,6 +100,28 @@ found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
 say("by descriptor", found.si_pid == outside, found.si_status)
 say("no child", refused(os.waitpid, -1, 0))
 
+# Every option of a wait, and what is none.
+WALL, WNOTHREAD, WCLONE = 1 << 30, 1 << 29, -(1 << 31)
+pid, group = child(lambda: 7), os.getpgrp()
+said = lambda found: found and (found.si_pid == pid, found.si_status, found.si_code == os.CLD_EXITED)
+looks = os.WEXITED | os.WNOWAIT
+for kind, number in [(os.P_PID, pid), (os.P_PGID, group), (os.P_PGID, 0), (os.P_ALL, 0)]:
+    say("left there", said(os.waitid(kind, number, looks)), said(os.waitid(kind, number, looks)))
+say("alone", refused(os.waitpid, pid, WCLONE), refused(os.waitpid, pid, WCLONE | os.WNOHANG))
+say("of both kinds", refused(os.waitid, os.P_PID, pid, looks | os.WNOHANG | WALL).si_status)
+say("no option", refused(os.waitpid, pid, 1 << 27), refused(os.waitid, os.P_PID, pid, 0))
+say("no kind", refused(os.waitid, 77, pid, looks), refused(os.waitid, os.P_PID, -1, looks))
+say("nobody", refused(os.waitid, os.P_PGID, 1, looks), refused(os.waitpid, 1, os.WNOHANG))
+say("of a thread", os.WEXITSTATUS(os.waitpid(0, WALL | WNOTHREAD)[1]), refused(os.waitpid, -1, WALL))
+def cloned():
+    # A child that says nothing at its end: of the other kind.
+    twin = libc.syscall(56, 0, 0, 0, 0, 0)
+    if twin == 0:
+        os._exit(9)
+    say("not of this kind", refused(os.waitpid, twin, 0), refused(os.waitpid, -1, os.WNOHANG))
+    say("of the other", os.WEXITSTATUS(os.waitpid(twin, WCLONE)[1]))
+os.waitpid(child(cloned), 0)
+
 # sigqueue: the value arrives, and who sent it; several of one signal do, in their order.
 class Info(ctypes.Structure):
     _fields_ = [("signo", ctypes.c_int), ("errno", ctypes.c_int), ("code", ctypes.c_int),

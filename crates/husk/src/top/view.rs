@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   husk top: ci   3 processes   files 1.2 of 64.0 MiB   inodes 300 of 16383   host 6.5 MiB
-//!   KERNEL THREADS   OPS/s   WALK   STAT   READ ...   WAITS UNDONE
-//!   all          3    120k    30k ...
+//!   KERNEL THREADS   OPS/s  WAITS UNDONE   WALK   STAT   READ ...   OTHER
+//!   all          3    120k      2      0    30k ...
 //!   0            2     80k
-//!        PID   OPS/s  SHARE   CPU% S COMMAND
-//!       4711    100k  83.0%   97.0 R make -j2
-//!   q quit  arrows choose  O ops  C cpu  N pid  I invert  F9 kill
+//!        PID   OPS/s  SHARE   CPU%   MEM S COMMAND
+//!       4711    100k  83.0%   97.0   12M R make -j2
+//!   q quit  arrows choose  O ops  P cpu  M mem  N pid  I invert  F4 filter  F9 kill
 //! ```
 
 use std::collections::HashMap;
@@ -26,7 +26,10 @@ const LINES_FIXED: usize = 5;
 /// Ticks of the host in a second (`USER_HZ`, fixed on Linux).
 const TICKS_PER_S: f64 = 100.0;
 /// Keys, as they are shown.
-const KEYS: &str = "q quit  up/down choose  O ops  C cpu  N pid  I invert  F9/k kill";
+const KEYS: &str =
+    "q quit  arrows choose  O ops  P cpu  M mem  N pid  I invert  F4 filter  F9 kill";
+/// Longest text that processes are chosen by.
+const FILTER_MAX: usize = 64;
 
 /// What a key asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +47,7 @@ pub enum Next {
 enum Order {
     Operations,
     Cpu,
+    Memory,
     Number,
 }
 
@@ -59,6 +63,10 @@ pub struct View {
     chosen: Option<u32>,
     /// Who is about to be sent a signal, and what it calls itself.
     asks: Option<(u32, String)>,
+    /// What a command must contain to be shown.
+    filter: String,
+    /// Whether keys are for the filter.
+    filters: bool,
     /// What became of the last signal.
     message: String,
     /// What the host said of processes last, and when.
@@ -81,6 +89,8 @@ impl View {
             inverted: false,
             chosen: None,
             asks: None,
+            filter: String::new(),
+            filters: false,
             message: String::new(),
             known: HashMap::new(),
             cpu: HashMap::new(),
@@ -91,24 +101,36 @@ impl View {
 
     /// Shows a new frame.
     pub fn show(&mut self, frame: Frame) {
-        self.frame = Some(frame);
-        let ours: Vec<u32> = self.rows().iter().map(|share| share.pid).collect();
+        let ours: Vec<u32> = frame.processes.iter().map(|share| share.pid).collect();
         self.known.retain(|pid, _| ours.contains(pid));
         self.cpu.retain(|pid, _| ours.contains(pid));
-        if self.order == Order::Cpu {
+        self.frame = Some(frame);
+        // Who is sorted or chosen by what the host says has to be asked about, also out of sight.
+        let all = matches!(self.order, Order::Cpu | Order::Memory) || !self.filter.is_empty();
+        if all {
             ours.iter().for_each(|&pid| self.look_at(pid));
         }
+        self.choose_rows();
         self.sort();
-        let shown = self.first..(self.first + self.room.max(1));
-        let seen: Vec<u32> = self
-            .rows()
-            .iter()
-            .enumerate()
-            .filter(|(n, _)| shown.contains(n))
-            .map(|r| r.1.pid)
-            .collect();
-        if self.order != Order::Cpu {
+        if !all {
+            let rows = self.rows().iter().skip(self.first).take(self.room.max(1));
+            let seen: Vec<u32> = rows.map(|share| share.pid).collect();
             seen.into_iter().for_each(|pid| self.look_at(pid));
+        }
+    }
+
+    /// Leaves those whose command has what is asked for.
+    fn choose_rows(&mut self) {
+        if self.filter.is_empty() {
+            return;
+        }
+        let (wanted, known) = (self.filter.to_lowercase(), &self.known);
+        let fits = |share: &Share| {
+            let told = known.get(&share.pid).map(|(told, _)| told.process.line());
+            told.is_some_and(|line| line.to_lowercase().contains(&wanted))
+        };
+        if let Some(frame) = &mut self.frame {
+            frame.processes.retain(fits);
         }
     }
 
@@ -129,12 +151,15 @@ impl View {
     }
 
     fn sort(&mut self) {
-        let (order, cpu) = (self.order, &self.cpu);
+        let (order, cpu, known) = (self.order, &self.cpu, &self.known);
         let cpu_of = |share: &Share| cpu.get(&share.pid).copied().unwrap_or_default();
+        let memory_of =
+            |share: &Share| known.get(&share.pid).map(|(told, _)| told.process.memory_bytes);
         let Some(frame) = &mut self.frame else { return };
         frame.processes.sort_by(|one, two| match order {
             Order::Operations => two.operations_per_s.total_cmp(&one.operations_per_s),
             Order::Cpu => cpu_of(two).total_cmp(&cpu_of(one)),
+            Order::Memory => memory_of(two).cmp(&memory_of(one)),
             Order::Number => one.pid.cmp(&two.pid),
         });
         if self.inverted {
@@ -166,11 +191,18 @@ impl View {
                 _ => Next::GoOn,
             };
         }
+        if self.filters {
+            self.type_filter(key.code);
+            return Next::GoOn;
+        }
         self.message.clear();
         match key.code {
+            KeyCode::Esc if !self.filter.is_empty() => self.filter.clear(),
             KeyCode::Char('q' | 'Q') | KeyCode::F(10) | KeyCode::Esc => return Next::End,
             KeyCode::Char('O' | 'o') => self.order_by(Order::Operations),
             KeyCode::Char('C' | 'c' | 'P') => self.order_by(Order::Cpu),
+            KeyCode::Char('M' | 'm') => self.order_by(Order::Memory),
+            KeyCode::F(3 | 4) | KeyCode::Char('/' | '\\') => self.filters = true,
             KeyCode::Char('N' | 'n') => self.order_by(Order::Number),
             KeyCode::Char('I' | 'i') => {
                 self.inverted = !self.inverted;
@@ -186,6 +218,24 @@ impl View {
             _ => {}
         }
         Next::GoOn
+    }
+
+    /// A key while the filter is typed; the next look shows what it leaves.
+    fn type_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(one) if self.filter.len() < FILTER_MAX => self.filter.push(one),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.filters = false;
+            }
+            KeyCode::Enter | KeyCode::F(3 | 4) => self.filters = false,
+            _ => {}
+        }
+        let unknown = self.rows().iter().filter(|share| !self.known.contains_key(&share.pid));
+        let unknown: Vec<u32> = unknown.map(|share| share.pid).collect();
+        unknown.into_iter().for_each(|pid| self.look_at(pid));
+        self.choose_rows();
     }
 
     fn order_by(&mut self, order: Order) {
@@ -256,7 +306,10 @@ impl View {
         let hidden = frame.kernels.len() - kernels;
         let more = format!("       ... and {hidden} kernels more");
         lines.push(Line::raw(if hidden > 0 { more } else { String::new() }));
-        let columns = format!("{:>8} {:>7} {:>6} {:>6} S COMMAND", "PID", "OPS/s", "SHARE", "CPU%");
+        let columns = format!(
+            "{:>8} {:>7} {:>6} {:>6} {:>7} S COMMAND",
+            "PID", "OPS/s", "SHARE", "CPU%", "MEM"
+        );
         lines.push(Line::styled(columns, over));
         let rows = frame.processes.iter().skip(self.first).take(self.room);
         lines.extend(rows.map(|share| {
@@ -269,12 +322,15 @@ impl View {
     fn row(&self, share: &Share) -> String {
         let Share { pid, operations_per_s, share_percent } = share;
         let cpu = self.cpu.get(pid).map_or("-".to_owned(), |cpu| format!("{cpu:.1}"));
-        let (state, command) = match self.known.get(pid) {
-            Some((told, _)) => (told.process.state.as_str(), told.process.line()),
-            None => ("-", String::new()),
+        let (state, memory, command) = match self.known.get(pid) {
+            Some((told, _)) => {
+                let memory = format!("{}M", told.process.memory_bytes >> 20);
+                (told.process.state.as_str(), memory, told.process.line())
+            }
+            None => ("-", "-".to_owned(), String::new()),
         };
         let rate = short(*operations_per_s);
-        format!("{pid:>8} {rate:>7} {share_percent:>5.1}% {cpu:>6} {state} {command}")
+        format!("{pid:>8} {rate:>7} {share_percent:>5.1}% {cpu:>6} {memory:>7} {state} {command}")
     }
 
     fn last_line(&self) -> Line<'_> {
@@ -283,7 +339,14 @@ impl View {
                 let text = format!("signal for {pid} {name}:  t TERM  9 KILL  any other key: none");
                 Line::styled(text, Style::new().add_modifier(Modifier::REVERSED))
             }
+            None if self.filters => {
+                let text = format!("filter: {}_   Enter: keep it  Esc: show all", self.filter);
+                Line::styled(text, Style::new().add_modifier(Modifier::REVERSED))
+            }
             None if !self.message.is_empty() => Line::raw(self.message.as_str()),
+            None if !self.filter.is_empty() => {
+                Line::raw(format!("only those with \"{}\": Esc shows all   {KEYS}", self.filter))
+            }
             None => Line::raw(KEYS),
         }
     }
@@ -341,6 +404,38 @@ mod tests {
         assert_eq!(order(&view), [900_000, 42, 7]);
         let text = drawn(&mut view, 100, 24);
         assert!(text.contains("husk top: ci") && text.contains("900000"), "{text}");
+    }
+
+    #[test]
+    fn a_filter_leaves_those_whose_command_has_it() {
+        let (own, strange) = (std::process::id(), u32::MAX >> 1);
+        let mut view = view(1, &[own, strange]);
+        let name = Watcher::describe(own).unwrap().process.line();
+        let part = name.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev();
+        press(&mut view, KeyCode::F(4));
+        part.for_each(|one| drop(press(&mut view, KeyCode::Char(one.to_ascii_uppercase()))));
+        assert!(drawn(&mut view, 100, 24).contains("Enter: keep it"));
+        press(&mut view, KeyCode::Enter);
+        let rows = |view: &View| view.rows().iter().map(|share| share.pid).collect::<Vec<_>>();
+        assert_eq!(rows(&view), [own]);
+        view.show(frame(1, &[own, strange]));
+        assert_eq!(rows(&view), [own]);
+        assert_eq!(press(&mut view, KeyCode::Esc), Next::GoOn, "it ends the filter alone");
+        view.show(frame(1, &[own, strange]));
+        assert_eq!(rows(&view).len(), 2);
+        assert_eq!(press(&mut view, KeyCode::Esc), Next::End);
+    }
+
+    #[test]
+    fn who_has_most_memory_comes_first_where_that_is_asked_for() {
+        let (own, parent) = (std::process::id(), 1);
+        let mut view = view(1, &[parent, own, u32::MAX >> 1]);
+        press(&mut view, KeyCode::Char('M'));
+        view.show(frame(1, &[parent, own, u32::MAX >> 1]));
+        let memory = |pid: u32| Watcher::describe(pid).map(|told| told.process.memory_bytes);
+        let rows: Vec<_> = view.rows().iter().map(|share| memory(share.pid)).collect();
+        assert!(rows.is_sorted_by(|one, two| one >= two) && rows[2].is_none(), "{rows:?}");
+        assert!(drawn(&mut view, 100, 24).contains("MEM S COMMAND"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn copy(source: &OsStr, target: &OsStr, recursive: bool) -> Result<bool, Fai
 }
 
 /// `NAME:PATH`.
-fn in_image(typed: &OsStr) -> Option<(Name, &OsStr)> {
+pub fn in_image(typed: &OsStr) -> Option<(Name, &OsStr)> {
     let bytes = typed.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let name = Name::parse(OsStr::from_bytes(&bytes[..colon])).ok()?;
@@ -65,7 +65,12 @@ fn copy_in(source: &Path, name: &Name, path: &OsStr, recursive: bool) -> Result<
 }
 
 /// Starts `husk WORDS` as a program of the image: this very file, which may be out of its sight.
-fn inside(name: &Name, words: &[OsString], input: Stdio, output: Stdio) -> Result<Child, Failure> {
+pub fn inside(
+    name: &Name,
+    words: &[OsString],
+    input: Stdio,
+    output: Stdio,
+) -> Result<Child, Failure> {
     Place::find(name)?;
     let failed = |problem: io::Error| {
         let remedy = "raise the limits on processes and open files";

@@ -163,6 +163,9 @@ pub struct Status {
     pub mounts: Vec<String>,
     /// Processes that run in it now.
     pub processes: u32,
+    /// What it has no room for now, a line each; others' versions say nothing of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub full: Vec<String>,
 }
 
 impl Letter {

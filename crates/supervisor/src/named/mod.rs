@@ -31,6 +31,7 @@ mod enter;
 mod keep;
 mod message;
 pub mod mount;
+pub mod offer;
 mod parcel;
 mod place;
 mod programs;

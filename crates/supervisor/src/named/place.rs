@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::named::message::Status;
 use crate::named::mount::Record;
+use crate::named::up::START_MAX;
 use crate::request::reason;
 use crate::say::say;
 use crate::write_back::host;
@@ -51,8 +52,8 @@ const NAME_BYTES_MAX: usize = 64;
 const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
 /// What `husk mount` locks; no image has such a name.
 const MOUNTING: &str = ".mounting";
-/// How long another `husk mount` may take: more than it does where everything goes wrong.
-const MOUNTING_MAX: Duration = Duration::from_secs(30);
+/// How long another `husk mount` may take: longer than it waits for a server that never starts.
+const MOUNTING_MAX: Duration = START_MAX.saturating_add(Duration::from_secs(10));
 /// How long a supervisor may leave somebody in its queue.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long those who only look whether a lock is held may hold it, all together.

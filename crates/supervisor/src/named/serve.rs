@@ -33,6 +33,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::descent::{self, QUIET, Stragglers};
 use crate::failure::Failure;
+use crate::full;
 use crate::image::Newcomer;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
@@ -320,7 +321,9 @@ impl Server {
     }
 
     fn look(&self) -> Status {
-        Status { processes: self.made.work.living().len() as u32, ..self.made.status.clone() }
+        let work = &self.made.work;
+        let (processes, full) = (work.living().len() as u32, full::lines(&work.image.direct));
+        Status { processes, full, ..self.made.status.clone() }
     }
 
     fn join(

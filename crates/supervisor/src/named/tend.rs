@@ -213,5 +213,6 @@ fn status(settings: &Settings, work: &Work) -> Status {
         overlays: of(Cover::Overlay),
         mounts: of(Cover::Memory),
         processes: 0,
+        full: Vec::new(),
     }
 }

@@ -1,0 +1,63 @@
+//! What an image has no room for any more, and who is told.
+//!
+//! A program is told by its call (ENOSPC, EAGAIN, ENFILE), in a word that fits many causes. Here is
+//! said what ran out, and what helps: once each time, by the supervisor (standard error of `husk
+//! run`, the log of an image with a name), and in `husk ls`, `stat` and `top` as long as it lasts.
+
+use std::time::{Duration, Instant};
+
+use husk_carrier::Direct;
+use husk_region::{INODE, LINE, NODE, RECORD};
+
+use crate::say::say_aside;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Kinds of room: what there is no more of, and what gives some back.
+const KINDS: [(&str, &str); 3] = [
+    ("more files", "remove some"),
+    ("more processes and open files", "end some"),
+    ("more bytes", "remove files"),
+];
+
+/// Which kinds there is none of now.
+fn short(direct: &Direct) -> [bool; KINDS.len()] {
+    let session = &direct.kernel().session;
+    let none = |class| session.spare_count(class) == 0;
+    [none(INODE), [LINE, NODE, RECORD].into_iter().any(none), !session.has_spare_blocks()]
+}
+
+fn line((missing, remedy): (&str, &str)) -> String {
+    format!("the image is full: no room for {missing}; {remedy}, or make it with more --memory")
+}
+
+/// Lines about what there is no room for now.
+pub fn lines(direct: &Direct) -> Vec<String> {
+    let short = KINDS.into_iter().zip(short(direct)).filter(|(_, short)| *short);
+    short.map(|(kind, _)| line(kind)).collect()
+}
+
+/// Who looks now and then, and says what is new.
+#[derive(Default)]
+pub struct Full {
+    next: Option<Instant>,
+    told: [bool; KINDS.len()],
+}
+
+impl Full {
+    /// Looks, if it is time to.
+    pub fn tick(&mut self, direct: &Direct) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + LOOK_EVERY);
+        let short = short(direct);
+        for (kind, (now, before)) in KINDS.into_iter().zip(short.into_iter().zip(self.told)) {
+            if now && !before {
+                say_aside(line(kind));
+            }
+        }
+        self.told = short;
+    }
+}
