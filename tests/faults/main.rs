@@ -6,6 +6,7 @@
 mod build;
 mod hostile;
 mod storm;
+mod tempest;
 mod victims;
 mod watched;
 

@@ -3,6 +3,8 @@
 //! million files; ten thousand processes in a row.
 #![forbid(unsafe_code)]
 
+mod lineage;
+
 use std::process::Command;
 use std::time::Duration;
 

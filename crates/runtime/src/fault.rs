@@ -220,7 +220,8 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
             if signal == signal::SIGSYS {
                 own_mask(&action, context);
             }
-            signal::deliver(thread, &action, signal, context);
+            let deferred = thread.deferred.swap(0, Relaxed);
+            signal::deliver(thread, &action, signal, context, deferred);
             handler
         }
     }

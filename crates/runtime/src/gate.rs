@@ -143,6 +143,13 @@ pub fn is_entry(address: usize) -> bool {
     entries.contains(&address)
 }
 
+/// Whether a handler of a signal is due at `address`, and has not begun: number and context are in
+/// the registers that the host put them in.
+pub fn begins_handler(address: usize) -> bool {
+    let wrapper = husk_on_signal as *const () as usize..husk_signal_begun as *const () as usize;
+    wrapper.contains(&address) || address == husk_on_fault as *const () as usize
+}
+
 #[allow(improper_ctypes)]
 unsafe extern "C" {
     /// Stubs that make the call at once.
@@ -157,6 +164,8 @@ unsafe extern "C" {
     pub fn husk_restorer();
     /// Kernel-side handler of ordinary signals.
     pub fn husk_on_signal();
+    /// Where it has taken over what was deferred.
+    fn husk_signal_begun();
     /// Kernel-side handler of SIGSYS, SIGSEGV, SIGBUS and SIGILL.
     pub fn husk_on_fault();
     /// Entry with number in rax and return address in rcx.
@@ -607,6 +616,11 @@ husk_unblock:
     .balign 16
     .globl husk_on_signal
 husk_on_signal:
+    # What was deferred is this one's to unblock from here on.
+    xor ecx, ecx
+    xchg gs:[{deferred}], rcx
+    .globl husk_signal_begun
+husk_signal_begun:
     push rdi
     push rsi
     push rdx

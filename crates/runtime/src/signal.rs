@@ -9,7 +9,9 @@
 //! 1. Deferring = the signal is blocked in the interrupted context, noted in `deferred`, and sent
 //!    to this thread again with its siginfo; leaving the service unblocks it.
 //! 2. Handlers are jumped to with the host's frame as it is, so unwinders see nothing of us.
-//! 3. SIGSYS, SIGSEGV, SIGBUS and SIGILL keep our handler whatever the application sets (`fault`),
+//! 3. A handler that is due is not begun before one that came first: frames that the host has put
+//!    over each other keep what their actions block, whatever is unblocked (`unblock_below`).
+//! 4. SIGSYS, SIGSEGV, SIGBUS and SIGILL keep our handler whatever the application sets (`fault`),
 //!    and are in no mask the host gets: a blocked fault would end the process, and ours are answers
 //!    (a call that traps, a bad pointer, the guard).
 
@@ -32,6 +34,8 @@ const UC_REGISTERS: usize = 40;
 #[derive(Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Register {
+    Rdi = 8,
+    Rdx = 12,
     Rax = 13,
     Rcx = 14,
     Rsp = 15,
@@ -55,6 +59,10 @@ pub const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
 pub const SA_RESETHAND: u64 = 0x8000_0000;
 pub const SA_NODEFER: u64 = 0x4000_0000;
+
+/// Frames of handlers that have not begun which are looked at, one over the other: each blocks its
+/// signal, but for those with `SA_NODEFER`.
+const STACKED_MAX: usize = 128;
 
 /// The bit of a signal in a set.
 pub const fn bit(signal: usize) -> u64 {
@@ -187,48 +195,64 @@ pub fn defer(thread: &Thread, signal: usize, info: usize, context: Context) {
     requeue(signal, info);
 }
 
-/// The wrapper: the address of the handler to jump to, or 0.
-pub extern "C" fn on_signal(signal: usize, info: usize, context: usize) -> u64 {
+/// The wrapper: the address of the handler to jump to, or 0. `deferred` is the thread's, which has
+/// none now.
+pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred: u64) -> u64 {
     let thread = Thread::current();
     let context = Context(context);
     elsewhere::unmark(info);
-    if thread.in_service != 0 {
-        defer(thread, signal, info, context);
-        return 0;
-    }
     let action = thread.group().actions[signal & SIGNALS_MASK].load();
-    match action.handler {
-        SIG_IGN => 0,
-        SIG_DFL => {
+    let once = action.flags & SA_RESETHAND != 0;
+    let is_ours = thread.in_service != 0 || action.handler <= SIG_IGN;
+    if is_ours || !once && elsewhere::leave(thread, signal, info, context) {
+        thread.deferred.fetch_or(deferred, Relaxed);
+        if thread.in_service != 0 {
+            defer(thread, signal, info, context);
+        } else if action.handler == SIG_DFL {
             // Another thread has just changed the action: the host knows the right one by now.
             requeue(signal, info);
-            0
         }
-        handler => {
-            let once = action.flags & SA_RESETHAND != 0;
-            if !once && elsewhere::leave(thread, signal, info, context) {
-                return 0;
-            }
-            deliver(thread, &action, signal, context);
-            handler
-        }
+        return 0;
     }
+    deliver(thread, &action, signal, context, deferred);
+    action.handler
 }
 
 const SIGNALS_MASK: usize = 2 * SIGNALS - 1;
 
 /// What a handler that runs now must find: earlier deferrals undone, a sleep restarted.
-pub fn deliver(thread: &Thread, action: &HostAction, signal: usize, context: Context) {
-    let deferred = thread.deferred.swap(0, Relaxed);
+pub fn deliver(
+    thread: &Thread,
+    action: &HostAction,
+    signal: usize,
+    context: Context,
+    deferred: u64,
+) {
     if deferred != 0 {
-        context.set_mask(context.mask() & !deferred);
-        let mut keep = action.mask;
-        if action.flags & SA_NODEFER == 0 {
-            keep |= bit(signal);
-        }
+        let keep = unblock_below(thread, context, deferred, 0) | blocked_by(action, signal);
         change_mask(SIG_UNBLOCK, deferred & !keep);
     }
     restart_sleep(action, context);
+}
+
+/// What is blocked while a handler runs.
+fn blocked_by(action: &HostAction, signal: usize) -> u64 {
+    let own = if action.flags & SA_NODEFER == 0 { bit(signal) } else { 0 };
+    action.mask | own
+}
+
+/// Unblocks what was deferred in `context` and in those of the handlers below it that are due and
+/// have not begun; returns what these block (invariant 3).
+fn unblock_below(thread: &Thread, context: Context, deferred: u64, depth: usize) -> u64 {
+    let mut held = 0;
+    if gate::begins_handler(context.get(Register::Rip)) && depth < STACKED_MAX {
+        let signal = context.get(Register::Rdi) & SIGNALS_MASK;
+        let below = Context(context.get(Register::Rdx));
+        held = unblock_below(thread, below, deferred, depth + 1);
+        held |= blocked_by(&thread.group().actions[signal].load(), signal);
+    }
+    context.set_mask(context.mask() & !(deferred & !held));
+    held
 }
 
 /// A sleep inside a `Detour` that goes on again after a handler with `SA_RESTART`.
@@ -271,7 +295,7 @@ pub fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
     }
 }
 
-/// Invariant 3: ours always; the application's wishes about stack, mask and restart apply.
+/// Invariant 4: ours always; the application's wishes about stack, mask and restart apply.
 fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
     let caught = asked.handler > SIG_IGN;
     let (mut flags, mut mask) = (SA_ONSTACK, 0);
@@ -290,7 +314,7 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
     }
 }
 
-/// Installs what invariant 3 keeps; notes what was ignored before `exec`.
+/// Installs what invariant 4 keeps; notes what was ignored before `exec`.
 pub fn install(thread: &Thread) {
     change_mask(SIG_UNBLOCK, KEPT);
     if facts().handover.flags & handover::DEFAULTS != 0 {
