@@ -103,11 +103,15 @@ static long whole_lock(void) {
     return r;
 }
 static void hold_whole(void) { NEED(flock(open("file", O_RDWR), LOCK_EX) == 0); }
-static long wait_futex(void) { return syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL, NULL, 0); }
+/* One that is begun again after a signal may find the word changed, and need not wait. */
+static long woken(long result) { return result < 0 && errno == EAGAIN ? 0 : result; }
+static long wait_futex(void) {
+    return woken(syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL, NULL, 0));
+}
 static void wake_futex(void) { *word = 1; syscall(SYS_futex, word, FUTEX_WAKE, 9, NULL, NULL, 0); }
 static long wait_futex_timed(void) {
     struct timespec t = { 9, 0 };
-    return syscall(SYS_futex, word, FUTEX_WAIT, 0, &t, NULL, 0);
+    return woken(syscall(SYS_futex, word, FUTEX_WAIT, 0, &t, NULL, 0));
 }
 static long receive(void) { return recv(a[0], bytes, 1, 0); }
 static long receive_message(void) {
