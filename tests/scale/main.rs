@@ -1,6 +1,6 @@
-//! Many names, deep paths, names of any bytes; many processes and threads: programs that check
-//! themselves, natively and in an image. `HUSK_FULL=1`: a million names in one directory, and a
-//! million files; ten thousand processes in a row.
+//! Many names, deep paths, names of any bytes; many processes and threads; many calls on a few
+//! names: programs that check themselves, natively and in an image. `HUSK_FULL=1`: a million names
+//! in one directory, and a million files; ten thousand processes in a row.
 #![forbid(unsafe_code)]
 
 mod lineage;
@@ -18,6 +18,11 @@ const MOST: (&str, &str) = ("1000000", "6G");
 const FEW: &str = "3000";
 const NAMES_SAID: &str = "many: ok\nspread: ok\ndeep: ok\nnames: ok\n";
 const CREW_SAID: &str = "crew: ok\n";
+/// Processes that race for a few names, and calls of each: natively, and in an image.
+const RACERS: &str = "8";
+const NATIVE_CALLS: &str = "5000";
+const CALLS: &str = "100000";
+const HISTORY_SAID: &str = "history: ok\n";
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Processes at once, how often; processes in a row; threads at once: natively, short form, long.
@@ -67,4 +72,21 @@ fn thousands_of_processes_and_threads_come_and_go_and_leave_nothing() {
     let full = std::env::var_os("HUSK_FULL").is_some();
     let argv = [&[program], &(if full { LONG_CREW } else { SHORT_CREW })[..]].concat();
     done(husk(&["--discard"], &argv), &scratch, CREW_SAID);
+}
+
+#[test]
+fn what_eight_processes_saw_of_four_names_has_an_order() {
+    let scratch = Scratch::new("history");
+    let program = scratch.path().join("history");
+    build_c(include_str!("sources/history.c"), &program);
+    let program = program.to_str().expect("a path in UTF-8");
+    let seed = std::env::var("HUSK_SEED").unwrap_or_else(|_| std::process::id().to_string());
+    let mut native = Command::new(program);
+    native.args([RACERS, NATIVE_CALLS, &seed]);
+    done(native, &scratch, HISTORY_SAID);
+    if against_native() {
+        return;
+    }
+    let argv = [program, RACERS, CALLS, &seed];
+    done(husk(&["--discard"], &argv), &scratch, HISTORY_SAID);
 }
