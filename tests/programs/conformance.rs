@@ -172,6 +172,16 @@ fn mappings_of_holes_and_of_files_that_grow_are_those_of_a_tmpfs() {
 }
 
 #[test]
+fn listings_go_on_where_they_were_whatever_comes_and_goes() {
+    answered_as_a_tmpfs_does("cookies", include_str!("sources/calls/cookies.py"));
+}
+
+#[test]
+fn msync_takes_refuses_and_shows_what_it_does_on_a_tmpfs() {
+    answered_as_a_tmpfs_does("synced", include_str!("sources/calls/synced.py"));
+}
+
+#[test]
 fn a_walk_with_resolve_flags_stays_where_it_may_go() {
     answered_as_a_tmpfs_does("resolve", include_str!("sources/calls/resolve.py"));
 }
