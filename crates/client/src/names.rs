@@ -308,10 +308,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             empty: flags & AT_EMPTY_PATH as usize != 0,
             ..Aim::default()
         };
-        let (from, to) = match self.find_both(c, (source, aim), target)? {
-            Both::Husk(from, to) => (from, to),
-            Both::Pass => return self.then_named(c),
-            Both::Answered(raw) => return Ok(Verdict::Return(raw)),
+        let (from, to) = match self.find_both(c, (source, aim), target) {
+            Ok(Both::Husk(from, to)) => (from, to),
+            Ok(Both::Pass) => return self.then_named(c),
+            Ok(Both::Answered(raw)) => return Ok(Verdict::Return(raw)),
+            Err(Errno::EXDEV) => return Err(self.link_apart(c, target)),
+            Err(errno) => return Err(errno),
         };
         let step = from.existing()?;
         self.refuse_slash(1, &to)?;
@@ -324,6 +326,38 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.link(&who, step.inode, to.directory, name)?;
         value(0)
+    }
+
+    /// What is told of a link to another file system: what is wrong with the new name comes first.
+    #[cold]
+    fn link_apart(&mut self, c: &Call, spot: Spot) -> Errno {
+        let refused = match self.find(c, 1, spot, Aim::PARENT) {
+            Ok(Place::Husk(target)) => self.refuse_name(&target),
+            Ok(Place::Host) => {
+                let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+                let stay = AT_SYMLINK_NOFOLLOW as usize;
+                let args = [directory, c.args[spot.path], 0, stay, 0, 0];
+                let there = self.host.call(nr::faccessat2, args) == 0;
+                if there { Err(Errno::EEXIST) } else { Ok(()) }
+            }
+            Ok(Place::Elsewhere) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        refused.err().unwrap_or(Errno::EXDEV)
+    }
+
+    /// Whether a new name that is no directory may be in its directory.
+    fn refuse_name(&mut self, target: &Target) -> Result<()> {
+        self.refuse_slash(1, target)?;
+        let name = self.buffers.walks[1].name(target);
+        match self.services.lookup(target.directory, name) {
+            Ok(_) => Err(Errno::EEXIST),
+            Err(Errno::ENOENT) => match self.services.attributes(target.directory)?.links {
+                0 => Err(Errno::ENOENT),
+                _ => Ok(()),
+            },
+            Err(errno) => Err(errno),
+        }
     }
 
     /// `symlink`, `symlinkat`: the target's text is argument `text`.
