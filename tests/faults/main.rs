@@ -5,6 +5,7 @@
 
 mod build;
 mod hostile;
+mod memory;
 mod storm;
 mod tempest;
 mod victims;

@@ -224,7 +224,8 @@ struct ImageOptions {
     #[arg(long, value_name = "N")]
     kernels: Option<u32>,
     /// Most the image may hold, e.g. 512M or 8G: bytes, or a whole number with K, M, G or T (KB and
-    /// KiB mean the same, 1024 bytes) [default: a quarter of the memory, at most 16G].
+    /// KiB mean the same, 1024 bytes) [default: a quarter of the memory of the machine or of the
+    /// control group, at most 16G].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Keep changes below DIR in the image and write them back at the end [default: the current

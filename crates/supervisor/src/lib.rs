@@ -18,6 +18,7 @@ pub mod aid;
 pub mod check;
 pub mod clock;
 pub mod config;
+mod control_group;
 pub mod copies;
 pub mod dense;
 pub mod descent;

@@ -22,6 +22,7 @@ use husk_proto::place::{Origin, Policy, Rule};
 use rustix::fs::{Access, access};
 use rustix::thread::CpuSet;
 
+use crate::control_group;
 use crate::failure::Failure;
 use crate::named::mount::standing_over;
 
@@ -39,7 +40,8 @@ pub const MEMORY_BYTES_MAX: u64 = 256 << 30;
 pub struct Request {
     /// `--kernels`; `None` = one per online core.
     pub kernels: Option<u32>,
-    /// `--memory` in bytes; `None` = a quarter of the machine's, at most 16 GiB.
+    /// `--memory` in bytes; `None` = a quarter of the machine's, or of the control group's, at most
+    /// 16 GiB.
     pub memory_bytes: Option<u64>,
     /// `--overlay`, in order.
     pub overlays: Vec<PathBuf>,
@@ -234,6 +236,7 @@ fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
 /// Memory of an image when the user does not say.
 pub fn default_memory_bytes() -> u64 {
     let (memory, _) = host_memory();
+    let memory = control_group::memory_bytes().map_or(memory, |most| memory.min(most));
     (memory / 4).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
 }
 

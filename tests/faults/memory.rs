@@ -1,0 +1,141 @@
+//! No memory left: the control group of all processes of an image may have no more.
+//!
+//! The host ends somebody then, by SIGKILL and at any instruction: natively the writer to a tmpfs,
+//! in an image the program whose file takes it. The others go on, and the memory comes back.
+
+use std::fs;
+use std::io::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use husk_tests::case::findings;
+use husk_tests::{Run, Scratch, Side, against_native};
+
+/// What the group may have, and what a program takes that is ended.
+const LIMIT_BYTES: u64 = 256 << 20;
+/// No run takes longer.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Where the interface of groups that limit memory may be, by the file with the limit.
+const INTERFACES: [(&str, &str, &str); 3] = [
+    ("memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    ("", "/sys/fs/cgroup", "memory.max"),
+    ("", "/sys/fs/cgroup/unified", "memory.max"),
+];
+
+/// A control group with little memory, removed in the end.
+struct Group(PathBuf);
+
+impl Group {
+    /// A new one below this process's own; why there is none otherwise.
+    fn new(name: &str) -> Result<Self, String> {
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let mut why = "no interface of control groups".to_owned();
+        for (controller, root, limit) in INTERFACES {
+            let mine = own.lines().find_map(|line| {
+                let (_, rest) = line.split_once(':')?;
+                rest.split_once(':').filter(|(name, _)| *name == controller).map(|(_, path)| path)
+            });
+            let Some(mine) = mine else { continue };
+            match Self::below(&Path::new(root).join(mine.trim_start_matches('/')), name, limit) {
+                Ok(group) => return Ok(group),
+                Err(error) => why = format!("{root}: {error}"),
+            }
+        }
+        Err(why)
+    }
+
+    fn below(parent: &Path, name: &str, limit: &str) -> Result<Self, Error> {
+        let path = parent.join(format!("husk-{name}-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        let group = Self(path);
+        fs::write(group.0.join(limit), LIMIT_BYTES.to_string())?;
+        Ok(group)
+    }
+
+    /// `command`, in this group from its first instruction.
+    fn around(&self, command: &Command) -> Command {
+        let mut inside = Command::new("sh");
+        inside.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.0);
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            inside.env(name, value.unwrap_or_default());
+        }
+        inside
+    }
+}
+
+impl Drop for Group {
+    /// A group can be removed once its last process has been reaped.
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < end {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Who takes too much by itself is ended, and so is who writes too much to a nameless file; what
+/// had been there is there, and there is room for as much as before.
+const SCRIPT: &str = r#"
+cd /dev/shm; mkdir husk-memory-$$; cd husk-memory-$$
+echo kept > kept; mkdir d; ln kept d/other
+python3 -c 'x = bytearray(600 << 20)' 2> /dev/null; echo "hog $?"
+cat kept d/other; stat -c '%h %s' kept
+python3 -c '
+import os
+fd = os.open(".", os.O_TMPFILE | os.O_RDWR)
+for _ in range(600): os.write(fd, b"x" * (1 << 20))
+' 2> /dev/null; echo "writer $?"
+for n in 1 2 3; do
+    head -c 60000000 /dev/zero > big; stat -c '%s' big; rm big
+done
+mv d/other e; rmdir d; cat e; ls
+cd ..; rm -r husk-memory-$$; echo "left $?"
+"#;
+const SAID: &str = "hog 137\nkept\nkept\n2 5\nwriter 137\n60000000\n60000000\n60000000\n\
+    kept\ne\nkept\nleft 0\n";
+
+#[test]
+fn who_takes_more_than_the_control_group_has_is_ended_and_the_others_go_on() {
+    let group = match Group::new("taken") {
+        Ok(group) => group,
+        Err(why) => return println!("no control group can be made here ({why}): not tested"),
+    };
+    let scratch = Scratch::new("memory-group");
+    for side in [Side::Native, Side::tested()] {
+        let options = ["--memory", "512M", "--mount", "/dev/shm", "--discard"];
+        let work = scratch.fresh("work");
+        let command = group.around(&side.command(&options, &["bash", "-c", SCRIPT]));
+        let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT);
+        let outcome = outcome.unwrap_or_else(|hang| panic!("{side:?} {hang}"));
+        let shown = outcome.shown();
+        assert_eq!(String::from_utf8_lossy(&outcome.stdout), SAID, "{side:?}\n{shown}");
+        assert!(outcome.left.is_empty(), "{side:?}: left running: {:?}", outcome.left);
+        if side == Side::Husk {
+            assert!(findings(&outcome.stderr).is_empty(), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn an_image_takes_a_quarter_of_what_its_control_group_has_and_is_full_before_that_is() {
+    if against_native() {
+        return;
+    }
+    let group = match Group::new("quarter") {
+        Ok(group) => group,
+        Err(why) => return println!("no control group can be made here ({why}): not tested"),
+    };
+    let scratch = Scratch::new("memory-quarter");
+    let work = scratch.fresh("work");
+    let script = "cd /tmp; head -c 300000000 /dev/zero > big; echo $?; s=$(stat -c %s big)
+        echo $((s > 40000000)) $((s < 70000000)); rm big; echo back > big; cat big";
+    let mut command = Command::new(husk_tests::husk::binary());
+    command.args(["run", "--discard", "--", "bash", "-c", script]).env("HUSK_FSCK", "1");
+    let outcome = Run::start(group.around(&command), &work, scratch.path()).wait(LIMIT);
+    let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
+    let shown = outcome.shown();
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), "1\n1 1\nback\n", "{shown}");
+    assert!(findings(&outcome.stderr).is_empty(), "{shown}");
+}
