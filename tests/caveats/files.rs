@@ -447,3 +447,38 @@ print(libc.syscall(437, -100, b'..', how, 24) >= 0, errno.errorcode.get(ctypes.g
     let (linux, husk) = ("True\nmoved\nTrue None\n", "False\nEXDEV\nFalse EXDEV\n");
     Difference { script, linux: Some(linux), husk }.check("system", one_file);
 }
+
+#[test]
+fn a_directory_has_one_size_whatever_is_in_it() {
+    let script = "
+import os
+os.mkdir('/dev/shm/sized')
+sizes = [os.stat('/dev/shm/sized').st_size]
+for n in range(3):
+    open(f'/dev/shm/sized/{n}', 'w').close()
+    sizes.append(os.stat('/dev/shm/sized').st_size)
+for n in range(3):
+    os.unlink(f'/dev/shm/sized/{n}')
+os.rmdir('/dev/shm/sized')
+print(sizes)
+";
+    let (linux, husk) = ("[40, 60, 80, 100]\n", "[4096, 4096, 4096, 4096]\n");
+    let options = &["--mount", "/dev/shm"];
+    Difference { script, linux: Some(linux), husk }.check_with(options, "sized", nothing);
+}
+
+#[test]
+fn space_that_was_allocated_counts_as_data() {
+    let script = "
+import os
+fd = os.open('/dev/shm/allocated', os.O_RDWR | os.O_CREAT)
+os.unlink('/dev/shm/allocated')
+os.posix_fallocate(fd, 0, 8192)
+os.ftruncate(fd, 65536)
+os.pwrite(fd, b'x', 40000)
+print(os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, 0, os.SEEK_HOLE), os.pread(fd, 2, 0))
+";
+    let (linux, husk) = ("36864 0 b'\\x00\\x00'\n", "0 8192 b'\\x00\\x00'\n");
+    let options = &["--mount", "/dev/shm"];
+    Difference { script, linux: Some(linux), husk }.check_with(options, "allocated", nothing);
+}
