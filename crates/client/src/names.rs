@@ -152,7 +152,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             other => other,
         };
-        let second = self.find(c, 1, target, Aim::PARENT)?;
+        let second = match self.find(c, 1, target, Aim::PARENT) {
+            Err(errno) if matches!(first, Place::Host) && !source.1.parent => {
+                // What is missing of both is told of the first.
+                let missing = self.apart_from(c, source);
+                return Err(if missing == Errno::EXDEV { errno } else { missing });
+            }
+            other => other?,
+        };
         match (first, second) {
             (Place::Husk(first), Place::Husk(second)) => {
                 self.check_same_tree(&first, &second)?;
@@ -275,11 +282,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Err(Errno::ENOENT) => None,
             Err(errno) => return Err(errno),
         };
+        let slash = moved.kind != Kind::Directory && from.slash;
+        let stays = slash || self.covering_root(moved.inode).is_some();
         if flags & RENAME_NOREPLACE != 0 && replaced.is_some() {
-            return Err(Errno::EEXIST);
+            // Both names were not looked at together: the move itself judges them.
+            return if stays || to.slash { Err(Errno::EEXIST) } else { Ok(()) };
         }
         if flags & RENAME_EXCHANGE != 0 {
-            let other = replaced.ok_or(Errno::ENOENT)?;
+            let Some(other) = replaced else {
+                return if stays || to.slash { Err(Errno::ENOENT) } else { Ok(()) };
+            };
             if to.slash && other.kind != Kind::Directory {
                 return Err(Errno::ENOTDIR);
             }
@@ -335,15 +347,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Ok(Place::Husk(target)) => self.refuse_name(&target),
             Ok(Place::Host) => {
                 let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
-                let stay = AT_SYMLINK_NOFOLLOW as usize;
-                let args = [directory, c.args[spot.path], 0, stay, 0, 0];
-                let there = self.host.call(nr::faccessat2, args) == 0;
-                if there { Err(Errno::EEXIST) } else { Ok(()) }
+                self.refuse_host_name(directory, c.args[spot.path])
             }
-            Ok(Place::Elsewhere) => Ok(()),
+            Ok(Place::Elsewhere) => {
+                let path = self.buffers.walks[1].for_host();
+                self.refuse_host_name(AT_FDCWD as usize, path)
+            }
             Err(errno) => Err(errno),
         };
         refused.err().unwrap_or(Errno::EXDEV)
+    }
+
+    /// Whether the host would take a new name: asked by a link that it never makes, of a file of
+    /// another file system.
+    fn refuse_host_name(&mut self, directory: usize, path: usize) -> Result<()> {
+        let other = c"/proc/self/status".as_ptr() as usize;
+        let args = [AT_FDCWD as usize, other, directory, path, 0, 0];
+        Errno::check(self.host.call(nr::linkat, args)).map(|_| ())
     }
 
     /// Whether a new name that is no directory may be in its directory.

@@ -112,3 +112,10 @@ make("grow", b"0123456789")
 fd = os.open("grow", os.O_RDWR)
 os.lseek(fd, 10, 0)
 say(call(SENDFILE, fd, fd, word(0), 100), os.pread(fd, 200, 0))
+
+# A link to another file system: what is wrong with the new name is told first.
+make("there"); os.mkdir("gone"); gone = os.open("gone", os.O_RDONLY | os.O_DIRECTORY); os.rmdir("gone")
+for new in ["there", "absent", "absent/", "there/", "no/where", ".", "there/in", "/"]:
+    say("apart", new, attempt(os.link, "/etc/passwd", new), attempt(os.link, "/etc/no-such-file", new), attempt(os.rename, "/etc/passwd", new))
+say(attempt(os.link, "/etc/passwd", "new", dst_dir_fd=gone), attempt(os.rename, "/etc/passwd", "new", dst_dir_fd=gone))
+say([attempt(os.link, "there", new) for new in ["/etc/passwd", "/etc/no-such-file", "/no/where", "/etc/passwd/in", "/etc/"]], sorted(os.listdir(".")))
