@@ -224,7 +224,9 @@ impl View {
     fn type_filter(&mut self, key: KeyCode) {
         match key {
             KeyCode::Char(one) if self.filter.len() < FILTER_MAX => self.filter.push(one),
-            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
             KeyCode::Esc => {
                 self.filter.clear();
                 self.filters = false;
@@ -413,7 +415,9 @@ mod tests {
         let name = Watcher::describe(own).unwrap().process.line();
         let part = name.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev();
         press(&mut view, KeyCode::F(4));
-        part.for_each(|one| drop(press(&mut view, KeyCode::Char(one.to_ascii_uppercase()))));
+        for one in part {
+            press(&mut view, KeyCode::Char(one.to_ascii_uppercase()));
+        }
         assert!(drawn(&mut view, 100, 24).contains("Enter: keep it"));
         press(&mut view, KeyCode::Enter);
         let rows = |view: &View| view.rows().iter().map(|share| share.pid).collect::<Vec<_>>();
