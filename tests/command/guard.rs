@@ -40,7 +40,7 @@ fn a_stray_store_ends_its_program_with_a_line_and_harms_no_image() {
     assert_eq!(printed(&outcome), "139\n139\n139\n139\non\n", "{}", outcome.shown());
     let lines = said(&outcome);
     assert!(lines.len() == 4, "{lines:?}");
-    let line = "husk: the program touched the image's state at 0000500000001000, which is guarded: \
+    let line = "husk: the program touched the image's state at 0000540000001000, which is guarded: \
                 it ends, the image is unharmed";
     assert_eq!(lines[2], line, "of word 512");
 }

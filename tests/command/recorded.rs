@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use husk_tests::{Scratch, against_native, husk};
@@ -26,16 +27,25 @@ cp program copy; mv copy program; ./program
 true
 "#;
 
-/// What it says, line by line.
-fn said(kind: &str, without: &str, how: &str) -> Vec<String> {
-    let scratch = Scratch::new(&format!("recorded{}{without}", kind.replace(',', "")));
-    let programs = scratch.fresh("programs");
-    let (source, target) = (programs.join("program.c"), programs.join("program"));
-    fs::write(&source, include_str!("sources/linked.c")).expect("the source");
+/// Compiles something of C in `programs`.
+fn compile(programs: &Path, arguments: &str) {
+    let arguments = arguments.replace("HERE", programs.to_str().expect("a path of text"));
     let mut command = Command::new("gcc");
-    command.args(["-O1", "-Wall", "-Werror", "-fstack-protector-all", kind]);
-    let status = command.arg("-o").arg(&target).arg(&source).status();
+    command.args(["-O1", "-Wall", "-Werror", "-fstack-protector-all"]).current_dir(programs);
+    let status = command.args(arguments.split_whitespace()).status();
     assert!(status.expect("gcc is installed (apt-get install gcc)").success());
+}
+
+/// What it says, line by line; `kind` is how it is linked (`HERE` is where it lies).
+fn said(kind: &str, without: &str, how: &str) -> Vec<String> {
+    let letters = |letter: &char| letter.is_ascii_alphanumeric();
+    let name: String = kind.chars().filter(letters).collect();
+    let scratch = Scratch::new(&format!("recorded{name}{without}"));
+    let programs = scratch.fresh("programs");
+    fs::write(programs.join("began.c"), include_str!("sources/began.c")).expect("the source");
+    compile(&programs, "-shared -fPIC -o libbegan.so began.c");
+    fs::write(programs.join("program.c"), include_str!("sources/linked.c")).expect("the source");
+    compile(&programs, &format!("-o program program.c {kind}"));
     let work = scratch.fresh("work");
     let programs = programs.to_str().expect("a path of text");
     let argv = ["bash", "-uc", SCRIPT, "bash", programs, how];
@@ -85,6 +95,23 @@ fn a_program_with_a_place_of_its_own_is_linked_once_and_given_all_that_it_is_giv
     if !against_native() {
         expect_recorded("-no-pie");
     }
+}
+
+#[test]
+fn libraries_that_look_at_the_world_do_so_at_each_start_of_a_recording() {
+    if !against_native() {
+        expect_recorded("-pie -L. -lbegan -Wl,-rpath,HERE/not/there:HERE");
+    }
+}
+
+#[test]
+fn a_program_whose_libraries_are_found_from_where_it_is_started_is_linked_each_time() {
+    if against_native() {
+        return;
+    }
+    let lines = said("-pie -L. -lbegan -Wl,-rpath,.", "", "recorded");
+    assert!(lines.iter().any(|line| line.contains("sound linked program 40 ")), "{lines:#?}");
+    assert!(lines.iter().all(|line| !line.contains(" recorded ")), "{lines:#?}");
 }
 
 #[test]

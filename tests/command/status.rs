@@ -48,7 +48,7 @@ import ctypes, os, signal, threading
 def store(*_):
     os.read(os.open('/dev/zero', os.O_RDONLY), 1)
     os.write(os.open('file', os.O_RDWR | os.O_CREAT), b'x')
-    ctypes.memset(0x500000000100, 0, 8)
+    ctypes.memset(0x540000000100, 0, 8)
 def in_thread():
     thread = threading.Thread(target=store)
     thread.start()
@@ -79,7 +79,7 @@ fn a_stray_pointer_into_the_state_is_a_bad_address() {
     let script = "
 import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)
-state = ctypes.c_void_p(0x500000000100)
+state = ctypes.c_void_p(0x540000000100)
 fd = os.open('file', os.O_RDWR | os.O_CREAT)
 os.write(fd, b'12345678')
 for result in [

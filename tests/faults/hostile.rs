@@ -67,7 +67,7 @@ fn who_overflows_its_stack_or_stores_into_ours_ends_alone() {
     if against_native() {
         return;
     }
-    let text = ["store", "0x540000001000"];
+    let text = ["store", "0x544000001000"];
     let table = ["store", "0x60000"];
     for (arguments, expected) in
         [(&["stack"][..], 139), (&["abort"][..], 134), (&text[..], 139), (&table[..], 139)]

@@ -1,5 +1,6 @@
-//! A program as it is right before its first own instruction: mapped, linked and relocated. What
-//! the supervisor records of it, and how a process starts from that in place of linking again.
+//! A program as its loader has linked it, before the first function of a library runs: mapped and
+//! relocated. What the supervisor records of it, and how a process starts from that in place of
+//! linking again.
 //!
 //! ```text
 //!   in the region's file:  [ head: words | files | areas | fix-ups | paths ][ pages, as recorded ]
@@ -11,7 +12,7 @@
 use crate::fs::HostIdentity;
 
 /// First word of a head; another number where its shape changes.
-pub const MAGIC: u64 = 0x3130_7061_6e73_7568;
+pub const MAGIC: u64 = 0x3230_7061_6e73_7568;
 /// Longest head, bytes: the pages follow there.
 pub const HEAD_BYTES_MAX: usize = 4096;
 /// Files that a recording may rest on: each is looked at at every start.
@@ -25,10 +26,10 @@ const FIXUP_WORDS: usize = 2;
 /// What a program's start state is made from, but for the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Where the program begins.
+    /// Where its loader goes on: with the functions of the libraries.
+    pub begin: u64,
+    /// Where the program begins, which the loader's work has returned in `rax`.
     pub entry: u64,
-    /// What `rdx` holds then: what is to be called at the end.
-    pub at_exit: u64,
     /// `AT_BASE`.
     pub interpreter: u64,
     /// `AT_PHDR`.
@@ -215,8 +216,8 @@ impl<'a> Head<'a> {
     pub fn facts(&self) -> Facts {
         let word = |n: usize| self.words[FACTS + n];
         Facts {
-            entry: word(0),
-            at_exit: word(1),
+            begin: word(0),
+            entry: word(1),
             interpreter: word(2),
             headers: word(3),
             headers_count: word(4),
@@ -287,9 +288,9 @@ pub fn write(
     put(MAGIC);
     put((words * 8 + path_bytes.next_multiple_of(8)) as u64);
     put(files.len() as u64 | (areas.len() as u64) << 16 | (fixups.len() as u64) << 32);
-    let Facts { entry, at_exit, interpreter, headers, headers_count, .. } = *facts;
+    let Facts { begin, entry, interpreter, headers, headers_count, .. } = *facts;
     let Facts { thread, tid, robust, rseq, rseq_shape, stack_limit, .. } = *facts;
-    [entry, at_exit, interpreter, headers, headers_count].into_iter().for_each(&mut put);
+    [begin, entry, interpreter, headers, headers_count].into_iter().for_each(&mut put);
     [thread, tid, robust, rseq, rseq_shape, stack_limit].into_iter().for_each(&mut put);
     for file in files {
         let HostIdentity { device, inode, size, modified_ns, changed_ns } = file.identity;
@@ -325,7 +326,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let facts =
-            Facts { entry: 1, stack_limit: 8 << 20, rseq_shape: 7 << 32, ..Facts::default() };
+            Facts { begin: 1, stack_limit: 8 << 20, rseq_shape: 7 << 32, ..Facts::default() };
         let identity =
             HostIdentity { device: 1, inode: 2, size: 3, modified_ns: -4, changed_ns: 5 };
         let none = HostIdentity::default();

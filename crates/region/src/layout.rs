@@ -22,7 +22,9 @@ pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72, 8];
 /// Most threads that run operations in one image at a time, plus one (slot 0 is nobody).
 pub const SLOTS: u32 = 8192;
 /// Slots whose owners stand beside what every process touches first; most images need no more.
-const SLOTS_NEAR: u32 = 512;
+const OWNERS_NEAR: u32 = 512;
+/// Slots that lie there themselves; most images need no more at once.
+const SLOTS_NEAR: u32 = 64;
 /// Words of a slot: header, magazines, journal.
 pub const SLOT_WORDS: u32 = 1024;
 /// Words of a partition, on two cache lines: its token, a word for the room above, pools from 4.
@@ -41,6 +43,8 @@ pub const FIXED_WORDS: u32 = 5 << 20;
 pub const HEADER_WORDS: u32 = 512;
 /// Bytes for large programs in huge pages; what is never used costs nothing.
 pub const PROGRAMS_BYTES: u64 = 256 << 20;
+/// Words of a huge page.
+const HUGE_WORDS: u32 = HUGE_BYTES as u32 / 8;
 /// Words of nothing behind the last area: why, says `Cell`.
 pub const MARGIN_WORDS: u32 = 256 * STEP_WORDS;
 
@@ -52,7 +56,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0004;
+pub const MAGIC: u64 = 0x4855_534b_0000_0005;
 
 /// The header, word by word.
 pub mod header {
@@ -153,7 +157,9 @@ pub struct Map {
     owners_near: Cell,
     /// Those of all others.
     owners: Cell,
-    /// Slots.
+    /// The first slots.
+    slots_near: Cell,
+    /// All others.
     slots: Cell,
     /// Partitions.
     partitions: Cell,
@@ -188,15 +194,19 @@ impl Layout {
         let kernels = self.kernels.clamp(1, KERNELS_MAX);
         let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
         let mut next = Cursor(HEADER_WORDS);
-        // What every process touches first, within sixteen pages: one fault maps them all.
+        // What every process touches first, within sixteen pages, then the first slots and records:
+        // within the first huge page.
         let partition_base = next.take(partitions, PARTITION_WORDS);
-        let owners_near = next.take(SLOTS_NEAR, 1);
-        let slots = next.take(SLOTS, SLOT_WORDS);
-        let owners = next.take(SLOTS - SLOTS_NEAR, 1);
+        let owners_near = next.take(OWNERS_NEAR, 1);
+        let slots_near = next.take(SLOTS_NEAR, SLOT_WORDS);
         let fixed = next.take(FIXED_WORDS, 1);
+        let slots = next.take(SLOTS - SLOTS_NEAR, SLOT_WORDS);
+        let owners = next.take(SLOTS - OWNERS_NEAR, 1);
         let bucket_base = next.take(buckets, 2);
+        // The first objects of a slab are those that every process touches: a huge page of their own.
         let classes = [INODE, LINE, NODE, RECORD].map(|class| {
             let words = CLASS_WORDS[class];
+            next = Cursor(next.0.next_multiple_of(HUGE_WORDS));
             Class { base: next.take(counts[class], words), count: counts[class] }
         });
         let heap = next.take(inodes, 16).index();
@@ -206,6 +216,7 @@ impl Layout {
             limit: next.0,
             owners_near,
             owners,
+            slots_near,
             slots,
             partitions: partition_base,
             partition_mask: partitions - 1,
@@ -250,9 +261,12 @@ impl Layout {
         self.trace_offset() + self.trace_bytes()
     }
 
-    /// Offset of the area that every process touches most: the room above.
-    pub fn fixed_offset(&self) -> u64 {
-        self.map().fixed.index() as u64 * 8
+    /// Offsets of the huge pages that every process touches: the header with the first slots and
+    /// records, and the first objects of each slab.
+    pub fn first_touched(&self) -> [u64; 1 + CLASSES] {
+        let classes = self.map().classes;
+        let slab = |n: usize| classes[n].base.index() as u64 * 8;
+        core::array::from_fn(|n| if n == 0 { 0 } else { slab(n - 1) })
     }
 
     /// Offset of the buffer cache in the region memfd.
@@ -292,15 +306,18 @@ impl Map {
     #[inline(always)]
     pub fn owner(&self, id: u32) -> Cell {
         match id % SLOTS {
-            near if near < SLOTS_NEAR => self.owners_near.object(near, 1),
-            far => self.owners.object(far - SLOTS_NEAR, 1),
+            near if near < OWNERS_NEAR => self.owners_near.object(near, 1),
+            far => self.owners.object(far - OWNERS_NEAR, 1),
         }
     }
 
     /// First word of slot `id`.
     #[inline(always)]
     pub fn slot(&self, id: u32) -> Cell {
-        self.slots.object(id % SLOTS, SLOT_WORDS)
+        match id % SLOTS {
+            near if near < SLOTS_NEAR => self.slots_near.object(near, SLOT_WORDS),
+            far => self.slots.object(far - SLOTS_NEAR, SLOT_WORDS),
+        }
     }
 
     /// First word of a partition: its token.

@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::layout::{self, Layout, Map, header};
 use crate::watch::Word;
 
-/// Where the state arena is mapped in every process.
-pub const STATE_ADDRESS: usize = 0x5000_0000_0000;
+/// Where the state arena is mapped in every process: with the pipes, the runtime, its heap and what
+/// is started from recordings in the same 512 GiB, which one table of the host leads to.
+pub const STATE_ADDRESS: usize = 0x5400_0000_0000;
 /// Where the buffer cache is mapped in every process.
 pub const CACHE_ADDRESS: usize = 0x5100_0000_0000;
 

@@ -36,7 +36,7 @@ use crate::layout::Layout;
 use crate::life::{self, Life};
 
 /// Where the pipes are mapped in every process that uses one.
-pub const PIPES_ADDRESS: usize = 0x5180_0000_0000;
+pub const PIPES_ADDRESS: usize = 0x5410_0000_0000;
 /// Bytes of a ring: what a new pipe of Linux holds.
 pub const RING_BYTES: u64 = 65_536;
 /// Most pipes of an image that can have a ring at a time; a number has ten bits.

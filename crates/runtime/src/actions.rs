@@ -108,7 +108,9 @@ pub fn learn(group: &Group, spawned: bool) {
 /// The same before the first child or exec of a program that has joined. What it catches is not
 /// known by that, and who has company learns nothing (invariant 2).
 pub fn learn_late(group: &Group) {
-    if alone(group) && group.known.owed.swap(false, Relaxed) {
+    // A store would cost every fork a copy of the page.
+    if alone(group) && group.known.owed.load(Relaxed) {
+        group.known.owed.store(false, Relaxed);
         learn(group, false);
     }
 }

@@ -31,8 +31,8 @@ pub struct Loaded {
     pub headers: usize,
     /// `AT_BASE`, 0 without an interpreter.
     pub interpreter_base: usize,
-    /// What the program is to call at its end; 0: its loader will say.
-    pub at_exit: usize,
+    /// What the call returned that a recorded loader goes on behind; 0: it is not recorded.
+    pub result: usize,
 }
 
 struct Placed {
@@ -54,7 +54,7 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
         headers_address: placed.headers_address,
         headers: placed.headers,
         interpreter_base: 0,
-        at_exit: 0,
+        result: 0,
     };
     if placed.executable_stack {
         open_stack();

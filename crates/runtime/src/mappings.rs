@@ -151,6 +151,7 @@ struct Table(UnsafeCell<[Entry; MAPPINGS_MAX]>);
 // SAFETY: only touched with `LOCK` held.
 unsafe impl Sync for Table {}
 
+#[unsafe(link_section = ".bss.large")]
 static TABLE: Table = Table(UnsafeCell::new([EMPTY; MAPPINGS_MAX]));
 #[unsafe(link_section = ".bss.hot")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -251,7 +252,10 @@ pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
 /// Calls `step` with the inode of every entry, and whether it may be written to through it (a
 /// forked child pins them again).
 pub fn inherited(mut step: impl FnMut(Inode, bool)) {
-    LOCK.store(false, Ordering::Relaxed);
+    // A store would cost the child a copy of the page, and its parent another.
+    if LOCK.load(Ordering::Relaxed) {
+        LOCK.store(false, Ordering::Relaxed);
+    }
     crate::still::reset();
     for i in 0..COUNT.load(Ordering::Relaxed) {
         let entry = locked(|table, _| table[i]);

@@ -9,7 +9,7 @@
 use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PAGE};
-use husk_region::{CACHE_ADDRESS, STATE_ADDRESS};
+use husk_region::{STATE_ADDRESS, pipes::PIPES_ADDRESS};
 
 unsafe extern "C" {
     /// Copies; returns `target`, or `FAULTED`.
@@ -185,7 +185,7 @@ pub fn copy(target: usize, source: usize, count: usize) -> Result<(), Errno> {
 /// Whether an address belongs to the room set aside for the state arena.
 #[inline(always)]
 pub fn in_arena(address: usize) -> bool {
-    (STATE_ADDRESS..CACHE_ADDRESS).contains(&address)
+    (STATE_ADDRESS..PIPES_ADDRESS).contains(&address)
 }
 
 /// Reads application bytes.

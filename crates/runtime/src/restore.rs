@@ -2,7 +2,7 @@
 //! what differs from one start to the next is put in its place.
 //!
 //! ```text
-//!   head (region's file) ─► files as they were? ─► areas ─► fix-ups ─► thread ─► the entry
+//!   head (region's file) ─► files as they were? ─► areas ─► fix-ups ─► thread ─► the loader
 //!                                  no: the loader links it, as ever
 //! ```
 //!
@@ -56,12 +56,12 @@ fn restore(thread: &mut Thread, program: &Program, inputs: &Inputs, at: u64) -> 
     // As `load` does when it has mapped it.
     thread.client.close_program(*program);
     Some(Loaded {
-        start: state.entry as usize,
+        start: state.begin as usize,
         entry: state.entry as usize,
         headers_address: state.headers as usize,
         headers: state.headers_count as usize,
         interpreter_base: state.interpreter as usize,
-        at_exit: state.at_exit as usize,
+        result: state.entry as usize,
     })
 }
 

@@ -33,7 +33,8 @@ global_asm!(
     "call {start}",
     "mov rsp, rbx",
     "mov rcx, rax",
-    "xor eax, eax",
+    "mov rax, rdx",
+    "xor edx, edx",
     "xor ebx, ebx",
     "xor esi, esi",
     "xor edi, edi",
@@ -91,11 +92,12 @@ pub fn die(status: usize, what: &[u8], about: &[u8], why: &[u8]) -> ! {
     calls::exit_group(status)
 }
 
-/// Where the program begins, and what it is to call at its end (rax, rdx).
+/// Where the program or its loader begins or goes on (here in rax), and what it finds in rax (here
+/// in rdx).
 #[repr(C)]
 struct Begin {
     start: usize,
-    at_exit: usize,
+    result: usize,
 }
 
 extern "C" fn start(sp: *mut usize) -> Begin {
@@ -123,7 +125,7 @@ extern "C" fn start(sp: *mut usize) -> Begin {
         die(STATUS_NO_IMAGE, b"this host has no Syscall User Dispatch", b"", b"");
     }
     thread.in_service = 0;
-    Begin { start: loaded.start, at_exit: loaded.at_exit }
+    Begin { start: loaded.start, result: loaded.result }
 }
 
 /// Opens the program: as resolved by the exec that led here, or (first exec) searched for.
@@ -161,6 +163,7 @@ pub fn set_path(path: &[u8; PATH_MAX], given: &[u8; PATH_MAX]) {
     struct Kept(UnsafeCell<[[u8; PATH_MAX]; 2]>);
     // SAFETY: written once, before other threads.
     unsafe impl Sync for Kept {}
+    #[unsafe(link_section = ".bss.large")]
     static KEPT: Kept = Kept(UnsafeCell::new([[0; PATH_MAX]; 2]));
     // SAFETY: only called from `start`, before other threads.
     unsafe {

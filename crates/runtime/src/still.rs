@@ -69,7 +69,9 @@ fn await_owner(seen: u32) {
 
 /// In a forked child.
 pub fn reset() {
-    OWNER.store(0, Ordering::Relaxed);
+    if OWNER.load(Ordering::Relaxed) != 0 {
+        OWNER.store(0, Ordering::Relaxed);
+    }
 }
 
 /// For a call that changes what lies at addresses of a Husk mapping.

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, Layout};
-use husk_host::huge::{self, HUGE_BYTES};
+use husk_host::huge;
 use husk_proto::fs::{Imported, Kind, Node, Origin};
 use husk_proto::image::{Cover, Image as _};
 use husk_proto::process::{Sharing, WorkingDirectory};
@@ -207,10 +207,11 @@ impl Image {
 }
 
 /// Puts what every process touches first into huge pages, where the host has some: the header with
-/// the first slots, and the process records. Without, every start has a few faults more.
+/// the first slots and process records, and the first objects of each kind. Without, every start has
+/// a few faults more, and each of them maps what lies around.
 fn gather(region: &OwnedFd, layout: Layout) {
-    for offset in [0, layout.fixed_offset() as usize & !(HUGE_BYTES - 1)] {
-        let _ = huge::gather(region.as_raw_fd() as usize, offset);
+    for offset in layout.first_touched() {
+        let _ = huge::gather(region.as_raw_fd() as usize, offset as usize);
     }
 }
 

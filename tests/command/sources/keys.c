@@ -17,7 +17,7 @@
 #define KEYS 16
 #define PAGE 4096
 // Where the state of an image lies.
-#define STATE ((volatile long *)0x500000000000)
+#define STATE ((volatile long *)0x540000000000)
 
 static char *pages[KEYS];
 

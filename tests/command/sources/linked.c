@@ -19,6 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+// Of the library beside it, if it has one.
+extern int library_began(int count) __attribute__((weak));
+
 static __thread int own = 7;
 static volatile sig_atomic_t raised;
 static const char *unsound = "sound";
@@ -115,6 +118,7 @@ int main(int count, char **arguments) {
     clock_gettime(CLOCK_MONOTONIC, &one);
     signal(SIGUSR1, on_signal);
     atexit(at_end);
+    expect(library_began == NULL || library_began(count), "how its library began");
     int number = 0;
     dl_iterate_phdr(objects, &number);
     expect(number >= 3, "what is loaded");

@@ -12,8 +12,8 @@
 
 /* Where the table of calls, the state of the image and the runtime lie. */
 #define TABLE 0x60000ul
-#define STATE 0x500000000000ul
-#define RUNTIME 0x540000000000ul
+#define STATE 0x540000000000ul
+#define RUNTIME 0x544000000000ul
 #define DISPATCH 59
 #define SET_GS 0x1001
 

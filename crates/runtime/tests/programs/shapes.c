@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
         void *table = (void *)0x60000;
         CHECK(prctl(59, 0, 0, 0, 0) == -1);
         CHECK(syscall(SYS_arch_prctl, 0x1001, 0) == -1);
-        CHECK(munmap((void *)0x540000000000, 4096) == -1 && errno == EINVAL);
+        CHECK(munmap((void *)0x544000000000, 4096) == -1 && errno == EINVAL);
         CHECK(mmap(table, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
     }
     CHECK(close_range(3, ~0U, 0) == 0);

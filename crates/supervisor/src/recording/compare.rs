@@ -62,8 +62,8 @@ pub fn compare(one: &Recorded, two: &Recorded) -> Result<State, Refusal> {
 fn agree(one: &Recorded, two: &Recorded) -> Result<(), Refusal> {
     let shape = |recorded: &Recorded| {
         let Noted { base, interpreter, headers, tid, robust, rseq, .. } = recorded.noted;
-        let (thread, at_exit) = (recorded.registers.fs_base, recorded.registers.rdx);
-        (base, interpreter, headers, tid, robust, rseq, thread, at_exit)
+        let (thread, entry) = (recorded.registers.fs_base, recorded.registers.rax);
+        (base, interpreter, headers, tid, robust, rseq, thread, entry, recorded.begin)
     };
     let files = one.noted.files == two.noted.files;
     if shape(one) != shape(two) || one.areas != two.areas || !files {
@@ -94,7 +94,7 @@ struct Compared<'a> {
 
 impl Compared<'_> {
     /// Of an area, the pages that were stored to are recorded; the rest is what it was. Code is
-    /// never stored to, but for the trap at the entry, which is gone again.
+    /// never stored to, but for the trap in the loader, which is gone again.
     fn area(&mut self, area: &Area, pieces: &mut Vec<Piece>) -> Result<(), Refusal> {
         let (one, two) = (self.one.memory.own_pages(area)?, self.two.memory.own_pages(area)?);
         let own = |page: usize| one[page] || two[page];

@@ -27,8 +27,8 @@ use crate::write_back::host::path_of;
 const RECORD_MAX: Duration = Duration::from_secs(RECORD_MAX_S as u64 + 1);
 const PART_BYTES: usize = 256 << 10;
 /// Where recorded programs lie: above all that is Husk's, below what the host chooses itself.
-const LOWEST: u64 = 0x5410_0000_0000;
-const SPAN: u64 = 0x60_0000_0000;
+const LOWEST: u64 = 0x5450_0000_0000;
+const SPAN: u64 = 0x2f_0000_0000;
 
 /// Has `file` at `path` recorded. Where it cannot be, nobody asks again; where nothing came of it
 /// this time, they do.

@@ -1,9 +1,9 @@
-//! Programs that start often are linked once: what a process holds right before a program's first
-//! own instruction is recorded, and later starts begin with that.
+//! Programs that start often are linked once: what a process holds when its loader has linked
+//! everything, and no function of a library has run yet, is recorded; later starts begin with that.
 //!
 //! ```text
 //!   wish ─► husk record (a process of its own) ─► run twice, in two guises (`run`)
-//!                                                   ─► no code but the loader's ran (`objects`)
+//!                                                   ─► linking changed no code (`objects`)
 //!                                                   ─► what differs is explained (`compare`)
 //!   region's file ◄─ `grant` ◄─ head and pages (`husk_proto::snapshot`) ◄─┘
 //! ```
@@ -80,10 +80,6 @@ impl From<nix::Error> for Refusal {
     }
 }
 
-fn text_of(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// Records `program`, to lie at `low`: a head of one page, then the recorded ones.
 pub fn record(program: &Path, low: u64) -> Result<Vec<u8>, Refusal> {
     // Whatever is waited for, and whoever asked: this process ends then.
@@ -156,9 +152,8 @@ fn assemble(recorded: &Recorded, state: &compare::State) -> Result<Vec<u8>, Refu
 fn facts(recorded: &Recorded) -> Result<Facts, Refusal> {
     let (noted, registers) = (&recorded.noted, &recorded.registers);
     Ok(Facts {
-        // Behind the trap.
-        entry: registers.rip - 1,
-        at_exit: registers.rdx,
+        begin: recorded.begin,
+        entry: registers.rax,
         interpreter: noted.interpreter,
         headers: noted.headers[0],
         headers_count: noted.headers[1],

@@ -1,16 +1,20 @@
 //! One recording: a program is started natively, moved to where it is to lie before its first
-//! instruction, and followed through its linking up to its own first instruction.
+//! instruction, and followed through its linking up to where its loader has linked everything.
 //!
 //! ```text
-//!   exec ─► moved (mremap) ─► the loader runs, call by call ─► a trap at the program's entry
-//!                               │ mmap: its place is chosen      ▼
-//!                               '─ any call that acts: refused   registers, areas, pages
+//!   exec ─► moved (mremap) ─► the loader's one call, call by call ─► a trap where it returns to
+//!                               │ mmap: its place is chosen            ▼
+//!                               '─ any call that acts: refused         registers, areas, pages
 //! ```
+//!
+//! A loader's first instructions call the function that does its work, and that returns where the
+//! program begins. What comes next, at every start, are the libraries' own functions.
 //!
 //! Invariants
 //! 1. Nothing happens outside the process: a call that is not one of those a loader makes to read
 //!    and map files ends the recording before it is made.
-//! 2. The process never runs an instruction of the program itself, and ends with its recorder.
+//! 2. The process never runs a function of the program or of a library but those that say which of
+//!    several functions a name means, and ends with its recorder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +44,11 @@ use crate::write_back::host::{identity_of, path_of};
 /// Calls of a loader at most; a large program makes some hundreds.
 const CALLS_MAX: usize = 4000;
 /// Names that a loader may have looked for in vain: each is looked for at every start.
-const ABSENT_MAX: usize = 4;
+const ABSENT_MAX: usize = 8;
+/// Instructions of a loader before it calls what does its work.
+const STEPS_MAX: usize = 8;
+/// Bytes of an instruction that calls.
+const CALL_BYTES: std::ops::RangeInclusive<u64> = 2..=7;
 const TRAP: u8 = 0xcc;
 /// Programs that lie where they say lie below this; all others above.
 const FIXED_BELOW: u64 = 1 << 32;
@@ -126,9 +134,11 @@ pub struct Noted {
     pub rseq: [u64; 2],
 }
 
-/// The state at the program's entry.
+/// The state where the loader has linked everything.
 pub struct Recorded {
     pub noted: Noted,
+    /// Where the loader goes on.
+    pub begin: u64,
     pub registers: Registers,
     pub areas: Vec<Area>,
     /// Of the process, which is still stopped.
@@ -147,7 +157,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts `program` at `low` and follows it to its entry.
+/// Starts `program` at `low` and follows it until it is linked.
 pub fn record(program: &Path, guise: &Guise<'_>, low: u64) -> Result<Recorded, Refusal> {
     let mut child = Command::new(crate::named::SELF)
         .args(["record-start", guise.called])
@@ -167,7 +177,7 @@ pub fn record(program: &Path, guise: &Guise<'_>, low: u64) -> Result<Recorded, R
     }
     run.wait_for_exec()?;
     run.arrange(program)?;
-    run.go_to_entry()?;
+    run.link()?;
     run.finish()
 }
 
@@ -178,7 +188,9 @@ struct Run {
     /// Where the next mapping goes.
     next: u64,
     low: u64,
+    /// Where the program begins, and where its loader goes on when all is linked.
     entry: u64,
+    begin: u64,
     first_byte: u8,
     noted: Noted,
 }
@@ -193,7 +205,7 @@ impl Run {
         ptrace::seize(pid, options)?;
         let memory = Memory::of(pid)?;
         let noted = Noted::default();
-        Ok(Run { process, pid, memory, next: low, low, entry: 0, first_byte: 0, noted })
+        Ok(Run { process, pid, memory, next: low, low, entry: 0, begin: 0, first_byte: 0, noted })
     }
 
     fn wait(&self) -> Result<WaitStatus, Refusal> {
@@ -250,7 +262,28 @@ impl Run {
         }
         registers.rip = registers.rip.wrapping_add(loaded);
         ptrace::setregs(self.pid, registers)?;
+        self.begin = self.find_return()?;
         self.set_trap()
+    }
+
+    /// Follows the loader into the call that does its work: where that returns to.
+    fn find_return(&mut self) -> Result<u64, Refusal> {
+        for _ in 0..STEPS_MAX {
+            let before = ptrace::getregs(self.pid)?;
+            ptrace::step(self.pid, None)?;
+            match self.wait()? {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
+                other => return Err(Refusal::of(&format!("its loader ended with {other:?}"))),
+            }
+            let now = ptrace::getregs(self.pid)?;
+            if now.rsp == before.rsp.wrapping_sub(8) {
+                let back = self.memory.word(now.rsp)?;
+                if CALL_BYTES.contains(&back.wrapping_sub(before.rip)) {
+                    return Ok(back);
+                }
+            }
+        }
+        Err(Refusal::of("its loader begins in a way that is not known"))
     }
 
     /// The program begins where its own segments want it to.
@@ -272,12 +305,12 @@ impl Run {
         Ok(())
     }
 
-    /// Its first instruction is one that stops it.
+    /// The first instruction behind the loader's call is one that stops it.
     fn set_trap(&mut self) -> Result<(), Refusal> {
         let mut byte = [0];
-        self.memory.read(self.entry, &mut byte)?;
+        self.memory.read(self.begin, &mut byte)?;
         self.first_byte = byte[0];
-        self.memory.write(self.entry, &[TRAP])
+        self.memory.write(self.begin, &[TRAP])
     }
 
     fn read_inputs(&mut self, stack: u64) -> Result<(), Refusal> {
@@ -377,7 +410,7 @@ impl Run {
         Ok(result)
     }
 
-    fn go_to_entry(&mut self) -> Result<(), Refusal> {
+    fn link(&mut self) -> Result<(), Refusal> {
         let mut entered = false;
         for _ in 0..2 * CALLS_MAX {
             ptrace::syscall(self.pid, None)?;
@@ -387,10 +420,10 @@ impl Run {
                     if entered { self.call_begins() } else { self.call_ended() }?;
                 }
                 WaitStatus::Stopped(_, Signal::SIGTRAP)
-                    if ptrace::getregs(self.pid)?.rip == self.entry + 1 =>
+                    if ptrace::getregs(self.pid)?.rip == self.begin + 1 =>
                 {
                     self.noted.inputs.clock[1] = husk_host::calls::ticks();
-                    return self.memory.write(self.entry, &[self.first_byte]);
+                    return self.memory.write(self.begin, &[self.first_byte]);
                 }
                 other => return Err(Refusal::of(&format!("its linking ended with {other:?}"))),
             }
@@ -466,7 +499,16 @@ impl Run {
             _ => return Ok(()),
         };
         let path = path_of(&self.memory.text(path)?);
-        if path.as_os_str().is_empty() { Ok(()) } else { self.note_file(&path, failed) }
+        // A directory that is there is looked into, or not: what it has is asked for by name.
+        let looks = registers.orig_rax as usize == nr::newfstatat && !failed && path.is_dir();
+        match path {
+            path if path.as_os_str().is_empty() || looks && path.is_absolute() => Ok(()),
+            path if !path.is_absolute() => {
+                Err(Refusal::of("it looks for files from where it is started"))
+            }
+            path if failed => self.note_file(first_absent(&path), true),
+            path => self.note_file(&path, false),
+        }
     }
 
     fn note_file(&mut self, path: &Path, absent: bool) -> Result<(), Refusal> {
@@ -493,11 +535,24 @@ impl Run {
         if registers.rsp != self.noted.inputs.stack {
             return Err(Refusal::of("its loader moves the stack"));
         }
+        // What a function leaves besides its result, its caller has put there: here, nobody.
+        let Registers { rbx, rbp, r12, r13, r14, r15, .. } = registers;
+        if registers.rax != self.entry || [rbx, rbp, r12, r13, r14, r15] != [0; 6] {
+            return Err(Refusal::of("its loader goes on in a way that is not known"));
+        }
         let here = |area: &Area| self.is_own(area.start, area.end - area.start);
         let areas = areas(self.pid)?.into_iter().filter(here).collect();
-        let (noted, memory, _process) = (self.noted, self.memory, self.process);
-        Ok(Recorded { noted, registers, areas, memory, _process })
+        let (noted, begin, memory, _process) = (self.noted, self.begin, self.memory, self.process);
+        Ok(Recorded { noted, begin, registers, areas, memory, _process })
     }
+}
+
+/// The shortest part of an absent path that is not there: while that is so, nothing is below it.
+fn first_absent(path: &Path) -> &Path {
+    let absent = |part: &&Path| {
+        fs::metadata(part).is_err_and(|problem| problem.kind() == io::ErrorKind::NotFound)
+    };
+    path.ancestors().take_while(absent).last().unwrap_or(path)
 }
 
 /// A file that nobody can have made to deceive whoever records: its code runs as that user.
