@@ -103,7 +103,6 @@ impl Plan {
 /// Serves the call. Returns only if it failed. Never inlined: its frame is large.
 #[inline(never)]
 pub fn exec(thread: &mut Thread, frame: &Frame) -> Answer {
-    thread.bring_stack();
     let (at, path, argv, envp, flags) = if frame.number == nr::execve {
         (calls::AT_FDCWD, frame.args[0], frame.args[1], frame.args[2], 0)
     } else {

@@ -27,8 +27,6 @@ use husk_abi::memory::{
 use husk_abi::nr;
 use husk_host::calls;
 
-/// Since Linux 5.14; before, nothing is brought.
-const MADV_POPULATE_WRITE: usize = 23;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 256 * 1024;
 /// Signals of Linux on x86-64.
@@ -68,8 +66,6 @@ pub struct Thread {
     pub group: *mut Group,
     /// Set by `vfork`-like creation: memory is shared with another process.
     pub guest: AtomicBool,
-    /// The process has been forked and its deep stack is still to be brought (`bring_stack`).
-    pub newborn: bool,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
     /// What PKRU is to be again after a fault opened the guard in a call that was to look only,
@@ -154,18 +150,6 @@ impl Thread {
         }
     }
 
-    /// Before an exec, which needs much of the service stack: in a forked child none of that is
-    /// there, and one call brings what would be a fault for each page.
-    pub fn bring_stack(&mut self) {
-        const EXEC_BYTES: usize = 32 * 1024;
-        if core::mem::take(&mut self.newborn) {
-            let end = self.service_top & !(husk_abi::PAGE - 1);
-            let args = [end - EXEC_BYTES, EXEC_BYTES, MADV_POPULATE_WRITE, 0, 0, 0];
-            // SAFETY: below the page in use of our own stack, which has far more: no byte changes.
-            unsafe { husk_host::syscall(nr::madvise, args) };
-        }
-    }
-
     /// Gives the block back from outside: its process has left this memory.
     pub fn give_back(&self) {
         self.owner.store(0, Ordering::Release);
@@ -197,7 +181,6 @@ impl Thread {
         self.stays = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
-        self.newborn = false;
         self.opened = 0;
         self.touched = (0, 0);
         self.trace = crate::trace::Recording::default();
@@ -288,7 +271,6 @@ fn first_place() -> usize {
 /// In a forked child: only the calling thread is here, and of the blocks only its own.
 pub fn reset_after_fork(own: &mut Thread) {
     let listed = core::ptr::from_mut(own) as usize != first_place();
-    own.newborn = true;
     own.next.store(core::ptr::null_mut(), Ordering::Relaxed);
     let first = if listed { core::ptr::from_mut(own) } else { core::ptr::null_mut() };
     // What is as it should be stays untouched: a store costs a copy of the page.
