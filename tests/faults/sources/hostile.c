@@ -10,9 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where the table of calls, the state of the image and the runtime lie. */
+/* Where the table of calls, the state and the cache of the image, and the runtime lie. */
 #define TABLE 0x60000ul
 #define STATE 0x540000000000ul
+#define CACHE 0x510000000000ul
 #define RUNTIME 0x544000000000ul
 #define DISPATCH 59
 #define SET_GS 0x1001
@@ -22,7 +23,7 @@ static int refused(long result) {
 }
 
 static void change_memory(void) {
-    unsigned long places[] = { TABLE, STATE, STATE + (1ul << 40), RUNTIME, RUNTIME + 0x300000 };
+    unsigned long places[] = { TABLE, STATE, CACHE, RUNTIME, RUNTIME + 0x300000 };
     for (int n = 0; n < 5; n++) {
         void *at = (void *)places[n];
         int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
