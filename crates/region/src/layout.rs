@@ -203,7 +203,7 @@ impl Layout {
         let slots = next.take(SLOTS - SLOTS_NEAR, SLOT_WORDS);
         let owners = next.take(SLOTS - OWNERS_NEAR, 1);
         let bucket_base = next.take(buckets, 2);
-        // The first objects of a slab are those that every process touches: a huge page of their own.
+        // The first objects of a slab are those that every process touches: a huge page for them.
         let classes = [INODE, LINE, NODE, RECORD].map(|class| {
             let words = CLASS_WORDS[class];
             next = Cursor(next.0.next_multiple_of(HUGE_WORDS));
