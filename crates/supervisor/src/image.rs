@@ -207,8 +207,8 @@ impl Image {
 }
 
 /// Puts what every process touches first into huge pages, where the host has some: the header with
-/// the first slots and process records, and the first objects of each kind. Without, every start has
-/// a few faults more, and each of them maps what lies around.
+/// the first slots and process records, and the first objects of each kind. Without, every start
+/// has a few faults more, and each of them maps what lies around.
 fn gather(region: &OwnedFd, layout: Layout) {
     for offset in layout.first_touched() {
         let _ = huge::gather(region.as_raw_fd() as usize, offset as usize);
