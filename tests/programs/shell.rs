@@ -16,3 +16,9 @@ fn job_control_and_traps() {
 fn scripts_and_programs_that_lie_in_the_image() {
     Case::new("exec", Length::Short, &["bash", "-c", include_str!("sources/exec.sh")]).check();
 }
+
+#[test]
+fn an_interactive_shell_stops_and_continues_its_jobs_at_a_terminal() {
+    let script = include_str!("sources/terminal.py");
+    Case::new("terminal", Length::Once, &["python3", "-c", script]).check();
+}
