@@ -66,3 +66,8 @@ fn mappings_are_cut_moved_and_protected_and_made_code_runs() {
 fn a_million_descriptors_may_be_open_and_proc_shows_them() {
     printed("shares", include_str!("sources/shares.c"), &["descriptors", "shown"], Length::Long);
 }
+
+#[test]
+fn descriptors_get_the_numbers_that_linux_gives_them_whoever_has_those_beside() {
+    printed("lowest", include_str!("sources/lowest.c"), &["all"], Length::Long);
+}

@@ -355,31 +355,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The numbers of a pair. Where the first one is Husk's, the second makes room for it, as the
-    /// first has the lower number on Linux.
+    /// The numbers of a pair: on Linux the first has the lower one. Each is noted, or closed.
     fn pair_noted(&mut self, first: u32, second: u32) -> Result<(u32, u32), Errno> {
         let files = self.services.files();
         let on_exec = self.closes_on_exec(first);
         match self.services.host_opened(files, first, on_exec, Shown::Nothing) {
-            Ok(true) => match self.note_asking(second) {
-                moved @ 0.. => Ok((first, moved as u32)),
-                errno => {
-                    self.services.host_closed(files, first);
-                    self.host_close(first);
-                    Errno::check(errno).map(|_| (first, second))
-                }
-            },
+            Ok(true) => {
+                let second = Errno::check(self.note_asking(second));
+                Ok((first, second.inspect_err(|_| self.unnote(first))? as u32))
+            }
             Ok(false) => {
-                let moved = self.move_away(second, on_exec, Shown::Nothing);
-                self.host_close(second);
-                let pair = moved.and_then(|moved| {
-                    let lower = self.move_away(first, on_exec, Shown::Nothing);
-                    let lower = lower.inspect_err(|_| {
-                        self.services.host_closed(files, moved);
-                        self.host_close(moved);
-                    })?;
-                    Ok((lower, moved))
-                });
+                let pair = self.pair_moved(first, second, on_exec);
                 self.fill(first);
                 pair
             }
@@ -389,6 +375,47 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(errno)
             }
         }
+    }
+
+    /// The numbers of a pair whose first one is Husk's, and stays open here: that of the second is
+    /// the lowest that is free, unless it is Husk's, too. Then the first takes it, and the second
+    /// moves.
+    #[cold]
+    fn pair_moved(&mut self, first: u32, second: u32, on_exec: bool) -> Result<(u32, u32), Errno> {
+        let files = self.services.files();
+        match self.services.host_opened(files, second, on_exec, Shown::Nothing) {
+            Ok(true) => {
+                let moved = self.move_away(second, on_exec, Shown::Nothing);
+                let moved = moved.inspect_err(|_| self.unnote(second))?;
+                let flags = if on_exec { O_CLOEXEC } else { 0 };
+                let args = [first as usize, second as usize, flags as usize, 0, 0, 0];
+                Errno::check(self.host.call(nr::dup3, args)).inspect_err(|_| {
+                    self.unnote(second);
+                    self.unnote(moved);
+                })?;
+                Ok((second, moved))
+            }
+            Ok(false) => {
+                let lower = self.move_away(first, on_exec, Shown::Nothing);
+                let pair = lower.and_then(|lower| {
+                    let higher = self.move_away(second, on_exec, Shown::Nothing);
+                    Ok((lower, higher.inspect_err(|_| self.unnote(lower))?))
+                });
+                self.fill(second);
+                pair
+            }
+            Err(errno) => {
+                self.host_close(second);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Closes a descriptor of the host's that was noted.
+    fn unnote(&mut self, fd: u32) {
+        let files = self.services.files();
+        self.services.host_closed(files, fd);
+        self.host_close(fd);
     }
 
     /// Notes the descriptors in the control messages of a received message.
