@@ -53,6 +53,11 @@ fn handlers_run_nest_jump_and_are_queued_as_on_linux() {
 }
 
 #[test]
+fn a_handler_on_a_stack_of_its_own_calls_files_while_others_come_to_it() {
+    printed("handled", include_str!("sources/handled.c"), &["stacked"], Length::Long);
+}
+
+#[test]
 fn threads_and_children_share_locks_files_and_places_as_on_linux() {
     printed("shares", include_str!("sources/shares.c"), &["locks", "cloned"], Length::Long);
 }

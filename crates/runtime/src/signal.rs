@@ -44,6 +44,7 @@ pub enum Register {
 
 pub const SIGILL: usize = 4;
 pub const SIGBUS: usize = 7;
+pub const SIGKILL: usize = 9;
 pub const SIGSEGV: usize = 11;
 pub const SIGSYS: usize = 31;
 pub const SIG_BLOCK: usize = 0;
@@ -151,6 +152,15 @@ impl Context {
             Some((state + offset) as *mut u32)
         }
     }
+    /// The signal stack that the handler runs on, if it does: where it begins, and its bytes.
+    fn signal_stack(self) -> Option<[usize; 2]> {
+        const STACK: usize = 16;
+        const STACK_BYTES: usize = 32;
+        // SAFETY: as above.
+        let [start, bytes] =
+            [STACK, STACK_BYTES].map(|at| unsafe { *((self.0 + at) as *const usize) });
+        (self.0.wrapping_sub(start) < bytes).then_some([start, bytes])
+    }
     pub fn mask(self) -> u64 {
         // SAFETY: as above.
         unsafe { *((self.0 + UC_MASK) as *const u64) }
@@ -228,6 +238,11 @@ pub fn deliver(
     context: Context,
     deferred: u64,
 ) {
+    if let Some([start, bytes]) = context.signal_stack() {
+        thread.signal_stack[0].store(start, Relaxed);
+        thread.signal_stack[1].store(bytes, Relaxed);
+        thread.on_signal_stack.store(1, Relaxed);
+    }
     if deferred != 0 {
         let keep = unblock_below(thread, context, deferred, 0) | blocked_by(action, signal);
         change_mask(SIG_UNBLOCK, deferred & !keep);

@@ -20,7 +20,7 @@ use crate::actions::{self, Known};
 use crate::signal::Action;
 use core::arch::asm;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use husk_abi::memory::{
     MADV_DOFORK, MADV_DONTFORK, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
 };
@@ -56,6 +56,8 @@ pub struct Thread {
     pub in_service: u64,
     /// Signals blocked because they came during a service.
     pub deferred: AtomicU64,
+    /// 1 once a handler has begun on a signal stack (`sigaltstack`).
+    pub on_signal_stack: AtomicU64,
     /// Signals to be handled here although the first thread is due (`elsewhere`).
     pub stays: AtomicU64,
     /// 0 = free.
@@ -73,6 +75,12 @@ pub struct Thread {
     pub opened: u64,
     /// What this thread's next child starts from.
     pub launch: crate::spawn::Launch,
+    /// That stack: where it begins, and its bytes.
+    pub signal_stack: [AtomicUsize; 2],
+    /// The `stack_t` that the gate has taken from the host for the time of a service.
+    pub laid_aside: [u64; 3],
+    /// 1 while that is so.
+    pub is_laid_aside: u64,
     /// Larger exec arguments than the stack takes: address and bytes of a mapping.
     pub exec_area: [usize; 2],
     /// The stack the application unmapped under itself, address and bytes: gone when it exits.
@@ -178,6 +186,8 @@ impl Thread {
         self.service_top = core::ptr::from_mut(self) as usize;
         self.in_service = 0;
         self.deferred = AtomicU64::new(0);
+        self.on_signal_stack = AtomicU64::new(0);
+        self.is_laid_aside = 0;
         self.stays = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);

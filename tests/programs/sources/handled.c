@@ -303,10 +303,62 @@ static void groups(void) {
     told("a session", WEXITSTATUS(status_of(pid)));
 }
 
+static volatile long alarms, rounds, broken, wrong;
+
+static void scribble(int signal) {
+    volatile char own[512];
+    (void)signal;
+    memset((char *)own, 0xee, sizeof own);
+    alarms += own[0] != 0;
+}
+static int is_on_stack(void) {
+    stack_t now;
+    NEED(sigaltstack(NULL, &now) == 0);
+    return now.ss_flags == SS_ONSTACK && now.ss_sp == other_stack;
+}
+/* Calls of files, between which and in which other handlers come to the same stack. */
+static void work(int signal) {
+    volatile char own[512];
+    char byte = 0;
+    (void)signal;
+    memset((char *)own, (char)rounds, sizeof own);
+    for (int n = 0; n < 8; n++) {
+        struct stat s;
+        int fd = open("worked", O_RDWR | O_CREAT, 0600);
+        wrong += fd < 0 || pwrite(fd, "0123456789", 10, 0) != 10 || fstat(fd, &s) != 0;
+        wrong += s.st_size != 10 || pread(fd, &byte, 1, n) != 1 || byte != '0' + n;
+        wrong += !is_on_stack() || is_blocked(SIGALRM) || !is_blocked(SIGUSR1) || close(fd) != 0;
+    }
+    for (unsigned n = 0; n < sizeof own; n++) broken += own[n] != (char)rounds;
+    if (rounds % 512 == 0) {
+        pid_t pid = fork();
+        if (pid == 0) _exit(open("worked", O_RDONLY) >= 0 && is_on_stack() ? 0 : 1);
+        wrong += status_of(pid) != 0;
+    }
+}
+static void stacked(void) {
+    stack_t other = { .ss_sp = other_stack, .ss_size = sizeof other_stack }, left;
+    struct sigaction a = { .sa_handler = work, .sa_flags = SA_ONSTACK | SA_RESTART };
+    struct itimerval often = { { 0, 50 }, { 0, 50 } }, never = { { 0, 0 }, { 0, 0 } };
+    NEED(sigaltstack(&other, NULL) == 0 && sigaction(SIGUSR1, &a, NULL) == 0);
+    a.sa_handler = scribble;
+    NEED(sigaction(SIGALRM, &a, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (rounds < 2000 || alarms < 500) {
+        NEED(raise(SIGUSR1) == 0);
+        rounds++;
+    }
+    NEED(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaltstack(NULL, &left) == 0);
+    told("frames that were not left alone", broken);
+    told("answers that were not Linux's", wrong);
+    told("the stack is there afterwards", left.ss_flags == 0 && left.ss_sp == other_stack);
+    told("blocked", is_blocked(SIGALRM) || is_blocked(SIGUSR1));
+    unlink("worked");
+}
+
 int main(int argc, char **argv) {
     const struct { const char *name; void (*run)(void); } all[] = { { "flags", flags },
         { "queues", queues }, { "jumping", jumping }, { "traps", traps }, { "contexts", contexts },
-        { "groups", groups }, { "asked", asked } };
+        { "groups", groups }, { "asked", asked }, { "stacked", stacked } };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned n = 0; n < sizeof all / sizeof *all && argc == 2; n++)
         if (strcmp(argv[1], all[n].name) == 0) all[n].run();
