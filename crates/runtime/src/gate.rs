@@ -34,10 +34,8 @@
 //!    guess for every return of the application's functions on the way out (about 30 ns).
 //! 6. What must survive a sleeping call lies on the application's stack (`Detour`), because a
 //!    signal handler may enter here again meanwhile.
-//! 7. The host lays frames at the top of a signal stack whenever rsp is elsewhere, so also during a
-//!    service for a handler that runs there: its own frames would be gone. Such a service begins
-//!    with all signals blocked (they count as `deferred`) and the signal stack laid aside;
-//!    `husk_unblock` puts both back. Who was never in such a handler pays one comparison.
+//! 7. A service for a handler on a signal stack begins in `apart`, and `husk_unblock` undoes what
+//!    that did. Who was never in such a handler pays one comparison.
 
 use crate::classes;
 use crate::thread::Thread;
@@ -276,6 +274,7 @@ husk_traced:
     je husk_sigreturn
     cmp byte ptr gs:[{on_signal_stack}], 0
     jne husk_traced_apart
+    .globl husk_traced_here
 husk_traced_here:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
@@ -403,6 +402,7 @@ husk_passed:
 husk_service:
     cmp byte ptr gs:[{on_signal_stack}], 0
     jne husk_service_apart
+    .globl husk_service_here
 husk_service_here:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
@@ -466,6 +466,10 @@ husk_act:
 
 3:  cmp r11d, 2
     jne 4f
+    cmp byte ptr gs:[{on_signal_stack}], 0
+    jne husk_spawn_apart
+    .globl husk_spawn_here
+husk_spawn_here:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
     mov rsp, gs:[{service_top}]
@@ -553,6 +557,7 @@ husk_detour_leave:
 husk_detour_after:
     cmp byte ptr gs:[{on_signal_stack}], 0
     jne husk_after_apart
+    .globl husk_after_here
 husk_after_here:
     mov byte ptr gs:[{in_service}], 1
     mov gs:[{app_rsp}], rsp
@@ -597,88 +602,6 @@ husk_detour_more:
     .globl husk_detour_asked
 husk_detour_asked:
     jmp husk_detour_done
-
-    # Invariant 7: calls that concern masks, signal stacks or children see both as they are.
-husk_service_apart:
-    cmp eax, {sigaltstack}
-    je husk_service_here
-    lea r11, [rip + {classes}]
-    movzx r11d, byte ptr [r11 + rax]
-    cmp r11d, 2
-    je husk_service_here
-    cmp r11d, 3
-    je husk_service_here
-    lea r11, [rip + husk_service_here]
-    jmp husk_apart
-husk_traced_apart:
-    cmp eax, {sigaltstack}
-    je husk_traced_here
-    cmp r11d, 2
-    je husk_traced_here
-    cmp r11d, 3
-    je husk_traced_here
-    lea r11, [rip + husk_traced_again]
-    jmp husk_apart
-husk_traced_again:
-    lea r11, [rip + {classes}]
-    movzx r11d, byte ptr [r11 + rax]
-    jmp husk_traced_here
-husk_after_apart:
-    lea r11, [rip + husk_after_here]
-
-    # Invariant 7; r11 = where to go on; keeps all other registers.
-husk_apart:
-    lea rsp, [rsp - 128]
-    push r11
-    push rcx
-    push rax
-    push rdi
-    push rsi
-    push rdx
-    push r10
-    lea rdi, [rsp + 184]
-    sub rdi, gs:[{signal_stack}]
-    cmp rdi, gs:[{signal_stack} + 8]
-    ja 8f
-    push 0
-    push {others}
-    xor edi, edi
-    mov rsi, rsp
-    lea rdx, [rsp + 8]
-    mov r10d, 8
-    mov eax, 14
-    syscall
-    pop rsi
-    pop rdi
-    not rdi
-    and rsi, rdi
-    or rsi, {unblockable}
-    or gs:[{deferred}], rsi
-    mov rdx, rsp
-    mov rsp, gs:[{service_top}]
-    lea rdi, [rip + husk_no_stack]
-    mov rsi, gs:[0]
-    add rsi, {laid_aside}
-    mov eax, {sigaltstack}
-    syscall
-    mov rsp, rdx
-    mov byte ptr gs:[{is_laid_aside}], 1
-8:  pop r10
-    pop rdx
-    pop rsi
-    pop rdi
-    pop rax
-    pop rcx
-    pop r11
-    lea rsp, [rsp + 128]
-    jmp r11
-
-    # `stack_t`: none.
-    .balign 8
-husk_no_stack:
-    .quad 0
-    .long 2, 0
-    .quad 0
 
     # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
 husk_unblock:
@@ -833,11 +756,9 @@ husk_vanish:
     service_top = const offset_of!(Thread, service_top),
     deferred = const offset_of!(Thread, deferred),
     on_signal_stack = const offset_of!(Thread, on_signal_stack),
-    signal_stack = const offset_of!(Thread, signal_stack),
     laid_aside = const offset_of!(Thread, laid_aside),
     is_laid_aside = const offset_of!(Thread, is_laid_aside),
     sigaltstack = const husk_abi::nr::sigaltstack,
-    unblockable = const crate::signal::bit(crate::signal::SIGKILL),
     then = const offset_of!(Detour, then),
     original = const offset_of!(Detour, original),
     launch_top = const offset_of!(crate::spawn::Launch, service_top),

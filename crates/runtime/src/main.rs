@@ -13,6 +13,7 @@
 
 #[cfg(target_os = "none")]
 mod actions;
+mod apart;
 #[cfg(target_os = "none")]
 mod arguments;
 #[cfg(target_os = "none")]

@@ -252,6 +252,10 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
     if shares_memory {
         child.client.inherit(&mut thread.client);
     }
+    if shares_memory && launch.flags & CLONE_VFORK != 0 && !is_thread {
+        (child.laid_aside, child.is_laid_aside) = (thread.laid_aside, thread.is_laid_aside);
+        child.owe_signal_stack();
+    }
     // SAFETY: the application's own call with its own arguments; the child continues from
     // `child.launch`, which stays until its next launch.
     let result = unsafe { gate::husk_clone(&raw mut child.launch, launch.frame.base.number) };
@@ -283,6 +287,7 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
         thread.guest.store(launch.flags & CLONE_THREAD == 0, Relaxed);
     } else {
         thread.deferred.store(0, Relaxed);
+        thread.owe_signal_stack();
         thread.trace = crate::trace::Recording::default();
         thread::reset_after_fork(thread);
     }

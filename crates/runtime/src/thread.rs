@@ -170,6 +170,14 @@ impl Thread {
         unsafe { husk_host::syscall(nr::set_tid_address, [word, 0, 0, 0, 0, 0]) };
     }
 
+    /// Sees to it that a signal stack which was laid aside comes back when this thread leaves the
+    /// service (`apart`, invariant 1).
+    pub fn owe_signal_stack(&self) {
+        if self.is_laid_aside != 0 {
+            self.deferred.fetch_or(crate::signal::bit(crate::signal::SIGKILL), Ordering::Relaxed);
+        }
+    }
+
     /// Handlers of its own, as they are now (a child without `CLONE_SIGHAND`).
     pub fn copy_group(&mut self, source: &Group) {
         for (own, theirs) in self.own_group.actions.iter().zip(&source.actions) {
