@@ -13,6 +13,7 @@
 
 #[cfg(target_os = "none")]
 mod actions;
+#[cfg(target_os = "none")]
 mod apart;
 #[cfg(target_os = "none")]
 mod arguments;
