@@ -37,7 +37,7 @@ fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
 
 #[test]
 fn whoever_waits_for_a_mix_of_descriptors_is_told_of_each() {
-    let kinds = ["ways", "epolls", "nested", "exclusive", "counters", "signals"];
+    let kinds = ["ways", "epolls", "nested", "exclusive", "counters", "signals", "counts"];
     printed("ready", include_str!("sources/ready.c"), &kinds, Length::Long);
 }
 

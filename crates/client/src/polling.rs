@@ -22,6 +22,8 @@ const POLLFD_BYTES: usize = 8;
 const BATCH: usize = BOUNCE_BYTES / POLLFD_BYTES;
 /// Bytes of one set in `select`.
 const SET_BYTES: usize = 1024;
+/// Numbers in a set as libraries make it.
+const SET_NUMBERS: u32 = 1024;
 /// What a read end with bytes is ready for.
 const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
 /// What a file is ready for.
@@ -267,9 +269,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `select`, `pselect6`.
     pub(crate) fn select(&mut self, c: &Call) -> Answer {
         let count = c.args[0] as i32;
-        if count <= 0 || count as usize > SET_BYTES * 8 {
+        if count <= 0 {
             return Ok(Verdict::Pass);
         }
+        let count = self.numbers_in_use(count as u32);
+        if count as usize > SET_BYTES * 8 {
+            return self.select_of_many(c);
+        }
+        let mut args = c.args;
+        args[0] = count as usize;
+        self.select_among(&Call { args, ..*c })
+    }
+
+    /// Linux looks at no more of the sets than its table has, whatever the count says: some give
+    /// the limit of open files, and sets of the usual size.
+    fn numbers_in_use(&mut self, count: u32) -> u32 {
+        if count <= SET_NUMBERS {
+            return count;
+        }
+        let (files, mut most) = (self.services.files(), SET_NUMBERS);
+        self.services.for_each(files, most, count - 1, &mut |fd, _| most = most.max(fd + 1));
+        most.next_multiple_of(u64::BITS).min(count)
+    }
+
+    /// More numbers than there is room for: read ends among them are the host's for ever.
+    #[cold]
+    fn select_of_many(&mut self, c: &Call) -> Answer {
+        let mut done = Ok(());
+        self.any_selected(c, 0, |client, fd| {
+            done = client.surrender(fd as usize);
+            done.is_err()
+        })?;
+        done.map(|()| Verdict::Pass)
+    }
+
+    fn select_among(&mut self, c: &Call) -> Answer {
         for _ in 0..ROUNDS_MAX {
             let mut waits = !self.is_zero_time(c.args[4]);
             match self.selects_husk(c)? {

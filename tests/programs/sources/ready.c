@@ -415,10 +415,35 @@ static void idle(void) {
     unlink("file"), unlink("fifo"), unlink("named"), rmdir("watched");
 }
 
+/* select with counts beyond what the sets have: the limit of open files, say. */
+static void counts(void) {
+    static const int all[] = { 64, 1024, 1025, 4096, 8192, 8193, 65536, 1000000, 0x7fffffff };
+    struct { fd_set set; unsigned char behind[4096]; } s;
+    int p[2];
+    char byte;
+    NEED(pipe(p) == 0 && p[0] < 64);
+    for (unsigned n = 0; n < sizeof all / sizeof *all; n++)
+        for (int there = 0; there < 2; there++) {
+            struct timeval soon = { 0, 1000 }, late = { 20, 0 };
+            for (int i = 0; i < 40; i++) NEED(write(p[1], "", 1) == 1 && read(p[0], &byte, 1) == 1);
+            if (there) NEED(write(p[1], "", 1) == 1);
+            FD_ZERO(&s.set);
+            FD_SET(p[0], &s.set);
+            memset(s.behind, n, sizeof s.behind);
+            printf("of %d, %d there: ", all[n], there);
+            told("select", select(all[n], &s.set, NULL, NULL, there ? &late : &soon));
+            told("in the set", FD_ISSET(p[0], &s.set) != 0);
+            for (unsigned i = 0; i < sizeof s.behind; i++) NEED(s.behind[i] == n);
+            if (there) NEED(read(p[0], &byte, 1) == 1);
+        }
+    close(p[0]), close(p[1]);
+}
+
 int main(int argc, char **argv) {
     const struct { const char *name; void (*run)(void); } all[] = { { "ways", ways },
         { "epolls", epolls }, { "nested", nested }, { "exclusive", exclusive },
-        { "counters", counters }, { "signals", signals }, { "idle", idle } };
+        { "counters", counters }, { "signals", signals }, { "counts", counts },
+        { "idle", idle } };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned n = 0; n < sizeof all / sizeof *all && argc == 2; n++)
         if (strcmp(argv[1], all[n].name) == 0) all[n].run();
