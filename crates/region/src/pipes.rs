@@ -370,6 +370,9 @@ impl Pipe {
             }
             let count = old.wrapping_add(amount) & 0xffff_ffff;
             if self.swap_if(FLIGHT, old, old & !0xffff_ffff | count) {
+                if more && count >> 31 != 0 {
+                    self.pin(); // Most have died in flight: before the count wraps.
+                }
                 return true;
             }
         }
@@ -590,9 +593,7 @@ impl Pipe {
             if now != 0 || !runs || self.mode() != Some(Mode::Ring) {
                 return now;
             }
-            for _ in 0..8 {
-                core::hint::spin_loop();
-            }
+            (0..8).for_each(|_| core::hint::spin_loop());
             if ticks().wrapping_sub(start) > LOOK_OUT_TICKS {
                 return found();
             }
@@ -681,9 +682,7 @@ impl Pipe {
             if ticks().wrapping_sub(start) > INVITED_TICKS || !self.reader_comes() {
                 break;
             }
-            for _ in 0..8 {
-                core::hint::spin_loop();
-            }
+            (0..8).for_each(|_| core::hint::spin_loop());
         }
         if self.change(|_, state| (state & INVITED != 0).then_some(state & !INVITED)) {
             let longer = (self.get(BACK_OFF) * 2).min(PATIENCE_MAX);
