@@ -66,6 +66,15 @@ fn who_polls_many_writers_misses_no_byte_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_call_that_a_handler_forked_in_is_counted_once() {
+    let scratch = Scratch::new("pipes-begotten-build");
+    let program = scratch.path().join("begotten");
+    build_c(include_str!("sources/begotten.c"), &program);
+    let program = program.to_str().expect("a plain path");
+    Case::new("pipes-begotten", Length::Long, &[program]).check();
+}
+
+#[test]
 fn threads_share_both_ends() {
     check("pipes-threads", "threads");
 }

@@ -200,4 +200,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.tell();
         result
     }
+
+    /// The same in a child that a signal's handler made while its parent was in the call.
+    #[cold]
+    pub fn after_in_child(&mut self, after: After, result: i64) -> i64 {
+        self.note_inherited(&after, result)
+    }
 }

@@ -179,6 +179,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         result
     }
 
+    /// The same in a child that a handler made during the call: what was counted before it is the
+    /// parent's, which goes on with the call as well.
+    #[cold]
+    pub(crate) fn note_inherited(&mut self, after: &After, result: i64) -> i64 {
+        match after.reason {
+            PIPE_READ | PIPE_WRITE => crate::pipe::with_done(after, result),
+            WATCHING => result,
+            _ => self.note_passed(after, result),
+        }
+    }
+
     /// `EMFILE` unless `count` numbers are free, as far as one can say before they are taken.
     #[inline]
     pub(crate) fn need_numbers(&mut self, count: u32) -> Result<(), Errno> {

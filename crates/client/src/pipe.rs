@@ -215,8 +215,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let moved = result.max(0);
         let writes = after.reason == passing::PIPE_WRITE;
         self.services.pipe_landed(Pipe(after.args[0] as u32), writes, moved as u64);
-        let done = after.args[1] as i64;
-        if done > 0 { done + moved } else { result }
+        with_done(after, result)
     }
 
     /// Bytes that wait in the ring of a read end: the host does not know of them.
@@ -350,6 +349,12 @@ fn in_flight(c: &Call, end: End, done: usize) -> Verdict {
     let args = [end.pipe.0 as usize, done, 0, 0, 0, 0];
     let after = After { number: c.number, args, reason };
     if done == 0 { Verdict::PassThen(after) } else { Verdict::PassRest { after, done } }
+}
+
+/// What the application gets for a call that had moved bytes before it asked the host.
+pub(crate) fn with_done(after: &After, result: i64) -> i64 {
+    let done = after.args[1] as i64;
+    if done > 0 { done + result.max(0) } else { result }
 }
 
 fn vectors(spans: &[Span; 2]) -> [u8; 2 * IOVEC_BYTES] {

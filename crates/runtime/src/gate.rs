@@ -108,7 +108,7 @@ pub struct Detour {
     pub then: usize,
     /// The application's own registers.
     pub original: Frame,
-    /// With `THEN_AFTER`: why, and the call as it is to be noted.
+    /// With `THEN_AFTER`: why, and who passed the call (`service::reason`).
     pub reason: usize,
     /// With `THEN_AFTER`: the number to be noted.
     pub noted_number: usize,

@@ -237,10 +237,15 @@ fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
         way.args[2] -= done;
     }
     way.then = gate::THEN_AFTER;
-    way.reason = after.reason as usize;
+    way.reason = reason(after);
     way.noted_number = after.number;
     way.noted_args = after.args;
     take(frame, &way)
+}
+
+/// What `after` is noted for, and in the upper half the process that passed the call.
+fn reason(after: &After) -> usize {
+    after.reason as usize | (Thread::current().client.pid() as usize) << 32
 }
 
 /// Another call than the application's, with `room` bytes for it between red zone and detour.
@@ -249,7 +254,7 @@ fn instead(frame: &Frame, call: &After, room: usize) -> Answer {
     let mut way = detour(frame);
     (way.number, way.args) = (call.number, call.args);
     way.then = gate::THEN_AFTER;
-    way.reason = call.reason as usize;
+    way.reason = reason(call);
     way.noted_number = call.number;
     way.noted_args = call.args;
     let room = room_below(frame.rsp, room);
@@ -289,7 +294,8 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
     let value = match way.then as u32 as usize {
         gate::THEN_AFTER => {
             let (number, args) = (way.noted_number, way.noted_args);
-            thread.client.after(After { number, args, reason: way.reason as u32 }, result)
+            let after = After { number, args, reason: way.reason as u32 };
+            thread.client.after(after, (way.reason >> 32) as u32, result)
         }
         _ => result,
     };

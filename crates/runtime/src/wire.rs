@@ -192,11 +192,14 @@ impl Wire {
         }
     }
 
-    /// The result of a passed call.
-    pub fn after(&mut self, after: After, result: i64) -> i64 {
+    /// The result of a call that process `pid` passed: this one, or the one it was forked from.
+    pub fn after(&mut self, after: After, pid: u32, result: i64) -> i64 {
         let of_pipe = moves_bytes(after.number);
         let _open = if of_pipe { guard::look() } else { guard::open() };
-        self.served().map_or(result, |served| served.after(after, result))
+        let own = pid == self.pid;
+        self.served().map_or(result, |served| {
+            if own { served.after(after, result) } else { served.after_in_child(after, result) }
+        })
     }
 
     /// The process it belongs to.
