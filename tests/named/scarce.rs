@@ -95,21 +95,23 @@ fn what_an_image_has_no_room_for_is_said_with_what_helps() {
         let line = format!("the image is full: no room for more {what}");
         images.done(&["ls"]).contains(&line) && images.done(&["stat", "ci"]).contains(&line)
     };
+    // Said each time it begins, and not as long as it lasts.
+    let told = |what: &str| {
+        let log = fs::read_to_string(images.place("ci").join("log")).expect("a log");
+        log.matches(&format!("the image is full: no room for more {what}; ")).count()
+    };
     assert!(!images.done(&["ls"]).contains("full"));
     images.script("ci", "head -c 80M /dev/zero > big 2> /dev/null || true; test -s big");
     until("bytes are missing", || said("bytes; remove files, or make it with more --memory"));
     assert!(images.done(&["top", "ci", "--once", "--interval", "0.1"]).contains("FULL"));
+    // Whoever writes it looks now and then.
+    until("missing bytes are in the log", || told("bytes") > 0);
     images.script("ci", "rm big");
     until("there is room", || !images.done(&["ls"]).contains("the image is full"));
     let husk = binary().to_str().expect("a plain path");
     let mut crowd = images.command(husk, &["exec", "ci", "--", "python3", "-c", CROWD]);
     let mut crowd = crowd.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("husk");
     until("tables are full", || said("processes and open files; end some, or make it with"));
-    // Said each time it begins, and not as long as it lasts.
-    let told = |what: &str| {
-        let log = fs::read_to_string(images.place("ci").join("log")).expect("a log");
-        log.matches(&format!("the image is full: no room for more {what}; ")).count()
-    };
     until("that is in the log", || told("processes and open files") > 0);
     assert_eq!((told("bytes"), told("processes and open files")), (1, 1));
     let down = images.husk(&["down", "ci", "--force"]);
