@@ -9,15 +9,21 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::named::copy::{in_image, inside};
 use crate::named::place::{Name, names};
 use crate::named::programs::{Process, processes};
+use crate::onlooker::Onlooker;
 
 /// Most that are offered: nobody reads more.
 const OFFERED_MAX: usize = 1_000;
 /// Most bytes of a listing.
 const LISTING_BYTES_MAX: u64 = 1 << 20;
+/// Longest that a listing may take: an image that hangs does not hang the shell.
+const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 /// The command for which a process need not be of an image that was named.
 const ANYWHERE: &str = "explain";
 
@@ -58,6 +64,13 @@ pub fn paths(word: &OsStr) -> Vec<OsString> {
 fn listed(name: &Name, path: &OsStr) -> Option<Vec<u8>> {
     let words = ["offer".into(), "below".into(), "--".into(), path.to_owned()];
     let mut child = inside(name, &words, Stdio::null(), Stdio::piped()).ok()?;
+    let asked = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok()?;
+    let _patience = Onlooker::begin(move |over| {
+        if !over.within(LISTING_TIME_MAX) {
+            // Who has ended in this moment needs no end.
+            let _ = pidfd_send_signal(&asked, Signal::KILL);
+        }
+    });
     let mut text = Vec::new();
     let read = child.stdout.take()?.take(LISTING_BYTES_MAX).read_to_end(&mut text);
     let ended = child.wait();
