@@ -331,6 +331,9 @@ impl Fs for Model {
         if flags & RENAME_NOREPLACE != 0 && there.is_some() {
             return Err(Errno::EEXIST);
         }
+        if exchange && there.is_none() {
+            return Err(Errno::ENOENT);
+        }
         let mut at = target_dir;
         while at != self.root {
             if at == moved.inode {
