@@ -76,17 +76,20 @@ impl Drop for Group {
 }
 
 /// Who takes too much by itself is ended, and so is who writes too much to a nameless file; what
-/// had been there is there, and there is room for as much as before.
+/// had been there is there, and there is room for as much as before once the supervisor knows of
+/// the death, a moment later.
 const SCRIPT: &str = r#"
 cd /dev/shm; mkdir husk-memory-$$; cd husk-memory-$$
 echo kept > kept; mkdir d; ln kept d/other
 python3 -c 'x = bytearray(600 << 20)' 2> /dev/null; echo "hog $?"
 cat kept d/other; stat -c '%h %s' kept
+free=$(stat -f -c %f .)
 python3 -c '
 import os
 fd = os.open(".", os.O_TMPFILE | os.O_RDWR)
 for _ in range(600): os.write(fd, b"x" * (1 << 20))
 ' 2> /dev/null; echo "writer $?"
+for n in $(seq 2000); do [ "$(stat -f -c %f .)" -ge "$free" ] && break; done
 for n in 1 2 3; do
     head -c 60000000 /dev/zero > big; stat -c '%s' big; rm big
 done
