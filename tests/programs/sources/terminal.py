@@ -8,16 +8,32 @@ if pid == 0:
 seen = b''
 
 
-def until(what):
-    """Reads until the terminal shows `what`; that much is used up."""
+def shows(what, patience):
+    """Reads until the terminal shows `what`, which is used up. None: not within these seconds."""
     global seen
-    end = time.monotonic() + 20
+    end = time.monotonic() + patience
     while not (found := re.search(what, seen)):
-        if not select.select([terminal], [], [], end - time.monotonic())[0]:
-            raise SystemExit(f'no {what!r} in {seen!r}')
+        if not select.select([terminal], [], [], max(end - time.monotonic(), 0))[0]:
+            return None
         seen += os.read(terminal, 4096)
     seen = seen[found.end():]
     return found[0].decode()
+
+
+def until(what):
+    shown = shows(what, 20)
+    if shown is None:
+        raise SystemExit(f'no {what!r} in {seen!r}')
+    return shown
+
+
+def presses(key, what):
+    """Presses a key until it tells: who is just setting its terminal up may throw keys away."""
+    for _ in range(10):
+        types(key)
+        if shown := shows(what, 2):
+            return shown
+    raise SystemExit(f'{key!r} shows no {what!r} but {seen!r}')
 
 
 def types(text):
@@ -40,9 +56,7 @@ print(until(b'done\r\n').split())
 until(b'ready> ')
 types(b'cat out; sleep 40; echo ended $?\n')
 until(b'\na line|got a line\r\n')
-time.sleep(0.3)
-types(b'\x03')
-until(b'ready> ')
+presses(b'\x03', b'ready> ')
 types(b'echo status $?; sleep 41 & kill -STOP %1; kill -CONT %1; kill %1; wait %1; echo $?\n')
 print(until(rb'\nstatus \d+').split(), until(rb'\n143\r\n').split())
 until(b'ready> ')
@@ -50,8 +64,7 @@ types(b'less out\n')
 until(b'RETURN')
 types(b'\n')
 until(b'got a line')
-types(b'\x1a')
-print('less:', until(rb'Stopped'))
+print('less:', presses(b'\x1a', rb'Stopped'))
 until(b'ready> ')
 types(b'kill %less; fg\n')
 until(b'ready> ')
