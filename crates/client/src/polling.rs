@@ -61,6 +61,9 @@ struct Watched {
     count: usize,
 }
 
+/// All read ends of a set, or what the first had that cannot be watched.
+type Watch = core::result::Result<Watched, Sight>;
+
 impl Watched {
     const MAX: usize = 12;
 
@@ -93,14 +96,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (address, count) = (c.args[0], c.args[1] as u32 as usize);
         for _ in 0..ROUNDS_MAX {
             let mut waits = self.poll_waits(c);
-            match self.polls_husk(address, count) {
-                Outlook::Hosts => return Ok(Verdict::Pass),
-                Outlook::Quiet if !waits => return Ok(Verdict::Pass),
-                Outlook::Quiet => match self.watch_polled(address, count) {
-                    Ok(watched) => return Ok(asleep(c, &watched)),
-                    Err(sight) => waits = sight == Sight::Bytes,
-                },
-                Outlook::Ready => {}
+            let outlook = self.polls_husk(address, count);
+            let watch = |client: &mut Self| Ok(client.watch_polled(address, count));
+            if let Some(verdict) = self.left_to_host(c, outlook, &mut waits, watch)? {
+                return Ok(verdict);
             }
             let (mut ready, mut at) = (0, 0);
             while at < count {
@@ -114,6 +113,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         value(0)
+    }
+
+    /// The call is the host's, as its set stands, which may have to be watched; `None`: it is
+    /// answered at once, and again only if nothing is found and it still `waits`.
+    #[inline(always)]
+    fn left_to_host(
+        &mut self,
+        c: &Call,
+        outlook: Outlook,
+        waits: &mut bool,
+        watch: impl FnOnce(&mut Self) -> Result<Watch>,
+    ) -> Result<Option<Verdict>> {
+        Ok(match outlook {
+            Outlook::Ready => None,
+            Outlook::Quiet if *waits => match watch(self)? {
+                Ok(watched) => Some(asleep(c, &watched)),
+                Err(sight) => {
+                    *waits = sight == Sight::Bytes;
+                    None
+                }
+            },
+            Outlook::Quiet | Outlook::Hosts => Some(Verdict::Pass),
+        })
     }
 
     /// Whether the call may sleep.
@@ -206,11 +228,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Watches all read ends in the set, or none.
-    fn watch_polled(
-        &mut self,
-        address: usize,
-        count: usize,
-    ) -> core::result::Result<Watched, Sight> {
+    fn watch_polled(&mut self, address: usize, count: usize) -> Watch {
         let mut watched = Watched::default();
         for index in 0..count {
             let Some((fd, asks)) = self.polled(address, index) else { break };
@@ -306,14 +324,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn select_among(&mut self, c: &Call) -> Answer {
         for _ in 0..ROUNDS_MAX {
             let mut waits = !self.is_zero_time(c.args[4]);
-            match self.selects_husk(c)? {
-                Outlook::Hosts => return Ok(Verdict::Pass),
-                Outlook::Quiet if !waits => return Ok(Verdict::Pass),
-                Outlook::Quiet => match self.watch_selected(c)? {
-                    Ok(watched) => return Ok(asleep(c, &watched)),
-                    Err(sight) => waits = sight == Sight::Bytes,
-                },
-                Outlook::Ready => {}
+            let outlook = self.selects_husk(c)?;
+            let watch = |client: &mut Self| client.watch_selected(c);
+            if let Some(verdict) = self.left_to_host(c, outlook, &mut waits, watch)? {
+                return Ok(verdict);
             }
             let ready = self.select_at_once(c)?;
             // As in `poll`; the sets are not overwritten before.
@@ -327,7 +341,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Asks the host about all but Husk's, adds Husk's. `bounce`: the three sets for the host, then
     /// Husk's bits of the first two.
     fn select_at_once(&mut self, c: &Call) -> Result<u64> {
-        let bytes = (c.args[0] as u32 as usize).div_ceil(64) * 8;
+        let bytes = set_bytes(c);
         self.buffers.bounce[..5 * SET_BYTES].fill(0);
         let ready = self.split_sets(c, bytes)?;
         let base = self.buffers.bounce.as_mut_ptr() as usize;
@@ -339,7 +353,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Stores the sets that are asked for.
     fn show_selected(&mut self, c: &Call, ready: u64) -> Answer {
-        let bytes = (c.args[0] as u32 as usize).div_ceil(64) * 8;
+        let bytes = set_bytes(c);
         for i in 0..3 {
             if c.args[1 + i] == 0 {
                 continue;
@@ -396,7 +410,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Watches all read ends in the first set, or none.
-    fn watch_selected(&mut self, c: &Call) -> Result<core::result::Result<Watched, Sight>> {
+    fn watch_selected(&mut self, c: &Call) -> Result<Watch> {
         let (mut watched, mut sight) = (Watched::default(), Sight::Watched);
         let found = self.any_selected(c, 0, |client, fd| {
             sight = client.watch(fd, &mut watched);
@@ -442,4 +456,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 fn asleep(c: &Call, watched: &Watched) -> Verdict {
     let reason = passing::WATCHING;
     Verdict::PassThen(After { number: c.number, args: watched.names, reason })
+}
+
+/// Bytes of each of the sets of a `select` that are looked at.
+fn set_bytes(c: &Call) -> usize {
+    (c.args[0] as u32 as usize).div_ceil(64) * 8
 }
