@@ -70,7 +70,7 @@ husk_apart:
     lea rdi, [rsp + 184]
     sub rdi, gs:[{signal_stack}]
     cmp rdi, gs:[{signal_stack} + 8]
-    ja 8f
+    ja husk_go_on
     push 0
     push {others}
     xor edi, edi
@@ -94,15 +94,7 @@ husk_apart:
     syscall
     mov rsp, rdx
     mov byte ptr gs:[{is_laid_aside}], 1
-8:  pop r10
-    pop rdx
-    pop rsi
-    pop rdi
-    pop rax
-    pop rcx
-    pop r11
-    lea rsp, [rsp + 128]
-    jmp r11
+    jmp husk_go_on
 
     # `stack_t`: none.
     .balign 8

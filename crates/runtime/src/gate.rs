@@ -108,7 +108,7 @@ pub struct Detour {
     pub then: usize,
     /// The application's own registers.
     pub original: Frame,
-    /// With `THEN_AFTER`: why, and who passed the call (`service::reason`).
+    /// With `THEN_AFTER`: why, and who passed the call (`service::note`).
     pub reason: usize,
     /// With `THEN_AFTER`: the number to be noted.
     pub noted_number: usize,
@@ -272,7 +272,7 @@ husk_traced:
     movzx r11d, byte ptr [r11 + rax]
     cmp r11d, 4
     je husk_sigreturn
-    cmp byte ptr gs:[{on_signal_stack}], 0
+    cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_traced_apart
     .globl husk_traced_here
 husk_traced_here:
@@ -347,7 +347,7 @@ husk_hinted:
     jnc husk_service
     # `glance` moves no strings, so the direction flag may be what it is.
 husk_glance:
-    cmp byte ptr gs:[{on_signal_stack}], 0
+    cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_service_apart
     mov r11, rsp
     mov byte ptr gs:[{in_service}], 1
@@ -400,7 +400,7 @@ husk_passed:
     cmp r11d, 1
     jne 3f
 husk_service:
-    cmp byte ptr gs:[{on_signal_stack}], 0
+    cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_service_apart
     .globl husk_service_here
 husk_service_here:
@@ -466,7 +466,7 @@ husk_act:
 
 3:  cmp r11d, 2
     jne 4f
-    cmp byte ptr gs:[{on_signal_stack}], 0
+    cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_spawn_apart
     .globl husk_spawn_here
 husk_spawn_here:
@@ -555,7 +555,7 @@ husk_detour_leave:
     cmp rax, -4096
     ret 128
 husk_detour_after:
-    cmp byte ptr gs:[{on_signal_stack}], 0
+    cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_after_apart
     .globl husk_after_here
 husk_after_here:
@@ -632,6 +632,8 @@ husk_unblock:
     pop r11
     not r11
     and gs:[{deferred}], r11
+    .globl husk_go_on
+husk_go_on:
     pop r10
     pop rdx
     pop rsi
@@ -755,7 +757,7 @@ husk_vanish:
     app_rsp = const offset_of!(Thread, app_rsp),
     service_top = const offset_of!(Thread, service_top),
     deferred = const offset_of!(Thread, deferred),
-    on_signal_stack = const offset_of!(Thread, on_signal_stack),
+    signal_stack = const offset_of!(Thread, signal_stack),
     laid_aside = const offset_of!(Thread, laid_aside),
     is_laid_aside = const offset_of!(Thread, is_laid_aside),
     sigaltstack = const husk_abi::nr::sigaltstack,

@@ -236,16 +236,16 @@ fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
         way.args[1] += done;
         way.args[2] -= done;
     }
-    way.then = gate::THEN_AFTER;
-    way.reason = reason(after);
-    way.noted_number = after.number;
-    way.noted_args = after.args;
+    note(&mut way, after);
     take(frame, &way)
 }
 
-/// What `after` is noted for, and in the upper half the process that passed the call.
-fn reason(after: &After) -> usize {
-    after.reason as usize | (Thread::current().client.pid() as usize) << 32
+/// `after` is what is left to do behind the call; in the upper half of why, who passed it.
+fn note(way: &mut Detour, after: &After) {
+    way.then = gate::THEN_AFTER;
+    way.reason = after.reason as usize | (Thread::current().client.pid() as usize) << 32;
+    way.noted_number = after.number;
+    way.noted_args = after.args;
 }
 
 /// Another call than the application's, with `room` bytes for it between red zone and detour.
@@ -253,10 +253,7 @@ fn reason(after: &After) -> usize {
 fn instead(frame: &Frame, call: &After, room: usize) -> Answer {
     let mut way = detour(frame);
     (way.number, way.args) = (call.number, call.args);
-    way.then = gate::THEN_AFTER;
-    way.reason = reason(call);
-    way.noted_number = call.number;
-    way.noted_args = call.args;
+    note(&mut way, call);
     let room = room_below(frame.rsp, room);
     take_at((room - size_of::<Detour>()) & !15, &way)
 }

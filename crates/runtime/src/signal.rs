@@ -241,7 +241,6 @@ pub fn deliver(
     if let Some([start, bytes]) = context.signal_stack() {
         thread.signal_stack[0].store(start, Relaxed);
         thread.signal_stack[1].store(bytes, Relaxed);
-        thread.on_signal_stack.store(1, Relaxed);
     }
     if deferred != 0 {
         let keep = unblock_below(thread, context, deferred, 0) | blocked_by(action, signal);

@@ -56,8 +56,9 @@ pub struct Thread {
     pub in_service: u64,
     /// Signals blocked because they came during a service.
     pub deferred: AtomicU64,
-    /// 1 once a handler has begun on a signal stack (`sigaltstack`).
-    pub on_signal_stack: AtomicU64,
+    /// The signal stack (`sigaltstack`) that a handler has begun on last: where it begins, and its
+    /// bytes; 0 = none ever.
+    pub signal_stack: [AtomicUsize; 2],
     /// Signals to be handled here although the first thread is due (`elsewhere`).
     pub stays: AtomicU64,
     /// 0 = free.
@@ -75,8 +76,6 @@ pub struct Thread {
     pub opened: u64,
     /// What this thread's next child starts from.
     pub launch: crate::spawn::Launch,
-    /// That stack: where it begins, and its bytes.
-    pub signal_stack: [AtomicUsize; 2],
     /// The `stack_t` that the gate has taken from the host for the time of a service.
     pub laid_aside: [u64; 3],
     /// 1 while that is so.
@@ -194,7 +193,7 @@ impl Thread {
         self.service_top = core::ptr::from_mut(self) as usize;
         self.in_service = 0;
         self.deferred = AtomicU64::new(0);
-        self.on_signal_stack = AtomicU64::new(0);
+        self.signal_stack = [const { AtomicUsize::new(0) }; 2];
         self.is_laid_aside = 0;
         self.stays = AtomicU64::new(0);
         self.group = group;
