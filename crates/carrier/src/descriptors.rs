@@ -20,6 +20,10 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::table::is_hosts(&self.kernel, fd)
     }
     #[inline(always)]
+    fn flags(&self, description: Description) -> Result<u32> {
+        husk_kernel::descriptor::open::flags(&self.kernel, description)
+    }
+    #[inline(always)]
     fn description(&mut self, description: Description) -> Result<Open> {
         husk_kernel::descriptor::open::description(&self.kernel, description)
     }

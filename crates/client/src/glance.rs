@@ -61,8 +61,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     fn glance_at_flags(&mut self, fd: u32, hosts: bool) -> Seen {
         let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
-        match self.services.description(seen.description) {
-            Ok(open) => Seen::Value(i64::from(shown_flags(open.flags))),
+        match self.services.flags(seen.description) {
+            Ok(flags) => Seen::Value(i64::from(shown_flags(flags))),
             Err(_) => Seen::Nothing,
         }
     }
@@ -79,9 +79,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     fn glance_at_offset(&mut self, fd: u32, hosts: bool) -> Seen {
         let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
-        let open = self.services.description(seen.description);
-        match (open, self.services.offset(seen.description)) {
-            (Ok(open), Ok(at)) if open.flags & O_PATH == 0 => Seen::Value(at as i64),
+        let flags = self.services.flags(seen.description);
+        match (flags, self.services.offset(seen.description)) {
+            (Ok(flags), Ok(at)) if flags & O_PATH == 0 => Seen::Value(at as i64),
             _ => Seen::Nothing,
         }
     }

@@ -1,5 +1,6 @@
 //! What this host's Linux can do, asked without changing anything.
 
+use husk_abi::sys::general::F_GETFL;
 use husk_abi::{Errno, nr};
 
 use crate::syscall;
@@ -21,6 +22,19 @@ pub fn dispatched<T>(body: impl FnOnce() -> T) -> Result<T, Errno> {
     let result = body();
     dispatch([PR_SYS_DISPATCH_OFF, 0, 0])?;
     Ok(result)
+}
+
+/// `fcntl(fd, F_GETFL)`: the call alone, nothing of libc around it.
+#[inline(always)]
+pub fn flags_of(fd: i32) -> i64 {
+    let result: i64;
+    // SAFETY: a question about a number; the clobbers are those of the instruction.
+    unsafe {
+        core::arch::asm!("mov eax, {number}", "syscall", number = const nr::fcntl,
+            in("rdi") fd as isize, in("rsi") F_GETFL as usize, in("rdx") 0,
+            lateout("rax") result, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
 }
 
 fn dispatch([mode, start, length]: [usize; 3]) -> Result<(), Errno> {

@@ -74,6 +74,8 @@ pub trait Descriptors {
         let _ = fd;
         false
     }
+    /// Only the flags of `description`.
+    fn flags(&self, description: Description) -> Result<u32>;
     /// Inode and flags of a description, without a token.
     fn description(&mut self, description: Description) -> Result<Open>;
     /// The close-on-exec flag. `EBADF`.

@@ -19,6 +19,9 @@ impl Descriptors for Model {
     fn slot(&mut self, _: Files, fd: u32) -> Slot {
         self.slots.get(&fd).map_or(Slot::Free, |s| s.0)
     }
+    fn flags(&self, description: Description) -> Result<u32> {
+        Ok(self.opens[description.0 as usize].0.flags)
+    }
     fn description(&mut self, description: Description) -> Result<Open> {
         Ok(self.opens[description.0 as usize].0)
     }

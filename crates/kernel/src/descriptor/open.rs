@@ -320,6 +320,13 @@ pub fn create_open(
     })
 }
 
+/// `Descriptors::flags`.
+#[inline(always)]
+pub fn flags(kernel: &Kernel, description: Description) -> Result<u32> {
+    let region = &kernel.session.region;
+    Ok(low(region.load(alive(region, description.0)?.word(TARGET))))
+}
+
 /// `Descriptors::description`.
 #[inline(always)]
 pub fn description(kernel: &Kernel, description: Description) -> Result<Open> {
