@@ -36,7 +36,7 @@ pub enum Seen {
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next two arguments.
-    /// `hosts`: it was the host's, and none that Husk keeps, when it was last asked for.
+    /// `hosts`: whether it was the host's, and none that Husk keeps, when it was last asked for.
     #[inline(always)]
     pub fn glance(
         &mut self,
@@ -44,7 +44,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         fd: u32,
         second: usize,
         third: usize,
-        hosts: bool,
+        hosts: impl Fn() -> bool,
     ) -> Seen {
         match number {
             nr::fcntl if second as u32 == F_GETFL => self.glance_at_flags(fd, hosts),
@@ -53,13 +53,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::lseek if second == 0 && third as u32 == SEEK_CUR => {
                 self.glance_at_offset(fd, hosts)
             }
-            _ if hosts => self.passed(fd, hosts),
+            _ if hosts() => self.passed(fd, hosts),
             _ => Seen::Nothing,
         }
     }
 
     #[inline(always)]
-    fn glance_at_flags(&mut self, fd: u32, hosts: bool) -> Seen {
+    fn glance_at_flags(&mut self, fd: u32, hosts: impl Fn() -> bool) -> Seen {
         let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
         match self.services.flags(seen.description) {
             Ok(flags) => Seen::Value(i64::from(shown_flags(flags))),
@@ -68,7 +68,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     #[inline(always)]
-    fn glance_at_mark(&mut self, fd: u32, hosts: bool) -> Seen {
+    fn glance_at_mark(&mut self, fd: u32, hosts: impl Fn() -> bool) -> Seen {
         match self.services.glance(fd) {
             Some(seen) => Seen::Value(i64::from(seen.close_on_exec)),
             None => self.passed(fd, hosts),
@@ -77,7 +77,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `lseek` that asks where the offset is.
     #[inline(always)]
-    fn glance_at_offset(&mut self, fd: u32, hosts: bool) -> Seen {
+    fn glance_at_offset(&mut self, fd: u32, hosts: impl Fn() -> bool) -> Seen {
         let Some(seen) = self.services.glance(fd) else { return self.passed(fd, hosts) };
         let flags = self.services.flags(seen.description);
         match (flags, self.services.offset(seen.description)) {
@@ -88,7 +88,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Of what is not Husk's.
     #[inline(always)]
-    fn passed(&self, fd: u32, hosts: bool) -> Seen {
-        if hosts && self.services.is_hosts(fd) { Seen::Pass } else { Seen::Nothing }
+    fn passed(&self, fd: u32, hosts: impl Fn() -> bool) -> Seen {
+        if hosts() && self.services.is_hosts(fd) { Seen::Pass } else { Seen::Nothing }
     }
 }

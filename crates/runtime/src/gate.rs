@@ -362,7 +362,8 @@ husk_glance:
     push rsi
     push rdi
     sub rsp, 8
-    mov ecx, eax
+    mov r8d, eax
+    mov r9, rdx
     call {glance}
     cmp rax, -4096
     jl 2f

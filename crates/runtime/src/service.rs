@@ -50,8 +50,16 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
 }
 
 /// Entry from the gate for calls that a look at a descriptor may answer (`husk_client::GLANCED`):
-/// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`.
-pub extern "C" fn glance(fd: usize, second: usize, third: usize, number: usize) -> i64 {
+/// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`. Nothing in the registers that
+/// reading the guard writes.
+pub extern "C" fn glance(
+    fd: usize,
+    second: usize,
+    _: usize,
+    _: usize,
+    number: usize,
+    third: usize,
+) -> i64 {
     match Thread::current().client.glance(number, fd, second, third) {
         Seen::Value(value) => value,
         // The host may not reach what the call points to.

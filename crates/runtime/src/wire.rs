@@ -175,8 +175,9 @@ impl Wire {
         if fd >= HINTS || !guard::is_readable() {
             return Seen::Nothing;
         }
-        let hosts = self.hints >> fd & 1 == 1;
+        let hints = self.hints;
         let Some(served) = self.client.as_mut() else { return Seen::Nothing };
+        let hosts = || hints >> fd & 1 == 1;
         let seen = served.glance(number, fd as u32, second, third, hosts);
         if seen == Seen::Nothing {
             self.hints &= !(1 << fd);
