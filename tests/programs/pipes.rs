@@ -3,8 +3,20 @@
 //! The program passes each pipe between ring and host in every way there is (`docs/adr/0015`). It
 //! checks itself: who loses a byte says so, who loses a wake-up hangs.
 
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use husk_tests::run::patience;
 use husk_tests::toolchain::build_c;
-use husk_tests::{Case, Length, Scratch};
+use husk_tests::{Case, Length, Run, Scratch, Side, process};
+
+/// Until all readers sleep; how long they do; until all have ended.
+const BEGIN: Duration = Duration::from_secs(20);
+const ASLEEP: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(60);
+/// Processor time of all readers meanwhile, and of a supervisor: a twentieth of a core.
+const BURNT_MAX: Duration = Duration::from_millis(5);
+const BESIDE_MAX: Duration = Duration::from_millis(250);
 
 /// Runs one mode of the program, natively and in an image.
 fn check(name: &'static str, mode: &str) {
@@ -87,4 +99,50 @@ fn strangers_find_every_byte_in_order() {
 #[test]
 fn two_thousand_pipes_work_at_once() {
     check("pipes-many", "many");
+}
+
+/// How many processes these are, and what all their threads have spent.
+fn spent(of: impl Iterator<Item = i32>) -> (usize, Duration) {
+    let pids: Vec<i32> = of.collect();
+    let times = pids.iter().flat_map(|&pid| {
+        process::threads(pid).into_iter().map(move |thread| {
+            let path = format!("/proc/{pid}/task/{thread}/schedstat");
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
+        })
+    });
+    (pids.len(), Duration::from_nanos(times.sum()))
+}
+
+/// The readers themselves, and who watches over an image beside them.
+#[test]
+fn a_hundred_readers_that_wait_burn_nothing() {
+    let scratch = Scratch::new("sleepers");
+    let program = scratch.path().join("sleepers");
+    build_c(include_str!("sources/sleepers.c"), &program);
+    let argv = [program.to_str().expect("a plain path"), "100", "100"];
+    for side in [Side::Native, Side::tested()] {
+        let work = scratch.fresh("work");
+        let mut run = Run::start_piped(side.command(&[], &argv), &work, scratch.path());
+        let end = Instant::now() + BEGIN * patience();
+        while run.stdout() != b"asleep\n" {
+            assert!(Instant::now() < end && !run.ended(), "{side:?}: {:?}", run.stdout());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let readers = || spent(run.descendants().into_iter().map(|found| found.pid));
+        let first = || spent([run.pid()].into_iter()).1;
+        let before = (readers(), first());
+        std::thread::sleep(ASLEEP);
+        let (count, burnt) = readers();
+        let (burnt, beside) = (burnt - before.0.1, first() - before.1);
+        assert!(count > 100 && count == before.0.0, "{side:?}: {count} processes");
+        println!("{side:?}: {burnt:?}, and {beside:?} beside them, in {ASLEEP:?}");
+        assert!(burnt < BURNT_MAX, "{side:?}: {burnt:?} in {ASLEEP:?}");
+        assert!(beside < BESIDE_MAX, "{side:?}: {beside:?} beside them in {ASLEEP:?}");
+        run.stdin().expect("a pipe").write_all(b"x\n").expect("a reader");
+        let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{side:?} {hang}"));
+        let shown = outcome.shown();
+        assert_eq!(outcome.stdout, b"asleep\nall answered\n", "{side:?}: {shown}");
+        assert!(outcome.status.success() && outcome.left.is_empty(), "{side:?}: {shown}");
+    }
 }
