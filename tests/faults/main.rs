@@ -6,6 +6,7 @@
 mod build;
 mod hostile;
 mod memory;
+mod scarce;
 mod storm;
 mod tempest;
 mod victims;

@@ -334,6 +334,14 @@ fn calls_of_the_host_fill_pages_that_nobody_has_touched() {
 }
 
 #[test]
+fn what_shortens_a_file_takes_as_long_as_it_has_places_and_not_their_square() {
+    let scratch = Scratch::new("shortened-build");
+    let program = scratch.path().join("shortened");
+    build_c(include_str!("sources/shortened.c"), &program);
+    Case::new("shortened", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
 fn threads_that_touch_a_page_together_all_find_it() {
     let scratch = Scratch::new("together-build");
     let program = scratch.path().join("together");

@@ -442,19 +442,20 @@ pub fn note_touch(birth: u32, pages: Range<usize>, window: usize) {
     note_there(birth, pages);
 }
 
-/// The first pages of a file from `offset` on that are mapped at or after `from`: noted as if
-/// nobody had touched them.
-pub fn shorten_next(inode: Inode, offset: u64, from: usize) -> Option<Mapping> {
+/// The pages of a file from `offset` on that an entry maps, the first such entry from number
+/// `from` on: noted as if nobody had touched them. And the number behind it; while addresses are
+/// kept still, entries keep theirs.
+pub fn shorten_next(inode: Inode, offset: u64, from: usize) -> Option<(Mapping, usize)> {
     locked(|table, count| {
         let used = &mut table[..count.load(Ordering::Relaxed)];
-        let of_file = used.iter_mut().filter(|entry| entry.inode == inode && entry.start >= from);
-        let cut = of_file.filter(|entry| entry.past(offset) < entry.end);
-        let entry = cut.min_by_key(|entry| entry.start)?;
+        let mut rest = used.iter_mut().enumerate().skip(from);
+        let (number, entry) =
+            rest.find(|(_, entry)| entry.inode == inode && entry.past(offset) < entry.end)?;
         let at = entry.past(offset);
         entry.solid = entry.solid.min(at);
         (entry.birth, entry.next, entry.window) = (birth(), 0, 0);
         widen(entry);
-        Some(entry.part(at, entry.end - at))
+        Some((entry.part(at, entry.end - at), number + 1))
     })
 }
 

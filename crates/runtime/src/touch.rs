@@ -98,9 +98,9 @@ pub fn shorten(inode: Inode, size: u64) {
     let end = size.next_multiple_of(PAGE as u64);
     let _still = still::take();
     let mut from = 0;
-    while let Some(gone) = mappings::shorten_next(inode, end, from) {
+    while let Some((gone, next)) = mappings::shorten_next(inode, end, from) {
         side::take_pages(&gone);
-        from = gone.address + gone.length;
+        from = next;
     }
 }
 
