@@ -29,6 +29,10 @@ static volatile int jumping;
 static sigjmp_buf back;
 static char stack[1 << 18];
 
+/* A handler may be interrupted by another between a load and a store. */
+static void tally(volatile long *what) {
+    __atomic_add_fetch(what, 1, __ATOMIC_SEQ_CST);
+}
 /* What a handler does disturbs registers of all kinds. */
 static void disturb(void) {
     volatile double d = 1.5;
@@ -41,12 +45,11 @@ static void on_plain(int signal) {
     int saved = errno, aside;
     char here;
     aside = &here >= stack && &here < stack + sizeof stack;
-    if (signal != SIGUSR1 && !aside) wrong++;
-    plain++, depth++;
+    if (signal != SIGUSR1 && !aside) tally(&wrong);
+    tally(&plain), depth++;
     if (depth > deepest) deepest = depth;
     disturb();
-    /* Not on a stack of its own: docs/caveats.md. */
-    if (!aside && (access("nobody", F_OK) != -1 || errno != ENOENT)) wrong++;
+    if (access("nobody", F_OK) != -1 || errno != ENOENT) tally(&wrong);
     depth--, errno = saved;
     if (jumping && depth == 0 && plain % 16 == 0) jumping = 0, siglongjmp(back, 1);
 }
@@ -55,9 +58,9 @@ static void on_real(int signal, siginfo_t *info, void *context) {
     int saved = errno, sender = info->si_int >> 26, number = info->si_int & 0x3ffffff;
     (void)context, (void)signal;
     disturb();
-    if (sender < 0 || sender >= SENDERS || number != shared->seen[sender] + 1) wrong++;
+    if (sender < 0 || sender >= SENDERS || number != shared->seen[sender] + 1) tally(&wrong);
     if (sender >= 0 && sender < SENDERS) shared->seen[sender] = number;
-    real++, errno = saved;
+    tally(&real), errno = saved;
 }
 static void send(int sender, pid_t to, long count) {
     for (int n = 1; n <= count; n++) {
