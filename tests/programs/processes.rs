@@ -47,3 +47,17 @@ fn a_program_that_filters_its_calls_goes_on() {
     let kinds = ["allowed", "strict", "refused", "trapped", "wrong"];
     program("filters", include_str!("sources/filters.c"), &kinds, Length::Long);
 }
+
+#[test]
+fn calls_that_find_no_number_and_no_process_say_so_as_on_linux() {
+    let scratch = Scratch::new("limited-build");
+    let path = scratch.path().join("limited");
+    build_c(include_str!("sources/limited.c"), &path);
+    let path = path.to_str().expect("a plain path");
+    for kind in ["files", "others", "processes"] {
+        println!("limited {kind}");
+        Case::new("limited", Length::Long, &[path, kind])
+            .input(|work| std::fs::write(work.join("given"), "0123456789\n").expect("a file"))
+            .check();
+    }
+}

@@ -60,10 +60,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         for _ in 0..CREATE_TRIES {
             match self.open_once(c, spot, flags, mode) {
                 Err(Errno::EEXIST) if flags & O_EXCL == 0 && flags & O_CREAT != 0 => {}
+                Err(errno) => return Err(self.failed(errno)),
                 other => return other,
             }
         }
         Err(Errno::EEXIST)
+    }
+
+    /// What an open fails of that its walk says this of: Linux takes a number before it walks, and
+    /// looks at nothing else when there is none.
+    #[inline(never)]
+    fn failed(&mut self, errno: Errno) -> Errno {
+        let unread = matches!(errno, Errno::EFAULT | Errno::ENAMETOOLONG | Errno::EMFILE);
+        if unread || self.buffers.walks[0].length == 0 {
+            return errno;
+        }
+        self.need_numbers(1).err().unwrap_or(errno)
     }
 
     fn open_once(&mut self, c: &Call, spot: Spot, flags: u32, mode: u32) -> Answer {
@@ -319,6 +331,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         for _ in 0..CREATE_TRIES {
             match self.open_scoped(c, how, aim) {
                 Err(Errno::EEXIST) if !exclusive && flags & O_CREAT != 0 => {}
+                Err(errno) => return Err(self.failed(errno)),
                 other => return other,
             }
         }

@@ -141,10 +141,22 @@ fn launch(
     result
 }
 
+/// Opens a program, which takes a number for a moment, as no exec of Linux does: where there is
+/// none, one beyond the limit, if the limit may be raised.
+fn open(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
+    match thread.client.open_to_execute(at, path, flags) {
+        Err(Errno::EMFILE) => {
+            let _more = limits::MoreNumbers::raised().ok_or(Errno::EMFILE)?;
+            thread.client.open_to_execute(at, path, flags)
+        }
+        other => other,
+    }
+}
+
 /// Follows `#!` until an ELF program is found that the loader will accept.
 fn resolve(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<Plan, Errno> {
     const EMPTY: Interpreted = Interpreted { text: [0; script::HEAD_BYTES + 2], argument: None };
-    let program = thread.client.open_to_execute(at, path, flags)?;
+    let program = open(thread, at, path, flags)?;
     let mut plan =
         Plan { program, path: [0; PATH_MAX], lines: [EMPTY; script::NESTING_MAX], depth: 0 };
     thread.client.path_of(&plan.program, path, &mut plan.path);
@@ -179,7 +191,7 @@ fn follow(thread: &mut Thread, plan: &mut Plan) -> Result<bool, Errno> {
         place.text[argument + range.len()] = 0;
         place.argument = Some(argument);
     }
-    let next = thread.client.open_to_execute(calls::AT_FDCWD, &place.text[..=length], 0)?;
+    let next = open(thread, calls::AT_FDCWD, &place.text[..=length], 0)?;
     let before = core::mem::replace(&mut plan.program, next);
     thread.client.close_program(before);
     thread.client.path_of(&plan.program, &place.text[..=length], &mut plan.path);

@@ -1,3 +1,5 @@
+//! Limits that what Husk does beside the application must not meet.
+//!
 //! The limit of address space (`RLIMIT_AS`): what the application sets and reads is its own share,
 //! the host's limit is that and what Husk maps.
 //!
@@ -14,7 +16,7 @@ use crate::start::facts;
 use crate::thread::Thread;
 use crate::{memory, region};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use husk_abi::sys::general::RLIMIT_AS;
+use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_NOFILE};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
 use husk_runtime::handover::LIMITED;
@@ -63,6 +65,40 @@ fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {
         let shown = |bytes: u64| if bytes == NONE { NONE } else { bytes.saturating_sub(share) };
         memory::write_value(old, &core::hint::black_box(before).map(shown))?;
     }
+    Ok(())
+}
+
+/// While it lives, the limit of open files is higher by some (other threads may take one of those,
+/// and keep it).
+pub struct MoreNumbers([u64; 2]);
+
+impl MoreNumbers {
+    const MORE: u64 = 4;
+
+    /// `None`: it may not be raised.
+    pub fn raised() -> Option<MoreNumbers> {
+        let mut before = [0u64; 2];
+        exchange_numbers(None, Some(&mut before)).ok()?;
+        let [soft, hard] = core::hint::black_box(before);
+        let raised = soft.saturating_add(Self::MORE).min(hard);
+        (raised > soft).then_some(())?;
+        exchange_numbers(Some([raised, hard]), None).ok()?;
+        Some(MoreNumbers([soft, hard]))
+    }
+}
+
+impl Drop for MoreNumbers {
+    fn drop(&mut self) {
+        // What may be raised may be lowered.
+        let _ = exchange_numbers(Some(self.0), None);
+    }
+}
+
+fn exchange_numbers(new: Option<[u64; 2]>, old: Option<&mut [u64; 2]>) -> Result<(), Errno> {
+    let asked = new.as_ref().map_or(0, |limit| (&raw const *limit) as usize);
+    let before = old.map_or(0, |limit| (&raw mut *limit) as usize);
+    // SAFETY: two words of ours each way, or none.
+    unsafe { calls::raw(nr::prlimit64, [0, RLIMIT_NOFILE as usize, asked, before, 0, 0]) }?;
     Ok(())
 }
 
