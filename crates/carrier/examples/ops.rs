@@ -120,7 +120,7 @@ fn read_one(me: &mut husk_carrier::Direct, description: Description, into: usize
     if n.is_multiple_of(4096) {
         me.set_offset(description, 0).expect("seek");
     }
-    me.advance(description, &mut |me, offset| {
+    me.advance(description, |me, offset| {
         let inode = me.description(description)?.inode;
         let count = me.read(inode, offset, 1, &mut |span| copy(span.address, into, span.length))?;
         Ok((offset + count as u64, count))

@@ -147,11 +147,11 @@ impl Descriptors for Direct {
         self.kernel.count(Operation::Seek);
         husk_kernel::descriptor::open::set_offset(&self.kernel, description, offset)
     }
-    #[inline]
+    #[inline(always)]
     fn advance(
         &mut self,
         description: Description,
-        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+        step: impl FnOnce(&mut Self, u64) -> Result<(u64, usize)>,
     ) -> Result<usize> {
         let advance = husk_kernel::descriptor::open::begin_advance(&self.kernel, description)?;
         let result = step(self, advance.offset);

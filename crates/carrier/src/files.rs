@@ -206,6 +206,18 @@ impl Fs for Direct {
         self.kernel.count(Operation::Read);
         husk_kernel::fs::bytes::read(&self.kernel, inode, offset, length, copy, self.now())
     }
+    #[inline(always)]
+    fn piece(&mut self, inode: Inode, offset: u64, length: usize) -> Option<Piece> {
+        husk_kernel::fs::bytes::piece(&self.kernel, inode, offset, length)
+    }
+    #[inline(always)]
+    fn has_read(&mut self, inode: Inode, piece: Piece) -> bool {
+        let has = husk_kernel::fs::bytes::has_read(&self.kernel, inode, piece, self.now());
+        if has {
+            self.kernel.count(Operation::Read);
+        }
+        has
+    }
     #[inline]
     fn write(
         &mut self,

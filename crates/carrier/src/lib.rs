@@ -93,6 +93,11 @@ impl Direct {
         self.newborn = true;
     }
 
+    /// What is called before a call that only looks, as a rule, stores something.
+    pub fn set_unguard(&mut self, unguard: fn()) {
+        self.kernel.session.set_unguard(unguard);
+    }
+
     #[inline(always)]
     pub(crate) fn now(&self) -> i64 {
         (self.clock)()

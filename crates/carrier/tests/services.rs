@@ -5,13 +5,14 @@ mod support;
 #[path = "support/world.rs"]
 mod world;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use husk_carrier::Direct;
 use husk_proto::descriptor::{Shown, Slot};
 use husk_proto::fs::{
-    Backing, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetBits,
-    SetExtended, WHO_WRITES,
+    Backing, Change, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetBits,
+    SetExtended, Time, WHO_WRITES,
 };
 use husk_proto::image::{Cover, Image, Rewritten, Wish};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
@@ -159,6 +160,7 @@ fn bytes_are_what_was_written() {
         let who = root_user();
         let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
         let mut model = vec![0u8; 0];
+        let mut pieces = 0;
         let mut seed = 7u64;
         for round in 0..400u64 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -184,13 +186,68 @@ fn bytes_are_what_was_written() {
                 }
             }
             assert!(contents(me, file) == model, "round {round}");
+            pieces += usize::from(is_in_one_piece(me, file, &model, offset, length % 9000));
         }
+        assert!(pieces > 100, "{pieces} reads were of one piece");
         me.truncate(file, 1 << 40).expect("sparse");
         assert_eq!(put(me, file, (1 << 42) - 10, 5, 1), 5);
         assert_eq!(me.seek_data(file, 1 << 40, true), Ok((1 << 42) - 4096));
         assert_eq!(me.attributes(file).expect("stat").size, (1 << 42) - 5);
         let end = me.write(file, Place::End, 3, &mut |_| Ok(())).expect("append");
         assert_eq!(end, ((1 << 42) - 5, 3));
+    });
+}
+
+/// Whether a read is of one piece; if so, it gives what it should.
+fn is_in_one_piece(me: &mut Direct, file: Inode, model: &[u8], at: usize, length: usize) -> bool {
+    let Some(piece) = me.piece(file, at as u64, length) else { return false };
+    // SAFETY: a span of the mapped cache, which nobody else writes to.
+    let bytes =
+        unsafe { std::slice::from_raw_parts(piece.span.address as *const u8, piece.span.length) };
+    assert_eq!(bytes, &model[at..model.len().min(at + length)]);
+    assert!(me.has_read(file, piece), "nobody has moved it");
+    true
+}
+
+#[test]
+fn a_piece_that_was_moved_meanwhile_has_not_been_read() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        assert_eq!(put(me, file, 0, 3 * 4096, 1), 3 * 4096);
+        let piece = |me: &mut Direct| me.piece(file, 4096, 4096).expect("one block");
+        let (still, punched) = (piece(me), piece(me));
+        assert!(me.has_read(file, still));
+        me.punch(file, 4096, 4096).expect("punch");
+        assert!(!me.has_read(file, punched), "its block may be another file's");
+        let cut = piece(me);
+        me.truncate(file, 100).expect("truncate");
+        assert!(!me.has_read(file, cut));
+        assert!(me.piece(file, 100, 1).is_none(), "nothing is at the end");
+        let gone = me.piece(file, 0, 200).expect("the rest");
+        assert_eq!(gone.span.length, 100);
+        me.unlink(&who, root, b"f").expect("unlink");
+        assert!(me.piece(file, 0, 1).is_none() && me.piece(root, 0, 1).is_none());
+    });
+}
+
+#[test]
+fn a_read_says_so_before_it_stores_an_access_time() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    in_image(Cover::Memory, |me, root| {
+        me.set_unguard(|| ASKED.store(true, Ordering::Relaxed));
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        put(me, file, 0, 10, 1);
+        let (accessed, modified) = (Some(Time::At(1)), Some(Time::At(2)));
+        me.change(&who, file, Change { accessed, modified, ..Change::default() }).expect("times");
+        for first in [true, false] {
+            let piece = me.piece(file, 0, 10).expect("one block");
+            assert!(me.has_read(file, piece));
+            assert!(me.attributes(file).expect("stat").accessed_ns > 2);
+            let asked = ASKED.swap(false, Ordering::Relaxed);
+            assert_eq!(asked, first, "the first read after a change is noted, others are not");
+        }
     });
 }
 
@@ -581,7 +638,7 @@ fn stable_names(me: &mut Direct, dir: Inode) -> Vec<String> {
 #[test]
 fn a_listing_shows_each_stable_name_once_whatever_happens() {
     in_image(Cover::Memory, |me, root| {
-        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        use std::sync::atomic::AtomicU64;
         static STOP: AtomicBool = AtomicBool::new(false);
         static CHANGES: AtomicU64 = AtomicU64::new(0);
         let who = root_user();
@@ -651,7 +708,6 @@ fn threads_share_one_table() {
 
 #[test]
 fn nobody_closes_a_description_whose_offset_somebody_holds() {
-    use std::sync::atomic::{AtomicBool, Ordering};
     static STOP: AtomicBool = AtomicBool::new(false);
     in_image(Cover::Memory, |me, root| {
         let who = root_user();
@@ -673,7 +729,7 @@ fn nobody_closes_a_description_whose_offset_somebody_holds() {
             assert!(!closer.is_finished(), "the closer has failed, see above");
             assert!(start.elapsed() < RACE_MAX, "held {held} times only");
             let Slot::Husk(description) = me.slot(files, 3) else { continue };
-            let _ = me.advance(description, &mut |me, offset| {
+            let _ = me.advance(description, |me, offset| {
                 let Ok(before) = me.description(description) else { return Err(Errno::EBADF) };
                 for _ in 0..5 {
                     std::hint::spin_loop();

@@ -91,11 +91,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if flags as u32 & AT_EMPTY_PATH == 0 || c.args[0] as i32 == AT_FDCWD {
             return Ok(None);
         }
-        let mut first = [0];
-        if c.args[1] != 0 {
-            self.memory.read(c.args[1], &mut first)?;
+        if c.args[1] == 0 || self.memory.peek(c.args[1])? == 0 {
+            self.inode_behind(c.args[0])
+        } else {
+            Ok(None)
         }
-        if first == [0] { self.inode_behind(c.args[0]) } else { Ok(None) }
     }
 
     /// `fstat`.

@@ -92,6 +92,12 @@ pub struct Mapping {
 pub trait Memory {
     /// Copies application bytes at `source` into `target`.
     fn read(&self, source: usize, target: &mut [u8]) -> Result<(), Errno>;
+    /// The application's byte at `source`.
+    #[inline]
+    fn peek(&self, source: usize) -> Result<u8, Errno> {
+        let mut byte = [0];
+        self.read(source, &mut byte).map(|()| byte[0])
+    }
     /// Copies `source` to the application at `target`.
     fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno>;
     /// Copies a NUL-terminated string into `target`; its length without the NUL.

@@ -54,7 +54,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(file) = self.for_reading(c.args[0])? else { return self.piped(c) };
         check_buffer(c.args[1], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
-        self.read_on(file, Cursor::plain(c.args[1], length), length)
+        let memory = &self.memory;
+        let moved = self.services.advance(file.description, |services, at| {
+            let count = read_piece(services, memory, file, c.args[1], length, at);
+            Ok((at + count.unwrap_or(0) as u64, count.unwrap_or(MISSED)))
+        });
+        match moved {
+            Ok(count) if count != MISSED => value(count as u64),
+            _ => self.read_on(file, Cursor::plain(c.args[1], length), length),
+        }
     }
 
     /// `write`.
@@ -91,7 +99,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         check_buffer(c.args[1], c.args[2])?;
         check_end(c.args[3], c.args[2])?;
         let length = c.args[2].min(MOVE_MAX);
-        self.read_at(file, Cursor::plain(c.args[1], length), length, c.args[3] as u64)
+        let (services, memory, at) = (&mut self.services, &self.memory, c.args[3] as u64);
+        match read_piece(services, memory, file, c.args[1], length, at) {
+            Some(count) => value(count as u64),
+            None => self.read_at(file, Cursor::plain(c.args[1], length), length, at),
+        }
     }
 
     /// `pwrite64`.
@@ -159,7 +171,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn read_on(&mut self, file: Opened, cursor: Cursor, length: usize) -> Answer {
         self.reading(file, |client| {
             let memory = &client.memory;
-            client.services.advance(file.description, &mut |services, offset| {
+            client.services.advance(file.description, |services, offset| {
                 check_end(offset as usize, length)?;
                 let count = read_bytes(services, memory, file.inode, cursor, length, offset)?;
                 Ok((offset + count as u64, count))
@@ -197,7 +209,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (limit, mut over) = (self.size_limit(), false);
         let result = self.changing(file.inode, |client| {
             let memory = &client.memory;
-            client.services.advance(file.description, &mut |services, offset| {
+            client.services.advance(file.description, |services, offset| {
                 check_end(offset as usize, length)?;
                 let place = if append { Place::End } else { Place::At(offset) };
                 let mut length = length;
@@ -239,6 +251,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             },
         }
     }
+}
+
+/// Instead of a count: `read_piece` has read nothing.
+const MISSED: usize = usize::MAX;
+
+/// What `length` bytes of a file at `at` are, where one copy to `target` does it: nearly all reads.
+/// `None`: nothing has been read, and `read_bytes` knows.
+#[inline(always)]
+fn read_piece<S: Services, M: Memory>(
+    services: &mut S,
+    memory: &M,
+    file: Opened,
+    target: usize,
+    length: usize,
+    at: u64,
+) -> Option<usize> {
+    if file.flags & O_NOATIME != 0 || check_end(at as usize, length).is_err() {
+        return None;
+    }
+    let piece = services.piece(file.inode, at, length)?;
+    memory.copy_out(piece.span, target).ok()?;
+    services.has_read(file.inode, piece).then_some(piece.span.length)
 }
 
 /// Reads bytes of a file: all of `length` there are, or as many as memory has room for.
@@ -284,6 +318,19 @@ fn write_bytes<S: Services, M: Memory>(
     length: usize,
     place: Place,
 ) -> Result<(u64, usize)> {
+    if let Some(mut source) = start.whole(length) {
+        let mut failed = false;
+        let result = services.write(inode, place, length, &mut |span| {
+            let copied = memory.copy_in(source, span);
+            source += span.length;
+            failed |= copied.is_err();
+            copied
+        });
+        // Where memory ended meanwhile it is written again, up to there; but no second append.
+        if !failed || place == Place::End && result.is_ok() {
+            return result;
+        }
+    }
     let mut write = |mut cursor: Cursor, length| {
         let mut copy = |span| cursor.each(memory, span, |m, span, source| m.copy_in(source, span));
         (services.write(inode, place, length, &mut copy), cursor)

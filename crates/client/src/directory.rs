@@ -143,7 +143,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let (memory, batch) = (&self.memory, &mut self.buffers.batch);
         let target = (c.args[1], c.args[2] as u32 as usize);
-        let used = self.services.advance(file.description, &mut |services, offset| {
+        let used = self.services.advance(file.description, |services, offset| {
             let mut sink = Sink::new(memory, batch, target, wide, offset);
             list(services, file.inode, offset, &mut sink)?;
             sink.finish()

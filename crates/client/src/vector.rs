@@ -43,6 +43,12 @@ impl Cursor {
         Cursor { table, left_buffers, address, left, moved: 0, mark: [0; 5], ended: false }
     }
 
+    /// Where the next `count` bytes lie, if they are in one buffer.
+    #[inline]
+    pub fn whole(&self, count: usize) -> Option<usize> {
+        (self.left >= count).then_some(self.address)
+    }
+
     /// The bytes that lie before memory ends, once it has (`ended`).
     pub fn reached(&self) -> usize {
         self.moved

@@ -157,7 +157,7 @@ pub trait Descriptors {
     fn advance(
         &mut self,
         description: Description,
-        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+        step: impl FnOnce(&mut Self, u64) -> Result<(u64, usize)>,
     ) -> Result<usize>
     where
         Self: Sized;

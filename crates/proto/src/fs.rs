@@ -332,6 +332,15 @@ pub struct Span {
     pub again: bool,
 }
 
+/// Bytes of a file that lie in one piece, and the state of its block map that says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Where.
+    pub span: Span,
+    /// For `Fs::has_read`.
+    pub sequence: u64,
+}
+
 /// A run of a file as it lies in the buffer cache's memfd, for `mmap`.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
@@ -496,6 +505,18 @@ pub trait Fs {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize>;
+    /// Where all that a read of `length` bytes at `offset` gives lies, if it is one piece and there
+    /// is some. Who has copied it asks `has_read`. `None`: `read` knows.
+    #[inline]
+    fn piece(&mut self, _inode: Inode, _offset: u64, _length: usize) -> Option<Piece> {
+        None
+    }
+    /// Whether what was copied from a piece are the file's bytes; notes the access if so. If not,
+    /// nothing has been read.
+    #[inline]
+    fn has_read(&mut self, _inode: Inode, _piece: Piece) -> bool {
+        false
+    }
     /// Writes at `place`, allocating as needed, and returns (offset, count). Holds the inode's own
     /// lock while `copy` fills the spans. `ENOSPC` only when nothing fitted.
     fn write(

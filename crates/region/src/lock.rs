@@ -158,6 +158,18 @@ impl Session {
         }
     }
 
+    /// One look that waits for nobody. `None`: somebody writes, or no look goes without the lock.
+    #[inline(always)]
+    pub fn read_once<T>(&self, cell: Cell, look: impl FnOnce() -> T) -> Option<T> {
+        let word = self.region.load(cell);
+        if word & self.region.doubt != 0 {
+            return None;
+        }
+        let seen = look();
+        fence(Ordering::Acquire);
+        (self.region.load(cell) == word).then_some(seen)
+    }
+
     /// Waits until nobody holds a word. `NEVER_SEEN`: this thread does, since no look goes without
     /// the lock (`Without::OPTIMISTIC`), but for those of a transaction, which looks again.
     #[cold]

@@ -80,6 +80,8 @@ pub struct Session {
     pub(crate) small_pages: Local<bool>,
     /// The kernel whose seats it takes, plus one; 0 = any.
     kernel: Local<u32>,
+    /// Called before a call that only looks stores something.
+    unguard: Local<fn()>,
     #[cfg(feature = "holds")]
     pub(crate) hold: crate::hold::Hold,
     pid: u32,
@@ -119,6 +121,7 @@ impl Session {
             gathered: Local::new((0, 0)),
             small_pages: Local::new(false),
             kernel: Local::new(0),
+            unguard: Local::new(|| {}),
             #[cfg(feature = "holds")]
             hold: Default::default(),
             pid,
@@ -136,6 +139,19 @@ impl Session {
     /// Says so. Before the process gets a second thread, it is to say no.
     pub fn set_alone(&self, alone: bool) {
         self.alone.set(alone);
+    }
+
+    /// What is to be called before a call that only looks, as a rule, stores something: where
+    /// stores are kept out, it lets this one in, for less than the fault would cost.
+    pub fn set_unguard(&self, unguard: fn()) {
+        self.unguard.set(unguard);
+    }
+
+    /// A call that only looks, as a rule, is about to store something.
+    #[cold]
+    #[inline(never)]
+    pub fn unguard(&self) {
+        (self.unguard.get())();
     }
 
     /// How many runs of blocks were set aside before; now one more was.

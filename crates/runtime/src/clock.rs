@@ -37,6 +37,8 @@ pub fn now_ns() -> i64 {
 }
 
 /// Looks `__vdso_clock_gettime` up in the vDSO's dynamic symbols.
+#[cold]
+#[inline(never)]
 fn find() -> usize {
     let base = facts().vdso;
     if base == 0 {

@@ -9,7 +9,8 @@
 //!    what a jump out of a handler leaves): later looks open nothing, and who sleeps on a word of
 //!    the arena is not turned away by the host.
 //! 2. A call that only looks leaves the guard closed; should it have to store after all (a lock
-//!    to wait for, a listing to import), the fault opens the guard for the rest of the call.
+//!    to wait for, a listing to import), the fault opens the guard for the rest of the call, or
+//!    who is about to store does (`open_late`), where that is no rare thing.
 //! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
 //!    and nothing between `open` and its drop leaves the service.
 //! 4. The key is ours for good: the application neither frees it nor puts it on memory (`is_key`).
@@ -99,6 +100,19 @@ pub fn open_interrupted(thread: &mut Thread, context: Context) -> bool {
     unsafe { word.write(before & !bits) };
     thread.opened = closed(before, bits);
     true
+}
+
+/// A call that only looks, so far, is about to store: as the fault would do, at less cost.
+pub fn open_late() {
+    let bits = BITS.load(Relaxed);
+    if bits == 0 {
+        return;
+    }
+    let before = read();
+    if before & bits != 0 {
+        write(before & !bits);
+        Thread::current().opened = closed(before, bits);
+    }
 }
 
 /// Whether there is a guard, closed, through which the arena can be read here: not in a handler,

@@ -17,6 +17,8 @@ unsafe extern "C" {
     /// Copies words until one has a NUL in it; returns how many bytes come before the NUL, all
     /// there are in `words` when there is none, or `FAULTED`.
     fn husk_copy_text(target: usize, source: usize, words: usize) -> usize;
+    /// Reads a byte; the byte, or `FAULTED`.
+    fn husk_peek(source: usize) -> usize;
     /// Where a faulting copy continues.
     pub fn husk_copy_fault();
     /// `memcpy` of the compiler.
@@ -118,6 +120,10 @@ husk_copy_text:
     shr ecx, 3
     add rax, rcx
     ret
+    .globl husk_peek
+husk_peek:
+    movzx eax, byte ptr [rdi]
+    ret
     .globl husk_copy_fault
 husk_copy_fault:
     mov rax, -1
@@ -174,12 +180,46 @@ const USER_END: usize = 0x7fff_ffff_f000;
 /// Copies between the application and this runtime; `EFAULT`. Nothing is copied into the state
 /// arena: a stray pointer in a call must do no more harm than a stray store.
 pub fn copy(target: usize, source: usize, count: usize) -> Result<(), Errno> {
-    let inside = |at: usize| at.checked_add(count).is_some_and(|end| end <= USER_END);
-    if !inside(target) || !inside(source) || in_arena(target) {
+    if !inside(source, count) { Err(Errno::EFAULT) } else { copy_out(target, source, count) }
+}
+
+#[inline(always)]
+fn inside(at: usize, count: usize) -> bool {
+    at.checked_add(count).is_some_and(|end| end <= USER_END)
+}
+
+/// Copies to the application from what is ours.
+#[inline(always)]
+pub fn copy_out(target: usize, source: usize, count: usize) -> Result<(), Errno> {
+    if !inside(target, count) || in_arena(target) {
         return Err(Errno::EFAULT);
     }
+    copied(target, source, count)
+}
+
+/// Copies from the application to what is ours.
+#[inline(always)]
+pub fn copy_in(target: usize, source: usize, count: usize) -> Result<(), Errno> {
+    if inside(source, count) { copied(target, source, count) } else { Err(Errno::EFAULT) }
+}
+
+#[inline(always)]
+fn copied(target: usize, source: usize, count: usize) -> Result<(), Errno> {
     // SAFETY: one side is ours and valid; the other may fault, which ends the copy.
     if unsafe { husk_copy(target, source, count) } == FAULTED { Err(Errno::EFAULT) } else { Ok(()) }
+}
+
+/// The application's byte at `source`.
+#[inline(always)]
+pub fn peek(source: usize) -> Result<u8, Errno> {
+    if source >= USER_END {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: it reads one byte, and may fault, which ends it.
+    match unsafe { husk_peek(source) } {
+        FAULTED => Err(Errno::EFAULT),
+        byte => Ok(byte as u8),
+    }
 }
 
 /// Whether an address belongs to the room set aside for the state arena.
@@ -190,12 +230,12 @@ pub fn in_arena(address: usize) -> bool {
 
 /// Reads application bytes.
 pub fn read(source: usize, target: &mut [u8]) -> Result<(), Errno> {
-    copy(target.as_mut_ptr() as usize, source, target.len())
+    copy_in(target.as_mut_ptr() as usize, source, target.len())
 }
 
 /// Writes application bytes.
 pub fn write(target: usize, source: &[u8]) -> Result<(), Errno> {
-    copy(target, source.as_ptr() as usize, source.len())
+    copy_out(target, source.as_ptr() as usize, source.len())
 }
 
 /// Reads a plain value (integers and structs of integers).

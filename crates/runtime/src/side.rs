@@ -22,6 +22,11 @@ impl Memory for Side {
     }
 
     #[inline]
+    fn peek(&self, source: usize) -> Result<u8, Errno> {
+        memory::peek(source)
+    }
+
+    #[inline]
     fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno> {
         memory::write(target, source)
     }
@@ -33,7 +38,7 @@ impl Memory for Side {
     #[inline]
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
         if is_there(&span) {
-            return memory::copy(target, span.address, span.length);
+            return memory::copy_out(target, span.address, span.length);
         }
         region::copy_out(target, span.address, span.length)
     }
@@ -41,7 +46,7 @@ impl Memory for Side {
     #[inline]
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
         if is_there(&span) {
-            return memory::copy(span.address, source, span.length);
+            return memory::copy_in(span.address, source, span.length);
         }
         region::copy_in(span.address, source, span.length)
     }

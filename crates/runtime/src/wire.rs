@@ -105,6 +105,7 @@ impl Wire {
     #[cold]
     fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
         let mut direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
+        direct.set_unguard(guard::open_late);
         if let Some(placed) = direct.placement(self.process, self.pid) {
             direct.prefer_kernel(Some(placed.kernel));
         }

@@ -134,7 +134,7 @@ impl Descriptors for Model {
     fn advance(
         &mut self,
         description: Description,
-        step: &mut dyn FnMut(&mut Self, u64) -> Result<(u64, usize)>,
+        step: impl FnOnce(&mut Self, u64) -> Result<(u64, usize)>,
     ) -> Result<usize> {
         let offset = self.opens[description.0 as usize].1;
         let (offset, count) = step(self, offset)?;

@@ -360,7 +360,7 @@ pub struct Advance {
 }
 
 /// Sees to it that nobody else changes the offset, and returns it.
-#[inline]
+#[inline(always)]
 pub fn begin_advance(kernel: &Kernel, description: Description) -> Result<Advance> {
     let region = &kernel.session.region;
     let cell = cell(region, description.0);
@@ -392,7 +392,7 @@ fn is_alone_with(kernel: &Kernel, description: Cell) -> bool {
 }
 
 /// Stores the new offset (one word: needs no undoing) and lets it go.
-#[inline]
+#[inline(always)]
 pub fn end_advance(kernel: &Kernel, advance: &Advance, offset: Option<u64>) {
     if let Some(offset) = offset {
         kernel.session.region.store(advance.cell.word(OFFSET), offset);
