@@ -7,6 +7,7 @@ mod build;
 mod hostile;
 mod memory;
 mod scarce;
+mod soak;
 mod storm;
 mod tempest;
 mod victims;
