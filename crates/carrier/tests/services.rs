@@ -112,6 +112,32 @@ fn renames_follow_linux() {
 }
 
 #[test]
+fn a_rename_into_itself_is_told_before_rights_are_judged() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let mut dir = |at, name: &[u8]| me.create(&who, at, name, Node::Directory(0o755));
+        let outer = dir(root, b"outer").expect("mkdir");
+        let inner = dir(outer, b"inner").expect("mkdir");
+        let wide = dir(root, b"wide").expect("mkdir");
+        let file = me.create(&who, outer, b"one", Node::File(0o644)).expect("create");
+        me.link(&who, file, outer, b"two").expect("link");
+        me.change(&who, wide, Change { mode: Some(0o777), ..Change::default() }).expect("chmod");
+        let mut rename =
+            |from, name: &[u8], to, new: &[u8], flags| me.rename(&USER, from, name, to, new, flags);
+        assert_eq!(rename(root, b"outer", inner, b"new", 0), Err(Errno::EINVAL));
+        assert_eq!(rename(root, b"outer", outer, b"inner", 0), Err(Errno::EINVAL));
+        assert_eq!(rename(outer, b"inner", root, b"outer", 0), Err(Errno::ENOTEMPTY));
+        assert_eq!(rename(outer, b"one", root, b"outer", 0), Err(Errno::ENOTEMPTY));
+        let exchange = RENAME_EXCHANGE;
+        assert_eq!(rename(root, b"outer", outer, b"inner", exchange), Err(Errno::EINVAL));
+        assert_eq!(rename(outer, b"inner", root, b"outer", exchange), Err(Errno::EINVAL));
+        assert_eq!(rename(outer, b"one", outer, b"two", 0), Ok(()), "two names of one file");
+        assert_eq!(rename(outer, b"one", wide, b"new", 0), Err(Errno::EACCES));
+        assert_eq!(rename(outer, b"inner", wide, b"new", 0), Err(Errno::EACCES));
+    });
+}
+
+#[test]
 fn a_write_right_after_many_blocks_came_back_finds_one() {
     in_image(Cover::Memory, |me, root| {
         let who = root_user();

@@ -182,27 +182,50 @@ fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -
     if let Some(portal) = ends.into_iter().flatten().find(|end| end.kind == ino::PORTAL) {
         return Err(overlay::why_it_stays(txn.region, portal.inode));
     }
-    names::permit_removal(txn, source.dir.number, plan.from.inode, plan.who)?;
-    names::permit_change(txn, target.dir.number, plan.who)?;
+    circles(txn, source, target, plan)?;
+    if plan.to.is_some_and(|to| to.inode == plan.from.inode) {
+        return Ok(());
+    }
+    permit(txn, source, target, plan)
+}
+
+/// Nothing comes to lie below itself: judged before anybody's rights are, as in Linux.
+fn circles(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
     let apart = source.dir != target.dir;
-    if plan.moves_directory() && apart {
-        if is_below(txn, target.dir.number, plan.from.inode)? {
-            return Err(Errno::EINVAL);
+    if plan.moves_directory() && apart && is_below(txn, target.dir.number, plan.from.inode)? {
+        return Err(Errno::EINVAL);
+    }
+    match plan.target_directory() {
+        Some(to) if is_below(txn, source.dir.number, to)? => match plan.flags {
+            RENAME_EXCHANGE => Err(Errno::EINVAL),
+            _ => Err(Errno::ENOTEMPTY),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Whether `plan.who` may; a directory that gets another parent is itself written to.
+fn permit(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+    let apart = source.dir != target.dir;
+    let exchange = plan.flags == RENAME_EXCHANGE;
+    names::permit_removal(txn, source.dir.number, plan.from.inode, plan.who)?;
+    match plan.to {
+        None => names::permit_change(txn, target.dir.number, plan.who)?,
+        Some(to) => {
+            names::permit_removal(txn, target.dir.number, to.inode, plan.who)?;
+            match (plan.moves_directory(), to.kind == ino::DIRECTORY) {
+                (true, false) if !exchange => return Err(Errno::ENOTDIR),
+                (false, true) if !exchange => return Err(Errno::EISDIR),
+                _ => {}
+            }
         }
-        plan.who.permit(&names::step(txn, plan.from.inode), want::WRITE)?;
     }
-    let Some(to) = plan.to else { return Ok(()) };
-    names::permit_removal(txn, target.dir.number, to.inode, plan.who)?;
-    if plan.flags == RENAME_EXCHANGE {
-        let circle = to.kind == ino::DIRECTORY && is_below(txn, source.dir.number, to.inode)?;
-        return if circle { Err(Errno::EINVAL) } else { Ok(()) };
+    let may_write = |inode| plan.who.permit(&names::step(txn, inode), want::WRITE);
+    if apart && plan.moves_directory() {
+        may_write(plan.from.inode)?;
     }
-    if to.kind == ino::DIRECTORY && is_below(txn, source.dir.number, to.inode)? {
-        return Err(Errno::ENOTEMPTY);
-    }
-    match (plan.moves_directory(), to.kind == ino::DIRECTORY) {
-        (true, false) => Err(Errno::ENOTDIR),
-        (false, true) => Err(Errno::EISDIR),
+    match plan.target_directory() {
+        Some(to) if apart && exchange => may_write(to),
         _ => Ok(()),
     }
 }
