@@ -1,6 +1,7 @@
 //! Everything at once for long: storms of names with kills, of signals, floods through pipes,
 //! builds, shells. It gets no slower, and when it is quiet nothing has been kept.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -23,9 +24,9 @@ const PROGRAMS: [(&str, &str); 4] = [
 const SECONDS: (u64, u64) = (5, 600);
 /// What a supervisor may have grown by, KiB.
 const OWN_MORE_KIB: u64 = 1024;
-/// And the image's memory, in the long form: after seconds, compilers are still being gathered in
-/// huge pages.
-const IMAGE_MORE_KIB: u64 = 8192;
+/// And the image's memory, in the long form (after seconds, compilers are still being gathered in
+/// huge pages): tables stay as large as the most that was there at once.
+const IMAGE_MORE_KIB: u64 = 16384;
 /// How much more time a probe may take in the end than in the beginning, of a hundred: processors
 /// that others use as well are not as fast at all times.
 const SLOWER_PERCENT: u64 = 25;
@@ -54,8 +55,12 @@ impl Quiet {
             fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:"))
         };
         let images = fds.iter().map(|entry| entry.path()).filter(|path| is_image(path));
-        let image_kib =
-            images.filter_map(|path| fs::metadata(path).ok()).map(|facts| facts.blocks() / 2).sum();
+        // One of them under several numbers counts once.
+        let sizes: HashMap<u64, u64> = images
+            .filter_map(|path| fs::metadata(path).ok())
+            .map(|facts| (facts.ino(), facts.blocks() / 2))
+            .collect();
+        let image_kib = sizes.values().sum();
         let descriptors = fds.len();
         Quiet { blocks, inodes, probes: probes as usize, own_kib, image_kib, descriptors }
     }
