@@ -40,6 +40,10 @@ husk_start:
     mov ecx, LENGTH
     rep movsb
     mov rdi, rbx
+    mov rsi, rax
+    mov edx, LENGTH
+    lea rcx, [rip + __executable_start]
+    lea r8, [rip + _end]
     call rax
     movabs rdi, PLACE
     mov esi, LENGTH

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use husk_tests::against_native;
 use husk_tests::husk::binary;
 
-use crate::{Images, shown, text};
+use crate::{Images, shown, text, until};
 
 /// What a process was given by who started it.
 const GIVEN: &str = r#"
@@ -33,6 +33,9 @@ const CIRCUMSTANCES: &[&str] = &[
 /// understands it.
 const NARROW: &[&str] = &["exec", "ci", "--"];
 const LONG: &[&str] = &["exec", "--", "ci"];
+
+/// The call by which it becomes the runtime without another exec, where the host has that.
+const SETTLED: &str = "prctl(PR_SET_MM, PR_SET_MM_MAP,";
 
 /// Runs `prelude` in a shell that then becomes `husk WAY ARGV`, or ARGV itself.
 fn started(images: &Images, way: Option<&[&str]>, prelude: &str, argv: &[&str]) -> Output {
@@ -95,24 +98,83 @@ fn a_command_is_started_before_the_c_library_of_husk_is() {
         let output = images.command("bash", &words).output().expect("bash starts");
         assert!(output.status.success(), "{}", shown(&output));
         let text = std::fs::read_to_string(log).expect("the calls");
-        let end = text.find("execve(\"/proc/self/fd/").expect("it becomes the runtime");
-        text[..end].to_owned()
+        let (settled, executed) = (text.find(SETTLED), text.find("execve(\"/proc/self/fd/"));
+        let end = settled.or(executed).expect("it becomes the runtime");
+        (text[..end].to_owned(), executed.is_some())
     };
-    let of_the_c_library = |calls: &str| calls.contains("arch_prctl") || calls.contains("brk(");
+    let of_the_c_library = |calls: &str| calls.contains("arch_prctl") || calls.contains("brk(0x");
     for prelude in ["true", "exec 20< /dev/null 300> /dev/null 21<&0"] {
-        let narrow = calls(NARROW, prelude);
-        assert!(!of_the_c_library(&narrow), "{prelude}: {narrow}");
+        let (narrow, executed) = calls(NARROW, prelude);
+        assert!(!of_the_c_library(&narrow) && !executed, "{prelude}: {narrow}");
     }
-    let long = calls(LONG, "true");
-    assert!(of_the_c_library(&long), "{long}");
+    let (long, executed) = calls(LONG, "true");
+    assert!(of_the_c_library(&long) && executed, "{long}");
     // Too many descriptors, or a directory whose name is not plain: the whole command does it.
     for prelude in [
         "for n in {20..99}; do eval \"exec $n< /dev/null\"; done",
         "mkdir -p 'odd\"name'; cd 'odd\"name'",
     ] {
-        let turned = calls(NARROW, prelude);
+        let (turned, _) = calls(NARROW, prelude);
         assert!(turned.contains("recvmsg") && of_the_c_library(&turned), "{prelude}: {turned}");
     }
+    images.down("ci");
+}
+
+/// Where the narrow way puts the runtime in its own place, nothing of it is left.
+#[test]
+fn a_command_finds_the_memory_that_an_exec_leaves() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("settled");
+    images.up("ci");
+    let maps = |way: &[&str]| {
+        let output = images.husk(&[way, &["cat", "/proc/self/maps"]].concat());
+        assert!(output.status.success(), "{}", shown(&output));
+        text(&output.stdout)
+    };
+    // Addresses of the runtime, kinds of what lies at random places.
+    let kept = |maps: &str| -> Vec<String> {
+        let all = maps.lines().filter_map(|line| {
+            let mut parts = line.split_whitespace();
+            let (range, rights, name) = (parts.next()?, parts.next()?, parts.nth(3)?);
+            match name {
+                "/memfd:husk-runtime" => Some(format!("{range} {rights} {name}")),
+                "[heap]" | "[stack]" | "[vdso]" => Some(format!("{rights} {name}")),
+                _ => None,
+            }
+        });
+        all.collect()
+    };
+    let (narrow, long) = (maps(NARROW), maps(LONG));
+    assert_eq!(kept(&narrow), kept(&long), "{narrow}\n{long}");
+    assert!(kept(&narrow).len() >= 3, "{narrow}");
+    let husk = std::fs::canonicalize(binary()).expect("its path");
+    let husk = husk.to_str().expect("a plain path");
+    assert!(!narrow.contains(husk) && !narrow.contains("rwxp"), "{narrow}");
+    let address = |of: &str| {
+        let line = narrow.lines().find(|line| line.contains(of)).expect("it is mapped");
+        u64::from_str_radix(line.split('-').next().expect("an address"), 16).expect("hexadecimal")
+    };
+    let apart = address("[heap]").checked_sub(address("r-xp")).expect("it lies behind the runtime");
+    assert!(apart < 2 << 30, "{narrow}");
+    // Who looks from outside sees the command, and its variables.
+    // Without `timeout`, which would be another process.
+    let mut command = Command::new(binary());
+    command.args(NARROW).args(["sleep", "1000"]);
+    command.env("XDG_RUNTIME_DIR", images.runtime()).env("TOLD", "x");
+    let mut sleeper = command.spawn().expect("husk");
+    let seen = |file: &str| {
+        let path = format!("/proc/{}/{file}", sleeper.id());
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    until("it is called what it is", || seen("comm") == "sleep\n");
+    assert_eq!(seen("cmdline"), "sleep\01000\0");
+    let variables = seen("environ");
+    assert!(variables.split('\0').any(|entry| entry == "TOLD=x"), "{variables}");
+    assert!(!variables.contains("HUSK_EXEC"), "{variables}");
+    sleeper.kill().expect("it runs");
+    sleeper.wait().expect("its end");
     images.down("ci");
 }
 
@@ -122,6 +184,11 @@ fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
         return;
     }
     let images = Images::new("statuses");
+    let hidden = std::path::Path::new("/tmp").join(format!("husk-hidden-{}", std::process::id()));
+    let removed = images.work.join("removed");
+    for path in [&hidden, &removed] {
+        std::fs::copy("/bin/true", path).expect("a program");
+    }
     images.up("ci");
     let of = |argv: &[&str]| {
         let argv: Vec<_> = ["exec", "ci", "--"].into_iter().chain(argv.iter().copied()).collect();
@@ -154,6 +221,14 @@ fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
             assert_eq!(images.refused(&["run", "--memory", "64M", "--", program], 127), said);
         }
     }
+    // One that only the host has, behind the image's own /tmp, and where the image has removed it.
+    images.script("ci", "rm removed");
+    for path in [&hidden, &removed] {
+        let path = path.to_str().expect("a plain path");
+        let said = crate::refusal(&of(&[path]), 127);
+        assert!(said.contains("on the host, but not in the image") && said.contains("husk cp"));
+    }
+    std::fs::remove_file(&hidden).expect("it is the host's");
     // A program that is in the image alone.
     images.script("ci", "sed -i '1i #!/bin/sh' made");
     assert_eq!(text(&of(&["./made"]).stdout), "made\n");

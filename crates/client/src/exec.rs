@@ -9,7 +9,7 @@ use crate::path::{Aim, Place, Target};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, O_CLOEXEC,
-    O_NOFOLLOW, O_NONBLOCK,
+    O_NOFOLLOW, O_NONBLOCK, RESOLVE_NO_SYMLINKS,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::{Backing, HostIdentity, Kind, want};
@@ -130,8 +130,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Errno::check(self.host.call(nr::faccessat2, args))?;
         let empty = flags & AT_EMPTY_PATH != 0 && self.buffers.walks[0].length == 0;
         let nofollow = if flags & AT_SYMLINK_NOFOLLOW != 0 { O_NOFOLLOW } else { 0 };
+        let named = self.open_as_named(directory, path);
         let fd = if empty {
             self.host_fcntl(directory as usize, F_DUPFD_CLOEXEC, 0)
+        } else if let Ok(fd) = named {
+            fd as i64
         } else {
             let how = (O_CLOEXEC | O_NONBLOCK | nofollow) as usize;
             self.host.call(nr::openat, [directory as usize, path, how, 0, 0, 0])
@@ -145,8 +148,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(other.err().unwrap_or(Errno::EACCES));
             }
         };
-        let out = self.buffers.link.as_mut_ptr() as usize;
-        let length = self.descriptor_path(fd as u32, out).max(0) as usize;
+        let length = match named {
+            Ok(_) => {
+                let text = self.buffers.walks[0].whole();
+                self.buffers.link[..text.len()].copy_from_slice(text);
+                text.len()
+            }
+            Err(_) => {
+                let out = self.buffers.link.as_mut_ptr() as usize;
+                self.descriptor_path(fd as u32, out).max(0) as usize
+            }
+        };
         Ok(Program {
             target: ExecTarget::Host(fd as u32),
             mode: fact.mode,
@@ -157,6 +169,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             inode: None,
             path_length: length.min(PATH_MAX),
         })
+    }
+
+    /// Opens a program whose path is the one it is named by, at address `path`: no link on the way,
+    /// and each part a name. To ask `/proc` for the path of a descriptor makes the host build what
+    /// it shows there of a process: a start of a small program pays a tenth of its time for that.
+    fn open_as_named(&self, directory: i32, path: usize) -> Result<usize> {
+        let text = self.buffers.walks[0].whole();
+        let names = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+        let mut parts = text.split(|byte| *byte == b'/');
+        let absolute = directory == AT_FDCWD && parts.next() == Some(b"");
+        if !absolute || text.len() >= PATH_MAX || !parts.all(names) {
+            return Err(Errno::ENOENT);
+        }
+        let how = [u64::from(O_CLOEXEC | O_NONBLOCK), 0, u64::from(RESOLVE_NO_SYMLINKS)];
+        let how = core::hint::black_box(how);
+        let args = [directory as usize, path, how.as_ptr() as usize, size_of_val(&how), 0, 0];
+        Errno::check(self.host.call(nr::openat2, args)).map(|fd| fd as usize)
     }
 
     /// The real path found by the last `open_program`; valid until the next call of any kind.

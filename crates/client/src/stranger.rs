@@ -27,30 +27,49 @@ use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Highest number that a first program is asked about.
 const INHERITED_MAX: u32 = 1023;
+const INHERITED_WORDS: usize = (INHERITED_MAX / u64::BITS + 1) as usize;
+
+/// Numbers of host descriptors, a bit each: a list, for few of a thousand are in use.
+struct Inherited([u64; INHERITED_WORDS]);
+
+impl Inherited {
+    fn each(&self, mut meet: impl FnMut(u32)) {
+        for (word, base) in self.0.iter().zip((0..).step_by(u64::BITS as usize)) {
+            let mut rest = *word;
+            while rest != 0 {
+                meet(base + rest.trailing_zeros());
+                rest &= rest - 1;
+            }
+        }
+    }
+}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Notes the descriptors that the image's first program was started with.
     pub fn meet_inherited(&mut self) {
+        let inherited = self.inherited();
         // Before anybody looks into the directories of these files.
-        self.each_inherited(|client, fd| {
-            client.leave_to_host(fd);
+        inherited.each(|fd| {
+            self.leave_to_host(fd);
         });
-        self.each_inherited(|client, fd| {
-            if let Stranger::File(inode) = client.meet(fd) {
-                let files = client.services.files();
-                let on_exec = client.services.close_on_exec(files, fd).unwrap_or(false);
-                let _ = client.services.host_opened(files, fd, on_exec, Shown::File(inode));
+        inherited.each(|fd| {
+            if let Stranger::File(inode) = self.meet(fd) {
+                let files = self.services.files();
+                let on_exec = self.services.close_on_exec(files, fd).unwrap_or(false);
+                let _ = self.services.host_opened(files, fd, on_exec, Shown::File(inode));
             }
         });
     }
 
-    fn each_inherited(&mut self, mut meet: impl FnMut(&mut Self, u32)) {
-        let files = self.services.files();
-        for fd in 0..=INHERITED_MAX {
-            if !self.is_kept(fd) && self.services.slot(files, fd) == Slot::Host(None) {
-                meet(self, fd);
+    fn inherited(&mut self) -> Inherited {
+        let (files, kept) = (self.services.files(), self.host.kept_fds());
+        let mut found = Inherited([0; INHERITED_WORDS]);
+        self.services.for_each(files, 0, INHERITED_MAX, &mut |fd, slot| {
+            if slot == Slot::Host(None) && !kept.contains(&fd) {
+                found.0[(fd / u64::BITS) as usize] |= 1 << (fd % u64::BITS);
             }
-        }
+        });
+        found
     }
 
     /// Makes the name of a file below an overlay that `fd` may write to a portal, so that it is the

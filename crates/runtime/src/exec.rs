@@ -437,7 +437,8 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
         Ok(plan) => begin(thread, plan, &found, argv, envp),
         Err(errno) => {
             let status = if errno == Errno::ENOENT { 127 } else { 126 };
-            let why = why_not(typed.to_bytes(), errno);
+            let hidden = errno == Errno::ENOENT && is_on_host(typed);
+            let why = if hidden { HIDDEN } else { why_not(typed.to_bytes(), errno) };
             start::die(status, b"cannot run ", typed.to_bytes(), why)
         }
     }
@@ -539,6 +540,17 @@ fn variable(envp: usize, name: &[u8]) -> &'static [u8] {
         }
     }
     b"/usr/local/bin:/usr/bin:/bin"
+}
+
+/// Why a path leads to nothing here that leads to something outside, and what to do.
+const HIDDEN: &[u8] = b": it is on the host, but not in the image, which has a tree of its own \
+    there; copy it in: husk cp FILE NAME:FILE";
+
+/// Whether the host has something at the path `typed`.
+fn is_on_host(typed: &CStr) -> bool {
+    let args = [calls::AT_FDCWD, typed.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: the path ends with NUL.
+    typed.to_bytes().contains(&b'/') && unsafe { calls::raw(nr::faccessat, args) }.is_ok()
 }
 
 /// Why a command that was typed cannot be run, and what to do: in the words of `husk run`.

@@ -27,8 +27,10 @@ global_asm!(
     ".globl _start",
     "_start:",
     "xor ebp, ebp",
-    "mov rdi, rsp",
     "mov rbx, rsp",
+    "test rdi, rdi",
+    "cmovnz rbx, rdi",
+    "mov rdi, rbx",
     "and rsp, -16",
     "call {start}",
     "mov rsp, rbx",
@@ -100,7 +102,13 @@ struct Begin {
     result: usize,
 }
 
-extern "C" fn start(sp: *mut usize) -> Begin {
+/// `sp` is the stack as exec makes it. Where the narrow way of `husk exec` has done without one,
+/// the stack that runs lies below it, and `left` says what of that way is still mapped.
+extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
+    if left_bytes != 0 {
+        // SAFETY: code that nobody runs any more. If it stays, it is in nobody's way.
+        unsafe { syscall(nr::munmap, [left, left_bytes, 0, 0, 0, 0]) };
+    }
     let Some(mut stack) = take_over(sp) else {
         die(STATUS_NO_IMAGE, b"husk-rt starts programs inside an image; use `husk run`", b"", b"");
     };

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use husk_abi::nr;
+use husk_abi::{PAGE, nr};
 use husk_host::calls::{self, raw};
 
 /// Seconds that connecting, and the answer, may take.
@@ -63,11 +63,14 @@ pub fn directory(path: &CStr) -> Option<Descriptor> {
     unsafe { raw(nr::open, [path.as_ptr() as usize, flags, 0, 0, 0, 0]) }.ok().map(Descriptor)
 }
 
+/// Room for the path of a socket, with its NUL.
+pub const ADDRESS_BYTES: usize = 108;
+
 /// `struct sockaddr_un`.
 #[repr(C)]
 struct Address {
     family: u16,
-    path: [u8; 108],
+    path: [u8; ADDRESS_BYTES],
 }
 
 /// A connection to the socket at `path` on which nothing waits for long.
@@ -83,7 +86,7 @@ pub fn connect(path: &CStr) -> Option<Descriptor> {
         // SAFETY: a `struct timeval` of 16 bytes.
         unsafe { raw(nr::setsockopt, [socket.0, SOL_SOCKET, option, place, 16, 0]) }.ok()?;
     }
-    let mut address = Address { family: AF_UNIX, path: [0; 108] };
+    let mut address = Address { family: AF_UNIX, path: [0; ADDRESS_BYTES] };
     let bytes = path.to_bytes_with_nul();
     address.path.get_mut(..bytes.len())?.copy_from_slice(bytes);
     let place = (&raw const address) as usize;
@@ -158,6 +161,31 @@ pub fn receive<'a>(
         return None;
     }
     Some((room.get(..got)?, [region, loader]))
+}
+
+/// Has the stack that the runtime is going to use, below ours, mapped at once while the supervisor
+/// is at work, in place of a fault a page. Without (before Linux 5.14) they come.
+pub fn fill_stack() {
+    const BYTES: usize = 9 * PAGE;
+    const POPULATE_WRITE: usize = 23;
+    let mark = 0u8;
+    let below = (&raw const mark) as usize & !(PAGE - 1);
+    // SAFETY: the stack, which the host has made longer than that.
+    let _ = unsafe { raw(nr::madvise, [below - BYTES, BYTES, POPULATE_WRITE, 0, 0, 0]) };
+}
+
+/// Numbers in the smallest table of descriptors that Linux makes.
+pub const SMALL_TABLE: u32 = 64;
+
+/// Whether the table of descriptors is such a one, so that none is open behind its numbers.
+/// `select` looks no further than a table, and refuses numbers in it that are not open.
+pub fn is_table_small() -> bool {
+    const BEHIND: usize = SMALL_TABLE as usize;
+    let (mut set, now) = ([0u64, 1], [0u64; 2]);
+    let args = [BEHIND + 1, set.as_mut_ptr() as usize, 0, 0, now.as_ptr() as usize, 0];
+    // SAFETY: a set of that many numbers, and a `struct timeval`.
+    let looked = unsafe { raw(nr::select, args) };
+    looked == Ok(0) && calls::is_close_on_exec(BEHIND).is_err()
 }
 
 /// How many descriptors are open; `None`: this host does not say (before Linux 6.2).

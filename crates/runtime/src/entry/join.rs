@@ -7,9 +7,10 @@ use husk_host::calls::{is_close_on_exec, pread};
 use husk_host::probe;
 use husk_region::{HEADER_BYTES, Header, read_header};
 use husk_runtime::entry::{Joined, Newcomer, Text, is_name, joined, letter};
-use husk_runtime::handover::{GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
+use husk_runtime::handover::{GIVEN, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
 
 use crate::host::{self, ANSWER_BYTES_MAX, Descriptor};
+use crate::settle::{Room, settle};
 
 /// Most descriptors a program is started with.
 const INHERITED_MAX: usize = 64;
@@ -19,7 +20,7 @@ const LOW_END: u32 = 8;
 const NUMBERS_END_MAX: u64 = 1024;
 const NUMBERS_END_MIN: u64 = 256;
 /// Where the words of the command begin: `husk exec NAME -- COMMAND`.
-const COMMAND: usize = 4;
+pub const COMMAND: usize = 4;
 /// Longest path, of a command or a directory: a start pays for each page of its stack.
 const PATH_BYTES_MAX: usize = 512;
 /// Room for a letter: a directory, a number for each descriptor, and what stands around them.
@@ -27,56 +28,65 @@ const LETTER_BYTES_MAX: usize = PATH_BYTES_MAX + 512;
 /// Room for a hand-over.
 const HANDOVER_BYTES_MAX: usize = PATH_BYTES_MAX + HEAD_MAX + 1;
 
-/// Called with the stack as the host has made it. Returns where the whole command is to do it.
+/// Called with the stack as the host has made it, where this code lies, and where the command does.
+/// Returns where the whole command is to do it.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.enter")]
-extern "C" fn enter(stack: *mut usize) {
+extern "C" fn enter(stack: *mut usize, own: usize, own_bytes: usize, low: usize, end: usize) {
     // SAFETY: nobody else uses the stack meanwhile.
     let mut start = unsafe { Start::of(stack) };
+    let Some(ready) = join(&start) else { return };
     let mut text = [0; HANDOVER_BYTES_MAX];
-    if let Some(ready) = join(&start, &mut text) {
-        start.execute(&ready);
+    if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), GIVEN) {
+        let room = Room { own: [own, own_bytes], husk: [low, end] };
+        settle(&start, &ready.loader, told.as_ptr() as usize, &room);
+    }
+    if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), 0) {
+        start.execute(&ready.loader, told);
     }
 }
 
 /// All that the runtime has to be told, and what must stay open for it.
-struct Ready<'a> {
-    handover: &'a CStr,
+struct Ready {
+    joined: Joined,
     loader: Descriptor,
-    _region: Descriptor,
+    region: Descriptor,
 }
 
-fn join<'a>(start: &Start, text: &'a mut [u8; HANDOVER_BYTES_MAX]) -> Option<Ready<'a>> {
+fn join(start: &Start) -> Option<Ready> {
     let (name, command) = (start.word(2).to_bytes(), start.word(COMMAND).to_bytes());
     if start.word(3) != c"--" || !is_name(name) || command.len() > PATH_BYTES_MAX {
         return None;
     }
+    // It wakes while the rest is found out.
+    let socket = reach(start, name)?;
     let mut numbers = [0; INHERITED_MAX];
     let inherited = inherited(&mut numbers)?;
     probe::syscall_user_dispatch().ok()?;
-    let socket = reach(start, name)?;
     ask(&socket, inherited)?;
+    host::fill_stack();
     let places = free_numbers()?;
     let mut room = [0; ANSWER_BYTES_MAX];
     let (answer, [region, loader]) = host::receive(&socket, &mut room)?;
     let joined = joined(answer)?;
     is_region(&region).then_some(())?;
     let (region, loader) = (host::place(&region, places[0])?, host::place(&loader, places[1])?);
-    let handover = handover(text, &joined, places, command)?;
-    Some(Ready { handover, loader, _region: region })
+    Some(Ready { joined, loader, region })
 }
 
 /// The descriptors that a program started now would have.
 fn inherited(numbers: &mut [u32; INHERITED_MAX]) -> Option<&[u32]> {
-    let mut left = host::open_count()?;
+    // To ask `/proc` for a count costs more than to ask for each of so few.
+    let few = host::is_table_small();
+    let mut left = if few { usize::MAX } else { host::open_count()? };
     let mut found = Found { numbers, count: 0 };
-    for number in 0..LOW_END {
+    for number in 0..if few { host::SMALL_TABLE } else { LOW_END } {
         if left == 0 {
             break;
         }
         left -= usize::from(found.look(number)?);
     }
-    if left > 0 {
+    if left > 0 && !few {
         let listing = host::listing(c"/proc/self/fd")?;
         let high = |name: &[u8]| number(name).filter(|number| *number >= LOW_END);
         host::each_name(&listing, |name| high(name).map_or(Some(()), |n| found.look(n).map(drop)))?;
@@ -109,8 +119,6 @@ impl Found<'_> {
 
 /// A connection to the supervisor of image `name`, where its place is as it should be.
 fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
-    const KIND: u32 = 0o170000;
-    const DIRECTORY: u32 = 0o040000;
     let us = host::user();
     let ours = |path: &&CStr| host::status(path, true).is_some_and(|found| found.uid == us);
     let runtime =
@@ -123,17 +131,29 @@ fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
     };
     let length = base.whole()?.len();
     base.put(b"\0");
-    let found = host::status(string(&base)?, false)?;
-    let private = found.mode & 0o077 == 0 && found.mode & KIND == DIRECTORY;
-    (private && found.uid == us).then_some(())?;
-    *room.get_mut(length)? = b'/';
-    let rest = room.get_mut(length + 1..)?;
-    Text::new(rest).put(name).put(b"\0").whole()?;
+    private(string(&base)?)?;
+    let mut rest = Text::new(room.get_mut(length..)?);
+    let named = rest.put(b"/").put(name).whole()?.len() + length;
+    rest.put(b"/socket\0").whole()?;
+    let socket = CStr::from_bytes_until_nul(&room).ok()?;
+    if socket.count_bytes() < host::ADDRESS_BYTES {
+        return host::connect(socket);
+    }
+    *room.get_mut(named)? = 0;
     let place = host::directory(CStr::from_bytes_until_nul(&room).ok()?)?;
     let mut room = [0; 64];
     let mut socket = Text::new(&mut room);
     socket.put(proc::DESCRIPTORS).number(place.0 as u32).put(b"/socket\0");
     host::connect(string(&socket)?)
+}
+
+/// Whether a directory is this user's alone: so is all that lies in it.
+fn private(path: &CStr) -> Option<()> {
+    const KIND: u32 = 0o170000;
+    const DIRECTORY: u32 = 0o040000;
+    let found = host::status(path, false)?;
+    let private = found.mode & 0o077 == 0 && found.mode & KIND == DIRECTORY;
+    (private && found.uid == host::user()).then_some(())
 }
 
 fn string<'a>(text: &'a Text<'_>) -> Option<&'a CStr> {
@@ -171,14 +191,15 @@ fn is_region(region: &Descriptor) -> bool {
 /// The string that the runtime finds before the environment.
 fn handover<'a>(
     text: &'a mut [u8; HANDOVER_BYTES_MAX],
-    joined: &Joined,
-    [region, loader]: [usize; 2],
+    ready: &Ready,
     command: &[u8],
+    flags: u32,
 ) -> Option<&'a CStr> {
-    let (guard, plain) = (joined.guard, joined.trap_only);
-    let flags = INITIAL | JOINS | if guard { GUARD } else { 0 } | if plain { PLAIN } else { 0 };
-    let (region_fd, loader_fd) = (region as i32, loader as i32);
-    let handover = Handover { process: joined.process, region_fd, loader_fd, flags };
+    let Joined { process, guard, trap_only } = ready.joined;
+    let flags = flags | INITIAL | JOINS;
+    let flags = flags | if guard { GUARD } else { 0 } | if trap_only { PLAIN } else { 0 };
+    let (region_fd, loader_fd) = (ready.region.0 as i32, ready.loader.0 as i32);
+    let handover = Handover { process, region_fd, loader_fd, flags };
     let mut head = [0; HEAD_MAX];
     let length = handover.head(&mut head);
     let mut all = Text::new(text);
@@ -187,9 +208,11 @@ fn handover<'a>(
 }
 
 /// The stack of a program that starts: the number of its words, the words, 0, variables, 0.
-struct Start {
-    words: *mut usize,
-    count: usize,
+pub struct Start {
+    /// Where the words begin.
+    pub words: *mut usize,
+    /// How many they are.
+    pub count: usize,
 }
 
 impl Start {
@@ -220,11 +243,54 @@ impl Start {
         })
     }
 
+    /// Where the variables stand, and how many they are.
+    fn variables(&self) -> (*mut usize, usize) {
+        // SAFETY: they follow the 0 behind the words, and end with another.
+        unsafe {
+            let first = self.words.add(self.count + 1);
+            (first, (0..).take_while(|index| *first.add(*index) != 0).count())
+        }
+    }
+
+    /// What the auxiliary vector, which follows the variables, has of `kind`.
+    pub fn auxiliary(&self, kind: usize) -> Option<usize> {
+        let (first, count) = self.variables();
+        // SAFETY: the vector ends with kind 0.
+        unsafe {
+            let mut entry = first.add(count + 1).cast::<[usize; 2]>();
+            while (*entry)[0] != 0 && (*entry)[0] != kind {
+                entry = entry.add(1);
+            }
+            ((*entry)[0] == kind).then_some((*entry)[1])
+        }
+    }
+
+    /// Where the stack of the command begins once its words have moved: as aligned as this one.
+    pub fn new_stack(&self) -> usize {
+        self.words as usize + (COMMAND - 3) * size_of::<usize>()
+    }
+
+    /// From where to where the strings of the command lie, and those of its variables.
+    pub fn strings(&self) -> ([u64; 2], [u64; 2]) {
+        let (first, count) = self.variables();
+        // SAFETY: strings that the host has put one behind the other.
+        let ends = |text: usize| unsafe {
+            (text + CStr::from_ptr(text as *const _).count_bytes() + 1) as u64
+        };
+        // SAFETY: of the words, and of the variables where there are any.
+        unsafe {
+            let from = *self.words.add(COMMAND) as u64;
+            let end = ends(*self.words.add(self.count - 1));
+            let last = if count == 0 { end } else { ends(*first.add(count - 1)) };
+            ([from, end], [end, last])
+        }
+    }
+
     /// Becomes the command. The hand-over takes the place of the 0 behind the words, so that the
     /// environment follows it, and the command's words move down by one to end before it. Where
     /// that fails, all is put back.
-    fn execute(&mut self, ready: &Ready<'_>) {
-        let path = proc::descriptor(ready.loader.0 as u32);
+    fn execute(&mut self, loader: &Descriptor, handover: &CStr) {
+        let path = proc::descriptor(loader.0 as u32);
         let Ok(path) = CStr::from_bytes_until_nul(&path) else { return };
         let moved = self.count - COMMAND;
         // SAFETY: all within the words and the 0 behind them; the lists are as exec wants them.
@@ -232,7 +298,7 @@ impl Start {
             let (end, command) = (self.words.add(self.count), self.words.add(COMMAND));
             let dashes = *command.sub(1);
             command.copy_to(command.sub(1), moved);
-            (*end.sub(1), *end) = (0, ready.handover.as_ptr() as usize);
+            (*end.sub(1), *end) = (0, handover.as_ptr() as usize);
             host::execute(path, command.sub(1), end);
             command.sub(1).copy_to(command, moved);
             (*command.sub(1), *end) = (dashes, 0);

@@ -1,7 +1,8 @@
 //! `husk exec NAME -- COMMAND...` before the C library has started.
 //!
 //! ```text
-//!   husk_start (entry.s) ─► enter: name, place ─► ask to join ─► high numbers ─► execve(runtime)
+//!   husk_start (entry.s) ─► enter: name, place ─► ask to join ─► high numbers ─┬─► settle
+//!                              |                    where the host cannot do that └─► execve
 //!                              '── anything unusual: everything is as it was, and the whole
 //!                                  command does it again, or says why it cannot
 //! ```
@@ -23,6 +24,8 @@
 mod host;
 #[cfg(target_os = "none")]
 mod join;
+#[cfg(target_os = "none")]
+mod settle;
 
 #[cfg(not(target_os = "none"))]
 fn main() {

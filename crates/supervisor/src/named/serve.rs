@@ -21,7 +21,6 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,8 +58,8 @@ const TALK_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Talks at a time; more wait in the socket's queue.
 const TALKS_MAX: usize = 128;
-/// Read at a time.
-const READ_BYTES: usize = 16 << 10;
+/// Read at a time: more than most letters are long.
+const READ_BYTES: usize = 2 << 10;
 
 /// One image and those who talk to its supervisor.
 pub struct Server {
@@ -252,12 +251,8 @@ impl Server {
                 return Some(End { told, ..End::new(discard, force, Some(talk.stream)) });
             }
             Ok(Ask::Join { pid, inherited, umask, here }) => {
-                match self.join(&talk, pid, &inherited, umask, here) {
-                    Ok(told) => {
-                        (told, vec![self.made.work.image.region.as_fd(), self.made.loader.as_fd()])
-                    }
-                    Err(failure) => (Answer::Refused(failure), vec![]),
-                }
+                self.join(talk, &Newcomer { pid, inherited: &inherited, umask, here });
+                return None;
             }
             Ok(Ask::Region) => (
                 Answer::Region { pid: self.made.status.pid },
@@ -326,18 +321,36 @@ impl Server {
         Status { processes, full, ..self.made.status.clone() }
     }
 
-    fn join(
+    /// Answers who wants to join, and watches it; it waits for nothing but the answer.
+    fn join(&mut self, talk: Talk, newcomer: &Newcomer<'_>) {
+        let (told, pidfd) = match self.admit(&talk, newcomer) {
+            Ok((told, pidfd)) => (told, pidfd),
+            Err(failure) => (Answer::Refused(failure), None),
+        };
+        let descriptors = match told {
+            Answer::Refused(_) => vec![],
+            _ => vec![self.made.work.image.region.as_fd(), self.made.loader.as_fd()],
+        };
+        let peer = talk.peer;
+        // Who does not listen is not told.
+        let reply = Reply::begin(talk.stream, &told, &descriptors).ok().flatten();
+        self.replies.extend(reply);
+        // Where no descriptor could be had, the tick finds it.
+        if let Some(pidfd) = pidfd {
+            self.made.work.watch(peer, pidfd);
+        }
+    }
+
+    /// The answer for who joins, and a descriptor of its process.
+    fn admit(
         &mut self,
         talk: &Talk,
-        pid: u32,
-        inherited: &[u32],
-        umask: u32,
-        here: Option<PathBuf>,
-    ) -> Result<Answer, Failure> {
+        newcomer: &Newcomer<'_>,
+    ) -> Result<(Answer, Option<OwnedFd>), Failure> {
         let refuse = |why: &str, remedy: &str| {
             Failure::new(format!("cannot enter image {}", self.held.place.name), why, remedy)
         };
-        if talk.peer.as_raw() as u32 != pid {
+        if talk.peer.as_raw() as u32 != newcomer.pid {
             let why = "this process is in another PID namespace";
             return Err(refuse(why, "enter it from where it was made"));
         }
@@ -347,13 +360,9 @@ impl Server {
         if is_closed(&talk.stream) {
             return Err(refuse("it has ended", "start it again"));
         }
-        let record = self.made.work.image.admit(&Newcomer { pid, inherited, umask, here })?;
-        // Where no descriptor could be had, the tick finds it.
-        if let Some(pidfd) = pidfd {
-            self.made.work.watch(talk.peer, pidfd);
-        }
+        let process = self.made.work.image.admit(newcomer)?.0;
         let (guard, trap_only) = (self.made.status.guard, self.made.trap_only);
-        Ok(Answer::Joined { process: record.0, guard, trap_only })
+        Ok((Answer::Joined { process, guard, trap_only }, pidfd))
     }
 
     /// Ends the image.
