@@ -1,5 +1,6 @@
 //! `husk sync`: what has changed so far is on the host, and everything goes on.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Stdio};
@@ -134,25 +135,30 @@ fn a_file_that_is_written_to_meanwhile_is_as_it_was_at_one_moment() {
     let images = Images::new("sync-running");
     images.up("ci");
     let mut child = worker(&images, WRITER);
-    let mut seen = 0;
-    for _ in 0..12 {
+    // Versions of a file that came to the host while it was written to: a slow machine has few in a
+    // dozen of syncs, so they go on until there are enough.
+    let mut seen = HashSet::new();
+    for round in 0.. {
+        if round >= 12 && seen.len() >= 6 {
+            break;
+        }
+        assert!(round < 200, "hardly anything was written: {seen:?}");
         let output = images.husk(&["sync", "ci"]);
         let said = text(&output.stderr);
         let only_busy = said.lines().all(|line| line.starts_with("husk: left for the next time: "));
         assert!(only_busy, "{said}");
         for (name, lines) in [("short", 500), ("long", 400_000)] {
             let Ok(bytes) = fs::read(images.work.join(name)) else { continue };
-            seen += 1;
             let (first, count) = (bytes[..9].to_vec(), bytes.len() / 9);
             assert!(bytes.chunks(9).all(|line| line == first), "{name} is torn");
             assert_eq!((count, bytes.len() % 9), (lines, 0), "{name}");
+            seen.insert((name, first));
         }
         let log = fs::read_to_string(images.work.join("log")).unwrap_or_default();
         let lines: Vec<usize> =
             log.lines().map(|line| line.parse().expect("whole lines")).collect();
         assert!(lines.iter().copied().eq(1..=lines.len()), "the log is torn");
     }
-    assert!(seen > 12, "hardly anything was written: {seen}");
     drop(child.stdin.take());
     assert!(child.wait().expect("its status").success());
     assert_eq!(images.done(&["sync", "ci"]), "");

@@ -1,5 +1,6 @@
 //! `husk top`: on a terminal, in a pipe, and how the terminal is left.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output};
 
 use husk_tests::against_native;
@@ -45,13 +46,11 @@ impl Terminal<'_> {
     }
 
     fn shows(&self, what: &str) {
-        for _ in 0..2000 {
-            if self.screen().contains(what) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("not in 20 s: {what}\n{}", self.screen());
+        let mut screen = String::new();
+        until(&format!("the terminal shows {what:?}"), || {
+            screen = self.screen();
+            screen.contains(what)
+        });
     }
 
     /// Starts `husk top ci`, and waits until it shows something.
@@ -98,12 +97,26 @@ impl Drop for Terminal<'_> {
     }
 }
 
+/// A program of the image, ended with its test. It has no time limit of its own, as other commands
+/// have: on a slow machine that would end it while somebody still looks at it.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // Whoever has ended needs no end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A program that makes and removes files until it is ended.
-fn busy(images: &Images) -> Child {
+fn busy(images: &Images) -> Busy {
     let script = "while :; do echo x > busy; done";
-    let husk = binary().to_str().expect("a plain path");
-    let mut command: Command = images.command(husk, &["exec", "ci", "--", "bash", "-c", script]);
-    command.spawn().expect("husk")
+    let mut command = Command::new(binary());
+    command.args(["exec", "ci", "--", "bash", "-c", script]);
+    command.current_dir(&images.work).env("XDG_RUNTIME_DIR", images.runtime());
+    command.env("HOME", husk_tests::run::home("own"));
+    Busy(command.spawn().expect("husk"))
 }
 
 #[test]
@@ -132,7 +145,7 @@ fn in_a_pipe_it_shows_rates_once() {
     let shown = images.done(&["top", "ci", "--once", "--interval", "0.2"]);
     assert!(shown.contains("KERNEL") && shown.contains("bash -c while"), "{shown}");
     images.husk(&["down", "ci", "--discard", "--force"]);
-    busy.wait().expect("its end");
+    busy.0.wait().expect("its end");
 }
 
 #[test]
@@ -213,7 +226,7 @@ fn it_takes_less_than_a_hundredth_of_a_core() {
     assert!(shares.any(|one| one < 0.01), "in none of {SPANS_MAX} spans");
     terminal.typed(&["q"]);
     images.husk(&["down", "ci", "--discard", "--force"]);
-    busy.wait().expect("its end");
+    busy.0.wait().expect("its end");
 }
 
 #[test]
@@ -227,9 +240,7 @@ fn keys_choose_sort_and_kill() {
     let terminal = Terminal::new(&images);
     terminal.top("");
     terminal.shows("bash -c while");
-    for key in ["N", "C", "P", "M", "I", "I", "O", "PageDown", "End", "Home", "F5", "x"] {
-        terminal.typed(&[key]);
-    }
+    terminal.typed(&["N", "C", "P", "M", "I", "I", "O", "PageDown", "End", "Home", "F5", "x"]);
     terminal.shows("WAITS UNDONE   WALK");
     terminal.typed(&["F4"]);
     terminal.shows("filter: _");
@@ -242,14 +253,16 @@ fn keys_choose_sort_and_kill() {
     terminal.shows("signal for");
     terminal.typed(&["n"]);
     terminal.shows("q quit");
-    assert!(busy.try_wait().expect("a child").is_none(), "it was killed unasked");
+    assert!(busy.0.try_wait().expect("a child").is_none(), "it was killed unasked");
     terminal.tmux(&["resize-window", "-x", "60", "-y", "10"]);
     terminal.shows("q quit");
     terminal.typed(&["F9"]);
     terminal.shows("signal for");
     terminal.typed(&["9"]);
-    let ended = busy.wait().expect("its end");
-    assert!(!ended.success());
+    until("it has ended by that", || {
+        let ended = busy.0.try_wait().expect("a child");
+        ended.is_some_and(|status| status.signal() == Some(9))
+    });
     terminal.typed(&["q"]);
     terminal.is_given_back();
     images.down("ci");
