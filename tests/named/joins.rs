@@ -169,7 +169,7 @@ fn a_command_finds_the_memory_that_an_exec_leaves() {
         std::fs::read_to_string(path).unwrap_or_default()
     };
     until("it is called what it is", || seen("comm") == "sleep\n");
-    assert_eq!(seen("cmdline"), "sleep\01000\0");
+    assert_eq!(seen("cmdline"), ["sleep", "1000", ""].join("\0"));
     let variables = seen("environ");
     assert!(variables.split('\0').any(|entry| entry == "TOLD=x"), "{variables}");
     assert!(!variables.contains("HUSK_EXEC"), "{variables}");
