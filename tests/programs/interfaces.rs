@@ -42,6 +42,17 @@ fn whoever_waits_for_a_mix_of_descriptors_is_told_of_each() {
 }
 
 #[test]
+fn a_set_of_pipes_that_is_asked_again_and_again_tells_what_linux_does() {
+    let kinds = ["levels", "many", "once", "inherited", "sent"];
+    printed("sets", include_str!("sources/sets.c"), &kinds, Length::Long);
+}
+
+#[test]
+fn whoever_hears_of_a_write_or_a_death_finds_it_in_the_set() {
+    printed("sets", include_str!("sources/sets.c"), &["threads", "children"], Length::Long);
+}
+
+#[test]
 fn who_waits_burns_nothing() {
     printed("ready", include_str!("sources/ready.c"), &["idle"], Length::Once);
 }

@@ -16,6 +16,7 @@
 mod copying;
 mod counts;
 mod descriptors;
+mod epolls;
 mod extended;
 mod files;
 mod flights;

@@ -108,10 +108,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 value(0)
             }
             _ if self.is_kept(fd) => Err(Errno::EBADF),
-            Slot::Host(_) => {
-                self.services.host_closed(files, fd);
-                Ok(Verdict::Pass)
-            }
+            Slot::Host(_) => match self.set_with(fd) {
+                Some(set) => Ok(Verdict::Return(self.close_in_set(fd, set))),
+                None => {
+                    self.services.host_closed(files, fd);
+                    Ok(Verdict::Pass)
+                }
+            },
             Slot::Free => Ok(Verdict::Pass),
         }
     }
@@ -182,7 +185,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         Ok(()) | Err(Errno::EBADF) => {}
                         Err(errno) => return Err(errno),
                     },
-                    Slot::Host(_) => self.services.host_closed(files, fd),
+                    Slot::Host(_) => match self.set_with(fd) {
+                        Some(set) => drop(self.close_in_set(fd, set)),
+                        None => self.services.host_closed(files, fd),
+                    },
                     Slot::Free => {}
                 }
             }
@@ -261,6 +267,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         for _ in 0..ONTO_TRIES_MAX {
             let mut plugged = false;
+            let left = self.set_with(target);
             if let Slot::Host(_) = self.services.slot(files, target) {
                 plugged = self.put_plug(target);
                 if !plugged {
@@ -268,7 +275,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.host_close(target);
                 }
             }
-            match self.services.duplicate_to(files, fd, target, close_on_exec, plugged) {
+            let done = self.services.duplicate_to(files, fd, target, close_on_exec, plugged);
+            self.set_changed(left);
+            match done {
                 // The host has given the number to another thread meanwhile.
                 Err(Errno::EBUSY) => {}
                 result => return result.and_then(|()| value(u64::from(target))),
@@ -290,10 +299,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Errno::check(raw)?;
         let end = self.pipe_end(fd as usize);
         let watcher = self.watcher(fd as usize);
-        match self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd)) {
+        let (set, left) = (self.epoll_set(fd as usize), self.set_with(target));
+        let replaced = self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd));
+        self.set_changed(left);
+        match replaced {
             Ok(()) => {
                 self.pipe_joined(end, target);
                 self.watcher_joined(watcher, target);
+                self.set_joined(set, target);
                 value(u64::from(target))
             }
             Err(errno) => {

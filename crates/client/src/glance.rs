@@ -9,10 +9,11 @@ use husk_abi::sys::general::{F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
 use husk_proto::Services;
 
 /// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
-/// The first two are often questions, the others go to files of an image as a rule.
+/// The first three are often questions, the others go to files of an image as a rule.
 pub const GLANCED: [usize; 10] = [
     nr::lseek,
     nr::fcntl,
+    nr::epoll_wait,
     nr::read,
     nr::write,
     nr::readv,
@@ -20,7 +21,6 @@ pub const GLANCED: [usize; 10] = [
     nr::pread64,
     nr::pwrite64,
     nr::fstat,
-    nr::epoll_wait,
 ];
 
 /// What a look has shown.
@@ -35,7 +35,7 @@ pub enum Seen {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next two arguments.
+    /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next three arguments.
     /// `hosts`: whether it was the host's, and none that Husk keeps, when it was last asked for.
     #[inline(always)]
     pub fn glance(
@@ -44,6 +44,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         fd: u32,
         second: usize,
         third: usize,
+        fourth: usize,
         hosts: impl Fn() -> bool,
     ) -> Seen {
         match number {
@@ -52,6 +53,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::fcntl => Seen::Nothing,
             nr::lseek if second == 0 && third as u32 == SEEK_CUR => {
                 self.glance_at_offset(fd, hosts)
+            }
+            nr::epoll_wait => {
+                let seen = self.glance_at_set(fd, second, third, fourth);
+                seen.unwrap_or_else(|| self.passed(fd, hosts))
             }
             _ if hosts() => self.passed(fd, hosts),
             _ => Seen::Nothing,

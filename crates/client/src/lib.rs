@@ -30,6 +30,7 @@ mod data;
 mod descend;
 mod descriptors;
 mod directory;
+mod epoll;
 mod exec;
 mod extended;
 mod fifo;

@@ -90,6 +90,8 @@ pub(crate) const FIFO: u32 = 24;
 pub(crate) const CARRIED: u32 = 25;
 /// A poll of pipes that are counted as reads in flight; their names fill the arguments.
 pub(crate) const WATCHING: u32 = 26;
+/// The result is an epoll set.
+pub(crate) const EPOLL: u32 = 27;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -113,6 +115,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return match after.reason {
                 FIFO => self.note_fifo(after, result),
                 CARRIED => self.carried(after, result),
+                EPOLL => self.note_set(after, result),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result
@@ -138,13 +141,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             ACCEPTED => return self.note_accepted(after, fd, false),
             ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
             SENDER => self.show_received(after.args[4], after.args[5], after.args[1]),
-            PAIR => {
-                let noted = self.note_pair(after.args[0]);
-                if noted == 0 {
-                    self.pipe_made(after);
-                }
-                return noted;
-            }
+            PAIR => return self.note_pipe(after),
             SOCKET_PAIR => return self.note_pair(after.args[3]),
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
@@ -260,11 +257,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
         let end = self.pipe_end(source as usize);
         let watcher = self.watcher(source as usize);
+        let set = self.epoll_set(source as usize);
         let on_exec = self.closes_on_exec(fd);
         let noted = self.note_opened(fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.pipe_joined(end, noted as u32);
             self.watcher_joined(watcher, noted as u32);
+            self.set_joined(set, noted as u32);
         }
         noted
     }
@@ -347,6 +346,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Closes a descriptor of the host's.
     pub(crate) fn host_close(&self, fd: u32) {
         self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+    }
+
+    fn note_pipe(&mut self, after: &After) -> i64 {
+        let noted = self.note_pair(after.args[0]);
+        if noted == 0 {
+            self.pipe_made(after);
+        }
+        noted
     }
 
     /// Notes both descriptors of a pair, or neither.

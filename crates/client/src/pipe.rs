@@ -70,7 +70,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// A descriptor that another process opened, perhaps: if it is a pipe of the image, nobody has
-    /// named it in this table, and so the pipe is the host's from now on.
+    /// named it in this table, and so the pipe is the host's from now on. The same of a set.
     #[cold]
     pub(crate) fn meet_stranger(&mut self, fd: usize) {
         let found = self.host_pipe(fd).and_then(|host| self.services.pipe_find(host));
@@ -78,6 +78,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // What cannot be moved stays for readers of the image; counted.
             let _ = self.surrender_end(fd, End { pipe, writes: false });
         }
+        self.meet_set(fd as u32);
     }
 
     /// `io_submit`: the host reads and writes by itself.
@@ -232,23 +233,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn surrender(&mut self, fd: usize) -> Result<()> {
         match self.pipe_end(fd) {
             Some(end) => self.surrender_end(fd, end),
-            None => Ok(()),
+            None => {
+                self.show_set(fd);
+                Ok(())
+            }
         }
     }
 
     #[cold]
     fn surrender_end(&mut self, fd: usize, end: End) -> Result<()> {
         self.services.pipe_pin(end.pipe);
-        if end.writes {
-            return Ok(());
-        }
+        if end.writes { Ok(()) } else { self.withdraw(fd, end.pipe) }
+    }
+
+    /// What is in a ring goes to the host, before what that has.
+    #[cold]
+    pub(crate) fn withdraw(&mut self, fd: usize, pipe: Pipe) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
-            match self.services.pipe_withdraw(end.pipe)? {
+            match self.services.pipe_withdraw(pipe)? {
                 Withdrawal::Nothing => return Ok(()),
                 Withdrawal::Wait { address, value } => self.sleep_on(address, value),
                 Withdrawal::Bytes(spans) => {
                     let put = self.give_to_host(fd, &spans);
-                    self.services.pipe_withdrawn(end.pipe, put);
+                    self.services.pipe_withdrawn(pipe, put);
                     if put == 0 {
                         return self.refuse(nr::read, Errno::EIO);
                     }

@@ -3,7 +3,7 @@
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PAGE;
-use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, EPOLL_CTL_DEL, O_PATH};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_PATH};
 use husk_abi::sys::ioctl::{
     FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
 };
@@ -30,25 +30,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Some(_) => self.refuse(c.number, errno),
             None => Ok(Verdict::Pass),
         }
-    }
-
-    /// `epoll_ctl`: files cannot be waited for, as on Linux.
-    pub(crate) fn epoll_ctl(&mut self, c: &Call) -> Answer {
-        if self.described(c.args[0])?.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        if let Some(description) = self.described(c.args[2])? {
-            let place_only = self.services.description(description)?.flags & O_PATH != 0;
-            return Err(if place_only { Errno::EBADF } else { Errno::EPERM });
-        }
-        if c.args[1] != EPOLL_CTL_DEL as usize {
-            // A write end may stay: when its ring is full, writing goes on at the host.
-            let reads = self.pipe_end(c.args[2]).is_some_and(|end| !end.writes);
-            if reads {
-                self.surrender(c.args[2])?;
-            }
-        }
-        Ok(Verdict::Pass)
     }
 
     /// `name_to_handle_at`.

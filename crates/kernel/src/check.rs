@@ -13,6 +13,7 @@
 //!    transactions may be held, and what is freed step by step may be half-way.
 
 use husk_proto::Files;
+use husk_region::epoll::SETS_MAX;
 use husk_region::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
@@ -25,7 +26,7 @@ use crate::image::{PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, moun
 use crate::process::{Holding, context_facts, each_held};
 use crate::state::{ent, high, ino, kind_bits, low, tag};
 use crate::watch::INSTANCES_MAX;
-use crate::{lock, pipe, text, tree, watch};
+use crate::{epoll, lock, pipe, text, tree, watch};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,7 @@ pub fn scratch_words(kernel: &Kernel) -> usize {
         + inodes
         + PIPES_MAX as usize
         + INSTANCES_MAX as usize
+        + SETS_MAX as usize
         + session.region.block_count() as usize
 }
 
@@ -81,6 +83,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
     let (nodes, scratch) = scratch.split_at_mut(kernel.session.never_used(NODE) as usize);
     let (pipes, scratch) = scratch.split_at_mut(PIPES_MAX as usize);
     let (watchers, scratch) = scratch.split_at_mut(INSTANCES_MAX as usize);
+    let (sets, scratch) = scratch.split_at_mut(SETS_MAX as usize);
     let (records, blocks) = scratch.split_at_mut(kernel.session.never_used(RECORD) as usize);
     let region = &kernel.session.region;
     let mut checker = Checker {
@@ -94,6 +97,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
         pins,
         pipes,
         watchers,
+        sets,
         blocks,
         entries: 0,
         report,
@@ -125,6 +129,7 @@ struct Checker<'a> {
     pins: &'a mut [u32],
     pipes: &'a mut [u32],
     watchers: &'a mut [u32],
+    sets: &'a mut [u32],
     blocks: &'a mut [u32],
     entries: u64,
     report: &'a mut dyn FnMut(Finding),
@@ -189,6 +194,7 @@ impl Checker<'_> {
         self.leaks();
         self.all_blocks();
         self.pipes();
+        self.sets();
     }
 
     fn slots(&mut self) {
@@ -298,6 +304,8 @@ impl Checker<'_> {
                 self.equal("offset of a descriptor is the host's", fd, hosted.into(), 0);
             } else if let Some(end) = pipe::end_of(entry) {
                 self.pipes[pipe::number(end.pipe) as usize] += 1;
+            } else if let Some(set) = epoll::set_of(entry) {
+                self.sets[epoll::number(set) as usize] += 1;
             } else if let Some(instance) = watch::instance_of(entry) {
                 self.watchers[watch::number(instance) as usize] += 1;
             } else if high(entry) != 0 {
@@ -313,6 +321,15 @@ impl Checker<'_> {
             let Some(references) = pipe::references(self.region, number) else { return };
             let uses = self.pipes[number as usize];
             self.equal("references of a pipe", number, references as u64, uses as u64);
+        }
+    }
+
+    /// References of the epoll sets, once all tables are counted.
+    fn sets(&mut self) {
+        for number in 0..SETS_MAX {
+            let Some(references) = epoll::references(self.region, number) else { return };
+            let uses = self.sets[number as usize];
+            self.equal("references of an epoll set", number, references as u64, uses as u64);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};
+use husk_region::epoll::SETS_MAX;
 use husk_region::pipes::PIPES_MAX;
 use husk_region::{Cell, FIXED_WORDS, Region};
 
@@ -62,6 +63,10 @@ pub(crate) const FLIGHTS_LIST: u32 = 420_000;
 pub(crate) const FLIGHTS: u32 = 420_008;
 /// Most descriptors on their way at once.
 pub(crate) const FLIGHTS_MAX: u32 = 1024;
+/// Lock, first free one and number of the epoll sets.
+pub(crate) const SETS_LIST: u32 = 424_000;
+/// Sets' records.
+pub(crate) const SETS: u32 = 424_008;
 /// Cores and loads of kernels, and whose turn it is (`place`).
 pub(crate) const PLACE_KERNELS: u32 = 430_080;
 /// What is known of how processes were placed, a line each.
@@ -79,7 +84,8 @@ const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS)
 const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
-const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= PLACE_KERNELS);
+const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= SETS_LIST);
+const _: () = assert!(SETS + SETS_MAX * 4 <= PLACE_KERNELS);
 const _: () = assert!(PLACE_KERNELS + crate::place::KERNELS_WORDS <= WATCH);
 
 pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {

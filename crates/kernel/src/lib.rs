@@ -1,7 +1,7 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | pipe | watch | image | copies
+//!   carrier --> fs | descriptor | process | lock | pipe | epoll | watch | image | copies
 //!                 '--> names, tree, text --> region
 //! ```
 //!
@@ -19,6 +19,7 @@
 pub mod check;
 pub mod copies;
 pub mod descriptor;
+pub mod epoll;
 pub mod fs;
 pub mod image;
 pub mod lock;

@@ -40,7 +40,12 @@ fn list(region: &Region) -> Cell {
 /// The ring of a pipe's life. `ENOMEM`.
 #[inline]
 pub(crate) fn ring(kernel: &Kernel, pipe: Pipe) -> Result<pipes::Pipe> {
-    pipes::Pipe::of(&kernel.session.region.layout(), pipe.0 & NUMBER, pipe.0)
+    ring_of(&kernel.session.region, pipe)
+}
+
+#[inline(always)]
+fn ring_of(region: &Region, pipe: Pipe) -> Result<pipes::Pipe> {
+    pipes::Pipe::of(&region.layout(), pipe.0 & NUMBER, pipe.0)
 }
 
 /// `Pipes::pipes_wanted`.
@@ -162,6 +167,9 @@ pub(crate) fn hold(txn: &mut Txn<'_>, pipe: Pipe) -> Result<()> {
         return Err(Errno::EBADF);
     }
     txn.set(cell.word(USES), uses + (1 << 32));
+    if let Ok(ring) = ring_of(txn.region, pipe) {
+        ring.share();
+    }
     Ok(())
 }
 
@@ -184,9 +192,13 @@ pub(crate) fn release(txn: &mut Txn<'_>, pipe: Pipe) -> Result<()> {
 
 /// A number that is (or was) this end goes.
 pub(crate) fn leave(kernel: &Kernel, end: Option<End>) {
+    let Some(end) = end else { return };
     // Where the rings cannot be mapped, the others hear of it when the ring is full.
-    if let Some(Ok(ring)) = end.filter(|end| !end.writes).map(|end| ring(kernel, end.pipe)) {
-        ring.leave();
+    if let Ok(ring) = ring(kernel, end.pipe) {
+        if !end.writes {
+            ring.leave();
+        }
+        ring.lose_number();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
-//! (bytes of pipes), `watch` (who is told of changes), `image` (what one image is made of), `place`
-//! (which kernel is whose);
+//! (bytes of pipes), `epoll` (what programs wait for), `watch` (who is told of changes), `image`
+//! (what one image is made of), `place` (which kernel is whose);
 //! `operation` names their types for those who count; `entry` is no service, but what a process and
 //! the supervisor agree on when it enters, nor `snapshot`, what a start is made from.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
@@ -21,6 +21,7 @@
 
 pub mod descriptor;
 pub mod entry;
+pub mod epoll;
 pub mod flight;
 pub mod fs;
 pub mod image;
@@ -49,6 +50,7 @@ pub trait Services:
     + Processes
     + lock::Locks
     + pipe::Pipes
+    + epoll::Epolls
     + watch::Watches
     + image::Image
 {
@@ -60,6 +62,7 @@ impl<T> Services for T where
         + Processes
         + lock::Locks
         + pipe::Pipes
+        + epoll::Epolls
         + watch::Watches
         + image::Image
 {

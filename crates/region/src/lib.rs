@@ -4,7 +4,7 @@
 //!   state arena  [ header | partitions | slots | buckets | inodes | lines | nodes | heap | chunks
 //!                | fixed ]
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
-//!   pipes        [ words of each | rings ]                                        see `pipes`
+//!   pipes        [ words of each | rings | epoll sets ]                 see `pipes`, `epoll`
 //! ```
 //!
 //! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
@@ -22,6 +22,7 @@
 #![no_std]
 
 mod blocks;
+pub mod epoll;
 mod freeze;
 pub mod hold;
 mod journal;
@@ -31,6 +32,7 @@ mod life;
 mod lock;
 mod magazine;
 mod memory;
+mod pace;
 pub mod pipes;
 mod recover;
 mod session;

@@ -6,7 +6,7 @@
 //!   words, by cache line:  state, in flight, bytes to and from the host
 //!                          | head, writer's core, shift | tail, reader's core
 //!                          | writers' lock, tail as last seen, last look, nearness
-//!                          | readers' lock, head and shift as last seen, patience
+//!                          | readers' lock, head and shift as last seen, patience | epoll set
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -25,15 +25,16 @@
 //! 4. The memory is never anything else than pipes, and the state's upper half names the pipe's
 //!    life: a late hand sees that it is late.
 
-use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
+use crate::epoll;
 use crate::kill;
 use crate::layout::Layout;
 use crate::life::{self, Life};
+use crate::pace::{core_number, ticks};
 
 /// Where the pipes are mapped in every process that uses one.
 pub const PIPES_ADDRESS: usize = 0x5410_0000_0000;
@@ -46,9 +47,9 @@ const PIPES_MIN: u64 = 64;
 /// Of an image's memory, the part that rings may come to on top.
 const PIPES_SHARE: u64 = 16;
 
-const WORDS_BYTES: usize = 512;
-const STATE: usize = 0;
-const FLIGHT: usize = 1;
+pub(crate) const WORDS_BYTES: usize = 512;
+pub(crate) const STATE: usize = 0;
+pub(crate) const FLIGHT: usize = 1;
 const HOST_IN: usize = 2;
 const HOST_OUT: usize = 3;
 const CLIMB_BYTES: usize = 4;
@@ -70,6 +71,9 @@ const COUNTDOWN: usize = 34;
 const BACK_OFF: usize = 35;
 const SERVED: usize = 36;
 const SEEN_SHIFT: usize = 37;
+/// Of epoll (`epoll`), on a line that is seldom written.
+pub(crate) const SET: usize = 40;
+pub(crate) const SHARED: usize = 41;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -118,8 +122,13 @@ impl Layout {
         self.cache_offset() + self.cache_bytes()
     }
 
-    /// Bytes of the pipes' area; what is never used costs nothing.
+    /// Bytes of the pipes' area, epoll sets at its end; what is never used costs nothing.
     pub fn pipes_bytes(&self) -> u64 {
+        self.sets_offset() + epoll::SETS_BYTES as u64
+    }
+
+    /// Where in the pipes' area the epoll sets begin.
+    pub(crate) fn sets_offset(&self) -> u64 {
         self.pipes() as u64 * (WORDS_BYTES as u64 + RING_BYTES)
     }
 }
@@ -128,7 +137,13 @@ impl Layout {
 pub fn announce(region_fd: u32, layout: &Layout) {
     OFFSET.store(layout.pipes_offset(), Ordering::Relaxed);
     BYTES.store(layout.pipes_bytes(), Ordering::Relaxed);
+    epoll::announce(PIPES_ADDRESS + layout.sets_offset() as usize);
     DESCRIPTOR.store(region_fd as usize + 1, Ordering::Release);
+}
+
+#[inline(always)]
+pub(crate) fn reach() -> Result<(), Errno> {
+    if MAPPED.load(Ordering::Acquire) { Ok(()) } else { map() }
 }
 
 #[cold]
@@ -205,18 +220,16 @@ pub enum Climb {
 /// One pipe's words and ring, in one of its lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Pipe {
-    words: usize,
-    ring: usize,
-    life: u32,
+    pub(crate) words: usize,
+    pub(crate) ring: usize,
+    pub(crate) life: u32,
 }
 
 impl Pipe {
     /// Pipe `number` in life `life`. `ENOMEM` where the area cannot be mapped.
     #[inline(always)]
     pub fn of(layout: &Layout, number: u32, life: u32) -> Result<Pipe, Errno> {
-        if !MAPPED.load(Ordering::Acquire) {
-            map()?;
-        }
+        reach()?;
         let (number, count) = (number as usize, layout.pipes() as usize);
         if number >= count {
             return Err(Errno::EBADF);
@@ -227,24 +240,24 @@ impl Pipe {
     }
 
     #[inline(always)]
-    fn word(&self, index: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: `of` has checked the number and that the area is mapped, which stays; all
         // access to its words is atomic.
         unsafe { &*((self.words + index * 8) as *const AtomicU64) }
     }
 
     #[inline(always)]
-    fn get(&self, index: usize) -> u64 {
+    pub(crate) fn get(&self, index: usize) -> u64 {
         self.word(index).load(Ordering::Acquire)
     }
 
     #[inline(always)]
-    fn put(&self, index: usize, value: u64) {
+    pub(crate) fn put(&self, index: usize, value: u64) {
         self.word(index).store(value, Ordering::Release);
     }
 
     #[inline(always)]
-    fn swap_if(&self, index: usize, old: u64, new: u64) -> bool {
+    pub(crate) fn swap_if(&self, index: usize, old: u64, new: u64) -> bool {
         self.word(index).compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
@@ -308,6 +321,7 @@ impl Pipe {
                 _ => pinned,
             })
         });
+        self.told_strangers();
     }
 
     /// Sets the mode, both locks held.
@@ -323,6 +337,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
+        (SET..=SHARED).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
@@ -342,6 +357,7 @@ impl Pipe {
         let mode = if kill::mutant() == 21 { Some(Mode::Host) } else { self.mode() };
         if mode == Some(Mode::Host) || writes && mode == Some(Mode::Leaving) {
             self.show_core(if writes { WRITER_CORE } else { READER_CORE });
+            self.stir();
             return true;
         }
         self.count(writes, false);
@@ -619,7 +635,7 @@ impl Pipe {
     pub fn is_due(&self) -> bool {
         let left = self.get(COUNTDOWN);
         self.put(COUNTDOWN, left.saturating_sub(1));
-        left == 0 && !self.is_pinned()
+        left == 0 && !self.is_pinned() && !self.is_in_set()
     }
 
     /// Tries to put the ring in use, both locks held by the caller, who lets them go but for
@@ -634,6 +650,10 @@ impl Pipe {
             return Climb::No;
         }
         fence(Ordering::SeqCst);
+        if self.is_in_set() {
+            self.set(Mode::Host);
+            return Climb::No;
+        }
         let flight = self.get(FLIGHT) as u32;
         let in_flight = flight != 0 && kill::mutant() != 23;
         let (put_in, taken_out) = (self.get(HOST_IN), self.get(HOST_OUT));
@@ -777,23 +797,4 @@ impl Holder {
     pub fn new(pid: u32, tid: u32) -> Holder {
         Holder((pid as u64) << 32 | tid as u64)
     }
-}
-
-/// The core this thread runs on, plus one.
-#[inline(always)]
-fn core_number() -> u64 {
-    /// The segment whose limit Linux sets to the core's number (`__CPUNODE_SEG`).
-    const SEGMENT: u32 = 0x7b;
-    let mut limit = 0u32;
-    // SAFETY: reads a descriptor's limit; touches no memory.
-    unsafe {
-        asm!("lsl {0:e}, {1:e}", inout(reg) limit, in(reg) SEGMENT, options(nomem, nostack));
-    }
-    (limit & 0xfff) as u64 + 1
-}
-
-#[inline(always)]
-fn ticks() -> u64 {
-    // SAFETY: reads the time-stamp counter.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -182,7 +182,7 @@ const fn classes() -> [u8; NUMBERS] {
     }
     mark_as(&mut table, &OWN_TOO, SERVE);
     mark_as(&mut table, &husk_client::GLANCED, HINTED);
-    mark_as(&mut table, &[nr::lseek, nr::fcntl], GLANCE);
+    mark_as(&mut table, &[nr::lseek, nr::fcntl, nr::epoll_wait], GLANCE);
     table[nr::clone] = LAUNCH;
     table[nr::fork] = LAUNCH;
     table[nr::vfork] = LAUNCH;

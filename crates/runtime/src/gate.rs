@@ -324,14 +324,14 @@ husk_diverted:
     .balign 64
     .globl husk_glances
 husk_glances:
-    .irp k, {g0}, {g1}
+    .irp k, {g0}, {g1}, {g2}
     pop rcx
     .byte 0xb8
     .long \k
     jmp husk_glance
     .balign 16
     .endr
-    .irp k, {g2}, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}, {g9}
+    .irp k, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}, {g9}
     pop rcx
     .byte 0xb8
     .long \k
@@ -364,6 +364,7 @@ husk_glance:
     sub rsp, 8
     mov r8d, eax
     mov r9, rdx
+    mov [rsp], r10
     call {glance}
     cmp rax, -4096
     jl 2f

@@ -51,7 +51,7 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
 
 /// Entry from the gate for calls that a look at a descriptor may answer (`husk_client::GLANCED`):
 /// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`. Nothing in the registers that
-/// reading the guard writes.
+/// reading the guard writes; the last one lies on the stack.
 pub extern "C" fn glance(
     fd: usize,
     second: usize,
@@ -59,8 +59,9 @@ pub extern "C" fn glance(
     _: usize,
     number: usize,
     third: usize,
+    fourth: usize,
 ) -> i64 {
-    match Thread::current().client.glance(number, fd, second, third) {
+    match Thread::current().client.glance(number, [fd, second, third, fourth]) {
         Seen::Value(value) => value,
         // The host may not reach what the call points to.
         Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,

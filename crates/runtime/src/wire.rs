@@ -172,15 +172,17 @@ impl Wire {
 
     /// What a look at descriptor `fd` says of a call on it (`Client::glance`), the guard closed.
     #[inline(always)]
-    pub fn glance(&mut self, number: usize, fd: usize, second: usize, third: usize) -> Seen {
-        if fd >= HINTS || !guard::is_readable() {
+    pub fn glance(&mut self, number: usize, args: [usize; 4]) -> Seen {
+        let [fd, second, third, fourth] = args;
+        let hinted = fd < HINTS;
+        if !hinted && number != nr::epoll_wait || !guard::is_readable() {
             return Seen::Nothing;
         }
         let hints = self.hints;
         let Some(served) = self.client.as_mut() else { return Seen::Nothing };
-        let hosts = || hints >> fd & 1 == 1;
-        let seen = served.glance(number, fd as u32, second, third, hosts);
-        if seen == Seen::Nothing {
+        let hosts = || hinted && hints >> fd & 1 == 1;
+        let seen = served.glance(number, fd as u32, second, third, fourth, hosts);
+        if seen == Seen::Nothing && hinted {
             self.hints &= !(1 << fd);
         }
         seen

@@ -654,6 +654,7 @@ impl Processes for Model {
 
 /// Pipes are all the host's.
 impl husk_proto::pipe::Pipes for Model {}
+impl husk_proto::epoll::Epolls for Model {}
 impl husk_proto::flight::Flights for Model {}
 impl husk_proto::watch::Watches for Model {}
 

@@ -34,7 +34,7 @@ impl<S: Services> Husk<S> {
         if !husk_client::GLANCED.contains(&number) || args[0] >= 64 {
             return Seen::Nothing;
         }
-        self.client.glance(number, args[0] as u32, args[1], args[2], || true)
+        self.client.glance(number, args[0] as u32, args[1], args[2], args[3], || true)
     }
 }
 

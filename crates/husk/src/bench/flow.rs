@@ -82,8 +82,8 @@ pub const ALL: &[Row] = &[
     row("stream, 4 KiB blocks", 2.5, false, 8_000, Work::Stream(PAGE)),
     row("stream, 64 KiB blocks", 2.5, false, 1_000, Work::Stream(16 * PAGE)),
     row("jobserver, 8 processes", 0.9, false, 50, Work::Tokens),
-    row("epoll_wait, none of 1,000", 5.0, true, 2_000, Work::Polled(0)),
-    row("epoll_wait, one of 1,000", 3.3, true, 2_000, Work::Polled(1)),
+    row("epoll_wait, none of 1,000", 5.0, true, 20_000, Work::Polled(0)),
+    row("epoll_wait, one of 1,000", 3.3, true, 20_000, Work::Polled(1)),
 ];
 const APART: Work = Work::PingPong { drivers: 1, gap: SHORT_GAP, asleep: false, apart: true };
 const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };

@@ -1,8 +1,8 @@
 //! Tables: number -> entry, lowest free number, host numbers.
 //!
 //! ```text
-//!   entry:  description, inode, pipe or instance of inotify:32
-//!           -   instance:1 shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
+//!   entry:  description, inode, pipe, instance of inotify or epoll set:32
+//!           -   set:1 instance:1 shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
 //! ```
 //!
 //! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
@@ -11,12 +11,14 @@
 //! 2. A number that changes hands (`dup2`) does so in one transaction: it is never free between.
 
 use husk_proto::descriptor::{Glance, Shown, Slot};
+use husk_proto::epoll::Set;
 use husk_proto::pipe::Pipe;
 use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
 
 use crate::descriptor::open;
+use crate::epoll;
 use crate::fs::inodes;
 use crate::pipe;
 use crate::process;
@@ -44,8 +46,10 @@ pub(crate) const WRITE_END: u64 = 32;
 pub(crate) const SHADOW: u64 = 64;
 /// With `HOST`: an instance of inotify, whose name stands there.
 pub(crate) const WATCH: u64 = 128;
+/// With `HOST`: an epoll set, whose name stands there.
+pub(crate) const SET: u64 = 256;
 /// With `HOST`: no inode's number stands there, nor a description's.
-const OTHER: u64 = PIPE | WATCH;
+const OTHER: u64 = PIPE | WATCH | SET;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;
@@ -61,6 +65,12 @@ pub(crate) fn cell(region: &Region, files: Files) -> Cell {
 fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
     let leaf = low(region.load(table.word(FIRST)));
     (fd < tree::WAYS && leaf != 0).then(|| region.map.object(NODE, leaf))
+}
+
+/// How many processes have the table.
+#[inline(always)]
+pub(crate) fn sharers(region: &Region, files: Files) -> u64 {
+    region.load(cell(region, files).word(SHARERS))
 }
 
 /// The word behind a number.
@@ -651,10 +661,13 @@ pub fn promote(
     })
 }
 
-/// What an entry stood for, a description, an inode, a pipe or an instance, has one less.
+/// What an entry stood for, a description, an inode, a pipe, an instance or a set, has one less.
 fn release(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
     if let Some(instance) = watch::instance_of(entry) {
         return watch::release(txn, instance);
+    }
+    if let Some(set) = epoll::set_of(entry) {
+        return epoll::release(txn, set);
     }
     match (description_of(entry), pipe::end_of(entry)) {
         (Some(description), _) => open::release(txn, description),
@@ -730,6 +743,7 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
         match entry & KIND {
             _ if description_of(entry).is_some() => open::hold(txn, high(entry))?,
             HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
+            HOST if entry & SET != 0 => epoll::hold(txn, Set(high(entry)))?,
             HOST if entry & WATCH != 0 => watch::hold(txn, Instance(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));

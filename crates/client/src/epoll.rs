@@ -1,0 +1,224 @@
+//! `epoll_create`, `epoll_ctl`, `epoll_wait`: sets are the host's, their pipes as well; what the
+//! host last said of some is remembered (`docs/adr/0038`).
+//!
+//! ```text
+//!   add a read end, level-triggered, the first time ──► in the set: no climb from now on; ring
+//!                                                       to the host ──► host
+//!   add anything else, edges, one-shots ──► stranger in the set; a read end is the host's for ever
+//!   wait without sleeping ──► remembered? ─ yes ──► that
+//!                                  '─ no ──► ask by what it is remembered ──► host ──► remember
+//!   wait ──► host
+//! ```
+//!
+//! In `Client::call` only waits without sleeping are looked at: what is remembered is found by
+//! `glance`, before.
+
+use crate::buffers::BOUNCE_BYTES;
+use crate::layout::get32;
+use crate::{After, Answer, Call, Client, Host, Memory, Seen, Verdict, value};
+use husk_abi::nr;
+use husk_abi::sys::general::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, O_PATH};
+use husk_proto::descriptor::Shown;
+use husk_proto::epoll::{EVENT_BYTES, SAID_BYTES, Set, Sight};
+use husk_proto::pipe::End;
+use husk_proto::{Errno, Services};
+
+/// `EPOLLET`, `EPOLLONESHOT`, `EPOLLWAKEUP`, `EPOLLEXCLUSIVE`: what changes by being told.
+const PARTICULAR: u32 = 0xf << 28;
+/// Most events asked for to be remembered.
+const ASKED_MAX: usize = BOUNCE_BYTES / EVENT_BYTES;
+/// What the address of an event is below.
+const ADDRESSES: usize = 1 << 47;
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// The set behind a number.
+    pub(crate) fn epoll_set(&mut self, fd: usize) -> Option<Set> {
+        let files = self.services.files();
+        self.services.epoll_set(files, fd as u32)
+    }
+
+    /// The set that the pipe behind a number is in.
+    pub(crate) fn set_with(&mut self, fd: u32) -> Option<Set> {
+        let end = self.pipe_end(fd as usize)?;
+        self.services.epoll_of(end.pipe)
+    }
+
+    /// Notes a new set of the host.
+    pub(crate) fn note_set(&mut self, after: &After, result: i64) -> i64 {
+        if result < 0 {
+            return result;
+        }
+        let on_exec = after.number == nr::epoll_create1 && after.args[0] as u32 & O_CLOEXEC != 0;
+        let noted = self.note_opened(result as u32, on_exec, Shown::Nothing);
+        if noted >= 0 && self.services.pipes_wanted() {
+            let files = self.services.files();
+            // Too many: this one stays all the host's.
+            let _ = self.services.epoll_make(files, noted as u32);
+        }
+        noted
+    }
+
+    /// Host number `fd` is one more of a set's, if that is what was duplicated.
+    pub(crate) fn set_joined(&mut self, set: Option<Set>, fd: u32) {
+        if let Some(set) = set {
+            let files = self.services.files();
+            // Fails only when somebody closed one of the numbers meanwhile.
+            let _ = self.services.epoll_join(files, fd, set);
+        }
+    }
+
+    /// Whoever waits for a set, if that is one, looks again.
+    pub(crate) fn set_changed(&mut self, set: Option<Set>) {
+        if let Some(set) = set {
+            self.services.epoll_changed(set);
+        }
+    }
+
+    /// Closes a host number whose pipe is in a set: who waits for that looks again.
+    pub(crate) fn close_in_set(&mut self, fd: u32, set: Set) -> i64 {
+        let files = self.services.files();
+        self.services.host_closed(files, fd);
+        let result = self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
+        self.services.epoll_changed(set);
+        result
+    }
+
+    /// `epoll_ctl`: files cannot be waited for, as on Linux.
+    pub(crate) fn epoll_ctl(&mut self, c: &Call) -> Answer {
+        if self.described(c.args[0])?.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(description) = self.described(c.args[2])? {
+            let place_only = self.services.description(description)?.flags & O_PATH != 0;
+            return Err(if place_only { Errno::EBADF } else { Errno::EPERM });
+        }
+        let set = self.epoll_set(c.args[0]);
+        // A write end may stay: when its ring is full, writing goes on at the host.
+        let end = self.pipe_end(c.args[2]).filter(|end| !end.writes);
+        if c.args[1] == EPOLL_CTL_DEL as usize {
+            return self.remove_from_set(c, set, end);
+        }
+        match (set, end) {
+            (Some(set), Some(end)) => self.change_set(c, set, end),
+            (Some(set), None) => {
+                self.services.epoll_stranger(set);
+                Ok(Verdict::Pass)
+            }
+            (None, Some(_)) => {
+                self.surrender(c.args[2])?;
+                Ok(Verdict::Pass)
+            }
+            (None, None) => Ok(Verdict::Pass),
+        }
+    }
+
+    fn remove_from_set(&mut self, c: &Call, set: Option<Set>, end: Option<End>) -> Answer {
+        let (Some(set), Some(end)) = (set, end) else { return Ok(Verdict::Pass) };
+        let result = self.host.call(c.number, c.args);
+        if result == 0 {
+            self.services.epoll_exit(set, end.pipe);
+        }
+        Ok(Verdict::Return(result))
+    }
+
+    /// Adds a read end to a set, or changes what is asked of it.
+    fn change_set(&mut self, c: &Call, set: Set, end: End) -> Answer {
+        let (fd, mut event) = (c.args[2], [0u8; EVENT_BYTES]);
+        if self.memory.read(c.args[3], &mut event).is_err() {
+            return Ok(Verdict::Pass);
+        }
+        let plain = get32(&event, 0) & PARTICULAR == 0;
+        let adds = c.args[1] == EPOLL_CTL_ADD as usize;
+        let inside = self.services.epoll_of(end.pipe) == Some(set);
+        let ours = match c.args[1] as u32 {
+            EPOLL_CTL_ADD => plain && self.services.epoll_enter(set, end.pipe),
+            EPOLL_CTL_MOD => plain && inside,
+            _ => return Ok(Verdict::Pass),
+        };
+        if !ours {
+            self.services.epoll_stranger(set);
+            self.surrender(fd)?;
+            return Ok(Verdict::Pass);
+        }
+        let event = core::hint::black_box(event);
+        let args = [c.args[0], c.args[1], fd, event.as_ptr() as usize, 0, 0];
+        let done = self.withdraw(fd, end.pipe).map(|()| self.host.call(c.number, args));
+        if adds && done != Ok(0) {
+            self.services.epoll_exit(set, end.pipe);
+        }
+        self.services.epoll_changed(set);
+        done.map(Verdict::Return)
+    }
+
+    /// Who is not of the image gets a set: all in it is the host's for ever.
+    pub(crate) fn show_set(&mut self, fd: usize) {
+        if let Some(set) = self.epoll_set(fd) {
+            self.services.epoll_show(Some(set));
+        }
+    }
+
+    /// A descriptor that another process opened, perhaps: it may be any set.
+    #[cold]
+    pub(crate) fn meet_set(&mut self, fd: u32) {
+        const NAME: &[u8] = b"anon_inode:[eventpoll]";
+        let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+        let length = self.descriptor_path(fd, bounce);
+        if length == NAME.len() as i64 && self.buffers.bounce.starts_with(NAME) {
+            self.services.epoll_show(None);
+        }
+    }
+
+    /// `epoll_wait` on what `glance` has not answered.
+    pub(crate) fn epoll_wait(&mut self, c: &Call) -> Answer {
+        let [fd, address, most, timeout, ..] = c.args;
+        if self.described(fd)?.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let most = most as i32;
+        if c.number != nr::epoll_wait || timeout as i32 != 0 || most <= 0 {
+            return Ok(Verdict::Pass);
+        }
+        let Some(set) = self.epoll_set(fd) else { return Ok(Verdict::Pass) };
+        let Some(asked) = self.services.epoll_ask(set) else { return Ok(Verdict::Pass) };
+        let most = (most as usize).min(ASKED_MAX);
+        let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+        let found = Errno::check(self.host.call(c.number, [fd, bounce, most, 0, 0, 0]))? as usize;
+        // All of it is told again, whoever has been told: nothing in such a set changes by that.
+        if found == most {
+            return Ok(Verdict::Pass);
+        }
+        let events = &self.buffers.bounce[..found * EVENT_BYTES];
+        if events.len() <= SAID_BYTES {
+            self.services.epoll_remember(set, asked, events);
+        }
+        self.memory.write(address, events)?;
+        value(found as u64)
+    }
+
+    /// `epoll_wait` at a glance: events to `address`, room for `most`.
+    #[inline(always)]
+    pub(crate) fn glance_at_set(
+        &mut self,
+        fd: u32,
+        address: usize,
+        most: usize,
+        timeout: usize,
+    ) -> Option<Seen> {
+        let sleeps = timeout as i32 != 0;
+        let said = match self.services.epoll_look(fd) {
+            Sight::Other => return None,
+            Sight::Unknown if !sleeps => return Some(Seen::Nothing),
+            Sight::Hosts | Sight::Unknown => return Some(Seen::Pass),
+            Sight::Known(said) => said,
+        };
+        let room = most as i32;
+        if said.count == 0 {
+            let answered = !sleeps && room > 0 && address < ADDRESSES;
+            return Some(if answered { Seen::Value(0) } else { Seen::Pass });
+        }
+        let length = (said.count * EVENT_BYTES).min(SAID_BYTES);
+        let told =
+            room >= said.count as i32 && self.memory.write(address, &said.bytes[..length]).is_ok();
+        Some(if told { Seen::Value(said.count as i64) } else { Seen::Pass })
+    }
+}
