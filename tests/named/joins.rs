@@ -8,11 +8,14 @@ use husk_tests::husk::binary;
 
 use crate::{Images, shown, text, until};
 
-/// What a process was given by who started it.
+/// What a process was given by who started it. Its status is read at once: `read` goes back to the
+/// end of each line, and a line is lost where one before it has become shorter meanwhile, as that
+/// of the queued signals (`SigQ`), which counts those of all processes of the user.
 const GIVEN: &str = r#"
 echo "in $(pwd) mask $(umask) files $(ulimit -n) core $(ulimit -c) size $(ulimit -f) A=$A"
-while read -r name mask; do case $name in
-    SigBlk:|SigIgn:) echo "$name $((0x$mask & 0x7fffffff))";; esac; done < /proc/self/status
+mapfile -t lines < /proc/self/status
+for line in "${lines[@]}"; do case $line in
+    Sig[BI]*) echo "${line%%:*} $((0x${line##*[[:space:]]} & 0x7fffffff))";; esac; done
 read -r _ _ _ _ group session terminal _ < /proc/self/stat
 echo "group $group session $session terminal $terminal"
 for fd in 0 1 2 3 4 7; do if [ -e /proc/self/fd/$fd ]; then echo "$fd is open"; fi; done
