@@ -1,5 +1,8 @@
 //! The table of processes, and where they run: as Linux has it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use husk_tests::toolchain::build_c;
 use husk_tests::{Case, Length, Scratch};
 
@@ -53,8 +56,11 @@ fn calls_that_find_no_number_and_no_process_say_so_as_on_linux() {
     let scratch = Scratch::new("limited-build");
     let path = scratch.path().join("limited");
     build_c(include_str!("sources/limited.c"), &path);
+    let no_program = path.with_extension("text");
+    std::fs::write(&no_program, "neither ELF nor a script\n").expect("a file");
+    std::fs::set_permissions(&no_program, Permissions::from_mode(0o755)).expect("it may run");
     let path = path.to_str().expect("a plain path");
-    for kind in ["files", "others", "processes"] {
+    for kind in ["files", "others", "processes", "threads"] {
         println!("limited {kind}");
         Case::new("limited", Length::Long, &[path, kind])
             .input(|work| std::fs::write(work.join("given"), "0123456789\n").expect("a file"))

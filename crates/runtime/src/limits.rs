@@ -12,6 +12,7 @@
 //! outside have no share of Husk's.
 
 use crate::gate::{Answer, Frame};
+use crate::mortal::{Held, Lock};
 use crate::start::facts;
 use crate::thread::Thread;
 use crate::{memory, region};
@@ -68,30 +69,51 @@ fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Who raises the limit of open files: one at a time, or it would stay higher.
+static RAISING: Lock = Lock::new();
+
+/// In a forked child.
+pub fn reset() {
+    RAISING.reset();
+}
+
 /// While it lives, the limit of open files is higher by some (other threads may take one of those,
 /// and keep it).
-pub struct MoreNumbers([u64; 2]);
+pub struct MoreNumbers {
+    before: [u64; 2],
+    raised: [u64; 2],
+    _held: Held,
+}
 
 impl MoreNumbers {
-    const MORE: u64 = 4;
+    const MORE: u64 = 16;
 
     /// `None`: it may not be raised.
     pub fn raised() -> Option<MoreNumbers> {
-        let mut before = [0u64; 2];
-        exchange_numbers(None, Some(&mut before)).ok()?;
-        let [soft, hard] = core::hint::black_box(before);
-        let raised = soft.saturating_add(Self::MORE).min(hard);
-        (raised > soft).then_some(())?;
-        exchange_numbers(Some([raised, hard]), None).ok()?;
-        Some(MoreNumbers([soft, hard]))
+        let held = RAISING.take();
+        let before = numbers()?;
+        let [soft, hard] = before;
+        let raised = [soft.saturating_add(Self::MORE).min(hard), hard];
+        (raised > before).then_some(())?;
+        exchange_numbers(Some(raised), None).ok()?;
+        Some(MoreNumbers { before, raised, _held: held })
     }
 }
 
 impl Drop for MoreNumbers {
     fn drop(&mut self) {
-        // What may be raised may be lowered.
-        let _ = exchange_numbers(Some(self.0), None);
+        // What another thread has set meanwhile stays. What may be raised may be lowered.
+        if numbers() == Some(self.raised) {
+            let _ = exchange_numbers(Some(self.before), None);
+        }
     }
+}
+
+/// The limit of open files, and how far it may be raised.
+fn numbers() -> Option<[u64; 2]> {
+    let mut now = [0u64; 2];
+    exchange_numbers(None, Some(&mut now)).ok()?;
+    Some(core::hint::black_box(now))
 }
 
 fn exchange_numbers(new: Option<[u64; 2]>, old: Option<&mut [u64; 2]>) -> Result<(), Errno> {

@@ -46,6 +46,8 @@ mod masks;
 #[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
+mod mortal;
+#[cfg(target_os = "none")]
 mod place;
 #[cfg(target_os = "none")]
 mod protect;

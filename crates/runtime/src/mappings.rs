@@ -257,6 +257,7 @@ pub fn inherited(mut step: impl FnMut(Inode, bool)) {
         LOCK.store(false, Ordering::Relaxed);
     }
     crate::still::reset();
+    crate::limits::reset();
     for i in 0..COUNT.load(Ordering::Relaxed) {
         let entry = locked(|table, _| table[i]);
         step(entry.inode, entry.may_write && !entry.is_private());

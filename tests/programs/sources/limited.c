@@ -1,6 +1,6 @@
-/* limited files|others|processes: every call that makes a descriptor, with no number free and with
+/* limited files|others|processes|threads: every call that makes a descriptor, with no number free and with
  * one, where files of the tree or others have the rest; what needs none goes on; and a limit of
- * processes. Prints what Linux says. */
+ * processes; and threads that execute at a time, beside the limit. Prints what Linux says. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -224,10 +224,38 @@ static void processes(void) {
     printf("again: %d\n", WEXITSTATUS(status));
 }
 
+/* Executes what is no program, again and again. */
+static void *executes(void *path) {
+    long other = 0;
+    for (int n = 0; n < 500; n++)
+        other += execve(path, (char *[]){ path, NULL }, environ) != -1 || errno != ENOEXEC;
+    return (void *)other;
+}
+static void threads(const char *self) {
+    enum { THREADS = 4 };
+    char path[4096];
+    pthread_t ids[THREADS];
+    void *other;
+    struct rlimit limit;
+    NEED(snprintf(path, sizeof path, "%s.text", self) < (int)sizeof path);
+    NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = LIMIT;
+    NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (dup(0) >= 0) {}
+    for (int n = 0; n < THREADS; n++) NEED(pthread_create(ids + n, NULL, executes, path) == 0);
+    for (int n = 0; n < THREADS; n++) {
+        NEED(pthread_join(ids[n], &other) == 0);
+        printf("other than ENOEXEC: %ld\n", (long)other);
+    }
+    NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    printf("the limit is %ld\n", (long)limit.rlim_cur);
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     NEED(argc == 2);
     if (strcmp(argv[1], "processes") == 0) processes();
+    else if (strcmp(argv[1], "threads") == 0) threads(argv[0]);
     else descriptors(strcmp(argv[1], "files") == 0);
     return 0;
 }

@@ -1,0 +1,75 @@
+//! A lock whose owner may be killed: a child that shares memory has it, and dies. Whoever waits
+//! looks whether the owner is there still.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use husk_abi::{Errno, nr};
+use husk_host::{calls, syscall};
+
+/// The thread that has it, 0 = nobody, and whether others wait.
+pub struct Lock(AtomicU32);
+
+const WAITED_FOR: u32 = 1 << 31;
+
+/// How long a sleeper waits before it looks at the owner.
+const LOOK_NS: usize = 10_000_000;
+
+/// While it lives, the lock is this thread's.
+pub struct Held(&'static AtomicU32);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        const FUTEX_WAKE: usize = 1;
+        const ALL: usize = i32::MAX as usize;
+        if self.0.swap(0, Ordering::Release) & WAITED_FOR != 0 {
+            let word = self.0.as_ptr() as usize;
+            // SAFETY: a word of ours.
+            unsafe { syscall(nr::futex, [word, FUTEX_WAKE, ALL, 0, 0, 0]) };
+        }
+    }
+}
+
+impl Lock {
+    /// One that nobody has.
+    pub const fn new() -> Lock {
+        Lock(AtomicU32::new(0))
+    }
+
+    /// Waits until nobody else has it.
+    pub fn take(&'static self) -> Held {
+        let me = calls::gettid();
+        loop {
+            match self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Held(&self.0),
+                Err(owner) => self.await_owner(owner),
+            }
+        }
+    }
+
+    fn await_owner(&self, seen: u32) {
+        const FUTEX_WAIT: usize = 0;
+        let (owner, waited_for) = (seen & !WAITED_FOR, seen | WAITED_FOR);
+        let marked =
+            self.0.compare_exchange(seen, waited_for, Ordering::Relaxed, Ordering::Relaxed);
+        if marked.is_err() {
+            return;
+        }
+        let word = self.0.as_ptr() as usize;
+        let time = [0, LOOK_NS];
+        // SAFETY: a word of ours and a timespec that lives here; the signal 0 is sent to nobody.
+        let gone = unsafe {
+            let time = (&raw const time) as usize;
+            syscall(nr::futex, [word, FUTEX_WAIT, waited_for as usize, time, 0, 0]);
+            syscall(nr::tkill, [owner as usize, 0, 0, 0, 0, 0]) as i64 == Errno::ESRCH.as_return()
+        };
+        if gone {
+            let _ = self.0.compare_exchange(waited_for, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// In a forked child, whose only thread has it not.
+    pub fn reset(&self) {
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+}
