@@ -60,6 +60,30 @@ fn temporary_names_of_the_host_are_not_seen() {
 }
 
 #[test]
+fn hints_and_made_up_offsets_are_not_those_of_tmpfs() {
+    let script = "
+import ctypes, errno, fcntl, os
+GET_HINT, SET_HINT, CREATED = 1035, 1036, 1028
+def told(fd, call, of):
+    try: return fcntl.fcntl(fd, call, of)[:1] if call != CREATED else fcntl.fcntl(fd, call, of)
+    except OSError as error: return errno.errorcode[error.errno]
+os.mkdir('/dev/shm/hints')
+fd = os.open('/dev/shm/hints/file', os.O_RDWR | os.O_CREAT)
+three = (3).to_bytes(8, 'little')
+print(told(fd, SET_HINT, three), told(fd, GET_HINT, bytes(8)))
+print(told(fd, CREATED, 0))
+fd = os.open('/dev/shm/hints', os.O_RDONLY)
+room = ctypes.create_string_buffer(4096)
+print(os.lseek(fd, 1 << 20, os.SEEK_SET), ctypes.CDLL(None).syscall(217, fd, room, 4096) > 0)
+os.unlink('/dev/shm/hints/file')
+os.rmdir('/dev/shm/hints')
+";
+    // Natively it depends on the version of Linux.
+    let husk = "EINVAL EINVAL\nEINVAL\n1048576 False\n";
+    Difference { script, linux: None, husk }.check_with(&["--mount", "/dev/shm"], "hints", nothing);
+}
+
+#[test]
 fn a_small_mapping_takes_its_blocks_at_once() {
     let script = "
 import mmap, os
