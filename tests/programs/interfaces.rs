@@ -43,13 +43,18 @@ fn whoever_waits_for_a_mix_of_descriptors_is_told_of_each() {
 
 #[test]
 fn a_set_of_pipes_that_is_asked_again_and_again_tells_what_linux_does() {
-    let kinds = ["levels", "many", "once", "inherited", "sent"];
+    let kinds = ["levels", "many", "once", "inherited", "sent", "room"];
     printed("sets", include_str!("sources/sets.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn whoever_hears_of_a_write_or_a_death_finds_it_in_the_set() {
     printed("sets", include_str!("sources/sets.c"), &["threads", "children"], Length::Long);
+}
+
+#[test]
+fn what_another_thread_is_in_when_an_end_or_a_set_is_closed_is_seen() {
+    printed("sets", include_str!("sources/sets.c"), &["held", "closed"], Length::Long);
 }
 
 #[test]

@@ -108,13 +108,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 value(0)
             }
             _ if self.is_kept(fd) => Err(Errno::EBADF),
-            Slot::Host(_) => match self.set_with(fd) {
-                Some(set) => Ok(Verdict::Return(self.close_in_set(fd, set))),
-                None => {
-                    self.services.host_closed(files, fd);
-                    Ok(Verdict::Pass)
-                }
-            },
+            Slot::Host(_) => Ok(self.close_host(fd).map_or(Verdict::Pass, Verdict::Return)),
             Slot::Free => Ok(Verdict::Pass),
         }
     }
@@ -185,10 +179,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         Ok(()) | Err(Errno::EBADF) => {}
                         Err(errno) => return Err(errno),
                     },
-                    Slot::Host(_) => match self.set_with(fd) {
-                        Some(set) => drop(self.close_in_set(fd, set)),
-                        None => self.services.host_closed(files, fd),
-                    },
+                    Slot::Host(_) => drop(self.close_host(fd)),
                     Slot::Free => {}
                 }
             }
@@ -267,7 +258,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         for _ in 0..ONTO_TRIES_MAX {
             let mut plugged = false;
-            let left = self.set_with(target);
+            let left = self.leaving(target);
             if let Slot::Host(_) = self.services.slot(files, target) {
                 plugged = self.put_plug(target);
                 if !plugged {
@@ -276,7 +267,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
             }
             let done = self.services.duplicate_to(files, fd, target, close_on_exec, plugged);
-            self.set_changed(left);
+            self.left(left);
             match done {
                 // The host has given the number to another thread meanwhile.
                 Err(Errno::EBUSY) => {}
@@ -292,6 +283,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         // A source that is closed leaves the target as it is.
         Errno::check(self.host_fcntl(fd as usize, F_GETFD, 0))?;
+        let left = self.leaving(target);
         let raw = match self.services.slot(files, target) {
             Slot::Host(_) => self.host.call(c.number, c.args),
             _ => self.host_into_gap(c, close_on_exec),
@@ -299,9 +291,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Errno::check(raw)?;
         let end = self.pipe_end(fd as usize);
         let watcher = self.watcher(fd as usize);
-        let (set, left) = (self.epoll_set(fd as usize), self.set_with(target));
+        let set = self.epoll_set(fd as usize);
         let replaced = self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd));
-        self.set_changed(left);
+        self.left(left);
         match replaced {
             Ok(()) => {
                 self.pipe_joined(end, target);

@@ -16,8 +16,8 @@
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::get32;
 use crate::{After, Answer, Call, Client, Host, Memory, Seen, Verdict, value};
-use husk_abi::nr;
 use husk_abi::sys::general::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, O_PATH};
+use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
 use husk_proto::epoll::{EVENT_BYTES, SAID_BYTES, Set, Sight};
 use husk_proto::pipe::End;
@@ -28,19 +28,25 @@ const PARTICULAR: u32 = 0xf << 28;
 /// Most events asked for to be remembered.
 const ASKED_MAX: usize = BOUNCE_BYTES / EVENT_BYTES;
 /// What the address of an event is below.
-const ADDRESSES: usize = 1 << 47;
+const ADDRESSES: usize = (1 << 47) - PAGE;
+/// Most events that may be asked for (`EP_MAX_EVENTS`).
+const EVENTS_MAX: usize = i32::MAX as usize / EVENT_BYTES;
+
+/// A pipe end that goes, and the set that its pipe is in.
+pub(crate) type Leaving = Option<(End, Option<Set>)>;
+
+/// Whether the host takes `most` events at `address` for a place to store them.
+#[inline(always)]
+fn has_room(address: usize, most: i32) -> bool {
+    let most = usize::try_from(most).unwrap_or(0);
+    (1..=EVENTS_MAX).contains(&most) && address < ADDRESSES - most * EVENT_BYTES
+}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The set behind a number.
     pub(crate) fn epoll_set(&mut self, fd: usize) -> Option<Set> {
         let files = self.services.files();
         self.services.epoll_set(files, fd as u32)
-    }
-
-    /// The set that the pipe behind a number is in.
-    pub(crate) fn set_with(&mut self, fd: u32) -> Option<Set> {
-        let end = self.pipe_end(fd as usize)?;
-        self.services.epoll_of(end.pipe)
     }
 
     /// Notes a new set of the host.
@@ -67,20 +73,38 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Whoever waits for a set, if that is one, looks again.
-    pub(crate) fn set_changed(&mut self, set: Option<Set>) {
-        if let Some(set) = set {
+    /// Host number `fd` is about to go: the pipe end that it is, and the set of that. Where another
+    /// thread may sleep in the set that it is, the pipes in that are the host's for ever.
+    pub(crate) fn leaving(&mut self, fd: u32) -> Leaving {
+        if !self.services.has_table_alone() {
+            self.show_set(fd as usize);
+        }
+        let end = self.pipe_end(fd as usize)?;
+        Some((end, self.services.epoll_of(end.pipe)))
+    }
+
+    /// The host has closed it: who waits for the pipe looks again. A call of another thread on that
+    /// number keeps the end open until it returns, which nobody sees: then only the host knows.
+    pub(crate) fn left(&mut self, leaving: Leaving) {
+        let Some((end, before)) = leaving else { return };
+        // It may have come into one meanwhile.
+        for set in [before, self.services.epoll_of(end.pipe)].into_iter().flatten() {
             self.services.epoll_changed(set);
+            if !self.services.has_table_alone() {
+                self.services.epoll_stranger(set);
+            }
         }
     }
 
-    /// Closes a host number whose pipe is in a set: who waits for that looks again.
-    pub(crate) fn close_in_set(&mut self, fd: u32, set: Set) -> i64 {
+    /// A host number is closed: here if it is a pipe's, what the host answers; or by who asks.
+    pub(crate) fn close_host(&mut self, fd: u32) -> Option<i64> {
         let files = self.services.files();
+        let left = self.leaving(fd);
         self.services.host_closed(files, fd);
+        left?;
         let result = self.host.call(nr::close, [fd as usize, 0, 0, 0, 0, 0]);
-        self.services.epoll_changed(set);
-        result
+        self.left(left);
+        Some(result)
     }
 
     /// `epoll_ctl`: files cannot be waited for, as on Linux.
@@ -95,7 +119,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let set = self.epoll_set(c.args[0]);
         // A write end may stay: when its ring is full, writing goes on at the host.
         let end = self.pipe_end(c.args[2]).filter(|end| !end.writes);
-        if c.args[1] == EPOLL_CTL_DEL as usize {
+        if c.args[1] as u32 == EPOLL_CTL_DEL {
             return self.remove_from_set(c, set, end);
         }
         match (set, end) {
@@ -128,7 +152,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Pass);
         }
         let plain = get32(&event, 0) & PARTICULAR == 0;
-        let adds = c.args[1] == EPOLL_CTL_ADD as usize;
+        let adds = c.args[1] as u32 == EPOLL_CTL_ADD;
         let inside = self.services.epoll_of(end.pipe) == Some(set);
         let ours = match c.args[1] as u32 {
             EPOLL_CTL_ADD => plain && self.services.epoll_enter(set, end.pipe),
@@ -175,7 +199,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         let most = most as i32;
-        if c.number != nr::epoll_wait || timeout as i32 != 0 || most <= 0 {
+        if c.number != nr::epoll_wait || timeout as i32 != 0 || !has_room(address, most) {
             return Ok(Verdict::Pass);
         }
         let Some(set) = self.epoll_set(fd) else { return Ok(Verdict::Pass) };
@@ -183,12 +207,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let most = (most as usize).min(ASKED_MAX);
         let bounce = self.buffers.bounce.as_mut_ptr() as usize;
         let found = Errno::check(self.host.call(c.number, [fd, bounce, most, 0, 0, 0]))? as usize;
-        // All of it is told again, whoever has been told: nothing in such a set changes by that.
-        if found == most {
-            return Ok(Verdict::Pass);
-        }
         let events = &self.buffers.bounce[..found * EVENT_BYTES];
-        if events.len() <= SAID_BYTES {
+        // Without room left there may be more. What has been told goes behind what has not, so the
+        // host is not to be asked twice.
+        if found < most && events.len() <= SAID_BYTES {
             self.services.epoll_remember(set, asked, events);
         }
         self.memory.write(address, events)?;
@@ -213,7 +235,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let room = most as i32;
         if said.count == 0 {
-            let answered = !sleeps && room > 0 && address < ADDRESSES;
+            let answered = !sleeps && has_room(address, room);
             return Some(if answered { Seen::Value(0) } else { Seen::Pass });
         }
         let length = (said.count * EVENT_BYTES).min(SAID_BYTES);

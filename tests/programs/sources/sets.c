@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -283,10 +285,101 @@ static void sent(void) {
     }
 }
 
+/* More is ready than there is room for: nobody waits for ever. And what is no room at all. */
+static void room(void) {
+    enum { PIPES = 4 };
+    int p[PIPES][2], set = epoll_create1(0);
+    struct epoll_event e[PIPES];
+    for (int i = 0; i < PIPES; i++)
+        NEED(pipe(p[i]) == 0), add(set, p[i][0], i), NEED(write(p[i][1], "a", 1) == 1);
+    for (int most = 1; most < PIPES; most++) {
+        int told[PIPES] = { 0 };
+        for (int turn = 0; turn < 12; turn++)
+            for (int i = epoll_wait(set, e, most, 0); i-- > 0;) told[e[i].data.u64]++;
+        printf("%d at a time: %d %d %d %d\n", most, told[0], told[1], told[2], told[3]);
+    }
+    for (int i = 0; i < PIPES; i++) take(p[i][0], 1);
+    look("nothing", set);
+    volatile int most = INT_MAX;
+    void *volatile end = (void *)0x7ffffffff000;
+    int all = epoll_wait(set, e, most, 0);
+    printf("room for all: %d, %s\n", all, strerrorname_np(errno));
+    all = epoll_wait(set, end, 8, 0);
+    printf("room at the end: %d, %s\n", all, strerrorname_np(errno));
+    NEED(write(p[0][1], "a", 1) == 1), look("one", set);
+    long done = syscall(SYS_epoll_ctl, (long)set, EPOLL_CTL_DEL | 1L << 32, (long)p[0][0], 0L);
+    printf("removed: %ld\n", done), look("none", set);
+}
+
+static int polled;
+static atomic_int poller;
+/* Keeps an end open, without asking whether bytes are there. */
+static void *keeps(void *unused) {
+    struct pollfd one = { polled, POLLPRI, 0 };
+    atomic_store(&poller, gettid());
+    /* At its end the number is nobody's, or not polled for what it is. */
+    NEED(poll(&one, 1, 300) >= 0);
+    return unused;
+}
+/* Until the thread is in its call. */
+static void await_call(int number) {
+    char path[64], call[8] = "";
+    while (atomic_load(&poller) == 0) usleep(100);
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", atomic_load(&poller));
+    while (atoi(call) != number) {
+        FILE *file = fopen(path, "r");
+        NEED(file && fscanf(file, "%7s", call) == 1 && fclose(file) == 0);
+        usleep(100);
+    }
+}
+/* An end is closed or replaced while a thread polls it: it goes when the poll is over. */
+static void held(void) {
+    for (int which = 0; which < 3; which++) {
+        int p[2], set = epoll_create1(0);
+        pthread_t other;
+        NEED(pipe(p) == 0);
+        if (which == 0) NEED(write(p[1], "a", 1) == 1);
+        add(set, p[0], 1), look("before", set);
+        polled = p[which > 0], atomic_store(&poller, 0);
+        NEED(!pthread_create(&other, NULL, keeps, NULL));
+        await_call(SYS_poll);
+        NEED(which < 2 ? close(polled) == 0 : dup2(2, polled) == polled);
+        look(which ? "writer gone, but polled" : "reader gone, but polled", set);
+        pthread_join(other, NULL), look("the poll is over", set);
+    }
+}
+
+static void *sleeps(void *unused) {
+    struct sched_param none = { 0 };
+    NEED(sched_setscheduler(0, SCHED_IDLE, &none) == 0);
+    struct epoll_event e;
+    atomic_store(&poller, gettid());
+    printf("woken: %d\n", epoll_wait(shared_set, &e, 1, 20000));
+    return unused;
+}
+/* Who sleeps in a set that is closed, and whose number another set has, is woken all the same. */
+static void closed(void) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    NEED(sched_setaffinity(0, sizeof one, &one) == 0 && pipe(shared) == 0);
+    shared_set = epoll_create1(0), add(shared_set, shared[0], 1);
+    pthread_t sleeper;
+    NEED(!pthread_create(&sleeper, NULL, sleeps, NULL));
+    await_call(SYS_epoll_wait);
+    NEED(close(shared_set) == 0 && epoll_create1(0) == shared_set);
+    /* So many that a ring would be tried, while the sleeper has no time to look. */
+    for (int i = 0; i < 200; i++)
+        NEED(write(shared[1], "a", 1) == 1), take(shared[0], 1);
+    NEED(write(shared[1], "b", 1) == 1);
+    pthread_join(sleeper, NULL);
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } all[] = {
         { "levels", levels }, { "many", many }, { "threads", threads }, { "children", children },
         { "inherited", inherited }, { "once", once }, { "sent", sent },
+        { "room", room }, { "held", held }, { "closed", closed },
     };
     alarm(120);
     for (unsigned i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
