@@ -318,7 +318,7 @@ static void *keeps(void *unused) {
     struct pollfd one = { polled, POLLPRI, 0 };
     atomic_store(&poller, gettid());
     /* At its end the number is nobody's, or not polled for what it is. */
-    NEED(poll(&one, 1, 300) >= 0);
+    NEED(poll(&one, 1, 1500) >= 0);
     return unused;
 }
 /* Until the thread is in its call. */
