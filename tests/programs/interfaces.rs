@@ -74,6 +74,11 @@ fn a_handler_on_a_stack_of_its_own_calls_files_while_others_come_to_it() {
 }
 
 #[test]
+fn a_signal_that_comes_in_the_middle_of_a_call_finds_handlers_of_all_kinds() {
+    printed("handled", include_str!("sources/handled.c"), &["deferred"], Length::Long);
+}
+
+#[test]
 fn threads_and_children_share_locks_files_and_places_as_on_linux() {
     printed("shares", include_str!("sources/shares.c"), &["locks", "cloned"], Length::Long);
 }

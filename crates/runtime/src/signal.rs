@@ -2,8 +2,8 @@
 //!
 //! The host's handler of every signal the application catches is `husk_on_signal`, installed with
 //! the application's own flags and mask, so nesting, `SA_NODEFER`, `SA_RESETHAND`, `SA_ONSTACK`
-//! and `SA_RESTART` are the host's business. The wrapper only decides: now, or after the service,
-//! or in another thread (`elsewhere`).
+//! and `SA_RESTART` are the host's business, but for signals that it has delivered too early. The
+//! wrapper only decides: now, or after the service, or in another thread (`elsewhere`).
 //!
 //! Invariants
 //! 1. Deferring = the signal is blocked in the interrupted context, noted in `deferred`, and sent
@@ -65,6 +65,9 @@ pub const SA_NODEFER: u64 = 0x4000_0000;
 /// signal, but for those with `SA_NODEFER`.
 const STACKED_MAX: usize = 128;
 
+/// Changes of one action by other threads that are followed while it is set again.
+const CHANGES_MAX: usize = 100;
+
 /// The bit of a signal in a set.
 pub const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
@@ -72,7 +75,7 @@ pub const fn bit(signal: usize) -> u64 {
 
 /// `struct sigaction` of the host.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostAction {
     pub handler: u64,
     pub flags: u64,
@@ -198,11 +201,33 @@ pub fn requeue(signal: usize, info: usize) {
     }
 }
 
-/// Blocks `signal` in the interrupted context until the service ends (invariant 1).
+/// Blocks `signal` in the interrupted context until the service ends (invariant 1), and from now
+/// on: one with `SA_NODEFER` would come back to the very wrapper that defers it.
 pub fn defer(thread: &Thread, signal: usize, info: usize, context: Context) {
     thread.deferred.fetch_or(bit(signal), Relaxed);
     context.set_mask(context.mask() | thread.deferred.load(Relaxed));
+    change_mask(SIG_BLOCK, bit(signal));
+    catch_again(thread, signal);
     requeue(signal, info);
+}
+
+/// What comes once (`SA_RESETHAND`) has not come yet where it is deferred, but the host has made
+/// its action default: it gets its handler back, unless the application asks for another by then.
+fn catch_again(thread: &Thread, signal: usize) {
+    let asked = &thread.group().actions[signal & SIGNALS_MASK];
+    let mut action = asked.load();
+    if kept(signal) || action.flags & SA_RESETHAND == 0 {
+        return;
+    }
+    for _ in 0..CHANGES_MAX {
+        let host = wrapped(signal, &action);
+        host_action(signal, (&raw const host) as usize, 0);
+        let now = asked.load();
+        if now == action {
+            return;
+        }
+        action = now;
+    }
 }
 
 /// The wrapper: the address of the handler to jump to, or 0. `deferred` is the thread's, which has

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -355,10 +356,46 @@ static void stacked(void) {
     unlink("worked");
 }
 
+/* Signals that come at any moment of calls on a file, to handlers of all kinds: each is handled,
+ * once, and one that comes once is default afterwards. */
+static void deferred(void) {
+    const int kinds[] = { 0, SA_NODEFER, SA_RESETHAND, SA_NODEFER | SA_RESETHAND,
+        SA_NODEFER | SA_ONSTACK | SA_SIGINFO, SA_RESETHAND | SA_RESTART };
+    stack_t stack = { .ss_sp = other_stack, .ss_size = sizeof other_stack };
+    volatile int *round = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int fd = open("deferred", O_CREAT | O_RDWR, 0600), numbers[] = { SIGTERM, SIGRTMIN + 3 };
+    NEED(sigaltstack(&stack, NULL) == 0 && round != MAP_FAILED && fd >= 0);
+    for (int way = 0; way < 12; way++) {
+        int signal = numbers[way / 6], left = 0, due = 400 * (way + 1);
+        pid_t sender = fork();
+        for (int turn = due - 399; sender == 0 && turn <= due; turn++) {
+            while (*round < turn) if (getppid() == 1) _exit(1);
+            for (volatile int spin = turn * 37 % 5000; spin > 0; spin--);
+            kill(getppid(), signal);
+        }
+        if (sender == 0) _exit(0);
+        for (int turn = due - 399; turn <= due; turn++) {
+            struct sigaction action = { .sa_flags = kinds[way % 6] }, after;
+            action.sa_sigaction = note;
+            NEED(sigaction(signal, &action, NULL) == 0);
+            *round = turn;
+            for (time_t end = time(0) + 20; came < turn && time(0) < end;)
+                NEED(pwrite(fd, "x", 1, 0) == 1);
+            NEED(came == turn);
+            NEED(sigaction(signal, NULL, &after) == 0);
+            left += after.sa_handler != SIG_DFL;
+        }
+        NEED(waitpid(sender, NULL, 0) == sender);
+        told("handlers that stayed", left);
+    }
+    told("came", came);
+}
+
 int main(int argc, char **argv) {
     const struct { const char *name; void (*run)(void); } all[] = { { "flags", flags },
         { "queues", queues }, { "jumping", jumping }, { "traps", traps }, { "contexts", contexts },
-        { "groups", groups }, { "asked", asked }, { "stacked", stacked } };
+        { "groups", groups }, { "asked", asked }, { "stacked", stacked },
+        { "deferred", deferred } };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned n = 0; n < sizeof all / sizeof *all && argc == 2; n++)
         if (strcmp(argv[1], all[n].name) == 0) all[n].run();
