@@ -24,6 +24,8 @@ const PROGRAMS: [(&str, &str); 4] = [
 const SECONDS: (u64, u64) = (5, 600);
 /// What a supervisor may have grown by, KiB.
 const OWN_MORE_KIB: u64 = 1024;
+/// Descriptors that a supervisor at work may have open when it is looked at: some are for a while.
+const AT_WORK: usize = 4;
 /// And the image's memory, in the long form (after seconds, compilers are still being gathered in
 /// huge pages): tables stay as large as the most that was there at once.
 const IMAGE_MORE_KIB: u64 = 16384;
@@ -107,7 +109,7 @@ fn soak(scratch: &Scratch, side: Side, seconds: u64) {
     let long = seconds == SECONDS.1;
     assert!(!long || last * 100 <= first * (100 + SLOWER_PERCENT), "{first} to {last} ns");
     assert!(worn.blocks >= warm.blocks && worn.inodes >= warm.inodes, "{warm:?}, {worn:?}");
-    assert!(worn.descriptors <= warm.descriptors, "{warm:?}, {worn:?}");
+    assert!(worn.descriptors <= warm.descriptors + AT_WORK, "{warm:?}, {worn:?}");
     assert!(worn.own_kib <= warm.own_kib + OWN_MORE_KIB, "{warm:?}, {worn:?}");
     assert!(!long || worn.image_kib <= warm.image_kib + IMAGE_MORE_KIB, "{warm:?}, {worn:?}");
     assert!(findings(&outcome.stderr).is_empty(), "{shown}");
