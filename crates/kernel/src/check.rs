@@ -303,9 +303,9 @@ impl Checker<'_> {
                 let hosted = table::is_husk(entry) && open::is_hosted(region, description);
                 self.equal("offset of a descriptor is the host's", fd, hosted.into(), 0);
             } else if let Some(end) = pipe::end_of(entry) {
-                self.pipes[pipe::number(end.pipe) as usize] += 1;
+                self.pipes[pipe::NAMES.number(end.pipe.0) as usize] += 1;
             } else if let Some(set) = epoll::set_of(entry) {
-                self.sets[epoll::number(set) as usize] += 1;
+                self.sets[epoll::NAMES.number(set.0) as usize] += 1;
             } else if let Some(instance) = watch::instance_of(entry) {
                 self.watchers[watch::number(instance) as usize] += 1;
             } else if high(entry) != 0 {
@@ -318,7 +318,7 @@ impl Checker<'_> {
     /// References of the pipes, once all tables are counted.
     fn pipes(&mut self) {
         for number in 0..PIPES_MAX {
-            let Some(references) = pipe::references(self.region, number) else { return };
+            let Some(references) = pipe::NAMES.references(self.region, number) else { return };
             let uses = self.pipes[number as usize];
             self.equal("references of a pipe", number, references as u64, uses as u64);
         }
@@ -327,7 +327,7 @@ impl Checker<'_> {
     /// References of the epoll sets, once all tables are counted.
     fn sets(&mut self) {
         for number in 0..SETS_MAX {
-            let Some(references) = epoll::references(self.region, number) else { return };
+            let Some(references) = epoll::NAMES.references(self.region, number) else { return };
             let uses = self.sets[number as usize];
             self.equal("references of an epoll set", number, references as u64, uses as u64);
         }

@@ -1,12 +1,6 @@
 //! Service `epoll`: which sets there are, which numbers name them, which pipes are in them.
 //!
-//! ```text
-//!   fixed words  list: 0 lock  1 first free  2 highest used
-//!                set:  0 lock  1 references:32 next free:32  2 life
-//!   name         life:24 number:8, what a table entry and a pipe's words carry
-//! ```
-//!
-//! 1. A set's references are the numbers that name it, in all tables; who has none is free.
+//! 1. A set has a name (`names`: 24 bits of life, 8 of number), which a pipe's words carry, too.
 //! 2. What is in it and what the host said lies beside the pipes (`region::epoll`), and is begun
 //!    before a table names the new life.
 //! 3. A second number of a set, or a third of a pipe in one, makes it the host's alone: another
@@ -15,32 +9,21 @@
 use husk_proto::epoll::{Said, Set, Sight};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Errno, Files, Result};
+use husk_region::Txn;
 use husk_region::epoll::{self, NUMBER_BITS, SETS_MAX};
-use husk_region::{Cell, Region, Txn};
 
 use crate::descriptor::table;
 use crate::image::{SETS, SETS_LIST};
+use crate::names::Names;
 use crate::pipe::ring;
-use crate::state::{high, low, pair};
+use crate::state::{high, pair};
 use crate::{Kernel, process};
 
-const FREE: u32 = 1;
-const HIGH: u32 = 2;
-const USES: u32 = 1;
-const LIFE: u32 = 2;
-const LIVES: u64 = 1 << 24;
-const NUMBER: u32 = SETS_MAX - 1;
+/// The sets.
+pub(crate) const NAMES: Names = Names { list: SETS_LIST, records: SETS, number_bits: NUMBER_BITS };
 
 const _: () = assert!(husk_proto::epoll::SAID_BYTES == epoll::SAID_BYTES);
 const _: () = assert!(husk_proto::epoll::EVENT_BYTES == epoll::EVENT_BYTES);
-
-fn record(region: &Region, set: u32) -> Cell {
-    region.map.fixed(SETS + (set & NUMBER) * 4)
-}
-
-fn list(region: &Region) -> Cell {
-    region.map.fixed(SETS_LIST)
-}
 
 /// The set behind a table's entry.
 #[inline(always)]
@@ -78,35 +61,11 @@ pub fn make(kernel: &Kernel, files: Files, fd: u32) -> Result<Set> {
     kernel.run(|txn| {
         let table = table::lock(txn, files)?;
         let old = table::plain_host(txn, files, fd)?;
-        let set = take(txn)?;
+        let set = Set(NAMES.take(txn, SETS_MAX, 1)?);
         epoll::Set::of(set.0).ok_or(Errno::ENOMEM)?.begin();
         table::put(txn, table, fd, old | entry_of(set))?;
         Ok(set)
     })
-}
-
-/// A free number in a new life, named once.
-fn take(txn: &mut Txn<'_>) -> Result<Set> {
-    let list = list(txn.region);
-    txn.lock(list)?;
-    let free = txn.get(list.word(FREE)) as u32;
-    let number = if free != 0 {
-        let next = low(txn.get(record(txn.region, free - 1).word(USES)));
-        txn.set(list.word(FREE), next as u64);
-        free - 1
-    } else {
-        let next = txn.get(list.word(HIGH));
-        if next >= SETS_MAX as u64 {
-            return Err(Errno::ENFILE);
-        }
-        txn.set(list.word(HIGH), next + 1);
-        next as u32
-    };
-    let cell = record(txn.region, number);
-    let life = ((txn.get(cell.word(LIFE)) + 1) % LIVES).max(1);
-    txn.set(cell.word(LIFE), life);
-    txn.set(cell.word(USES), pair(1, 0));
-    Ok(Set((life as u32) << NUMBER_BITS | number))
 }
 
 /// `Epolls::epoll_join`.
@@ -121,33 +80,14 @@ pub fn join(kernel: &Kernel, files: Files, fd: u32, set: Set) -> Result<()> {
 
 /// One more number names a set. `EBADF`: its life is over.
 pub(crate) fn hold(txn: &mut Txn<'_>, set: Set) -> Result<()> {
-    let cell = record(txn.region, set.0);
-    txn.lock(cell)?;
-    let uses = txn.get(cell.word(USES));
-    let life = txn.get(cell.word(LIFE)) as u32;
-    if high(uses) == 0 || life != set.0 >> NUMBER_BITS {
-        return Err(Errno::EBADF);
-    }
-    txn.set(cell.word(USES), uses + (1 << 32));
+    NAMES.hold(txn, set.0)?;
     stranger(set);
     Ok(())
 }
 
 /// One number less; without any, the set is free.
 pub(crate) fn release(txn: &mut Txn<'_>, set: Set) -> Result<()> {
-    let cell = record(txn.region, set.0);
-    txn.lock(cell)?;
-    let uses = high(txn.get(cell.word(USES)));
-    if uses > 1 {
-        txn.set(cell.word(USES), pair(uses - 1, 0));
-        return Ok(());
-    }
-    let list = list(txn.region);
-    txn.lock(list)?;
-    let free = txn.get(list.word(FREE)) as u32;
-    txn.set(cell.word(USES), pair(0, free));
-    txn.set(list.word(FREE), (set.0 & NUMBER) as u64 + 1);
-    Ok(())
+    NAMES.release(txn, set.0)
 }
 
 /// `Epolls::epoll_enter`.
@@ -155,7 +95,7 @@ pub fn enter(kernel: &Kernel, set: Set, pipe: Pipe) -> bool {
     let Ok(ring) = ring(kernel, pipe) else { return false };
     // It stays in a set that nobody names any more until that number's next life.
     if let Some(old) = ring.set_name()
-        && references(&kernel.session.region, number(Set(old))) == Some(0)
+        && NAMES.references(&kernel.session.region, NAMES.number(old)) == Some(0)
     {
         ring.exit(old);
     }
@@ -194,10 +134,7 @@ pub fn show(kernel: &Kernel, set: Option<Set>) {
     let pipes = region.layout().pipes();
     match set {
         Some(set) => shown(set, pipes),
-        None => (0..SETS_MAX)
-            .map_while(|number| Some((number, references(region, number)?)))
-            .filter(|&(_, references)| references > 0)
-            .for_each(|(number, _)| shown(name(region, number), pipes)),
+        None => NAMES.used(region).for_each(|number| shown(Set(NAMES.name(region, number)), pipes)),
     }
 }
 
@@ -205,11 +142,6 @@ fn shown(set: Set, pipes: u32) {
     if let Some(set) = epoll::Set::of(set.0) {
         set.show(pipes);
     }
-}
-
-fn name(region: &Region, number: u32) -> Set {
-    let life = region.load(record(region, number).word(LIFE)) as u32;
-    Set(life << NUMBER_BITS | number)
 }
 
 /// `Epolls::epoll_ask`.
@@ -222,16 +154,4 @@ pub fn remember(set: Set, asked: u64, bytes: &[u8]) {
     if let Some(set) = epoll::Set::of(set.0) {
         set.remember(asked, bytes);
     }
-}
-
-/// References of set `number`, for the checker; `None` past the last one.
-pub(crate) fn references(region: &Region, number: u32) -> Option<u32> {
-    let high_water = region.load(list(region).word(HIGH));
-    let used = (number as u64) < high_water;
-    used.then(|| high(region.load(record(region, number).word(USES))))
-}
-
-/// Number of a set, for the checker.
-pub(crate) fn number(set: Set) -> u32 {
-    set.0 & NUMBER
 }

@@ -23,6 +23,7 @@ pub mod epoll;
 pub mod fs;
 pub mod image;
 pub mod lock;
+mod names;
 pub mod pins;
 pub mod pipe;
 pub mod pipe_flow;
