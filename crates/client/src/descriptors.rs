@@ -18,8 +18,11 @@ use husk_abi::sys::general::{
     O_NONBLOCK, O_PATH,
 };
 use husk_proto::descriptor::{Shown, Slot};
+use husk_proto::epoll::Set;
 use husk_proto::fs::Kind;
+use husk_proto::pipe::End;
 use husk_proto::process::Sharing;
+use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Result, Services};
 
 /// Looks at a target of `dup2` that the host has reserved for another thread: first with the
@@ -47,6 +50,13 @@ const BATCH: usize = 64;
 const RANGE_UNSHARE: usize = 2;
 /// `CLOSE_RANGE_CLOEXEC`.
 const RANGE_CLOEXEC: usize = 4;
+
+/// What the image keeps beside a number of the host's: of one at most.
+pub(crate) struct Beside {
+    end: Option<End>,
+    watcher: Option<Instance>,
+    set: Option<Set>,
+}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether Husk keeps `fd` for itself.
@@ -277,6 +287,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Err(Errno::EBUSY)
     }
 
+    /// What the image keeps beside host number `fd`, for all numbers of what that is.
+    pub(crate) fn kept_beside(&mut self, fd: usize) -> Beside {
+        Beside { end: self.pipe_end(fd), watcher: self.watcher(fd), set: self.epoll_set(fd) }
+    }
+
+    /// Host number `fd` is one more of what `kept` stands beside. Notes fail only when somebody
+    /// closed one of the numbers meanwhile.
+    pub(crate) fn joined(&mut self, kept: Beside, fd: u32) {
+        let files = self.services.files();
+        if let Some(end) = kept.end {
+            let _ = self.services.pipe_join(files, fd, end);
+        }
+        self.watcher_joined(kept.watcher, fd);
+        if let Some(set) = kept.set {
+            let _ = self.services.epoll_join(files, fd, set);
+        }
+    }
+
     /// The host's descriptor in argument 0 also at argument 1.
     fn host_onto(&mut self, c: &Call, close_on_exec: bool) -> Answer {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
@@ -289,16 +317,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             _ => self.host_into_gap(c, close_on_exec),
         };
         Errno::check(raw)?;
-        let end = self.pipe_end(fd as usize);
-        let watcher = self.watcher(fd as usize);
-        let set = self.epoll_set(fd as usize);
+        let kept = self.kept_beside(fd as usize);
         let replaced = self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd));
         self.left(left);
         match replaced {
             Ok(()) => {
-                self.pipe_joined(end, target);
-                self.watcher_joined(watcher, target);
-                self.set_joined(set, target);
+                self.joined(kept, target);
                 value(u64::from(target))
             }
             Err(errno) => {

@@ -64,15 +64,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         noted
     }
 
-    /// Host number `fd` is one more of a set's, if that is what was duplicated.
-    pub(crate) fn set_joined(&mut self, set: Option<Set>, fd: u32) {
-        if let Some(set) = set {
-            let files = self.services.files();
-            // Fails only when somebody closed one of the numbers meanwhile.
-            let _ = self.services.epoll_join(files, fd, set);
-        }
-    }
-
     /// Host number `fd` is about to go: the pipe end that it is, and the set of that. Where another
     /// thread may sleep in the set that it is, the pipes in that are the host's for ever.
     pub(crate) fn leaving(&mut self, fd: u32) -> Leaving {

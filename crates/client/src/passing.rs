@@ -255,15 +255,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
-        let end = self.pipe_end(source as usize);
-        let watcher = self.watcher(source as usize);
-        let set = self.epoll_set(source as usize);
+        let kept = self.kept_beside(source as usize);
         let on_exec = self.closes_on_exec(fd);
         let noted = self.note_opened(fd, on_exec, Shown::Like(source));
         if noted >= 0 {
-            self.pipe_joined(end, noted as u32);
-            self.watcher_joined(watcher, noted as u32);
-            self.set_joined(set, noted as u32);
+            self.joined(kept, noted as u32);
         }
         noted
     }

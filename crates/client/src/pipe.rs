@@ -95,15 +95,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Verdict::Pass)
     }
 
-    /// Host number `fd` is one more of a pipe's, if that is what was duplicated.
-    pub(crate) fn pipe_joined(&mut self, end: Option<End>, fd: u32) {
-        if let Some(end) = end {
-            let files = self.services.files();
-            // Fails only when somebody closed one of the numbers meanwhile.
-            let _ = self.services.pipe_join(files, fd, end);
-        }
-    }
-
     /// `read`, `readv`, `write`, `writev` on a number that is no Husk file.
     #[inline]
     pub(crate) fn piped(&mut self, c: &Call) -> Answer {
