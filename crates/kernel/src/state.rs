@@ -88,6 +88,8 @@ pub mod ino {
     pub const EXTENDED: u32 = 1 << 21;
     /// Among the extended attributes are a program's capabilities.
     pub const CAPABLE: u32 = 1 << 22;
+    /// Nothing holds it any more, and what it has goes step by step (`fs::orphan`).
+    pub const GOING: u32 = 1 << 23;
 }
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.
@@ -123,6 +125,16 @@ pub fn live(region: &Region, inode: Inode) -> Result<Cell> {
     let cell = region.map.object(INODE, inode.number);
     let ident = region.load(cell.word(ino::IDENT));
     if high(ident) == inode.generation && inode.number != 0 { Ok(cell) } else { Err(Errno::ESTALE) }
+}
+
+/// The same behind a look at what goes away in steps without the inode's lock (`fs::orphan`): none
+/// of it had gone.
+#[inline]
+pub fn whole(region: &Region, inode: Inode) -> Result<Cell> {
+    let cell = region.map.object(INODE, inode.number);
+    let ident = region.load(cell.word(ino::IDENT));
+    let here = high(ident) == inode.generation && inode.number != 0;
+    if here && low(ident) & ino::GOING == 0 { Ok(cell) } else { Err(Errno::ESTALE) }
 }
 
 /// Kind bits of an identity word.

@@ -4,6 +4,7 @@
 //! ```text
 //!   words         lock words, sequences, transactions        directories  removal, modes, readers
 //!   lives         deaths, recovery, burial                   magazines    free objects
+//!   files         bytes and attributes of what goes away
 //! ```
 //!
 //! Each model says what it holds against, and must fail with each bug planted in it. `HUSK_SEED=n`
@@ -11,6 +12,7 @@
 
 mod checker;
 mod directories;
+mod files;
 mod lives;
 mod magazines;
 #[path = "../support/mod.rs"]

@@ -9,7 +9,9 @@
 //! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end
 //!    first (with the mark TRIM) and frees blocks after; the next writer finishes what a death
 //!    left. A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a
-//!    block that has another owner already.
+//!    block that has another owner already. They go without the inode's own lock: it has the mark
+//!    GOING before, so that a look that finds none was made when all was there still, and the map
+//!    sequence tells of what went since.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
 //! 6. What cannot be put back to where it comes from is taken once its blocks are in the map.
 
@@ -37,8 +39,9 @@ const LOOKS_MAX: u32 = 1 << 10;
 
 fn regular(ident: u64) -> Result<()> {
     match kind_bits(ident) {
-        ino::FILE if low(ident) & ino::HOST != 0 => Err(Errno::EIO),
-        ino::FILE => Ok(()),
+        ino::FILE if low(ident) & (ino::HOST | ino::GOING) == 0 => Ok(()),
+        ino::FILE if low(ident) & ino::GOING != 0 => Err(Errno::ESTALE),
+        ino::FILE => Err(Errno::EIO),
         ino::DIRECTORY => Err(Errno::EISDIR),
         _ => Err(Errno::EINVAL),
     }
@@ -672,6 +675,9 @@ pub fn seek_data(kernel: &Kernel, inode: Inode, offset: u64, data: bool) -> Resu
         let found = if offset < size { scan(kernel, root, offset, size, data) } else { None };
         (region.load(cell.word(ino::IDENT)), size, found)
     })?;
+    if high(ident) != inode.generation {
+        return Err(Errno::ESTALE);
+    }
     regular(ident)?;
     match found {
         _ if offset >= size => Err(Errno::ENXIO),

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! 1. The chain is in falling order of names, as a tmpfs lists them.
-//! 2. It changes under the inode's lock only, and looks are checked against its sequence.
+//! 2. It changes under the inode's lock only, and looks are checked against its sequence; but for
+//!    that of an inode that goes (`ino::GOING`), for which looks are checked, too.
 //! 3. An inode that came from the host has that one's attributes until they are taken over
 //!    (`ino::EXTENDED`); from then on those in the image count, be there any or not.
 //! 4. Who may do what is the client's to judge.
@@ -22,7 +23,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
 use crate::fs::{entries, extent, inodes};
-use crate::state::{high, ino, live, low, pair, tag};
+use crate::state::{high, ino, live, low, pair, tag, whole};
 use crate::text;
 use crate::watch::post;
 
@@ -130,7 +131,7 @@ pub fn get(kernel: &Kernel, inode: Inode, name: &[u8], out: &mut [u8]) -> Result
         }
         Some(Found::Here(length))
     })?;
-    live(region, inode)?;
+    whole(region, inode)?;
     found.ok_or(Errno::ENODATA)
 }
 
@@ -167,7 +168,7 @@ pub fn list(
         out[fits..].fill(0);
         length
     })?;
-    live(region, inode)?;
+    whole(region, inode)?;
     Ok(length)
 }
 

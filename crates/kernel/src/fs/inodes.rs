@@ -161,6 +161,9 @@ pub fn reap(txn: &mut Txn<'_>, number: u32) -> Result<()> {
     let parts = kind_bits(ident) == ino::DIRECTORY && high(txn.get(cell.word(ino::SHARE))) != 0;
     let extended = extended::first(txn.region, cell) != 0;
     if watched || extended || parts || root != 0 && !ino::keeps_text(kind_bits(ident)) {
+        if kill::mutant() != 48 {
+            txn.set(cell.word(ino::IDENT), ident | ino::GOING as u64);
+        }
         txn.set_pending(number as u64);
         return Ok(());
     }

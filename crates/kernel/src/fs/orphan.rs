@@ -1,6 +1,7 @@
 //! The end of inodes that hold more than a few objects (a tree, parts of a wide directory, extended
 //! attributes, watches): step by step, each step a transaction, noted in the slot's `pending` word
-//! until the inode is free, so that the slot's next owner goes on after a death.
+//! until the inode is free, so that the slot's next owner goes on after a death. Steps do not take
+//! the inode's lock: whoever looked without one before it had the mark `ino::GOING` has seen all.
 
 use husk_proto::Result;
 use husk_region::{Cell, INODE, LINE, NODE, Txn};
