@@ -40,6 +40,8 @@ pub const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 4 << 20 };
 const BUFFER_MAX: usize = 24;
 /// Preemptions that PCT places.
 const DEPTH: usize = 4;
+/// Times the executions with `HUSK_FULL`: a quarter of an hour on two cores.
+const LONG: usize = 10;
 /// A planted bug gets so many times the executions: its search ends when it is found.
 const PATIENCE: usize = 20;
 const STACK_BYTES: usize = 1 << 18;
@@ -415,7 +417,7 @@ impl Scheduler for Waves {
 
 /// Runs a model under both schedulers, after its `set_up`; what went wrong first, if anything.
 pub fn explore(Tries(tries): Tries, set_up: fn(), model: fn()) -> Result<(), String> {
-    let tries = if std::env::var_os("HUSK_FULL").is_some() { tries * 30 } else { tries };
+    let tries = if std::env::var_os("HUSK_FULL").is_some() { tries * LONG } else { tries };
     let seed = std::env::var("HUSK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     with(|state| {
         state.uses.clear();
