@@ -10,16 +10,18 @@
 //! other batch by batch, so that only one works at a time and both see the same machine.
 //!
 //! Invariants
-//! 1. A figure of `fs` is CPU time of the worker (for process rows: of its children too), never
+//! 1. A figure of a call is the median of slices of some microseconds, of those in which nobody
+//!    else was on the core (`calm`); one of processes is CPU time of the worker's children, never
 //!    wall time. Workloads print both: with several processes what counts is when the last ends.
-//! 2. A row of `fs` is the median of at least `pair::ROUNDS_MIN` rounds, one of the workloads of as
-//!    many as `--rounds` says; its ratio is the median of the rounds' ratios, so that a slow spell
-//!    of the machine hits both sides of a quotient.
+//! 2. Slices are of at least `pair::ROUNDS_MIN` rounds; a row of processes is the median of as many
+//!    at least, one of the workloads of as many as `--rounds` says; its ratio is the median of the
+//!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient.
 //! 3. Two native workers are compared on `getppid`, for workloads on `creates`: the control. When
 //!    it is not 1.0, nothing else on the page counts.
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
+mod calm;
 mod commands;
 mod exec;
 mod flow;

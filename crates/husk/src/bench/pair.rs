@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
+use super::calm::{self, Figures, Slice};
 use super::flow::Row as Flow;
 use super::hare::{Round, Spent};
 use super::machine::Machine;
@@ -25,11 +26,12 @@ use super::workloads::Workload;
 /// Fewest rounds of a row.
 pub const ROUNDS_MIN: usize = 5;
 /// Most rounds of a row.
-const ROUNDS_MAX: usize = 61;
-/// CPU time that one native batch should take.
-const BATCH_NS: u64 = 3_000_000;
-/// Most repetitions in one batch.
-const COUNT_MAX: u64 = 1 << 20;
+const ROUNDS_MAX: usize = 1_000;
+/// CPU time that one native batch of processes should take, and all slices of one round.
+const BATCH_NS: f64 = 3_000_000.0;
+/// Time that one native slice should take: as short as a clock that takes 20 ns allows, because a
+/// core is seldom left alone for long.
+const SLICE_NS: f64 = 20_000.0;
 /// Longest wait for one answer.
 const ANSWER_MS: u16 = 30_000;
 /// Empty files made to see what state one costs.
@@ -58,18 +60,31 @@ impl Worker {
 
     /// The same, with wall time.
     fn spend(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<Spent> {
+        let times = self.ask(&format!("{verb} {count} {name}\n"))?;
+        let (cpu_ns, wall_ns) = times.split_once(' ').context("half an answer")?;
+        Ok(Spent { cpu_ns: cpu_ns.parse()?, wall_ns: wall_ns.parse()? })
+    }
+
+    /// So many slices of so many repetitions each.
+    fn slices(&mut self, times: u64, count: u64, name: &str) -> anyhow::Result<Vec<Slice>> {
+        let slices = self.ask(&format!("slices {times} {count} {name}\n"))?;
+        let slice = |word: &str| {
+            let (ns, probe_ns) = word.split_once(':').context("half a slice")?;
+            Ok(Slice { ns: ns.parse()?, probe_ns: probe_ns.parse()? })
+        };
+        slices.split(' ').map(slice).collect()
+    }
+
+    fn ask(&mut self, order: &str) -> anyhow::Result<String> {
         super::stop::check()?;
         let orders = self.orders.as_mut().context("closed")?;
-        orders.write_all(format!("{verb} {count} {name}\n").as_bytes()).context("worker ended")?;
+        orders.write_all(order.as_bytes()).context("worker ended")?;
         let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
         anyhow::ensure!(poll(&mut ready, ANSWER_MS)? == 1, "no answer within {ANSWER_MS} ms");
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         match line.trim_end().split_once(' ') {
-            Some(("ok", times)) => {
-                let (cpu_ns, wall_ns) = times.split_once(' ').context("half an answer")?;
-                Ok(Spent { cpu_ns: cpu_ns.parse()?, wall_ns: wall_ns.parse()? })
-            }
+            Some(("ok", answer)) => Ok(answer.to_owned()),
             Some(("err", why)) => anyhow::bail!("{why}"),
             _ => anyhow::bail!("the worker ended"),
         }
@@ -106,6 +121,8 @@ pub struct Pair {
     /// Images that do without a technique, for whoever asks.
     without: Vec<(Technique, Worker)>,
     guard: Option<String>,
+    /// The least of all probes so far: how fast the core is for who has it alone.
+    fastest_ns: f64,
 }
 
 impl Pair {
@@ -143,6 +160,7 @@ impl Pair {
             control: Worker::start(native(program, &scratch.native.join("b")))?,
             husk: Worker::start(whole)?,
             guard: guard.map(str::to_owned),
+            fastest_ns: f64::INFINITY,
         })
     }
 
@@ -174,10 +192,11 @@ impl Pair {
         scratch: &Scratch,
     ) -> anyhow::Result<Report> {
         let machine = Machine::look(self.guard.as_deref());
+        self.fastest_ns = calm::fastest_now();
         let state = self.state().context("the image does not work")?;
         let share = time / (rows.len() as u32 + 1);
         let control = self.control(share)?;
-        let slower = control.native_ns() / GOALS_GETPPID_NS;
+        let slower = (control.native_ns() / GOALS_GETPPID_NS).max(1.0);
         let rows = rows.iter().map(|row| self.row(row, slower, share, scratch)).collect();
         Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
     }
@@ -228,25 +247,56 @@ impl Pair {
     /// Two native workers against each other.
     fn control(&mut self, share: Duration) -> anyhow::Result<Row> {
         let getppid = super::operations::find("getppid")?;
-        let rounds = rounds(&mut self.native, &mut self.control, getppid, share)?;
-        Ok(Row::of("control: getppid, native twice", Wanted::Nothing, 1.0, rounds))
+        let figures = figures(
+            &mut self.native,
+            &mut self.control,
+            [getppid; 2],
+            share,
+            &mut self.fastest_ns,
+        )?;
+        Ok(Row::of_slices("control: getppid, native twice", Wanted::Nothing, 1.0, figures))
     }
 
     fn row(&mut self, row: &Operation, slower: f64, share: Duration, scratch: &Scratch) -> Row {
-        let rounds = match row.name {
-            UNGUARDED => self.unguarded(row, share, scratch),
-            DISPATCHED => self.dispatched(row, share),
-            _ => rounds(&mut self.native, &mut self.husk, row, share),
-        };
-        let worths = self.worths(row, share);
-        match rounds.and_then(|rounds| Ok((rounds, worths?))) {
-            Ok((rounds, without)) => {
-                let mut row = Row::of(row.name, row.wanted, slower, rounds);
+        let measured = self.measured(row, slower, share, scratch);
+        match measured.and_then(|measured| Ok((measured, self.worths(row, share)?))) {
+            Ok((mut row, without)) => {
                 row.without = without;
                 row
             }
             Err(error) => Row::failed(row.name, format!("{error:#}")),
         }
+    }
+
+    fn measured(
+        &mut self,
+        row: &Operation,
+        slower: f64,
+        share: Duration,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Row> {
+        let (native, husk) = (&mut self.native, &mut self.husk);
+        let fastest_ns = &mut self.fastest_ns;
+        let figures = match row.name {
+            UNGUARDED => {
+                let mut husk = Worker::start(image(scratch, Some("off")))?;
+                figures(native, &mut husk, [row; 2], share, fastest_ns)?
+            }
+            DISPATCHED => {
+                let plain = super::operations::find("getppid")?;
+                figures(native, &mut self.control, [plain, row], share, fastest_ns)?
+            }
+            _ if row.batch_max > 0 => {
+                return Ok(Row::of(
+                    row.name,
+                    row.wanted,
+                    slower,
+                    rounds(native, husk, row, share)?,
+                ));
+            }
+            _ => figures(native, husk, [row; 2], share, fastest_ns)?,
+        };
+        Ok(Row::of_slices(row.name, row.wanted, slower, figures))
     }
 
     /// What each technique is worth for an operation.
@@ -257,29 +307,17 @@ impl Pair {
     ) -> anyhow::Result<Vec<(Technique, f64)>> {
         let mut worths = Vec::new();
         for (technique, lacking) in &mut self.without {
-            let rounds = rounds(&mut self.husk, lacking, row, share)?;
-            worths
-                .push((*technique, median(rounds.iter().map(|round| round.1 / round.0.max(0.01)))));
+            let worth = if row.batch_max > 0 {
+                let rounds = rounds(&mut self.husk, lacking, row, share)?;
+                median(rounds.iter().map(|round| round.1 / round.0.max(0.01)))
+            } else {
+                let figures =
+                    figures(&mut self.husk, lacking, [row; 2], share, &mut self.fastest_ns)?;
+                figures.right_ns / figures.left_ns.max(0.01)
+            };
+            worths.push((*technique, worth));
         }
         Ok(worths)
-    }
-
-    /// Rounds of two native workers, the second one with the dispatcher armed.
-    fn dispatched(&mut self, row: &Operation, share: Duration) -> anyhow::Result<Vec<(f64, f64)>> {
-        let plain = super::operations::find("getppid")?;
-        let count = calibrate(&mut self.native, plain)?;
-        alternate(share, || Ok((self.native.batch(plain, count)?, self.control.batch(row, count)?)))
-    }
-
-    /// Rounds with an image of its own that has no guard.
-    fn unguarded(
-        &mut self,
-        row: &Operation,
-        share: Duration,
-        scratch: &Scratch,
-    ) -> anyhow::Result<Vec<(f64, f64)>> {
-        let mut husk = Worker::start(image(scratch, Some("off")))?;
-        rounds(&mut self.native, &mut husk, row, share)
     }
 }
 
@@ -301,6 +339,29 @@ fn native(program: &Path, directory: &Path) -> Command {
     command
 }
 
+/// Slices of both sides in turn, round by round; at least `ROUNDS_MIN` of them.
+fn figures(
+    left: &mut Worker,
+    right: &mut Worker,
+    [one, other]: [&Operation; 2],
+    share: Duration,
+    fastest_ns: &mut f64,
+) -> anyhow::Result<Figures> {
+    let least = one.slice_min.max(other.slice_min);
+    let once_ns = calibrate(left, one, u64::MAX).context("native")?;
+    let count = ((SLICE_NS / once_ns) as u64).max(least);
+    let times = ((BATCH_NS / once_ns) as u64 / count).max(1);
+    right.slices(1, least, other.name).context("husk")?;
+    let rounds = alternate(share, || {
+        let left = left.slices(times, count, one.name).context("native")?;
+        Ok((left, right.slices(times, count, other.name).context("husk")?))
+    })?;
+    let (left, right): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
+    let (left, right) = (left.concat(), right.concat());
+    *fastest_ns = fastest_ns.min(calm::fastest_ns(left.iter().chain(&right).copied()));
+    Ok(Figures::of(&left, &right, *fastest_ns))
+}
+
 /// (left, right) ns per repetition, round by round; at least `ROUNDS_MIN` of them.
 fn rounds(
     left: &mut Worker,
@@ -308,7 +369,9 @@ fn rounds(
     operation: &Operation,
     share: Duration,
 ) -> anyhow::Result<Vec<(f64, f64)>> {
-    let count = calibrate(left, operation).context("native")?;
+    let most = operation.batch_max;
+    let once_ns = calibrate(left, operation, most).context("native")?;
+    let count = ((BATCH_NS / once_ns) as u64).clamp(1, most);
     right.batch(operation, 1).context("husk")?;
     alternate(share, || {
         let native = left.batch(operation, count).context("native")?;
@@ -317,10 +380,10 @@ fn rounds(
 }
 
 /// As many rounds as `share` has room for, within the bounds.
-fn alternate(
+fn alternate<T>(
     share: Duration,
-    mut round: impl FnMut() -> anyhow::Result<(f64, f64)>,
-) -> anyhow::Result<Vec<(f64, f64)>> {
+    mut round: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<T>> {
     let end = Instant::now() + share;
     let mut rounds = Vec::new();
     while rounds.len() < ROUNDS_MIN || (Instant::now() < end && rounds.len() < ROUNDS_MAX) {
@@ -329,14 +392,13 @@ fn alternate(
     Ok(rounds)
 }
 
-/// How many repetitions fill a batch natively.
-fn calibrate(worker: &mut Worker, operation: &Operation) -> anyhow::Result<u64> {
-    let most = if operation.batch_max == 0 { COUNT_MAX } else { operation.batch_max };
-    let mut count = 1;
+/// CPU time of one repetition, ns: counts grow until a quarter of a batch is filled.
+fn calibrate(worker: &mut Worker, operation: &Operation, most: u64) -> anyhow::Result<f64> {
+    let mut count = operation.slice_min;
     loop {
         let once_ns = worker.batch(operation, count)?.max(1.0);
-        if count >= most || once_ns * count as f64 >= BATCH_NS as f64 / 4.0 {
-            return Ok(((BATCH_NS as f64 / once_ns) as u64).clamp(1, most));
+        if count >= most || once_ns * count as f64 >= BATCH_NS / 4.0 {
+            return Ok(once_ns);
         }
         count = (count * 8).min(most);
     }

@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
+use super::calm::Figures;
 use super::machine::Machine;
 use super::operations::Wanted;
 use super::technique::Technique;
 
-/// Native `getppid` on the machine whose figures the goals in ns are. They are scaled by what it
-/// takes here: a slower machine is slower at everything.
+/// Native `getppid` on the machine whose figures the goals in ns are. They grow by what it takes
+/// here, as a slower machine is slower at everything, and never shrink: a goal is a promise.
 pub const GOALS_GETPPID_NS: f64 = 104.0;
 /// How far from 1.0 the control may read.
 const CONTROL_TOLERANCE: f64 = 0.10;
@@ -24,10 +25,16 @@ pub struct Row {
     husk_ns: f64,
     /// Native over Husk: above 1 Husk is faster.
     native_over_husk: f64,
+    /// Rounds, or calm slices, that the figures are medians of.
     rounds: usize,
+    /// How much slower than alone on its core a fixed piece of work was beside the measured calls;
+    /// absent where rounds are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slowed: Option<f64>,
     /// What it should reach, in words; empty = nothing promised.
     wanted: String,
-    /// Whether it does; absent where nothing is promised.
+    /// Whether it does; absent where nothing is promised, or where it does not but somebody else
+    /// took so much of the core that this tells nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     met: Option<bool>,
     /// Techniques, and the time of an image without each over that of one with all.
@@ -52,7 +59,8 @@ pub struct State {
 pub struct Report {
     pub machine: Machine,
     pub control: Row,
-    /// Native `getppid` here over that on the machine the goals are for: goals in ns grow by it.
+    /// Native `getppid` here over that on the machine the goals are for, 1 at least: goals in ns
+    /// grow by it.
     pub goals_scaled_by: f64,
     pub rows: Vec<Row>,
     pub state: State,
@@ -66,18 +74,31 @@ impl Row {
         let native_ns = median(rounds.iter().map(|round| round.0));
         let husk_ns = median(rounds.iter().map(|round| round.1));
         let ratio = median(rounds.iter().map(|round| round.0 / round.1.max(0.01)));
-        let (words, met) = judge(wanted, slower, native_ns, husk_ns, ratio);
+        let (wanted, met) = judge(wanted, slower, native_ns, husk_ns, ratio);
         Self {
             name: name.to_owned(),
             native_ns,
             husk_ns,
             native_over_husk: ratio,
             rounds: rounds.len(),
-            wanted: words,
+            slowed: None,
+            wanted,
             met,
             without: Vec::new(),
             error: None,
         }
+    }
+
+    /// A row of the calm slices of both sides, native ones on the left.
+    pub fn of_slices(name: &str, wanted: Wanted, slower: f64, figures: Figures) -> Self {
+        let mut row = Self::of(name, wanted, slower, vec![(figures.left_ns, figures.right_ns)]);
+        row.rounds = figures.slices;
+        row.slowed = Some(figures.slowed);
+        if figures.shared() {
+            row.wanted.push_str(" (core shared)");
+            row.met = row.met.filter(|&met| met);
+        }
+        row
     }
 
     /// Whether it reads 1.0, of a control.
@@ -127,7 +148,7 @@ impl Report {
     pub fn print_table(&self) {
         let machine = &self.machine;
         println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
-        println!("load {:.1}, guard {}; CPU ns, medians", machine.load, machine.guard);
+        println!("load {:.1}, guard {}; ns, medians", machine.load, machine.guard);
         if machine.guard == "none" {
             println!("no protection keys here: figures with a guard are to be had elsewhere");
         }

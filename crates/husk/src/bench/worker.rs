@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   batch COUNT NAME   ->   ok CPU_NS WALL_NS      NAME done COUNT times
+//!   slices TIMES COUNT NAME -> ok NS:PROBE_NS ...  TIMES slices of COUNT repetitions (`calm`)
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
@@ -20,6 +21,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
+use super::calm;
 use super::flow;
 use super::operations::{self, Place};
 use super::workloads;
@@ -32,7 +34,7 @@ pub fn serve(directory: &Path) -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lock().lines() {
         let answer = match obey(&mut place, &line?) {
-            Ok((cpu_ns, wall_ns)) => format!("ok {cpu_ns} {wall_ns}\n"),
+            Ok(figures) => format!("ok {figures}\n"),
             Err(error) => format!("err {}\n", format!("{error:#}").replace('\n', " ")),
         };
         output.write_all(answer.as_bytes())?;
@@ -41,7 +43,32 @@ pub fn serve(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
+fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<String> {
+    match line.strip_prefix("slices ") {
+        Some(order) => sliced(place, order),
+        None => whole(place, line).map(|(cpu_ns, wall_ns)| format!("{cpu_ns} {wall_ns}")),
+    }
+}
+
+fn sliced(place: &mut Option<Place>, order: &str) -> anyhow::Result<String> {
+    let (times, order) = order.split_once(' ').context("no count")?;
+    let (count, name) = order.split_once(' ').context("no name")?;
+    let count = count.parse()?;
+    let operation = operations::find(name)?;
+    let place = prepared(place)?;
+    let slices = calm::slices(times.parse()?, count, || (operation.run)(place, count))?;
+    let words = slices.iter().map(|slice| format!("{:.2}:{:.0}", slice.ns, slice.probe_ns));
+    Ok(words.collect::<Vec<_>>().join(" "))
+}
+
+fn prepared(place: &mut Option<Place>) -> anyhow::Result<&Place> {
+    if place.is_none() {
+        *place = Some(Place::prepare().context("preparing")?);
+    }
+    place.as_ref().context("nothing prepared")
+}
+
+fn whole(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     let mut words = line.splitn(3, ' ');
     let verb = words.next().unwrap_or_default();
     let count: u64 = words.next().context("no count")?.parse()?;
@@ -58,10 +85,7 @@ fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     }
     anyhow::ensure!(verb == "batch", "unknown verb {verb:?}");
     let operation = operations::find(name)?;
-    let place = match place {
-        Some(place) => place,
-        None => place.insert(Place::prepare().context("preparing")?),
-    };
+    let place = prepared(place)?;
     timed(|| (operation.run)(place, count))
 }
 
