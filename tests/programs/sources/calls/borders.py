@@ -92,7 +92,7 @@ for _ in range(count):
     if "fifo" in path and not kind & os.O_PATH: kind |= os.O_NONBLOCK
     if not may_make(handle, path, resolve): kind &= ~(os.O_CREAT | os.O_EXCL)
     creates = kind & (os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY)
-    answer = call(OPENAT2, handles[handle], path.encode(), struct.pack("<QQQ", kind, 0o640 if creates else 0, resolve), 24)
+    answer = patient(OPENAT2, handles[handle], path.encode(), struct.pack("<QQQ", kind, 0o640 if creates else 0, resolve), 24)
     before = path.replace(tree, "TREE").replace(os.path.basename(tree) if not sys.argv[1] else "\0", "TREE")
     if isinstance(answer, str):
         say(handle, before, oct(kind), resolve, answer)

@@ -70,7 +70,7 @@ for both in times:
 
 def openat2(handle, path, flags, mode=0, resolve=0, size=24, more=b""):
     how = ctypes.create_string_buffer(struct.pack("<QQQ", flags, mode, resolve) + more)
-    fd = call(OPENAT2, handles[handle], path, how, size)
+    fd = patient(OPENAT2, handles[handle], path, how, size)
     if not isinstance(fd, int):
         return fd
     answer = oct(fcntl.fcntl(fd, fcntl.F_GETFL)), fcntl.fcntl(fd, fcntl.F_GETFD), oct(os.fstat(fd).st_mode)

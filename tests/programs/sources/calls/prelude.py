@@ -13,6 +13,15 @@ def call(number, *args):
     result = libc.syscall(ctypes.c_long(number), *words)
     return result if result != -1 or not ctypes.get_errno() else errno.errorcode[ctypes.get_errno()]
 
+def patient(number, *args):
+    """The same of openat2, which is EAGAIN beside any mount or rename of anybody (RESOLVE_CACHED; `..`
+    with RESOLVE_BENEATH or RESOLVE_IN_ROOT)."""
+    for _ in range(100):
+        answer = call(number, *args)
+        if answer != "EAGAIN":
+            break
+    return answer
+
 def attempt(make, *args, **named):
     """The result of a function, or the name of its error."""
     try:

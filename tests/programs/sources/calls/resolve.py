@@ -7,7 +7,7 @@ for name, target in [("up", "../file"), ("out", "../../outside"), ("abs", "/in/f
 top, inside = os.open("top", os.O_RDONLY), os.open("top/in", os.O_PATH)
 
 def opened(directory, path, resolve, flags=0, mode=0):
-    answer = call(OPENAT2, directory, path, struct.pack("<QQQ", flags, mode, resolve), 24)
+    answer = patient(OPENAT2, directory, path, struct.pack("<QQQ", flags, mode, resolve), 24)
     if isinstance(answer, str):
         return answer
     found = os.fstat(answer)
