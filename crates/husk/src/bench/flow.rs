@@ -22,8 +22,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
+use super::calm::{self, Slice};
 use super::operations::Wanted;
-use super::worker::cpu_ns;
 
 /// What each side computes between two messages where gaps are short.
 const SHORT_GAP: Duration = Duration::from_micros(2);
@@ -43,12 +43,15 @@ pub struct Row {
     /// Its name in the table, in `--only` and between parent, worker and processes.
     pub name: &'static str,
     pub wanted: Wanted,
-    /// Whether CPU time of the worker is what counts, not wall time.
+    /// Whether it is measured in slices, of the worker's own calls; else it is wall time of all.
     pub alone: bool,
-    /// Repetitions in one batch.
+    /// Repetitions in one batch, or slice.
     pub count: u64,
     work: Work,
 }
+
+/// One repetition.
+type Once = dyn FnMut() -> anyhow::Result<()>;
 
 enum Work {
     /// There and back in one thread, so many bytes.
@@ -66,8 +69,8 @@ enum Work {
 
 /// All rows.
 pub const ALL: &[Row] = &[
-    row("one thread, 1 B", 5.0, true, 40_000, Work::Alone(1)),
-    row("one thread, 4 KiB", 2.5, true, 20_000, Work::Alone(PAGE)),
+    row("one thread, 1 B", 5.0, true, 50, Work::Alone(1)),
+    row("one thread, 4 KiB", 2.5, true, 40, Work::Alone(PAGE)),
     row("ping-pong, a core each", 4.0, false, 500, APART),
     Row {
         wanted: Wanted::SlowerAtMost(1.15),
@@ -82,8 +85,8 @@ pub const ALL: &[Row] = &[
     row("stream, 4 KiB blocks", 2.5, false, 8_000, Work::Stream(PAGE)),
     row("stream, 64 KiB blocks", 2.5, false, 1_000, Work::Stream(16 * PAGE)),
     row("jobserver, 8 processes", 0.9, false, 50, Work::Tokens),
-    row("epoll_wait, none of 1,000", 5.0, true, 20_000, Work::Polled(0)),
-    row("epoll_wait, one of 1,000", 3.3, true, 20_000, Work::Polled(1)),
+    row("epoll_wait, none of 1,000", 5.0, true, 100, Work::Polled(0)),
+    row("epoll_wait, one of 1,000", 3.3, true, 100, Work::Polled(1)),
 ];
 const APART: Work = Work::PingPong { drivers: 1, gap: SHORT_GAP, asleep: false, apart: true };
 const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };
@@ -113,12 +116,21 @@ impl Row {
     /// In the worker: the batch once; CPU and wall time in ns.
     pub fn run(&self, count: u64) -> anyhow::Result<(i64, u64)> {
         match self.work {
-            Work::Alone(bytes) => alone(count, bytes),
             Work::PingPong { drivers, .. } => self.drive(count, drivers),
             Work::Stream(_) => self.drive(count, 1),
             Work::Tokens => self.take_turns(count),
-            Work::Polled(ready) => polled(count, ready),
+            Work::Alone(_) | Work::Polled(_) => anyhow::bail!("{} is of slices", self.name),
         }
+    }
+
+    /// In the worker: so many slices of calls that it makes itself.
+    pub fn slices(&self, times: u64, count: u64) -> anyhow::Result<Vec<Slice>> {
+        let mut once: Box<Once> = match self.work {
+            Work::Alone(bytes) => Box::new(alone(bytes)?),
+            Work::Polled(ready) => Box::new(polled(ready)?),
+            _ => anyhow::bail!("{} is of processes", self.name),
+        };
+        calm::slices(times, count, || (0..count).try_for_each(|_| once()))
     }
 
     /// Starts the drivers, lets them go at the same time, waits for the last.
@@ -324,24 +336,16 @@ fn compute(time: Duration) {
     }
 }
 
-fn timed(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<(i64, u64)> {
-    let (before, start) = (cpu_ns()?, Instant::now());
-    work()?;
-    Ok((cpu_ns()? - before, start.elapsed().as_nanos() as u64))
-}
-
-fn alone(count: u64, bytes: usize) -> anyhow::Result<(i64, u64)> {
+fn alone(bytes: usize) -> anyhow::Result<impl FnMut() -> anyhow::Result<()>> {
     let (mut reads, mut writes) = pipe()?;
     let mut block = vec![b'p'; bytes];
-    timed(|| {
-        (0..count).try_for_each(|_| {
-            writes.write_all(&block)?;
-            Ok(reads.read_exact(&mut block)?)
-        })
+    Ok(move || {
+        writes.write_all(&block)?;
+        Ok(reads.read_exact(&mut block)?)
     })
 }
 
-fn polled(count: u64, ready: usize) -> anyhow::Result<(i64, u64)> {
+fn polled(ready: usize) -> anyhow::Result<impl FnMut() -> anyhow::Result<()>> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most.min(DESCRIPTORS), most)?;
     let mut pipes = (0..WATCHED).map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
@@ -353,11 +357,9 @@ fn polled(count: u64, ready: usize) -> anyhow::Result<(i64, u64)> {
         writes.write_all(b"r")?;
     }
     let mut events = [EpollEvent::empty(); 64];
-    timed(|| {
-        (0..count).try_for_each(|_| {
-            let found = set.wait(&mut events, EpollTimeout::ZERO)?;
-            anyhow::ensure!(found == ready, "{found} are ready, not {ready}");
-            Ok(())
-        })
+    Ok(move || {
+        let (found, watched) = (set.wait(&mut events, EpollTimeout::ZERO)?, pipes.len());
+        anyhow::ensure!(found == ready, "{found} of {watched} are ready, not {ready}");
+        Ok(())
     })
 }

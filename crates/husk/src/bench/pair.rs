@@ -32,6 +32,8 @@ const BATCH_NS: f64 = 3_000_000.0;
 /// Time that one native slice should take: as short as a clock that takes 20 ns allows, because a
 /// core is seldom left alone for long.
 const SLICE_NS: f64 = 20_000.0;
+/// Slices in one round of a row of `pipes`.
+const SLICES: u64 = 150;
 /// Longest wait for one answer.
 const ANSWER_MS: u16 = 30_000;
 /// Empty files made to see what state one costs.
@@ -164,24 +166,36 @@ impl Pair {
         })
     }
 
-    /// Rounds of a row of `pipes`, after one that does not count: ns per repetition.
-    pub fn flow(
+    /// Rounds of a row of `pipes`, after one that does not count: wall ns per repetition.
+    pub fn flow(&mut self, row: &Flow, rounds: u32) -> anyhow::Result<Vec<(f64, f64)>> {
+        let once = |worker: &mut Worker| {
+            let spent = worker.spend("flow", row.count, row.name)?;
+            anyhow::Ok(spent.wall_ns / row.count as f64)
+        };
+        let mut round = || {
+            let native = once(&mut self.native).context("native")?;
+            Ok((native, once(&mut self.husk).context("husk")?))
+        };
+        (0..=rounds).map(|_| round()).skip(1).collect()
+    }
+
+    /// The same of one whose calls are the worker's own, in slices.
+    pub fn flow_alone(
         &mut self,
         row: &Flow,
         rounds: u32,
         control: bool,
-    ) -> anyhow::Result<Vec<(f64, f64)>> {
+    ) -> anyhow::Result<Figures> {
+        if self.fastest_ns.is_infinite() {
+            self.fastest_ns = calm::fastest_now();
+        }
         let other = if control { &mut self.control } else { &mut self.husk };
-        let once = |worker: &mut Worker| {
-            let spent = worker.spend("flow", row.count, row.name)?;
-            let ns = if row.alone { spent.cpu_ns } else { spent.wall_ns };
-            anyhow::Ok(ns / row.count as f64)
-        };
-        let mut round = || {
-            let native = once(&mut self.native).context("native")?;
-            Ok((native, once(other).context("husk")?))
-        };
-        (0..=rounds).map(|_| round()).skip(1).collect()
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            left.extend(self.native.slices(SLICES, row.count, row.name).context("native")?);
+            right.extend(other.slices(SLICES, row.count, row.name).context("husk")?);
+        }
+        Ok(compared(&left, &right, &mut self.fastest_ns))
     }
 
     /// Measures `rows`, for about `time` all together.
@@ -358,8 +372,12 @@ fn figures(
     })?;
     let (left, right): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
     let (left, right) = (left.concat(), right.concat());
-    *fastest_ns = fastest_ns.min(calm::fastest_ns(left.iter().chain(&right).copied()));
-    Ok(Figures::of(&left, &right, *fastest_ns))
+    Ok(compared(&left, &right, fastest_ns))
+}
+
+fn compared(left: &[Slice], right: &[Slice], fastest_ns: &mut f64) -> Figures {
+    *fastest_ns = fastest_ns.min(calm::fastest_ns(left.iter().chain(right).copied()));
+    Figures::of(left, right, *fastest_ns)
 }
 
 /// (left, right) ns per repetition, round by round; at least `ROUNDS_MIN` of them.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::calm::Figures;
 use super::flow::{self, Row};
 use super::machine::Machine;
 use super::operations::Wanted;
@@ -51,8 +52,9 @@ struct Pipes {
 struct Measured {
     #[serde(flatten)]
     row: report::Row,
-    /// The fastest native round over Husk's fastest.
-    best: f64,
+    /// The fastest native round over Husk's fastest; absent where calm slices are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<f64>,
 }
 
 /// Measures.
@@ -65,12 +67,17 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         false => Pair::start(&scratch, guard, &[])?,
     };
     let machine = Machine::look(guard);
-    let twice = pair.flow(flow::find(CONTROL)?, options.rounds, true)?;
-    let control = report::Row::of("control: the first row, native", Wanted::Nothing, 1.0, twice);
+    let twice = pair.flow_alone(flow::find(CONTROL)?, options.rounds, true)?;
+    let control =
+        report::Row::of_slices("control: the first row, native", Wanted::Nothing, 1.0, twice);
     let mut measured = Vec::new();
     for row in rows {
         stop::check()?;
-        measured.push(Measured::of(row, pair.flow(row, options.rounds, false)));
+        measured.push(if row.alone {
+            Measured::of_slices(row, pair.flow_alone(row, options.rounds, false))
+        } else {
+            Measured::of(row, pair.flow(row, options.rounds))
+        });
     }
     let all = Pipes { machine, control, rows: measured };
     if options.json {
@@ -82,6 +89,14 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 impl Measured {
+    fn of_slices(row: &Row, figures: anyhow::Result<Figures>) -> Self {
+        let row = match figures {
+            Ok(figures) => report::Row::of_slices(row.name, row.wanted, 1.0, figures),
+            Err(error) => report::Row::failed(row.name, format!("{error:#}")),
+        };
+        Self { row, best: None }
+    }
+
     fn of(row: &Row, rounds: anyhow::Result<Vec<(f64, f64)>>) -> Self {
         match rounds {
             Ok(rounds) => {
@@ -89,10 +104,10 @@ impl Measured {
                     rounds.iter().map(pick).fold(f64::INFINITY, f64::min)
                 };
                 let best = least(|round| round.0) / least(|round| round.1).max(0.01);
-                Self { row: report::Row::of(row.name, row.wanted, 1.0, rounds), best }
+                Self { row: report::Row::of(row.name, row.wanted, 1.0, rounds), best: Some(best) }
             }
             Err(error) => {
-                Self { row: report::Row::failed(row.name, format!("{error:#}")), best: 0.0 }
+                Self { row: report::Row::failed(row.name, format!("{error:#}")), best: None }
             }
         }
     }
@@ -103,10 +118,12 @@ impl Pipes {
         let machine = &self.machine;
         println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
         println!("load {:.1}, guard {}; ns, medians", machine.load, machine.guard);
-        println!("one thread and epoll_wait: CPU time; others: wall time\n");
+        println!("one thread and epoll_wait: calm slices; others: wall time of rounds\n");
         println!("{:<32} {:>10} {:>10} {:>8}  best  wanted", "", "native", "husk", "ratio");
         for measured in &self.rows {
-            measured.row.print(&format!("{:>5.2}x ", measured.best));
+            measured
+                .row
+                .print(&measured.best.map_or(" ".repeat(7), |best| format!("{best:>5.2}x ")));
         }
         self.control.print("");
         if !self.control.reads_one() {

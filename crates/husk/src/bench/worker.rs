@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   batch COUNT NAME   ->   ok CPU_NS WALL_NS      NAME done COUNT times
-//!   slices TIMES COUNT NAME -> ok NS:PROBE_NS ...  TIMES slices of COUNT repetitions (`calm`)
+//!   slices TIMES COUNT NAME -> ok NS:PROBE_NS ...  TIMES slices of COUNT times NAME (`calm`)
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
@@ -53,10 +53,14 @@ fn obey(place: &mut Option<Place>, line: &str) -> anyhow::Result<String> {
 fn sliced(place: &mut Option<Place>, order: &str) -> anyhow::Result<String> {
     let (times, order) = order.split_once(' ').context("no count")?;
     let (count, name) = order.split_once(' ').context("no name")?;
-    let count = count.parse()?;
-    let operation = operations::find(name)?;
-    let place = prepared(place)?;
-    let slices = calm::slices(times.parse()?, count, || (operation.run)(place, count))?;
+    let (times, count) = (times.parse()?, count.parse()?);
+    let slices = match operations::find(name) {
+        Ok(operation) => {
+            let place = prepared(place)?;
+            calm::slices(times, count, || (operation.run)(place, count))?
+        }
+        Err(_) => flow::find(name)?.slices(times, count)?,
+    };
     let words = slices.iter().map(|slice| format!("{:.2}:{:.0}", slice.ns, slice.probe_ns));
     Ok(words.collect::<Vec<_>>().join(" "))
 }
