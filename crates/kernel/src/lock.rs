@@ -16,7 +16,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
 use crate::image::{LOCK_WORDS, LOCK_WORDS_MAX};
-use crate::state::{high, ino, live, low, pair, tag};
+use crate::state::{high, ino, live, low, pair, tag, whole};
 use crate::text;
 
 const NEXT: u32 = 1;
@@ -177,7 +177,7 @@ fn attempt(
 ) -> Result<Step> {
     let cell = live(txn.region, inode)?;
     txn.lock(cell)?;
-    live(txn.region, inode)?;
+    whole(txn.region, inode)?;
     let blocker = conflict(txn.region, cell, who, &range, mode);
     if let Some(blocker) = blocker.filter(|_| mode != Mode::Unlock) {
         let value = txn.region.futex_value(wake_word(txn.region, inode.number));

@@ -120,10 +120,14 @@ fn take(kernel: &Kernel, process: u32, number: u32, all: bool) -> Result<()> {
         inodes::reap(txn, number)?;
         Ok(last)
     })?;
-    if gone && trims && live(region, inode).is_ok() {
-        bytes::trim_unpinned(kernel, inode)?;
+    if !gone || !trims {
+        return Ok(());
     }
-    Ok(())
+    match bytes::trim_unpinned(kernel, inode) {
+        // Gone or going: its blocks are freed anyhow.
+        Err(Errno::ESTALE) => Ok(()),
+        result => result,
+    }
 }
 
 /// `Processes::unpin`.

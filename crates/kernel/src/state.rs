@@ -127,8 +127,9 @@ pub fn live(region: &Region, inode: Inode) -> Result<Cell> {
     if high(ident) == inode.generation && inode.number != 0 { Ok(cell) } else { Err(Errno::ESTALE) }
 }
 
-/// The same behind a look at what goes away in steps without the inode's lock (`fs::orphan`): none
-/// of it had gone.
+/// The same of what may be going in steps, which take no lock of the inode (`fs::orphan`). With its
+/// lock held: it does not begin to go before that is let go. Behind a look without it: nothing of
+/// what was seen had gone.
 #[inline]
 pub fn whole(region: &Region, inode: Inode) -> Result<Cell> {
     let cell = region.map.object(INODE, inode.number);

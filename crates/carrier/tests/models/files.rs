@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use husk_carrier::Direct;
-use husk_proto::fs::{Node, SetExtended};
+use husk_proto::fs::{Change, Node, SetExtended};
 use husk_proto::{Errno, Fs, Inode};
 
 use crate::checker::{Tries, attach, begin, dice, go, holds_and_sees, stop, task, world};
@@ -115,6 +115,39 @@ fn attributes_and_reuse() {
     reader.join();
     stop();
     assert_eq!(findings(&three), []);
+}
+
+/// A change of a file that goes changes that one, or hears that it is gone.
+fn changes_and_reuse() {
+    begin();
+    let [mut one, mut two, three] = [1, 2, 3].map(attach);
+    let file = make(&mut one, b"f", &OLD, false);
+    go();
+    let remover = task(None, move || {
+        one.unlink(&root_user(), root(), b"f").expect("unlink");
+        let other = one.create(&root_user(), root(), b"n", Node::File(0o604)).expect("create");
+        let mode = one.attributes(other).map(|facts| facts.step.mode);
+        assert_eq!(mode, Ok(0o604), "changed as what it was before");
+    });
+    let changer = task(None, move || {
+        let changed = [
+            two.change(&root_user(), file, Change { mode: Some(0o600), ..Change::default() }),
+            two.truncate(file, 3),
+            two.write_at(file, 0, &NEW).map(|_| ()),
+        ];
+        assert!(changed.iter().all(|result| matches!(result, Ok(()) | Err(Errno::ESTALE))));
+    });
+    remover.join();
+    changer.join();
+    stop();
+    assert_eq!(findings(&three), []);
+}
+
+#[test]
+fn a_change_beside_the_end_of_a_file_is_none_of_the_next_one() {
+    let (_world, tree) = world();
+    ROOT.get_or_init(|| tree);
+    holds_and_sees(Tries(3_000), &[48], set_up, changes_and_reuse);
 }
 
 #[test]

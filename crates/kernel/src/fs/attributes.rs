@@ -8,7 +8,7 @@ use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::{entries, names, share};
-use crate::state::{high, ino, kind_bits, live, low, pair};
+use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
 
 const SET_USER: u32 = 0o4000;
@@ -29,7 +29,7 @@ pub fn change(
             share::lock_attributes(txn, inode.number, change.modified.is_some())?;
         }
         txn.lock(cell)?;
-        live(txn.region, inode)?;
+        whole(txn.region, inode)?;
         let step = names::step(txn, inode.number);
         if change.is_of_owner() {
             set_owner(txn, cell, who, &step, &change)?;

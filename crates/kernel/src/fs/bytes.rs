@@ -25,7 +25,7 @@ use husk_region::{Blocks, Cell, INODE, Txn};
 use crate::Kernel;
 use crate::fs::attributes::after_change;
 use crate::fs::{entries, extent};
-use crate::state::{high, ino, kind_bits, live, low, pair};
+use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::tree;
 use crate::watch::{self, post};
 
@@ -217,7 +217,7 @@ fn note_access(kernel: &Kernel, cell: Cell, now_ns: i64) {
 /// Locks an inode and checks that it is still the one meant.
 fn hold(txn: &mut Txn<'_>, inode: Inode) -> Result<()> {
     txn.lock(live(txn.region, inode)?)?;
-    live(txn.region, inode).map(|_| ())
+    whole(txn.region, inode).map(|_| ())
 }
 
 /// Runs `body` with the writer lock of a regular file of the image.

@@ -12,7 +12,7 @@ use husk_region::{Cell, INODE, Region, Txn};
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
-use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair};
+use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 use crate::text;
 
 const NAME: u32 = 7;
@@ -238,8 +238,8 @@ pub fn adopt(kernel: &Kernel, inode: Inode, donor: Inode) -> Result<bool> {
         }
         txn.lock(target.min(source))?;
         txn.lock(target.max(source))?;
-        live(txn.region, inode)?;
-        live(txn.region, donor)?;
+        whole(txn.region, inode)?;
+        whole(txn.region, donor)?;
         let ident = txn.get(target.word(ino::IDENT));
         if low(ident) & ino::HOST == 0 {
             return Ok(false);
