@@ -4,18 +4,20 @@
 #                                        '── returns: something is unusual ──┐
 #   anything else ───────────────────────────────────────────────────────────┴─► _start
 #
-# The narrow way is linked at a fixed place and copied there, so that nothing of what a start has to
-# prepare is needed: no relocation, no thread-local memory. Who goes on finds memory, registers and
-# stack as the host has made them. Where the host lets nobody run what was written, all go on.
+# The narrow way is linked at a fixed place, and its pages of the file are moved there, so that
+# nothing of what a start has to prepare is needed: no relocation, no thread-local memory. Pages that
+# go stay mapped here, too, and come again from the file where they are touched: who goes on finds
+# memory, registers and stack as the host has made them. A host that moves no pages of a file (before
+# Linux 5.13) lets all go on.
 
     .intel_syntax noprefix
-    .set PLACE, 0x530000000000
+    .set PLACE, 0x544020000000
     .set LENGTH, end_of_narrow - narrow
 
     .section .text.husk_start, "ax", @progbits
     .globl husk_start
     .type husk_start, @function
-    .p2align 6
+    .p2align 15                         # all of it comes by the first fault
 husk_start:
     cmp qword ptr [rsp], 5
     jb _start
@@ -26,19 +28,15 @@ husk_start:
     jne _start
     mov rbx, rsp
     mov rbp, rdx
-    movabs rdi, PLACE
+    lea rdi, [rip + narrow]
     mov esi, LENGTH
-    mov edx, 7                          # read, write, execute
-    mov r10d, 0x108022                  # private, anonymous, all at once, nothing is replaced
-    mov r8, -1
-    xor r9d, r9d
-    mov eax, 9                          # mmap
+    mov edx, LENGTH
+    mov r10d, 7                         # moved to a fixed place, where nothing is; stays here, too
+    movabs r8, PLACE
+    mov eax, 25                         # mremap
     syscall
-    cmp rax, rdi
+    cmp rax, r8
     jne long_way
-    lea rsi, [rip + narrow]
-    mov ecx, LENGTH
-    rep movsb
     mov rdi, rbx
     mov rsi, rax
     mov edx, LENGTH
@@ -54,9 +52,10 @@ long_way:
     xor ebx, ebx
     xor ebp, ebp
     jmp _start
-    .p2align 6
+    .p2align 12
 narrow:
     .incbin "husk-entry"
+    .p2align 12, 0xcc
 end_of_narrow:
     .size husk_start, . - husk_start
 

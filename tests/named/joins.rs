@@ -18,7 +18,7 @@ for line in "${lines[@]}"; do case $line in
     Sig[BI]*) echo "${line%%:*} $((0x${line##*[[:space:]]} & 0x7fffffff))";; esac; done
 read -r _ _ _ _ group session terminal _ < /proc/self/stat
 echo "group $group session $session terminal $terminal"
-for fd in 0 1 2 3 4 7; do if [ -e /proc/self/fd/$fd ]; then echo "$fd is open"; fi; done
+for fd in 0 1 2 3 4 7 63 64 200; do if [ -e /proc/self/fd/$fd ]; then echo "$fd is open"; fi; done
 cat
 exit 7
 "#;
@@ -29,6 +29,7 @@ const CIRCUMSTANCES: &[&str] = &[
     "umask 077; ulimit -c 0; ulimit -n 200; export A='x y'",
     "trap '' PIPE INT; cd sub",
     "ulimit -f 4096; exec 3< /dev/null 7> /dev/null",
+    "exec 63< /dev/null 64< /dev/null 200< /dev/null",
     "exec 0<&-",
 ];
 
@@ -106,9 +107,15 @@ fn a_command_is_started_before_the_c_library_of_husk_is() {
         (text[..end].to_owned(), executed.is_some())
     };
     let of_the_c_library = |calls: &str| calls.contains("arch_prctl") || calls.contains("brk(0x");
-    for prelude in ["true", "exec 20< /dev/null 300> /dev/null 21<&0"] {
+    for (prelude, listed) in [
+        ("true", false),
+        // As a shell leaves it that has its script or terminal there.
+        ("exec 200< /dev/null", false),
+        ("exec 20< /dev/null 300> /dev/null 21<&0", true),
+    ] {
         let (narrow, executed) = calls(NARROW, prelude);
         assert!(!of_the_c_library(&narrow) && !executed, "{prelude}: {narrow}");
+        assert_eq!(narrow.contains("/proc/self/fd"), listed, "{prelude}: {narrow}");
     }
     let (long, executed) = calls(LONG, "true");
     assert!(of_the_c_library(&long) && executed, "{long}");

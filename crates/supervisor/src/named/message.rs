@@ -49,6 +49,15 @@ pub struct Letter {
     pub ask: serde_json::Value,
 }
 
+/// A letter that makes sense, whatever its version.
+#[derive(Deserialize, Debug)]
+pub struct Whole {
+    /// `VERSION` of who asks.
+    pub version: String,
+    /// What it asks.
+    pub ask: Ask,
+}
+
 /// What a supervisor is asked.
 #[derive(Serialize, Deserialize, Debug)]
 pub enum Ask {

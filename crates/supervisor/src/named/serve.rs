@@ -28,6 +28,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::descent::{self, QUIET, Stragglers};
@@ -35,7 +36,7 @@ use crate::failure::Failure;
 use crate::full;
 use crate::image::Newcomer;
 use crate::named::message::{
-    Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, answer, line, send_some,
+    Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, Whole, answer, line, send_some,
 };
 use crate::named::mount;
 use crate::named::place::{Ended, Held};
@@ -105,6 +106,13 @@ struct Reply {
     since: Instant,
 }
 
+/// What a wait was for.
+struct Ready {
+    signals: bool,
+    ends: bool,
+    listener: bool,
+}
+
 /// How the image is to end, and who wants to know.
 struct End {
     discard: bool,
@@ -154,11 +162,14 @@ impl Server {
             return self.end(End::new(discard, true, None));
         }
         loop {
-            self.wait();
-            self.made.work.bury();
+            let ready = self.wait();
+            if ready.ends {
+                self.made.work.bury();
+            }
             self.end_sync();
             self.replies.retain_mut(|reply| reply.go_on().is_ok_and(|whole| !whole));
-            let wish = self.signalled().or_else(|| self.listen());
+            let signalled = if ready.signals { self.signalled() } else { None };
+            let wish = signalled.or_else(|| self.listen(ready.listener));
             self.ends.extend(wish);
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
@@ -170,20 +181,28 @@ impl Server {
         }
     }
 
-    /// Sleeps until something happens or the tick.
-    fn wait(&self) {
+    /// Sleeps until something happens or the tick; what is to be looked at. Who enters the image
+    /// waits for each call that is made here.
+    fn wait(&self) -> Ready {
         let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut all = vec![watched(self.made.signals.descriptor.as_fd())];
-        if self.has_room() {
+        let ends = self.made.work.ends().map(watched);
+        let (listens, buries) = (self.has_room(), ends.is_some());
+        all.extend(ends);
+        if listens {
             all.push(watched(self.made.listener.as_fd()));
         }
         all.extend(self.talks.iter().map(|talk| watched(talk.stream.as_fd())));
         let room = |fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT);
         all.extend(self.replies.iter().map(|reply| room(reply.stream.as_fd())));
-        all.extend(self.made.work.ends().map(watched));
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-        // An interrupted wait is as good as a tick.
-        let _ = poll(&mut all, Some(&tick));
+        if poll(&mut all, Some(&tick)).is_err() {
+            // An interrupted wait is as good as a tick: all is looked at.
+            return Ready { signals: true, ends: true, listener: true };
+        }
+        let mut seen = all.iter().map(|one| !one.revents().is_empty());
+        let mut next = |there| there && seen.next() == Some(true);
+        Ready { signals: next(true), ends: next(buries), listener: next(listens) }
     }
 
     /// Whether another talk may begin.
@@ -203,11 +222,12 @@ impl Server {
         end
     }
 
-    /// New talks, and what comes over those there are; the end, if one asks for it.
-    fn listen(&mut self) -> Option<End> {
-        while self.has_room() {
-            let Ok((stream, _)) = self.made.listener.accept() else { break };
-            self.talks.extend(Talk::begin(stream));
+    /// A new talk, if somebody waits for one, and what comes over those there are; the end, if one
+    /// asks for it.
+    fn listen(&mut self, knocked: bool) -> Option<End> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        if knocked && let Ok(stream) = accept_with(&self.made.listener, flags) {
+            self.talks.extend(Talk::begin(stream.into()));
         }
         let mut next = 0;
         while let Some(talk) = self.talks.get_mut(next) {
@@ -468,10 +488,10 @@ fn is_closed(stream: &UnixStream) -> bool {
 }
 
 impl Talk {
-    /// `None`: with somebody who gets no answer (invariant 2).
+    /// A talk over a socket that does not block. `None`: with somebody who gets no answer
+    /// (invariant 2).
     fn begin(stream: UnixStream) -> Option<Talk> {
         let peer = getsockopt(&stream, PeerCredentials).ok()?;
-        stream.set_nonblocking(true).ok()?;
         if peer.uid() != rustix::process::geteuid().as_raw() {
             let remedy = "make one of your own: husk up NAME";
             let failure = Failure::new("cannot use the image", "it is another user's", remedy);
@@ -509,6 +529,12 @@ impl Talk {
     }
 
     fn ask(&self) -> Result<Ask, Failure> {
+        // What is of this version is read once: who enters waits for it.
+        if let Ok(Whole { version, ask }) = serde_json::from_slice(&self.letter)
+            && version == VERSION
+        {
+            return Ok(ask);
+        }
         let what = "cannot answer";
         let senseless = |_| Failure::new(what, "the request makes no sense", "report it");
         let letter: Letter = serde_json::from_slice(&self.letter).map_err(senseless)?;
