@@ -127,7 +127,7 @@ fn mistakes_in_files_are_told_with_their_place() {
         ),
         ("kernels = \n", ["husk.toml:1:", "cannot read"]),
         ("memory = '1Q'\n", ["husk.toml:1:10", "512M"]),
-        ("rewrite = 'perhaps'\n", ["husk.toml:1:11", "rewrite=on or rewrite=off"]),
+        ("rewrite = 'perhaps'\n", ["husk.toml:1:11", "rewrite = \"on\" or rewrite = \"off\""]),
     ] {
         user.here(text);
         for arguments in [
@@ -200,6 +200,16 @@ fn a_check_finds_what_nobody_would_look_at() {
     assert!(said.contains("HUSK_FOO") && said.contains("unset it"), "{said}");
     let said = refusal(&user.husk(&[("HUSK_OVERLAY", "/nope")], check), 125);
     assert!(said.contains("overlay /nope (HUSK_OVERLAY): there is no such directory"), "{said}");
+    // What is there and cannot be had.
+    for (name, value, why) in [
+        ("HUSK_MOUNT", "/tmp/../proc", "programs need what the host shows there"),
+        ("HUSK_OVERLAY", "/dev", "the host's devices"),
+        ("HUSK_MEMORY", "9T", "choose at most --memory"),
+        ("HUSK_MEMORY", "1M", "choose at least --memory 32M"),
+    ] {
+        let said = refusal(&user.husk(&[(name, value)], check), 125);
+        assert!(said.contains(why) && said.contains(&format!("{value} ({name})")), "{said}");
+    }
     user.here("kernels = 1\nmount = ['/tmp', '/nope']\n");
     for arguments in [&check[..], &["config", "check", "husk.toml"]] {
         let said = refusal(&user.husk(&[], arguments), 125);
@@ -222,4 +232,13 @@ fn what_a_value_cannot_be_is_said_plainly() {
         let told = refusal(&user.husk(&[(name, value)], &["run", "--", "true"]), 125);
         assert!(told.contains(said), "{told}");
     }
+    // What a file is advised to say it can say.
+    user.here("place = 'hots'\n");
+    let told = refusal(&user.husk(&[], &["config", "check"]), 125);
+    assert!(
+        told.contains("place cannot be \"hots\"; write for place: place = \"host\" or"),
+        "{told}"
+    );
+    user.here("place = \"host\"\n");
+    user.done(&[], &["config", "check"]);
 }

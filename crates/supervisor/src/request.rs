@@ -217,7 +217,8 @@ fn online_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
+/// The most that an image of this size may hold, where this host can have one.
+pub(crate) fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
     let bytes = asked.unwrap_or_else(default_memory_bytes);
     let most = host_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
     if (MEMORY_BYTES_MIN..=most).contains(&bytes) {
@@ -287,7 +288,8 @@ fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn overlay(path: &Path, written_back: bool) -> Result<MountPlan, Failure> {
+/// An overlay on `path`, where that can be covered.
+pub(crate) fn overlay(path: &Path, written_back: bool) -> Result<MountPlan, Failure> {
     let what = format!("cannot overlay {}", path.display());
     let path = real_directory(path, &what)?;
     if is_the_hosts(&path) {
@@ -304,7 +306,8 @@ fn overlay(path: &Path, written_back: bool) -> Result<MountPlan, Failure> {
     Ok(MountPlan { path, cover: Cover::Overlay })
 }
 
-fn memory(path: &Path) -> Result<MountPlan, Failure> {
+/// An empty tree over `path`, where that can be covered.
+pub(crate) fn memory(path: &Path) -> Result<MountPlan, Failure> {
     let what = format!("cannot mount on {}", path.display());
     let path = real_directory(path, &what)?;
     if path == Path::new("/") {

@@ -144,7 +144,7 @@ fn values(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Wrong>
 
 fn checked(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<String, Wrong> {
     let wrong = |why: String| {
-        let form = key.kind.form(key.name);
+        let form = key.kind.form_in_file(key.name);
         Wrong { at: value.span().start, why, remedy: format!("write for {}: {form}", key.name) }
     };
     let words = matches!(key.kind, Kind::Words(words) if words.contains(&"on"));

@@ -79,7 +79,21 @@ pub fn nearest(typed: &str) -> Option<&'static str> {
 }
 
 impl Kind {
-    /// What can be written, for people; `name` in front of words.
+    /// What can be written in a file, for people.
+    pub fn form_in_file(self, name: &str) -> String {
+        match self {
+            Kind::Size => "a size, as \"512M\" or \"2G\"".to_owned(),
+            Kind::Paths => "a list of directories without colons in their names".to_owned(),
+            Kind::Switch => format!("{name} = true or {name} = false"),
+            Kind::Words(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("{name} = {word:?}")).collect();
+                words.join(" or ")
+            }
+            Kind::Count | Kind::Techniques => self.form(name),
+        }
+    }
+
+    /// What can be written in a variable, for people; `name` in front of words.
     pub fn form(self, name: &str) -> String {
         match self {
             Kind::Count => "a whole number, 1 or more".to_owned(),

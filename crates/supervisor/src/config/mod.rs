@@ -23,7 +23,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
-use crate::request::{Request, parse_size, reason};
+use crate::request::{self, Request, parse_size, reason};
 use keys::nearest;
 pub use keys::{KEYS, Key, Kind};
 
@@ -112,15 +112,15 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the directories that are named are there.
+    /// Whether an image could be made of each value: the directories are there and can be covered,
+    /// and this host has the memory.
     pub fn check(&self) -> Result<(), Failure> {
-        for (key, said) in KEYS.iter().zip(&self.said).filter(|(key, _)| key.kind == Kind::Paths) {
+        let written_back = self.is_on("discard") != Some(true);
+        for (key, said) in KEYS.iter().zip(&self.said) {
             let Some(said) = said else { continue };
-            let wrong = said.values.iter().find(|path| !Path::new(path).is_dir());
-            if let Some(path) = wrong {
-                let what = format!("cannot take {} {path} ({})", key.name, said.origin);
-                let why = "there is no such directory";
-                return Err(Failure::new(what, why, "make it, or name another one"));
+            for value in &said.values {
+                let what = format!("cannot take {} {value} ({})", key.name, said.origin);
+                could_be(key, value, written_back).map_err(|wrong| Failure { what, ..wrong })?;
             }
         }
         Ok(())
@@ -191,6 +191,21 @@ impl Config {
             if origin { format!("{shown:<48} # {from}\n") } else { shown + "\n" }
         };
         KEYS.iter().zip(&self.said).map(line).collect()
+    }
+}
+
+/// Whether an image could be made of this value of `key`, which was checked when it was read.
+fn could_be(key: &Key, value: &str, written_back: bool) -> Result<(), Failure> {
+    let path = Path::new(value);
+    match key.kind {
+        Kind::Paths if !path.is_dir() => {
+            let remedy = "make it, or name another one";
+            Err(Failure::new(value, "there is no such directory", remedy))
+        }
+        Kind::Paths if key.name == "overlay" => request::overlay(path, written_back).map(drop),
+        Kind::Paths => request::memory(path).map(drop),
+        Kind::Size => request::settle_memory(parse_size(value).ok()).map(drop),
+        _ => Ok(()),
     }
 }
 
@@ -355,7 +370,7 @@ without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin 
             ("memory = '1Q'", ["0.toml:1:10", "memory"]),
             ("\n  discard = 'perhaps'", ["0.toml:2:13", "discard"]),
             ("guard = 1", ["0.toml:1:9", "guard"]),
-            ("place = 'there'", ["0.toml:1:9", "place=least-loaded"]),
+            ("place = 'there'", ["0.toml:1:9", "place = \"least-loaded\""]),
             ("pin = 2", ["0.toml:1:7", "pin"]),
             ("overlay = [1]", ["0.toml:1:12", "overlay"]),
             ("overlay = ['a:b']", ["0.toml:1:12", "colon"]),
