@@ -74,11 +74,11 @@ fn print_once(options: &Options) -> Result<bool, Failure> {
 /// Whether it ended as it should.
 fn watch(options: &Options) -> Result<bool, Failure> {
     let what = || format!("cannot show image {}", options.image);
+    let mut watcher = Watcher::begin(&options.image)?;
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         let why = "input and output are no terminal";
         return Err(Failure::new(what(), why, "add --once or --json"));
     }
-    let mut watcher = Watcher::begin(&options.image)?;
     let failed = |problem: io::Error| {
         let why = husk_supervisor::request::reason(&problem);
         Failure::new(what(), why, "try another terminal, or --once")
