@@ -213,6 +213,25 @@ fn a_limit_on_address_space_is_named_as_what_is_in_the_way() {
 }
 
 #[test]
+fn limits_that_leave_no_room_are_named() {
+    if against_native() {
+        return;
+    }
+    let run = ["run", "--memory", "64M", "--", "true"];
+    for (limit, option) in
+        [("-s 40", "-s"), ("-s 255", "-s"), ("-d 4000", "-d"), ("-d 32767", "-d")]
+    {
+        let (status, said) = husk_says(&run, &format!("ulimit -S {limit}"));
+        assert_eq!((status, said.lines().count()), (125, 1), "{limit}: {said}");
+        assert!(said.contains(&format!("raise the limit: ulimit {option} ")), "{limit}: {said}");
+    }
+    for limit in ["-s 256", "-d 32768"] {
+        let (status, said) = husk_says(&run, &format!("ulimit -S {limit}"));
+        assert_eq!(status, 0, "{limit}: {said}");
+    }
+}
+
+#[test]
 fn a_guard_that_cannot_be_had_is_refused_only_when_it_was_asked_for() {
     if against_native() {
         return;

@@ -18,12 +18,40 @@ fn who_has_no_descriptors_left_is_not_told_to_remove_the_image() {
     let images = Images::new("few");
     images.up("ci");
     let husk = binary().to_str().expect("a plain path");
-    for limit in 3..=6 {
-        let script = format!("ulimit -n {limit}; exec {husk} exec ci -- true");
+    for (limit, asked) in (3..=6).map(|n| (n, "exec ci -- true")).chain([(5, "stat ci")]) {
+        let script = format!("ulimit -n {limit}; exec {husk} {asked}");
         let output = images.command("sh", &["-c", &script]).output().expect("sh");
         let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{limit}: {said}");
-        assert!(said.contains("ulimit -n 1024") && !said.contains("down ci"), "{limit}: {said}");
+        assert_eq!(output.status.code(), Some(125), "{limit} {asked}: {said}");
+        assert!(said.contains("ulimit -n 1024") && !said.contains("down"), "{limit}: {said}");
+    }
+    images.down("ci");
+}
+
+/// Both ways of `husk exec`: each would be ended by a signal, or be told of memory.
+#[test]
+fn who_has_no_room_is_told_which_limit_to_raise() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("room");
+    images.up("ci");
+    let husk = binary().to_str().expect("a plain path");
+    for (limit, option) in
+        [("-s 40", "-s"), ("-s 128", "-s"), ("-d 4000", "-d"), ("-v 99000", "-v")]
+    {
+        for way in ["exec ci --", "exec -- ci"] {
+            let script = format!("ulimit -S {limit}; exec {husk} {way} true");
+            let output = images.command("sh", &["-c", &script]).output().expect("sh");
+            let said = refusal(&output, 125);
+            let remedy = format!("raise the limit: ulimit {option}");
+            assert!(said.contains(&remedy), "{limit} {way}: {said}");
+        }
+    }
+    for limit in ["-s 256", "-d 32768"] {
+        let script = format!("ulimit -S {limit}; exec {husk} exec ci -- true");
+        let output = images.command("sh", &["-c", &script]).output().expect("sh");
+        assert!(output.status.success(), "{limit}: {}", shown(&output));
     }
     images.down("ci");
 }

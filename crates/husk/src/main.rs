@@ -50,7 +50,7 @@ use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::parse_size;
 use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check, fsck, recording, stat};
+use husk_supervisor::{Request, check, fsck, limits, recording, stat};
 use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
@@ -284,6 +284,15 @@ enum Switch {
 }
 
 fn main() -> ExitCode {
+    match limits::ensure_stack() {
+        Ok(()) => begin(),
+        Err(failure) => failed(&failure),
+    }
+}
+
+/// Apart, as it takes more of the stack than there may be.
+#[inline(never)]
+fn begin() -> ExitCode {
     if let Some(exec) = named::Exec::at_a_glance(std::env::args_os()) {
         return named::exec(&exec);
     }

@@ -6,3 +6,9 @@
 
 /// Who understands whom: the command's version, and that of the messages and the hand-over.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+4");
+
+/// Least stack that the host must grant who enters an image, and data: what Husk itself takes of
+/// both, and some for the program. With less, a limit would end it without a word.
+pub const STACK_BYTES_MIN: u64 = 256 << 10;
+/// As `STACK_BYTES_MIN`, for data.
+pub const DATA_BYTES_MIN: u64 = 32 << 20;

@@ -17,7 +17,7 @@ use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use husk_abi::{PATH_MAX, nr};
+use husk_abi::{Errno, PATH_MAX, nr};
 use husk_host::{calls, syscall};
 use husk_proto::place::Policy;
 use husk_runtime::handover::{self, Handover};
@@ -116,7 +116,11 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
     thread.in_service = 1;
     signal::install(thread);
     if let Err(errno) = thread.client.start() {
-        die(STATUS_NO_IMAGE, b"cannot join the image", b": ", exec::message(errno));
+        let why: &[u8] = match errno {
+            Errno::ENOMEM => b"no address space is left for it; raise the limit: ulimit -v",
+            errno => exec::message(errno),
+        };
+        die(STATUS_NO_IMAGE, b"cannot join the image", b": ", why);
     }
     let program = program(thread, &mut stack);
     if facts().handover.flags & handover::INITIAL != 0 {

@@ -31,6 +31,7 @@ mod gathered;
 pub mod holds;
 pub mod image;
 pub mod launch;
+pub mod limits;
 mod loads;
 pub mod metrics;
 pub mod named;

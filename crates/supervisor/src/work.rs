@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::full::Full;
 use crate::holds::{self, Work as Kind};
 use crate::image::Image;
+use crate::limits;
 use crate::loads::Loads;
 use crate::onlooker::Progress;
 use crate::private::Private;
@@ -289,6 +290,7 @@ impl Burial for Work {
 
 /// Whether this host can run programs of an image at all.
 pub fn ensure_able() -> Result<(), Failure> {
+    limits::ensure_data()?;
     husk_host::probe::syscall_user_dispatch().map_err(|errno| {
         if errno == husk_abi::Errno::EPERM {
             let why = "an image cannot run inside an image, nor where a sandbox forbids it";

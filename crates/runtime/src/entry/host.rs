@@ -4,6 +4,7 @@ use core::ffi::CStr;
 
 use husk_abi::{PAGE, nr};
 use husk_host::calls::{self, raw};
+use husk_proto::entry::{DATA_BYTES_MIN, STACK_BYTES_MIN};
 
 /// Seconds that connecting, and the answer, may take.
 const PATIENCE_S: i64 = 1;
@@ -235,10 +236,23 @@ pub fn each_name(directory: &Descriptor, mut look: impl FnMut(&[u8]) -> Option<(
 /// The limit on numbers of descriptors.
 pub fn numbers_end() -> Option<u64> {
     const NOFILE: usize = 7;
+    limit(NOFILE)
+}
+
+/// Whether limits on stack and data leave room for what follows.
+pub fn has_room() -> bool {
+    const DATA: usize = 2;
+    const STACK: usize = 3;
+    let leaves = |resource, least| limit(resource).is_none_or(|most| most >= least);
+    leaves(STACK, STACK_BYTES_MIN) && leaves(DATA, DATA_BYTES_MIN)
+}
+
+/// The limit on `resource` that holds.
+fn limit(resource: usize) -> Option<u64> {
     let mut limits = [0u64; 2];
     let place = limits.as_mut_ptr() as usize;
     // SAFETY: `struct rlimit64` is two words.
-    unsafe { raw(nr::prlimit64, [0, NOFILE, 0, place, 0, 0]) }.ok()?;
+    unsafe { raw(nr::prlimit64, [0, resource, 0, place, 0, 0]) }.ok()?;
     Some(limits[0])
 }
 

@@ -33,12 +33,19 @@ const HANDOVER_BYTES_MAX: usize = PATH_BYTES_MAX + HEAD_MAX + 1;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.enter")]
 extern "C" fn enter(stack: *mut usize, own: usize, own_bytes: usize, low: usize, end: usize) {
+    if host::has_room() {
+        become_command(stack, Room { own: [own, own_bytes], husk: [low, end] });
+    }
+}
+
+/// Apart, as it takes more of the stack than there may be.
+#[inline(never)]
+fn become_command(stack: *mut usize, room: Room) {
     // SAFETY: nobody else uses the stack meanwhile.
     let mut start = unsafe { Start::of(stack) };
     let Some(ready) = join(&start) else { return };
     let mut text = [0; HANDOVER_BYTES_MAX];
     if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), GIVEN) {
-        let room = Room { own: [own, own_bytes], husk: [low, end] };
         settle(&start, &ready.loader, told.as_ptr() as usize, &room);
     }
     if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), 0) {

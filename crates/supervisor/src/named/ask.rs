@@ -250,6 +250,12 @@ pub fn region(name: &OsStr) -> Result<(u32, File), Failure> {
         (Answer::Region { pid }, mut descriptors) if !descriptors.is_empty() => {
             Ok((pid, File::from(descriptors.remove(0))))
         }
+        // It was sent; the host had no room for it here.
+        (Answer::Region { .. }, _) => Err(Failure::new(
+            format!("cannot reach image {name}"),
+            "no descriptor could be had",
+            "raise the limit: ulimit -n 1024",
+        )),
         _ => Err(senseless(&name)),
     }
 }
