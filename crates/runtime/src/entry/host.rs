@@ -175,24 +175,18 @@ pub fn fill_stack() {
     let _ = unsafe { raw(nr::madvise, [below - BYTES, BYTES, POPULATE_WRITE, 0, 0, 0]) };
 }
 
-/// Numbers in tables of descriptors that are asked for one by one: the smallest that Linux makes,
-/// and what a shell leaves that keeps its script or terminal under 255.
-const TABLES: [u32; 2] = [64, 256];
+/// Numbers in the smallest table of descriptors that Linux makes.
+pub const SMALL_TABLE: u32 = 64;
 
-/// The number behind which none can be open, where the table of descriptors is small.
-pub fn table_end() -> Option<u32> {
-    TABLES.into_iter().find(|end| ends_at(*end as usize))
-}
-
-/// Whether the table of descriptors ends at `end` or before. `select` looks no further than a
-/// table, and refuses numbers in it that are not open.
-fn ends_at(end: usize) -> bool {
-    let (mut set, now) = ([0u64; 5], [0u64; 2]);
-    set[end / 64] = 1 << (end % 64);
-    let args = [end + 1, set.as_mut_ptr() as usize, 0, 0, now.as_ptr() as usize, 0];
-    // SAFETY: a set of so many numbers or more, and a `struct timeval`.
+/// Whether the table of descriptors is such a one, so that none is open behind its numbers.
+/// `select` looks no further than a table, and refuses numbers in it that are not open.
+pub fn is_table_small() -> bool {
+    const BEHIND: usize = SMALL_TABLE as usize;
+    let (mut set, now) = ([0u64, 1], [0u64; 2]);
+    let args = [BEHIND + 1, set.as_mut_ptr() as usize, 0, 0, now.as_ptr() as usize, 0];
+    // SAFETY: a set of that many numbers, and a `struct timeval`.
     let looked = unsafe { raw(nr::select, args) };
-    looked == Ok(0) && calls::is_close_on_exec(end).is_err()
+    looked == Ok(0) && calls::is_close_on_exec(BEHIND).is_err()
 }
 
 /// How many descriptors are open; `None`: this host does not say (before Linux 6.2).

@@ -84,11 +84,10 @@ fn join(start: &Start) -> Option<Ready> {
 /// The descriptors that a program started now would have.
 fn inherited(numbers: &mut [u32; INHERITED_MAX]) -> Option<&[u32]> {
     // To ask `/proc` for a count costs more than to ask for each of so few.
-    let end = host::table_end();
-    let few = end.is_some();
+    let few = host::is_table_small();
     let mut left = if few { usize::MAX } else { host::open_count()? };
     let mut found = Found { numbers, count: 0 };
-    for number in 0..end.unwrap_or(LOW_END) {
+    for number in 0..if few { host::SMALL_TABLE } else { LOW_END } {
         if left == 0 {
             break;
         }
