@@ -506,3 +506,20 @@ print(os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, 0, os.SEEK_HOLE), os.pread(fd,
     let options = &["--mount", "/dev/shm"];
     Difference { script, linux: Some(linux), husk }.check_with(options, "allocated", nothing);
 }
+
+#[test]
+fn a_rename_leaves_no_whiteout() {
+    let script = "
+import ctypes, errno, os, shutil, stat, tempfile
+place = tempfile.mkdtemp(dir='/dev/shm')
+os.chdir(place)
+open('old', 'w').close()
+libc = ctypes.CDLL(None, use_errno=True)
+moved = libc.syscall(316, -100, b'old', -100, b'new', 4)
+print(moved, errno.errorcode.get(ctypes.get_errno()), stat.S_ISCHR(os.lstat('old').st_mode))
+shutil.rmtree(place)
+";
+    let (linux, husk) = ("0 None True\n", "-1 EINVAL False\n");
+    let options = &["--mount", "/dev/shm"];
+    Difference { script, linux: Some(linux), husk }.check_with(options, "whiteout", nothing);
+}
