@@ -335,3 +335,28 @@ open('made', 'w').truncate(1 << 30)
     file.read_exact_at(&mut end, LENGTH).expect("a read");
     assert_eq!((&middle, &end), (b"middle", b"end"));
 }
+
+/// What has a path on the host is there, the rest is told by its whole path, and files are saved.
+#[test]
+fn what_lies_deeper_than_a_path_is_long_is_told_and_saved() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("too-deep");
+    let (work, state) = (scratch.fresh("work"), scratch.fresh("state"));
+    let script = "import os
+for _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)
+open('low', 'w').write('kept')";
+    let mut command = husk(&[], &["python3", "-c", script]);
+    command.env("XDG_STATE_HOME", &state);
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.code(), 125, "{}", outcome.shown());
+    let lines = said(&outcome);
+    let too_long = lines.iter().filter(|line| line.contains("file name too long"));
+    assert!(too_long.count() > 1, "{}", outcome.shown());
+    let saved = lines.iter().find_map(|line| line.rsplit_once("; saved as "));
+    let (shown, path) = saved.expect("it is told where");
+    assert!(shown.contains(&format!("{}/low", "d".repeat(200))), "{shown}");
+    assert_eq!(fs::read(path).expect("the file"), b"kept");
+    assert!(work.join("d".repeat(200)).is_dir());
+}
