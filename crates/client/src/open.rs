@@ -15,9 +15,9 @@ use crate::scoped::{How, SCOPE};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_SETFD, FASYNC, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT,
-    O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE,
-    O_TRUNC, O_WRONLY, RESOLVE_CACHED, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+    AT_FDCWD, FASYNC, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY,
+    O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE, O_TRUNC,
+    O_WRONLY, RESOLVE_CACHED, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
@@ -284,11 +284,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
         self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
-        let fd = self.open_unlinked(origin, flags & SHOWN_OF_HOST)?;
+        let fd = self.open_unlinked(origin, flags & (SHOWN_OF_HOST | O_CLOEXEC))?;
         let close_on_exec = flags & O_CLOEXEC != 0;
-        if !close_on_exec {
-            self.host_fcntl(fd, F_SETFD, 0);
-        }
         let shows = Shown::File(a.step.inode);
         let noted = self.note_opened(fd as u32, close_on_exec, shows);
         if noted >= 0 {

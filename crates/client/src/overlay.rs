@@ -138,14 +138,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         flags: u32,
     ) -> Result<usize> {
         let path = self.origin_text(origin)?;
-        let how = [u64::from(flags | O_CLOEXEC), 0, u64::from(RESOLVE_NO_SYMLINKS)];
+        let how = [u64::from(flags), 0, u64::from(RESOLVE_NO_SYMLINKS)];
         let how = core::hint::black_box(how);
         let (address, size) = (how.as_ptr() as usize, size_of_val(&how));
         let fd = self.host.call(nr::openat2, [AT_FDCWD as usize, path, address, size, 0, 0]);
         match Errno::check(fd) {
             // A directory above may be a link by now: it is the last name that must be none.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::ELOOP) => {
-                self.open_origin(origin, flags | O_NOFOLLOW)
+                let fd = self.open_origin(origin, flags | O_NOFOLLOW)?;
+                if flags & O_CLOEXEC == 0 {
+                    self.host_fcntl(fd, F_SETFD, 0);
+                }
+                Ok(fd)
             }
             other => other.map(|fd| fd as usize),
         }

@@ -137,12 +137,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             WATCHER => return self.note_watcher(after, fd),
             WATCH => return self.note_watch(after.args[0], fd),
-            DUPLICATE => return self.note_duplicate(after.args[0] as u32, fd),
+            DUPLICATE => return self.note_duplicate(after, fd),
             ACCEPTED => return self.note_accepted(after, fd, false),
             ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
             SENDER => self.show_received(after.args[4], after.args[5], after.args[1]),
             PAIR => return self.note_pipe(after),
-            SOCKET_PAIR => return self.note_pair(after.args[3]),
+            SOCKET_PAIR => return self.note_pair(after, after.args[3]),
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
@@ -254,9 +254,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.note_opened(fd, on_exec, Shown::Nothing)
     }
 
-    fn note_duplicate(&mut self, source: u32, fd: u32) -> i64 {
+    fn note_duplicate(&mut self, after: &After, fd: u32) -> i64 {
+        let source = after.args[0] as u32;
         let kept = self.kept_beside(source as usize);
-        let on_exec = self.closes_on_exec(fd);
+        let on_exec = after.number == nr::fcntl && after.args[1] as u32 == F_DUPFD_CLOEXEC;
         let noted = self.note_opened(fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.joined(kept, noted as u32);
@@ -345,7 +346,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn note_pipe(&mut self, after: &After) -> i64 {
-        let noted = self.note_pair(after.args[0]);
+        let noted = self.note_pair(after, after.args[0]);
         if noted == 0 {
             self.pipe_made(after);
         }
@@ -353,12 +354,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Notes both descriptors of a pair, or neither.
-    fn note_pair(&mut self, address: usize) -> i64 {
+    fn note_pair(&mut self, after: &After, address: usize) -> i64 {
         let mut pair = [0u8; 8];
         if self.memory.read(address, &mut pair).is_err() {
             return 0;
         }
-        match self.pair_noted(get32(&pair, 0), get32(&pair, 4)) {
+        // `SOCK_CLOEXEC` is the same bit, and stands in the same place.
+        let on_exec = after.number != nr::pipe && after.args[1] as u32 & O_CLOEXEC != 0;
+        match self.pair_noted(get32(&pair, 0), get32(&pair, 4), on_exec) {
             Ok((first, second)) => {
                 put(&mut pair, 0, first.to_le_bytes());
                 put(&mut pair, 4, second.to_le_bytes());
@@ -370,12 +373,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The numbers of a pair: on Linux the first has the lower one. Each is noted, or closed.
-    fn pair_noted(&mut self, first: u32, second: u32) -> Result<(u32, u32), Errno> {
+    fn pair_noted(&mut self, first: u32, second: u32, on_exec: bool) -> Result<(u32, u32), Errno> {
         let files = self.services.files();
-        let on_exec = self.closes_on_exec(first);
         match self.services.host_opened(files, first, on_exec, Shown::Nothing) {
             Ok(true) => {
-                let second = Errno::check(self.note_asking(second));
+                let second = Errno::check(self.note_opened(second, on_exec, Shown::Nothing));
                 Ok((first, second.inspect_err(|_| self.unnote(first))? as u32))
             }
             Ok(false) => {
