@@ -222,12 +222,16 @@ impl Server {
         end
     }
 
-    /// A new talk, if somebody waits for one, and what comes over those there are; the end, if one
+    /// New talks, if somebody waits for one, and what comes over those there are; the end, if one
     /// asks for it.
     fn listen(&mut self, knocked: bool) -> Option<End> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if knocked && let Ok(stream) = accept_with(&self.made.listener, flags) {
+        let mut more = knocked;
+        while more && let Ok(stream) = accept_with(&self.made.listener, flags) {
+            // Who comes alone is answered before it is asked for others.
+            let alone = self.talks.is_empty();
             self.talks.extend(Talk::begin(stream.into()));
+            more = !alone && self.has_room();
         }
         let mut next = 0;
         while let Some(talk) = self.talks.get_mut(next) {
