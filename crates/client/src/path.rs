@@ -390,8 +390,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Magic::No => {}
             Magic::Object(inode, rest) => {
                 self.buffers.walks[w].at = rest;
-                let ends = self.buffers.walks[w].rest().iter().all(|&b| b == b'/');
-                return Ok(if ends { Start::Object(inode) } else { Start::In(inode, None) });
+                let left = self.buffers.walks[w].rest();
+                let (ends, slash) = (left.iter().all(|&b| b == b'/'), !left.is_empty());
+                if !ends {
+                    return Ok(Start::In(inode, None));
+                }
+                if slash && !aim.parent && self.services.step(inode)?.kind != Kind::Directory {
+                    return Err(Errno::ENOTDIR);
+                }
+                return Ok(Start::Object(inode));
             }
             Magic::Rewritten => {
                 count_link(links)?;

@@ -27,6 +27,8 @@ os.write(os.open("/proc/self/fd/%d" % deleted, os.O_WRONLY | os.O_APPEND), b"sti
 say(os.pread(deleted, 99, 0), os.stat("/proc/self/fd/%d" % deleted).st_nlink)
 say(attempt(os.open, "/proc/self/fd/%d" % plain, os.O_CREAT | os.O_EXCL), attempt(os.open, "/proc/self/fd/%d" % plain, os.O_NOFOLLOW))
 say(attempt(os.open, "/proc/self/fd/%d/x" % plain, 0), attempt(os.readlink, "/proc/self/fd/%d/x" % plain))
+looks = [(os.open, 0), (os.open, os.O_PATH), (os.stat,), (os.lstat,), (os.chmod, 0o644), (os.truncate, 0), (os.utime,)]
+say([attempt(look, f"/proc/self/fd/{plain}{end}", *more) for end in ["/", "//", "/."] for look, *more in looks])
 say(sorted(os.listdir("/proc/self/fd/%d" % folder)), attempt(os.open, "/proc/self/fd/999", 0), attempt(os.readlink, "/proc/self/fd/999"))
 def from_stdin():
     os.dup2(plain, 0); say(open("/dev/stdin").read(), os.readlink("/dev/stdin").replace(base, "BASE"))
