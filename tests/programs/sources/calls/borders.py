@@ -60,6 +60,8 @@ def made():
 
 def may_make(handle, path, resolve):
     """Whether nothing can be made but in our own directories."""
+    # The tmpfs has a name of random letters, which may be one of those words.
+    path = path.replace(os.path.basename(tree), "TREE")
     inside = handle in ["in tree", "new", "tree", "side", "above"]
     near = handle in ["in tree", "new"] and path.count("..") <= 1 and not any(word in path for word in ["root", "here", "opened", "up", "proc"])
     return inside and (resolve & 24 or near and not path.startswith("/"))
