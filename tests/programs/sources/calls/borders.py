@@ -56,7 +56,7 @@ def made():
     """What is new is told, and removed."""
     new = sorted(everything() - there)
     for path in new: os.unlink(path)
-    return [path.replace(tree, "TREE") for path in new]
+    return [path.replace(tree, "TREE").replace(os.path.basename(tree), "TREE") for path in new]
 
 def may_make(handle, path, resolve):
     """Whether nothing can be made but in our own directories."""
