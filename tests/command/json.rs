@@ -36,8 +36,16 @@ fn bench_names_the_machine_the_control_and_every_row() {
     if against_native() {
         return;
     }
+    let scratch = Scratch::new("calls");
+    let page = scratch.path().join("report");
+    let page_name = page.to_str().expect("a path in UTF-8");
     let arguments = ["bench", "fs", "--json", "--seconds", "1", "--only", "stat"];
-    let document = document("bench", &arguments);
+    let document = document("bench", &[&arguments[..], &["--report", page_name]].concat());
+    let drawn = std::fs::read_to_string(page.join("fs.html")).expect("a page");
+    for part in [">stat<", ">fstat<", "<svg", "<rect"] {
+        assert!(drawn.contains(part), "no {part} in {drawn}");
+    }
+    assert!(!drawn.contains("http"), "it needs nothing else: {drawn}");
     assert!(document["machine"]["kernel"].is_string(), "{document}");
     assert!(
         document["control"]["native_over_husk"].as_f64().is_some_and(|x| x > 0.1),
@@ -115,7 +123,7 @@ fn workloads_are_measured_on_both_sides_and_drawn() {
         }
     }
     let html = std::fs::read_to_string(page.join("workloads.html")).expect("the page");
-    assert!(html.contains("<svg") && html.contains("mailbench 2 one directory"), "{html}");
+    assert!(html.contains("<svg") && html.contains("mailbench, P = 2, one directory"), "{html}");
     assert!(!html.contains("http"), "it needs nothing else");
 }
 

@@ -1,4 +1,4 @@
-//! What this host's Linux can do, asked without changing anything.
+//! What this host's Linux and its processor can do, asked without changing anything.
 
 use husk_abi::sys::general::F_GETFL;
 use husk_abi::{Errno, nr};
@@ -39,8 +39,8 @@ pub fn flags_of(fd: i32) -> i64 {
 
 /// So many additions, 16 at a time, that wait for each other as little as the processor allows.
 #[inline(never)]
-pub fn add(count: u64) {
-    for _ in 0..count / 16 {
+pub fn keep_busy(additions: u64) {
+    for _ in 0..additions / 16 {
         // SAFETY: four registers that it names, and the flags.
         unsafe {
             core::arch::asm!(

@@ -2,7 +2,7 @@
 //!
 //! Nothing is changed: facts are read from /proc, or asked of the kernel and undone.
 
-pub use husk_host::probe::{add, dispatched, flags_of};
+pub use husk_host::probe::{dispatched, flags_of, keep_busy};
 
 use std::fmt::Write as _;
 use std::fs;

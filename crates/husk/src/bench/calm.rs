@@ -4,8 +4,9 @@
 //! for microseconds, and nothing in the guest tells of it: on a rented machine it is somebody
 //! else's. Code in user space then takes twice its time and a call of the host 1.3 times, so that
 //! a median over everything tells of the neighbour. A probe on both sides of each slice, additions
-//! that keep every unit busy, tells how much of the core there was: a slice is judged by its probe
-//! alone, never by its own time, and native slices and Husk's by the same measure.
+//! that keep four integer units busy, tells how much of the core there was; of a neighbour that
+//! takes caches alone it tells nothing. A slice is judged by its probe alone, never by its own
+//! time, and native slices and Husk's by the same measure.
 
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ const CALM: f64 = 1.05;
 const AT_LEAST: usize = 9;
 /// How far above the least the median probe of those that are taken may be; else the row says so.
 const SHARED: f64 = 1.1;
-/// Probes to begin with: a fifth of a second, in which most neighbours rest for two microseconds.
+/// Probes to begin with: some tenth of a second, in which most neighbours rest for a microsecond.
 const FIRST: u32 = 100_000;
 /// Additions of a probe.
 const ADDITIONS: u64 = 6_400;
@@ -106,7 +107,7 @@ pub fn fastest_now() -> f64 {
 /// How long a fixed amount of independent work takes now.
 fn probe_ns() -> f64 {
     let start = Instant::now();
-    husk_supervisor::check::add(ADDITIONS);
+    husk_supervisor::check::keep_busy(ADDITIONS);
     start.elapsed().as_nanos() as f64
 }
 
@@ -148,7 +149,7 @@ mod tests {
         let least = |additions| {
             let once = |_| {
                 let start = Instant::now();
-                husk_supervisor::check::add(additions);
+                husk_supervisor::check::keep_busy(additions);
                 start.elapsed().as_nanos()
             };
             (0..200).map(once).min().expect("some")

@@ -4,11 +4,9 @@
 //! The time of a round is wall time, from the first process's start to the last one's end: several
 //! processes are what is measured. CPU time stands beside it, for a machine that does other things.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use serde::Serialize;
 
 use super::machine::Machine;
@@ -158,15 +156,6 @@ impl Row {
     }
 }
 
-/// The directory of the report, before anything is measured: its parent must be there.
-fn make_directory(directory: &Path) -> anyhow::Result<()> {
-    match std::fs::create_dir(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
-            .with_context(|| format!("cannot make {} for the report", directory.display())),
-        _ => Ok(()),
-    }
-}
-
 /// What each technique is worth over the rounds.
 fn worths(rounds: &[Round]) -> Vec<Worth> {
     let techniques = rounds.first().map_or(&[][..], |round| &round.without);
@@ -187,7 +176,7 @@ fn worths(rounds: &[Round]) -> Vec<Worth> {
 pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
     let chosen = super::chosen(suite.all(), |one| one.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
-        make_directory(directory)?;
+        page::make_directory(directory)?;
     }
     let scratch = scratch::Scratch::create(None)?;
     let mut pair = Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
@@ -211,9 +200,7 @@ pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
     let control = pair.control_ratio(options.rounds)?;
     let report = Workloads { suite, machine, control, rows };
     if let Some(directory) = &options.report {
-        let path = directory.join(suite.title().1);
-        std::fs::write(&path, page::html(&report))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        page::write(directory, suite.title().1, &page::workloads(&report))?;
     }
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -15,7 +15,8 @@
 //!    wall time. Workloads print both: with several processes what counts is when the last ends.
 //! 2. Slices are of at least `pair::ROUNDS_MIN` rounds; a row of processes is the median of as many
 //!    at least, one of the workloads of as many as `--rounds` says; its ratio is the median of the
-//!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient.
+//!    rounds' ratios, so that a slow spell of the machine hits both sides of a quotient. The ratio
+//!    of slices is that of the medians: a slow spell leaves none that count.
 //! 3. Two native workers are compared on `getppid`, for workloads on `creates`: the control. When
 //!    it is not 1.0, nothing else on the page counts.
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
@@ -118,6 +119,10 @@ pub struct FsOptions {
     /// Print one JSON document instead of the table.
     #[arg(long)]
     json: bool,
+    /// Write one HTML page with plots, `fs.html`, into this directory; it is made if only it is
+    /// missing.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// About how long to measure, in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
@@ -183,10 +188,16 @@ fn chosen<'a, T>(
 
 fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     let rows = chosen(operations::ALL, |row| row.name, options.only.as_deref())?;
+    if let Some(directory) = &options.report {
+        page::make_directory(directory)?;
+    }
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
     let mut pair = pair::Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
     let report = pair.measure(&rows, Duration::from_secs(options.seconds), &scratch)?;
     stop::check()?;
+    if let Some(directory) = &options.report {
+        page::write(directory, "fs.html", &page::calls(&report))?;
+    }
     if options.json {
         report.print_json()?
     } else {

@@ -1,36 +1,42 @@
 //! The report: one HTML page that needs nothing else, with the plots as drawings in it.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::Context;
 
 use super::hare::{Row, Workloads};
+use super::machine::Machine;
+use super::report::Report;
 
 const BAR_PX: f64 = 14.0;
 const LABEL_PX: f64 = 250.0;
 const WIDTH_PX: f64 = 760.0;
 
-/// The page.
-pub fn html(report: &Workloads) -> String {
-    let machine = &report.machine;
+/// Makes the directory of a page, before anything is measured: its parent must be there.
+pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
+            .with_context(|| format!("cannot make {} for the report", directory.display())),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a page.
+pub fn write(directory: &Path, name: &str, page: &str) -> anyhow::Result<()> {
+    let path = directory.join(name);
+    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The page of workloads or commands.
+pub fn workloads(report: &Workloads) -> String {
     let good: Vec<&Row> = report.rows.iter().filter(|row| row.error.is_none()).collect();
     let ratio = good.iter().map(|row| (label(row), row.wall_ratio)).collect::<Vec<_>>();
     let cpu = good.iter().map(|row| (label(row), row.cpu_ratio)).collect::<Vec<_>>();
-    let title = report.suite.title().0;
-    let mut page = format!(
-        "<!doctype html><meta charset=utf-8><title>Husk: {title}</title>\
-         <style>body{{font:14px sans-serif;max-width:60em;margin:2em auto}}\
-         table{{border-collapse:collapse}}td,th{{padding:2px 8px;text-align:right}}\
-         td:first-child{{text-align:left}}text{{font:12px sans-serif}}</style>\
-         <h1>{title}, Husk against tmpfs</h1>\
-         <p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): {:.2}. Each \
-         figure is the median of rounds in which both sides took turns.</p>",
-        escaped(&machine.cpu),
-        machine.cores,
-        escaped(&machine.kernel),
-        machine.load,
-        escaped(&machine.guard),
-        report.control
-    );
-    page += "<h2>tmpfs time / Husk time, wall</h2>";
+    let mut page = head(report.suite.title().0, &report.machine, report.control);
+    page += "<p>Each figure is the median of rounds in which both sides took turns. P: processes \
+             at once.</p><h2>tmpfs time / Husk time, wall</h2>";
     page += &bars(&ratio);
     page += "<h2>tmpfs time / Husk time, CPU</h2>";
     page += &bars(&cpu);
@@ -41,6 +47,59 @@ pub fn html(report: &Workloads) -> String {
     }
     page += &table(report);
     page
+}
+
+/// The page of single calls and of process starts.
+pub fn calls(report: &Report) -> String {
+    let good = || report.rows.iter().filter(|row| row.error.is_none());
+    let mut page = head("Calls and starts", &report.machine, report.control.native_over_husk);
+    page += "<p>Calls: medians of slices alone on their core. Starts: CPU time, medians of rounds \
+             in which both sides took turns.</p><h2>tmpfs time / Husk time</h2>";
+    let ratio = good().map(|row| (row.name.clone(), row.native_over_husk)).collect::<Vec<_>>();
+    page += &bars(&ratio);
+    let techniques = good().next().map_or(&[][..], |row| &row.without);
+    for (n, (technique, _)) in techniques.iter().enumerate() {
+        let name = technique.name();
+        let _ = write!(page, "<h2>What {name} is worth: time without / with</h2>");
+        let worth = good().filter_map(|row| Some((row.name.clone(), row.without.get(n)?.1)));
+        page += &bars(&worth.collect::<Vec<_>>());
+    }
+    page += "<h2>Figures</h2><table><tr><th>call<th>tmpfs, ns<th>Husk, ns<th>ratio<th>wanted<th>\
+             met</tr>";
+    for row in &report.rows {
+        let _ = write!(page, "<tr><td>{}", escaped(&row.name));
+        let _ = match &row.error {
+            Some(error) => write!(page, "<td colspan=5>{}</tr>", escaped(error)),
+            None => write!(
+                page,
+                "<td>{:.0}<td>{:.0}<td>{:.2}x<td>{}<td>{}</tr>",
+                row.native_ns,
+                row.husk_ns,
+                row.native_over_husk,
+                escaped(&row.wanted),
+                row.met.map_or("", |met| if met { "yes" } else { "no" }),
+            ),
+        };
+    }
+    page + "</table>\n"
+}
+
+fn head(title: &str, machine: &Machine, control: f64) -> String {
+    format!(
+        "<!doctype html><meta charset=utf-8><title>Husk: {title}</title>\
+         <style>body{{font:14px sans-serif;max-width:60em;margin:2em auto}}\
+         table{{border-collapse:collapse}}td,th{{padding:2px 8px;text-align:right}}\
+         td:first-child{{text-align:left}}\
+         text{{font:12px sans-serif;paint-order:stroke;stroke:#fff;stroke-width:3px}}</style>\
+         <h1>{title}, Husk against tmpfs</h1>\
+         <p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): \
+         {control:.2}.</p>",
+        escaped(&machine.cpu),
+        machine.cores,
+        escaped(&machine.kernel),
+        machine.load,
+        escaped(&machine.guard),
+    )
 }
 
 /// What each technique is worth that the rows were measured without, too.
@@ -56,7 +115,10 @@ fn worths(rows: &[&Row]) -> String {
 }
 
 fn label(row: &Row) -> String {
-    format!("{} {} {}", row.name, row.processes, row.place())
+    match row.place() {
+        "" => format!("{}, P = {}", row.name, row.processes),
+        place => format!("{}, P = {}, {place}", row.name, row.processes),
+    }
 }
 
 /// What several processes do in the time of one.
@@ -77,7 +139,10 @@ fn bars(values: &[(String, f64)]) -> String {
     let most = values.iter().map(|value| value.1).fold(1.0, f64::max);
     let unit = (WIDTH_PX - LABEL_PX - 60.0) / most;
     let height = (values.len() as f64 + 1.0) * (BAR_PX + 4.0);
-    let mut drawing = format!("<svg width={WIDTH_PX} height={height:.0}>");
+    let one = LABEL_PX + unit;
+    let mut drawing = format!(
+        "<svg width={WIDTH_PX} height={height:.0}><path d='M{one:.1} 0V{height:.0}' stroke=#000 />"
+    );
     for (n, (label, value)) in values.iter().enumerate() {
         let top = n as f64 * (BAR_PX + 4.0);
         let base = top + BAR_PX - 3.0;
@@ -93,9 +158,7 @@ fn bars(values: &[(String, f64)]) -> String {
             LABEL_PX + value * unit + 5.0,
         );
     }
-    let one = LABEL_PX + unit;
-    let _ = write!(drawing, "<path d='M{one:.1} 0V{height:.0}' stroke=#000 /></svg>");
-    drawing
+    drawing + "</svg>"
 }
 
 fn table(report: &Workloads) -> String {

@@ -18,7 +18,7 @@ use super::hare::{Round, Spent};
 use super::machine::Machine;
 use super::memory;
 use super::operations::{DISPATCHED, Operation, UNGUARDED, Wanted};
-use super::report::{GOALS_GETPPID_NS, Report, Row, State, median};
+use super::report::{self, Report, Row, State, median};
 use super::scratch::Scratch;
 use super::technique::Technique;
 use super::workloads::Workload;
@@ -27,7 +27,7 @@ use super::workloads::Workload;
 pub const ROUNDS_MIN: usize = 5;
 /// Most rounds of a row.
 const ROUNDS_MAX: usize = 1_000;
-/// CPU time that one native batch of processes should take, and all slices of one round.
+/// CPU time that one native batch of processes should take; time of all slices of one round.
 const BATCH_NS: f64 = 3_000_000.0;
 /// Time that one native slice should take: as short as a clock that takes 20 ns allows, because a
 /// core is seldom left alone for long.
@@ -36,8 +36,8 @@ const SLICE_NS: f64 = 20_000.0;
 const SLICES: u64 = 150;
 /// Longest wait for one answer.
 const ANSWER_MS: u16 = 30_000;
-/// Empty files made to see what state one costs.
-const EMPTY_FILES: u64 = 20_000;
+/// Empty files made to see what state one costs, after as many that fill the pages there are.
+const EMPTY_FILES: u64 = 40_000;
 
 /// One worker and the pipes to it.
 struct Worker {
@@ -179,7 +179,7 @@ impl Pair {
         (0..=rounds).map(|_| round()).skip(1).collect()
     }
 
-    /// The same of one whose calls are the worker's own, in slices.
+    /// Rounds of a row whose calls are the worker's own, in slices.
     pub fn flow_alone(
         &mut self,
         row: &Flow,
@@ -209,8 +209,10 @@ impl Pair {
         self.fastest_ns = calm::fastest_now();
         let state = self.state().context("the image does not work")?;
         let share = time / (rows.len() as u32 + 1);
-        let control = self.control(share)?;
-        let slower = (control.native_ns() / GOALS_GETPPID_NS).max(1.0);
+        let figures = self.control(share)?;
+        let slower = report::slower(&figures);
+        let control = "control: getppid, native twice";
+        let control = Row::of_slices(control, Wanted::Nothing, 1.0, figures);
         let rows = rows.iter().map(|row| self.row(row, slower, share, scratch)).collect();
         Ok(Report { machine, control, goals_scaled_by: slower, rows, state })
     }
@@ -252,23 +254,18 @@ impl Pair {
         let supervisor = self.husk.child.id();
         self.husk.order("files", 1, "warm")?;
         let idle_bytes = memory::image_bytes(supervisor)?;
-        let before = memory::region_bytes(supervisor)?;
         self.husk.order("files", EMPTY_FILES, "many")?;
+        let before = memory::region_bytes(supervisor)?;
+        self.husk.order("files", EMPTY_FILES, "more")?;
         let grown = memory::region_bytes(supervisor)?.saturating_sub(before);
         Ok(State { idle_bytes, bytes_per_empty_file: grown as f64 / EMPTY_FILES as f64 })
     }
 
     /// Two native workers against each other.
-    fn control(&mut self, share: Duration) -> anyhow::Result<Row> {
+    fn control(&mut self, share: Duration) -> anyhow::Result<Figures> {
         let getppid = super::operations::find("getppid")?;
-        let figures = figures(
-            &mut self.native,
-            &mut self.control,
-            [getppid; 2],
-            share,
-            &mut self.fastest_ns,
-        )?;
-        Ok(Row::of_slices("control: getppid, native twice", Wanted::Nothing, 1.0, figures))
+        let (native, control) = (&mut self.native, &mut self.control);
+        figures(native, control, [getppid; 2], share, &mut self.fastest_ns)
     }
 
     fn row(&mut self, row: &Operation, slower: f64, share: Duration, scratch: &Scratch) -> Row {

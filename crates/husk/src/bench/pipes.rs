@@ -1,9 +1,9 @@
 //! `husk bench pipes`: pipes whose bytes pass through shared memory against the host's.
 //!
-//! Rows of one thread are CPU time, as in `fs`. Between processes wall time is what matters; beside
-//! the median `best` compares the fastest round of each side, which is nearest to what a machine
-//! with nothing else to do would show. `--host` measures what an image costs pipes that are the
-//! host's: whoever would switch rings on compares with that, too.
+//! Rows of one thread are calm slices, as in `fs`. Between processes wall time is what matters;
+//! beside the median `best` compares the fastest round of each side, which is nearest to what a
+//! machine with nothing else to do would show. `--host` measures what an image costs pipes that are
+//! the host's: whoever would switch rings on compares with that, too.
 
 use std::process::ExitCode;
 

@@ -10,6 +10,12 @@ use super::technique::Technique;
 /// Native `getppid` on the machine whose figures the goals in ns are. They grow by what it takes
 /// here, as a slower machine is slower at everything, and never shrink: a goal is a promise.
 pub const GOALS_GETPPID_NS: f64 = 104.0;
+/// By how much goals in ns grow here: what the control's native `getppid` took, over that of the
+/// goals. Where somebody else had the core meanwhile it tells nothing, and they stay as they are.
+pub fn slower(control: &Figures) -> f64 {
+    if control.shared() { 1.0 } else { (control.left_ns / GOALS_GETPPID_NS).max(1.0) }
+}
+
 /// How far from 1.0 the control may read.
 const CONTROL_TOLERANCE: f64 = 0.10;
 /// An idle image, at most.
@@ -20,29 +26,29 @@ const FILE_BYTES_MAX: f64 = 1024.0;
 /// One row.
 #[derive(Serialize, Debug)]
 pub struct Row {
-    name: String,
-    native_ns: f64,
-    husk_ns: f64,
+    pub name: String,
+    pub native_ns: f64,
+    pub husk_ns: f64,
     /// Native over Husk: above 1 Husk is faster.
-    native_over_husk: f64,
+    pub native_over_husk: f64,
     /// Rounds, or calm slices, that the figures are medians of.
-    rounds: usize,
+    pub rounds: usize,
     /// How much slower than alone on its core a fixed piece of work was beside the measured calls;
     /// absent where rounds are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     slowed: Option<f64>,
     /// What it should reach, in words; empty = nothing promised.
-    wanted: String,
-    /// Whether it does; absent where nothing is promised, or where it does not but somebody else
-    /// took so much of the core that this tells nothing.
+    pub wanted: String,
+    /// Whether it does; absent where nothing is promised, or where somebody else took so much of
+    /// the core that the figures tell nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    met: Option<bool>,
+    pub met: Option<bool>,
     /// Techniques, and the time of an image without each over that of one with all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<(Technique, f64)>,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// Memory figures.
@@ -96,7 +102,7 @@ impl Row {
         row.slowed = Some(figures.slowed);
         if figures.shared() {
             row.wanted.push_str(" (core shared)");
-            row.met = row.met.filter(|&met| met);
+            row.met = None;
         }
         row
     }
@@ -118,11 +124,6 @@ impl Row {
             print!("  {} {worth:.2}x", technique.name());
         }
         println!();
-    }
-
-    /// Its native time.
-    pub fn native_ns(&self) -> f64 {
-        self.native_ns
     }
 
     /// A row that could not be measured.
@@ -226,6 +227,23 @@ mod tests {
         assert_eq!(row.met, Some(false));
         let row = Row::of("start", Wanted::SlowerAtMost(1.2), 1.0, vec![(100.0, 121.0); 5]);
         assert_eq!(row.met, Some(false));
+    }
+
+    #[test]
+    fn goals_grow_with_a_control_that_was_alone_on_its_core_and_never_shrink() {
+        let control =
+            |left_ns, slowed| slower(&Figures { left_ns, right_ns: left_ns, slices: 9, slowed });
+        assert_eq!((control(208.0, 1.0), control(208.0, 1.3)), (2.0, 1.0));
+        assert_eq!(control(52.0, 1.0), 1.0);
+    }
+
+    #[test]
+    fn what_was_measured_on_a_shared_core_is_neither_met_nor_missed() {
+        let row = |slowed| {
+            let figures = Figures { left_ns: 300.0, right_ns: 100.0, slices: 9, slowed };
+            Row::of_slices("stat", Wanted::FasterBy(2.5), 1.0, figures).met
+        };
+        assert_eq!((row(1.0), row(1.3)), (Some(true), None));
     }
 
     #[test]

@@ -455,12 +455,17 @@ fn finish_write(
     if end <= word(ino::SIZE) && stamped && plain {
         return Ok(());
     }
-    kernel.run(|txn| {
+    let finished = kernel.run(|txn| {
         hold(txn, inode)?;
         grow_to(txn, cell, end);
         stamp(kernel, txn, cell, now_ns);
         if told { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) }
-    })
+    });
+    match finished {
+        // Gone since, with its bytes: they were written, and nobody can look any more.
+        Err(Errno::ESTALE) => Ok(()),
+        other => other,
+    }
 }
 
 /// Zeroes what is mapped of `from..to` (bytes).

@@ -7,7 +7,7 @@ use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
 use crate::fs::{extended, named, share};
-use crate::state::{high, ino, kind_bits, live, low, pair, step_of};
+use crate::state::{high, ino, kind_bits, live, low, pair, step_of, whole};
 use crate::text;
 
 #[inline]
@@ -122,10 +122,8 @@ pub fn attributes(kernel: &Kernel, inode: Inode) -> Result<Attributes> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let seen = kernel.session.read(cell, || snapshot(region, inode.number, cell))?;
-    if seen.step.kind == Kind::Directory {
-        // Its parts were its own as long as it was there.
-        live(region, inode)?;
-    }
+    // Its parts and blocks, which go in steps, were its own as long as it was not going.
+    whole(region, inode)?;
     if seen.step.inode == inode { Ok(seen) } else { Err(Errno::ESTALE) }
 }
 

@@ -226,7 +226,7 @@ impl Server {
     /// asks for it.
     fn listen(&mut self, knocked: bool) -> Option<End> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let mut more = knocked;
+        let mut more = knocked && self.has_room();
         while more && let Ok(stream) = accept_with(&self.made.listener, flags) {
             // Who comes alone is answered before it is asked for others.
             let alone = self.talks.is_empty();
