@@ -20,6 +20,28 @@ print([number for number in range(1000, 1024) if not free(number)])
 }
 
 #[test]
+fn others_find_nothing_to_write_to_under_a_number_of_the_image() {
+    // The pipe gets the number of the file from the host, which then keeps a plug there.
+    let script = "
+import os, subprocess
+fd = os.open('made', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'mine')
+ends = os.pipe()
+other = '''
+import os, sys
+for how in [os.O_RDWR, os.O_WRONLY | os.O_APPEND]:
+    try:
+        print(os.write(os.open(sys.argv[1], how), b'x'))
+    except OSError:
+        print('nothing')
+'''
+subprocess.run(['python3', '-c', other, f'/proc/{os.getpid()}/fd/{fd}'], check=True)
+";
+    let husk = "nothing\nnothing\n";
+    Difference { script, linux: Some("1\n1\n"), husk }.check("plugs", nothing);
+}
+
+#[test]
 fn io_uring_is_not_there() {
     let script = "
 import ctypes

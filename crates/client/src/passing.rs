@@ -26,7 +26,9 @@ use crate::sockets::{
 };
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, FD_CLOEXEC, O_CLOEXEC};
+use husk_abi::sys::general::{
+    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, FD_CLOEXEC, O_CLOEXEC, O_PATH,
+};
 use husk_proto::descriptor::Shown;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Files, Services};
@@ -316,11 +318,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Replaces the host's descriptor `fd` by a plug; whether there is one now.
+    /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is a place
+    /// of the runtime's sealed text and no more (`O_PATH`): whoever gets at it past us (a request
+    /// handed to the host, `/proc/PID/fd`, another thread in the middle of a `dup2`) can write
+    /// nothing, and reads nothing of the image.
     pub(crate) fn put_plug(&self, fd: u32) -> bool {
-        let [region, _] = self.host.kept_fds();
-        let args = [region as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
-        region != u32::MAX && self.host.call(nr::dup3, args) >= 0
+        let [_, text] = self.host.kept_fds();
+        let name = husk_abi::proc::descriptor(text);
+        let flags = (O_PATH | O_CLOEXEC) as usize;
+        let name = name.as_ptr() as usize;
+        let place = self.host.call(nr::openat, [AT_FDCWD as usize, name, flags, 0, 0, 0]);
+        if place == i64::from(fd) {
+            return true;
+        }
+        // Where no number is left, or no `/proc` is there: the text itself.
+        let from = Errno::check(place).map_or(text as usize, |place| place as usize);
+        let args = [from, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
+        let put = self.host.call(nr::dup3, args) >= 0;
+        if place >= 0 {
+            self.host_close(place as u32);
+        }
+        put
     }
 
     /// `fcntl` on a descriptor of the host's.
