@@ -85,7 +85,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let attributes = self.services.attributes(step.inode)?;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {
-                let fd = self.open_origin(origin, O_NOFOLLOW)?;
+                let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
                 let identity = self.host_fact(fd, None)?.identity;
                 (ExecTarget::Host(fd as u32), Some(identity))
             }

@@ -76,7 +76,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(origin) = self.services.attributes(directory)?.origin else {
             return self.services.import_done(directory);
         };
-        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW)?;
+        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
         let result = self.import_listing(directory, fd);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         if result? { self.services.import_done(directory) } else { Ok(()) }
@@ -91,7 +91,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         (start, end): (usize, usize),
     ) -> Result<()> {
         let origin = self.services.attributes(directory)?.origin.ok_or(Errno::EACCES)?;
-        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH)?;
+        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
         let length = end - start;
         self.buffers.bounce[..length].copy_from_slice(&self.buffers.walks[w].text[start..end]);
         self.buffers.bounce[length] = 0;
@@ -125,7 +125,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         flags: u32,
     ) -> Result<usize> {
         let path = self.origin_text(origin)?;
-        let flags = (flags | O_CLOEXEC) as usize;
+        let flags = flags as usize;
         let fd = self.host.call(nr::openat, [AT_FDCWD as usize, path, flags, 0, 0, 0]);
         Errno::check(fd).map(|fd| fd as usize)
     }
@@ -145,11 +145,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match Errno::check(fd) {
             // A directory above may be a link by now: it is the last name that must be none.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::ELOOP) => {
-                let fd = self.open_origin(origin, flags | O_NOFOLLOW)?;
-                if flags & O_CLOEXEC == 0 {
-                    self.host_fcntl(fd, F_SETFD, 0);
-                }
-                Ok(fd)
+                self.open_origin(origin, flags | O_NOFOLLOW)
             }
             other => other.map(|fd| fd as usize),
         }
@@ -292,7 +288,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if keep == 0 {
             return Ok(());
         }
-        let fd = self.open_origin(origin, O_NOFOLLOW)?;
+        let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
         let size = self.host_seek(fd, 0, SEEK_END).map(|size| size.min(keep));
         let result = size.and_then(|size| self.copy_up(fd, donor, size));
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);

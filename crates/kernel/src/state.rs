@@ -122,9 +122,7 @@ pub mod tag {
 /// The inode behind a number, and a check that it is still the same.
 #[inline]
 pub fn live(region: &Region, inode: Inode) -> Result<Cell> {
-    let cell = region.map.object(INODE, inode.number);
-    let ident = region.load(cell.word(ino::IDENT));
-    if high(ident) == inode.generation && inode.number != 0 { Ok(cell) } else { Err(Errno::ESTALE) }
+    here_without(region, inode, 0)
 }
 
 /// The same of what may be going in steps, which take no lock of the inode (`fs::orphan`). With its
@@ -132,10 +130,15 @@ pub fn live(region: &Region, inode: Inode) -> Result<Cell> {
 /// what was seen had gone.
 #[inline]
 pub fn whole(region: &Region, inode: Inode) -> Result<Cell> {
+    here_without(region, inode, ino::GOING)
+}
+
+#[inline(always)]
+fn here_without(region: &Region, inode: Inode, bits: u32) -> Result<Cell> {
     let cell = region.map.object(INODE, inode.number);
     let ident = region.load(cell.word(ino::IDENT));
     let here = high(ident) == inode.generation && inode.number != 0;
-    if here && low(ident) & ino::GOING == 0 { Ok(cell) } else { Err(Errno::ESTALE) }
+    if here && low(ident) & bits == 0 { Ok(cell) } else { Err(Errno::ESTALE) }
 }
 
 /// Kind bits of an identity word.

@@ -43,8 +43,6 @@ pub struct Row {
     /// Its name in the table, in `--only` and between parent, worker and processes.
     pub name: &'static str,
     pub wanted: Wanted,
-    /// Whether it is measured in slices, of the worker's own calls; else it is wall time of all.
-    pub alone: bool,
     /// Repetitions in one batch, or slice.
     pub count: u64,
     work: Work,
@@ -69,30 +67,24 @@ enum Work {
 
 /// All rows.
 pub const ALL: &[Row] = &[
-    row("one thread, 1 B", 5.0, true, 50, Work::Alone(1)),
-    row("one thread, 4 KiB", 2.5, true, 40, Work::Alone(PAGE)),
-    row("ping-pong, a core each", 4.0, false, 500, APART),
-    Row {
-        wanted: Wanted::SlowerAtMost(1.15),
-        ..row("ping-pong, both asleep", 0.0, false, 50, ASLEEP)
-    },
-    Row {
-        wanted: Wanted::Nothing,
-        ..row("ping-pong, as scheduled", 0.0, false, 500, ping_pong(1))
-    },
-    row("ping-pong, 4 processes", 0.85, false, 400, ping_pong(2)),
-    row("ping-pong, 8 processes", 0.85, false, 200, ping_pong(4)),
-    row("stream, 4 KiB blocks", 2.5, false, 8_000, Work::Stream(PAGE)),
-    row("stream, 64 KiB blocks", 2.5, false, 1_000, Work::Stream(16 * PAGE)),
-    row("jobserver, 8 processes", 0.9, false, 50, Work::Tokens),
-    row("epoll_wait, none of 1,000", 5.0, true, 100, Work::Polled(0)),
-    row("epoll_wait, one of 1,000", 3.3, true, 100, Work::Polled(1)),
+    row("one thread, 1 B", 5.0, 50, Work::Alone(1)),
+    row("one thread, 4 KiB", 2.5, 40, Work::Alone(PAGE)),
+    row("ping-pong, a core each", 4.0, 500, APART),
+    Row { wanted: Wanted::SlowerAtMost(1.15), ..row("ping-pong, both asleep", 0.0, 50, ASLEEP) },
+    Row { wanted: Wanted::Nothing, ..row("ping-pong, as scheduled", 0.0, 500, ping_pong(1)) },
+    row("ping-pong, 4 processes", 0.85, 400, ping_pong(2)),
+    row("ping-pong, 8 processes", 0.85, 200, ping_pong(4)),
+    row("stream, 4 KiB blocks", 2.5, 8_000, Work::Stream(PAGE)),
+    row("stream, 64 KiB blocks", 2.5, 1_000, Work::Stream(16 * PAGE)),
+    row("jobserver, 8 processes", 0.9, 50, Work::Tokens),
+    row("epoll_wait, none of 1,000", 5.0, 100, Work::Polled(0)),
+    row("epoll_wait, one of 1,000", 3.3, 100, Work::Polled(1)),
 ];
 const APART: Work = Work::PingPong { drivers: 1, gap: SHORT_GAP, asleep: false, apart: true };
 const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };
 
-const fn row(name: &'static str, faster: f64, alone: bool, count: u64, work: Work) -> Row {
-    Row { name, wanted: Wanted::FasterBy(faster), alone, count, work }
+const fn row(name: &'static str, faster: f64, count: u64, work: Work) -> Row {
+    Row { name, wanted: Wanted::FasterBy(faster), count, work }
 }
 
 const fn ping_pong(drivers: u32) -> Work {
@@ -121,6 +113,11 @@ impl Row {
             Work::Tokens => self.take_turns(count),
             Work::Alone(_) | Work::Polled(_) => anyhow::bail!("{} is of slices", self.name),
         }
+    }
+
+    /// Whether it is measured in slices, of the worker's own calls; else it is wall time of all.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.work, Work::Alone(_) | Work::Polled(_))
     }
 
     /// In the worker: so many slices of calls that it makes itself.

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::hare::{Row, Workloads};
 use super::machine::Machine;
 use super::report::Report;
+use super::technique::Technique;
 
 const BAR_PX: f64 = 14.0;
 const LABEL_PX: f64 = 250.0;
@@ -40,7 +41,11 @@ pub fn workloads(report: &Workloads) -> String {
     page += &bars(&ratio);
     page += "<h2>tmpfs time / Husk time, CPU</h2>";
     page += &bars(&cpu);
-    page += &worths(&good);
+    let techniques = good.first().map_or(&[][..], |row| &row.without);
+    page += &worths(techniques.iter().map(|worth| worth.technique), "CPU time", |n| {
+        let worth = |row: &&Row| Some((label(row), row.without.get(n)?.cpu_worth));
+        good.iter().filter_map(worth).collect()
+    });
     for (title, husk) in [("Husk", true), ("tmpfs", false)] {
         let _ = write!(page, "<h2>Rate of P processes over that of one, {title}</h2>");
         page += &bars(&scaling(&good, husk));
@@ -58,12 +63,9 @@ pub fn calls(report: &Report) -> String {
     let ratio = good().map(|row| (row.name.clone(), row.native_over_husk)).collect::<Vec<_>>();
     page += &bars(&ratio);
     let techniques = good().next().map_or(&[][..], |row| &row.without);
-    for (n, (technique, _)) in techniques.iter().enumerate() {
-        let name = technique.name();
-        let _ = write!(page, "<h2>What {name} is worth: time without / with</h2>");
-        let worth = good().filter_map(|row| Some((row.name.clone(), row.without.get(n)?.1)));
-        page += &bars(&worth.collect::<Vec<_>>());
-    }
+    page += &worths(techniques.iter().map(|worth| worth.0), "time", |n| {
+        good().filter_map(|row| Some((row.name.clone(), row.without.get(n)?.1))).collect()
+    });
     page += "<h2>Figures</h2><table><tr><th>call<th>tmpfs, ns<th>Husk, ns<th>ratio<th>wanted<th>\
              met</tr>";
     for row in &report.rows {
@@ -102,14 +104,18 @@ fn head(title: &str, machine: &Machine, control: f64) -> String {
     )
 }
 
-/// What each technique is worth that the rows were measured without, too.
-fn worths(rows: &[&Row]) -> String {
+/// What each technique is worth that the rows were measured without, too; `of` gives the worths of
+/// the n-th one.
+fn worths(
+    techniques: impl Iterator<Item = Technique>,
+    time: &str,
+    of: impl Fn(usize) -> Vec<(String, f64)>,
+) -> String {
     let mut section = String::new();
-    let techniques = rows.first().map_or(&[][..], |row| &row.without);
-    for (n, technique) in techniques.iter().map(|worth| worth.technique.name()).enumerate() {
-        let _ = write!(section, "<h2>What {technique} is worth: CPU time without / with</h2>");
-        let worth = |row: &&Row| Some((label(row), row.without.get(n)?.cpu_worth));
-        section += &bars(&rows.iter().filter_map(worth).collect::<Vec<_>>());
+    for (n, technique) in techniques.enumerate() {
+        let name = technique.name();
+        let _ = write!(section, "<h2>What {name} is worth: {time} without / with</h2>");
+        section += &bars(&of(n));
     }
     section
 }

@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut measured = Vec::new();
     for row in rows {
         stop::check()?;
-        measured.push(if row.alone {
+        measured.push(if row.is_alone() {
             Measured::of_slices(row, pair.flow_alone(row, options.rounds, false))
         } else {
             Measured::of(row, pair.flow(row, options.rounds))

@@ -9,13 +9,7 @@ use super::technique::Technique;
 
 /// Native `getppid` on the machine whose figures the goals in ns are. They grow by what it takes
 /// here, as a slower machine is slower at everything, and never shrink: a goal is a promise.
-pub const GOALS_GETPPID_NS: f64 = 104.0;
-/// By how much goals in ns grow here: what the control's native `getppid` took, over that of the
-/// goals. Where somebody else had the core meanwhile it tells nothing, and they stay as they are.
-pub fn slower(control: &Figures) -> f64 {
-    if control.shared() { 1.0 } else { (control.left_ns / GOALS_GETPPID_NS).max(1.0) }
-}
-
+const GOALS_GETPPID_NS: f64 = 104.0;
 /// How far from 1.0 the control may read.
 const CONTROL_TOLERANCE: f64 = 0.10;
 /// An idle image, at most.
@@ -177,6 +171,12 @@ fn print_state(state: &State) {
         state.bytes_per_empty_file,
         mark(state.bytes_per_empty_file <= FILE_BYTES_MAX),
     );
+}
+
+/// By how much goals in ns grow here: what the control's native `getppid` took, over that of the
+/// goals. Where somebody else had the core meanwhile it tells nothing, and they stay as they are.
+pub fn slower(control: &Figures) -> f64 {
+    if control.shared() { 1.0 } else { (control.left_ns / GOALS_GETPPID_NS).max(1.0) }
 }
 
 fn judge(
