@@ -57,7 +57,7 @@ const MISTAKES: &[Mistake] = &[
     option(&["--mount", "/proc/self/task"], &["/proc", "host"]),
     option(&["--mount", "/dev"], &["/dev", "/dev/shm"]),
     option(&["--overlay", ".", "--overlay", "../work"], &["overlay", "twice"]),
-    option(&["--overlay", ".", "--mount", "."], &["--overlay and --mount"]),
+    option(&["--overlay", ".", "--mount", "."], &["an overlay and a mount"]),
 ];
 
 /// Programs of every kind that cannot be started.

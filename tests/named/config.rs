@@ -204,8 +204,8 @@ fn a_check_finds_what_nobody_would_look_at() {
     for (name, value, why) in [
         ("HUSK_MOUNT", "/tmp/../proc", "programs need what the host shows there"),
         ("HUSK_OVERLAY", "/dev", "the host's devices"),
-        ("HUSK_MEMORY", "9T", "choose at most --memory"),
-        ("HUSK_MEMORY", "1M", "choose at least --memory 32M"),
+        ("HUSK_MEMORY", "9T", "choose at most memory "),
+        ("HUSK_MEMORY", "1M", "choose at least memory 32M"),
     ] {
         let said = refusal(&user.husk(&[(name, value)], check), 125);
         assert!(said.contains(why) && said.contains(&format!("{value} ({name})")), "{said}");
@@ -215,6 +215,16 @@ fn a_check_finds_what_nobody_would_look_at() {
         let said = refusal(&user.husk(&[], arguments), 125);
         assert!(said.contains("mount /nope (") && said.contains("husk.toml:2)"), "{said}");
     }
+    // What each could be alone, and not together: in one file, and in a file and a variable.
+    user.here("overlay = '.'\nmount = '.'\n");
+    let both = "and mount on it, too: an overlay and a mount name the same directory";
+    for arguments in [&["run", "--", "true"][..], check, &["config", "check", "husk.toml"]] {
+        let said = refusal(&user.husk(&[], arguments), 125);
+        assert!(said.contains(both), "{arguments:?}: {said}");
+    }
+    user.here("overlay = '.'\n");
+    let said = refusal(&user.husk(&[("HUSK_MOUNT", ".")], check), 125);
+    assert!(said.contains(both), "{said}");
 }
 
 #[test]

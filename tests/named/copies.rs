@@ -81,8 +81,9 @@ fn mistakes_of_a_copy_have_one_line_each() {
     fs::write(images.work.join("file"), "file").expect("a file");
     fs::create_dir(images.work.join("dir")).expect("a directory");
     for (arguments, why) in [
-        (["cp", "a", "b"], "one of both, and one alone, must be in an image"),
-        (["cp", "ci:/tmp/y", "ci:/tmp/z"], "one of both, and one alone"),
+        (["cp", "a", "b"], "neither is in an image"),
+        (["cp", "ci:", "b"], "neither is in an image"),
+        (["cp", "ci:/tmp/y", "ci:/tmp/z"], "both are in images"),
         (["cp", "nix:/tmp/y", "z"], "there is no such image"),
         (["cp", "ci:/tmp/absent", "z"], "cannot copy /tmp/absent: "),
         (["cp", "ci:/tmp/d", "z"], "cannot copy /tmp/d: it is a directory; add -r"),

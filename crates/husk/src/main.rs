@@ -48,7 +48,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::parse_size;
+use husk_supervisor::request::{parse_size, reason};
 use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check, fsck, limits, recording, stat};
 use serde::Serialize;
@@ -437,7 +437,7 @@ fn shown<T: Serialize>(report: &T, json: bool, text: impl FnOnce(&T) -> String) 
     };
     let printed = text.map_err(io::Error::from).and_then(|text| print(&text));
     if let Err(problem) = &printed {
-        say(&format!("cannot print the report: {problem}; look where the output goes"));
+        say(&format!("cannot print the report: {}; look where the output goes", reason(problem)));
     }
     printed.is_ok()
 }

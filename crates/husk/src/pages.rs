@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::request::reason;
 use husk_supervisor::say::{print, say};
 
 use crate::{Options, completing, failed};
@@ -34,7 +35,10 @@ pub fn completions(shell: Shell) -> ExitCode {
     match print(&script(shell)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            say(&format!("cannot print the completions: {problem}; look where the output goes"));
+            say(&format!(
+                "cannot print the completions: {}; look where the output goes",
+                reason(&problem)
+            ));
             ExitCode::from(STATUS_HUSK)
         }
     }
@@ -57,7 +61,7 @@ pub fn manual(directory: &Path) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             let what = format!("cannot write pages to {}", directory.display());
-            let why = husk_supervisor::request::reason(&problem);
+            let why = reason(&problem);
             failed(&Failure::new(what, why, "name a directory of yours"))
         }
     }

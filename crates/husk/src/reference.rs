@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Command;
 use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::request::reason;
 use husk_supervisor::say::{print, say};
 
 use crate::pages::command;
@@ -31,7 +32,10 @@ pub fn run() -> ExitCode {
     match print(&page()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            say(&format!("cannot print the page: {problem}; look where the output goes"));
+            say(&format!(
+                "cannot print the page: {}; look where the output goes",
+                reason(&problem)
+            ));
             ExitCode::from(STATUS_HUSK)
         }
     }

@@ -64,6 +64,7 @@ fn check_all() -> Result<bool, Failure> {
         text += &format!("{}: {state}\n", path.display());
     }
     Config::of_variables()?.check()?;
+    Config::load()?.check()?;
     config::check_names_of_variables()?;
     told(&(text + "variables: ok\n"))
 }

@@ -118,7 +118,11 @@ impl fmt::Display for Unusable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unusable::Nowhere => write!(out, "neither XDG_CACHE_HOME nor HOME is set"),
-            Unusable::Io(path, error) => write!(out, "{}: {error}", path.display()),
+            Unusable::Io(path, error) => {
+                let text = error.to_string();
+                let why = text.split(" (os error").next().unwrap_or_default();
+                write!(out, "{}: {}", path.display(), why.to_lowercase())
+            }
             Unusable::Foreign(path) => write!(out, "{} is not yours", path.display()),
             Unusable::Open(path) => {
                 write!(out, "{0} can be written by others: chmod go-w {0}", path.display())

@@ -113,7 +113,10 @@ fn find(typed: &OsStr, mounts: &[MountPlan]) -> Result<PathBuf, Failure> {
             }
             Err(problem) => {
                 let blank = typed.as_bytes().contains(&b' ');
-                Err(missing(&reason(&problem), if blank { WORDS } else { "check the path" }))
+                let refused =
+                    missing(&reason(&problem), if blank { WORDS } else { "check the path" });
+                let there = problem.kind() != std::io::ErrorKind::NotFound;
+                Err(if there { refused.with_status(STATUS_NOT_EXECUTABLE) } else { refused })
             }
         };
     }
@@ -265,8 +268,11 @@ mod tests {
     fn what_cannot_run_says_why_with_the_status_env_gives() {
         let scratch = tempfile::tempdir().unwrap();
         let at = scratch.path();
-        let cases: [(PathBuf, u8, &str); 7] = [
+        std::os::unix::fs::symlink("loop", at.join("loop")).unwrap();
+        let cases: [(PathBuf, u8, &str); 9] = [
             (at.join("none"), 127, "no such file"),
+            (at.join("loop"), 126, "too many levels of symbolic links"),
+            (file(at, "file", b"", 0o755).join("none"), 126, "not a directory"),
             (at.to_owned(), 126, "directory"),
             (file(at, "plain", b"#!/bin/sh\n", 0o644), 126, "permission denied"),
             (file(at, "short", b"\x7fELF\x02\x01", 0o755), 126, "truncated"),

@@ -104,24 +104,46 @@ pub struct Settings {
 impl Request {
     /// Checks everything that can be checked before the image is made.
     pub fn settle(self) -> Result<Settings, Failure> {
-        let mut notes = Vec::new();
+        let mut settings = self.check()?;
+        if self.overlays.is_empty() {
+            add_current_directory(&mut settings.mounts, &mut settings.notes, settings.discard)?;
+        }
+        add_tmp(&mut settings.mounts);
+        if settings.mounts.len() > MOUNTS_MAX {
+            return Err(Failure::new(
+                format!("cannot mount {} trees", settings.mounts.len()),
+                format!("an image has at most {MOUNTS_MAX}"),
+                "name fewer with --overlay and --mount",
+            ));
+        }
+        settings.mounts.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(settings)
+    }
+
+    /// The same without the trees that nobody named: whether an image could be made of what is
+    /// said, wherever `husk` is started.
+    pub(crate) fn check(&self) -> Result<Settings, Failure> {
         let able = able_cores();
         let rule = settle_rule(self.place, self.pin == Some(true))?;
         let asked = self.kernels.or(rule.pin.then(|| default_kernels().min(able.len() as u32)));
         let kernels = settle_kernels(asked)?;
-        let cores = settle_cores(kernels, rule.pin, &able)?;
-        let memory_bytes = settle_memory(self.memory_bytes)?;
-        let guard = settle_guard(self.guard, crate::check::can_guard)?;
-        let mounts = self.settle_mounts(&mut notes)?;
-        let discard = self.discards();
-        Ok(Settings { kernels, memory_bytes, mounts, discard, guard, rule, cores, notes })
+        Ok(Settings {
+            kernels,
+            memory_bytes: settle_memory(self.memory_bytes)?,
+            mounts: self.named_mounts()?,
+            discard: self.discards(),
+            guard: settle_guard(self.guard, crate::check::can_guard)?,
+            rule,
+            cores: settle_cores(kernels, rule.pin, &able)?,
+            notes: Vec::new(),
+        })
     }
 
     fn discards(&self) -> bool {
         self.discard == Some(true)
     }
 
-    fn settle_mounts(&self, notes: &mut Vec<String>) -> Result<Vec<MountPlan>, Failure> {
+    fn named_mounts(&self) -> Result<Vec<MountPlan>, Failure> {
         let mut plans = Vec::new();
         for path in &self.overlays {
             add(&mut plans, overlay(path, !self.discards())?)?;
@@ -129,23 +151,16 @@ impl Request {
         for path in &self.mounts {
             add(&mut plans, memory(path)?)?;
         }
-        if self.overlays.is_empty() {
-            add_current_directory(&mut plans, notes, self.discards())?;
-        }
-        if let Ok(tmp) = fs::canonicalize("/tmp")
-            && plans.iter().all(|plan| plan.path != tmp)
-        {
-            plans.push(MountPlan { path: tmp, cover: Cover::Memory });
-        }
-        if plans.len() > MOUNTS_MAX {
-            return Err(Failure::new(
-                format!("cannot mount {} trees", plans.len()),
-                format!("an image has at most {MOUNTS_MAX}"),
-                "name fewer with --overlay and --mount",
-            ));
-        }
-        plans.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(plans)
+    }
+}
+
+/// An empty /tmp, where nobody named another tree there.
+fn add_tmp(plans: &mut Vec<MountPlan>) {
+    if let Ok(tmp) = fs::canonicalize("/tmp")
+        && plans.iter().all(|plan| plan.path != tmp)
+    {
+        plans.push(MountPlan { path: tmp, cover: Cover::Memory });
     }
 }
 
@@ -277,9 +292,9 @@ fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
     if let Some(other) = plans.iter().find(|other| other.path == plan.path) {
         let path = plan.path.display();
         let (what, why) = match (other.cover, plan.cover) {
-            (Cover::Overlay, Cover::Overlay) => (format!("overlay {path} twice"), "two --overlay"),
-            (Cover::Memory, Cover::Memory) => (format!("mount on {path} twice"), "two --mount"),
-            _ => (format!("overlay {path} and mount on it, too"), "--overlay and --mount"),
+            (Cover::Overlay, Cover::Overlay) => (format!("overlay {path} twice"), "two overlays"),
+            (Cover::Memory, Cover::Memory) => (format!("mount on {path} twice"), "two mounts"),
+            _ => (format!("overlay {path} and mount on it, too"), "an overlay and a mount"),
         };
         let why = format!("{why} name the same directory");
         return Err(Failure::new(format!("cannot {what}"), why, "keep one of them"));
@@ -433,7 +448,7 @@ mod tests {
         let twice = request(&[scratch.path()], &[scratch.path()]).settle().unwrap_err();
         assert!(twice.what.contains("and mount on it, too"), "{twice}");
         let twice = request(&[scratch.path(), scratch.path()], &[]).settle().unwrap_err();
-        assert!(twice.to_string().contains("twice: two --overlay name"), "{twice}");
+        assert!(twice.to_string().contains("twice: two overlays name"), "{twice}");
     }
 
     #[test]

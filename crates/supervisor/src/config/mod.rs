@@ -112,9 +112,16 @@ impl Config {
         Ok(())
     }
 
-    /// Whether an image could be made of each value: the directories are there and can be covered,
-    /// and this host has the memory.
+    /// Whether an image could be made of each value, and of all together: the directories are there
+    /// and can be covered, and this host has the memory. What is advised names keys.
     pub fn check(&self) -> Result<(), Failure> {
+        let together = || self.complete(Request::default()).check().map(drop);
+        self.check_each()
+            .and_then(|()| together())
+            .map_err(|wrong| Failure { remedy: wrong.remedy.replace("--", ""), ..wrong })
+    }
+
+    fn check_each(&self) -> Result<(), Failure> {
         let written_back = self.is_on("discard") != Some(true);
         for (key, said) in KEYS.iter().zip(&self.said) {
             let Some(said) = said else { continue };

@@ -30,9 +30,13 @@ pub fn copy(source: &OsStr, target: &OsStr, recursive: bool) -> Result<bool, Fai
     match (in_image(source), in_image(target)) {
         (Some((name, path)), None) => copy_out(&name, path, Path::new(target), recursive),
         (None, Some((name, path))) => copy_in(Path::new(source), &name, path, recursive),
-        _ => {
-            let why = "one of both, and one alone, must be in an image";
-            Err(Failure::new("cannot copy", why, "write it as NAME:/path"))
+        (None, None) => {
+            let remedy = "write the one that is as NAME:/path";
+            Err(Failure::new("cannot copy", "neither is in an image", remedy))
+        }
+        (Some(_), Some(_)) => {
+            let remedy = "copy to a place outside first, and from there";
+            Err(Failure::new("cannot copy", "both are in images", remedy))
         }
     }
 }

@@ -392,7 +392,7 @@ impl Server {
     /// Ends the image.
     fn end(&mut self, end: End) {
         if let Err(problem) = self.held.place.begin_end(end.discard) {
-            say(&format!("cannot note that the image ends: {problem}"));
+            say(&format!("cannot note that the image ends: {}", reason(&problem)));
         }
         self.held.place.stop_listening();
         self.talks.clear();
@@ -431,7 +431,7 @@ impl Server {
         if (heard || !unsaid)
             && let Err(problem) = self.held.remove()
         {
-            say(&format!("cannot remove the image's directory: {problem}"));
+            say(&format!("cannot remove the image's directory: {}", reason(&problem)));
         }
     }
 

@@ -332,7 +332,7 @@ fn carry_out_unlocked<S: Source>(
     let super::Work { number, live, names, rescue, progress, ledger } = run;
     // Without its notes, a successor takes what is done for somebody else's, and both are kept.
     if let Err(problem) = ledger.begin(&plan) {
-        outcome.failures.push(format!("no notes of what is written: {problem}"));
+        outcome.failures.push(format!("no notes of what is written: {}", super::reason(&problem)));
     }
     let maker = Maker::new(source, names, rescue, progress, &mut outcome);
     let mut maker = maker.of_run(*live, ledger.notes());
@@ -345,7 +345,7 @@ fn carry_out_unlocked<S: Source>(
         }
     }
     if let Err(problem) = ledger.note(&plan, noted) {
-        outcome.failures.push(format!("no notes of what is written: {problem}"));
+        outcome.failures.push(format!("no notes of what is written: {}", super::reason(&problem)));
     }
     kept.withheld.append(&mut plan.withheld);
     for inode in std::mem::take(&mut kept.unmade) {

@@ -89,6 +89,6 @@ fn is_ours(name: &[u8]) -> bool {
 }
 
 fn about(name: &CStr, problem: rustix::io::Errno) -> io::Error {
-    let problem = io::Error::from(problem);
-    io::Error::other(format!("extended attribute {}: {problem}", name.to_string_lossy()))
+    let why = super::reason(&problem.into());
+    io::Error::other(format!("extended attribute {}: {why}", name.to_string_lossy()))
 }
