@@ -45,6 +45,13 @@ fn a_timer_of_200_us_ends_or_restarts_every_call_that_sleeps_as_on_linux() {
     program("blocked", include_str!("sources/blocked.c"), &[""], Length::Long);
 }
 
+/// Each child is stopped before its first instruction; the threads' are as they come.
+#[test]
+fn a_child_keeps_what_it_has_mapped_whatever_its_parent_does_before_it_runs() {
+    let words = ["unmaps", "ends", "runs", "threads"];
+    program("inherited", include_str!("sources/inherited.c"), &words, Length::Long);
+}
+
 #[test]
 fn a_program_that_filters_its_calls_goes_on() {
     let kinds = ["allowed", "strict", "refused", "trapped", "wrong"];

@@ -87,6 +87,9 @@ impl Processes for Direct {
     fn pin_writes(&mut self, inode: Inode) -> Result<()> {
         husk_kernel::pins::pin_writes(&self.kernel, inode)
     }
+    fn pin_for(&mut self, child: Process, inode: Inode, count: u32, writes: bool) -> Result<()> {
+        husk_kernel::pins::pin_for(&self.kernel, child, inode, count, writes)
+    }
     #[inline]
     fn unpin(&mut self, inode: Inode) {
         let _ = husk_kernel::pins::unpin(&self.kernel, inode);

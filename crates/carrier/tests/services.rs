@@ -427,6 +427,27 @@ fn the_numbers_of_a_shadow_share_a_description() {
 }
 
 #[test]
+fn what_a_child_will_have_mapped_is_kept_for_it_before_it_runs() {
+    in_image(Cover::Memory, |me, root| {
+        let who = root_user();
+        let file = me.create(&who, root, b"f", Node::File(0o755)).expect("create");
+        me.pin(file).expect("pin");
+        me.pin_writes(file).expect("writable");
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        me.pin_for(child, file, 2, true).expect("pinned");
+        me.unpin(file);
+        assert_eq!(me.set_program(Some(file)), Err(Errno::ETXTBSY), "the child may write to it");
+        me.unlink(&who, root, b"f").expect("unlink");
+        assert!(me.step(file).is_ok(), "nothing but the child keeps it");
+        me.cancel_fork(child);
+        assert_eq!(me.step(file).err(), Some(Errno::ESTALE));
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        assert_eq!(me.pin_for(child, file, 1, false), Ok(()), "nothing is left to keep");
+        me.cancel_fork(child);
+    });
+}
+
+#[test]
 fn permissions_are_linuxs() {
     in_image(Cover::Memory, |me, root| {
         let (who, files) = (root_user(), me.files());

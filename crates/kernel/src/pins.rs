@@ -7,15 +7,17 @@
 //! 1. One line a process and inode; its inode has one user more while it is there.
 //! 2. With `WRITES` the inode has one writer more as well: who has mapped it may write to it, and
 //!    nobody can run it, be its descriptor closed.
+//! 3. What a child will have mapped from its first moment on its parent pins for it, before there
+//!    is such a child (`pin_for`): it may run late, and its parent be gone by then.
 
-use husk_proto::{Errno, Inode, Result};
+use husk_proto::{Errno, Inode, Process, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
-use crate::Kernel;
 use crate::fs::{bytes, inodes, named};
 use crate::process::{PINS, record};
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::text;
+use crate::{Kernel, no_room};
 
 /// Some mapping of the process may be written through.
 const WRITES: u32 = 1;
@@ -35,18 +37,22 @@ fn find(txn: &Txn<'_>, process: Cell, inode: u32) -> (Cell, u32) {
 
 /// Adds a pin of the process; the inode is locked.
 pub(crate) fn add(txn: &mut Txn<'_>, process: Cell, inode: u32) -> Result<()> {
+    add_some(txn, process, inode, 1)
+}
+
+fn add_some(txn: &mut Txn<'_>, process: Cell, inode: u32, count: u32) -> Result<()> {
     let (_, line) = find(txn, process, inode);
     if line != 0 {
-        let count = txn.region.map.object(LINE, line).word(2);
-        let word = txn.get(count);
-        txn.set(count, word + (1 << 32));
+        let cell = txn.region.map.object(LINE, line).word(2);
+        let word = txn.get(cell);
+        txn.set(cell, word + (u64::from(count) << 32));
         return Ok(());
     }
     let line = txn.allocate(LINE)?;
     let cell = txn.region.map.object(LINE, line);
     txn.init(cell, pair(high(txn.get(cell)), tag::PIN));
     txn.init(cell.word(1), txn.get(process.word(PINS)));
-    txn.init(cell.word(2), pair(1, inode));
+    txn.init(cell.word(2), pair(count, inode));
     txn.set(process.word(PINS), line as u64);
     let inode_cell = txn.region.map.object(INODE, inode);
     inodes::add_users(txn, inode_cell, 0, 1);
@@ -69,18 +75,45 @@ pub fn pin_writes(kernel: &Kernel, inode: Inode) -> Result<()> {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
         inodes::lock_to_hold(txn, inode)?;
-        let (_, line) = find(txn, process, inode.number);
-        if line == 0 {
-            return Err(Errno::ENOENT);
-        }
-        let link = txn.region.map.object(LINE, line).word(1);
-        let word = txn.get(link);
-        if high(word) & WRITES == 0 {
-            named::add_writers(txn, inode.number, 1)?;
-            txn.set(link, pair(high(word) | WRITES, low(word)));
-        }
-        Ok(())
+        mark_writes(txn, process, inode.number)
     })
+}
+
+/// The process may write to what it has pinned; both are locked.
+fn mark_writes(txn: &mut Txn<'_>, process: Cell, inode: u32) -> Result<()> {
+    let (_, line) = find(txn, process, inode);
+    if line == 0 {
+        return Err(Errno::ENOENT);
+    }
+    let link = txn.region.map.object(LINE, line).word(1);
+    let word = txn.get(link);
+    if high(word) & WRITES == 0 {
+        named::add_writers(txn, inode, 1)?;
+        txn.set(link, pair(high(word) | WRITES, low(word)));
+    }
+    Ok(())
+}
+
+/// `Processes::pin_for`.
+pub fn pin_for(
+    kernel: &Kernel,
+    child: Process,
+    inode: Inode,
+    count: u32,
+    writes: bool,
+) -> Result<()> {
+    let pinned = kernel.run_reserved(|txn| {
+        let process = record(txn.region, child.0);
+        txn.lock(process)?;
+        inodes::lock_to_hold(txn, inode)?;
+        add_some(txn, process, inode.number, count)?;
+        if writes { mark_writes(txn, process, inode.number) } else { Ok(()) }
+    });
+    match pinned {
+        // There is nothing left to keep.
+        Err(Errno::ESTALE) => Ok(()),
+        result => result.map_err(no_room(Errno::EAGAIN)),
+    }
 }
 
 /// Whether a pin counts as a writer, for the checker.

@@ -74,6 +74,13 @@ pub trait Processes {
         let _ = inode;
         Ok(())
     }
+    /// Pins an inode `count` times for a child of `prepare_fork` that does not run yet: what it
+    /// will have mapped of the calling process, who keeps it pinned meanwhile. `writes` as for
+    /// `pin_writes`. `EAGAIN` when there is no room.
+    fn pin_for(&mut self, child: Process, inode: Inode, count: u32, writes: bool) -> Result<()> {
+        let _ = (child, inode, count, writes);
+        Ok(())
+    }
     /// Takes one pin back.
     fn unpin(&mut self, inode: Inode);
 }

@@ -3,12 +3,13 @@
 //!
 //! Invariants
 //! 1. One entry = one pin. A mapping that is cut in two pins twice; two that join pin once.
-//! 2. The table is the process's; a forked child pins again what it inherited (`inherited`).
+//! 2. The table is the process's; a child has a copy, whose pins its parent has counted for it
+//!    before there was a child (`each_file`), with the addresses kept still.
 //! 3. The lock is never held across a service, or a host call other than `table::divert`'s, which
 //!    wait for nobody; a forked child clears it.
 //! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
-//! 5. What changes addresses of an entry, or maps in a page of one, does so while it keeps the
-//!    addresses still (`still`): host and table say the same to whoever comes next.
+//! 5. What makes an entry, changes its addresses, or maps in a page of it, does so while it keeps
+//!    the addresses still (`still`): host and table say the same to whoever comes next.
 //! 6. What may not be written to is never made one to write to (`change_protection`), be it moved,
 //!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
 
@@ -249,19 +250,38 @@ pub fn note(mapping: &Mapping, inode: Inode) -> Noted {
     })
 }
 
-/// Calls `step` with the inode of every entry, and whether it may be written to through it (a
-/// forked child pins them again).
-pub fn inherited(mut step: impl FnMut(Inode, bool)) {
+/// Calls `step` with each file that is mapped, in how many entries, and whether it may be written
+/// to through one; with one again where entries of others lie between its own. While the addresses
+/// are kept still, or nobody else is there.
+pub fn each_file(mut step: impl FnMut(Inode, u32, bool) -> Result<(), Errno>) -> Result<(), Errno> {
+    let mut from = 0;
+    while let Some((inode, count, writes)) = run_of_one(from) {
+        step(inode, count, writes)?;
+        from += count as usize;
+    }
+    Ok(())
+}
+
+/// The entries of one file from number `from` on.
+fn run_of_one(from: usize) -> Option<(Inode, u32, bool)> {
+    locked(|table, count| {
+        let rest = table.get(from..count.load(Ordering::Relaxed))?;
+        let inode = rest.first()?.inode;
+        let same = rest.iter().take_while(|entry| entry.inode == inode);
+        Some(same.fold((inode, 0, false), |(inode, count, writes), entry| {
+            (inode, count + 1, writes || entry.may_write && !entry.is_private())
+        }))
+    })
+}
+
+/// In a forked child: nobody else has what a thread of its parent may have had.
+pub fn settle_child() {
     // A store would cost the child a copy of the page, and its parent another.
     if LOCK.load(Ordering::Relaxed) {
         LOCK.store(false, Ordering::Relaxed);
     }
     crate::still::reset();
     crate::limits::reset();
-    for i in 0..COUNT.load(Ordering::Relaxed) {
-        let entry = locked(|table, _| table[i]);
-        step(entry.inode, entry.may_write && !entry.is_private());
-    }
     if has_untouched() || table::is_open() {
         // The lock's last holder may have stayed behind with it.
         table::divert(has_untouched());

@@ -13,18 +13,22 @@ const WAITED_FOR: u32 = 1 << 31;
 /// How long a sleeper waits before it looks at the owner.
 const LOOK_NS: usize = 10_000_000;
 
-/// While it lives, the lock is this thread's.
-pub struct Held(&'static AtomicU32);
+/// While it lives, the lock is this thread's, unless another one has let it go for it.
+pub struct Held {
+    lock: &'static Lock,
+    owner: u32,
+}
+
+impl Held {
+    /// The thread that has the lock.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        const FUTEX_WAKE: usize = 1;
-        const ALL: usize = i32::MAX as usize;
-        if self.0.swap(0, Ordering::Release) & WAITED_FOR != 0 {
-            let word = self.0.as_ptr() as usize;
-            // SAFETY: a word of ours.
-            unsafe { syscall(nr::futex, [word, FUTEX_WAKE, ALL, 0, 0, 0]) };
-        }
+        self.lock.let_go(self.owner);
     }
 }
 
@@ -39,9 +43,26 @@ impl Lock {
         let me = calls::gettid();
         loop {
             match self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Held(&self.0),
+                Ok(_) => return Held { lock: self, owner: me },
                 Err(owner) => self.await_owner(owner),
             }
+        }
+    }
+
+    /// Nobody has it any more, if `owner` has.
+    pub fn let_go(&self, owner: u32) {
+        const FUTEX_WAKE: usize = 1;
+        const ALL: usize = i32::MAX as usize;
+        for seen in [owner, owner | WAITED_FOR] {
+            if self.0.compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            if seen != owner {
+                let word = self.0.as_ptr() as usize;
+                // SAFETY: a word of ours.
+                unsafe { syscall(nr::futex, [word, FUTEX_WAKE, ALL, 0, 0, 0]) };
+            }
+            return;
         }
     }
 

@@ -3,9 +3,10 @@
 //! ```text
 //!   parent, on its service stack                       child
 //!   block all signals                                  gs = its block, SUD on
-//!   embryo record, block for the child                 carrier: enter_child
+//!   block for the child, addresses kept still          carrier: enter_child
+//!   embryo record, a count of what it will have mapped
 //!   husk_clone ──────────── host clone ──────────────► child_main on its own service stack
-//!   unblock, leave                                     mask back, ORIGINAL registers, leave
+//!   let go, unblock, leave                             mask back, ORIGINAL registers, leave
 //! ```
 //!
 //! Invariants
@@ -18,10 +19,13 @@
 //! 4. The child's mask is the parent's without signals that were only deferred.
 //! 5. The host tells us the number of a pidfd, not the application: it may be one of Husk's, and
 //!    nobody sees it before it has moved off.
+//! 6. Record, counts and memory of a child are of one moment: nothing that goes by `still` changes
+//!    between. Nor does the application's memory get touched then: it may have to be mapped in.
 
 use crate::actions;
 use crate::gate::{self, Answer, Frame};
 use crate::signal;
+use crate::still;
 use crate::thread::{self, Thread};
 use crate::{mappings, memory, wire};
 use core::sync::atomic::Ordering::Relaxed;
@@ -69,6 +73,8 @@ pub struct Launch {
     pub mask: u64,
     /// Its process record, if it is a process.
     pub process: wire::Embryo,
+    /// The thread that keeps still until this child lets go for it; 0 = none does.
+    pub still: u32,
     /// The application's arguments; those in `frame` say where *we* want the host's answers.
     args: [usize; 6],
 }
@@ -141,21 +147,11 @@ fn launch_blocked(
     mask: u64,
 ) -> Result<i64, Errno> {
     let is = |flag: u64| shape.flags & flag != 0;
-    let process = if is(CLONE_THREAD) {
-        None
-    } else {
+    if !is(CLONE_THREAD) {
         actions::learn_late(thread.group());
-        thread.client.prepare_fork(is(CLONE_FILES), is(CLONE_FS))?
-    };
+    }
     let block = if is(CLONE_VM) {
-        let group = thread.group;
-        match thread::take(group) {
-            Some(fresh) => core::ptr::from_mut(fresh),
-            None => {
-                thread.client.cancel_fork(process);
-                return Err(Errno::EAGAIN);
-            }
-        }
+        core::ptr::from_mut(thread::take(thread.group).ok_or(Errno::EAGAIN)?)
     } else {
         core::ptr::from_mut(thread)
     };
@@ -167,7 +163,8 @@ fn launch_blocked(
         block,
         flags: shape.flags,
         mask,
-        process,
+        process: None,
+        still: 0,
         args: whole.base.args,
     };
     if shape.stack != 0 {
@@ -180,7 +177,8 @@ fn launch_blocked(
     if !is(CLONE_VM) {
         thread::take_along(thread, true);
     }
-    let child = start(thread, launch);
+    let child =
+        if is(CLONE_THREAD) { start(thread, launch) } else { start_process(thread, launch) };
     if !is(CLONE_VM) {
         thread::take_along(thread, false);
     }
@@ -233,6 +231,36 @@ impl Answered {
     }
 }
 
+/// Makes a process, nothing of whose descriptors and mappings changes before it has them.
+fn start_process(thread: &mut Thread, mut launch: Launch) -> Result<i64, Errno> {
+    let is = |flag: u64| launch.flags & flag != 0;
+    let (sleeps, shares_memory) = (is(CLONE_VFORK), is(CLONE_VM));
+    let mut still = Some(still::take());
+    let prepared = thread.client.prepare_fork(is(CLONE_FILES), is(CLONE_FS));
+    let counted = prepared.and_then(|process| {
+        let counted = if shares_memory { Ok(()) } else { thread.client.count_for_child(process) };
+        counted.map(|()| process).inspect_err(|_| thread.client.cancel_fork(process))
+    });
+    launch.process = match counted {
+        Ok(process) => process,
+        Err(errno) => {
+            if shares_memory {
+                // SAFETY: taken for the child, who will never run.
+                unsafe { (*launch.block).give_back() };
+            }
+            return Err(errno);
+        }
+    };
+    match (sleeps, shares_memory) {
+        (true, true) => launch.still = still.as_ref().map_or(0, still::Still::owner),
+        (true, false) => still = None,
+        (false, _) => {}
+    }
+    let child = start(thread, launch);
+    drop(still);
+    child
+}
+
 fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
     let shares_memory = launch.flags & CLONE_VM != 0;
     let is_thread = launch.flags & CLONE_THREAD != 0;
@@ -283,6 +311,9 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     launch.frame.base.call.args = launch.args;
     if launch.flags & CLONE_VM != 0 {
         thread.enter();
+        if launch.still != 0 {
+            still::let_go_for(launch.still);
+        }
         thread.in_service = 1;
         thread.guest.store(launch.flags & CLONE_THREAD == 0, Relaxed);
     } else {
@@ -300,6 +331,13 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     }
     if launch.flags & CLONE_THREAD == 0 {
         thread.client.enter_child(launch.process, launch.flags & CLONE_VM != 0);
+    }
+    if launch.flags & CLONE_VM == 0 {
+        mappings::settle_child();
+        if launch.flags & CLONE_VFORK != 0 {
+            // Nobody kept still for it: what came between is counted now, the rest twice.
+            let _ = thread.client.count_for_child(launch.process);
+        }
     }
     signal::change_mask(signal::SIG_SETMASK, launch.mask);
     &launch.frame

@@ -285,6 +285,15 @@ impl Wire {
         }
     }
 
+    /// Counts for a child what it will have mapped, while addresses are kept still.
+    pub fn count_for_child(&mut self, embryo: Embryo) -> Result<(), Errno> {
+        let _open = guard::open();
+        let (Some(embryo), Some(served)) = (embryo, self.served()) else { return Ok(()) };
+        mappings::each_file(|inode, count, writes| {
+            served.services().pin_for(embryo.process, inode, count, writes)
+        })
+    }
+
     /// In a child process.
     pub fn enter_child(&mut self, embryo: Embryo, shares_memory: bool) {
         let Some(Unborn { process, parent }) = embryo else { return };
@@ -300,9 +309,6 @@ impl Wire {
             served.services().set_newborn();
         }
         self.process = process.0;
-        if !shares_memory {
-            mappings::inherited(|inode, writes| self.pin_inherited(inode, writes));
-        }
     }
 
     /// The process ends with other threads in it: the writers of its pipes are to notice.
@@ -386,16 +392,6 @@ impl Wire {
         if let Some(served) = self.served() {
             // A gone inode has nothing left to keep.
             let _ = served.services().pin(inode);
-        }
-    }
-
-    /// One more pin, of a mapping that a child has of its parent.
-    fn pin_inherited(&mut self, inode: Inode, writes: bool) {
-        self.pin(inode);
-        let _open = guard::open();
-        if let Some(served) = self.served().filter(|_| writes) {
-            // It is a writer's of the parent.
-            let _ = served.services().pin_writes(inode);
         }
     }
 

@@ -449,6 +449,21 @@ pub fn operations() -> Vec<Operation> {
         me.cancel_fork(child);
         me.finish_exec().expect("exec");
     });
+    operation!(all, "fork with mappings", open_unlinked, false, |me, root, a| {
+        let (one, two) = (at(me, a, b"f2"), at(me, a, b"f3"));
+        for file in [one, two] {
+            me.pin(file).expect("pin");
+        }
+        me.pin_writes(one).expect("writable");
+        let child = me.prepare_fork(Sharing::default()).expect("fork");
+        me.pin_for(child, one, 2, true).expect("pinned");
+        me.pin_for(child, two, 1, false).expect("pinned");
+        me.pin_for(child, one, 1, true).expect("pinned");
+        me.unpin(one);
+        me.unlink(&root_user(), a, b"f3").expect("unlink");
+        me.unpin(two);
+        me.cancel_fork(child);
+    });
     operation!(all, "send a descriptor", open_two, false, |me, root, a| {
         let (files, flight) = (me.files(), Flight(7));
         me.fly(files, 10, flight).expect("fly");
