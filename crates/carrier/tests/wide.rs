@@ -466,32 +466,3 @@ fn what_threads_that_have_gone_kept_ready_is_not_lost() {
         assert_eq!(me.usage().inodes_free, 0, "full, it says, after {made} names");
     });
 }
-
-/// Fills a new file; blocks that are free then.
-fn fill(me: &mut Direct, root: Inode, name: &[u8]) -> u64 {
-    let file = touch(me, root, name).expect("create");
-    let error = (0..).find_map(|n| me.write_at(file, n << 12, &[7; 4096]).err());
-    assert_eq!(error, Some(Errno::ENOSPC));
-    me.usage().blocks_free
-}
-
-#[test]
-fn a_thread_that_lives_keeps_few_free_blocks_from_others_until_it_ends() {
-    /// A run and a magazine (`husk_region::blocks`).
-    const KEPT_MAX: u64 = 64 + 32;
-    in_image(SMALL, Directories::ByContention, |me, root| {
-        static STATE: AtomicU64 = AtomicU64::new(0);
-        let other = beside(me.current(), move |me| {
-            let file = touch(me, root, b"other").expect("create");
-            assert_eq!(me.write_at(file, 0, &[7; 4096]), Ok(4096));
-            STATE.store(1, Ordering::Release);
-            until("the image is full", || STATE.load(Ordering::Acquire) == 2);
-        });
-        until("the other has written", || STATE.load(Ordering::Acquire) == 1);
-        let kept = fill(me, root, b"one");
-        assert!(kept > 0 && kept <= KEPT_MAX, "{kept} blocks are free, and nobody gets them");
-        STATE.store(2, Ordering::Release);
-        joined("the other", other);
-        assert_eq!(fill(me, root, b"two"), 0, "free, and nobody has them");
-    });
-}

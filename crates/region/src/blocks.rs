@@ -4,6 +4,7 @@
 //!    say which of those are not in a file yet.
 //! 2. A thread fills its run before it puts it into a file, so no stale byte is ever reachable, and
 //!    a file written by one thread lies in one piece.
+//! 3. What a slot has set aside is another's when no chunk has a block any more (`steal`).
 
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::huge::{HUGE_BYTES, gather_around};
@@ -15,7 +16,7 @@ use crate::layout::{CHUNK_BLOCKS, header};
 use crate::lock;
 use crate::magazine::BLOCK;
 use crate::memory::{Cell, Without};
-use crate::session::{CHUNK_HINT, COUNTS, RUN, Session, UNBALANCED};
+use crate::session::{CHUNK_HINT, COUNTS, LENT, RUN, Session, UNBALANCED};
 
 /// Blocks in a huge page; a chunk is a whole number of them.
 const HUGE_BLOCKS: u32 = (HUGE_BYTES / PAGE) as u32;
@@ -45,7 +46,7 @@ pub struct Blocks {
 
 impl Session {
     /// Blocks this thread may fill next, at most `want`, at least one. They become a file's with
-    /// `Txn::take_blocks` of the same value. `ENOSPC`.
+    /// `Txn::take_blocks` of the same value, under a long lock that is held over both. `ENOSPC`.
     pub fn blocks_ahead(&self, want: u32) -> Result<Blocks, Errno> {
         if kill::refuses() {
             return Err(Errno::ENOSPC);
@@ -55,6 +56,13 @@ impl Session {
             self.prepare()?;
         }
         let base = self.base()?;
+        // Behind the compare and swap of the writer lock, which thieves look for (`steal`).
+        debug_assert!(self.holds_long(base), "nobody keeps thieves from what is filled");
+        if let Some(word) = self.frozen()
+            && kill::mutant() != 54
+        {
+            self.wait_thawed(word)?;
+        }
         let mut run = self.region.load(base.word(RUN));
         if want == 1 {
             let count = self.region.load(base.word(COUNTS + BLOCK as u32));
@@ -145,7 +153,11 @@ impl Session {
                 return Ok(());
             }
         }
-        self.steal_blocks()
+        // The image is full, but for what slots have set aside.
+        if self.region.load(base.word(COUNTS + BLOCK as u32)) == 0 {
+            self.steal(BLOCK)?;
+        }
+        Ok(())
     }
 
     /// Blocks of removed files are filled again before others: the host still has memory for them.
@@ -184,38 +196,19 @@ impl Session {
         })
     }
 
-    /// The image is full: what free or dead-and-recovered slots have set aside comes back first.
-    fn steal_blocks(&self) -> Result<(), Errno> {
-        for id in 1..=self.slots_high() {
-            let adopted = Session::new(self.region, self.pid(), self.tid());
-            if !adopted.adopt_slot(id) {
-                continue;
-            }
-            let released = adopted.give_back_blocks();
-            adopted.detach();
-            released?;
-        }
-        let hint = self.region.load(self.base()?.word(CHUNK_HINT)) as u32;
-        for step in 0..self.region.map.chunk_count {
-            let index = (hint + step) % self.region.map.chunk_count;
-            let free = self.region.load(self.region.map.chunk(index).word(FREE));
-            if free != 0 && self.take_run(index, RUN_MIN, 1)? {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
     /// Empties the slot's run and stack into the bitmaps.
     pub fn give_back_blocks(&self) -> Result<(), Errno> {
         let base = self.base()?;
-        let run = self.region.load(base.word(RUN));
-        if run as u32 != 0 {
-            self.quiet(|txn| {
-                txn.set(base.word(RUN), 0);
-                txn.unmark(Blocks { first: (run >> 32) as u32, count: run as u32 })
-            })?;
-        }
+        self.quiet(|txn| {
+            txn.mind_thieves()?;
+            let run = txn.get(base.word(RUN));
+            if run as u32 == 0 {
+                return Ok(());
+            }
+            txn.set(base.word(RUN), 0);
+            txn.unmark(Blocks { first: (run >> 32) as u32, count: run as u32 })
+        })?;
+        self.unlock_long(base.word(LENT));
         self.spill_blocks(0)
     }
 
@@ -228,6 +221,21 @@ impl Session {
     /// until `give_back_blocks`: nobody else takes them. The slot has no run when it is called.
     pub fn borrow_gap(&self, index: u32, from: u32, least: u32) -> Result<Option<Blocks>, Errno> {
         let base = self.base()?;
+        self.lock_long(base.word(LENT))?;
+        let gap = self.mark_gap(base, index, from, least);
+        if !matches!(gap, Ok(Some(_))) {
+            self.unlock_long(base.word(LENT));
+        }
+        gap
+    }
+
+    fn mark_gap(
+        &self,
+        base: Cell,
+        index: u32,
+        from: u32,
+        least: u32,
+    ) -> Result<Option<Blocks>, Errno> {
         self.quiet(|txn| {
             let chunk = txn.region.map.chunk(index);
             txn.lock(chunk)?;
@@ -250,13 +258,14 @@ impl Session {
         let counter = base.word(COUNTS + BLOCK as u32);
         while self.region.load(counter) > keep {
             self.quiet(|txn| {
+                txn.mind_thieves()?;
                 let top = txn.session.stack_top(base, txn.get(counter)) / CHUNK_BLOCKS;
                 for _ in 0..SPILL {
                     let count = txn.get(counter);
                     if count <= keep || txn.session.stack_top(base, count) / CHUNK_BLOCKS != top {
                         break;
                     }
-                    let block = txn.pop(BLOCK).ok_or(Errno::EIO)?;
+                    let block = txn.pop(BLOCK)?;
                     txn.unmark(Blocks { first: block, count: 1 })?;
                 }
                 Ok(())
@@ -273,22 +282,15 @@ impl Session {
             free += self.region.load(map.chunk(index).word(FREE));
         }
         for id in 1..=self.slots_high() {
-            let base = map.slot(id);
-            free += self.region.load(base.word(RUN)) & 0xffff_ffff;
-            free += self.region.load(base.word(COUNTS + BLOCK as u32));
+            free += self.has_aside(id, BLOCK);
         }
         free
     }
 
-    /// Whether somebody who has set no block aside can still get one, about.
+    /// Whether there is a block for who needs one, about.
     pub fn has_spare_blocks(&self) -> bool {
-        let map = &self.region.map;
-        if (0..map.chunk_count).any(|index| self.chunk_free(index) > 0) {
-            return true;
-        }
-        let idle = (1..=self.slots_high()).filter(|&id| self.region.load(map.owner(id)) == 0);
-        let mut runs = idle.map(|id| self.region.load(map.slot(id).word(RUN)) as u32);
-        runs.any(|count| count > 0) || self.left_over(BLOCK) > 0
+        (0..self.region.map.chunk_count).any(|index| self.chunk_free(index) > 0)
+            || (1..=self.slots_high()).any(|id| self.has_aside(id, BLOCK) > 0)
     }
 
     /// Whether a block is taken in its bitmap (for the checker).
@@ -326,7 +328,7 @@ impl Txn<'_> {
             return Ok(());
         }
         match self.pop(BLOCK) {
-            Some(block) if block == blocks.first && blocks.count == 1 => Ok(()),
+            Ok(block) if block == blocks.first && blocks.count == 1 => Ok(()),
             _ => Err(Errno::EIO),
         }
     }

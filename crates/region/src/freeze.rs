@@ -8,10 +8,11 @@
 //! 1. FREEZE is a long lock: recovery lets go of it when its holder dies.
 //! 2. Who waits for it holds no lock of a transaction, so those that run come to their end.
 //! 3. The holder does nothing but look: no transaction, no host call that sleeps. Others wait for
-//!    a runnable holder 60 s, for a sleeping one 1 s (`lock`).
+//!    a runnable holder 60 s, for a sleeping one 1 s (`lock`). For the moment of a theft, who
+//!    steals holds it (`steal`).
 //! 4. A thread that was between its look at FREEZE and its first journal entry when the barrier
 //!    came may still run one transaction. Whoever looks therefore looks again before believing
-//!    something bad.
+//!    something bad; who steals has a stricter rule.
 
 use husk_abi::{Errno, nr};
 use husk_host::syscall;

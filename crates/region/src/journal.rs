@@ -14,17 +14,18 @@
 use husk_abi::Errno;
 
 use crate::kill;
-use crate::lock::owner_of;
+use crate::layout::header;
+use crate::lock::{is_locked, locked_by, owner_of};
 use crate::memory::{Cell, Region};
 use crate::session::{
-    FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, STATE, Session, TRANSACTIONS,
+    FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, SEAT, STATE, Session, TRANSACTIONS,
     UNBALANCED,
 };
 use crate::tally::ROLLBACKS;
 
 /// What a handler returns when the world moved between its look and its locks: run it again.
 pub const RETRY: Errno = Errno(4001);
-const RETRIES_MAX: u32 = 1 << 16;
+pub(crate) const RETRIES_MAX: u32 = 1 << 16;
 
 pub(crate) const RUNNING: u64 = 0;
 pub(crate) const COMMITTED: u64 = 1;
@@ -73,20 +74,30 @@ impl Session {
             }
             let mut txn = self.begin()?;
             match body(&mut txn) {
-                Ok(value) => return txn.commit().map(|()| value),
-                Err(RETRY) => {
-                    txn.abort();
-                    if let Some(cell) = self.awaited.take() {
-                        self.wait_at_rest(cell)?;
-                    }
-                }
+                Ok(value) => match txn.commit() {
+                    Ok(()) => return Ok(value),
+                    Err(error) => self.after(error)?,
+                },
                 Err(error) => {
                     txn.abort();
-                    return Err(error);
+                    self.after(error)?;
                 }
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// After a transaction that came to nothing, for `error`: whether it is to be run again.
+    #[cold]
+    pub(crate) fn after(&self, error: Errno) -> Result<(), Errno> {
+        match error {
+            RETRY => match self.awaited.take() {
+                Some(cell) => self.wait_at_rest(cell).map(|_| ()),
+                None => Ok(()),
+            },
+            _ if self.hunger.get() != 0 && self.feed()? => Ok(()),
+            error => Err(error),
+        }
     }
 
     #[inline]
@@ -220,6 +231,48 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// Takes a lock word that nobody holds; `RETRY` when its holder has let it go. For who must not
+    /// wait in the middle of a transaction.
+    pub(crate) fn lock_at_rest(&mut self, cell: Cell) -> Result<(), Errno> {
+        let entry = self.length as u64;
+        if !self.log(LOCK, cell, 0) {
+            return Err(Errno::EIO);
+        }
+        let word = self.get(cell);
+        if is_locked(word) || !self.region.swap_if(cell, word, locked_by(word, self.slot)) {
+            return Err(self.retry_after(cell));
+        }
+        self.locks = self.locks << 8 | entry;
+        self.locked += 1;
+        kill::point();
+        Ok(())
+    }
+
+    /// Before the slot's magazines are touched. A lock is held: its compare and swap has shown the
+    /// journal to a thief who has not taken FREEZE yet, and shows FREEZE to this thread otherwise
+    /// (`steal`).
+    #[inline(always)]
+    pub(crate) fn mind_thieves(&mut self) -> Result<(), Errno> {
+        match self.locked == 0 || self.session.frozen().is_some() {
+            true => self.mind_thief(),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mind_thief(&mut self) -> Result<(), Errno> {
+        if self.locked == 0 {
+            self.lock(self.base.word(SEAT))?;
+        }
+        match self.session.frozen() {
+            Some(word) if owner_of(word) != self.slot && kill::mutant() != 49 => {
+                Err(self.retry_after(Cell::at(header::FREEZE)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Leaves `work` in the slot: whoever owns the slot next finds it (`Session::pending`).
     pub fn set_pending(&mut self, work: u64) {
         self.session.note(LEFT_OVER);
@@ -257,6 +310,12 @@ impl Txn<'_> {
 
     #[inline]
     fn commit(&mut self) -> Result<(), Errno> {
+        if self.frees != 0
+            && let Err(error) = self.mind_thieves()
+        {
+            self.abort();
+            return Err(error);
+        }
         for n in 0..self.frees {
             let word = self.region.load(self.base.word(FREES + n));
             self.push((word >> 32) as usize, word as u32);

@@ -34,7 +34,9 @@ mod armed {
     /// 41 reads without a second look, 42 lets go without a new sequence, 43 frees an inode
     /// without a new generation, 44 takes from a pool without its lock, 46 buries the dead without
     /// the word for it, 47 settles a slot that may be another's by now, 48 leaves a file that goes
-    /// in steps without its mark. Of watches: 51 tells of what may yet be undone. Of epoll sets:
+    /// in steps without its mark. Of thefts: 49 takes from a magazine whatever a thief does, 50
+    /// steals whatever the victim does, 53 though it fills what it has, 54 fills whatever a thief
+    /// does. Of watches: 51 tells of what may yet be undone. Of epoll sets:
     /// 61 takes the ring of a pipe in one into use, 62 makes host calls unseen, 63 clears bits
     /// without counting a change, 64 takes a call in flight for none, 65 trusts in a pipe that
     /// others may hold.

@@ -36,6 +36,7 @@ mod pace;
 pub mod pipes;
 mod recover;
 mod session;
+mod steal;
 mod tally;
 pub mod trace;
 pub mod watch;

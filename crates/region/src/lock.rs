@@ -51,6 +51,12 @@ pub fn is_locked(word: u64) -> bool {
     word & LOCKED != 0
 }
 
+/// A word at rest, held by `slot`.
+#[inline(always)]
+pub(crate) fn locked_by(word: u64, slot: u32) -> u64 {
+    word | LOCKED | (slot as u64) << OWNER_SHIFT
+}
+
 /// Instead of the word at which something was seen: it cannot be seen again.
 pub const NEVER_SEEN: u64 = u64::MAX;
 
@@ -89,7 +95,7 @@ impl Session {
     /// The same with `word` just seen there.
     #[inline(always)]
     pub(crate) fn acquire_seen(&self, cell: Cell, slot: u32, word: u64) -> Result<(), Errno> {
-        let mine = word | LOCKED | (slot as u64) << OWNER_SHIFT;
+        let mine = locked_by(word, slot);
         if word & LOCKED == 0 && self.region.swap_if(cell, word, mine) {
             return Ok(());
         }

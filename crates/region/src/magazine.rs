@@ -10,7 +10,8 @@
 //! 1. Refill and spill are transactions of their own, run before an operation begins: no operation
 //!    holds a pool's lock.
 //! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room
-//!    to give back `FREES_MAX`. It sees ENOSPC only when every pool is empty.
+//!    to give back `FREES_MAX`. It sees ENOSPC only when every pool is empty, and every other slot:
+//!    what those have is stolen before (`steal`).
 //! 3. What one thread takes and another gives back does not use up the never used: a pool that has
 //!    `PLENTY` is taken from before, wherever it is.
 //! 4. An object in a pool is linked through its the low half of its word 1; of a free object only
@@ -18,7 +19,7 @@
 
 use husk_abi::Errno;
 
-use crate::journal::Txn;
+use crate::journal::{RETRIES_MAX, RETRY, Txn};
 use crate::kill;
 use crate::layout::{CLASSES, header};
 use crate::memory::{Cell, Without};
@@ -30,7 +31,7 @@ pub(crate) const BLOCK: usize = CLASSES;
 /// full of names and bytes can still start the program that removes them.
 const RESERVED: [u32; CLASSES] = [0, 0, 1024, 512];
 const LOW: u64 = 12;
-const HIGH: u64 = 32;
+pub(crate) const HIGH: u64 = 32;
 const REFILL: u64 = 16;
 const SPILL: u64 = 16;
 /// Objects of a pool that others are let in for, though there are never used ones.
@@ -40,11 +41,11 @@ const LOOKS: u32 = 4;
 const POOL_LOCK: u32 = 4;
 const POOL: u32 = 5;
 
-fn count_of(base: Cell, class: usize) -> Cell {
+pub(crate) fn count_of(base: Cell, class: usize) -> Cell {
     base.word(COUNTS + class as u32)
 }
 
-fn item(base: Cell, class: usize, n: u64) -> Cell {
+pub(crate) fn item(base: Cell, class: usize, n: u64) -> Cell {
     base.word(MAGAZINES + class as u32 * MAGAZINE_ITEMS + n as u32)
 }
 
@@ -52,22 +53,23 @@ impl Txn<'_> {
     /// An object of `class`; nobody reaches it before commit. `ENOSPC`.
     #[inline]
     pub fn allocate(&mut self, class: usize) -> Result<u32, Errno> {
-        if kill::refuses() { Err(Errno::ENOSPC) } else { self.pop(class).ok_or(Errno::ENOSPC) }
+        if kill::refuses() { Err(Errno::ENOSPC) } else { self.pop(class) }
     }
 
     /// Takes from a magazine.
     #[inline]
-    pub(crate) fn pop(&mut self, class: usize) -> Option<u32> {
+    pub(crate) fn pop(&mut self, class: usize) -> Result<u32, Errno> {
+        self.mind_thieves()?;
         let cell = count_of(self.base, class);
         let count = self.get(cell);
         if count == 0 || count > MAGAZINE_ITEMS as u64 {
-            return None;
+            return Err(self.session.hungry(class));
         }
         if count <= LOW && class != BLOCK {
             self.session.note(UNBALANCED);
         }
         self.change(cell, count, count - 1);
-        Some(self.get(item(self.base, class, count - 1)) as u32)
+        Ok(self.get(item(self.base, class, count - 1)) as u32)
     }
 
     /// Adds to a magazine; the place may hold what this very transaction took, so it is logged.
@@ -92,6 +94,7 @@ impl Session {
     #[cold]
     pub(crate) fn prepare(&self) -> Result<(), Errno> {
         let base = self.base()?;
+        self.hunger.set(0);
         for class in 0..CLASSES {
             let count = self.region.load(count_of(base, class));
             if !(LOW..=HIGH).contains(&count) {
@@ -112,12 +115,31 @@ impl Session {
 
     #[cold]
     fn balance(&self, class: usize, count: u64) -> Result<(), Errno> {
-        if count < LOW { self.refill(class) } else { self.spill(class) }
+        if count < LOW { self.refill(class).map(|_| ()) } else { self.spill(class) }
+    }
+
+    /// An allocation has found none of `class`: what it fails with, unless `feed` finds some.
+    #[cold]
+    fn hungry(&self, class: usize) -> Errno {
+        self.hunger.set(self.hunger.get() | 1 << class);
+        self.note(UNBALANCED);
+        Errno::ENOSPC
+    }
+
+    /// After a transaction that failed for want of objects: whether there are some now.
+    #[cold]
+    pub(crate) fn feed(&self) -> Result<bool, Errno> {
+        let hunger = self.hunger.replace(0);
+        let mut fed = false;
+        for class in (0..CLASSES).filter(|class| hunger >> class & 1 == 1) {
+            fed |= self.refill(class)? || self.steal(class)?;
+        }
+        Ok(fed)
     }
 
     /// From the own pool, from others that have plenty, from what was never used, from the others'
-    /// pools, in this order.
-    fn refill(&self, class: usize) -> Result<(), Errno> {
+    /// pools, in this order; whether there was one. What slots have is left to them (`steal`).
+    fn refill(&self, class: usize) -> Result<bool, Errno> {
         let own = self.slot()? & self.region.pools;
         let reserved = RESERVED[class] as u64;
         let limit = (self.region.map.classes[class].count as u64).saturating_sub(reserved);
@@ -125,15 +147,14 @@ impl Session {
             || self.refill_from_plenty(class)?
             || self.refill_fresh(class, REFILL, limit)?
         {
-            return Ok(());
+            return Ok(true);
         }
         for other in 1..=self.region.map.partition_mask {
             if self.refill_from(own + other, class)? {
-                return Ok(());
+                return Ok(true);
             }
         }
-        self.collect_idle(class)?;
-        self.refill_from(own, class).map(|_| ())
+        Ok(false)
     }
 
     /// From one of a few other pools that has plenty (invariant 3). Which ones moves on with each
@@ -150,29 +171,6 @@ impl Session {
         Ok(false)
     }
 
-    /// All pools are empty: what slots that nobody uses have left over goes to the own pool.
-    fn collect_idle(&self, class: usize) -> Result<(), Errno> {
-        let pool = self.slot()? & self.region.pools;
-        for id in 1..=self.slots_high() {
-            let base = self.region.map.slot(id);
-            let idle = self.region.load(self.region.map.owner(id)) == 0;
-            if !idle || self.region.load(count_of(base, class)) == 0 {
-                continue;
-            }
-            let helper = Session::new(self.region, self.pid(), self.tid());
-            if !helper.adopt_slot(id) {
-                continue;
-            }
-            let mut given = Ok(());
-            while given.is_ok() && self.region.load(count_of(base, class)) > 0 {
-                given = helper.spill_to(pool, class);
-            }
-            helper.detach();
-            given?;
-        }
-        Ok(())
-    }
-
     fn refill_from(&self, partition: u32, class: usize) -> Result<bool, Errno> {
         let pool = self.region.map.partition(partition);
         let head_cell = pool.word(POOL + class as u32);
@@ -183,6 +181,7 @@ impl Session {
             if kill::mutant() != 44 {
                 txn.lock(pool.word(POOL_LOCK))?;
             }
+            txn.mind_thieves()?;
             let mut head = txn.get(head_cell);
             let had = txn.get(count_of(txn.base, class));
             let mut taken = 0;
@@ -224,6 +223,7 @@ impl Session {
         }
         self.quiet(|txn| {
             txn.lock(Cell::at(header::BUMP_LOCK))?;
+            txn.mind_thieves()?;
             let next = txn.get(bump);
             let had = txn.get(count_of(txn.base, class));
             let taken = wanted.min(limit.saturating_sub(next));
@@ -250,6 +250,7 @@ impl Session {
         let head_cell = pool.word(POOL + class as u32);
         self.quiet(|txn| {
             txn.lock(pool.word(POOL_LOCK))?;
+            txn.mind_thieves()?;
             let mut head = txn.get(head_cell);
             let count = txn.get(count_of(txn.base, class));
             let spilled = count.min(SPILL);
@@ -276,7 +277,13 @@ impl Session {
         &self,
         mut body: impl FnMut(&mut Txn<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        self.begin()?.conclude(&mut body)
+        for _ in 0..RETRIES_MAX {
+            match self.begin()?.conclude(&mut body) {
+                Err(RETRY) => self.after(RETRY)?,
+                result => return result,
+            }
+        }
+        Err(Errno::EIO)
     }
 
     /// Words of the bump heap for records that live as long as the image; zero or stale inside.
@@ -312,28 +319,23 @@ impl Session {
             free +=
                 self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
         }
-        for id in 1..=self.slots_high() {
-            free += self.region.load(count_of(self.region.map.slot(id), class));
-        }
-        free
+        free + self.aside(class)
     }
 
-    /// Objects of `class` that somebody who has none can still get, about: what others who live
-    /// have in their magazines is not among them, nor the reserve.
+    /// Objects of `class` that somebody who has none can still get, about: the reserve is not among
+    /// them. While there are plenty, what slots have in their magazines is not counted.
     pub fn spare_count(&self, class: usize) -> u64 {
         let limit = self.region.map.classes[class].count.saturating_sub(RESERVED[class]) as u64;
         let bump = self.region.load(Cell::at(header::BUMP + class as u32));
         let pool = |index| self.region.map.partition(index).word(POOL + class as u32);
         let pools = (0..=self.region.map.partition_mask).map(|n| self.region.load(pool(n)) >> 32);
         let spare = limit.saturating_sub(bump) + pools.sum::<u64>();
-        if spare > 0 { spare } else { self.left_over(class) }
+        if spare >= PLENTY { spare } else { spare + self.aside(class) }
     }
 
-    /// What slots that nobody uses have in a magazine.
-    pub(crate) fn left_over(&self, class: usize) -> u64 {
-        let map = &self.region.map;
-        let idle = (1..=self.slots_high()).filter(|&id| self.region.load(map.owner(id)) == 0);
-        idle.map(|id| self.region.load(count_of(map.slot(id), class))).sum()
+    /// What all slots have in a magazine.
+    fn aside(&self, class: usize) -> u64 {
+        (1..=self.slots_high()).map(|id| self.has_aside(id, class)).sum()
     }
 
     /// Calls `emit` for each free object of `class` that was used before (for the checker).

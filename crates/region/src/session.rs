@@ -4,8 +4,8 @@
 //!   slot, words:  0 phase:32 length:32   1 transactions   2 waits for   3 pending
 //!                 4..8 long locks        8..13 magazine counts     13 block run
 //!                 14 heap run            15 chunk hint
-//!                 16..48 frees of this transaction    48..80 tallies (`tally`)
-//!                 80..400 magazines    400..912 journal
+//!                 16..48 frees of this transaction    48..79 tallies (`tally`)    79 seat
+//!                 80..400 magazines    400..912 journal    912 lent
 //! ```
 //!
 //! What an ordinary operation needs of its slot, 56 entries of the journal included, is one page.
@@ -32,17 +32,21 @@ pub(crate) const CHUNK_HINT: u32 = 15;
 pub(crate) const FREES: u32 = 16;
 pub(crate) const FREES_MAX: u32 = 32;
 pub(crate) const TALLIES: u32 = 48;
+/// A lock word for who takes from the magazines and has locked nothing else (`steal`).
+pub(crate) const SEAT: u32 = 79;
 pub(crate) const MAGAZINES: u32 = 80;
 pub(crate) const MAGAZINE_ITEMS: u32 = 64;
 pub(crate) const JOURNAL: u32 = 400;
 pub(crate) const JOURNAL_MAX: u32 = 256;
+/// A lock word that is held while the slot's run is not for filling (`Session::borrow_gap`).
+pub(crate) const LENT: u32 = 912;
 
 // One part of a slot behind the other.
 const _: () = {
     assert!(LONG + LONG_MAX <= COUNTS && COUNTS + (CLASSES as u32) < RUN && CHUNK_HINT < FREES);
-    assert!(FREES + FREES_MAX <= TALLIES && TALLIES_END <= MAGAZINES);
+    assert!(FREES + FREES_MAX <= TALLIES && TALLIES_END <= SEAT && SEAT < MAGAZINES);
     assert!(MAGAZINES + (CLASSES as u32 + 1) * MAGAZINE_ITEMS <= JOURNAL);
-    assert!(JOURNAL + 2 * JOURNAL_MAX <= SLOT_WORDS);
+    assert!(JOURNAL + 2 * JOURNAL_MAX <= LENT && LENT < SLOT_WORDS);
 };
 
 /// Attention: a magazine may be outside its marks.
@@ -68,6 +72,8 @@ pub struct Session {
     wish: Local<u64>,
     /// What `Txn::retry_after` waits for.
     pub(crate) awaited: Local<Option<Cell>>,
+    /// Classes of which an allocation has found none, a bit each.
+    pub(crate) hunger: Local<u32>,
     /// No other thread acts for this one's process.
     alone: Local<bool>,
     /// Runs of blocks it has set aside so far.
@@ -115,6 +121,7 @@ impl Session {
             waits: Local::new(0),
             wish: Local::new(0),
             awaited: Local::new(None),
+            hunger: Local::new(0),
             alone: Local::new(false),
             runs: Local::new(0),
             looks: Default::default(),
@@ -389,9 +396,12 @@ impl Session {
 
     /// Whether the owner of a slot is in the middle of something that others may wait for.
     pub fn holds(&self, id: u32) -> bool {
-        let base = self.region.map.slot(id);
-        let long = (0..LONG_MAX).any(|n| self.region.load(base.word(LONG + n)) != 0);
-        long || self.open_journal(id).is_some()
+        self.holds_long(self.region.map.slot(id)) || self.open_journal(id).is_some()
+    }
+
+    /// Whether a slot's owner has, or is about to take, a lock that outlives transactions.
+    pub(crate) fn holds_long(&self, base: Cell) -> bool {
+        (0..LONG_MAX).any(|n| self.region.load_in_order(base.word(LONG + n)) != 0)
     }
 
     /// Whether this thread is within a transaction that has locked or changed something.

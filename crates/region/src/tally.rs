@@ -27,7 +27,7 @@ pub(crate) const WAITS: u32 = TALLIES_MAX;
 pub(crate) const ROLLBACKS: u32 = TALLIES_MAX + 1;
 pub(crate) const RECOVERED: u32 = TALLIES_MAX + 2;
 /// All counters of a slot in one area.
-pub(crate) const TALLIES_END: u32 = TALLIES + TALLIES_MAX + 4;
+pub(crate) const TALLIES_END: u32 = TALLIES + TALLIES_MAX + 3;
 
 /// What the owners of one slot have done.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,8 @@ use crate::say::say_aside;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Fewer objects than one operation may need are none.
+const NONE_BELOW: u64 = 12;
 /// Kinds of room: what there is no more of, and what gives some back.
 const KINDS: [(&str, &str); 3] = [
     ("more files", "remove some"),
@@ -23,7 +25,7 @@ const KINDS: [(&str, &str); 3] = [
 /// Which kinds there is none of now.
 fn short(direct: &Direct) -> [bool; KINDS.len()] {
     let session = &direct.kernel().session;
-    let none = |class| session.spare_count(class) == 0;
+    let none = |class| session.spare_count(class) < NONE_BELOW;
     [none(INODE), [LINE, NODE, RECORD].into_iter().any(none), !session.has_spare_blocks()]
 }
 

@@ -279,6 +279,11 @@ pub fn begin() {
     });
 }
 
+/// After `begin`, where tasks touch each other's slots.
+pub fn slots_are_shared() {
+    with(|state| state.own = 0..0);
+}
+
 /// From here on tasks run at once.
 pub fn go() {
     with(|state| state.active = true);

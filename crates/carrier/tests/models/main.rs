@@ -4,7 +4,7 @@
 //! ```text
 //!   words         lock words, sequences, transactions        directories  removal, modes, readers
 //!   lives         deaths, recovery, burial                   magazines    free objects
-//!   files         bytes and attributes of what goes away
+//!   files         bytes and attributes of what goes away      thefts       what slots set aside
 //! ```
 //!
 //! Each model says what it holds against, and must fail with each bug planted in it. `HUSK_SEED=n`
@@ -17,6 +17,7 @@ mod lives;
 mod magazines;
 #[path = "../support/mod.rs"]
 mod support;
+mod thefts;
 mod words;
 #[path = "../support/world.rs"]
 mod world;
