@@ -40,7 +40,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some((what, rest)) = self.magic_name(w) else { return Ok(Magic::No) };
         let walk = &self.buffers.walks[w];
         let whole = rest == walk.length;
-        if whole && (!aim.follow || aim.parent) {
+        if aim.parent && walk.whole()[rest..].iter().all(|&b| b == b'/') {
+            return self.link_itself(w, what, rest);
+        }
+        if whole && !aim.follow {
             return Ok(Magic::Host);
         }
         match what {
@@ -79,6 +82,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Magic::Rewritten)
             }
         }
+    }
+
+    /// The name of a link itself, which ends at `end` of the text: the host judges it. Where it has
+    /// no such name, since the descriptor is the image's, another one of that file system that is
+    /// always there stands for it: none can be made, removed or moved.
+    #[cold]
+    fn link_itself(&mut self, w: usize, what: Proc, end: usize) -> Result<Magic> {
+        const ANOTHER: &[u8] = b"/proc/self/exe";
+        let Proc::Fd(fd) = what else { return Ok(Magic::Host) };
+        let is_name_there = self.buffers.walks[w].whole().starts_with(b"/dev/std");
+        let files = self.services.files();
+        if is_name_there || !matches!(self.services.slot(files, fd), Slot::Husk(_)) {
+            return Ok(Magic::Host);
+        }
+        self.buffers.walks[w].replace_front(end, ANOTHER)?;
+        Ok(Magic::Rewritten)
     }
 
     /// The working directory of another process of the image, one of whose threads is `id`, and

@@ -395,7 +395,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if !ends {
                     return Ok(Start::In(inode, None));
                 }
-                if slash && !aim.parent && self.services.step(inode)?.kind != Kind::Directory {
+                if slash && aim.create {
+                    return Err(Errno::EISDIR);
+                }
+                if slash && self.services.step(inode)?.kind != Kind::Directory {
                     return Err(Errno::ENOTDIR);
                 }
                 return Ok(Start::Object(inode));

@@ -180,3 +180,42 @@ fn a_reader_of_a_replaced_name_sees_one_file_or_the_other() {
     ROOT.get_or_init(|| tree);
     holds_and_sees(Tries(5_000), &[41, 43], set_up_files, replacement_and_reuse);
 }
+
+/// Parts of "d" that add up only together: one has made a directory there, another has removed it.
+fn shared_sums() {
+    set_up();
+    let mut seats = [1, 2].map(attach);
+    let dir = seats[0].lookup(root(), b"d").expect("d").inode;
+    let made = seats[0].create(&root_user(), dir, b"s", Node::Directory(0o755));
+    made.expect("mkdir");
+    seats[1].rmdir(&root_user(), dir, b"s").expect("rmdir");
+    seats.iter_mut().for_each(Direct::detach);
+}
+
+/// One removes the directory, whose parts go in steps. Who looks at it sees the sum of all, or that
+/// it is gone.
+fn removal_and_looks() {
+    begin();
+    let [mut one, mut two, three] = [1, 2, 3].map(attach);
+    let dir = one.lookup(root(), b"d").expect("d").inode;
+    go();
+    let remover = task(None, move || remove(&mut one));
+    let onlooker = task(None, move || {
+        for _ in 0..2 {
+            match two.attributes(dir) {
+                Ok(facts) => assert_eq!(facts.links, 2, "some parts are missing"),
+                Err(error) => assert_eq!(error, Errno::ESTALE),
+            }
+        }
+    });
+    remover.join();
+    onlooker.join();
+    sound(three);
+}
+
+#[test]
+fn a_look_at_a_wide_directory_beside_its_removal_sees_all_of_it_or_that_it_is_gone() {
+    let (_world, tree) = world();
+    ROOT.get_or_init(|| tree);
+    holds_and_sees(Tries(5_000), &[48], shared_sums, removal_and_looks);
+}

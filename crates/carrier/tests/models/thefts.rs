@@ -98,7 +98,9 @@ fn deaths_take_nothing_along() {
             task(life, move || (0..2).for_each(|_| turn(&me)))
         })
         .collect();
-    tasks.into_iter().for_each(|task| drop(task.join()));
+    for task in tasks {
+        task.join();
+    }
     stop();
     let boss = session(3);
     boss.recover_dead().expect("recovered");
@@ -128,7 +130,9 @@ fn fill(me: &Session) -> u32 {
 fn few_blocks() {
     let me = session(1);
     let count = LAYOUT.memory_bytes as usize / 4096 - 1 - BLOCKS_LEFT;
-    (0..count).for_each(|_| drop(fill(&me)));
+    for _ in 0..count {
+        fill(&me);
+    }
     me.detach();
 }
 
