@@ -18,6 +18,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 const BURNT_MAX: Duration = Duration::from_millis(5);
 const BESIDE_MAX: Duration = Duration::from_millis(250);
 
+/// Runs another program that checks itself, natively and in an image.
+fn check_source(name: &'static str, source: &str) {
+    let scratch = Scratch::new(&format!("{name}-build"));
+    let program = scratch.path().join("program");
+    build_c(source, &program);
+    Case::new(name, Length::Long, &[program.to_str().expect("a plain path")]).check();
+}
+
 /// Runs one mode of the program, natively and in an image.
 fn check(name: &'static str, mode: &str) {
     let scratch = Scratch::new(&format!("{name}-build"));
@@ -79,11 +87,12 @@ fn who_polls_many_writers_misses_no_byte_and_leaves_nothing_behind() {
 
 #[test]
 fn a_call_that_a_handler_forked_in_is_counted_once() {
-    let scratch = Scratch::new("pipes-begotten-build");
-    let program = scratch.path().join("begotten");
-    build_c(include_str!("sources/begotten.c"), &program);
-    let program = program.to_str().expect("a plain path");
-    Case::new("pipes-begotten", Length::Long, &[program]).check();
+    check_source("pipes-begotten", include_str!("sources/begotten.c"));
+}
+
+#[test]
+fn who_comes_by_name_into_a_pipe_that_one_has_alone_takes_each_byte_once() {
+    check_source("pipes-intruder", include_str!("sources/intruder.c"));
 }
 
 #[test]

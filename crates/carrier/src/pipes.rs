@@ -26,6 +26,10 @@ impl Pipes for Direct {
     fn pipe_end(&self, files: Files, fd: u32) -> Option<End> {
         husk_kernel::pipe::end(&self.kernel, files, fd)
     }
+    #[inline(always)]
+    fn pipe_sight(&self, fd: u32) -> Option<(End, bool)> {
+        husk_kernel::pipe::sight(&self.kernel, fd)
+    }
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
         self.kernel.count(Operation::Pipe);
         husk_kernel::pipe::make(&self.kernel, files, read, write, host)
@@ -61,10 +65,11 @@ impl Pipes for Direct {
     fn pipe_take_swiftly(
         &mut self,
         pipe: Pipe,
+        alone: bool,
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> usize {
-        let taken = husk_kernel::pipe_flow::take_swiftly(&self.kernel, pipe, length, copy);
+        let taken = husk_kernel::pipe_flow::take_swiftly(&self.kernel, pipe, alone, length, copy);
         if taken != 0 {
             self.kernel.count(Operation::Pipe);
         }
@@ -74,10 +79,11 @@ impl Pipes for Direct {
     fn pipe_put_swiftly(
         &mut self,
         pipe: Pipe,
+        alone: bool,
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> bool {
-        let put = husk_kernel::pipe_flow::put_swiftly(&self.kernel, pipe, length, copy);
+        let put = husk_kernel::pipe_flow::put_swiftly(&self.kernel, pipe, alone, length, copy);
         if put {
             self.kernel.count(Operation::Pipe);
         }
@@ -97,6 +103,9 @@ impl Pipes for Direct {
     }
     fn pipe_waiting(&self, pipe: Pipe) -> u64 {
         husk_kernel::pipe_flow::waiting(&self.kernel, pipe)
+    }
+    fn pipe_show(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::show(&self.kernel, pipe);
     }
     fn pipe_pin(&mut self, pipe: Pipe) {
         husk_kernel::pipe_flow::pin(&self.kernel, pipe);

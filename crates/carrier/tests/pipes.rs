@@ -19,7 +19,7 @@ use husk_carrier::Direct;
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
-use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes};
+use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes, Withdrawal};
 use husk_proto::{Descriptors, Processes};
 use husk_region::kill;
 use husk_region::pipes::{self, Climb, Holder, Lock, PIPES_MAX};
@@ -36,6 +36,12 @@ struct Side {
     pipe: Pipe,
     read: i32,
     write: i32,
+}
+
+impl Side {
+    fn is_alone(&self) -> bool {
+        self.direct.pipe_sight(self.read as u32).is_some_and(|(_, alone)| alone)
+    }
 }
 
 /// Both sides, for the hook; how many bytes have gone in.
@@ -89,7 +95,9 @@ fn copy(span: Span, bytes: &mut [u8], at: &mut usize, out: bool) -> husk_proto::
 fn write(side: &mut Side, mut byte: u8) -> bool {
     for _ in 0..PATIENCE {
         let (mut one, mut at) = ([byte], 0);
-        if side.direct.pipe_put_swiftly(side.pipe, 1, |span| copy(span, &mut one, &mut at, false)) {
+        let alone = side.is_alone();
+        let swift = |span| copy(span, &mut one, &mut at, false);
+        if side.direct.pipe_put_swiftly(side.pipe, alone, 1, swift) {
             return true;
         }
         let put = &mut |span| copy(span, &mut one, &mut at, false);
@@ -123,9 +131,9 @@ enum Got {
 fn read(side: &mut Side) -> Got {
     for _ in 0..PATIENCE {
         let (mut one, mut at) = ([0u8], 0);
-        if side.direct.pipe_take_swiftly(side.pipe, 1, |span| copy(span, &mut one, &mut at, true))
-            == 1
-        {
+        let alone = side.is_alone();
+        let swift = |span| copy(span, &mut one, &mut at, true);
+        if side.direct.pipe_take_swiftly(side.pipe, alone, 1, swift) == 1 {
             return took(one[0]);
         }
         let take = &mut |span| copy(span, &mut one, &mut at, true);
@@ -261,6 +269,30 @@ fn other_writes_and_reads(stage: &mut Stage) {
     other_writes(stage);
 }
 
+/// A process without a number of the pipe opens it by another name: all in it is to be the host's.
+/// False: somebody is busy with it.
+fn other_intrudes(stage: &mut Stage) -> bool {
+    let Side { direct, pipe, read, write } = &mut stage.other;
+    direct.pipe_show(*pipe);
+    let spans = match direct.pipe_withdraw(*pipe).expect("a pipe") {
+        Withdrawal::Nothing => return true,
+        Withdrawal::Wait { .. } => return false,
+        Withdrawal::Bytes(spans) => spans,
+    };
+    let mut behind = [0u8; 64];
+    let vector =
+        spans.map(|span| libc::iovec { iov_base: span.address as *mut _, iov_len: span.length });
+    // SAFETY: bytes of ours, and both spans lie in the ring; neither end blocks.
+    let put = unsafe {
+        let later = libc::read(*read, behind.as_mut_ptr().cast(), behind.len());
+        let put = libc::writev(*write, vector.as_ptr(), 2);
+        libc::write(*write, behind.as_ptr().cast(), later.max(0) as usize);
+        put
+    };
+    direct.pipe_withdrawn(*pipe, put as u64);
+    true
+}
+
 /// What is left comes out in order, and nothing is missing.
 fn drain(stage: &mut Stage) {
     for _ in 0..PATIENCE {
@@ -298,6 +330,8 @@ fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String
     if writes {
         stage.put += 3;
     }
+    main.direct.set_alone(cast.alone);
+    assert_eq!(main.is_alone(), cast.alone, "a new pipe");
     *STAGE.lock().expect("sane") = Some(stage);
     kill::arm(point, hook);
     STEPS.store(steps, Ordering::SeqCst);
@@ -320,6 +354,9 @@ fn play(boss: &mut Direct, cast: &Cast, point: u64, steps: u64) -> Option<String
     kill::arm(0, hook);
     STEPS.store(0, Ordering::SeqCst);
     let mut stage = STAGE.lock().expect("sane").take().expect("there");
+    if cast.alone {
+        assert!(other_intrudes(&mut stage), "nobody is busy any more");
+    }
     drain(&mut stage);
     let wrong = asleep.or(stage.wrong.take());
     end(stage);
@@ -342,6 +379,8 @@ struct Cast {
     warm: usize,
     waiting: usize,
     acts: fn(&mut Stage),
+    /// Whether the main side is its process's only thread.
+    alone: bool,
 }
 
 /// All plays of one cast; the first that goes wrong.
@@ -364,17 +403,43 @@ fn plays(boss: &mut Direct, cast: &Cast) -> Option<String> {
 
 fn all(boss: &mut Direct) -> Option<String> {
     for warm in [0, 3, 4, 5, 6, 20] {
-        let writer = Cast { deed: Deed::Writes, warm, waiting: 0, acts: other_reads };
-        let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts: other_writes };
-        let idle = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes };
-        let two = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes_and_reads };
-        let poller = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes };
-        let beside = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes_and_reads };
+        let writer = Cast { deed: Deed::Writes, warm, waiting: 0, acts: other_reads, alone: false };
+        let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts: other_writes, alone: false };
+        let idle = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes, alone: false };
+        let two = Cast {
+            deed: Deed::Reads,
+            warm,
+            waiting: 0,
+            acts: other_writes_and_reads,
+            alone: false,
+        };
+        let poller = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes, alone: false };
+        let beside = Cast {
+            deed: Deed::Polls,
+            warm,
+            waiting: 0,
+            acts: other_writes_and_reads,
+            alone: false,
+        };
         for cast in [writer, reader, idle, two, poller, beside] {
             let found = plays(boss, &cast);
             if found.is_some() {
                 return found;
             }
+        }
+    }
+    None
+}
+
+/// Who is alone, and somebody who comes in without a number.
+fn intrusions(boss: &mut Direct) -> Option<String> {
+    let acts = |stage: &mut Stage| drop(other_intrudes(stage));
+    for warm in [5, 20] {
+        let writer = Cast { deed: Deed::Writes, warm, waiting: 2, acts, alone: true };
+        let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts, alone: true };
+        let found = plays(boss, &writer).or_else(|| plays(boss, &reader));
+        if found.is_some() {
+            return found;
         }
     }
     None
@@ -482,7 +547,7 @@ fn ask_in_vain(ring: &pipes::Pipe, me: Holder) {
 fn invitations(boss: &mut Direct) -> Option<String> {
     let stage = stage(boss, other_reads);
     let life = stage.main.pipe.0;
-    let ring = pipes::Pipe::of(&LAYOUT, life & (PIPES_MAX - 1), life).expect("mapped");
+    let ring = pipes::Pipe::of(life & (PIPES_MAX - 1), life).expect("mapped");
     let me = Holder::new(std::process::id(), tid());
     assert!(ring.take_off(true));
     ask_in_vain(&ring, me);
@@ -558,6 +623,7 @@ fn looks(boss: &mut Direct) -> Option<String> {
 fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
     assert_eq!(all(&mut boss), None);
+    assert_eq!(intrusions(&mut boss), None);
     assert_eq!(deaths(&mut boss), None);
     poll_against_writer(&mut boss);
     assert_eq!(invitations(&mut boss), None);
@@ -569,6 +635,8 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
         (24, all),
         (27, all),
         (28, all),
+        (29, intrusions),
+        (30, intrusions),
         (22, deaths),
     ];
     for (bug, seen) in plays.into_iter().chain([(25, looks as _), (26, invitations as _)]) {

@@ -75,6 +75,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn meet_stranger(&mut self, fd: usize) {
         let found = self.host_pipe(fd).and_then(|host| self.services.pipe_find(host));
         if let Some(pipe) = found {
+            self.services.pipe_show(pipe);
             // What cannot be moved stays for readers of the image; counted.
             let _ = self.surrender_end(fd, End { pipe, writes: false });
         }
@@ -99,7 +100,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn piped(&mut self, c: &Call) -> Answer {
         match self.pipe_end(c.args[0]) {
-            Some(end) => match self.moved_swiftly(c, end) {
+            Some(end) => match self.moved_swiftly(c.number, end, false, c.args[1], c.args[2]) {
                 0 => self.move_bytes(c, end),
                 moved => value(moved as u64),
             },
@@ -115,10 +116,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The same call on what is known to be `end`; the verdict shown to `then` where it lies.
     #[inline(always)]
     pub fn pipe_call_then<T>(&mut self, c: &Call, end: End, then: impl FnOnce(&Verdict) -> T) -> T {
-        match self.moved_swiftly(c, end) {
-            0 => {}
-            moved => return then(&Verdict::Return(moved as i64)),
-        }
         match &self.move_bytes(c, end) {
             Ok(verdict) => then(verdict),
             Err(errno) => then(&Verdict::Return(errno.as_return())),
@@ -126,18 +123,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What most calls are, which is worth a way of its own: a few bytes, one buffer, nobody in the
-    /// way. 0: anything else, which is `move_bytes`'s.
+    /// way; `alone`: nobody else has the pipe. 0: anything else, which is `move_bytes`'s.
     #[inline(always)]
-    fn moved_swiftly(&mut self, c: &Call, end: End) -> usize {
-        let (memory, [_, address, length, ..]) = (&self.memory, c.args);
-        match c.number {
+    pub fn moved_swiftly(
+        &mut self,
+        number: usize,
+        end: End,
+        alone: bool,
+        address: usize,
+        length: usize,
+    ) -> usize {
+        let memory = &self.memory;
+        match number {
             nr::read if !end.writes => {
                 let copy = |span| memory.copy_out(span, address);
-                self.services.pipe_take_swiftly(end.pipe, length, copy)
+                self.services.pipe_take_swiftly(end.pipe, alone, length, copy)
             }
             nr::write if end.writes && length != 0 => {
                 let copy = |span| memory.copy_in(address, span);
-                let put = self.services.pipe_put_swiftly(end.pipe, length, copy);
+                let put = self.services.pipe_put_swiftly(end.pipe, alone, length, copy);
                 if put { length } else { 0 }
             }
             _ => 0,

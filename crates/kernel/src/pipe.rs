@@ -8,14 +8,14 @@
 
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Result};
+use husk_region::Txn;
 use husk_region::pipes::{self, Holder, Lock, PIPES_MAX};
-use husk_region::{Region, Txn};
 
-use crate::Kernel;
 use crate::descriptor::table;
 use crate::image::{PIPES, PIPES_LIST, PIPES_WANTED};
 use crate::names::Names;
 use crate::state::{high, pair};
+use crate::{Kernel, process};
 
 const HOST: u32 = 3;
 
@@ -23,15 +23,15 @@ const HOST: u32 = 3;
 pub(crate) const NAMES: Names =
     Names { list: PIPES_LIST, records: PIPES, number_bits: PIPES_MAX.trailing_zeros() };
 
-/// The ring of a pipe's life. `ENOMEM`.
-#[inline]
-pub(crate) fn ring(kernel: &Kernel, pipe: Pipe) -> Result<pipes::Pipe> {
-    ring_of(&kernel.session.region, pipe)
+/// The ring of a pipe's life, where there is an image. `ENOMEM`.
+#[inline(always)]
+pub(crate) fn ring(_: &Kernel, pipe: Pipe) -> Result<pipes::Pipe> {
+    ring_of(pipe)
 }
 
 #[inline(always)]
-fn ring_of(region: &Region, pipe: Pipe) -> Result<pipes::Pipe> {
-    pipes::Pipe::of(&region.layout(), NAMES.number(pipe.0), pipe.0)
+fn ring_of(pipe: Pipe) -> Result<pipes::Pipe> {
+    pipes::Pipe::of(NAMES.number(pipe.0), pipe.0)
 }
 
 /// `Pipes::pipes_wanted`.
@@ -57,6 +57,14 @@ pub(crate) fn end_of(entry: u64) -> Option<End> {
 #[inline]
 pub fn end(kernel: &Kernel, files: Files, fd: u32) -> Option<End> {
     end_of(table::entry(&kernel.session.region, files, fd))
+}
+
+/// `Pipes::pipe_sight`. Who shares the table with another process is not alone.
+#[inline(always)]
+pub fn sight(kernel: &Kernel, fd: u32) -> Option<(End, bool)> {
+    let (region, files) = (&kernel.session.region, process::files(kernel));
+    let end = end_of(table::first_entry(region, files, fd)?)?;
+    Some((end, kernel.session.is_alone() && table::sharers(region, files) == 1))
 }
 
 fn entry_of(end: End) -> u64 {
@@ -118,7 +126,7 @@ pub fn join(kernel: &Kernel, files: Files, fd: u32, end: End) -> Result<()> {
 /// One more number names a pipe. `EBADF`: its life is over.
 pub(crate) fn hold(txn: &mut Txn<'_>, pipe: Pipe) -> Result<()> {
     NAMES.hold(txn, pipe.0)?;
-    if let Ok(ring) = ring_of(txn.region, pipe) {
+    if let Ok(ring) = ring_of(pipe) {
         ring.share();
     }
     Ok(())

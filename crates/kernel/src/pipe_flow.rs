@@ -122,14 +122,19 @@ fn take_from_ring(
 pub fn take_swiftly(
     kernel: &Kernel,
     pipe: Pipe,
+    alone: bool,
     length: usize,
     copy: impl FnOnce(Span) -> Result<()>,
 ) -> usize {
     let Ok(ring) = ring(kernel, pipe) else { return 0 };
-    if ring.mode() != Some(Mode::Ring) || !ring.try_lock(Lock::Readers, holder(kernel)) {
+    let locked = |ring: &pipes::Pipe| ring.try_lock(Lock::Readers, holder(kernel));
+    let early = (kill::mutant() == 30).then(|| ring.mode());
+    let alone = alone && ring.enter_alone(holder(kernel));
+    if !alone && (ring.mode() != Some(Mode::Ring) || !locked(&ring)) {
         return 0;
     }
-    let there = if ring.mode() == Some(Mode::Ring) { ring.readable() } else { 0 };
+    let there =
+        if early.unwrap_or_else(|| ring.mode()) == Some(Mode::Ring) { ring.readable() } else { 0 };
     let (address, piece) = ring.front();
     let bytes = there.min(length as u64);
     let span = Span { address, length: bytes as usize, again: false };
@@ -138,27 +143,37 @@ pub fn take_swiftly(
         ring.taken(bytes);
         ring.served();
     }
-    ring.unlock(Lock::Readers);
+    if alone {
+        ring.leave_alone()
+    } else {
+        ring.unlock(Lock::Readers)
+    }
     if done { bytes as usize } else { 0 }
 }
 
-/// `Pipes::pipe_put_swiftly`.
+/// `Pipes::pipe_put_swiftly`. Who is alone with a pipe is its reader, and at hand.
 #[inline(always)]
 pub fn put_swiftly(
     kernel: &Kernel,
     pipe: Pipe,
+    alone: bool,
     length: usize,
     copy: impl FnOnce(Span) -> Result<()>,
 ) -> bool {
     let Ok(ring) = ring(kernel, pipe) else { return false };
-    let ready = ring.mode() == Some(Mode::Ring) && !ring.is_look_due();
-    if length > PIPE_BUF || !ready || !ring.try_lock(Lock::Writers, holder(kernel)) {
+    if length > PIPE_BUF {
+        return false;
+    }
+    let early = (kill::mutant() == 30).then(|| ring.mode());
+    let alone = alone && ring.enter_alone(holder(kernel));
+    let ready = |ring: &pipes::Pipe| ring.mode() == Some(Mode::Ring) && !ring.is_look_due();
+    if !alone && (!ready(&ring) || !ring.try_lock(Lock::Writers, holder(kernel))) {
         return false;
     }
     let bytes = length as u64;
-    let in_use = ring.mode() == Some(Mode::Ring);
+    let in_use = early.unwrap_or_else(|| ring.mode()) == Some(Mode::Ring);
     if in_use {
-        ring.rewind();
+        ring.rewind(alone);
     }
     let (address, piece) = ring.back(0);
     let fits = in_use && bytes <= piece && ring.room(bytes) >= bytes;
@@ -167,7 +182,11 @@ pub fn put_swiftly(
         ring.given(bytes);
         ring.wrote();
     }
-    ring.unlock(Lock::Writers);
+    if alone {
+        ring.leave_alone()
+    } else {
+        ring.unlock(Lock::Writers)
+    }
     done
 }
 
@@ -375,6 +394,16 @@ fn lock_both(ring: &pipes::Pipe, me: Holder) -> core::result::Result<(), Held> {
     ring.lock(Lock::Writers, me).inspect_err(|_| ring.unlock(Lock::Readers))
 }
 
+/// `Pipes::pipe_show`.
+pub fn show(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.pin();
+        if ring.is_private() {
+            ring.intrude();
+        }
+    }
+}
+
 /// `Pipes::pipe_empty`.
 pub fn empty(kernel: &Kernel, pipe: Pipe) -> Emptiness {
     let Ok(ring) = ring(kernel, pipe) else { return Emptiness::Empty };
@@ -395,7 +424,8 @@ pub fn withdraw(kernel: &Kernel, pipe: Pipe) -> Result<Withdrawal> {
     if matches!(ring.mode(), Some(Mode::Host) | None) {
         return Ok(Withdrawal::Nothing);
     }
-    if let Err(held) = lock_both(&ring, holder(kernel)) {
+    let me = holder(kernel);
+    if let Err(held) = ring.check_idle(me).and_then(|()| lock_both(&ring, me)) {
         return Ok(Withdrawal::Wait { address: held.address, value: held.value });
     }
     let bytes = ring.begin_withdrawal();

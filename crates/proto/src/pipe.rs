@@ -90,6 +90,11 @@ pub trait Pipes {
     fn pipe_end(&self, files: Files, fd: u32) -> Option<End> {
         None
     }
+    /// The end that `fd` of the first numbers of the own table is, and whether this thread alone
+    /// can have the pipe, as long as nobody comes in from outside (`pipe_show`).
+    fn pipe_sight(&self, fd: u32) -> Option<(End, bool)> {
+        None
+    }
     /// Two noted host numbers become the ends of a new pipe, which is `host` to the host.
     /// `ENFILE`: all are in use.
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
@@ -123,9 +128,11 @@ pub trait Pipes {
         Err(Errno::ENOSYS)
     }
     /// `pipe_take` where nobody is in the way and the bytes lie in one piece: how many; 0: ask it.
+    /// `alone`: what `pipe_sight` has just said.
     fn pipe_take_swiftly(
         &mut self,
         pipe: Pipe,
+        alone: bool,
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> usize {
@@ -135,6 +142,7 @@ pub trait Pipes {
     fn pipe_put_swiftly(
         &mut self,
         pipe: Pipe,
+        alone: bool,
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> bool {
@@ -155,6 +163,9 @@ pub trait Pipes {
     fn pipe_waiting(&self, pipe: Pipe) -> u64 {
         0
     }
+    /// Another process than those that hold it is about to take what is in the pipe: it stays the
+    /// host's from now on, and nobody is alone with it.
+    fn pipe_show(&mut self, pipe: Pipe) {}
     /// The pipe stays the host's from now on.
     fn pipe_pin(&mut self, pipe: Pipe) {}
     /// A reader is left, the host says.

@@ -26,7 +26,8 @@ mod armed {
     /// 6 redoes whatever the word holds by now. Of pipes: 21 makes a host call
     /// though the bytes are elsewhere by now, 22 leaves a dead holder its lock, 23 takes the ring
     /// into use under a host call, 24 goes to sleep without a second look,
-    /// 25 never asks whether a reader is left, 26 invites no writer.
+    /// 25 never asks whether a reader is left, 26 invites no writer, 29 does not wait for who is
+    /// busy alone, 30 looks at the state before it says that it is busy.
     ///
     /// Of wide directories: 31 asks whether one is shut after its generation, 32 not at all,
     /// 33 shuts without passing tokens, 34 does not look at the mode again under the token,

@@ -21,6 +21,7 @@
 //! 5. No wait is unbounded: 10 ms a sleep, 1 s against one sleeping holder (`lock`).
 #![no_std]
 
+mod alone;
 mod blocks;
 pub mod epoll;
 mod freeze;

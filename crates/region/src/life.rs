@@ -15,6 +15,22 @@ pub enum Life {
     Dead,
 }
 
+/// A holder of locks: process and thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder(pub(crate) u64);
+
+impl Holder {
+    /// Of thread `tid` of process `pid`.
+    #[inline(always)]
+    pub fn new(pid: u32, tid: u32) -> Holder {
+        Holder((pid as u64) << 32 | tid as u64)
+    }
+
+    pub(crate) fn judge(self) -> Life {
+        judge((self.0 >> 32) as u32, self.0 as u32)
+    }
+}
+
 const ESRCH: isize = -3;
 
 /// Judges thread `tid` of process `pid`. An unreadable `/proc` counts as alive.

@@ -6,7 +6,8 @@
 //!   words, by cache line:  state, in flight, bytes to and from the host
 //!                          | head, writer's core, shift | tail, reader's core
 //!                          | writers' lock, tail as last seen, last look, nearness
-//!                          | readers' lock, head and shift as last seen, patience | epoll set
+//!                          | readers' lock, head and shift as last seen, patience
+//!                          | epoll set, third number, who is in it alone
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -25,7 +26,7 @@
 //! 4. The memory is never anything else than pipes, and the state's upper half names the pipe's
 //!    life: a late hand sees that it is late.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -33,8 +34,10 @@ use husk_host::syscall;
 use crate::epoll;
 use crate::kill;
 use crate::layout::Layout;
-use crate::life::{self, Life};
+use crate::life::Life;
 use crate::pace::{core_number, ticks};
+
+pub use crate::life::Holder;
 
 /// Where the pipes are mapped in every process that uses one.
 pub const PIPES_ADDRESS: usize = 0x5410_0000_0000;
@@ -71,9 +74,10 @@ const COUNTDOWN: usize = 34;
 const BACK_OFF: usize = 35;
 const SERVED: usize = 36;
 const SEEN_SHIFT: usize = 37;
-/// Of epoll (`epoll`), on a line that is seldom written.
+/// Of epoll (`epoll`), and of who is alone (`alone`), on a line that others seldom write.
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
+pub(crate) const BUSY: usize = 42;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -104,7 +108,9 @@ const TRUST_TICKS: u64 = 50_000;
 /// Says in a lock word that somebody sleeps on it.
 const WAITED_FOR: u64 = 1 << 31;
 
-static MAPPED: AtomicBool = AtomicBool::new(false);
+/// How many there are; 0 = not mapped.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static ANNOUNCED: AtomicUsize = AtomicUsize::new(0);
 /// One more than the region's descriptor; 0 = not announced.
 static DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);
 static OFFSET: AtomicU64 = AtomicU64::new(0);
@@ -137,13 +143,14 @@ impl Layout {
 pub fn announce(region_fd: u32, layout: &Layout) {
     OFFSET.store(layout.pipes_offset(), Ordering::Relaxed);
     BYTES.store(layout.pipes_bytes(), Ordering::Relaxed);
+    ANNOUNCED.store(layout.pipes() as usize, Ordering::Relaxed);
     epoll::announce(PIPES_ADDRESS + layout.sets_offset() as usize);
     DESCRIPTOR.store(region_fd as usize + 1, Ordering::Release);
 }
 
 #[inline(always)]
 pub(crate) fn reach() -> Result<(), Errno> {
-    if MAPPED.load(Ordering::Acquire) { Ok(()) } else { map() }
+    if COUNT.load(Ordering::Acquire) != 0 { Ok(()) } else { map() }
 }
 
 #[cold]
@@ -159,7 +166,7 @@ fn map() -> Result<(), Errno> {
     let raw = unsafe { syscall(nr::mmap, args) };
     match Errno::check(raw as i64) {
         Ok(_) | Err(Errno::EEXIST) => {
-            MAPPED.store(true, Ordering::Release);
+            COUNT.store(ANNOUNCED.load(Ordering::Relaxed), Ordering::Release);
             Ok(())
         }
         Err(errno) => Err(errno),
@@ -228,9 +235,9 @@ pub struct Pipe {
 impl Pipe {
     /// Pipe `number` in life `life`. `ENOMEM` where the area cannot be mapped.
     #[inline(always)]
-    pub fn of(layout: &Layout, number: u32, life: u32) -> Result<Pipe, Errno> {
+    pub fn of(number: u32, life: u32) -> Result<Pipe, Errno> {
         reach()?;
-        let (number, count) = (number as usize, layout.pipes() as usize);
+        let (number, count) = (number as usize, COUNT.load(Ordering::Relaxed));
         if number >= count {
             return Err(Errno::EBADF);
         }
@@ -337,7 +344,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=SHARED).for_each(|index| self.put(index, 0));
+        (SET..=BUSY).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
@@ -428,8 +435,7 @@ impl Pipe {
         if seen == 0 {
             return if self.try_lock(lock, me) { Ok(()) } else { Err(self.held(index, seen)) };
         }
-        let (pid, tid) = ((seen >> 32) as u32, (seen & !WAITED_FOR) as u32);
-        let dead = kill::mutant() != 22 && life::judge(pid, tid) == Life::Dead;
+        let dead = kill::mutant() != 22 && Holder(seen & !WAITED_FOR).judge() == Life::Dead;
         if dead && self.swap_if(index, seen, me.0) {
             return Ok(());
         }
@@ -521,8 +527,8 @@ impl Pipe {
     /// For the holder of the writers' lock: where reader and writer share a core, what comes into
     /// an empty ring goes where bytes went before, which that core has at hand.
     #[inline(always)]
-    pub fn rewind(&self) {
-        if self.get(NEAR) != 0 {
+    pub fn rewind(&self, alone: bool) {
+        if alone || self.get(NEAR) != 0 {
             let head = self.get(HEAD);
             if head == self.get(TAIL) || kill::mutant() == 28 {
                 self.put(SHIFT, head.wrapping_neg());
@@ -784,17 +790,5 @@ impl Pipe {
         self.put(COUNTDOWN, patience);
         self.set(Mode::Host);
         true
-    }
-}
-
-/// A holder of locks: process and thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holder(u64);
-
-impl Holder {
-    /// Of thread `tid` of process `pid`.
-    #[inline(always)]
-    pub fn new(pid: u32, tid: u32) -> Holder {
-        Holder((pid as u64) << 32 | tid as u64)
     }
 }

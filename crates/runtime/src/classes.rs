@@ -21,6 +21,8 @@ pub const SIGRETURN: u8 = 4;
 pub const GLANCE: u8 = 5;
 /// The same if the last call on the descriptor was passed, else as `SERVE`.
 pub const HINTED: u8 = 6;
+/// To `service::swift` if the descriptor was a pipe's, else as `HINTED`.
+pub const SWIFT: u8 = 7;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
@@ -182,6 +184,7 @@ const fn classes() -> [u8; NUMBERS] {
     }
     mark_as(&mut table, &OWN_TOO, SERVE);
     mark_as(&mut table, &husk_client::GLANCED, HINTED);
+    mark_as(&mut table, &[nr::read, nr::write], SWIFT);
     mark_as(&mut table, &[nr::lseek, nr::fcntl, nr::epoll_wait], GLANCE);
     table[nr::clone] = LAUNCH;
     table[nr::fork] = LAUNCH;

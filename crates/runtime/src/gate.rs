@@ -3,7 +3,7 @@
 //! ```text
 //!   patched site ─call *[0x60000+8*nr]─► class 0: the call itself, ret
 //!                                    ├─► class 1: pop rcx ──► husk_service
-//!                                    ├─► 5 and 6: pop rcx ──► husk_glance
+//!                                    ├─► 5 to 7: pop rcx ──► husk_glance, husk_moves_bytes
 //!                                    └─► others:  pop rcx ─┐
 //!   trapped site ─SIGSYS: rax=nr, rcx=return address───────┴► husk_enter
 //!        class 0 ──► husk_pass: syscall on the application's stack ──► application
@@ -13,6 +13,7 @@
 //!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
 //!        5 and 6 ──► husk_glance ─► glance() there: value ──► husk_leave, pass ──► husk_pass,
 //!                        or as class 1
+//!        7 ──► husk_moves_bytes ─► swift() there: value ──► husk_leave, or as class 1
 //!        class 2 ──► the same with callee-saved registers in the frame (clone, fork, vfork)
 //!        class 3, 4 ──► rt_sigprocmask, rt_sigreturn: SIGSYS taken out of the mask, never deferred
 //! ```
@@ -324,29 +325,23 @@ husk_diverted:
     .balign 64
     .globl husk_glances
 husk_glances:
-    .irp k, {g0}, {g1}, {g2}
+    .macro husk_glances_at place, numbers:vararg
+    .irp k, \numbers
     pop rcx
     .byte 0xb8
     .long \k
-    jmp husk_glance
+    jmp \place
     .balign 16
     .endr
-    .irp k, {g3}, {g4}, {g5}, {g6}, {g7}, {g8}, {g9}
-    pop rcx
-    .byte 0xb8
-    .long \k
-    jmp husk_hinted
-    .balign 16
-    .endr
+    .endm
+    husk_glances_at husk_glance, {g0}, {g1}, {g2}
+    husk_glances_at husk_moves_bytes, {g3}, {g4}
+    husk_glances_at husk_hinted, {g5}, {g6}, {g7}, {g8}, {g9}
+    .purgem husk_glances_at
 
-    # Calls that go to Husk's files as a rule are worth a look where the last one was passed.
-    .balign 64
-husk_hinted:
-    mov r11, gs:[{hints}]
-    bt r11, rdi
-    jnc husk_service
-    # `glance` moves no strings, so the direction flag may be what it is.
-husk_glance:
+    # Asks \function for the answer, or whether the call is passed, or one for `serve`. The
+    # direction flag may be what it is.
+    .macro husk_looks function
     cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_service_apart
     mov r11, rsp
@@ -365,12 +360,32 @@ husk_glance:
     mov r8d, eax
     mov r9, rdx
     mov [rsp], r10
-    call {glance}
+    call \function
     cmp rax, -4096
-    jl 2f
+    jl husk_looked
     add rsp, 8
     jmp husk_answered
-2:  mov r11, [rsp + 72]
+    .endm
+
+    # A short read or write of a pipe.
+    .balign 64
+husk_moves_bytes:
+    mov r11, gs:[{pipes}]
+    bt r11, rdi
+    jnc husk_hinted
+    husk_looks {swift}
+
+    # Calls that go to Husk's files as a rule are worth a look where the last one was passed.
+    .balign 64
+husk_hinted:
+    mov r11, gs:[{hints}]
+    bt r11, rdi
+    jnc husk_service
+husk_glance:
+    husk_looks {glance}
+    .purgem husk_looks
+husk_looked:
+    mov r11, [rsp + 72]
     mov gs:[{app_rsp}], r11
     mov edx, 1
     test al, al
@@ -396,8 +411,10 @@ husk_pass:
 husk_passed:
     cmp rax, -4096
     ret 128
-2:  cmp r11d, {glance_class}
-    ja husk_hinted
+2:  cmp r11d, {hinted_class}
+    ja husk_moves_bytes
+    je husk_hinted
+    cmp r11d, {glance_class}
     je husk_glance
     cmp r11d, 1
     jne 3f
@@ -742,8 +759,11 @@ husk_vanish:
     numbers = const NUMBERS,
     call_numbers = const classes::NUMBERS,
     glance = sym crate::service::glance,
+    swift = sym crate::service::swift,
     hints = const offset_of!(Thread, client.hints),
+    pipes = const offset_of!(Thread, client.pipes),
     glance_class = const classes::GLANCE,
+    hinted_class = const classes::HINTED,
     g0 = const husk_client::GLANCED[0],
     g1 = const husk_client::GLANCED[1],
     g2 = const husk_client::GLANCED[2],

@@ -22,6 +22,8 @@ mod classes;
 #[cfg(target_os = "none")]
 mod clock;
 #[cfg(target_os = "none")]
+mod copies;
+#[cfg(target_os = "none")]
 mod elsewhere;
 #[cfg(target_os = "none")]
 mod exec;

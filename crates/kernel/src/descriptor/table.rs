@@ -302,8 +302,13 @@ pub fn is_hosts(kernel: &Kernel, fd: u32) -> bool {
 /// What stands under `fd` in the first leaf of the process's own table.
 #[inline(always)]
 fn entry_at_a_look(kernel: &Kernel, fd: u32) -> Option<u64> {
-    let region = &kernel.session.region;
-    let leaf = first_leaf(region, cell(region, process::files(kernel)), fd)?;
+    first_entry(&kernel.session.region, process::files(kernel), fd)
+}
+
+/// What stands under `fd` in a table's first leaf.
+#[inline(always)]
+pub(crate) fn first_entry(region: &Region, files: Files, fd: u32) -> Option<u64> {
+    let leaf = first_leaf(region, cell(region, files), fd)?;
     Some(region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS)))
 }
 
