@@ -60,6 +60,14 @@ fn programs_have_fourteen_keys_and_calls_leave_their_rights_alone() {
 }
 
 #[test]
+fn who_shuts_all_keys_is_answered_and_cannot_store_into_the_image() {
+    let script = "for way in 0 1 2 3 4 5; do ./keys looks $way; echo $?; done";
+    let Some(outcome) = guarded("looks", script) else { return };
+    let expected = "2 139\n0 139\n1 139\n1 139\n0 139\n0 139\n";
+    assert_eq!(printed(&outcome), expected, "{}", outcome.shown());
+}
+
+#[test]
 fn a_handler_that_waits_for_a_lock_sleeps() {
     let Some(outcome) = guarded("handler", "./keys handler") else { return };
     assert_eq!(printed(&outcome), "slept\n", "{}", outcome.shown());

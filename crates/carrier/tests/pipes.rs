@@ -433,7 +433,7 @@ fn all(boss: &mut Direct) -> Option<String> {
 
 /// Who is alone, and somebody who comes in without a number.
 fn intrusions(boss: &mut Direct) -> Option<String> {
-    let acts = |stage: &mut Stage| drop(other_intrudes(stage));
+    let acts = |stage: &mut Stage| _ = other_intrudes(stage);
     for warm in [5, 20] {
         let writer = Cast { deed: Deed::Writes, warm, waiting: 2, acts, alone: true };
         let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts, alone: true };

@@ -218,17 +218,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         timeout: usize,
     ) -> Option<Seen> {
         let sleeps = timeout as i32 != 0;
+        let room = most as i32;
         let said = match self.services.epoll_look(fd) {
             Sight::Other => return None,
+            Sight::Quiet if !sleeps && has_room(address, room) => return Some(Seen::Value(0)),
             Sight::Unknown if !sleeps => return Some(Seen::Nothing),
-            Sight::Hosts | Sight::Unknown => return Some(Seen::Pass),
+            Sight::Hosts | Sight::Unknown | Sight::Quiet => return Some(Seen::Pass),
             Sight::Known(said) => said,
         };
-        let room = most as i32;
-        if said.count == 0 {
-            let answered = !sleeps && has_room(address, room);
-            return Some(if answered { Seen::Value(0) } else { Seen::Pass });
-        }
         let length = (said.count * EVENT_BYTES).min(SAID_BYTES);
         let told =
             room >= said.count as i32 && self.memory.write(address, &said.bytes[..length]).is_ok();

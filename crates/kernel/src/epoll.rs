@@ -49,6 +49,7 @@ pub fn look(kernel: &Kernel, fd: u32) -> Sight {
     match epoll::Set::of(set.0) {
         Some(set) if set.is_strange() || table::sharers(region, files) != 1 => Sight::Hosts,
         Some(set) => match set.said() {
+            Some(said) if said.count == 0 => Sight::Quiet,
             Some(said) => Sight::Known(Said { count: said.count, bytes: said.bytes }),
             None => Sight::Unknown,
         },

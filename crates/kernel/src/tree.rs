@@ -44,6 +44,18 @@ pub fn get(region: &Region, root: u64, index: u64) -> u64 {
     get_below(region, root, index)
 }
 
+/// The same where a tree of two levels is usual.
+#[inline(always)]
+pub fn get_of_few(region: &Region, root: u64, index: u64) -> u64 {
+    if high(root) != 2 || index >= reach(2) {
+        return get(region, root, index);
+    }
+    match low(region.load(entry(region, low(root), index, 1))) {
+        0 => 0,
+        leaf => region.load(entry(region, leaf, index, 0)),
+    }
+}
+
 /// Whether the tree is one leaf and `index` lies in it: nearly always so.
 #[inline(always)]
 pub fn is_leaf(root: u64, index: u64) -> bool {

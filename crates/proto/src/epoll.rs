@@ -33,6 +33,8 @@ pub enum Sight {
     Hosts,
     /// A set whose host may be asked what to remember.
     Unknown,
+    /// A set in which the host would find nothing.
+    Quiet,
     /// A set, and what the host would say.
     Known(Said),
 }

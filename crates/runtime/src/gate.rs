@@ -334,13 +334,12 @@ husk_glances:
     .balign 16
     .endr
     .endm
-    husk_glances_at husk_glance, {g0}, {g1}, {g2}
+    husk_glances_at husk_glance, {g0}, {g1}
+    husk_glances_at husk_glance_at_set, {g2}
     husk_glances_at husk_moves_bytes, {g3}, {g4}
     husk_glances_at husk_hinted, {g5}, {g6}, {g7}, {g8}, {g9}
     .purgem husk_glances_at
-
-    # Asks \function for the answer, or whether the call is passed, or one for `serve`. The
-    # direction flag may be what it is.
+    # What \function says: the answer, or who has it. The direction flag may be what it is.
     .macro husk_looks function
     cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_service_apart
@@ -367,7 +366,6 @@ husk_glances:
     jmp husk_answered
     .endm
 
-    # A short read or write of a pipe.
     .balign 64
 husk_moves_bytes:
     mov r11, gs:[{pipes}]
@@ -383,6 +381,8 @@ husk_hinted:
     jnc husk_service
 husk_glance:
     husk_looks {glance}
+husk_glance_at_set:
+    husk_looks {glance_at_set}
     .purgem husk_looks
 husk_looked:
     mov r11, [rsp + 72]
@@ -759,6 +759,7 @@ husk_vanish:
     numbers = const NUMBERS,
     call_numbers = const classes::NUMBERS,
     glance = sym crate::service::glance,
+    glance_at_set = sym crate::service::glance_at_set,
     swift = sym crate::service::swift,
     hints = const offset_of!(Thread, client.hints),
     pipes = const offset_of!(Thread, client.pipes),

@@ -5,14 +5,15 @@
 //!
 //! Invariants
 //! 1. Only our key's two bits of PKRU change, and they are put back as they were; but where they
-//!    shut the arena to looks, too, they let it be read from then on (a handler's first call, and
-//!    what a jump out of a handler leaves): later looks open nothing, and who sleeps on a word of
-//!    the arena is not turned away by the host.
+//!    shut the arena to looks, too, they let it be read from then on (`show`, as a handler begins,
+//!    for which the host shuts all keys): looks open nothing, and who sleeps on a word of the arena
+//!    is not turned away by the host.
 //! 2. A call that only looks leaves the guard closed; should it have to store after all (a lock
-//!    to wait for, a listing to import), the fault opens the guard for the rest of the call, or
-//!    who is about to store does (`open_late`), where that is no rare thing.
-//! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU,
-//!    and nothing between `open` and its drop leaves the service.
+//!    to wait for, a listing to import), or a program have shut our key to looks, the fault opens
+//!    the guard for the rest of the call, or who is about to store does (`open_late`), where that
+//!    is no rare thing. To ask PKRU first would cost a look a fifth of its time.
+//! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU
+//!    but for `show`, and nothing between `open` and its drop leaves the service.
 //! 4. The key is ours for good: the application neither frees it nor puts it on memory (`is_key`).
 
 use crate::signal::Context;
@@ -59,29 +60,30 @@ fn closed(before: u32, bits: u32) -> u64 {
 impl Drop for Opened {
     #[inline(always)]
     fn drop(&mut self) {
-        let before = match self.0 {
-            LOOKS => core::mem::take(&mut Thread::current().opened),
-            before => before,
-        };
-        if before != 0 {
-            write(before as u32);
+        match self.0 {
+            0 => {}
+            LOOKS if Thread::current().opened == 0 => {}
+            LOOKS => write(core::mem::take(&mut Thread::current().opened) as u32),
+            before => write(before as u32),
         }
     }
 }
 
-/// Opens nothing yet, where the arena can be read as things are: for a call that only looks.
+/// Opens nothing yet: for a call that only looks.
 #[inline(always)]
 pub fn look() -> Opened {
-    if shows() { Opened(LOOKS) } else { open() }
+    Opened(if BITS.load(Relaxed) == 0 { 0 } else { LOOKS })
 }
 
-/// The same, but only where that opens nothing.
-#[inline(always)]
-pub fn looking() -> Option<Opened> {
-    match BITS.load(Relaxed) {
-        0 => Some(Opened(0)),
-        _ if shows() => Some(Opened(LOOKS)),
-        _ => None,
+/// A handler of the application begins, with all keys shut: the arena can be read in it.
+pub fn show() {
+    let bits = BITS.load(Relaxed);
+    if bits == 0 {
+        return;
+    }
+    let before = read();
+    if before & bits & ACCESS_BITS != 0 {
+        write(closed(before, bits) as u32);
     }
 }
 
@@ -113,26 +115,6 @@ pub fn open_late() {
         write(before & !bits);
         Thread::current().opened = closed(before, bits);
     }
-}
-
-/// Whether there is a guard, closed, through which the arena can be read here: not in a handler,
-/// which starts with all keys shut.
-#[inline(always)]
-pub fn shows() -> bool {
-    let bits = BITS.load(Relaxed);
-    bits != 0 && is_open_to_looks(bits)
-}
-
-/// Whether the arena can be read here as things are: no guard, or one that shows.
-#[inline(always)]
-pub fn is_readable() -> bool {
-    let bits = BITS.load(Relaxed);
-    bits == 0 || is_open_to_looks(bits)
-}
-
-#[inline(always)]
-fn is_open_to_looks(bits: u32) -> bool {
-    read() & bits & ACCESS_BITS == 0
 }
 
 /// Whether `key` is the guard's.

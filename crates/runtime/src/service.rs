@@ -49,6 +49,18 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
     ask(thread, frame, ways & classes::LOOKS != 0)
 }
 
+/// What a look says of call `number`, for the gate.
+#[inline(always)]
+fn looked(number: usize, args: [usize; 4]) -> i64 {
+    match Thread::current().client.glance(number, args) {
+        Seen::Value(value) => value,
+        // The host may not reach what the call points to.
+        Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,
+        Seen::Pass => gate::GLANCE_PASSES,
+        Seen::Nothing => gate::GLANCE_FAILS,
+    }
+}
+
 /// Entry from the gate for calls that a look at a descriptor may answer (`husk_client::GLANCED`):
 /// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`. Nothing in the registers that
 /// reading the guard writes; the last one lies on the stack.
@@ -61,13 +73,20 @@ pub extern "C" fn glance(
     third: usize,
     fourth: usize,
 ) -> i64 {
-    match Thread::current().client.glance(number, [fd, second, third, fourth]) {
-        Seen::Value(value) => value,
-        // The host may not reach what the call points to.
-        Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,
-        Seen::Pass => gate::GLANCE_PASSES,
-        Seen::Nothing => gate::GLANCE_FAILS,
-    }
+    looked(number, [fd, second, third, fourth])
+}
+
+/// The same for `epoll_wait` alone.
+pub extern "C" fn glance_at_set(
+    fd: usize,
+    address: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    most: usize,
+    timeout: usize,
+) -> i64 {
+    looked(nr::epoll_wait, [fd, address, most, timeout])
 }
 
 /// Entry from the gate for reads and writes of what was a pipe: how many bytes it has moved, or

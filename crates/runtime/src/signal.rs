@@ -18,6 +18,7 @@
 use crate::actions;
 use crate::elsewhere;
 use crate::gate;
+use crate::guard;
 use crate::start::facts;
 use crate::thread::{SIGNALS, Thread};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -263,6 +264,7 @@ pub fn deliver(
     context: Context,
     deferred: u64,
 ) {
+    guard::show();
     if let Some([start, bytes]) = context.signal_stack() {
         thread.signal_stack[0].store(start, Relaxed);
         thread.signal_stack[1].store(bytes, Relaxed);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -115,6 +116,35 @@ static void handler(void) {
     printf("%s\n", slept ? "slept" : "was busy");
 }
 
+// As a handler finds them: every key but the first one shut.
+static void shut_all(void) {
+    __asm__ volatile("wrpkru" : : "a"(0x55555554), "c"(0), "d"(0) : "memory");
+}
+
+// Calls that a look answers, by a program that has shut all keys: they are answered, and the
+// image's stays shut to stores. `way` is one of them.
+static void looks(int way) {
+    struct epoll_event event = { .events = EPOLLIN };
+    int p[2], q[2], file = open("looked", O_CREAT | O_RDWR, 0600), set = epoll_create1(0);
+    char byte = 'b';
+    if (pipe(p) || pipe(q) || epoll_ctl(set, EPOLL_CTL_ADD, q[0], &event))
+        abort();
+    // Until the pipe uses its ring, and what the host says of the set is known.
+    for (int i = 0; i < 100; i++)
+        if (write(p[1], &byte, 1) != 1 || read(p[0], &byte, 1) != 1 || epoll_wait(set, &event, 1, 0))
+            abort();
+    if (way == 3 && write(p[1], &byte, 1) != 1)
+        abort();
+    shut_all();
+    long answer = way == 0 ? fcntl(file, F_GETFL) & O_ACCMODE : way == 1 ? lseek(file, 0, SEEK_CUR)
+        : way == 2 ? write(p[1], &byte, 1) : way == 3 ? read(p[0], &byte, 1)
+        : way == 4 ? epoll_wait(set, &event, 1, 0) : fcntl(file, F_GETFD);
+    printf("%ld ", answer);
+    fflush(stdout);
+    STATE[0] = 0x5555555555555555;
+    printf("the image can be stored into\n");
+}
+
 int main(int count, char **words) {
     (void)count;
     if (strcmp(words[1], "count") == 0)
@@ -123,6 +153,8 @@ int main(int count, char **words) {
         keys();
     if (strcmp(words[1], "handler") == 0)
         handler();
+    if (strcmp(words[1], "looks") == 0)
+        looks(atoi(words[2]));
     if (strcmp(words[1], "stray") == 0)
         STATE[atoi(words[2])] = 0x5555555555555555;
     if (strcmp(words[1], "call") == 0)

@@ -83,7 +83,7 @@ pub(crate) fn entry(region: &Region, files: Files, fd: u32) -> u64 {
 fn entry_of(region: &Region, table: Cell, fd: u32) -> u64 {
     match first_leaf(region, table, fd) {
         Some(leaf) => region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS)),
-        None => tree::get(region, region.load(table.word(ROOT)), fd as u64),
+        None => tree::get_of_few(region, region.load(table.word(ROOT)), fd as u64),
     }
 }
 
