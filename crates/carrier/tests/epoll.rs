@@ -337,7 +337,8 @@ fn shared(boss: &mut Direct) -> Option<String> {
         enter(&mut main);
         ask(&mut main);
         if late {
-            let known = matches!(main.direct.epoll_look(main.epoll as u32), Sight::Known(_) | Sight::Quiet);
+            let known =
+                matches!(main.direct.epoll_look(main.epoll as u32), Sight::Known(_) | Sight::Quiet);
             assert!(known, "nothing is remembered of a set with a pipe of its own");
             share(&mut main.direct).expect("joined");
         }

@@ -31,6 +31,15 @@ impl Holder {
     }
 }
 
+/// A lock that somebody living has: sleep while the 32-bit word at `address` is `value`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Futex word.
+    pub address: usize,
+    /// What it was.
+    pub value: u32,
+}
+
 const ESRCH: isize = -3;
 
 /// Judges thread `tid` of process `pid`. An unreadable `/proc` counts as alive.

@@ -37,7 +37,7 @@ use crate::layout::Layout;
 use crate::life::Life;
 use crate::pace::{core_number, ticks};
 
-pub use crate::life::Holder;
+pub use crate::life::{Held, Holder};
 
 /// Where the pipes are mapped in every process that uses one.
 pub const PIPES_ADDRESS: usize = 0x5410_0000_0000;
@@ -103,6 +103,8 @@ const LOCK_SPINS: u32 = 200;
 const LOOK_OUT_TICKS: u64 = 25_000;
 /// The same of a writer that a reader has invited: a host call of 64 KiB takes the reader as long.
 const INVITED_TICKS: u64 = 100_000;
+/// Looks at the ring, on the look-out, between two at the other side's core and the clock.
+const GLIMPSES: u32 = 8;
 /// Ticks for which a writer trusts that a reader is left: 20 us, less than a process takes to die.
 const TRUST_TICKS: u64 = 50_000;
 /// Says in a lock word that somebody sleeps on it.
@@ -202,15 +204,6 @@ pub enum Lock {
     Readers,
     /// Who puts bytes in.
     Writers,
-}
-
-/// A lock that somebody living has: sleep while the 32-bit word at `address` is `value`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Futex word.
-    pub address: usize,
-    /// What it was.
-    pub value: u32,
 }
 
 /// What there is to fetch from the host before a climb is through.
@@ -433,7 +426,7 @@ impl Pipe {
         }
         let seen = self.get(index);
         if seen == 0 {
-            return if self.try_lock(lock, me) { Ok(()) } else { Err(self.held(index, seen)) };
+            return self.try_lock(lock, me).then_some(()).ok_or(self.held(index, seen));
         }
         let dead = kill::mutant() != 22 && Holder(seen & !WAITED_FOR).judge() == Life::Dead;
         if dead && self.swap_if(index, seen, me.0) {
@@ -605,7 +598,7 @@ impl Pipe {
         self.look_out(READER_CORE, || (self.room(wanted) >= wanted) as u64) != 0
     }
 
-    /// While the other side was last seen on another core and nobody leaves, for 10 us at most.
+    /// While the other side was last seen on another core and nobody leaves, 10 us at most.
     fn look_out(&self, core: usize, mut found: impl FnMut() -> u64) -> u64 {
         let start = ticks();
         loop {
@@ -615,7 +608,14 @@ impl Pipe {
             if now != 0 || !runs || self.mode() != Some(Mode::Ring) {
                 return now;
             }
-            (0..8).for_each(|_| core::hint::spin_loop());
+            // A pause takes 50 ns on some processors: one between two looks.
+            let glimpse = |_| {
+                core::hint::spin_loop();
+                Some(found()).filter(|now| *now != 0)
+            };
+            if let Some(now) = (0..GLIMPSES).find_map(glimpse) {
+                return now;
+            }
             if ticks().wrapping_sub(start) > LOOK_OUT_TICKS {
                 return found();
             }
