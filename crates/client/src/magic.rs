@@ -85,18 +85,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The name of a link itself, which ends at `end` of the text: the host judges it. Where it has
-    /// no such name, since the descriptor is the image's, another one of that file system that is
-    /// always there stands for it: none can be made, removed or moved.
+    /// no such name, since the descriptor is the image's, that of one that Husk keeps for itself
+    /// stands for it: none there can be made, removed or moved.
     #[cold]
     fn link_itself(&mut self, w: usize, what: Proc, end: usize) -> Result<Magic> {
-        const ANOTHER: &[u8] = b"/proc/self/exe";
         let Proc::Fd(fd) = what else { return Ok(Magic::Host) };
         let is_name_there = self.buffers.walks[w].whole().starts_with(b"/dev/std");
         let files = self.services.files();
         if is_name_there || !matches!(self.services.slot(files, fd), Slot::Husk(_)) {
             return Ok(Magic::Host);
         }
-        self.buffers.walks[w].replace_front(end, ANOTHER)?;
+        let kept = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
+        let length = kept.iter().position(|&b| b == 0).unwrap_or(kept.len());
+        self.buffers.walks[w].replace_front(end, &kept[..length])?;
         Ok(Magic::Rewritten)
     }
 

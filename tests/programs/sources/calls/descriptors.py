@@ -29,6 +29,12 @@ say(attempt(os.open, "/proc/self/fd/%d" % plain, os.O_CREAT | os.O_EXCL), attemp
 say(attempt(os.open, "/proc/self/fd/%d/x" % plain, 0), attempt(os.readlink, "/proc/self/fd/%d/x" % plain))
 looks = [(os.open, 0), (os.open, os.O_PATH), (os.stat,), (os.lstat,), (os.chmod, 0o644), (os.truncate, 0), (os.utime,)]
 say([attempt(look, f"/proc/self/fd/{plain}{end}", *more) for end in ["/", "//", "/."] for look, *more in looks])
+# The name itself, with and without slashes: made, removed, moved, opened to be made.
+for fd, end in [(fd, end) for fd in (plain, folder) for end in ("", "/", "//", "/.")]:
+    name = f"/proc/self/fd/{fd}{end}"
+    say(end, [attempt(change, name, *more) for change, *more in [(os.unlink,), (os.rmdir,), (os.mkdir,), (os.mknod,), (os.link, "new"), (os.rename, "new")]])
+    say([attempt(change, "renamed/swap", name) for change in (os.link, os.symlink, os.rename)])
+    say([attempt(os.open, name, flags) for flags in (os.O_CREAT, os.O_CREAT | os.O_EXCL | os.O_RDWR) if end])
 say(sorted(os.listdir("/proc/self/fd/%d" % folder)), attempt(os.open, "/proc/self/fd/999", 0), attempt(os.readlink, "/proc/self/fd/999"))
 def from_stdin():
     os.dup2(plain, 0); say(open("/dev/stdin").read(), os.readlink("/dev/stdin").replace(base, "BASE"))
