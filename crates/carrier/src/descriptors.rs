@@ -20,6 +20,10 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::table::is_hosts(&self.kernel, fd)
     }
     #[inline(always)]
+    fn reads_host(&self, fd: u32) -> bool {
+        husk_kernel::descriptor::table::reads_host(&self.kernel, fd)
+    }
+    #[inline(always)]
     fn flags(&self, description: Description) -> Result<u32> {
         husk_kernel::descriptor::open::flags(&self.kernel, description)
     }

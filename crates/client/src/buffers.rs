@@ -1,6 +1,7 @@
 //! Scratch memory and cached facts of one thread, all bounded.
 
 use crate::known::{KNOWN_MAX, Known, STEPS_MAX};
+use crate::lately::{LATELY_MAX, Lately};
 use husk_abi::PATH_MAX;
 use husk_proto::fs::Witness;
 use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};
@@ -41,6 +42,8 @@ pub struct Buffers {
     pub(crate) nested_count: usize,
     /// Directories reached lately.
     pub(crate) known: [Known; KNOWN_MAX],
+    /// Texts that lately led outside every tree.
+    pub(crate) lately: [Lately; LATELY_MAX],
     /// What the steps of the walk under way rest on.
     pub(crate) trail: [Witness; STEPS_MAX],
 }
@@ -60,6 +63,7 @@ impl Buffers {
             nested: [[0; 4]; MOUNTS_MAX],
             nested_count: 0,
             known: [Known::NONE; KNOWN_MAX],
+            lately: [Lately::NONE; LATELY_MAX],
             trail: [Witness { place: 0, seen: [0; 2] }; STEPS_MAX],
         }
     }

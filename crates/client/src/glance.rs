@@ -5,12 +5,12 @@
 use crate::descriptors::shown_flags;
 use crate::{Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
+use husk_abi::sys::general::{AT_EMPTY_PATH, F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
 use husk_proto::Services;
 
 /// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
 /// The first three are often questions, the others go to files of an image as a rule.
-pub const GLANCED: [usize; 10] = [
+pub const GLANCED: [usize; 13] = [
     nr::lseek,
     nr::fcntl,
     nr::epoll_wait,
@@ -21,6 +21,9 @@ pub const GLANCED: [usize; 10] = [
     nr::pread64,
     nr::pwrite64,
     nr::fstat,
+    nr::newfstatat,
+    nr::sendto,
+    nr::recvfrom,
 ];
 
 /// What a look has shown.
@@ -35,16 +38,14 @@ pub enum Seen {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next three arguments.
+    /// Looks at call `number` of `GLANCED` on descriptor `fd`, with its next four arguments.
     /// `hosts`: whether it was the host's, and none that Husk keeps, when it was last asked for.
     #[inline(always)]
     pub fn glance(
         &mut self,
         number: usize,
         fd: u32,
-        second: usize,
-        third: usize,
-        fourth: usize,
+        [second, third, fourth, fifth]: [usize; 4],
         hosts: impl Fn() -> bool,
     ) -> Seen {
         match number {
@@ -58,9 +59,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let seen = self.glance_at_set(fd, second, third, fourth);
                 seen.unwrap_or_else(|| self.passed(fd, hosts))
             }
-            _ if hosts() => self.passed(fd, hosts),
+            _ if !hosts() => Seen::Nothing,
+            nr::newfstatat if !self.is_fstat(second, fourth) => Seen::Nothing,
+            // Names of sockets may be ours.
+            nr::sendto | nr::recvfrom if fifth != 0 => Seen::Nothing,
+            _ if self.services.is_hosts(fd) => Seen::Pass,
+            nr::read | nr::readv | nr::pread64 if self.services.reads_host(fd) => Seen::Pass,
             _ => Seen::Nothing,
         }
+    }
+
+    /// Whether `newfstatat` with this path and these flags is about the descriptor itself.
+    #[inline(always)]
+    fn is_fstat(&self, path: usize, flags: usize) -> bool {
+        flags as u32 == AT_EMPTY_PATH && (path == 0 || self.memory.peek(path) == Ok(0))
     }
 
     #[inline(always)]

@@ -39,6 +39,7 @@ mod glance;
 mod ground;
 mod identity;
 mod known;
+mod lately;
 mod layout;
 mod limit;
 mod locks;

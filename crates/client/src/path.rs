@@ -247,7 +247,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             start = Start::Known(inode, name);
         }
-        self.resolve(w, start, aim)
+        if !matches!(start, Start::Absolute) {
+            return self.resolve(w, start, aim);
+        }
+        if self.lately_outside(w, aim) {
+            return Ok(Lead::Host);
+        }
+        self.locate_absolute(w, aim)
+    }
+
+    /// The way of an absolute text that nothing is known of.
+    #[inline(never)]
+    fn locate_absolute(&mut self, w: usize, aim: Aim) -> Result<Lead> {
+        let lead = self.resolve(w, Start::Absolute, aim)?;
+        if lead == Lead::Host {
+            self.note_lately(w, aim);
+        }
+        Ok(lead)
     }
 
     /// Copies the path at address `source` into walk `w`; where its last name begins.

@@ -74,6 +74,12 @@ pub trait Descriptors {
         let _ = fd;
         false
     }
+    /// Whether one look tells that the host reads what is behind `fd`: a file of the image whose
+    /// bytes are the host's, opened there.
+    fn reads_host(&self, fd: u32) -> bool {
+        let _ = fd;
+        false
+    }
     /// Only the flags of `description`.
     fn flags(&self, description: Description) -> Result<u32>;
     /// Inode and flags of a description, without a token.

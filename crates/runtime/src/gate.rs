@@ -337,7 +337,7 @@ husk_glances:
     husk_glances_at husk_glance, {g0}, {g1}
     husk_glances_at husk_glance_at_set, {g2}
     husk_glances_at husk_moves_bytes, {g3}, {g4}
-    husk_glances_at husk_hinted, {g5}, {g6}, {g7}, {g8}, {g9}
+    husk_glances_at husk_hinted, {g5}, {g6}, {g7}, {g8}, {g9}, {g10}, {g11}, {g12}
     .purgem husk_glances_at
     # What \function says: the answer, or who has it. The direction flag may be what it is.
     .macro husk_looks function
@@ -356,10 +356,12 @@ husk_glances:
     push rsi
     push rdi
     sub rsp, 8
+    push r8
+    push r10
     mov r8d, eax
     mov r9, rdx
-    mov [rsp], r10
     call \function
+    add rsp, 16
     cmp rax, -4096
     jl husk_looked
     add rsp, 8
@@ -775,6 +777,9 @@ husk_vanish:
     g7 = const husk_client::GLANCED[7],
     g8 = const husk_client::GLANCED[8],
     g9 = const husk_client::GLANCED[9],
+    g10 = const husk_client::GLANCED[10],
+    g11 = const husk_client::GLANCED[11],
+    g12 = const husk_client::GLANCED[12],
     classes = sym crate::classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),

@@ -51,8 +51,8 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
 
 /// What a look says of call `number`, for the gate.
 #[inline(always)]
-fn looked(number: usize, args: [usize; 4]) -> i64 {
-    match Thread::current().client.glance(number, args) {
+fn looked(number: usize, fd: usize, args: [usize; 4]) -> i64 {
+    match Thread::current().client.glance(number, fd, args) {
         Seen::Value(value) => value,
         // The host may not reach what the call points to.
         Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,
@@ -63,7 +63,7 @@ fn looked(number: usize, args: [usize; 4]) -> i64 {
 
 /// Entry from the gate for calls that a look at a descriptor may answer (`husk_client::GLANCED`):
 /// the answer, or `gate::GLANCE_PASSES`, or `gate::GLANCE_FAILS`. Nothing in the registers that
-/// reading the guard writes; the last one lies on the stack.
+/// reading the guard writes; the last two lie on the stack.
 pub extern "C" fn glance(
     fd: usize,
     second: usize,
@@ -72,8 +72,9 @@ pub extern "C" fn glance(
     number: usize,
     third: usize,
     fourth: usize,
+    fifth: usize,
 ) -> i64 {
-    looked(number, [fd, second, third, fourth])
+    looked(number, fd, [second, third, fourth, fifth])
 }
 
 /// The same for `epoll_wait` alone.
@@ -86,7 +87,7 @@ pub extern "C" fn glance_at_set(
     most: usize,
     timeout: usize,
 ) -> i64 {
-    looked(nr::epoll_wait, [fd, address, most, timeout])
+    looked(nr::epoll_wait, fd, [address, most, timeout, 0])
 }
 
 /// Entry from the gate for reads and writes of what was a pipe: how many bytes it has moved, or

@@ -52,7 +52,7 @@ pub const fn moves_bytes(number: usize) -> bool {
     matches!(number, nr::read | nr::write | nr::readv | nr::writev)
 }
 
-/// Descriptors with a hint.
+/// Descriptors with a hint of their own, a power of two.
 const HINTS: usize = 64;
 
 /// The client of one thread; what is large comes last (`repr(C)`), for pages touched are faults.
@@ -61,7 +61,8 @@ pub struct Wire {
     client: Option<Served>,
     process: u32,
     pid: u32,
-    /// Low descriptors whose last call was passed, one bit each. Only a hint; the gate reads it.
+    /// Descriptors whose last call was passed, one bit for those that are the same modulo `HINTS`.
+    /// Only a hint; the gate reads it.
     pub hints: u64,
     /// Low descriptors that were ends of pipes, one bit each. Only a hint; the gate reads it.
     pub pipes: u64,
@@ -191,19 +192,14 @@ impl Wire {
 
     /// What a look at descriptor `fd` says of a call on it (`Client::glance`), the guard closed.
     #[inline(always)]
-    pub fn glance(&mut self, number: usize, args: [usize; 4]) -> Seen {
-        let [fd, second, third, fourth] = args;
-        let hinted = fd < HINTS;
-        if !hinted && number != nr::epoll_wait {
-            return Seen::Nothing;
-        }
+    pub fn glance(&mut self, number: usize, fd: usize, args: [usize; 4]) -> Seen {
+        let (fd, hinted) = (fd as u32, self.hints >> (fd % HINTS) & 1 == 1);
         let _open = guard::look();
-        let hints = self.hints;
         let Some(served) = self.client.as_mut() else { return Seen::Nothing };
-        let hosts = || hinted && hints >> fd & 1 == 1;
-        let seen = served.glance(number, fd as u32, second, third, fourth, hosts);
-        if seen == Seen::Nothing && hinted {
-            self.hints &= !(1 << fd);
+        let hosts = || hinted && !start::kept_fds().contains(&fd);
+        let seen = served.glance(number, fd, args, hosts);
+        if seen == Seen::Nothing {
+            self.hints &= !(1 << (fd as usize % HINTS));
         }
         seen
     }
@@ -211,8 +207,8 @@ impl Wire {
     /// A call on `fd` was passed: the next one is worth a look (`glance`).
     #[inline(always)]
     pub fn expect_hosts(&mut self, fd: usize) {
-        if fd < HINTS && !start::kept_fds().contains(&(fd as u32)) {
-            self.hints |= 1 << fd;
+        if fd <= i32::MAX as usize {
+            self.hints |= 1 << (fd % HINTS);
         }
     }
 

@@ -295,8 +295,20 @@ pub fn glance(kernel: &Kernel, fd: u32) -> Option<Glance> {
 /// `Descriptors::is_hosts`.
 #[inline(always)]
 pub fn is_hosts(kernel: &Kernel, fd: u32) -> bool {
-    let entry = entry_at_a_look(kernel, fd);
-    entry.is_some_and(|entry| !is_husk(entry) && high(entry) == 0 && entry & OTHER == 0)
+    let entry = entry(&kernel.session.region, process::files(kernel), fd);
+    !is_husk(entry) && high(entry) == 0 && entry & OTHER == 0
+}
+
+/// `Descriptors::reads_host`.
+#[inline(always)]
+pub fn reads_host(kernel: &Kernel, fd: u32) -> bool {
+    let region = &kernel.session.region;
+    let entry = entry(region, process::files(kernel), fd);
+    if entry & SHADOW == 0 {
+        return false;
+    }
+    let inode = region.map.object(INODE, open::inode_number(region, high(entry)));
+    low(region.load(inode.word(ino::IDENT))) & ino::HOST != 0
 }
 
 /// What stands under `fd` in the first leaf of the process's own table.

@@ -1,0 +1,95 @@
+//! Absolute texts that lately led outside every tree: the next call on one is the host's after a
+//! comparison, and no mount, link of `/proc` or hash is looked at.
+//!
+//! Invariants
+//! 1. Here stands only what `known_outside` knew of a whole text, and what no descriptor and no
+//!    directory of a process changes: nothing below `/proc` and `/dev`.
+//! 2. It holds as long as what the whole image knows of such texts: `outside_age` is compared.
+//! 3. All bytes were put here by a client of this image, or are zero, which is no text.
+
+use crate::buffers::Walk;
+use crate::path::Aim;
+use crate::{Client, Host, Memory};
+use husk_proto::Services;
+
+/// Texts kept at a time, a power of two.
+pub(crate) const LATELY_MAX: usize = 8;
+/// Words of the longest of them, a power of two.
+const WORDS_MAX: usize = 16;
+/// Bytes of a word: the shortest of them.
+const WORD: usize = 8;
+
+/// One of them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Lately {
+    length: usize,
+    /// `outside_age` when it was seen.
+    age: u64,
+    /// Its whole words; what is behind them is in `tail`.
+    text: [u64; WORDS_MAX],
+    /// Its last eight bytes.
+    tail: u64,
+}
+
+impl Lately {
+    /// None.
+    pub const NONE: Lately = Lately { length: 0, age: 0, text: [0; WORDS_MAX], tail: 0 };
+
+    #[inline(always)]
+    fn is_of(&self, walk: &Walk, tail: u64, age: u64) -> bool {
+        let same = |n: usize| self.text[n % WORDS_MAX] == walk.word(WORD * n);
+        self.length == walk.length
+            && self.tail == tail
+            && self.age == age
+            && (0..walk.length / WORD).all(same)
+    }
+}
+
+/// Where a text with this tail is kept.
+#[inline(always)]
+fn place_of(tail: u64) -> usize {
+    (tail.wrapping_mul(husk_abi::SPREAD) >> 56) as usize % LATELY_MAX
+}
+
+/// Whether a text of this length may be kept, of a path that is used like this.
+#[inline(always)]
+fn is_kept(length: usize, aim: Aim) -> bool {
+    // Where the last name is not followed, that of a mount is one.
+    aim.follow && !aim.parent && (WORD..=WORD * WORDS_MAX).contains(&length)
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Whether the absolute text in walk `w` is the host's, as it was lately.
+    #[inline(always)]
+    pub(crate) fn lately_outside(&self, w: usize, aim: Aim) -> bool {
+        let walk = &self.buffers.walks[w];
+        if !is_kept(walk.length, aim) {
+            return false;
+        }
+        let tail = walk.word(walk.length - WORD);
+        self.buffers.lately[place_of(tail)].is_of(walk, tail, self.services.outside_age())
+    }
+
+    /// The absolute text in walk `w`, which is as the application gave it, turned out to be the
+    /// host's: remembers it, if that is so for everybody and until something changes.
+    #[inline(never)]
+    pub(crate) fn note_lately(&mut self, w: usize, aim: Aim) {
+        let walk = &self.buffers.walks[w];
+        let text = walk.whole();
+        if !is_kept(walk.length, aim) || text.starts_with(b"/proc/") || text.starts_with(b"/dev/") {
+            return;
+        }
+        // The age first: what is known later may be of a younger one, and is forgotten then.
+        let age = self.services.outside_age();
+        if !self.services.known_outside(text) {
+            return;
+        }
+        let tail = walk.word(walk.length - WORD);
+        let lately = &mut self.buffers.lately[place_of(tail)];
+        (lately.length, lately.age, lately.tail) = (walk.length, age, tail);
+        for (n, word) in lately.text.iter_mut().enumerate().take(walk.length / WORD) {
+            *word = walk.word(WORD * n);
+        }
+    }
+}
