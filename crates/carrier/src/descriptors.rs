@@ -17,11 +17,11 @@ impl Descriptors for Direct {
     }
     #[inline(always)]
     fn is_hosts(&self, fd: u32) -> bool {
-        husk_kernel::descriptor::table::is_hosts(&self.kernel, fd)
+        husk_kernel::descriptor::hosts::is_hosts(&self.kernel, fd)
     }
     #[inline(always)]
     fn reads_host(&self, fd: u32) -> bool {
-        husk_kernel::descriptor::table::reads_host(&self.kernel, fd)
+        husk_kernel::descriptor::hosts::reads_host(&self.kernel, fd)
     }
     #[inline(always)]
     fn flags(&self, description: Description) -> Result<u32> {

@@ -27,6 +27,10 @@ impl Fs for Direct {
         husk_kernel::fs::walk::lookup(&self.kernel, dir, name)
     }
     #[inline]
+    fn has_host_bytes(&self, inode: Inode) -> bool {
+        husk_kernel::descriptor::hosts::has_host_bytes(&self.kernel, inode)
+    }
+    #[inline]
     fn step(&mut self, inode: Inode) -> Result<Step> {
         self.kernel.count(Operation::Walk);
         husk_kernel::fs::walk::step(&self.kernel, inode)

@@ -35,6 +35,10 @@ impl Image for Direct {
         husk_kernel::image::forget_outside(&self.kernel)
     }
     #[inline]
+    fn unguard(&self) {
+        self.kernel.session.unguard();
+    }
+    #[inline]
     fn count_unsupported(&mut self, number: usize) {
         husk_kernel::image::count_unsupported(&self.kernel, number)
     }

@@ -112,6 +112,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     fn close_other(&mut self, fd: u32) -> Answer {
         let files = self.services.files();
+        if self.services.is_hosts(fd) && !self.is_kept(fd) {
+            self.services.host_closed(files, fd);
+            return Ok(Verdict::Pass);
+        }
         match self.services.slot(files, fd) {
             Slot::Husk(_) => {
                 self.close_husk(fd)?;

@@ -85,13 +85,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let absent = flags & (O_CREAT | TMPFILE_BIT) == 0;
         let aim = Aim { follow, slash: true, create, absent, ..Aim::default() };
         match self.locate(c, 0, spot, aim)? {
-            Lead::Husk => self.open_found(flags, mode),
-            Lead::Elsewhere => self.open_elsewhere(flags, mode),
+            lead @ (Lead::Husk | Lead::Elsewhere) => self.open_ours(lead, flags, mode),
             Lead::Host if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, flags),
             Lead::Host if self.services.pipes_wanted() && self.names_a_process() => {
                 self.then_opened(c, passing::STRANGER)
             }
             Lead::Host => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
+        }
+    }
+
+    /// The same for what the image answers itself, which changes state.
+    fn open_ours(&mut self, lead: Lead, flags: u32, mode: u32) -> Answer {
+        self.services.unguard();
+        match lead {
+            Lead::Husk => self.open_found(flags, mode),
+            _ => self.open_elsewhere(flags, mode),
         }
     }
 
@@ -225,7 +233,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Opens a file: one of the image at once, and `EIO` says that the bytes are the host's.
     #[inline]
     fn open_file(&mut self, inode: Inode, flags: u32) -> Answer {
-        if flags & O_TRUNC == 0 {
+        if flags & O_TRUNC == 0 && !self.services.has_host_bytes(inode) {
             match self.open_inode(inode, flags, false) {
                 Ok(fd) => return value(u64::from(fd)),
                 Err(Errno::EIO) => {}
@@ -282,6 +290,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A host-backed file for reading: a host descriptor that shows the inode.
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
+        self.need_numbers(1)?;
         self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
         let fd = self.open_unlinked(origin, flags & (SHOWN_OF_HOST | O_CLOEXEC))?;

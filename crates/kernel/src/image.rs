@@ -246,6 +246,7 @@ pub fn outside_age(kernel: &Kernel) -> u64 {
 /// `Image::note_outside`.
 pub fn note_outside(kernel: &Kernel, path: &[u8], age: u64) {
     let (cell, one, two) = outside(kernel, path, age);
+    kernel.session.unguard();
     kernel.session.region.store(cell, one);
     kernel.session.region.store(cell.word(1), two);
 }

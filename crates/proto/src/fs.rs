@@ -375,6 +375,11 @@ pub trait Fs {
     /// The entry `name` of `dir`. `ENOENT`, `ENOTDIR`; `ESTALE` when `dir` is gone.
     /// On an unlisted directory the answer says nothing: import first.
     fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step>;
+    /// Whether one look tells that the bytes of an inode are the host's.
+    fn has_host_bytes(&self, inode: Inode) -> bool {
+        let _ = inode;
+        false
+    }
     /// The same facts for an inode already held.
     fn step(&mut self, inode: Inode) -> Result<Step>;
     /// `lookup`, and what the answer rests on.

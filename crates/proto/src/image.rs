@@ -77,6 +77,8 @@ pub trait Image {
     fn note_outside(&mut self, path: &[u8], age: u64);
     /// Forgets all of it: the host has a link, or a directory, where there was none.
     fn forget_outside(&mut self);
+    /// A call that only looked so far is about to change state.
+    fn unguard(&self) {}
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 

@@ -132,7 +132,9 @@ const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], way: u8) {
 }
 
 /// `LOOKS`: for these the guard is opened only when they store something after all.
-const LOOKING: [usize; 35] = [
+const LOOKING: [usize; 37] = [
+    nr::open,
+    nr::openat,
     nr::pread64,
     nr::stat,
     nr::lstat,

@@ -18,5 +18,6 @@
 //!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 
 pub mod flight;
+pub mod hosts;
 pub mod open;
 pub mod table;

@@ -17,7 +17,7 @@ use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
 
-use crate::descriptor::open;
+use crate::descriptor::{hosts, open};
 use crate::epoll;
 use crate::fs::inodes;
 use crate::pipe;
@@ -49,7 +49,7 @@ pub(crate) const WATCH: u64 = 128;
 /// With `HOST`: an epoll set, whose name stands there.
 pub(crate) const SET: u64 = 256;
 /// With `HOST`: no inode's number stands there, nor a description's.
-const OTHER: u64 = PIPE | WATCH | SET;
+pub(crate) const OTHER: u64 = PIPE | WATCH | SET;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;
@@ -80,7 +80,7 @@ pub(crate) fn entry(region: &Region, files: Files, fd: u32) -> u64 {
 }
 
 #[inline(always)]
-fn entry_of(region: &Region, table: Cell, fd: u32) -> u64 {
+pub(crate) fn entry_of(region: &Region, table: Cell, fd: u32) -> u64 {
     match first_leaf(region, table, fd) {
         Some(leaf) => region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS)),
         None => tree::get_of_few(region, region.load(table.word(ROOT)), fd as u64),
@@ -290,25 +290,6 @@ pub fn glance(kernel: &Kernel, fd: u32) -> Option<Glance> {
     let entry = entry_at_a_look(kernel, fd)?;
     let close_on_exec = entry & CLOSE_ON_EXEC != 0;
     is_husk(entry).then_some(Glance { description: Description(high(entry)), close_on_exec })
-}
-
-/// `Descriptors::is_hosts`.
-#[inline(always)]
-pub fn is_hosts(kernel: &Kernel, fd: u32) -> bool {
-    let entry = entry(&kernel.session.region, process::files(kernel), fd);
-    !is_husk(entry) && high(entry) == 0 && entry & OTHER == 0
-}
-
-/// `Descriptors::reads_host`.
-#[inline(always)]
-pub fn reads_host(kernel: &Kernel, fd: u32) -> bool {
-    let region = &kernel.session.region;
-    let entry = entry(region, process::files(kernel), fd);
-    if entry & SHADOW == 0 {
-        return false;
-    }
-    let inode = region.map.object(INODE, open::inode_number(region, high(entry)));
-    low(region.load(inode.word(ino::IDENT))) & ino::HOST != 0
 }
 
 /// What stands under `fd` in the first leaf of the process's own table.
@@ -558,6 +539,10 @@ pub fn host_opened(
     if fd >= NUMBERS_MAX {
         return Err(Errno::EMFILE);
     }
+    let new = HOST | flags(close_on_exec);
+    if shows == Shown::Nothing && hosts::swap(kernel, files, fd, 0, new) == Ok(true) {
+        return Ok(true);
+    }
     let before = pipe::end(kernel, files, fd);
     let noted = kernel.run_reserved(|txn| {
         let table = lock(txn, files)?;
@@ -698,6 +683,9 @@ fn release(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
 pub fn host_closed(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     let noted = entry(&kernel.session.region, files, fd);
     if noted & KIND != HOST {
+        return Ok(());
+    }
+    if hosts::is_plain(noted) && hosts::swap(kernel, files, fd, noted, 0)? {
         return Ok(());
     }
     drop_locks(kernel, files, fd)?;
