@@ -46,10 +46,20 @@ pub fn build_go(source: &str, target: &Path) {
 
 /// Builds one C file as a program at `target`.
 pub fn build_c(source: &str, target: &Path) {
+    build_c_with(source, target, &[]);
+}
+
+/// The same with options of gcc.
+pub fn build_c_with(source: &str, target: &Path, options: &[&str]) {
     let file = target.with_extension("c");
     fs::write(&file, source).expect("the C source");
     let mut command = Command::new("gcc");
-    command.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(target).arg(&file);
+    command
+        .args(["-O1", "-Wall", "-Werror", "-pthread"])
+        .args(options)
+        .arg("-o")
+        .arg(target)
+        .arg(&file);
     let output = command.output().expect("gcc is installed (apt-get install gcc)");
     assert!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -2,14 +2,19 @@
 //! and what threads and processes share: programs that print what they see, natively and in an
 //! image.
 
-use husk_tests::toolchain::build_c;
+use husk_tests::toolchain::build_c_with;
 use husk_tests::{Case, Length, Scratch};
 
 /// Runs a program once for each of `kinds`, beside a file of the host called `given`.
 fn printed(name: &'static str, source: &str, kinds: &[&str], length: Length) {
+    linked(name, source, &[], kinds, length);
+}
+
+/// The same of one that is linked in its own way.
+fn linked(name: &'static str, source: &str, options: &[&str], kinds: &[&str], length: Length) {
     let scratch = Scratch::new("talks-build");
     let program = scratch.path().join(name);
-    build_c(source, &program);
+    build_c_with(source, &program, options);
     let program = program.to_str().expect("a plain path");
     for kind in kinds {
         println!("{name} {kind}");
@@ -96,4 +101,16 @@ fn a_million_descriptors_may_be_open_and_proc_shows_them() {
 #[test]
 fn descriptors_get_the_numbers_that_linux_gives_them_whoever_has_those_beside() {
     printed("lowest", include_str!("sources/lowest.c"), &["all"], Length::Long);
+}
+
+#[test]
+fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
+    let source = include_str!("sources/interprets.c");
+    linked(
+        "interprets",
+        source,
+        &["-static", "-no-pie"],
+        &["numbers", "clock", "code"],
+        Length::Long,
+    );
 }

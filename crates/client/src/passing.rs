@@ -259,8 +259,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn note_duplicate(&mut self, after: &After, fd: u32) -> i64 {
         let source = after.args[0] as u32;
         let kept = self.kept_beside(source as usize);
-        let on_exec = after.number == nr::fcntl && after.args[1] as u32 == F_DUPFD_CLOEXEC;
-        let noted = self.note_opened(fd, on_exec, Shown::Like(source));
+        let by_fcntl = after.number == nr::fcntl;
+        let on_exec = by_fcntl && after.args[1] as u32 == F_DUPFD_CLOEXEC;
+        let from = if by_fcntl { after.args[2] as u32 } else { 0 };
+        let noted = self.note_from(from, fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.joined(kept, noted as u32);
         }
@@ -269,11 +271,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Notes a new host descriptor; returns its number, another one if it had to move.
     pub(crate) fn note_opened(&mut self, fd: u32, on_exec: bool, shows: Shown) -> i64 {
+        self.note_from(0, fd, on_exec, shows)
+    }
+
+    /// The same where no number below `from` will do.
+    fn note_from(&mut self, from: u32, fd: u32, on_exec: bool, shows: Shown) -> i64 {
         let files = self.services.files();
         match self.services.host_opened(files, fd, on_exec, shows) {
             Ok(true) => i64::from(fd),
             Ok(false) => {
-                let moved = self.move_away(fd, on_exec, shows);
+                let moved = self.move_away(from, fd, on_exec, shows);
                 self.fill(fd);
                 moved.map_or_else(Errno::as_return, i64::from)
             }
@@ -284,12 +291,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Another number for a host descriptor under one of Husk's; noted.
+    /// Another number, from `from` on, for a host descriptor under one of Husk's; noted.
     #[cold]
-    fn move_away(&mut self, fd: u32, on_exec: bool, shows: Shown) -> Result<u32, Errno> {
+    fn move_away(
+        &mut self,
+        mut from: u32,
+        fd: u32,
+        on_exec: bool,
+        shows: Shown,
+    ) -> Result<u32, Errno> {
         let files = self.services.files();
         let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
-        let mut from = 0;
         for _ in 0..MOVES_MAX {
             let free =
                 self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;
@@ -419,7 +431,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         match self.services.host_opened(files, second, on_exec, Shown::Nothing) {
             Ok(true) => {
-                let moved = self.move_away(second, on_exec, Shown::Nothing);
+                let moved = self.move_away(0, second, on_exec, Shown::Nothing);
                 let moved = moved.inspect_err(|_| self.unnote(second))?;
                 let flags = if on_exec { O_CLOEXEC } else { 0 };
                 let args = [first as usize, second as usize, flags as usize, 0, 0, 0];
@@ -430,9 +442,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok((second, moved))
             }
             Ok(false) => {
-                let lower = self.move_away(first, on_exec, Shown::Nothing);
+                let lower = self.move_away(0, first, on_exec, Shown::Nothing);
                 let pair = lower.and_then(|lower| {
-                    let higher = self.move_away(second, on_exec, Shown::Nothing);
+                    let higher = self.move_away(0, second, on_exec, Shown::Nothing);
                     Ok((lower, higher.inspect_err(|_| self.unnote(lower))?))
                 });
                 self.fill(second);

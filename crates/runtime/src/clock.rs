@@ -1,4 +1,6 @@
 //! `CLOCK_REALTIME_COARSE` without a system call, through the vDSO (found when first asked for).
+//!
+//! The vDSO is the program's: a debugger such as valgrind takes it away. Then the host is asked.
 
 use crate::start::facts;
 use core::ffi::CStr;
@@ -9,6 +11,9 @@ use husk_host::syscall;
 const CLOCK_REALTIME_COARSE: usize = 5;
 const UNKNOWN: usize = 0;
 const NONE: usize = 1;
+/// What may lie before the vDSO's header of its data, and what of itself behind it.
+const DATA_BYTES: usize = 64 << 10;
+const CODE_BYTES: usize = 16 << 10;
 
 #[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
@@ -34,6 +39,15 @@ pub fn now_ns() -> i64 {
     }
     let time = core::hint::black_box(time);
     time[0] * 1_000_000_000 + time[1]
+}
+
+/// The program is about to change what lies in a range of its memory.
+pub fn heed(start: usize, length: usize) {
+    let vdso = facts().vdso;
+    let from = vdso.saturating_sub(DATA_BYTES);
+    if start < vdso.saturating_add(CODE_BYTES) && from < start.saturating_add(length) {
+        FUNCTION.store(NONE, Relaxed);
+    }
 }
 
 /// Looks `__vdso_clock_gettime` up in the vDSO's dynamic symbols.

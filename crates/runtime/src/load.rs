@@ -3,12 +3,15 @@
 //! Invariants
 //! 1. What is mapped executable from a host file is its rewritten copy, when there is one; of a
 //!    large program that starts often, its bytes in huge pages of the region's file.
+//!    What a static program at fixed addresses maps, it maps as it is: that may be another program,
+//!    whose code it reads, as valgrind does, and jumps to us would not be understood.
 //! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
 
 use crate::start::facts;
 use crate::thread::Thread;
 use crate::wire::{ExecTarget, Program, Source, Wire};
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::memory::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
@@ -34,6 +37,13 @@ pub struct Loaded {
     /// What the call returned that a recorded loader goes on behind; 0: it is not recorded.
     pub result: usize,
 }
+
+/// Whether what is mapped executable here is not for the processor, as far as one can tell.
+pub fn reads_code() -> bool {
+    READS_CODE.load(Relaxed)
+}
+
+static READS_CODE: AtomicBool = AtomicBool::new(false);
 
 struct Placed {
     bias: usize,
@@ -67,6 +77,8 @@ pub fn load(thread: &mut Thread, program: &Program) -> Result<Loaded, Errno> {
         thread.client.close_program(interpreter);
         loaded.start = placed.entry;
         loaded.interpreter_base = placed.bias;
+    } else if placed.bias == 0 {
+        READS_CODE.store(true, Relaxed);
     }
     thread.client.close_program(*program);
     Ok(loaded)

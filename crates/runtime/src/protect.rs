@@ -3,7 +3,7 @@
 
 use crate::gate::{Answer, Frame};
 use crate::thread::Thread;
-use crate::{filters, guard, image, start};
+use crate::{clock, filters, guard, image, start};
 use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
@@ -24,7 +24,27 @@ pub fn range(frame: &Frame) -> Option<Errno> {
         nr::pkey_mprotect => guard::is_key(third) || image::covers(address, length),
         _ => image::covers(address, length),
     };
+    heed(frame);
     ours.then_some(Errno::EINVAL)
+}
+
+/// What of the host's in this memory the runtime uses, and may not from now on.
+fn heed(frame: &Frame) {
+    let [address, length, second, third, fourth, _] = frame.args;
+    match frame.number {
+        nr::mmap if third & MAP_FIXED == 0 => {}
+        nr::madvise => {}
+        // How much is attached nobody knows here.
+        nr::shmat if second & SHM_REMAP != 0 => clock::heed(length, usize::MAX),
+        nr::shmat => {}
+        nr::mremap => {
+            clock::heed(address, length.max(1));
+            if third & MREMAP_FIXED != 0 {
+                clock::heed(fourth, second);
+            }
+        }
+        _ => clock::heed(address, length),
+    }
 }
 
 /// Whether a call the client lets pass would take a descriptor that Husk keeps.

@@ -9,8 +9,8 @@ use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
 use crate::wire::{self, After, Seen, Verdict};
 use crate::{
-    actions, classes, exec, filters, limits, mappings, masks, place, protect, spawn, still, table,
-    touch, trace,
+    actions, classes, exec, filters, limits, load, mappings, masks, place, protect, spawn, still,
+    table, touch, trace,
 };
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
@@ -182,6 +182,7 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     }
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
     let code = *verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
+    let code = code && !load::reads_code();
     let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
         if *verdict == Verdict::Pass && mappings::is_covered(frame) {
             return Answer::value(cover(thread, frame, frame.args));
