@@ -48,10 +48,12 @@ pub fn look(kernel: &Kernel, fd: u32) -> Sight {
     let Some(set) = set_of(table::entry(region, files, fd)) else { return Sight::Other };
     match epoll::Set::of(set.0) {
         Some(set) if set.is_strange() || table::sharers(region, files) != 1 => Sight::Hosts,
+        Some(set) if set.is_quiet() => Sight::Quiet,
         Some(set) => match set.said() {
-            Some(said) if said.count == 0 => Sight::Quiet,
-            Some(said) => Sight::Known(Said { count: said.count, bytes: said.bytes }),
-            None => Sight::Unknown,
+            Some(said) if said.count > 0 => {
+                Sight::Known(Said { count: said.count, bytes: said.bytes })
+            }
+            _ => Sight::Unknown,
         },
         None => Sight::Hosts,
     }

@@ -21,6 +21,9 @@ use crate::pipe::{holder, ring};
 
 /// What is written as a whole or not at all.
 const PIPE_BUF: usize = 4096;
+/// Longer copies gain nothing without a lock: one that follows close upon the last takes twice its
+/// time at worst, but for a locked instruction between them, which waits for the stores before.
+const SHORT_BYTES: usize = 256;
 /// Bytes after which the other side may go on.
 const STEP_BYTES: u64 = 8192;
 /// Most bytes of one call through the ring, so that a signal is seen soon.
@@ -129,7 +132,7 @@ pub fn take_swiftly(
     let Ok(ring) = ring(kernel, pipe) else { return 0 };
     let locked = |ring: &pipes::Pipe| ring.try_lock(Lock::Readers, holder(kernel));
     let early = (kill::mutant() == 30).then(|| ring.mode());
-    let alone = alone && ring.enter_alone(holder(kernel));
+    let alone = alone && length <= SHORT_BYTES && ring.enter_alone(holder(kernel));
     if !alone && (ring.mode() != Some(Mode::Ring) || !locked(&ring)) {
         return 0;
     }
@@ -165,7 +168,7 @@ pub fn put_swiftly(
         return false;
     }
     let early = (kill::mutant() == 30).then(|| ring.mode());
-    let alone = alone && ring.enter_alone(holder(kernel));
+    let alone = alone && length <= SHORT_BYTES && ring.enter_alone(holder(kernel));
     let ready = |ring: &pipes::Pipe| ring.mode() == Some(Mode::Ring) && !ring.is_look_due();
     if !alone && (!ready(&ring) || !ring.try_lock(Lock::Writers, holder(kernel))) {
         return false;

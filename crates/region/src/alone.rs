@@ -28,7 +28,6 @@ use crate::pipes::{BUSY, Held, Pipe, SHARED};
 
 /// What an intruder waits for where the host has no `membarrier`: a store is seen long before.
 const BARRIER_NS: u64 = 20_000_000;
-
 impl Pipe {
     /// Begins a read or write of a thread that is alone, but for intruders: it must look at the
     /// mode after this. False: others have numbers of the pipe.

@@ -221,20 +221,34 @@ impl Set {
     /// What the host would say now, if that is known.
     #[inline(always)]
     pub fn said(&self) -> Option<Said> {
-        let sequence = self.get(SEQUENCE);
-        if self.get(GROUPS) & GROUPS_MASK != 0 || sequence & 1 != 0 {
-            return None;
-        }
+        let sequence = self.remembered()?;
         let mut said = Said { count: self.get(SAID_COUNT) as usize, bytes: [0; SAID_BYTES] };
-        if said.count > 0 {
-            for (index, bytes) in said.bytes.chunks_exact_mut(8).enumerate() {
-                bytes.copy_from_slice(&self.get(SAID + index).to_le_bytes());
-            }
+        for (index, bytes) in said.bytes.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.get(SAID + index).to_le_bytes());
         }
-        let holds = self.get(SAID_AT) == self.get(CHANGES)
+        self.holds(sequence).then_some(said)
+    }
+
+    /// Whether it is known that the host would find nothing now.
+    #[inline(always)]
+    pub fn is_quiet(&self) -> bool {
+        self.remembered().is_some_and(|sequence| self.get(SAID_COUNT) == 0 && self.holds(sequence))
+    }
+
+    /// The sequence of what is remembered, if nothing is under way.
+    #[inline(always)]
+    fn remembered(&self) -> Option<u64> {
+        let sequence = self.get(SEQUENCE);
+        let known = self.get(GROUPS) & GROUPS_MASK == 0 && sequence & 1 == 0;
+        known.then_some(sequence)
+    }
+
+    /// Whether what was remembered by then, and has been read, is as it was and nothing changed.
+    #[inline(always)]
+    fn holds(&self, sequence: u64) -> bool {
+        self.get(SAID_AT) == self.get(CHANGES)
             && self.get(STATE) == self.life
-            && self.get(SEQUENCE) == sequence;
-        holds.then_some(said)
+            && self.get(SEQUENCE) == sequence
     }
 
     /// Remembers what the host said, that was asked at `asked`: `bytes` of whole events, at most

@@ -339,7 +339,7 @@ husk_glances:
     husk_glances_at husk_moves_bytes, {g3}, {g4}
     husk_glances_at husk_hinted, {g5}, {g6}, {g7}, {g8}, {g9}, {g10}, {g11}, {g12}
     .purgem husk_glances_at
-    # What \function says: the answer, or who has it. The direction flag may be what it is.
+    # What \function says: the answer, or who has it. Looks do not care for the direction flag.
     .macro husk_looks function
     cmp qword ptr gs:[{signal_stack} + 8], 0
     jne husk_service_apart
@@ -373,8 +373,8 @@ husk_moves_bytes:
     mov r11, gs:[{pipes}]
     bt r11, rdi
     jnc husk_hinted
+    cld
     husk_looks {swift}
-
     # Calls that go to Husk's files as a rule are worth a look where the last one was passed.
     .balign 64
 husk_hinted:

@@ -87,7 +87,6 @@ global_asm!(
     mov [rdi + rdx - 1], cl
 7:  ret
 6:  mov rcx, rdx
-    cld
     rep movsb
     ret
     .endm
