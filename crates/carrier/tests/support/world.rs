@@ -449,7 +449,7 @@ pub fn operations() -> Vec<Operation> {
         me.cancel_fork(child);
         me.finish_exec().expect("exec");
     });
-    operation!(all, "fork with mappings", open_unlinked, false, |me, root, a| {
+    operation!(all, "fork with mappings", nothing, false, |me, root, a| {
         let (one, two) = (at(me, a, b"f2"), at(me, a, b"f3"));
         for file in [one, two] {
             me.pin(file).expect("pin");
