@@ -53,6 +53,12 @@ fn a_child_keeps_what_it_has_mapped_whatever_its_parent_does_before_it_runs() {
 }
 
 #[test]
+fn a_number_that_changes_hands_between_image_and_host_is_always_there() {
+    let words = ["threads", "children"];
+    program("replaced", include_str!("sources/replaced.c"), &words, Length::Long);
+}
+
+#[test]
 fn a_program_that_filters_its_calls_goes_on() {
     let kinds = ["allowed", "strict", "refused", "trapped", "wrong"];
     program("filters", include_str!("sources/filters.c"), &kinds, Length::Long);

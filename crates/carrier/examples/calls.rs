@@ -39,6 +39,10 @@ fn copy(source: usize, target: usize, count: usize) -> Result<(), Errno> {
 }
 
 impl Host for Plain {
+    type Still = ();
+
+    fn keep_still(&self) {}
+
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
         host(number, args)
     }

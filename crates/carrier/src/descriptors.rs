@@ -74,7 +74,7 @@ impl Descriptors for Direct {
         fd: u32,
         target: u32,
         close_on_exec: bool,
-        plugged: bool,
+        over_host: bool,
     ) -> Result<()> {
         self.kernel.count(Operation::Duplicate);
         husk_kernel::descriptor::table::duplicate_to(
@@ -83,7 +83,7 @@ impl Descriptors for Direct {
             fd,
             target,
             close_on_exec,
-            plugged,
+            over_host,
         )
     }
     #[inline]

@@ -387,7 +387,7 @@ fn numbers_change_hands_without_being_free() {
         assert_eq!(me.host_opened(files, 5, false, Shown::Nothing), Ok(true));
         assert_eq!(me.duplicate_to(files, 3, 5, false, false), Err(Errno::EBUSY));
         assert_eq!(me.duplicate_to(files, 3, 5, false, true), Ok(()));
-        assert!(me.plugged(files, 5));
+        assert!(!me.plugged(files, 5) && me.plug(files, 5) && me.plugged(files, 5));
         me.finish_exec().expect("exec");
         assert!(!me.plugged(files, 5), "the host has closed all plugs");
         assert_eq!(me.host_replaces(files, 4, true, Shown::File(file)), Ok(()));

@@ -116,6 +116,10 @@ pub trait Memory {
 
 /// The host kernel, called directly (not interruptible: only for calls that do not block).
 pub trait Host {
+    /// While it lives, no other thread of this process makes a process.
+    type Still;
+    /// Waits until nobody makes a process; nobody does while the value lives.
+    fn keep_still(&self) -> Self::Still;
     /// A host call with numbers and addresses in this process (also addresses of the caller's own
     /// buffers); raw return value.
     fn call(&self, number: usize, args: [usize; 6]) -> i64;

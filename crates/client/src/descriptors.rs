@@ -4,9 +4,13 @@
 //! 1. A host number is marked closed before the host closes it, so that it is never Husk's and
 //!    the host's at once.
 //! 2. Numbers Husk keeps in the host's table (region, loader) look closed to the application.
-//! 3. `dup2` never frees its target: a plug or the new descriptor takes the place of the old one,
-//!    on the host first, then in the table. Under a Husk number that is not plugged the host may
+//! 3. `dup2` never frees its target, and whoever uses the number finds the old descriptor or the
+//!    new one: one of the host's is put there on the host first, then in the table, and one of
+//!    Husk's in the table first; then a plug takes the place of what the host had. A child is made
+//!    before or after (`Host::keep_still`). Under a Husk number that is not plugged the host may
 //!    have another thread's descriptor in transit (`passing.rs`); `dup2` waits until that is noted.
+//! 4. What was on its way by the old descriptor fails with `EBADF` on the host's plug, or in the
+//!    table: it looks again at what the number is (`Client::look_again`, the runtime's `again`).
 
 use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
@@ -271,16 +275,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn husk_onto(&mut self, fd: u32, target: u32, close_on_exec: bool) -> Answer {
         let files = self.services.files();
         for _ in 0..ONTO_TRIES_MAX {
-            let mut plugged = false;
             let left = self.leaving(target);
-            if let Slot::Host(_) = self.services.slot(files, target) {
-                plugged = self.put_plug(target);
-                if !plugged {
-                    self.services.host_closed(files, target);
-                    self.host_close(target);
-                }
-            }
-            let done = self.services.duplicate_to(files, fd, target, close_on_exec, plugged);
+            let done = match self.services.slot(files, target) {
+                Slot::Host(_) => self.husk_over_host(fd, target, close_on_exec),
+                _ => self.services.duplicate_to(files, fd, target, close_on_exec, false),
+            };
             self.left(left);
             match done {
                 // The host has given the number to another thread meanwhile.
@@ -289,6 +288,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Err(Errno::EBUSY)
+    }
+
+    /// Husk's `fd` in the place of the host's `target`.
+    fn husk_over_host(&mut self, fd: u32, target: u32, close_on_exec: bool) -> Result<()> {
+        let files = self.services.files();
+        if !self.services.has_table_alone() {
+            // What the host has there is this thread's in transit from now on.
+            let _still = self.host.keep_still();
+            self.services.duplicate_to(files, fd, target, close_on_exec, true)?;
+            self.fill(target);
+            return Ok(());
+        }
+        // Before the table: who waits for what was there is told when it is gone.
+        if !self.put_plug(target) {
+            self.services.host_closed(files, target);
+            self.host_close(target);
+            return Err(Errno::EBUSY);
+        }
+        self.services.duplicate_to(files, fd, target, close_on_exec, true)?;
+        self.services.plug(files, target);
+        Ok(())
     }
 
     /// What the image keeps beside host number `fd`, for all numbers of what that is.
@@ -316,8 +336,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // A source that is closed leaves the target as it is.
         Errno::check(self.host_fcntl(fd as usize, F_GETFD, 0))?;
         let left = self.leaving(target);
-        let raw = match self.services.slot(files, target) {
-            Slot::Host(_) => self.host.call(c.number, c.args),
+        let (raw, _still) = match self.services.slot(files, target) {
+            Slot::Host(_) => (self.host.call(c.number, c.args), None),
             _ => self.host_into_gap(c, close_on_exec),
         };
         Errno::check(raw)?;
@@ -336,37 +356,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The same where the host has nothing but a plug, or what another thread has in transit.
+    /// The same where the host has nothing but a plug, or what another thread has in transit; and
+    /// what keeps children from being made until the table has it, too.
     #[cold]
-    fn host_into_gap(&mut self, c: &Call, close_on_exec: bool) -> i64 {
+    fn host_into_gap(&mut self, c: &Call, close_on_exec: bool) -> (i64, Option<H::Still>) {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
         let command = if close_on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
         for turn in 0..TURNS_IN_TRANSIT_MAX {
+            let alone = self.services.has_table_alone();
+            let still = (!alone).then(|| self.host.keep_still());
             if self.services.plugged(files, target) {
-                return self.host.call(c.number, c.args);
+                return (self.host.call(c.number, c.args), still);
             }
             // Takes the number only if the host has nothing there.
             let args = [fd as usize, command, target as usize, 0, 0, 0];
             let got = Errno::check(self.host.call(nr::fcntl, args));
             match got {
-                Ok(got) if got == u64::from(target) => return i64::from(target),
+                Ok(got) if got == u64::from(target) => return (i64::from(target), still),
                 Ok(got) => self.host_close(got as u32),
                 // It has something there, and nothing is free above.
                 Err(Errno::EMFILE) => {}
                 // The call itself says what is wrong.
-                Err(_) => return self.host.call(c.number, c.args),
+                Err(_) => return (self.host.call(c.number, c.args), still),
             }
             if matches!(self.services.slot(files, target), Slot::Host(_)) {
-                return self.host.call(c.number, c.args);
+                return (self.host.call(c.number, c.args), still);
             }
             if turn >= TURNS_MAX && !self.is_in_transit(target) {
                 let full = got == Err(Errno::EMFILE);
-                return if full { EBUSY } else { self.host.call(c.number, c.args) };
+                return (if full { EBUSY } else { self.host.call(c.number, c.args) }, still);
             }
+            drop(still);
             self.pause(turn);
         }
-        EBUSY
+        (EBUSY, None)
     }
 
     /// Whether the host has something that no thread has noted yet, and some other will: not in a

@@ -78,6 +78,7 @@ pub use exec::{ExecTarget, Program};
 pub use glance::{GLANCED, Seen};
 
 use buffers::Identity;
+use husk_proto::descriptor::Slot;
 use husk_proto::fs::SetBits;
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
@@ -94,6 +95,10 @@ pub(crate) const fn value(value: u64) -> Answer {
 
 /// Walks after an inode went away under one.
 const STALE_WALKS_MAX: usize = 64;
+/// Times a call is looked at again whose descriptor was not there while others put one there.
+const LOOKS_AGAIN_MAX: usize = 64;
+/// Of these, with the same under the number before and after: that is the answer.
+const LOOKS_ALIKE_MAX: usize = 2;
 
 /// The POSIX side of one thread.
 pub struct Client<S, H, M> {
@@ -167,6 +172,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match answer {
             Ok(verdict) => then(verdict),
             Err(Errno::ESTALE) => then(&self.walk_again(call)),
+            Err(Errno::EBADF) => then(&self.look_again(call)),
             Err(errno) => then(&Verdict::Return(errno.as_return())),
         }
     }
@@ -186,6 +192,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Verdict::Return(Errno::ENOENT.as_return())
+    }
+
+    /// There was no such descriptor; nothing has happened. On Linux that is not so for a moment
+    /// because another thread puts one in the place of another (`dup2`): the call has one of them.
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self, call: &Call) -> Verdict {
+        let (files, fd) = (self.services.files(), call.args[0] as u32);
+        let mut alike = 0;
+        for _ in 0..LOOKS_AGAIN_MAX {
+            let slot = self.services.slot(files, fd);
+            if slot == Slot::Free || alike == LOOKS_ALIKE_MAX {
+                break;
+            }
+            let answer = self.dispatch(call);
+            self.tell();
+            match answer {
+                Ok(verdict) => return verdict,
+                Err(Errno::EBADF) if self.services.slot(files, fd) != slot => alike = 0,
+                Err(Errno::EBADF) => alike += 1,
+                Err(errno) => return Verdict::Return(errno.as_return()),
+            }
+        }
+        Verdict::Return(Errno::EBADF.as_return())
+    }
+
+    /// Whether number `fd` is Husk's now.
+    pub fn is_husks(&mut self, fd: u32) -> bool {
+        let files = self.services.files();
+        matches!(self.services.slot(files, fd), Slot::Husk(_))
     }
 
     /// Tells whoever waits for changes of what was done outside a call (the end of a process).

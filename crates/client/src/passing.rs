@@ -27,7 +27,7 @@ use crate::sockets::{
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, FD_CLOEXEC, O_CLOEXEC, O_PATH,
+    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, FD_CLOEXEC, O_CLOEXEC, O_PATH,
 };
 use husk_proto::descriptor::Shown;
 use husk_proto::process::WorkingDirectory;
@@ -258,6 +258,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn note_duplicate(&mut self, after: &After, fd: u32) -> i64 {
         let source = after.args[0] as u32;
+        let fd = match self.past_plug(after, fd) {
+            Ok(fd) => fd,
+            Err(answer) => return answer,
+        };
         let kept = self.kept_beside(source as usize);
         let by_fcntl = after.number == nr::fcntl;
         let on_exec = by_fcntl && after.args[1] as u32 == F_DUPFD_CLOEXEC;
@@ -267,6 +271,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.joined(kept, noted as u32);
         }
         noted
+    }
+
+    /// `fd`, or, where another thread had put one of Husk's in the place of what was to be
+    /// duplicated, and the host has duplicated its plug, the call once more.
+    fn past_plug(&mut self, after: &After, mut fd: u32) -> Result<u32, i64> {
+        let call = Call { number: after.number, args: after.args };
+        for _ in 0..MOVES_MAX {
+            if self.services.has_table_alone() || !self.is_plug(fd) {
+                return Ok(fd);
+            }
+            self.host_close(fd);
+            match self.dispatch(&call) {
+                Ok(Verdict::Return(value)) => return Err(value),
+                Err(errno) => return Err(errno.as_return()),
+                Ok(_) => {}
+            }
+            let again = Errno::check(self.host.call(call.number, call.args));
+            fd = again.map_err(Errno::as_return)? as u32;
+        }
+        self.host_close(fd);
+        Err(Errno::EBADF.as_return())
+    }
+
+    /// Whether a descriptor of the host's is a second number of a plug.
+    fn is_plug(&self, fd: u32) -> bool {
+        let flags = self.host_fcntl(fd as usize, F_GETFL, 0);
+        let [_, text] = self.host.kept_fds();
+        let place =
+            |fd: u32| self.host_stat(fd as usize).map(|stat| [get64(&stat, 0), get64(&stat, 8)]);
+        flags > 0 && flags as u32 & O_PATH != 0 && place(fd) == place(text)
     }
 
     /// Notes a new host descriptor; returns its number, another one if it had to move.

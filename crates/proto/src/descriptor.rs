@@ -100,15 +100,15 @@ pub trait Descriptors {
         close_on_exec: bool,
     ) -> Result<u32>;
     /// The Husk descriptor `fd` also at `target`, whatever Husk descriptor was there closed in the
-    /// same transaction. `plugged`: the caller has put a plug in the place of what the host had
-    /// there; without one a host descriptor at `target` is `EBUSY`.
+    /// same transaction. `over_host`: a host descriptor is there, and the caller plugs the number
+    /// on the host, before or after. `EBUSY` where that is not so by now.
     fn duplicate_to(
         &mut self,
         files: Files,
         fd: u32,
         target: u32,
         close_on_exec: bool,
-        plugged: bool,
+        over_host: bool,
     ) -> Result<()>;
     /// Whether `fd` is Husk's and plugged on the host.
     fn plugged(&mut self, files: Files, fd: u32) -> bool;

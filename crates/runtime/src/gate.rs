@@ -408,10 +408,14 @@ husk_enter:
 husk_pass:
     lea rsp, [rsp - 128]
     push rcx
+    push rax
     syscall
     .globl husk_passed
 husk_passed:
+    cmp rax, {no_descriptor}
+    je husk_passed_nowhere
     cmp rax, -4096
+    lea rsp, [rsp + 8]
     ret 128
 2:  cmp r11d, {hinted_class}
     ja husk_moves_bytes
@@ -446,6 +450,7 @@ husk_ask:
     add rsp, 8
     test edx, edx
     jne husk_act
+    .globl husk_answered
 husk_answered:
     pop rdi
     pop rsi
@@ -456,6 +461,7 @@ husk_answered:
     add rsp, 8
     pop rcx
     pop rsp
+    .globl husk_leave
 husk_leave:
     mov byte ptr gs:[{in_service}], 0
     lea rsp, [rsp - 128]
@@ -467,6 +473,7 @@ husk_leave:
 2:  lea r11, [rip + 7b]
     jmp husk_unblock
 
+    .globl husk_act
 husk_act:
     cmp edx, 1
     jne husk_detour
@@ -563,6 +570,8 @@ husk_detour_done:
     je husk_detour_after
     ja husk_detour_more
 husk_detour_leave:
+    cmp rax, {no_descriptor}
+    je husk_detour_nowhere
     mov rdi, [rsp + {original}]
     mov rsi, [rsp + {original} + 8]
     mov rdx, [rsp + {original} + 16]
@@ -606,6 +615,8 @@ husk_detour_more:
     mov r11d, [rsp + {then} + 4]
     mov gs:[{resumes}], r11d
     lea r11, [rip + husk_traced]
+    .globl husk_detour_restart
+husk_detour_restart:
 2:  mov rdi, [rsp + {original}]
     mov rsi, [rsp + {original} + 8]
     mov rdx, [rsp + {original} + 16]
@@ -702,41 +713,6 @@ husk_restorer:
     syscall
     ud2
 
-    .globl husk_clone
-husk_clone:
-    mov r9, rdi
-    mov rax, rsi
-    mov rdi, [r9]
-    mov rsi, [r9 + 8]
-    mov rdx, [r9 + 16]
-    mov r10, [r9 + 24]
-    mov r8, [r9 + 32]
-    syscall
-    .globl husk_cloned
-husk_cloned:
-    test rax, rax
-    jz 7f
-    ret
-7:  mov rsp, [r9 + {launch_top}]
-    mov rdi, r9
-    call {child_main}
-    mov rdi, [rax]
-    mov rsi, [rax + 8]
-    mov rdx, [rax + 16]
-    mov r10, [rax + 24]
-    mov r8, [rax + 32]
-    mov r9, [rax + 40]
-    mov rcx, [rax + 56]
-    mov r15, [rax + 72]
-    mov r14, [rax + 80]
-    mov r13, [rax + 88]
-    mov r12, [rax + 96]
-    mov rbp, [rax + 104]
-    mov rbx, [rax + 112]
-    mov rsp, [rax + 64]
-    xor eax, eax
-    jmp husk_leave
-
     .globl husk_aside
 husk_aside:
     push rbp
@@ -759,6 +735,7 @@ husk_vanish:
     ud2
 "#,
     numbers = const NUMBERS,
+    no_descriptor = const crate::again::NO_DESCRIPTOR,
     call_numbers = const classes::NUMBERS,
     glance = sym crate::service::glance,
     glance_at_set = sym crate::service::glance_at_set,
@@ -785,7 +762,6 @@ husk_vanish:
     sigaltstack = const husk_abi::nr::sigaltstack,
     then = const offset_of!(Detour, then),
     original = const offset_of!(Detour, original),
-    launch_top = const offset_of!(crate::spawn::Launch, service_top),
     uc_mask = const crate::signal::UC_MASK,
     kept = const crate::signal::KEPT,
     others = const !(crate::signal::KEPT as i32),
@@ -795,5 +771,4 @@ husk_vanish:
     serve_after = sym crate::service::serve_after,
     on_signal = sym crate::signal::on_signal,
     on_fault = sym crate::fault::on_fault,
-    child_main = sym crate::spawn::child_main,
 );

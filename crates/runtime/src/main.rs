@@ -14,6 +14,8 @@
 #[cfg(target_os = "none")]
 mod actions;
 #[cfg(target_os = "none")]
+mod again;
+#[cfg(target_os = "none")]
 mod apart;
 #[cfg(target_os = "none")]
 mod arguments;

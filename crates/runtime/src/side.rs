@@ -2,7 +2,7 @@
 
 use crate::start::{facts, kept_fds};
 use crate::thread::Thread;
-use crate::{clock, mappings, memory, region, service, touch, wire};
+use crate::{clock, mappings, memory, region, service, still, touch, wire};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_POPULATE, MAP_PRIVATE};
 use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Mapping, Memory};
@@ -64,6 +64,12 @@ fn is_there(span: &Span) -> bool {
 }
 
 impl Host for Side {
+    type Still = still::Still;
+
+    fn keep_still(&self) -> still::Still {
+        still::take()
+    }
+
     #[inline]
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
         if number == nr::pread64 && (CACHE_ADDRESS..PIPES_ADDRESS).contains(&args[1]) {

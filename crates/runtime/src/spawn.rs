@@ -28,9 +28,53 @@ use crate::signal;
 use crate::still;
 use crate::thread::{self, Thread};
 use crate::{mappings, memory, wire};
+use core::arch::global_asm;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
+
+global_asm!(
+    r#"
+    .text
+    .globl husk_clone
+husk_clone:
+    mov r9, rdi
+    mov rax, rsi
+    mov rdi, [r9]
+    mov rsi, [r9 + 8]
+    mov rdx, [r9 + 16]
+    mov r10, [r9 + 24]
+    mov r8, [r9 + 32]
+    syscall
+    .globl husk_cloned
+husk_cloned:
+    test rax, rax
+    jz 7f
+    ret
+7:  mov rsp, [r9 + {launch_top}]
+    mov rdi, r9
+    call {child_main}
+    mov rdi, [rax]
+    mov rsi, [rax + 8]
+    mov rdx, [rax + 16]
+    mov r10, [rax + 24]
+    mov r8, [rax + 32]
+    mov r9, [rax + 40]
+    mov rcx, [rax + 56]
+    mov r15, [rax + 72]
+    mov r14, [rax + 80]
+    mov r13, [rax + 88]
+    mov r12, [rax + 96]
+    mov rbp, [rax + 104]
+    mov rbx, [rax + 112]
+    mov rsp, [rax + 64]
+    xor eax, eax
+    jmp husk_leave
+"#,
+    launch_top = const offset_of!(Launch, service_top),
+    child_main = sym child_main,
+);
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;

@@ -244,10 +244,10 @@ impl Wire {
     /// A record for a child.
     pub fn prepare_fork(&mut self, files: bool, context: bool) -> Result<Embryo, Errno> {
         let _open = guard::open();
-        let (sharing, own, pid) = (Sharing { files, context }, self.process, self.pid);
+        let (own, pid) = (self.process, self.pid);
         let Some(served) = self.served() else { return Ok(None) };
         let parent = served.services().placement(own, pid);
-        let process = served.services().prepare_fork(sharing)?;
+        let process = served.services().prepare_fork(Sharing { files, context })?;
         Ok(Some(Unborn { process, parent }))
     }
 
@@ -265,6 +265,12 @@ impl Wire {
         if let (Some(embryo), Some(served)) = (embryo, self.served()) {
             served.services().note_child(embryo.process, pid);
         }
+    }
+
+    /// Whether descriptor `fd` is Husk's now.
+    pub fn is_husks(&mut self, fd: u32) -> bool {
+        let _open = guard::look();
+        self.served().is_some_and(|served| served.is_husks(fd))
     }
 
     /// `EMFILE` if the host is to make none.
@@ -296,9 +302,8 @@ impl Wire {
 
     /// Before this process gets a second thread.
     pub fn expect_company(&mut self) {
-        if let Some(served) = self.client.as_mut() {
-            served.services().set_alone(false);
-        }
+        let Some(served) = self.client.as_mut() else { return };
+        served.services().set_alone(false);
     }
 
     /// Counts for a child what it will have mapped, while addresses are kept still.

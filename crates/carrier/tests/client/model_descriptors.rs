@@ -53,10 +53,10 @@ impl Descriptors for Model {
         fd: u32,
         target: u32,
         on_exec: bool,
-        plugged: bool,
+        over_host: bool,
     ) -> Result<()> {
         let slot = self.slot(files, fd);
-        let plugged = plugged || self.plugged(files, target);
+        let plugged = !over_host && self.plugged(files, target);
         self.slots.insert(target, (slot, on_exec, plugged));
         Ok(())
     }

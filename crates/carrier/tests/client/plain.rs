@@ -28,6 +28,10 @@ pub fn host(number: usize, args: [usize; 6]) -> i64 {
 }
 
 impl Host for Plain {
+    type Still = ();
+
+    fn keep_still(&self) {}
+
     fn call(&self, number: usize, args: [usize; 6]) -> i64 {
         host(number, args)
     }

@@ -67,6 +67,10 @@ pub fn direct(boss: &mut Direct, clock: fn() -> i64) -> Direct {
 pub struct Nowhere;
 
 impl Host for Nowhere {
+    type Still = ();
+
+    fn keep_still(&self) {}
+
     fn call(&self, _: usize, _: [usize; 6]) -> i64 {
         -38
     }

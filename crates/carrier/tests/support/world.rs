@@ -480,6 +480,7 @@ pub fn operations() -> Vec<Operation> {
         let file = at(me, root, b"host-file");
         assert_eq!(me.host_replaces(files, 10, false, Shown::Node(file)), Ok(()));
         me.duplicate_to(files, 11, 10, false, true).expect("dup2");
+        assert!(me.plug(files, 10));
         assert_eq!(me.close(files, 10), Ok(true));
         assert_eq!(me.close(files, 10), Ok(false));
     });

@@ -363,7 +363,7 @@ pub fn duplicate_to(
     fd: u32,
     target: u32,
     close_on_exec: bool,
-    plugged: bool,
+    over_host: bool,
 ) -> Result<()> {
     if target >= NUMBERS_MAX {
         return Err(Errno::EBADF);
@@ -378,10 +378,10 @@ pub fn duplicate_to(
             if fd == target {
                 return Ok(());
             }
-            if old & KIND == HOST && !plugged {
+            if (old & KIND == HOST) != over_host {
                 return Err(Errno::EBUSY);
             }
-            let plug = if plugged { PLUG } else { old & PLUG };
+            let plug = if over_host { 0 } else { old & PLUG };
             let value = husk_entry(description, close_on_exec) | plug;
             let held = description_of(old).unwrap_or(0);
             if held == description {
