@@ -100,12 +100,8 @@ fn damage_is_told_line_by_line_and_in_json() {
     let mut header = [0; HEADER_BYTES];
     region.read_exact_at(&mut header, 0).expect("a header");
     let Header::Ours(layout) = read_header(&header) else { panic!("no header") };
-    // The free blocks of the last chunk: the word behind its lock.
-    let map = layout.map();
-    let place = u64::from(map.chunk(map.chunk_count - 1).word(1).index()) * 8;
-    let mut word = [0; 8];
-    region.read_exact_at(&mut word, place).expect("a word");
-    region.write_all_at(&(u64::from_le_bytes(word) - 3).to_le_bytes(), place).expect("damage");
+    let (map, place) = (layout.map(), free_blocks(&region));
+    let word = damage(&region, place, |free| free - 3);
     let told = fsck(&pid, &[]);
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
     assert_eq!(told.status.code(), Some(1), "{text}");
@@ -118,6 +114,53 @@ fn damage_is_told_line_by_line_and_in_json() {
     assert_eq!(fsck(&pid, &[]).status.code(), Some(0));
     refuses_damaged_headers(&pid, &region, header);
     end(run);
+}
+
+/// Changes a word of a region; what was there.
+fn damage(region: &File, at: u64, change: impl Fn(u64) -> u64) -> [u8; 8] {
+    let mut before = [0; 8];
+    region.read_exact_at(&mut before, at).expect("a word");
+    let changed = change(u64::from_le_bytes(before));
+    region.write_all_at(&changed.to_le_bytes(), at).expect("damage");
+    before
+}
+
+/// Where the free blocks of the last chunk are counted: the word behind its lock.
+pub fn free_blocks(region: &File) -> u64 {
+    let mut header = [0; HEADER_BYTES];
+    region.read_exact_at(&mut header, 0).expect("a header");
+    let Header::Ours(layout) = read_header(&header) else { panic!("no header") };
+    let map = layout.map();
+    u64::from(map.chunk(map.chunk_count - 1).word(1).index()) * 8
+}
+
+/// The checks of `HUSK_FSCK` look at the header, too.
+#[test]
+fn a_run_that_ends_with_a_damaged_image_says_so_and_what_became_of_its_files() {
+    if against_native() {
+        return;
+    }
+    for (name, finding, of_header) in [
+        ("fsck-run", "fsck: finding: Finding { what: \"free blocks of a chunk\"", false),
+        ("fsck-run-header", "fsck: finding: the header: its memory is damaged", true),
+    ] {
+        let scratch = Scratch::new(name);
+        let mut run = started(&scratch, &["sh", "-c", "echo text > file; echo ready; cat"]);
+        let region = region(run.pid());
+        match of_header {
+            true => damage(&region, 0, |_| 5),
+            false => damage(&region, free_blocks(&region), |free| free - 3),
+        };
+        drop(run.stdin());
+        let outcome = run.wait(Duration::from_secs(30)).unwrap_or_else(|hang| panic!("{hang}"));
+        assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+        assert!(outcome.stderr.contains(finding), "{}", outcome.stderr);
+        let said = "husk: the image is damaged (1 finding of its structure): \
+                    all that it showed was written back; compare what it changed\n";
+        assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+        let file = fs::read_to_string(scratch.path().join("work/file"));
+        assert_eq!(file.expect("written back"), "text\n");
+    }
 }
 
 /// Another version's, nobody's, and one whose numbers lie.

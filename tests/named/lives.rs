@@ -1,8 +1,10 @@
 //! What lives in an image between `up` and `down`.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use husk_tests::against_native;
+use husk_tests::husk::binary;
 
 use crate::{Images, shown, text, until};
 
@@ -138,6 +140,56 @@ fn fsck_takes_the_name_of_an_image() {
     assert_eq!((json["image"].as_str(), json["pid"].as_i64()), (Some("ci"), Some(supervisor)));
     let missing = images.refused(&["fsck", "nightly"], 2);
     assert!(missing.contains("there is no such image"), "{missing}");
+}
+
+/// Takes three free blocks of the last chunk from an image's count.
+fn damage(supervisor: i32) {
+    let listing = fs::read_dir(format!("/proc/{supervisor}/fd")).expect("its descriptors");
+    let mut paths = listing.flatten().map(|entry| entry.path());
+    let path = paths.find(|path| {
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("husk-region"))
+    });
+    let path = path.expect("the region");
+    let region = fs::File::options().read(true).write(true).open(path).expect("it opens");
+    let mut header = [0; husk_carrier::HEADER_BYTES];
+    region.read_exact_at(&mut header, 0).expect("a header");
+    let husk_carrier::Header::Ours(layout) = husk_carrier::read_header(&header) else {
+        panic!("no header")
+    };
+    let map = layout.map();
+    let place = u64::from(map.chunk(map.chunk_count - 1).word(1).index()) * 8;
+    let mut word = [0; 8];
+    region.read_exact_at(&mut word, place).expect("a word");
+    region.write_all_at(&(u64::from_le_bytes(word) - 3).to_le_bytes(), place).expect("damage");
+}
+
+/// Also where nobody has asked for checks (`HUSK_FSCK`).
+#[test]
+fn the_end_of_a_damaged_image_says_so_and_what_was_written_back() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("damaged-down");
+    let husk = binary().to_str().expect("a plain path");
+    let work = images.work.to_str().expect("a plain path");
+    for (discard, became) in [
+        (false, "all that it showed was written back; compare what it changed"),
+        (true, "nothing was written back, as asked"),
+    ] {
+        let mut up = images.command(husk, &["up", "ci", "--memory", "64M", "--overlay", work]);
+        assert!(up.env_remove("HUSK_FSCK").status().expect("husk").success());
+        images.script("ci", &format!("echo {discard} > file"));
+        damage(images.supervisor("ci"));
+        let arguments: &[&str] =
+            if discard { &["down", "ci", "--discard"] } else { &["down", "ci"] };
+        let output = images.husk(arguments);
+        assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+        let line = format!("husk: the image is damaged (1 finding of its structure): {became}\n");
+        assert_eq!(text(&output.stderr), line);
+        let file = fs::read_to_string(images.work.join("file")).expect("written back");
+        assert_eq!(file, "false\n");
+        assert_eq!(images.row("ci"), serde_json::Value::Null, "nothing is left of it");
+    }
 }
 
 #[test]

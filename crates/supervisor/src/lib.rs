@@ -46,6 +46,7 @@ pub mod run;
 mod runtime_file;
 pub mod say;
 pub mod signals;
+mod soundness;
 pub mod stat;
 pub mod trace;
 pub mod variables;

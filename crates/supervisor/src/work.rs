@@ -37,6 +37,7 @@ use crate::punch::Punch;
 use crate::request::Settings;
 use crate::say::say;
 use crate::signals::Signals;
+use crate::soundness::{self, Soundness};
 use crate::variables::Variables;
 use crate::vigil::Vigil;
 use crate::watch::Burial;
@@ -75,7 +76,8 @@ pub struct Work {
 pub struct Ended {
     /// What there is to tell, one line each.
     pub lines: Vec<String>,
-    /// Everything is on the host as the image had it, or was to be dropped.
+    /// Everything is on the host as the image had it, or was to be dropped; and the image was
+    /// sound, as far as anybody has looked.
     pub complete: bool,
 }
 
@@ -238,15 +240,20 @@ impl Work {
             }
         }
         let mut lines = Vec::new();
-        if self.variables.check {
-            lines.extend(structure_check(direct));
-        }
+        // Of an image with a name others go by its end; a run is not held up unasked.
+        let soundness = if self.variables.check || ledger.is_some() {
+            self.structure_check(&mut lines)
+        } else {
+            Soundness::Sound
+        };
+        let direct = &mut self.image.direct;
         if self.variables.trace {
             lines.extend(unsupported(direct));
         }
-        if discard {
+        if discard || matches!(soundness, Soundness::Senseless) {
+            lines.extend(soundness.line(discard, false));
             lines.extend(holds::lines());
-            return Ended { lines, complete: true };
+            return Ended { lines, complete: soundness.is_sound() };
         }
         holds::work(direct, Kind::WriteBack);
         let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
@@ -256,8 +263,23 @@ impl Work {
             write_back::write_back(&mut self.image.direct, run, &overlays, progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
+        lines.extend(soundness.line(false, outcome.is_complete()));
         lines.extend(holds::lines());
-        Ended { lines, complete: outcome.is_complete() }
+        Ended { lines, complete: outcome.is_complete() && soundness.is_sound() }
+    }
+
+    /// Looks at the structure; what it finds are lines where that was asked for.
+    fn structure_check(&self, lines: &mut Vec<String>) -> Soundness {
+        let asked = self.variables.check;
+        let soundness = soundness::look(&self.image, &mut |finding| {
+            if asked {
+                lines.push(format!("fsck: finding: {finding}"));
+            }
+        });
+        if asked && soundness.is_sound() {
+            lines.push("fsck: clean".to_owned());
+        }
+        soundness
     }
 }
 
@@ -352,16 +374,4 @@ fn unsupported(direct: &Direct) -> Vec<String> {
 pub fn refused(direct: &Direct) -> impl Iterator<Item = (usize, u64)> {
     let counted = (0..CALL_NUMBERS_END).map(|number| (number, direct.unsupported(number)));
     counted.filter(|(_, count)| *count != 0)
-}
-
-fn structure_check(direct: &Direct) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut scratch = vec![0; husk_carrier::scratch_words(direct.kernel())];
-    let findings = husk_carrier::check(direct.kernel(), &mut scratch, &mut |finding| {
-        lines.push(format!("fsck: finding: {finding:?}"));
-    });
-    if findings == 0 {
-        lines.push("fsck: clean".to_owned());
-    }
-    lines
 }
