@@ -114,3 +114,14 @@ fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
         Length::Long,
     );
 }
+
+#[test]
+fn a_handler_of_faults_makes_calls_with_addresses_good_and_bad() {
+    let source = include_str!("sources/faulted.c");
+    printed("faulted", source, &["beside", "apart"], Length::Long);
+}
+
+#[test]
+fn calls_for_descriptors_of_another_kind_are_answered_as_on_linux() {
+    printed("misfits", include_str!("sources/misfits.c"), &["all"], Length::Long);
+}

@@ -181,6 +181,7 @@ fn entered(side: &mut Side) {
         match side.direct.pipe_withdraw(side.pipe).expect("a pipe") {
             Withdrawal::Nothing => break,
             Withdrawal::Wait { .. } => std::thread::yield_now(),
+            Withdrawal::Settle => unreachable!("nobody dies here"),
             Withdrawal::Bytes(spans) => {
                 let vector = spans.map(|span| libc::iovec {
                     iov_base: span.address as *mut _,

@@ -274,9 +274,15 @@ fn other_writes_and_reads(stage: &mut Stage) {
 fn other_intrudes(stage: &mut Stage) -> bool {
     let Side { direct, pipe, read, write } = &mut stage.other;
     direct.pipe_show(*pipe);
-    let spans = match direct.pipe_withdraw(*pipe).expect("a pipe") {
+    let mut found = direct.pipe_withdraw(*pipe).expect("a pipe");
+    if matches!(found, Withdrawal::Settle) {
+        direct.pipe_settled(*pipe, host_has(*read));
+        found = direct.pipe_withdraw(*pipe).expect("a pipe");
+    }
+    let spans = match found {
         Withdrawal::Nothing => return true,
         Withdrawal::Wait { .. } => return false,
+        Withdrawal::Settle => unreachable!("that is over"),
         Withdrawal::Bytes(spans) => spans,
     };
     let mut behind = [0u8; 64];

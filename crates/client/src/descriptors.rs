@@ -306,9 +306,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.host_close(target);
             return Err(Errno::EBUSY);
         }
-        self.services.duplicate_to(files, fd, target, close_on_exec, true)?;
+        let done = self.services.duplicate_to(files, fd, target, close_on_exec, true);
+        if done.is_err() {
+            self.services.host_closed(files, target);
+            self.host_close(target);
+        }
         self.services.plug(files, target);
-        Ok(())
+        done
     }
 
     /// What the image keeps beside host number `fd`, for all numbers of what that is.
@@ -336,9 +340,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // A source that is closed leaves the target as it is.
         Errno::check(self.host_fcntl(fd as usize, F_GETFD, 0))?;
         let left = self.leaving(target);
+        // Nobody puts one of Husk's there meanwhile.
+        let alone = self.services.has_table_alone();
+        let still = (!alone).then(|| self.host.keep_still());
         let (raw, _still) = match self.services.slot(files, target) {
-            Slot::Host(_) => (self.host.call(c.number, c.args), None),
-            _ => self.host_into_gap(c, close_on_exec),
+            Slot::Host(_) => (self.host.call(c.number, c.args), still),
+            _ => {
+                drop(still);
+                self.host_into_gap(c, close_on_exec)
+            }
         };
         Errno::check(raw)?;
         let kept = self.kept_beside(fd as usize);

@@ -5,7 +5,7 @@
 use crate::descriptors::shown_flags;
 use crate::{Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::{AT_EMPTY_PATH, F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_FDCWD, F_GETFD, F_GETFL, O_PATH, SEEK_CUR};
 use husk_proto::Services;
 
 /// The calls that a look may answer, or show to be the host's: all on the descriptor in argument 0.
@@ -60,7 +60,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 seen.unwrap_or_else(|| self.passed(fd, hosts))
             }
             _ if !hosts() => Seen::Nothing,
-            nr::newfstatat if !self.is_fstat(second, fourth) => Seen::Nothing,
+            nr::newfstatat if !self.is_fstat(fd, second, fourth) => Seen::Nothing,
             // Names of sockets may be ours.
             nr::sendto | nr::recvfrom if fifth != 0 => Seen::Nothing,
             _ if self.services.is_hosts(fd) => Seen::Pass,
@@ -69,10 +69,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Whether `newfstatat` with this path and these flags is about the descriptor itself.
+    /// Whether `newfstatat` with this path and these flags is about descriptor `fd` itself, and not
+    /// about the working directory, which may be the image's.
     #[inline(always)]
-    fn is_fstat(&self, path: usize, flags: usize) -> bool {
-        flags as u32 == AT_EMPTY_PATH && (path == 0 || self.memory.peek(path) == Ok(0))
+    fn is_fstat(&self, fd: u32, path: usize, flags: usize) -> bool {
+        fd != AT_FDCWD as u32
+            && flags as u32 == AT_EMPTY_PATH
+            && (path == 0 || self.memory.peek(path) == Ok(0))
     }
 
     #[inline(always)]

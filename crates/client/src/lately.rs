@@ -2,24 +2,26 @@
 //! comparison, and no mount, link of `/proc` or hash is looked at.
 //!
 //! Invariants
-//! 1. Here stands only what `known_outside` knew of a whole text, and what no descriptor and no
-//!    directory of a process changes: nothing below `/proc` and `/dev`.
+//! 1. Here stands only what `known_outside` knew of a whole text, which is so for everybody: no
+//!    descriptor and no directory of a process changes it.
 //! 2. It holds as long as what the whole image knows of such texts: `outside_age` is compared.
-//! 3. All bytes were put here by a client of this image, or are zero, which is no text.
+//! 3. All bytes were put here by a client of this image, or are zero, which is no text; the length
+//!    is the last that is written.
 
 use crate::buffers::Walk;
 use crate::path::Aim;
 use crate::{Client, Host, Memory};
+use core::sync::atomic::{Ordering, compiler_fence};
 use husk_proto::Services;
 
 /// Texts kept at a time, a power of two.
 pub(crate) const LATELY_MAX: usize = 8;
 /// Words of the longest of them, a power of two.
 const WORDS_MAX: usize = 16;
-/// Bytes of a word: the shortest of them.
+/// Bytes of a word, and of the shortest text.
 const WORD: usize = 8;
 
-/// One of them.
+/// A text that lately led outside every tree.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Lately {
@@ -33,7 +35,7 @@ pub(crate) struct Lately {
 }
 
 impl Lately {
-    /// None.
+    /// No text.
     pub const NONE: Lately = Lately { length: 0, age: 0, text: [0; WORDS_MAX], tail: 0 };
 
     #[inline(always)]
@@ -52,9 +54,9 @@ fn place_of(tail: u64) -> usize {
     (tail.wrapping_mul(husk_abi::SPREAD) >> 56) as usize % LATELY_MAX
 }
 
-/// Whether a text of this length may be kept, of a path that is used like this.
+/// Whether a text of this length may be kept, of a path with this aim.
 #[inline(always)]
-fn is_kept(length: usize, aim: Aim) -> bool {
+fn has_room(length: usize, aim: Aim) -> bool {
     // Where the last name is not followed, that of a mount is one.
     aim.follow && !aim.parent && (WORD..=WORD * WORDS_MAX).contains(&length)
 }
@@ -64,7 +66,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     pub(crate) fn lately_outside(&self, w: usize, aim: Aim) -> bool {
         let walk = &self.buffers.walks[w];
-        if !is_kept(walk.length, aim) {
+        if !has_room(walk.length, aim) {
             return false;
         }
         let tail = walk.word(walk.length - WORD);
@@ -77,7 +79,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn note_lately(&mut self, w: usize, aim: Aim) {
         let walk = &self.buffers.walks[w];
         let text = walk.whole();
-        if !is_kept(walk.length, aim) || text.starts_with(b"/proc/") || text.starts_with(b"/dev/") {
+        if !has_room(walk.length, aim) || text.starts_with(b"/proc/") || text.starts_with(b"/dev/")
+        {
             return;
         }
         // The age first: what is known later may be of a younger one, and is forgotten then.
@@ -87,9 +90,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let tail = walk.word(walk.length - WORD);
         let lately = &mut self.buffers.lately[place_of(tail)];
-        (lately.length, lately.age, lately.tail) = (walk.length, age, tail);
+        lately.length = 0;
+        compiler_fence(Ordering::SeqCst);
+        (lately.age, lately.tail) = (age, tail);
         for (n, word) in lately.text.iter_mut().enumerate().take(walk.length / WORD) {
             *word = walk.word(WORD * n);
         }
+        // Who is killed before has left nothing: a child of vfork, whose parent goes on with it.
+        compiler_fence(Ordering::SeqCst);
+        lately.length = walk.length;
     }
 }

@@ -20,7 +20,7 @@ use crate::buffers::Walk;
 use crate::path::{Aim, Base, Start};
 use crate::walk::lies_below;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
-use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH, RENAME_EXCHANGE};
+use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_PATH, RENAME_EXCHANGE, RESOLVE_NO_MAGICLINKS};
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Result, Services};
@@ -124,13 +124,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut missing = None;
         let age = self.services.outside_age();
         for _ in 0..ANCESTORS_MAX {
-            match self.real_path(w, end, base) {
-                Ok(length) => {
-                    if self.is_nowhere(length)
-                        && let Some(start) = self.through_proc(w, end, base)?
-                    {
-                        return Ok((start, false));
+            match self.real_way(w, end, base) {
+                Ok((length, everybodys)) => {
+                    if self.is_nowhere(length) {
+                        if let Some(start) = self.through_proc(w, end, base)? {
+                            return Ok((start, false));
+                        }
+                        if let Some(start) = self.through_link(w, end, base)? {
+                            return Ok((start, false));
+                        }
                     }
+                    let age = everybodys.then_some(age);
                     return Ok((self.judge(w, end, length, age)?, missing == Some(true)));
                 }
                 Err(errno) => {
@@ -227,26 +231,44 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The real path of `text[..end]` in `base`; its length.
     fn real_path(&mut self, w: usize, end: usize, base: Base) -> Result<usize> {
-        let flags = (O_PATH | O_CLOEXEC) as usize;
-        let fd = self.ask_at(w, end, base, |host, directory, name| {
-            host.call(nr::openat, [directory, name, flags, 0, 0, 0])
+        self.real_way(w, end, base).map(|(length, _)| length)
+    }
+
+    /// The same, and whether everybody comes there by that text: no link of `/proc` to what a
+    /// process has open, or where it is, lies on the way.
+    fn real_way(&mut self, w: usize, end: usize, base: Base) -> Result<(usize, bool)> {
+        let flags = O_PATH | O_CLOEXEC;
+        let how = [u64::from(flags), 0, u64::from(RESOLVE_NO_MAGICLINKS)];
+        let mut fd = self.ask_at(w, end, base, |host, directory, name| {
+            let (how, bytes) = (how.as_ptr() as usize, size_of_val(&how));
+            host.call(nr::openat2, [directory, name, how, bytes, 0, 0])
         });
+        let by_magic = Errno::check(fd) == Err(Errno::ELOOP);
+        // Where the host knows no such question, or may not be asked, the letters have to do.
+        let by_letters = matches!(Errno::check(fd), Err(Errno::ENOSYS | Errno::EPERM));
+        if by_letters || by_magic {
+            fd = self.ask_at(w, end, base, |host, directory, name| {
+                host.call(nr::openat, [directory, name, flags as usize, 0, 0, 0])
+            });
+        }
         let fd = Errno::check(fd)? as usize;
         let base = self.buffers.base.as_mut_ptr() as usize;
         let length = self.descriptor_path(fd as u32, base);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
-        usize::try_from(length).map(|l| l.min(PATH_MAX)).map_err(|_| Errno::EIO)
+        let length = usize::try_from(length).map_err(|_| Errno::EIO)?;
+        let everybodys = !by_magic && !is_fleeting(&self.buffers.walks[w].text[..end]);
+        Ok((length.min(PATH_MAX), everybodys))
     }
 
-    /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered.
-    fn judge(&mut self, w: usize, end: usize, length: usize, age: u64) -> Result<Start> {
+    /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered, with
+    /// the age from before it was asked, if that is so for everybody.
+    fn judge(&mut self, w: usize, end: usize, length: usize, age: Option<u64>) -> Result<Start> {
         if self.is_inside(length) {
             self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }
-        let text = &self.buffers.walks[w].text[..end];
-        if !is_fleeting(text) {
-            self.services.note_outside(text, age);
+        if let Some(age) = age {
+            self.services.note_outside(&self.buffers.walks[w].text[..end], age);
         }
         Ok(Start::Outside)
     }
@@ -264,34 +286,42 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if end <= above || self.services.known_outside(&walk.text[..end]) {
             return Ok(Behind::Outside);
         }
-        let (age, mut at) = (self.services.outside_age(), above);
+        let (age, mut at, mut everybodys) = (self.services.outside_age(), above, true);
         if !names().any(|name| name == b"..")
-            && let Ok(length) = self.real_path(w, end, Base::ROOT)
+            && let Ok((length, is_everybodys)) = self.real_way(w, end, Base::ROOT)
             && lies_below(&self.buffers.base[..length], &self.buffers.walks[w].text[..above])
         {
-            at = end;
+            (at, everybodys) = (end, is_everybodys);
         }
         while at < end {
             let text = &self.buffers.walks[w].text[..end];
             let start = at + text[at..].iter().take_while(|&&b| b == b'/').count();
             at = text[start..].iter().position(|&b| b == b'/').map_or(end, |length| start + length);
-            match self.leaves_portal(w, at, above)? {
+            match self.leaves_portal(w, at, above, &mut everybodys)? {
                 None => {}
                 Some(behind) => return Ok(behind),
             }
         }
-        let text = &self.buffers.walks[w].text[..end];
-        if !is_fleeting(text) {
-            self.services.note_outside(text, age);
+        if everybodys {
+            self.services.note_outside(&self.buffers.walks[w].text[..end], age);
         }
         Ok(Behind::Outside)
     }
 
     /// Whether `text[..at]` ends what `behind_portal` asks: it leads into a tree, which the text
     /// says plainly then, or nowhere.
-    fn leaves_portal(&mut self, w: usize, at: usize, above: usize) -> Result<Option<Behind>> {
-        let length = match self.real_path(w, at, Base::ROOT) {
-            Ok(length) => length,
+    fn leaves_portal(
+        &mut self,
+        w: usize,
+        at: usize,
+        above: usize,
+        everybodys: &mut bool,
+    ) -> Result<Option<Behind>> {
+        let length = match self.real_way(w, at, Base::ROOT) {
+            Ok((length, is_everybodys)) => {
+                *everybodys &= is_everybodys;
+                length
+            }
             Err(Errno::ENOENT) if self.through_link(w, at, Base::ROOT)?.is_some() => {
                 return Ok(Some(Behind::Tree));
             }

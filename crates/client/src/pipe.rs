@@ -248,6 +248,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             match self.services.pipe_withdraw(pipe)? {
                 Withdrawal::Nothing => return Ok(()),
                 Withdrawal::Wait { address, value } => self.sleep_on(address, value),
+                Withdrawal::Settle => {
+                    let left = waiting_at_host(&self.host, fd);
+                    self.services.pipe_settled(pipe, left);
+                }
                 Withdrawal::Bytes(spans) => {
                     let put = self.give_to_host(fd, &spans);
                     self.services.pipe_withdrawn(pipe, put);

@@ -58,6 +58,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// `signalfd`.
+    pub(crate) fn signalfd(&mut self, c: &Call) -> Answer {
+        match self.other_kind(c, Errno::EINVAL)? {
+            Verdict::Pass => crate::passing::then(c, crate::passing::ASK),
+            other => Ok(other),
+        }
+    }
+
     /// `ioctl`.
     pub(crate) fn ioctl(&mut self, c: &Call) -> Answer {
         let (fd, request) = (c.args[0], c.args[1] as u32);

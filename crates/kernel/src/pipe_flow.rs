@@ -416,7 +416,12 @@ pub fn empty(kernel: &Kernel, pipe: Pipe) -> Emptiness {
     if let Err(held) = lock_both(&ring, holder(kernel)) {
         return Emptiness::Wait { address: held.address, value: held.value };
     }
-    let empty = ring.mode() != Some(Mode::Climbing) && ring.go_to_host();
+    let empty = match ring.mode() {
+        // By now it may be another pipe's.
+        Some(Mode::Host) | None => true,
+        Some(Mode::Climbing) => false,
+        Some(_) => ring.go_to_host(),
+    };
     unlock_both(&ring);
     if empty { Emptiness::Empty } else { Emptiness::Bytes }
 }
@@ -430,6 +435,15 @@ pub fn withdraw(kernel: &Kernel, pipe: Pipe) -> Result<Withdrawal> {
     let me = holder(kernel);
     if let Err(held) = ring.check_idle(me).and_then(|()| lock_both(&ring, me)) {
         return Ok(Withdrawal::Wait { address: held.address, value: held.value });
+    }
+    match ring.mode() {
+        // By now it may be another pipe's.
+        Some(Mode::Host) | None => {
+            unlock_both(&ring);
+            return Ok(Withdrawal::Nothing);
+        }
+        Some(Mode::Climbing) => return Ok(Withdrawal::Settle),
+        Some(_) => {}
     }
     let bytes = ring.begin_withdrawal();
     if bytes == 0 {

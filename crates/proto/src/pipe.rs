@@ -59,6 +59,8 @@ pub enum Withdrawal {
         /// Value it had.
         value: u32,
     },
+    /// Who moved bytes from the host into the ring died: as `Flow::Settle`. Locks are held.
+    Settle,
     /// These; say with `pipe_withdrawn` how many the host has taken. Locks are held.
     Bytes([Span; 2]),
 }

@@ -327,10 +327,8 @@ impl Txn<'_> {
             self.set(self.base.word(RUN), (first as u64) << 32 | left as u64);
             return Ok(());
         }
-        match self.pop(BLOCK) {
-            Ok(block) if block == blocks.first && blocks.count == 1 => Ok(()),
-            _ => Err(Errno::EIO),
-        }
+        let block = self.pop(BLOCK)?;
+        if block == blocks.first && blocks.count == 1 { Ok(()) } else { Err(Errno::EIO) }
     }
 
     /// Gives blocks back: single ones to the slot's stack at commit, runs to the bitmaps.

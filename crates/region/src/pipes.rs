@@ -428,7 +428,10 @@ impl Pipe {
         if seen == 0 {
             return self.try_lock(lock, me).then_some(()).ok_or(self.held(index, seen));
         }
-        let dead = kill::mutant() != 22 && Holder(seen & !WAITED_FOR).judge() == Life::Dead;
+        // A call holds no lock that it takes: one with our own numbers was a thread's whose number
+        // this one has since it ran another program (exec), or that of a process before.
+        let holder = Holder(seen & !WAITED_FOR);
+        let dead = kill::mutant() != 22 && (holder.0 == me.0 || holder.judge() == Life::Dead);
         if dead && self.swap_if(index, seen, me.0) {
             return Ok(());
         }

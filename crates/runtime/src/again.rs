@@ -2,7 +2,8 @@
 //!
 //! Another thread may put a descriptor of Husk's in the place of one of the host's (`dup2`) while a
 //! call is on its way to the host, where it then meets a plug. On Linux it meets the old descriptor
-//! or the new one; here it starts once more, and meets the new one.
+//! or the new one; here it starts once more, and meets the new one. Once: what the host says then
+//! is the answer.
 //!
 //! ```text
 //!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ not Husk's ─► EBADF
@@ -73,7 +74,11 @@ extern "C" fn serve_again(frame: &mut Frame) -> Answer {
     if !wire.is_husks(fd) {
         return Answer::value(NO_DESCRIPTOR);
     }
+    if core::mem::take(&mut Thread::current().goes_again) {
+        return Answer::value(NO_DESCRIPTOR);
+    }
     let answer = service::serve(frame);
+    Thread::current().goes_again = answer.action == gate::DETOUR;
     // What the host is asked of a descriptor of Husk's it knows nothing of.
     if answer.action == gate::PASS && Thread::current().client.is_husks(fd) {
         return Answer::value(NO_DESCRIPTOR);

@@ -58,6 +58,7 @@ husk_after_apart:
     lea r11, [rip + husk_after_here]
 
     # r11 = where to go on; keeps all other registers.
+    .globl husk_apart
 husk_apart:
     lea rsp, [rsp - 128]
     push r11

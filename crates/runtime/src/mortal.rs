@@ -82,7 +82,7 @@ impl Lock {
             syscall(nr::futex, [word, FUTEX_WAIT, waited_for as usize, time, 0, 0]);
             syscall(nr::tkill, [owner as usize, 0, 0, 0, 0, 0]) as i64 == Errno::ESRCH.as_return()
         };
-        if gone {
+        if gone || has_ended(owner) {
             let _ = self.0.compare_exchange(waited_for, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -93,4 +93,21 @@ impl Lock {
             self.0.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether `child` is a child of ours that has ended and that nobody has waited for.
+fn has_ended(child: u32) -> bool {
+    const P_PID: usize = 1;
+    const ENDED_UNTOUCHED: usize = WNOHANG | WEXITED | WNOWAIT | WALL;
+    const WNOHANG: usize = 1;
+    const WEXITED: usize = 4;
+    const WNOWAIT: usize = 0x0100_0000;
+    const WALL: usize = 0x4000_0000;
+    /// Where a `siginfo` of 128 bytes has the process, in words of four.
+    const PROCESS: usize = 3;
+    let mut info = [0u32; 32];
+    let at = info.as_mut_ptr() as usize;
+    // SAFETY: a siginfo that lives here; the child stays as it is.
+    let asked = unsafe { syscall(nr::waitid, [P_PID, child as usize, at, ENDED_UNTOUCHED, 0, 0]) };
+    asked as i64 == 0 && core::hint::black_box(info)[PROCESS] == child
 }

@@ -341,7 +341,8 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
     let caught = asked.handler > SIG_IGN;
     let (mut flags, mut mask) = (SA_ONSTACK, 0);
     if caught {
-        flags = asked.flags & !SA_RESETHAND;
+        // A fault of ours (a bad pointer, the guard) is none of the program's there, either.
+        flags = asked.flags & !SA_RESETHAND | SA_NODEFER;
         mask = asked.mask & !KEPT;
     }
     if signal == SIGSYS {

@@ -136,3 +136,11 @@ for directory, path in [(AT_FDCWD, outside + "/locked"), (os.open(outside, os.O_
     os.close(low)
     say(call(437, directory, path.encode(), NO_SYMLINKS, 24) == low)
     held()
+
+# A link of the host to what the process has open leads each process elsewhere.
+far = os.path.join(outside, "shown")
+os.symlink("/dev/fd/1", far)
+for target in ["/dev/null", "first", "/dev/null", "second"]:
+    subprocess.run(["sh", "-c", f"echo to it > {far}"], stdout=open(target, "w"), check=True)
+    say(target, open(target).read() if target[0] != "/" else "")
+os.remove(far)
