@@ -274,7 +274,7 @@ impl Session {
         Ok(())
     }
 
-    /// Free blocks: in the bitmaps and set aside.
+    /// Free blocks: in the bitmaps and set aside; about, while somebody takes or returns some.
     pub fn blocks_free(&self) -> u64 {
         let map = &self.region.map;
         let mut free = 0;
@@ -285,12 +285,6 @@ impl Session {
             free += self.has_aside(id, BLOCK);
         }
         free
-    }
-
-    /// Whether there is a block for who needs one, about.
-    pub fn has_spare_blocks(&self) -> bool {
-        (0..self.region.map.chunk_count).any(|index| self.chunk_free(index) > 0)
-            || (1..=self.slots_high()).any(|id| self.has_aside(id, BLOCK) > 0)
     }
 
     /// Whether a block is taken in its bitmap (for the checker).

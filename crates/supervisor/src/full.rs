@@ -13,8 +13,10 @@ use crate::say::say_aside;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Fewer objects than one operation may need are none.
+/// Fewer objects (or blocks) than one operation may need are none.
 const NONE_BELOW: u64 = 12;
+/// So many again end what was said: those who wait for some take and return a few all the time.
+const SOME_FROM: u64 = 64;
 /// Kinds of room: what there is no more of, and what gives some back.
 const KINDS: [(&str, &str); 3] = [
     ("more files", "remove some"),
@@ -22,11 +24,12 @@ const KINDS: [(&str, &str); 3] = [
     ("more bytes", "remove files"),
 ];
 
-/// Which kinds there is none of now.
-fn short(direct: &Direct) -> [bool; KINDS.len()] {
+/// How many there are of each kind, about.
+fn spare(direct: &Direct) -> [u64; KINDS.len()] {
     let session = &direct.kernel().session;
-    let none = |class| session.spare_count(class) < NONE_BELOW;
-    [none(INODE), [LINE, NODE, RECORD].into_iter().any(none), !session.has_spare_blocks()]
+    let tables = [LINE, NODE, RECORD].map(|class| session.spare_count(class));
+    let tables = tables.into_iter().min().expect("three of them");
+    [session.spare_count(INODE), tables, session.blocks_free()]
 }
 
 fn line((missing, remedy): (&str, &str)) -> String {
@@ -35,7 +38,7 @@ fn line((missing, remedy): (&str, &str)) -> String {
 
 /// Lines about what there is no room for now.
 pub fn lines(direct: &Direct) -> Vec<String> {
-    let short = KINDS.into_iter().zip(short(direct)).filter(|(_, short)| *short);
+    let short = KINDS.into_iter().zip(spare(direct)).filter(|(_, spare)| *spare < NONE_BELOW);
     short.map(|(kind, _)| line(kind)).collect()
 }
 
@@ -54,12 +57,12 @@ impl Full {
             return;
         }
         self.next = Some(now + LOOK_EVERY);
-        let short = short(direct);
-        for (kind, (now, before)) in KINDS.into_iter().zip(short.into_iter().zip(self.told)) {
-            if now && !before {
+        for ((kind, spare), told) in KINDS.into_iter().zip(spare(direct)).zip(&mut self.told) {
+            let short = spare < if *told { SOME_FROM } else { NONE_BELOW };
+            if short && !*told {
                 say_aside(line(kind));
             }
+            *told = short;
         }
-        self.told = short;
     }
 }
