@@ -54,7 +54,7 @@ fn a_child_keeps_what_it_has_mapped_whatever_its_parent_does_before_it_runs() {
 
 #[test]
 fn a_number_that_changes_hands_between_image_and_host_is_always_there() {
-    let words = ["threads", "children"];
+    let words = ["threads", "rivals", "children"];
     program("replaced", include_str!("sources/replaced.c"), &words, Length::Long);
 }
 

@@ -218,10 +218,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Verdict::Return(Errno::EBADF.as_return())
     }
 
-    /// Whether number `fd` is Husk's now.
-    pub fn is_husks(&mut self, fd: u32) -> bool {
+    /// Whether number `fd` is open (Husk's or the host's), as the table has it.
+    pub fn is_open(&mut self, fd: u32) -> bool {
         let files = self.services.files();
-        matches!(self.services.slot(files, fd), Slot::Husk(_))
+        self.services.slot(files, fd) != Slot::Free
     }
 
     /// Tells whoever waits for changes of what was done outside a call (the end of a process).

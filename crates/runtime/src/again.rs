@@ -2,21 +2,26 @@
 //!
 //! Another thread may put a descriptor of Husk's in the place of one of the host's (`dup2`) while a
 //! call is on its way to the host, where it then meets a plug. On Linux it meets the old descriptor
-//! or the new one; here it starts once more, and meets the new one. Once: what the host says then
-//! is the answer.
+//! or the new one; here it starts once more, and meets what is there then. Others may have put
+//! something else there meanwhile, by turns, so it does that several times, while the number is in
+//! the table at all: `dup2` never takes it out. It may stay there with an honest EBADF (written to,
+//! and open for reading only), so there is an end to that.
 //!
 //! ```text
-//!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ not Husk's ─► EBADF
-//!   gate ◄─ the service, as ever ◄───────────────────────┘ Husk's
+//!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ closed, or the last time ─► EBADF
+//!   gate ◄─ the service, as ever ◄───────────────────────┘
 //! ```
 
-use crate::gate::{self, Answer, Frame};
+use crate::gate::{Answer, Frame, frame};
 use crate::service;
 use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::{Errno, nr};
 
+/// Times a call starts once more. Each time, others changed what the number is while it went to the
+/// host. What an earlier call of the thread has left of them is not given back: it is no less safe.
+const STARTS_MAX: u32 = 16;
 /// What the host answers.
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
 
@@ -38,15 +43,9 @@ husk_again_here:
     mov gs:[{app_rsp}], rsp
     mov rsp, gs:[{service_top}]
     push qword ptr gs:[{app_rsp}]
-    push rcx
-    push rax
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
-    sub rsp, 8
+"#,
+    frame!(),
+    r#"
     lea rdi, [rsp + 8]
     cld
     call {serve_again}
@@ -66,22 +65,14 @@ husk_detour_nowhere:
     serve_again = sym serve_again,
 );
 
-/// The call as it is answered now, if its descriptor is Husk's.
+/// The call as it is answered now, if its descriptor is open.
 extern "C" fn serve_again(frame: &mut Frame) -> Answer {
     let at = if frame.number == nr::mmap { 4 } else { 0 };
-    let fd = frame.args[at] as u32;
-    let wire = &mut Thread::current().client;
-    if !wire.is_husks(fd) {
+    let thread = Thread::current();
+    if thread.starts == STARTS_MAX || !thread.client.is_open(frame.args[at] as u32) {
+        thread.starts = 0;
         return Answer::value(NO_DESCRIPTOR);
     }
-    if core::mem::take(&mut Thread::current().goes_again) {
-        return Answer::value(NO_DESCRIPTOR);
-    }
-    let answer = service::serve(frame);
-    Thread::current().goes_again = answer.action == gate::DETOUR;
-    // What the host is asked of a descriptor of Husk's it knows nothing of.
-    if answer.action == gate::PASS && Thread::current().client.is_husks(fd) {
-        return Answer::value(NO_DESCRIPTOR);
-    }
-    answer
+    thread.starts += 1;
+    service::serve(frame)
 }

@@ -71,8 +71,8 @@ pub struct Thread {
     pub guest: AtomicBool,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
-    /// The last call that was to start once more (`again`) went to the host with changed arguments.
-    pub goes_again: bool,
+    /// Times this thread's calls have started once more (`again`) since one of them ended in EBADF.
+    pub starts: u32,
     /// What PKRU is to be again after a fault opened the guard in a call that was to look only,
     /// marked; 0 = it did not.
     pub opened: u64,

@@ -267,10 +267,10 @@ impl Wire {
         }
     }
 
-    /// Whether descriptor `fd` is Husk's now.
-    pub fn is_husks(&mut self, fd: u32) -> bool {
+    /// Whether number `fd` is open, as the table has it.
+    pub fn is_open(&mut self, fd: u32) -> bool {
         let _open = guard::look();
-        self.served().is_some_and(|served| served.is_husks(fd))
+        self.served().is_some_and(|served| served.is_open(fd))
     }
 
     /// `EMFILE` if the host is to make none.

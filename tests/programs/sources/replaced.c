@@ -1,5 +1,5 @@
 // A number that one thread gives by turns to a file of its directory and to a device is there all
-// the time: to other threads, and to every child. argv[1]: of whom (threads, children).
+// the time: to other threads, and to every child. argv[1]: of whom (threads, rivals, children).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -115,6 +115,30 @@ static void children(void) {
     pthread_join(thread, 0);
 }
 
+static void *another(void *unused) {
+    (void)unused;
+    for (int turn = 0; turn < TURNS; turn++)
+        must(dup2(turn % 2 ? device : file, NUMBER) == NUMBER, "dup2");
+    return 0;
+}
+
+// Several give the number away, to the one and to the other, at the same time.
+static void rivals(void) {
+    pthread_t them[2], looks;
+    pthread_create(&looks, 0, reader, 0);
+    pthread_create(&them[0], 0, another, 0);
+    pthread_create(&them[1], 0, another, 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        must(dup2(turn % 3 ? file : device, NUMBER) == NUMBER, "dup2");
+        note(reads(NUMBER), "what stands there");
+    }
+    pthread_join(them[0], 0);
+    pthread_join(them[1], 0);
+    stop = 1;
+    pthread_join(looks, 0);
+    note(reads(NUMBER), "what stayed");
+}
+
 int main(int count, char **words) {
     must(count == 2, "a word");
     file = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644);
@@ -123,6 +147,8 @@ int main(int count, char **words) {
     must(dup2(file, NUMBER) == NUMBER, "dup2");
     if (words[1][0] == 't')
         threads();
+    else if (words[1][0] == 'r')
+        rivals();
     else
         children();
     must(seen[0] > 0 && seen[1] > 0, "both seen");
