@@ -23,7 +23,7 @@ use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
 use husk_proto::watch::Watches;
 use husk_proto::{Fs, Inode, Process, Processes};
-use support::{fork, format_anew, frozen, map, root_user, tid, wait};
+use support::{enter, fork, format_anew, frozen, map, root_user, tid, wait};
 use world::{
     Operation, WATCHED, WATCHER_FILE, at, build, findings, operations, put, snapshot, watch,
 };
@@ -273,15 +273,6 @@ fn counter() -> &'static AtomicU64 {
         assert_ne!(page, libc::MAP_FAILED);
         &*(page as *const AtomicU64)
     }
-}
-
-/// Enters the image as a new process.
-fn enter() -> Direct {
-    let pid = std::process::id();
-    let mut direct = Direct::attach(frozen, Process(0), pid, pid).expect("attached");
-    let process = direct.first_process(pid, &[]).expect("record");
-    direct.detach();
-    Direct::attach(frozen, process, pid, pid).expect("attached")
 }
 
 fn worker(counter: &AtomicU64, root: Inode, mut seed: u64) {

@@ -412,21 +412,9 @@ fn all(boss: &mut Direct) -> Option<String> {
         let writer = Cast { deed: Deed::Writes, warm, waiting: 0, acts: other_reads, alone: false };
         let reader = Cast { deed: Deed::Reads, warm, waiting: 3, acts: other_writes, alone: false };
         let idle = Cast { deed: Deed::Reads, warm, waiting: 0, acts: other_writes, alone: false };
-        let two = Cast {
-            deed: Deed::Reads,
-            warm,
-            waiting: 0,
-            acts: other_writes_and_reads,
-            alone: false,
-        };
+        let two = Cast { acts: other_writes_and_reads, ..idle };
         let poller = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes, alone: false };
-        let beside = Cast {
-            deed: Deed::Polls,
-            warm,
-            waiting: 0,
-            acts: other_writes_and_reads,
-            alone: false,
-        };
+        let beside = Cast { acts: other_writes_and_reads, ..poller };
         for cast in [writer, reader, idle, two, poller, beside] {
             let found = plays(boss, &cast);
             if found.is_some() {

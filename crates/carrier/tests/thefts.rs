@@ -14,7 +14,7 @@ use husk_proto::fs::Node;
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Fs, Inode, Process, Processes};
 use support::{
-    beside, fork, format_again, frozen, in_child, joined, map, program, root_user, until, wait,
+    beside, enter, fork, format_again, in_child, joined, map, program, root_user, until, wait,
 };
 use world::{findings, put};
 
@@ -31,15 +31,6 @@ const STORM_MAX: Duration = Duration::from_secs(100);
 /// A fresh image.
 fn fresh() -> (Direct, Inode) {
     format_again(SMALL, Cover::Memory, Directories::ByContention)
-}
-
-/// Enters the image as a new process.
-fn enter() -> Direct {
-    let pid = std::process::id();
-    let mut direct = Direct::attach(frozen, Process(0), pid, pid).expect("attached");
-    let process = direct.first_process(pid, &[]).expect("record");
-    direct.detach();
-    Direct::attach(frozen, process, pid, pid).expect("attached")
 }
 
 fn touch(me: &mut Direct, root: Inode, name: &str) -> Result<Inode, Errno> {

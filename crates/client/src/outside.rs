@@ -153,10 +153,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     missing = missing.or(Some(absent));
                 }
             }
-            let walk = &mut self.buffers.walks[w];
-            let whole = core::mem::replace(&mut walk.length, end);
-            let shorter = walk.directory_length();
-            walk.length = whole;
+            let walk = &self.buffers.walks[w];
+            let shorter = walk.directory_of(end);
             if shorter >= end || self.services.known_outside(&walk.text[..shorter]) {
                 break;
             }
@@ -199,10 +197,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether `text[..end]`, which leads to what is no file's name, is itself such a link of
     /// `/proc`, and not one to it.
     fn is_shown_by_proc(&mut self, w: usize, end: usize) -> bool {
-        let walk = &mut self.buffers.walks[w];
-        let whole = core::mem::replace(&mut walk.length, end);
-        let above = walk.directory_length();
-        walk.length = whole;
+        let above = self.buffers.walks[w].directory_of(end);
         let Ok(length) = self.real_path(w, above, Base::ROOT) else { return true };
         self.buffers.base[..length].starts_with(b"/proc/")
     }
@@ -210,10 +205,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Puts the real name of the directory of descriptors in place of one that a link of the host
     /// gives it, so that ours are found in it. `None`: that is no such directory, or its own name.
     fn through_proc(&mut self, w: usize, end: usize, base: Base) -> Result<Option<Start>> {
-        let walk = &mut self.buffers.walks[w];
-        let whole = core::mem::replace(&mut walk.length, end);
-        let above = walk.directory_length();
-        walk.length = whole;
+        let above = self.buffers.walks[w].directory_of(end);
         if above <= base.joined {
             return Ok(None);
         }

@@ -201,7 +201,11 @@ impl Walk {
 
     /// Length of the part up to the last component (without its slash, at least 1 for the root).
     pub fn directory_length(&self) -> usize {
-        let mut end = self.length;
+        self.directory_of(self.length)
+    }
+
+    /// The same of `text[..end]`.
+    pub fn directory_of(&self, mut end: usize) -> usize {
         while end > 1 && self.text[end - 1] == b'/' {
             end -= 1;
         }

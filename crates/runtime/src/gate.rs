@@ -201,6 +201,14 @@ unsafe extern "C" {
     pub fn husk_vanish(owner: *const u32, app_rsp: usize, status: usize) -> !;
 }
 
+/// Pushes what follows `app_rsp` in a [`Frame`], and eight bytes that align the stack.
+macro_rules! frame {
+    () => {
+        "push rcx; push rax; push r9; push r8; push r10; push rdx; push rsi; push rdi; sub rsp, 8"
+    };
+}
+pub(crate) use frame;
+
 global_asm!(
     r#"
     .text
@@ -289,15 +297,9 @@ husk_traced_here:
     push r14
     push r15
 2:  push qword ptr gs:[{app_rsp}]
-    push rcx
-    push rax
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
-    sub rsp, 8
+"#,
+    frame!(),
+    r#"
     lea rdi, [rsp + 8]
     cld
     call {serve_traced}
@@ -347,15 +349,9 @@ husk_glances:
     mov byte ptr gs:[{in_service}], 1
     mov rsp, gs:[{service_top}]
     push r11
-    push rcx
-    push rax
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
-    sub rsp, 8
+"#,
+    frame!(),
+    r#"
     push r8
     push r10
     mov r8d, eax
@@ -434,15 +430,9 @@ husk_service_here:
     mov rsp, gs:[{service_top}]
 husk_serve:
     push qword ptr gs:[{app_rsp}]
-    push rcx
-    push rax
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
-    sub rsp, 8
+"#,
+    frame!(),
+    r#"
 husk_ask:
     lea rdi, [rsp + 8]
     cld

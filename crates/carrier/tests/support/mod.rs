@@ -88,6 +88,15 @@ pub fn format_again(layout: Layout, cover: Cover, rule: Directories) -> (Direct,
     formatted(layout, frozen, cover, rule)
 }
 
+/// Enters the image as a new process.
+pub fn enter() -> Direct {
+    let pid = std::process::id();
+    let mut direct = Direct::attach(frozen, Process(0), pid, pid).expect("attached");
+    let process = direct.first_process(pid, &[]).expect("record");
+    direct.detach();
+    Direct::attach(frozen, process, pid, pid).expect("attached")
+}
+
 /// Formats the mapped region.
 pub fn formatted(
     layout: Layout,
