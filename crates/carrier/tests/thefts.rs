@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
-use husk_proto::{Errno, Fs, Inode, Process, Processes};
+use husk_proto::{Errno, Fs, Inode, Processes};
 use support::{
-    beside, enter, fork, format_again, in_child, joined, map, program, root_user, until, wait,
+    beside, enter, fork, format_again, frozen, in_child, joined, map, program, root_user, until,
+    wait,
 };
 use world::{findings, put};
 
@@ -57,9 +58,10 @@ fn fill(me: &mut Direct, root: Inode, name: &str) -> u64 {
     full
 }
 
-/// Makes names until there is no room for more; how many.
-fn name_all(me: &mut Direct, root: Inode) -> u64 {
-    let refused = (0..).find_map(|n| touch(me, root, &format!("n{n}")).err().map(|why| (n, why)));
+/// Makes names of at least `bytes` until there is no room for more; how many.
+fn name_all(me: &mut Direct, root: Inode, bytes: usize) -> u64 {
+    let name = |n| format!("n{n:0bytes$}");
+    let refused = (0..).find_map(|n| touch(me, root, &name(n)).err().map(|why| (n, why)));
     let (made, why) = refused.expect("an end");
     assert_eq!(why, Errno::ENOSPC);
     made
@@ -103,12 +105,25 @@ fn who_fills_an_image_gets_all_that_living_threads_keep() {
         let before = me.usage();
         assert_eq!(fill(&mut me, root, "big"), before.blocks_free, "free, it said");
         assert_eq!(me.usage().blocks_free, 0, "full, it says");
-        assert_eq!(name_all(&mut me, root), before.inodes_free - 1, "free, it said");
+        assert_eq!(name_all(&mut me, root, 1), before.inodes_free - 1, "free, it said");
         assert_eq!(me.usage().inodes_free, 0, "full, it says");
         FULL.store(1, Ordering::Release);
         keepers.into_iter().for_each(|keeper| joined("a keeper", keeper));
         remove(&mut me, root, "big");
         assert_eq!(me.usage().blocks_free, before.blocks_free);
+        me.exit();
+        assert_eq!(findings(&boss), []);
+    });
+}
+
+#[test]
+fn an_image_has_room_for_as_many_long_names_as_files() {
+    in_child(|| {
+        map(SMALL);
+        let (mut boss, root) = fresh();
+        let mut me = program(&mut boss, frozen);
+        let free = me.usage().inodes_free;
+        assert_eq!(name_all(&mut me, root, 254), free);
         me.exit();
         assert_eq!(findings(&boss), []);
     });

@@ -56,7 +56,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0005;
+pub const MAGIC: u64 = 0x4855_534b_0000_0006;
 
 /// The header, word by word.
 pub mod header {
@@ -189,7 +189,8 @@ impl Layout {
         let chunk_count = self.chunk_count();
         let memory = chunk_count as u64 * CHUNK_BLOCKS as u64 * 4096;
         let inodes = (memory / 4096).clamp(8192, 1 << 23) as u32;
-        let counts = [inodes, inodes * 2 + 16384, inodes / 2 + 4096, inodes / 2 + 16384];
+        // All files may have names that take a node each.
+        let counts = [inodes, inodes * 2 + 16384, inodes + 4096, inodes / 2 + 16384];
         let buckets = (memory / 16384).next_power_of_two().clamp(1 << 14, 1 << 21) as u32;
         let kernels = self.kernels.clamp(1, KERNELS_MAX);
         let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
