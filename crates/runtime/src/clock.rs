@@ -1,19 +1,19 @@
 //! `CLOCK_REALTIME_COARSE` without a system call, through the vDSO (found when first asked for).
 //!
 //! The vDSO is the program's: a debugger such as valgrind takes it away. Then the host is asked.
+//! Programs are mapped right below it: whoever changes what is there leaves it alone.
 
 use crate::start::facts;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use husk_abi::nr;
+use husk_abi::{PAGE, nr};
 use husk_host::syscall;
 
 const CLOCK_REALTIME_COARSE: usize = 5;
 const UNKNOWN: usize = 0;
 const NONE: usize = 1;
-/// What may lie before the vDSO's header of its data, and what of itself behind it.
-const DATA_BYTES: usize = 64 << 10;
-const CODE_BYTES: usize = 16 << 10;
+/// Of the vDSO's data what lies right before its header: nobody takes the rest of them alone.
+const DATA_BYTES: usize = PAGE;
 
 #[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
@@ -44,8 +44,14 @@ pub fn now_ns() -> i64 {
 /// The program is about to change what lies in a range of its memory.
 pub fn heed(start: usize, length: usize) {
     let vdso = facts().vdso;
-    let from = vdso.saturating_sub(DATA_BYTES);
-    if start < vdso.saturating_add(CODE_BYTES) && from < start.saturating_add(length) {
+    if vdso == 0
+        || FUNCTION.load(Relaxed) == NONE
+        || start.saturating_add(length) <= vdso - DATA_BYTES
+    {
+        return;
+    }
+    // SAFETY: the host's vDSO is a well-formed ELF image, and still mapped at `vdso`.
+    if start < vdso + unsafe { code_bytes(vdso) } {
         FUNCTION.store(NONE, Relaxed);
     }
 }
@@ -60,6 +66,24 @@ fn find() -> usize {
     }
     // SAFETY: the host's vDSO is a well-formed ELF image mapped at `base`.
     unsafe { Vdso::open(base).and_then(|v| v.symbol(c"__vdso_clock_gettime")).unwrap_or(NONE) }
+}
+
+/// Bytes from the vDSO's header to the end of its code.
+unsafe fn code_bytes(base: usize) -> usize {
+    const LOAD: u32 = 1;
+    // SAFETY: the headers of a well-formed ELF image.
+    let end = unsafe {
+        let loads = headers(base).filter(|&h| at::<u32>(h) == LOAD);
+        loads.map(|h| at::<usize>(h + 16) + at::<usize>(h + 40)).max()
+    };
+    end.unwrap_or(0).next_multiple_of(PAGE)
+}
+
+/// Where the program headers of an ELF image begin, each.
+unsafe fn headers(base: usize) -> impl Iterator<Item = usize> {
+    // SAFETY: the caller names a well-formed ELF image; offsets of its header.
+    let (first, count) = unsafe { (base + at::<usize>(base + 32), at::<u16>(base + 56)) };
+    (0..count as usize).map(move |index| first + 56 * index)
 }
 
 struct Vdso {
@@ -83,10 +107,7 @@ impl Vdso {
         const DT_GNU_HASH: usize = 0x6fff_fef5;
         // SAFETY: offsets of the ELF header, program headers and dynamic section.
         unsafe {
-            let headers = base + at::<usize>(base + 32);
-            let count = at::<u16>(base + 56) as usize;
-            let dynamic = (0..count)
-                .map(|i| headers + 56 * i)
+            let dynamic = headers(base)
                 .find(|&h| at::<u32>(h) == DYNAMIC)
                 .map(|h| base + at::<usize>(h + 16))?;
             let (mut symbols, mut strings, mut total) = (0, 0, 0);
