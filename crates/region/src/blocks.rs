@@ -274,7 +274,7 @@ impl Session {
         Ok(())
     }
 
-    /// Free blocks: in the bitmaps and set aside; about, while somebody takes or returns some.
+    /// Free blocks: in the bitmaps and set aside.
     pub fn blocks_free(&self) -> u64 {
         let map = &self.region.map;
         let mut free = 0;
@@ -285,6 +285,18 @@ impl Session {
             free += self.has_aside(id, BLOCK);
         }
         free
+    }
+
+    /// Free blocks, counted as far as `most`.
+    pub fn spare_blocks(&self, most: u64) -> u64 {
+        let chunks = (0..self.region.map.chunk_count).map(|index| self.chunk_free(index));
+        let aside = (1..=self.slots_high()).map(|id| self.has_aside(id, BLOCK));
+        let mut free = 0;
+        let _ = chunks.chain(aside).any(|more| {
+            free += more;
+            free >= most
+        });
+        free.min(most)
     }
 
     /// Whether a block is taken in its bitmap (for the checker).

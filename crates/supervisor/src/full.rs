@@ -24,12 +24,12 @@ const KINDS: [(&str, &str); 3] = [
     ("more bytes", "remove files"),
 ];
 
-/// How many there are of each kind, about.
+/// How many there are of each kind, about; of blocks no more than are asked for.
 fn spare(direct: &Direct) -> [u64; KINDS.len()] {
     let session = &direct.kernel().session;
     let tables = [LINE, NODE, RECORD].map(|class| session.spare_count(class));
     let tables = tables.into_iter().min().expect("three of them");
-    [session.spare_count(INODE), tables, session.blocks_free()]
+    [session.spare_count(INODE), tables, session.spare_blocks(SOME_FROM)]
 }
 
 fn line((missing, remedy): (&str, &str)) -> String {
