@@ -46,6 +46,8 @@ const ONTO_TRIES_MAX: usize = 1024;
 /// Times a plug is closed for one `close`: each was put there by another thread meanwhile.
 const PLUGS_MAX: usize = 64;
 const EBUSY: i64 = Errno::EBUSY.as_return();
+/// What no `dup2` fails with: another thread has put one of Husk's in the place of the source.
+const HUSKS: i64 = Errno::EAGAIN.as_return();
 /// Status flags `F_SETFL` may change.
 const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 /// Numbers `close_range` takes up at once.
@@ -343,13 +345,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // Nobody puts one of Husk's there meanwhile.
         let alone = self.services.has_table_alone();
         let still = (!alone).then(|| self.host.keep_still());
-        let (raw, _still) = match self.services.slot(files, target) {
+        let (raw, still) = match self.services.slot(files, target) {
+            _ if self.is_husks(fd) => (HUSKS, still),
             Slot::Host(_) => (self.host.call(c.number, c.args), still),
             _ => {
                 drop(still);
                 self.host_into_gap(c, close_on_exec)
             }
         };
+        if raw == HUSKS {
+            drop(still);
+            self.left(left);
+            return self.husk_onto(fd, target, close_on_exec);
+        }
         Errno::check(raw)?;
         let kept = self.kept_beside(fd as usize);
         let replaced = self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd));
@@ -366,6 +374,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    fn is_husks(&mut self, fd: u32) -> bool {
+        let files = self.services.files();
+        matches!(self.services.slot(files, fd), Slot::Husk(_))
+    }
+
     /// The same where the host has nothing but a plug, or what another thread has in transit; and
     /// what keeps children from being made until the table has it, too.
     #[cold]
@@ -376,6 +389,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         for turn in 0..TURNS_IN_TRANSIT_MAX {
             let alone = self.services.has_table_alone();
             let still = (!alone).then(|| self.host.keep_still());
+            if self.is_husks(fd) {
+                return (HUSKS, still);
+            }
             if self.services.plugged(files, target) {
                 return (self.host.call(c.number, c.args), still);
             }

@@ -218,10 +218,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Verdict::Return(Errno::EBADF.as_return())
     }
 
-    /// Whether number `fd` is open (Husk's or the host's), as the table has it.
-    pub fn is_open(&mut self, fd: u32) -> bool {
+    /// What number `fd` is, as the table has it.
+    pub fn slot(&mut self, fd: u32) -> Slot {
         let files = self.services.files();
-        self.services.slot(files, fd) != Slot::Free
+        self.services.slot(files, fd)
     }
 
     /// Tells whoever waits for changes of what was done outside a call (the end of a process).

@@ -18,10 +18,13 @@ use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::{Errno, nr};
+use husk_proto::descriptor::Slot;
 
 /// Times a call starts once more. Each time, others changed what the number is while it went to the
-/// host. What an earlier call of the thread has left of them is not given back: it is no less safe.
+/// host.
 const STARTS_MAX: u32 = 16;
+/// The same where the number is the host's all the same: what it says is probably meant.
+const STARTS_OF_HOST_MAX: u32 = 2;
 /// What the host answers.
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
 
@@ -65,14 +68,19 @@ husk_detour_nowhere:
     serve_again = sym serve_again,
 );
 
-/// The call as it is answered now, if its descriptor is open.
+/// The call as it is answered now, if its descriptor is open. No plug keeps `close` from anything.
 extern "C" fn serve_again(frame: &mut Frame) -> Answer {
     let at = if frame.number == nr::mmap { 4 } else { 0 };
     let thread = Thread::current();
-    if thread.starts == STARTS_MAX || !thread.client.is_open(frame.args[at] as u32) {
-        thread.starts = 0;
+    let most = match thread.client.slot(frame.args[at] as u32) {
+        _ if frame.number == nr::close => 0,
+        Slot::Husk(_) => STARTS_MAX,
+        Slot::Host(_) => STARTS_OF_HOST_MAX,
+        Slot::Free => 0,
+    };
+    if thread.starts >= most {
         return Answer::value(NO_DESCRIPTOR);
     }
     thread.starts += 1;
-    service::serve(frame)
+    service::serve_untraced(thread, frame)
 }

@@ -1,7 +1,7 @@
 //! `CLOCK_REALTIME_COARSE` without a system call, through the vDSO (found when first asked for).
 //!
 //! The vDSO is the program's: a debugger such as valgrind takes it away. Then the host is asked.
-//! Programs are mapped right below it: whoever changes what is there leaves it alone.
+//! Programs are mapped right below it: whoever protects or maps what is there leaves it alone.
 
 use crate::start::facts;
 use core::ffi::CStr;
@@ -12,8 +12,8 @@ use husk_host::syscall;
 const CLOCK_REALTIME_COARSE: usize = 5;
 const UNKNOWN: usize = 0;
 const NONE: usize = 1;
-/// Of the vDSO's data what lies right before its header: nobody takes the rest of them alone.
-const DATA_BYTES: usize = PAGE;
+/// What may lie before the vDSO's header of its data, in one mapping or several.
+const DATA_BYTES: usize = 64 << 10;
 
 #[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
@@ -41,13 +41,12 @@ pub fn now_ns() -> i64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// The program is about to change what lies in a range of its memory.
-pub fn heed(start: usize, length: usize) {
-    let vdso = facts().vdso;
-    if vdso == 0
-        || FUNCTION.load(Relaxed) == NONE
-        || start.saturating_add(length) <= vdso - DATA_BYTES
-    {
+/// The program is about to change what lies in a range of its memory, or to take it away: only
+/// then by parts of what the host has put there.
+pub fn heed(start: usize, length: usize, takes: bool) {
+    let (vdso, end) = (facts().vdso, start.saturating_add(length));
+    let data = if takes { DATA_BYTES } else { PAGE };
+    if vdso == 0 || FUNCTION.load(Relaxed) == NONE || end <= vdso - data {
         return;
     }
     // SAFETY: the host's vDSO is a well-formed ELF image, and still mapped at `vdso`.

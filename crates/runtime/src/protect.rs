@@ -35,15 +35,15 @@ fn heed(frame: &Frame) {
         nr::mmap if third & MAP_FIXED == 0 => {}
         nr::madvise => {}
         // How much is attached nobody knows here.
-        nr::shmat if second & SHM_REMAP != 0 => clock::heed(length, usize::MAX),
+        nr::shmat if second & SHM_REMAP != 0 => clock::heed(length, usize::MAX, false),
         nr::shmat => {}
         nr::mremap => {
-            clock::heed(address, length.max(1));
+            clock::heed(address, length.max(1), true);
             if third & MREMAP_FIXED != 0 {
-                clock::heed(fourth, second);
+                clock::heed(fourth, second, false);
             }
         }
-        _ => clock::heed(address, length),
+        number => clock::heed(address, length, number == nr::munmap),
     }
 }
 

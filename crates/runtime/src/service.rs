@@ -19,6 +19,7 @@ use husk_host::syscall;
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
+    thread.starts = 0;
     if mappings::has_untouched() {
         if table::is_traced() {
             return trace::serve(frame);
@@ -28,9 +29,9 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     answered(thread, frame)
 }
 
-/// The same for a call that is traced.
+/// The same of a call that is written down already: it is traced, or starts once more (`again`).
 #[inline(never)]
-pub fn serve_traced(thread: &mut Thread, frame: &mut Frame) -> Answer {
+pub fn serve_untraced(thread: &mut Thread, frame: &mut Frame) -> Answer {
     if mappings::has_untouched() {
         touch::reach(thread, frame);
     }
@@ -52,7 +53,9 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
 /// What a look says of call `number`, for the gate.
 #[inline(always)]
 fn looked(number: usize, fd: usize, args: [usize; 4]) -> i64 {
-    match Thread::current().client.glance(number, fd, args) {
+    let thread = Thread::current();
+    thread.starts = 0;
+    match thread.client.glance(number, fd, args) {
         Seen::Value(value) => value,
         // The host may not reach what the call points to.
         Seen::Pass if mappings::has_untouched() => gate::GLANCE_FAILS,

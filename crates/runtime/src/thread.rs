@@ -71,7 +71,7 @@ pub struct Thread {
     pub guest: AtomicBool,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
-    /// Times this thread's calls have started once more (`again`) since one of them ended in EBADF.
+    /// Times this thread's call has started once more (`again`).
     pub starts: u32,
     /// What PKRU is to be again after a fault opened the guard in a call that was to look only,
     /// marked; 0 = it did not.

@@ -17,7 +17,7 @@ use husk_carrier::{Direct, Without};
 use husk_client::{Buffers, Client};
 use husk_host::{calls, syscall};
 use husk_proto::Inode;
-use husk_proto::descriptor::Descriptors;
+use husk_proto::descriptor::{Descriptors, Slot};
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
 use husk_proto::pipe::Pipes;
@@ -267,10 +267,10 @@ impl Wire {
         }
     }
 
-    /// Whether number `fd` is open, as the table has it.
-    pub fn is_open(&mut self, fd: u32) -> bool {
+    /// What number `fd` is, as the table has it.
+    pub fn slot(&mut self, fd: u32) -> Slot {
         let _open = guard::look();
-        self.served().is_some_and(|served| served.is_open(fd))
+        self.served().map_or(Slot::Free, |served| served.slot(fd))
     }
 
     /// `EMFILE` if the host is to make none.
