@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod calls;
 mod ends;
 mod file;
 mod fsck;

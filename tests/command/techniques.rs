@@ -1,10 +1,9 @@
 //! `HUSK_WITHOUT`: an image does without a technique, and its programs see no difference.
-//! `husk bench pipes`: every row can be measured. Changes of files ask the host for nothing.
+//! `husk bench pipes`: every row can be measured.
 
 use std::process::Command;
 
 use husk_tests::husk::binary;
-use husk_tests::toolchain::build_c;
 use husk_tests::{Scratch, against_native, husk};
 
 use crate::run;
@@ -48,47 +47,6 @@ fn bytes_pass_through_the_host_only_without_direct_copies() {
     }
     let (with, without) = (calls_of_the_host(""), calls_of_the_host("direct"));
     assert!(with < 100 && without >= 2000, "{with} calls, {without} without");
-}
-
-/// Makes, writes, renames and removes a thousand files.
-const CHANGES: &str = r#"
-#include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
-int main(void) {
-    for (int n = 0; n < 1000; n++) {
-        int fd = open("one", O_RDWR | O_CREAT, 0644);
-        if (fd < 0 || write(fd, "x", 1) != 1 || close(fd) || rename("one", "two") || unlink("two"))
-            return 1;
-    }
-    return 0;
-}
-"#;
-
-/// The host's calls for what they do, and for the time they note.
-const ASKED: &str = "trace=open,openat,write,close,rename,unlink,clock_gettime";
-
-/// Not even what time it is: the host maps the program right below where it says so.
-#[test]
-fn changes_of_files_ask_the_host_for_nothing() {
-    if against_native() {
-        return;
-    }
-    let scratch = Scratch::new("changes");
-    let (work, log) = (scratch.fresh("work"), scratch.path().join("calls"));
-    let program = scratch.path().join("changes");
-    build_c(CHANGES, &program);
-    let inner = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
-    let mut strace = Command::new("strace");
-    strace
-        .args(["-f", "-e", ASKED, "-o"])
-        .arg(&log)
-        .arg(inner.get_program())
-        .args(inner.get_args());
-    let outcome = run(&scratch, &work, strace);
-    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
-    let calls = std::fs::read_to_string(&log).expect("the calls").lines().count();
-    assert!(calls < 1000, "{calls} calls of all processes for 5000 of the program");
 }
 
 #[test]

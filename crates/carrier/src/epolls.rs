@@ -12,6 +12,10 @@ impl Epolls for Direct {
     fn epoll_look(&self, fd: u32) -> Sight {
         epoll::look(&self.kernel, fd)
     }
+    #[inline(always)]
+    fn epoll_is_quiet(&self, fd: u32) -> bool {
+        epoll::is_quiet(&self.kernel, fd)
+    }
     #[inline]
     fn epoll_set(&self, files: Files, fd: u32) -> Option<Set> {
         epoll::set(&self.kernel, files, fd)

@@ -46,8 +46,6 @@ const ONTO_TRIES_MAX: usize = 1024;
 /// Times a plug is closed for one `close`: each was put there by another thread meanwhile.
 const PLUGS_MAX: usize = 64;
 const EBUSY: i64 = Errno::EBUSY.as_return();
-/// What no `dup2` fails with: another thread has put one of Husk's in the place of the source.
-const HUSKS: i64 = Errno::EAGAIN.as_return();
 /// Status flags `F_SETFL` may change.
 const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 /// Numbers `close_range` takes up at once.
@@ -218,7 +216,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The lowest free number from `minimum` on for argument 0.
     fn duplicate_from(&mut self, c: &Call, minimum: usize, close_on_exec: bool) -> Answer {
         let (fd, files) = (c.args[0] as u32, self.services.files());
-        if !matches!(self.services.slot(files, fd), Slot::Husk(_)) {
+        if !self.is_husks(fd) {
             return if self.is_kept(fd) {
                 Err(Errno::EBADF)
             } else {
@@ -346,18 +344,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let alone = self.services.has_table_alone();
         let still = (!alone).then(|| self.host.keep_still());
         let (raw, still) = match self.services.slot(files, target) {
-            _ if self.is_husks(fd) => (HUSKS, still),
-            Slot::Host(_) => (self.host.call(c.number, c.args), still),
+            _ if self.is_husks(fd) => (None, still),
+            Slot::Host(_) => (Some(self.host.call(c.number, c.args)), still),
             _ => {
                 drop(still);
                 self.host_into_gap(c, close_on_exec)
             }
         };
-        if raw == HUSKS {
+        let Some(raw) = raw else {
             drop(still);
             self.left(left);
-            return self.husk_onto(fd, target, close_on_exec);
-        }
+            let high = target >= self.descriptor_limit();
+            return if high {
+                Err(Errno::EBADF)
+            } else {
+                self.husk_onto(fd, target, close_on_exec)
+            };
+        };
         Errno::check(raw)?;
         let kept = self.kept_beside(fd as usize);
         let replaced = self.services.host_replaces(files, target, close_on_exec, Shown::Like(fd));
@@ -374,15 +377,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn is_husks(&mut self, fd: u32) -> bool {
-        let files = self.services.files();
-        matches!(self.services.slot(files, fd), Slot::Husk(_))
+    /// Whether number `fd` is Husk's now.
+    pub(crate) fn is_husks(&mut self, fd: u32) -> bool {
+        matches!(self.slot(fd), Slot::Husk(_))
     }
 
     /// The same where the host has nothing but a plug, or what another thread has in transit; and
-    /// what keeps children from being made until the table has it, too.
+    /// what keeps children from being made until the table has it, too. Nothing: another thread has
+    /// put one of Husk's in the place of the source.
     #[cold]
-    fn host_into_gap(&mut self, c: &Call, close_on_exec: bool) -> (i64, Option<H::Still>) {
+    fn host_into_gap(&mut self, c: &Call, close_on_exec: bool) -> (Option<i64>, Option<H::Still>) {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
         let command = if close_on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD } as usize;
@@ -390,33 +394,34 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let alone = self.services.has_table_alone();
             let still = (!alone).then(|| self.host.keep_still());
             if self.is_husks(fd) {
-                return (HUSKS, still);
+                return (None, still);
             }
             if self.services.plugged(files, target) {
-                return (self.host.call(c.number, c.args), still);
+                return (Some(self.host.call(c.number, c.args)), still);
             }
             // Takes the number only if the host has nothing there.
             let args = [fd as usize, command, target as usize, 0, 0, 0];
             let got = Errno::check(self.host.call(nr::fcntl, args));
             match got {
-                Ok(got) if got == u64::from(target) => return (i64::from(target), still),
+                Ok(got) if got == u64::from(target) => return (Some(i64::from(target)), still),
                 Ok(got) => self.host_close(got as u32),
                 // It has something there, and nothing is free above.
                 Err(Errno::EMFILE) => {}
                 // The call itself says what is wrong.
-                Err(_) => return (self.host.call(c.number, c.args), still),
+                Err(_) => return (Some(self.host.call(c.number, c.args)), still),
             }
             if matches!(self.services.slot(files, target), Slot::Host(_)) {
-                return (self.host.call(c.number, c.args), still);
+                return (Some(self.host.call(c.number, c.args)), still);
             }
             if turn >= TURNS_MAX && !self.is_in_transit(target) {
                 let full = got == Err(Errno::EMFILE);
-                return (if full { EBUSY } else { self.host.call(c.number, c.args) }, still);
+                let said = if full { EBUSY } else { self.host.call(c.number, c.args) };
+                return (Some(said), still);
             }
             drop(still);
             self.pause(turn);
         }
-        (EBUSY, None)
+        (Some(EBUSY), None)
     }
 
     /// Whether the host has something that no thread has noted yet, and some other will: not in a

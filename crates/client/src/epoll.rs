@@ -208,6 +208,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(found as u64)
     }
 
+    /// Whether `epoll_wait` without a time to wait finds nothing in `fd`: the shortest look.
+    #[inline(always)]
+    pub fn finds_nothing(&self, fd: u32, address: usize, most: usize, timeout: usize) -> bool {
+        let asks = timeout as i32 == 0 && has_room(address, most as i32);
+        asks && self.services.epoll_is_quiet(fd)
+    }
+
     /// `epoll_wait` at a glance: events to `address`, room for `most`.
     #[inline(always)]
     pub(crate) fn glance_at_set(

@@ -91,8 +91,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn link_itself(&mut self, w: usize, what: Proc, end: usize) -> Result<Magic> {
         let Proc::Fd(fd) = what else { return Ok(Magic::Host) };
         let is_name_there = self.buffers.walks[w].whole().starts_with(b"/dev/std");
-        let files = self.services.files();
-        if is_name_there || !matches!(self.services.slot(files, fd), Slot::Husk(_)) {
+        if is_name_there || !self.is_husks(fd) {
             return Ok(Magic::Host);
         }
         let kept = husk_abi::proc::descriptor(self.host.kept_fds()[0]);

@@ -9,15 +9,15 @@
 use husk_proto::epoll::{Said, Set, Sight};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Errno, Files, Result};
-use husk_region::Txn;
 use husk_region::epoll::{self, NUMBER_BITS, SETS_MAX};
+use husk_region::{Region, Txn};
 
 use crate::descriptor::table;
 use crate::image::{SETS, SETS_LIST};
 use crate::names::Names;
 use crate::pipe::ring;
 use crate::state::{high, pair};
-use crate::{Kernel, process};
+use crate::{Kernel, process, tree};
 
 /// The sets.
 pub(crate) const NAMES: Names = Names { list: SETS_LIST, records: SETS, number_bits: NUMBER_BITS };
@@ -57,6 +57,28 @@ pub fn look(kernel: &Kernel, fd: u32) -> Sight {
         },
         None => Sight::Hosts,
     }
+}
+
+/// `Epolls::epoll_is_quiet`.
+#[inline(always)]
+pub fn is_quiet(kernel: &Kernel, fd: u32) -> bool {
+    let (region, files) = (&kernel.session.region, process::files(kernel));
+    let set = set_of(entry_at_a_look(region, files, fd));
+    let set = set.and_then(|set| epoll::Set::at_a_look(set.0));
+    let own = |set: &epoll::Set| !set.is_strange() && table::sharers(region, files) == 1;
+    set.is_some_and(|set| own(&set) && set.is_quiet())
+}
+
+/// The word behind a number below 4,096 in a table that has such numbers only; 0 of all others.
+#[inline(always)]
+fn entry_at_a_look(region: &Region, files: Files, fd: u32) -> u64 {
+    let table = table::cell(region, files);
+    if let Some(leaf) = table::first_leaf(region, table, fd) {
+        return region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS));
+    }
+    let (root, index) = (region.load(table.word(table::ROOT)), u64::from(fd));
+    let two = high(root) == 2 && index < tree::reach(2);
+    if two { tree::get_of_two(region, root, index) } else { 0 }
 }
 
 /// `Epolls::epoll_make`.

@@ -47,9 +47,16 @@ pub fn get(region: &Region, root: u64, index: u64) -> u64 {
 /// The same where a tree of two levels is usual.
 #[inline(always)]
 pub fn get_of_few(region: &Region, root: u64, index: u64) -> u64 {
-    if high(root) != 2 || index >= reach(2) {
-        return get(region, root, index);
+    if high(root) == 2 && index < reach(2) {
+        get_of_two(region, root, index)
+    } else {
+        get(region, root, index)
     }
+}
+
+/// The word of a tree of two levels, which `index` lies in.
+#[inline(always)]
+pub fn get_of_two(region: &Region, root: u64, index: u64) -> u64 {
     match low(region.load(entry(region, low(root), index, 1))) {
         0 => 0,
         leaf => region.load(entry(region, leaf, index, 0)),

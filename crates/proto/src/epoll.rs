@@ -47,6 +47,11 @@ pub trait Epolls {
     fn epoll_look(&self, fd: u32) -> Sight {
         Sight::Other
     }
+    /// Whether that is `Sight::Quiet`. Looks at less: false also of a number above 4,095.
+    #[inline(always)]
+    fn epoll_is_quiet(&self, fd: u32) -> bool {
+        false
+    }
     /// The set that host number `fd` is.
     fn epoll_set(&self, files: Files, fd: u32) -> Option<Set> {
         None

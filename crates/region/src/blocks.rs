@@ -276,27 +276,21 @@ impl Session {
 
     /// Free blocks: in the bitmaps and set aside.
     pub fn blocks_free(&self) -> u64 {
-        let map = &self.region.map;
-        let mut free = 0;
-        for index in 0..map.chunk_count {
-            free += self.region.load(map.chunk(index).word(FREE));
-        }
-        for id in 1..=self.slots_high() {
-            free += self.has_aside(id, BLOCK);
-        }
-        free
+        self.spare_blocks(u64::MAX)
     }
 
-    /// Free blocks, counted as far as `most`.
+    /// The same, counted as far as `most`.
     pub fn spare_blocks(&self, most: u64) -> u64 {
         let chunks = (0..self.region.map.chunk_count).map(|index| self.chunk_free(index));
         let aside = (1..=self.slots_high()).map(|id| self.has_aside(id, BLOCK));
         let mut free = 0;
-        let _ = chunks.chain(aside).any(|more| {
+        for more in chunks.chain(aside) {
             free += more;
-            free >= most
-        });
-        free.min(most)
+            if free >= most {
+                return most;
+            }
+        }
+        free
     }
 
     /// Whether a block is taken in its bitmap (for the checker).

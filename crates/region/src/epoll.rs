@@ -92,8 +92,20 @@ impl Set {
     pub fn of(name: u32) -> Option<Set> {
         pipes::reach().ok()?;
         let first = SETS.load(Ordering::Relaxed);
+        (first != 0).then_some(Set::at(first, name))
+    }
+
+    /// The same for a look: `None` where nothing is mapped yet.
+    #[inline(always)]
+    pub fn at_a_look(name: u32) -> Option<Set> {
+        let mapped = pipes::COUNT.load(Ordering::Acquire) != 0;
+        mapped.then(|| Set::at(SETS.load(Ordering::Relaxed), name))
+    }
+
+    #[inline(always)]
+    fn at(first: usize, name: u32) -> Set {
         let number = (name % SETS_MAX) as usize;
-        (first != 0).then_some(Set { words: first + number * SET_BYTES, life: (name as u64) << 32 })
+        Set { words: first + number * SET_BYTES, life: (name as u64) << 32 }
     }
 
     #[inline(always)]

@@ -189,8 +189,9 @@ impl Layout {
         let chunk_count = self.chunk_count();
         let memory = chunk_count as u64 * CHUNK_BLOCKS as u64 * 4096;
         let inodes = (memory / 4096).clamp(8192, 1 << 23) as u32;
-        // All files may have names that take a node each.
-        let counts = [inodes, inodes * 2 + 16384, inodes + 4096, inodes / 2 + 16384];
+        // Each name may take a node, and 64 slots of a directory one more.
+        let nodes = inodes + inodes / 32 + 4096;
+        let counts = [inodes, inodes * 2 + 16384, nodes, inodes / 2 + 16384];
         let buckets = (memory / 16384).next_power_of_two().clamp(1 << 14, 1 << 21) as u32;
         let kernels = self.kernels.clamp(1, KERNELS_MAX);
         let partitions = (kernels * PARTITIONS_PER_KERNEL).next_power_of_two();
@@ -350,5 +351,20 @@ impl Map {
     #[inline(always)]
     pub fn heap(&self, index: u32) -> Cell {
         Cell::at(if index >= self.heap && index < self.heap_end { index } else { self.heap })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INODE, Layout, NODE};
+    use crate::magazine::RESERVED;
+
+    #[test]
+    fn nodes_are_enough_for_a_long_name_of_each_file_in_one_directory() {
+        for memory_bytes in [4 << 20, 1 << 30, 16 << 30, 255 << 30] {
+            let classes = Layout { kernels: 2, memory_bytes }.map().classes;
+            let (inodes, nodes) = (classes[INODE].count, classes[NODE].count);
+            assert!(nodes - RESERVED[NODE] >= inodes + inodes / 64 + 64, "{memory_bytes}");
+        }
     }
 }

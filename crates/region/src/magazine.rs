@@ -29,7 +29,7 @@ use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 pub(crate) const BLOCK: usize = CLASSES;
 /// Objects of each class, the last never used ones, that only `refill_reserved` hands out: an image
 /// full of names and bytes can still start the program that removes them.
-const RESERVED: [u32; CLASSES] = [0, 0, 1024, 512];
+pub(crate) const RESERVED: [u32; CLASSES] = [0, 0, 1024, 512];
 const LOW: u64 = 12;
 pub(crate) const HIGH: u64 = 32;
 const REFILL: u64 = 16;

@@ -111,7 +111,7 @@ const TRUST_TICKS: u64 = 50_000;
 const WAITED_FOR: u64 = 1 << 31;
 
 /// How many there are; 0 = not mapped.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static COUNT: AtomicUsize = AtomicUsize::new(0);
 static ANNOUNCED: AtomicUsize = AtomicUsize::new(0);
 /// One more than the region's descriptor; 0 = not announced.
 static DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);

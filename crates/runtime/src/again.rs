@@ -12,7 +12,7 @@
 //!   gate ◄─ the service, as ever ◄───────────────────────┘
 //! ```
 
-use crate::gate::{Answer, Frame, frame};
+use crate::gate::{Answer, Frame, push_frame};
 use crate::service;
 use crate::thread::Thread;
 use core::arch::global_asm;
@@ -22,9 +22,9 @@ use husk_proto::descriptor::Slot;
 
 /// Times a call starts once more. Each time, others changed what the number is while it went to the
 /// host.
-const STARTS_MAX: u32 = 16;
+const RESTARTS_MAX: u32 = 16;
 /// The same where the number is the host's all the same: what it says is probably meant.
-const STARTS_OF_HOST_MAX: u32 = 2;
+const RESTARTS_OF_HOST_MAX: u32 = 2;
 /// What the host answers.
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
 
@@ -47,7 +47,7 @@ husk_again_here:
     mov rsp, gs:[{service_top}]
     push qword ptr gs:[{app_rsp}]
 "#,
-    frame!(),
+    push_frame!(),
     r#"
     lea rdi, [rsp + 8]
     cld
@@ -74,13 +74,13 @@ extern "C" fn serve_again(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
     let most = match thread.client.slot(frame.args[at] as u32) {
         _ if frame.number == nr::close => 0,
-        Slot::Husk(_) => STARTS_MAX,
-        Slot::Host(_) => STARTS_OF_HOST_MAX,
+        Slot::Husk(_) => RESTARTS_MAX,
+        Slot::Host(_) => RESTARTS_OF_HOST_MAX,
         Slot::Free => 0,
     };
-    if thread.starts >= most {
+    if thread.restarts >= most {
         return Answer::value(NO_DESCRIPTOR);
     }
-    thread.starts += 1;
-    service::serve_untraced(thread, frame)
+    thread.restarts += 1;
+    service::serve_noted(thread, frame)
 }

@@ -41,15 +41,17 @@ pub fn now_ns() -> i64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// The program is about to change what lies in a range of its memory, or to take it away: only
-/// then by parts of what the host has put there.
+/// The program is about to change what lies in a range of its memory; `takes`: to unmap or move it.
+/// Where the data begin nobody knows: who unmaps what is up to `DATA_BYTES` below the header may
+/// take some of them, while loaders map and protect programs there.
 pub fn heed(start: usize, length: usize, takes: bool) {
     let (vdso, end) = (facts().vdso, start.saturating_add(length));
     let data = if takes { DATA_BYTES } else { PAGE };
     if vdso == 0 || FUNCTION.load(Relaxed) == NONE || end <= vdso - data {
         return;
     }
-    // SAFETY: the host's vDSO is a well-formed ELF image, and still mapped at `vdso`.
+    // SAFETY: a well-formed ELF image, and not NONE, so no call has changed it before; a thread
+    // that unmaps it beside this call is the program's own fault.
     if start < vdso + unsafe { code_bytes(vdso) } {
         FUNCTION.store(NONE, Relaxed);
     }

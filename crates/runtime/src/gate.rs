@@ -201,13 +201,13 @@ unsafe extern "C" {
     pub fn husk_vanish(owner: *const u32, app_rsp: usize, status: usize) -> !;
 }
 
-/// Pushes what follows `app_rsp` in a [`Frame`], and eight bytes that align the stack.
-macro_rules! frame {
+/// Pushes what lies before `rsp` in a [`Frame`], and eight bytes that align the stack.
+macro_rules! push_frame {
     () => {
         "push rcx; push rax; push r9; push r8; push r10; push rdx; push rsi; push rdi; sub rsp, 8"
     };
 }
-pub(crate) use frame;
+pub(crate) use push_frame;
 
 global_asm!(
     r#"
@@ -298,7 +298,7 @@ husk_traced_here:
     push r15
 2:  push qword ptr gs:[{app_rsp}]
 "#,
-    frame!(),
+    push_frame!(),
     r#"
     lea rdi, [rsp + 8]
     cld
@@ -350,7 +350,7 @@ husk_glances:
     mov rsp, gs:[{service_top}]
     push r11
 "#,
-    frame!(),
+    push_frame!(),
     r#"
     push r8
     push r10
@@ -431,7 +431,7 @@ husk_service_here:
 husk_serve:
     push qword ptr gs:[{app_rsp}]
 "#,
-    frame!(),
+    push_frame!(),
     r#"
 husk_ask:
     lea rdi, [rsp + 8]

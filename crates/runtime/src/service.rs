@@ -19,7 +19,7 @@ use husk_host::syscall;
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
-    thread.starts = 0;
+    thread.restarts = 0;
     if mappings::has_untouched() {
         if table::is_traced() {
             return trace::serve(frame);
@@ -29,9 +29,10 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     answered(thread, frame)
 }
 
-/// The same of a call that is written down already: it is traced, or starts once more (`again`).
+/// The same of a call that is noted already, or needs no note: it is traced, or starts once more
+/// (`again`).
 #[inline(never)]
-pub fn serve_untraced(thread: &mut Thread, frame: &mut Frame) -> Answer {
+pub fn serve_noted(thread: &mut Thread, frame: &mut Frame) -> Answer {
     if mappings::has_untouched() {
         touch::reach(thread, frame);
     }
@@ -54,7 +55,7 @@ fn answered(thread: &mut Thread, frame: &mut Frame) -> Answer {
 #[inline(always)]
 fn looked(number: usize, fd: usize, args: [usize; 4]) -> i64 {
     let thread = Thread::current();
-    thread.starts = 0;
+    thread.restarts = 0;
     match thread.client.glance(number, fd, args) {
         Seen::Value(value) => value,
         // The host may not reach what the call points to.
@@ -80,8 +81,24 @@ pub extern "C" fn glance(
     looked(number, fd, [second, third, fourth, fifth])
 }
 
-/// The same for `epoll_wait` alone.
+/// The same for `epoll_wait` alone. What finds nothing needs no room on the stack.
 pub extern "C" fn glance_at_set(
+    fd: usize,
+    address: usize,
+    third: usize,
+    fourth: usize,
+    number: usize,
+    most: usize,
+    timeout: usize,
+) -> i64 {
+    if Thread::current().client.finds_nothing(fd, address, most, timeout) {
+        return 0;
+    }
+    glance_into_set(fd, address, third, fourth, number, most, timeout)
+}
+
+#[inline(never)]
+extern "C" fn glance_into_set(
     fd: usize,
     address: usize,
     _: usize,

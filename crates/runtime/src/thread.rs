@@ -72,7 +72,7 @@ pub struct Thread {
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
     /// Times this thread's call has started once more (`again`).
-    pub starts: u32,
+    pub restarts: u32,
     /// What PKRU is to be again after a fault opened the guard in a call that was to look only,
     /// marked; 0 = it did not.
     pub opened: u64,

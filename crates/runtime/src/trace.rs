@@ -1,7 +1,7 @@
 //! Calls that somebody traces: what is written down of them, and where.
 //!
 //! ```text
-//!   husk_traced ─► serve ─► begin: who, what, texts    service::serve_untraced ─► answer
+//!   husk_traced ─► serve ─► begin: who, what, texts    service::serve_noted ─► answer
 //!                             ├─ a value: one record, whole ──────────────────► husk_leave
 //!                             └─ the host's: a record now, a detour ─► host ─► serve_after: ended
 //! ```
@@ -57,13 +57,14 @@ struct Begun {
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
+    thread.restarts = 0;
     let resumes = core::mem::take(&mut thread.trace.resumes);
     match begin(thread, frame, resumes) {
         Some(begun) => {
-            let answer = service::serve_untraced(thread, frame);
+            let answer = service::serve_noted(thread, frame);
             end(thread, frame, begun, answer)
         }
-        None => service::serve_untraced(thread, frame),
+        None => service::serve_noted(thread, frame),
     }
 }
 

@@ -204,6 +204,13 @@ impl Wire {
         seen
     }
 
+    /// Whether `epoll_wait` finds nothing (`Client::finds_nothing`).
+    #[inline(always)]
+    pub fn finds_nothing(&self, fd: usize, address: usize, most: usize, timeout: usize) -> bool {
+        let served = self.client.as_ref();
+        served.is_some_and(|served| served.finds_nothing(fd as u32, address, most, timeout))
+    }
+
     /// A call on `fd` was passed: the next one is worth a look (`glance`).
     #[inline(always)]
     pub fn expect_hosts(&mut self, fd: usize) {

@@ -3,6 +3,7 @@
 //! A program is told by its call (ENOSPC, EAGAIN, ENFILE), in a word that fits many causes. Here is
 //! said what ran out, and what helps: once each time, by the supervisor (standard error of `husk
 //! run`, the log of an image with a name), and in `husk ls`, `stat` and `top` as long as it lasts.
+//! These look at the moment; the supervisor takes it for over only at `SOME_FROM`.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const NONE_BELOW: u64 = 12;
 /// So many again end what was said: those who wait for some take and return a few all the time.
 const SOME_FROM: u64 = 64;
+
+const _: () = assert!(SOME_FROM > 2 * NONE_BELOW);
 /// Kinds of room: what there is no more of, and what gives some back.
 const KINDS: [(&str, &str); 3] = [
     ("more files", "remove some"),
@@ -24,7 +27,7 @@ const KINDS: [(&str, &str); 3] = [
     ("more bytes", "remove files"),
 ];
 
-/// How many there are of each kind, about; of blocks no more than are asked for.
+/// How many there are of each kind, about; of blocks at most `SOME_FROM`.
 fn spare(direct: &Direct) -> [u64; KINDS.len()] {
     let session = &direct.kernel().session;
     let tables = [LINE, NODE, RECORD].map(|class| session.spare_count(class));
@@ -40,6 +43,11 @@ fn line((missing, remedy): (&str, &str)) -> String {
 pub fn lines(direct: &Direct) -> Vec<String> {
     let short = KINDS.into_iter().zip(spare(direct)).filter(|(_, spare)| *spare < NONE_BELOW);
     short.map(|(kind, _)| line(kind)).collect()
+}
+
+/// Whether there is none of what there are `spare`, if that was `told` already or not.
+fn is_short(spare: u64, told: bool) -> bool {
+    spare < if told { SOME_FROM } else { NONE_BELOW }
 }
 
 /// Who looks now and then, and says what is new.
@@ -58,11 +66,29 @@ impl Full {
         }
         self.next = Some(now + LOOK_EVERY);
         for ((kind, spare), told) in KINDS.into_iter().zip(spare(direct)).zip(&mut self.told) {
-            let short = spare < if *told { SOME_FROM } else { NONE_BELOW };
+            let short = is_short(spare, *told);
             if short && !*told {
                 say_aside(line(kind));
             }
             *told = short;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NONE_BELOW, SOME_FROM, is_short};
+
+    #[test]
+    fn what_has_run_out_is_over_only_when_there_are_some_again() {
+        for (spare, told, short) in [
+            (NONE_BELOW - 1, false, true),
+            (NONE_BELOW, false, false),
+            (NONE_BELOW, true, true),
+            (SOME_FROM - 1, true, true),
+            (SOME_FROM, true, false),
+        ] {
+            assert_eq!(is_short(spare, told), short, "{spare} {told}");
         }
     }
 }

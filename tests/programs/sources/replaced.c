@@ -65,6 +65,10 @@ static void *duplicator(void *unused) {
         }
         note(reads(fd), "what dup gave");
         close(fd);
+        if (dup2(NUMBER, NUMBER + 1) < 0)
+            note(-1, "dup2 of it");
+        else
+            note(reads(NUMBER + 1), "what dup2 gave");
     }
     return 0;
 }
