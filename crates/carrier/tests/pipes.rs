@@ -92,12 +92,17 @@ fn copy(span: Span, bytes: &mut [u8], at: &mut usize, out: bool) -> husk_proto::
 }
 
 /// Writes one byte; false: somebody holds a lock.
-fn write(side: &mut Side, mut byte: u8) -> bool {
+fn write(side: &mut Side, byte: u8) -> bool {
+    write_by(side, byte, true)
+}
+
+/// The same by the way of long writes, or by that of short ones before.
+fn write_by(side: &mut Side, mut byte: u8, swiftly: bool) -> bool {
     for _ in 0..PATIENCE {
         let (mut one, mut at) = ([byte], 0);
         let alone = side.is_alone();
         let swift = |span| copy(span, &mut one, &mut at, false);
-        if side.direct.pipe_put_swiftly(side.pipe, alone, 1, swift) {
+        if swiftly && side.direct.pipe_put_swiftly(side.pipe, alone, 1, swift) {
             return true;
         }
         let put = &mut |span| copy(span, &mut one, &mut at, false);
@@ -444,8 +449,14 @@ fn die() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// A child dies at a point of a write or a read; the parent goes on with what is there.
-fn death(boss: &mut Direct, warm: usize, deed: Deed, point: u64) -> Option<String> {
+/// A child dies at a point of a write or a read; the parent goes on with what is there, and writes
+/// by the short way or the long one.
+fn death(
+    boss: &mut Direct,
+    (warm, swiftly): (usize, bool),
+    deed: Deed,
+    point: u64,
+) -> Option<String> {
     let mut stage = stage(boss, other_reads);
     for _ in 0..warm {
         assert!(write(&mut stage.main, 200));
@@ -474,7 +485,7 @@ fn death(boss: &mut Direct, warm: usize, deed: Deed, point: u64) -> Option<Strin
     });
     let status = wait(pid);
     let mut tries = 0;
-    while !write(&mut stage.main, 9) {
+    while !write_by(&mut stage.main, 9, swiftly) {
         tries += 1;
         if tries > PATIENCE {
             return Some("a dead holder keeps the writers' lock".to_owned());
@@ -496,11 +507,12 @@ fn death(boss: &mut Direct, warm: usize, deed: Deed, point: u64) -> Option<Strin
 
 fn deaths(boss: &mut Direct) -> Option<String> {
     for deed in [Deed::Writes, Deed::Reads, Deed::Polls] {
-        for warm in [0, 4, 5, 20] {
+        let ways = [0, 4, 5, 20].into_iter().flat_map(|warm| [(warm, true), (warm, false)]);
+        for way in ways {
             for point in 1..POINTS_MAX {
-                match death(boss, warm, deed, point) {
+                match death(boss, way, deed, point) {
                     Some(wrong) if wrong == "through" => break,
-                    Some(wrong) => return Some(format!("{deed:?} {warm} {point}: {wrong}")),
+                    Some(wrong) => return Some(format!("{deed:?} {way:?} {point}: {wrong}")),
                     None => {}
                 }
             }
@@ -619,6 +631,11 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
     assert_eq!(all(&mut boss), None);
     assert_eq!(intrusions(&mut boss), None);
     assert_eq!(deaths(&mut boss), None);
+    // As if both sides had a core each.
+    kill::mutate(57);
+    assert_eq!(all(&mut boss), None);
+    assert_eq!(deaths(&mut boss), None);
+    kill::mutate(0);
     poll_against_writer(&mut boss);
     assert_eq!(invitations(&mut boss), None);
     assert_eq!(looks(&mut boss), None);
@@ -632,6 +649,8 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
         (29, intrusions),
         (30, intrusions),
         (22, deaths),
+        (55, deaths),
+        (56, all),
     ];
     for (bug, seen) in plays.into_iter().chain([(25, looks as _), (26, invitations as _)]) {
         kill::mutate(bug);

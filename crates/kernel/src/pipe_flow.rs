@@ -140,8 +140,10 @@ pub fn take_swiftly(
         if early.unwrap_or_else(|| ring.mode()) == Some(Mode::Ring) { ring.readable() } else { 0 };
     let (address, piece) = ring.front();
     let bytes = there.min(length as u64);
-    let span = Span { address, length: bytes as usize, again: false };
-    let done = bytes != 0 && bytes <= piece.min(STEP_BYTES) && copy(span).is_ok();
+    let fits = bytes != 0 && bytes <= piece.min(STEP_BYTES);
+    let short = if fits && !alone { ring.short(bytes) } else { None };
+    let address = short.as_ref().map_or(address, |words| words.as_ptr() as usize);
+    let done = fits && copy(Span { address, length: bytes as usize, again: false }).is_ok();
     if done {
         ring.taken(bytes);
         ring.served();
@@ -182,7 +184,11 @@ pub fn put_swiftly(
     let fits = in_use && bytes <= piece && ring.room(bytes) >= bytes;
     let done = fits && copy(Span { address, length, again: false }).is_ok();
     if done {
-        ring.given(bytes);
+        if alone {
+            ring.given(bytes)
+        } else {
+            ring.given_short(address, bytes, piece)
+        }
         ring.wrote();
     }
     if alone {
@@ -246,6 +252,8 @@ fn copy_out(ring: &pipes::Pipe, bytes: u64, copy: Copy<'_>) -> Result<usize> {
     while done < bytes {
         let (address, piece) = ring.front();
         let step = piece.min(bytes - done).min(STEP_BYTES);
+        let short = ring.short(step);
+        let address = short.as_ref().map_or(address, |words| words.as_ptr() as usize);
         match copy(Span { address, length: step as usize, again: false }) {
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,

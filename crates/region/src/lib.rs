@@ -37,6 +37,7 @@ mod pace;
 pub mod pipes;
 mod recover;
 mod session;
+mod short;
 mod steal;
 mod tally;
 pub mod trace;

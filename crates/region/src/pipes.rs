@@ -4,7 +4,7 @@
 //!   PIPES_ADDRESS [ words of pipe 0 | of pipe 1 | ... ][ ring 0, 64 KiB | ring 1 | ... ]
 //!
 //!   words, by cache line:  state, in flight, bytes to and from the host
-//!                          | head, writer's core, shift | tail, reader's core
+//!                          | head, writer's core, shift, a short message | tail, reader's core
 //!                          | writers' lock, tail as last seen, last look, nearness
 //!                          | readers' lock, head and shift as last seen, patience
 //!                          | epoll set, third number, who is in it alone
@@ -31,11 +31,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::epoll;
-use crate::kill;
 use crate::layout::Layout;
 use crate::life::Life;
 use crate::pace::{core_number, ticks};
+use crate::{epoll, kill};
 
 pub use crate::life::{Held, Holder};
 
@@ -58,16 +57,17 @@ const HOST_OUT: usize = 3;
 const CLIMB_BYTES: usize = 4;
 const CLIMB_OUT: usize = 5;
 const CLIMB_HEAD: usize = 6;
-const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 const WRITER_CORE: usize = 9;
 const SHIFT: usize = 10;
-const TAIL: usize = 16;
+pub(crate) const SHORT: usize = 11;
+pub(crate) const TAIL: usize = 16;
 const READER_CORE: usize = 17;
 const WRITE_LOCK: usize = 24;
 const SEEN_TAIL: usize = 25;
 const WROTE: usize = 26;
 const LOOKED: usize = 27;
-const NEAR: usize = 28;
+pub(crate) const NEAR: usize = 28;
 const READ_LOCK: usize = 32;
 const SEEN_HEAD: usize = 33;
 const COUNTDOWN: usize = 34;
@@ -550,6 +550,7 @@ impl Pipe {
     /// `count` bytes have been copied in.
     #[inline(always)]
     pub fn given(&self, count: u64) {
+        self.forget_short();
         kill::point();
         self.put(HEAD, self.get(HEAD) + count);
         kill::point();
@@ -734,6 +735,7 @@ impl Pipe {
     /// `got` bytes of the host's have been put at the head; both locks are still held.
     pub fn climbed(&self, got: u64) {
         self.put(SEEN_TAIL, self.get(TAIL));
+        self.forget_short();
         self.put(HEAD, self.get(CLIMB_HEAD) + got);
         self.see_head();
         kill::point();
@@ -761,6 +763,7 @@ impl Pipe {
             let got = out.wrapping_sub(self.get(CLIMB_OUT));
             if got <= self.get(CLIMB_BYTES) {
                 self.put(SEEN_TAIL, self.get(TAIL));
+                self.forget_short();
                 self.put(HEAD, self.get(CLIMB_HEAD) + got);
                 self.put(HOST_OUT, out);
             }
