@@ -110,7 +110,7 @@ fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
         "interprets",
         source,
         &["-static", "-no-pie"],
-        &["numbers", "clock", "data", "code"],
+        &["numbers", "clock", "data", "unforked", "code"],
         Length::Long,
     );
 }

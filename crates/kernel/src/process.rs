@@ -47,8 +47,9 @@ const DIRECTORY: u32 = 3;
 const GENERATION: u32 = 4;
 const UMASK: u32 = 5;
 
-/// How long an embryo without a parent may still find its child.
-const EMBRYO_NS: i64 = 60_000_000_000;
+/// How long an embryo without a parent may still find its child: many times what a new process
+/// waits for a processor. Its files and locks are kept as long.
+const EMBRYO_NS: i64 = 10_000_000_000;
 /// Rounds of releasing one record: each after the first undoes somebody who died at it.
 const RELEASES_MAX: u32 = 1000;
 

@@ -9,6 +9,7 @@ use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
 const SHM_REMAP: usize = 0o40000;
+const MADV_DONTFORK: usize = 10;
 
 /// Why a change of memory is refused.
 pub fn range(frame: &Frame) -> Option<Errno> {
@@ -33,6 +34,7 @@ fn heed(frame: &Frame) {
     let [address, length, second, third, fourth, _] = frame.args;
     match frame.number {
         nr::mmap if third & MAP_FIXED == 0 => {}
+        nr::madvise if second == MADV_DONTFORK => clock::heed(address, length, true),
         nr::madvise => {}
         // How much is attached nobody knows here.
         nr::shmat if second & SHM_REMAP != 0 => clock::heed(length, usize::MAX, false),

@@ -55,6 +55,16 @@ static void clock_of_host(char *taken) {
     told("a child", status);
 }
 
+// Nor in a child that has not got it.
+static void unforked(void) {
+    told("kept back", syscall(SYS_madvise, getauxval(AT_SYSINFO_EHDR), 8192, MADV_DONTFORK));
+    pid_t child = fork();
+    if (child == 0) _exit(write(open("file", O_RDWR | O_CREAT, 0600), "x", 1) != 1);
+    int status;
+    waitpid(child, &status, 0);
+    told("a child", status);
+}
+
 // Code is mapped as it is, also where programs that run it get something faster.
 static void code(const char *path) {
     for (int n = 0; n < 5; n++) {
@@ -75,6 +85,7 @@ static void code(const char *path) {
 int main(int count, char **words) {
     if (!strcmp(words[1], "numbers")) numbers();
     if (!strcmp(words[1], "clock")) clock_of_host((char *)getauxval(AT_SYSINFO_EHDR));
+    if (!strcmp(words[1], "unforked")) unforked();
     if (!strcmp(words[1], "data")) clock_of_host(data_of_vdso());
     if (!strcmp(words[1], "code")) code("/lib/x86_64-linux-gnu/libc.so.6");
     return count != 2;
