@@ -265,7 +265,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EBADF);
         }
         match self.services.slot(files, fd) {
-            Slot::Husk(_) if target >= self.descriptor_limit() => Err(Errno::EBADF),
             Slot::Husk(_) => self.husk_onto(fd, target, close_on_exec),
             Slot::Host(_) | Slot::Free => self.host_onto(c, close_on_exec),
         }
@@ -273,6 +272,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Husk's `fd` also at `target`.
     fn husk_onto(&mut self, fd: u32, target: u32, close_on_exec: bool) -> Answer {
+        if target >= self.descriptor_limit() {
+            return Err(Errno::EBADF);
+        }
         let files = self.services.files();
         for _ in 0..ONTO_TRIES_MAX {
             let left = self.leaving(target);
@@ -354,12 +356,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(raw) = raw else {
             drop(still);
             self.left(left);
-            let high = target >= self.descriptor_limit();
-            return if high {
-                Err(Errno::EBADF)
-            } else {
-                self.husk_onto(fd, target, close_on_exec)
-            };
+            return self.husk_onto(fd, target, close_on_exec);
         };
         Errno::check(raw)?;
         let kept = self.kept_beside(fd as usize);
@@ -375,11 +372,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(errno)
             }
         }
-    }
-
-    /// Whether number `fd` is Husk's now.
-    pub(crate) fn is_husks(&mut self, fd: u32) -> bool {
-        matches!(self.slot(fd), Slot::Husk(_))
     }
 
     /// The same where the host has nothing but a plug, or what another thread has in transit; and

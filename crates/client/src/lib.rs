@@ -97,8 +97,9 @@ pub(crate) const fn value(value: u64) -> Answer {
 const STALE_WALKS_MAX: usize = 64;
 /// Times a call is looked at again whose descriptor was not there while others put one there.
 const LOOKS_AGAIN_MAX: usize = 64;
-/// Of these, with the same under the number before and after: that is the answer.
-const LOOKS_ALIKE_MAX: usize = 2;
+/// Of these, with the same under the number before and after: that is the answer. It may have been
+/// another's in between.
+const LOOKS_ALIKE_MAX: usize = 16;
 
 /// The POSIX side of one thread.
 pub struct Client<S, H, M> {
@@ -222,6 +223,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub fn slot(&mut self, fd: u32) -> Slot {
         let files = self.services.files();
         self.services.slot(files, fd)
+    }
+
+    /// Whether it is Husk's now.
+    pub(crate) fn is_husks(&mut self, fd: u32) -> bool {
+        matches!(self.slot(fd), Slot::Husk(_))
     }
 
     /// Tells whoever waits for changes of what was done outside a call (the end of a process).

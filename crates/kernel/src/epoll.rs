@@ -72,11 +72,11 @@ pub fn is_quiet(kernel: &Kernel, fd: u32) -> bool {
 /// The word behind a number below 4,096 in a table that has such numbers only; 0 of all others.
 #[inline(always)]
 fn entry_at_a_look(region: &Region, files: Files, fd: u32) -> u64 {
-    let table = table::cell(region, files);
-    if let Some(leaf) = table::first_leaf(region, table, fd) {
-        return region.load(leaf.word(tree::ENTRIES + fd % tree::WAYS));
+    if let Some(entry) = table::first_entry(region, files, fd) {
+        return entry;
     }
-    let (root, index) = (region.load(table.word(table::ROOT)), u64::from(fd));
+    let root = region.load(table::cell(region, files).word(table::ROOT));
+    let index = u64::from(fd);
     let two = high(root) == 2 && index < tree::reach(2);
     if two { tree::get_of_two(region, root, index) } else { 0 }
 }

@@ -38,7 +38,6 @@ impl Pipe {
         if count > BYTES_MAX || piece < BYTES_MAX || near {
             return self.given(count);
         }
-        let head = self.get(HEAD);
         self.put(SHORT, 0);
         kill::point();
         for n in 0..count.div_ceil(8) as usize {
@@ -47,9 +46,15 @@ impl Pipe {
             self.put(SHORT + 1 + n, word);
         }
         kill::point();
-        self.put(SHORT, head << LENGTH_BITS | count);
+        self.put(SHORT, self.get(HEAD) << LENGTH_BITS | count);
+        self.advance(count);
+    }
+
+    /// The head moves: what is before it can be read.
+    #[inline(always)]
+    pub(crate) fn advance(&self, count: u64) {
         kill::point();
-        self.put(HEAD, head + count);
+        self.put(HEAD, self.get(HEAD) + count);
         kill::point();
     }
 

@@ -81,7 +81,8 @@ pub extern "C" fn glance(
     looked(number, fd, [second, third, fourth, fifth])
 }
 
-/// The same for `epoll_wait` alone. What finds nothing needs no room on the stack.
+/// The same for `epoll_wait` alone. What finds nothing needs no room on the stack, and all else is
+/// a jump: it takes the same arguments.
 pub extern "C" fn glance_at_set(
     fd: usize,
     address: usize,

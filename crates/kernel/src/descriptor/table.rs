@@ -62,7 +62,7 @@ pub(crate) fn cell(region: &Region, files: Files) -> Cell {
 
 /// The leaf with the entry of `fd`, if that is the first one.
 #[inline(always)]
-pub(crate) fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
+fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
     let leaf = low(region.load(table.word(FIRST)));
     (fd < tree::WAYS && leaf != 0).then(|| region.map.object(NODE, leaf))
 }
