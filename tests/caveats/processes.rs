@@ -65,6 +65,21 @@ print(os.path.basename(shown).rstrip('0123456789'))
 }
 
 #[test]
+fn an_opened_link_of_a_descriptor_is_the_hosts() {
+    let script = "
+import os
+os.dup2(os.open('made', os.O_RDWR | os.O_CREAT), 200)
+for fd in (3, 200):
+    link = os.open(f'/proc/self/fd/{fd}', os.O_PATH | os.O_NOFOLLOW)
+    shown = os.path.basename(os.readlink('', dir_fd=link)) == 'made'
+    print(oct(os.fstat(link).st_mode), shown, oct(os.lstat(f'/proc/self/fd/{fd}').st_mode))
+";
+    let (linux, husk) = ("0o120700 True 0o120700\n", "0o120000 False 0o120700\n");
+    Difference { script, linux: Some(&linux.repeat(2)), husk: &husk.repeat(2) }
+        .check("opened-links", nothing);
+}
+
+#[test]
 fn signals_of_faults_are_not_blocked() {
     // In a thread that blocks everything (as many programs do in theirs): what the mask is said to
     // be, then calls that fault in Husk: the first of a thread, a name nobody asked for, EFAULT.

@@ -1,6 +1,7 @@
 //! How runs begin and end where something is missing: closed standard descriptors, a supervisor
 //! that is killed, a measurement that is broken off, variables that mean nothing.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -83,6 +84,77 @@ grep -c whole shared; cat last; echo finished";
     assert!(!work.join("last").exists(), "nobody writes back");
 }
 
+/// Programs of the image find it as it is by default.
+#[test]
+fn who_ignores_the_ends_of_children_has_runs_that_end() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("deaf");
+    let work = scratch.fresh("work");
+    let inner = husk(&[], &["sh", "-c", "echo made > file; exit 3"]);
+    let mut command = Command::new("bash");
+    command.args(["-c", "trap '' CHLD PIPE; \"$@\"; echo $?", "bash"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"3\n", "{}", outcome.shown());
+    assert_eq!(std::fs::read(work.join("file")).expect("written back"), b"made\n");
+    let inner = husk(&[], &["grep", "SigIgn", "/proc/self/status"]);
+    let mut command = Command::new("bash");
+    command.args(["-c", "trap '' CHLD PIPE; exec \"$@\"", "bash"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"SigIgn:\t0000000000001000\n", "{}", outcome.shown());
+}
+
+/// What comes while its changes are written back is done after that.
+#[test]
+fn a_run_that_is_interrupted_when_its_program_has_ended_writes_back_and_ends_so() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("interrupted");
+    let work = scratch.fresh("work");
+    let inner = husk(&[], &["bash", "-c", "for n in $(seq 3000); do echo $n > f$n; done"]);
+    let mut command = Command::new("bash");
+    // Its first file on the host says that the writing back has begun.
+    let outer = "\"$@\" & while [ ! -e f1 ] && [ -e /proc/$! ]; do :; done
+        kill -INT $!; wait $!; echo $?; ls | wc -l";
+    command.args(["-c", &format!("set -m; {outer}"), "bash"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"130\n3000\n", "{}", outcome.shown());
+}
+
+/// The supervisor is killed right after it has made the process, and knows nothing of it.
+#[test]
+fn a_program_whose_supervisor_dies_before_it_knows_the_program_keeps_its_files() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("unknown");
+    let work = scratch.fresh("work");
+    // Who waits for a lock of the dead looks for others whom nobody has buried.
+    let script = "
+trap '' HUP
+kill -KILL $PPID
+exec 3> before
+# Longer than EMBRYO_NS (kernel/src/process.rs): a record nobody came for is released then.
+sleep 10.5
+sh -c 'exec 9> lock; flock 9; kill -KILL $$' 2> /dev/null
+exec 8> lock; flock 8
+echo one >&3; echo two > after; cat before after; echo finished";
+    let inner = husk(&[], &["sh", "-c", script]);
+    let mut command = Command::new("bash");
+    let makes = "clone,clone3,fork,vfork";
+    let delayed = format!("--inject={makes}:delay_exit=300000");
+    command.args(["-c", "(strace -o /dev/null \"$@\" | cat) 2> /dev/null", "bash"]);
+    command.args([format!("--trace={makes}"), delayed]).arg(inner.get_program());
+    command.args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"one\ntwo\nfinished\n", "{}", outcome.shown());
+}
+
 /// On a terminal of its own that takes no more output from its first second on.
 const STOPPED: &str = r#"
 import os, pty, select, signal, sys, time
@@ -132,6 +204,92 @@ fn a_stopped_terminal_does_not_keep_changes_from_being_written_back() {
     command.arg(inner.get_program()).args(inner.get_args()).env("HUSK_FSCK", "1");
     let outcome = run(&scratch, &work, command);
     assert_eq!(outcome.stdout, b"written back\n0 True True\n", "{}", outcome.shown());
+}
+
+/// On a terminal of its own, where Ctrl-C is typed once a round has said so.
+const LOOP: &str = r#"
+import os, pty, signal, sys
+signal.alarm(60)
+child, terminal = pty.fork()
+if child == 0:
+    os.execvp("bash", ["bash", "-c", 'for n in 1 2 3; do "$@"; done; echo after', *sys.argv])
+said = b""
+while True:
+    try:
+        if not (more := os.read(terminal, 4096)):
+            break
+    except OSError:
+        break
+    rounds = said.count(b"round")
+    said += more
+    if said.count(b"round") > rounds:
+        os.write(terminal, b"\x03")
+print(said.count(b"round"), b"after" in said, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"#;
+
+#[test]
+fn ctrl_c_ends_a_loop_of_the_shell_and_its_round_is_written_back() {
+    let scratch = Scratch::new("loop");
+    let work = scratch.fresh("work");
+    let round = "echo changed >> rounds; echo round; exec sleep 60";
+    let inner = Side::tested().command(&[], &["sh", "-c", round]);
+    let mut command = Command::new("python3");
+    command.args(["-c", LOOP]).arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"1 False -2\n", "{}", outcome.shown());
+    assert_eq!(std::fs::read(work.join("rounds")).expect("it"), b"changed\n");
+}
+
+#[test]
+fn the_signal_that_ended_the_program_ends_husk_run_without_a_core() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("signal");
+    let work = scratch.fresh("work");
+    for number in [1, 2, 3, 6, 9, 11, 13, 15, 34, 64] {
+        // Whatever its caller ignores or blocks.
+        let script = format!(
+            "import signal, os
+signal.signal({number}, 0) if {number} != 9 else 0
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+print({number}, file=open('last', 'w'))
+os.kill(os.getpid(), {number})"
+        );
+        let inner = husk(&[], &["python3", "-c", &script]);
+        let mut command = Command::new("bash");
+        command.args(["-c", "trap '' INT TERM 34; ulimit -c unlimited; exec \"$@\"", "bash"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        let outcome = run(&scratch, &work, command);
+        assert_eq!(outcome.status.signal(), Some(number), "{}", outcome.shown());
+        assert!(!outcome.status.core_dumped(), "{number}");
+        let last = std::fs::read_to_string(work.join("last")).expect("written back");
+        assert_eq!(last, format!("{number}\n"));
+    }
+}
+
+#[test]
+fn who_prints_for_a_reader_that_has_gone_ends_as_others_do() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("reader");
+    let work = scratch.fresh("work");
+    let program = husk(&[], &[]).get_program().to_owned();
+    for words in ["ls", "ls --json", "check", "config show", "completions bash"] {
+        let told = |before: &str| {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("{before} exec \"$@\"")]).args(["sh"]).arg(&program);
+            let output = command.args(words.split(' ')).current_dir(&work).stdout(writer).output();
+            let output = output.expect("it starts");
+            (output.status.signal(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        assert_eq!(told(""), (Some(13), String::new()), "{words}");
+        let (signal, said) = told("trap '' PIPE;");
+        assert!(signal.is_none() && said.contains("broken pipe"), "{words}: {said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use husk_tests::{Scratch, Side, against_native, husk};
 
-use crate::run;
+use crate::{run, said};
 
 #[test]
 fn an_image_full_of_names_can_still_run_rm() {
@@ -25,6 +25,29 @@ rm -r d && mkdir d && rmdir d && echo removed";
     let outcome = run(&scratch, &work, husk(&["--memory", "32M"], &["sh", "-c", script]));
     assert_eq!(outcome.code(), 0, "{}", outcome.shown());
     assert_eq!(outcome.stdout, b"28\nremoved\n", "{}", outcome.shown());
+}
+
+#[test]
+fn who_met_a_full_image_is_told_however_short_the_run() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("told");
+    let work = scratch.fresh("work");
+    let names = "
+import os
+try:
+    for n in range(10**6): os.symlink('t', str(n))
+except OSError as error:
+    print(error.errno)";
+    let full = ["--memory", "32M", "--discard"];
+    for _ in 0..3 {
+        let outcome = run(&scratch, &work, husk(&full, &["python3", "-c", names]));
+        assert_eq!(outcome.stdout, b"28\n", "{}", outcome.shown());
+        let lines = said(&outcome);
+        let right = lines.len() == 1 && lines[0].contains("no room for more files");
+        assert!(right, "{}", outcome.shown());
+    }
 }
 
 #[test]

@@ -28,6 +28,36 @@ fn discard_leaves_the_host_as_it_was() {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
+/// The directory becomes another user's meanwhile: one of the user's own would be unlocked.
+#[test]
+fn an_overlay_that_takes_nothing_is_told_in_one_line_with_a_remedy() {
+    if against_native() || !rustix::process::getuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("takes");
+    let work = scratch.fresh("work");
+    let tree = work.join("tree");
+    fs::create_dir(&tree).expect("a directory");
+    [&work, &tree].into_iter().for_each(|path| give_to_nobody(path));
+    // The outer directory is the host's: there both sides meet.
+    let inner = "echo text > made; cd ..; echo > started; until [ -e go ]; do sleep 0.01; done";
+    let inner = husk(&[], &["sh", "-c", inner]);
+    let outer = "(cd tree && exec \"$@\") & until [ -e started ]; do sleep 0.01; done
+        chown 0 tree; echo > go; wait $!";
+    let inner = as_nobody(&inner);
+    let mut command = Command::new("bash");
+    command.args(["-c", outer, "bash"]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.code(), 125, "{}", outcome.shown());
+    let whole = said(&outcome).into_iter().filter(|line| line.contains("the whole overlay"));
+    let whole: Vec<_> = whole.collect();
+    let right = whole.len() == 1
+        && whole[0].contains(&format!("{}, the whole overlay", tree.display()))
+        && whole[0].contains("permission denied; let this user write to it");
+    assert!(right, "{}", outcome.shown());
+}
+
 /// What `husk run` itself reads is a file of the image, too.
 #[test]
 fn standard_input_is_changed_in_the_image_alone() {

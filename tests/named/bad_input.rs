@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
@@ -53,6 +54,32 @@ fn who_has_no_room_is_told_which_limit_to_raise() {
         let output = images.command("sh", &["-c", &script]).output().expect("sh");
         assert!(output.status.success(), "{limit}: {}", shown(&output));
     }
+    images.down("ci");
+}
+
+/// From there no relative path leads anywhere.
+#[test]
+fn who_enters_from_a_directory_that_the_image_has_not_is_told_so() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("nowhere");
+    images.up("ci");
+    // The image has a /tmp of its own.
+    let tmp = PathBuf::from(format!("/tmp/husk-nowhere-{}", std::process::id()));
+    fs::create_dir(&tmp).expect("a directory");
+    let husk = binary().to_str().expect("a plain path");
+    let enter = || {
+        let mut command = images.command(husk, &["exec", "ci", "--", "ls"]);
+        text(&command.current_dir(&tmp).output().expect("it starts").stderr)
+    };
+    let note = format!("husk: note: {} is on the host, but not in the image", tmp.display());
+    let said = enter();
+    assert!(said.starts_with(&note) && said.contains("; change to another directory\n"), "{said}");
+    images.script("ci", &format!("mkdir -p {}", tmp.display()));
+    assert_eq!(enter(), "");
+    assert_eq!(text(&images.husk(&["exec", "ci", "--", "ls"]).stderr), "");
+    fs::remove_dir(&tmp).expect("nothing in it");
     images.down("ci");
 }
 
@@ -124,7 +151,7 @@ fn an_image_that_cannot_be_made_leaves_nothing() {
     let husk = binary().to_str().expect("a plain path");
     for (options, why) in [
         (&["--memory", "255G"][..], "--memory"),
-        (&["--memory", "1M"], "at least --memory 32M"),
+        (&["--memory", "1M"], "choose --memory 32M to "),
         (&["--kernels", "0"], "--kernels"),
         (&["--overlay", "absent"], "absent"),
         (&["--mount", "absent"], "absent"),
@@ -285,4 +312,34 @@ fn files_that_make_no_sense_are_told_and_cleaned_up() {
     assert!(lines[2].contains("no descriptor could be had"), "{told}");
     assert!(lines[3].contains("is going down"), "{told}");
     assert!(lines[4].contains("makes no sense"), "{told}");
+}
+
+#[test]
+fn who_makes_an_image_over_a_directory_that_another_overlays_is_told_so() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("neighbours");
+    let said = |arguments: &[&str]| {
+        let output = images.husk(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", shown(&output));
+        text(&output.stderr).replace("husk: fsck: clean\n", "")
+    };
+    let work = images.work.display();
+    let note = |which: &str| {
+        format!("husk: note: another image overlays {work}{which}: neither sees what")
+    };
+    let made = ["up", "other", "--memory", "64M", "--overlay", "."];
+    let (here, below) = (["run", "--", "true"], ["run", "--overlay", "below", "--", "true"]);
+    fs::create_dir(images.work.join("below")).expect("a directory");
+    assert_eq!(said(&["run", "--overlay", ".", "--overlay", "below", "--", "true"]), "");
+    images.up("ci");
+    assert!(said(&here).starts_with(&note("")));
+    assert!(said(&below).starts_with(&note(&format!(", which {work}/below lies in"))));
+    assert_eq!(said(&["run", "--discard", "--", "true"]), "");
+    assert!(said(&made).starts_with(&note("")));
+    images.down("ci");
+    assert!(said(&here).starts_with(&note("")), "one is left");
+    images.down("other");
+    assert_eq!(said(&here), "");
 }

@@ -125,7 +125,11 @@ fn mistakes_in_files_are_told_with_their_place() {
             "kernels = 1\nmemroy = '1G'\n",
             ["husk.toml:2:1: there is no key memroy", "did you mean memory?"],
         ),
-        ("kernels = \n", ["husk.toml:1:", "cannot read"]),
+        (
+            "kernels = \n",
+            ["husk.toml:1:", "there is no value; write for kernels: a whole number, 1"],
+        ),
+        ("\nmemory = 1 G", ["husk.toml:2:", "write for memory: a size, as \"512M\""]),
         ("memory = '1Q'\n", ["husk.toml:1:10", "512M"]),
         ("rewrite = 'perhaps'\n", ["husk.toml:1:11", "rewrite = \"on\" or rewrite = \"off\""]),
     ] {
@@ -204,8 +208,8 @@ fn a_check_finds_what_nobody_would_look_at() {
     for (name, value, why) in [
         ("HUSK_MOUNT", "/tmp/../proc", "programs need what the host shows there"),
         ("HUSK_OVERLAY", "/dev", "the host's devices"),
-        ("HUSK_MEMORY", "9T", "choose at most memory "),
-        ("HUSK_MEMORY", "1M", "choose at least memory 32M"),
+        ("HUSK_MEMORY", "9T", "choose memory 32M to "),
+        ("HUSK_MEMORY", "1M", "too small; choose memory 32M to "),
     ] {
         let said = refusal(&user.husk(&[(name, value)], check), 125);
         assert!(said.contains(why) && said.contains(&format!("{value} ({name})")), "{said}");

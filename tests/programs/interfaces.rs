@@ -110,9 +110,15 @@ fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
         "interprets",
         source,
         &["-static", "-no-pie"],
-        &["numbers", "clock", "data", "unforked", "code"],
+        &["numbers", "clock", "data", "unforked", "beside", "code"],
         Length::Long,
     );
+}
+
+#[test]
+fn who_is_killed_while_it_makes_processes_has_nothing_open_or_locked_any_more() {
+    let kinds = ["fork", "raw", "clone3", "vfork"];
+    printed("midfork", include_str!("sources/midfork.c"), &kinds, Length::Long);
 }
 
 #[test]

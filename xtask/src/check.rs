@@ -76,6 +76,8 @@ const STEPS: &[(&str, Work)] = &[
             "--test",
             "full",
             "--test",
+            "reserve",
+            "--test",
             "wide",
             "--",
             // How many were killed.

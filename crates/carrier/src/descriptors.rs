@@ -20,6 +20,10 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::hosts::is_hosts(&self.kernel, fd)
     }
     #[inline(always)]
+    fn pass_host(&self, fd: u32) {
+        husk_kernel::descriptor::hosts::pass(&self.kernel, fd);
+    }
+    #[inline(always)]
     fn reads_host(&self, fd: u32) -> bool {
         husk_kernel::descriptor::hosts::reads_host(&self.kernel, fd)
     }
@@ -110,6 +114,14 @@ impl Descriptors for Direct {
         self.kernel.count(Operation::Host);
         husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
     }
+    #[inline(always)]
+    fn try_host_opened(&mut self, fd: u32, close_on_exec: bool) -> bool {
+        let noted = husk_kernel::descriptor::hosts::try_opened(&self.kernel, fd, close_on_exec);
+        if noted {
+            self.kernel.count(Operation::Host);
+        }
+        noted
+    }
     #[inline]
     fn host_replaces(
         &mut self,
@@ -137,6 +149,14 @@ impl Descriptors for Direct {
     fn host_closed(&mut self, files: Files, fd: u32) {
         self.kernel.count(Operation::Host);
         let _ = husk_kernel::descriptor::table::host_closed(&self.kernel, files, fd);
+    }
+    #[inline(always)]
+    fn try_host_closed(&mut self, fd: u32) -> bool {
+        let forgotten = husk_kernel::descriptor::hosts::try_closed(&self.kernel, fd);
+        if forgotten {
+            self.kernel.count(Operation::Host);
+        }
+        forgotten
     }
     #[inline]
     fn plug(&mut self, files: Files, fd: u32) -> bool {

@@ -36,6 +36,7 @@ pub use husk_region::{
 };
 pub use mapping::{assume_mapped, map_region, populate};
 
+use core::sync::atomic::AtomicU64;
 use husk_kernel::Kernel;
 use husk_proto::fs::{Imported, Origin};
 use husk_proto::image::Cover;
@@ -97,6 +98,11 @@ impl Direct {
     /// What is called before a call that only looks, as a rule, stores something.
     pub fn set_unguard(&mut self, unguard: fn()) {
         self.kernel.session.set_unguard(unguard);
+    }
+
+    /// Where it stands of which numbers calls go to the host at once (`Session::set_passes`).
+    pub fn set_passes(&mut self, word: &'static AtomicU64) {
+        self.kernel.session.set_passes(word);
     }
 
     #[inline(always)]
@@ -165,6 +171,23 @@ impl Direct {
         let _ = husk_kernel::process::set_pid(&self.kernel, child, pid, false);
     }
 
+    /// Where the host is to write which process the embryo becomes (`CLONE_PARENT_SETTID`): then it
+    /// is known however soon who makes it is killed.
+    pub fn child_told_at(&self, child: Process) -> usize {
+        let cell = husk_kernel::embryo::told_at(&self.kernel, child);
+        STATE_ADDRESS + cell.index() as usize * size_of::<u64>()
+    }
+
+    /// In the parent, after the host's fork: false where the host has not written there after all.
+    pub fn child_was_told(&self, child: Process) -> bool {
+        husk_kernel::embryo::was_told(&self.kernel, child)
+    }
+
+    /// In the parent, before the host's fork: the host will not write there.
+    pub fn child_untold(&mut self, child: Process) {
+        let _ = husk_kernel::embryo::set_untold(&self.kernel, child);
+    }
+
     /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and
     /// releases all it held; how many records that were. Again is fine.
     pub fn reap(&mut self, pid: u32) -> Result<u32> {
@@ -172,7 +195,8 @@ impl Direct {
     }
 
     fn release_dead(&mut self, pid: u32) -> Result<u32> {
-        husk_kernel::process::reap(&self.kernel, pid, self.now())
+        let gone = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
+        husk_kernel::process::reap(&self.kernel, pid, self.now(), &gone)
     }
 
     /// One at a time releases the dead. Who had to wait for another counts that as one found: what

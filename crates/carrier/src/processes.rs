@@ -51,6 +51,9 @@ impl Processes for Direct {
     #[inline]
     fn exit(&mut self) {
         let _ = husk_kernel::process::release(&self.kernel, self.kernel.process);
+        // The record is another process's from now on.
+        self.kernel.process = 0;
+        self.kernel.session.set_alone(false);
         self.kernel.session.detach();
     }
     #[inline]

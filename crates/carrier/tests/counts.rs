@@ -4,10 +4,11 @@
 mod support;
 
 use husk_carrier::{Counts, Direct, Seat};
+use husk_proto::descriptor::Shown;
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
 use husk_proto::process::Sharing;
-use husk_proto::{Fs, Inode, Operation, Processes};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Operation, Processes};
 use support::{LAYOUT, beside, clock, image, in_child, joined, program, root_user};
 
 /// Counted without a change after this many.
@@ -70,6 +71,28 @@ fn each_type_is_counted_once() {
     });
 }
 
+/// And who is not, or whose table another process has, does not.
+#[test]
+fn who_is_alone_notes_a_number_of_the_host_without_a_transaction() {
+    in_image(|boss, me, _| {
+        let files = me.files();
+        assert!(!me.try_host_opened(20, false), "others may act for the process");
+        assert_eq!(me.host_opened(files, 19, false, Shown::Nothing), Ok(true));
+        me.set_alone(true);
+        let before = sum(boss, |_| true).transactions;
+        assert!(me.try_host_opened(20, true) && !me.try_host_opened(20, true));
+        assert_eq!(me.close_on_exec(files, 20), Ok(true));
+        assert_eq!(me.lowest_free(files, 19, 64), Ok(21));
+        assert!(me.try_host_closed(20) && !me.try_host_closed(20));
+        assert_eq!(me.lowest_free(files, 19, 64), Ok(20));
+        assert_eq!(sum(boss, |_| true).transactions, before);
+        let child = me.prepare_fork(Sharing { files: true, context: false }).expect("fork");
+        assert!(!me.try_host_opened(20, false), "the child has the table, too");
+        me.cancel_fork(child);
+        assert!(me.try_host_opened(20, false));
+    });
+}
+
 #[test]
 fn a_transaction_that_fails_half_way_is_a_rollback() {
     in_image(|boss, me, root| {
@@ -110,6 +133,43 @@ fn who_leaves_its_slot_leaves_its_counts_and_the_next_counts_on() {
         }
         assert_eq!(of(boss, Operation::Stat), before + 6);
         assert_eq!(of(boss, Operation::Create), 3);
+    });
+}
+
+/// What is closed goes round through the pools: there it is linked to each number in turn.
+#[test]
+fn what_is_closed_is_no_open_description_whatever_it_is_linked_to() {
+    in_image(|boss, me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let round = |opener: &mut Direct| {
+            let open = |_| opener.open(&who, files, file, 0, 0, 1024).expect("open");
+            let numbers: Vec<u32> = (0..200).map(open).collect();
+            assert_eq!(opener.open_descriptions(), 200);
+            for number in numbers {
+                opener.close(files, number).expect("close");
+                assert!(opener.open_descriptions() < 200);
+            }
+            assert_eq!(opener.open_descriptions(), 0);
+        };
+        // The lowest numbers are with who came first.
+        round(boss);
+        round(me);
+    });
+}
+
+#[test]
+fn what_could_not_be_opened_is_no_open_description() {
+    in_image(|boss, me, root| {
+        let (who, files) = (root_user(), me.files());
+        let file = me.create(&who, root, b"f", Node::File(0o644)).expect("create");
+        let mut link = |n| me.link(&who, file, root, format!("{n:0>200}").as_bytes()).err();
+        let why = (0..).find_map(&mut link).expect("an end");
+        assert_eq!(why, Errno::ENOSPC);
+        assert_eq!(me.open(&who, files, file, 0, 3, 64), Ok(3));
+        // There is no room for the leaf of numbers from 512 on.
+        assert_eq!(me.open(&who, files, file, 0, 512, 1024), Err(Errno::ENFILE));
+        assert_eq!(boss.open_descriptions(), 1);
     });
 }
 

@@ -318,7 +318,7 @@ fn an_image_full_of_names_still_starts_processes_and_removes() {
         assert_eq!(why, Errno::ENOSPC);
         let files = me.files();
         me.open(&who, files, file, 2, 0, 64).expect("open");
-        for _ in 0..100 {
+        for _ in 0..1000 {
             for sharing in [Sharing::default(), Sharing { files: true, context: true }] {
                 let child = me.prepare_fork(sharing).expect("fork in a full image");
                 me.cancel_fork(child);

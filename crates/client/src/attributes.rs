@@ -3,6 +3,7 @@
 //! Order of errors: the path first, then permission, then the store to application memory, as in
 //! Linux. Shadows (host descriptors of overlay files) are answered from their inode.
 
+use crate::data::Opened;
 use crate::path::{Aim, Lead, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
 use husk_abi::sys::general::{
@@ -29,7 +30,7 @@ pub(crate) fn aim_of(flags: usize) -> Aim {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `stat`, `lstat`, `newfstatat`: `struct stat` of the path at `spot` to `out`.
     pub(crate) fn stat_path(&mut self, c: &Call, spot: Spot, aim: Aim, out: usize) -> Answer {
-        let aim = Aim { absent: true, ..aim };
+        let aim = Aim { absent: true, shown: true, ..aim };
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => {
                 let inode = self.found[0].inode()?;
@@ -48,8 +49,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// like that of a descriptor that the host has.
     #[inline(never)]
     fn stat_link(&mut self, out: usize) -> Answer {
-        let Some(fd) = self.linked_descriptor(0)? else { return Ok(Verdict::Pass) };
-        let Some(file) = self.opened(fd as usize)? else { return Ok(Verdict::Pass) };
+        let Some(mode) = self.link_mode()? else { return Ok(Verdict::Pass) };
         let name = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
         let mut stat = [0u8; layout::STAT_BYTES];
         let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
@@ -57,11 +57,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let args = [AT_FDCWD as usize, name, shown, stay, 0, 0];
         Errno::check(self.host.call(husk_abi::nr::newfstatat, args))?;
         let mut stat = core::hint::black_box(stat);
-        let may = |yes: bool, bits: u32| if yes { bits } else { 0 };
-        let mode = S_IFLNK | may(file.reads(), 0o500) | may(file.writes(), 0o300);
         layout::put(&mut stat, layout::STAT_MODE_AT, mode.to_le_bytes());
         self.memory.write(out, &stat)?;
         value(0)
+    }
+
+    /// The same for `statx`.
+    #[inline(never)]
+    fn statx_link(&mut self, c: &Call) -> Answer {
+        let Some(mode) = self.link_mode()? else { return Ok(Verdict::Pass) };
+        let name = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
+        let mut stat = [0u8; layout::STATX_BYTES];
+        let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
+        let args = [AT_FDCWD as usize, name, c.args[2], c.args[3], shown, 0];
+        Errno::check(self.host.call(husk_abi::nr::statx, args))?;
+        let mut stat = core::hint::black_box(stat);
+        layout::put(&mut stat, layout::STATX_MODE_AT, (mode as u16).to_le_bytes());
+        self.memory.write(c.args[4], &stat)?;
+        value(0)
+    }
+
+    /// The mode of the link in `/proc` that walk 0 is, of a Husk descriptor.
+    fn link_mode(&mut self) -> Result<Option<u32>> {
+        let Some(fd) = self.linked_descriptor(0)? else { return Ok(None) };
+        let may = |yes: bool, bits: u32| if yes { bits } else { 0 };
+        let mode = |file: Opened| S_IFLNK | may(file.reads(), 0o500) | may(file.writes(), 0o300);
+        Ok(self.opened(fd as usize)?.map(mode))
     }
 
     #[inline]
@@ -117,7 +138,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(inode) = self.empty_path(c, c.args[2])? {
             return self.give_statx(inode, c.args[4]);
         }
-        let aim = Aim { absent: true, ..aim_of(c.args[2]) };
+        let aim = Aim { absent: true, shown: true, ..aim_of(c.args[2]) };
         match self.locate(c, 0, crate::path::at(0), aim)? {
             Lead::Husk => {
                 let inode = self.found[0].inode()?;
@@ -127,6 +148,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.give_statx(inode, c.args[4])
             }
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
+            Lead::Host if !aim.follow => self.statx_link(c),
             Lead::Host => Ok(Verdict::Pass),
         }
     }

@@ -115,6 +115,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Closes what one look does not show to be Husk's.
     #[inline(never)]
     fn close_other(&mut self, fd: u32) -> Answer {
+        if self.try_host_closed(fd) {
+            return Ok(Verdict::Pass);
+        }
         let files = self.services.files();
         if self.services.is_hosts(fd) && !self.is_kept(fd) {
             self.services.host_closed(files, fd);
@@ -422,7 +425,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         !self.services.has_table_alone() && self.host_fcntl(fd as usize, F_GETFD, 0) >= 0
     }
 
-    fn pause(&self, turn: usize) {
+    pub(crate) fn pause(&self, turn: usize) {
         if turn < QUICK_TURNS {
             self.host.call(nr::sched_yield, [0; 6]);
         } else {

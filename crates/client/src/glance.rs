@@ -1,4 +1,5 @@
-//! Calls that one look at the process's tables answers: no path, no bytes, no store, no host.
+//! Calls that one look at the process's tables answers: no path, no bytes, no store in the region,
+//! no host.
 //!
 //! What is found here is what the handlers of `calls` would find; all else they are asked for.
 
@@ -63,7 +64,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::newfstatat if !self.is_fstat(fd, second, fourth) => Seen::Nothing,
             // Names of sockets may be ours.
             nr::sendto | nr::recvfrom if fifth != 0 => Seen::Nothing,
-            _ if self.services.is_hosts(fd) => Seen::Pass,
+            _ if self.services.is_hosts(fd) => {
+                self.services.pass_host(fd);
+                Seen::Pass
+            }
             nr::read | nr::readv | nr::pread64 if self.services.reads_host(fd) => Seen::Pass,
             _ => Seen::Nothing,
         }

@@ -7,12 +7,19 @@
 //! 2. It holds as long as what the whole image knows of such texts: `outside_age` is compared.
 //! 3. All bytes were put here by a client of this image, or are zero, which is no text; the length
 //!    is the last that is written.
+//!
+//! Also here: the short ways of `open` and `close` for such texts and for numbers of the host's.
 
 use crate::buffers::Walk;
 use crate::path::Aim;
-use crate::{Client, Host, Memory};
+use crate::{Call, Client, Host, Memory};
 use core::sync::atomic::{Ordering, compiler_fence};
+use husk_abi::sys::general::{
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECTORY, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NONBLOCK,
+};
+use husk_abi::{PATH_MAX, nr};
 use husk_proto::Services;
+use husk_proto::descriptor::Shown;
 
 /// Texts kept at a time, a power of two.
 pub(crate) const LATELY_MAX: usize = 8;
@@ -20,6 +27,39 @@ pub(crate) const LATELY_MAX: usize = 8;
 const WORDS_MAX: usize = 16;
 /// Bytes of a word, and of the shortest text.
 const WORD: usize = 8;
+
+/// Flags of an open that makes and changes nothing, and follows the last name.
+const PLAIN_FLAGS: u32 = O_ACCMODE
+    | O_APPEND
+    | O_CLOEXEC
+    | O_DIRECTORY
+    | O_LARGEFILE
+    | O_NOATIME
+    | O_NOCTTY
+    | O_NONBLOCK;
+
+/// What becomes of a call on a text that is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortcut {
+    /// It is the host's.
+    Passes,
+    /// The same, and what it opens is to be noted (`Client::note_opened_outside`).
+    Opens,
+}
+
+/// The path's address in a call that may have such a text, and whether it opens it.
+#[inline(always)]
+fn path_of(call: &Call) -> Option<(usize, bool)> {
+    let a = &call.args;
+    let plain = |flags: usize| flags as u32 & !PLAIN_FLAGS == 0;
+    match call.number {
+        nr::open if plain(a[1]) => Some((a[0], true)),
+        nr::openat if plain(a[2]) => Some((a[1], true)),
+        nr::stat | nr::access => Some((a[0], false)),
+        nr::newfstatat if a[3] as u32 == 0 => Some((a[1], false)),
+        _ => None,
+    }
+}
 
 /// A text that lately led outside every tree.
 #[repr(C)]
@@ -71,6 +111,53 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let tail = walk.word(walk.length - WORD);
         self.buffers.lately[place_of(tail)].is_of(walk, tail, self.services.outside_age())
+    }
+
+    /// What becomes of `call`, if its text is here, and the last one that was looked for was.
+    #[inline(always)]
+    pub fn outside(&mut self, call: &Call) -> Option<Shortcut> {
+        let (path, opens) = path_of(call).filter(|_| self.last_was_outside)?;
+        let walk = &mut self.buffers.walks[0];
+        let length = self.memory.read_string(path, &mut walk.text[..PATH_MAX]);
+        (walk.at, walk.length) = (0, length.unwrap_or(0));
+        self.last_was_outside = self.lately_outside(0, Aim::FOLLOW);
+        match (self.last_was_outside, opens) {
+            (true, false) => Some(Shortcut::Passes),
+            (true, true) if self.has_number() => Some(Shortcut::Opens),
+            _ => None,
+        }
+    }
+
+    /// Whether a number is free, as far as one can say without the host.
+    #[inline(always)]
+    pub(crate) fn has_number(&mut self) -> bool {
+        let (files, limit) = (self.services.files(), self.limit);
+        let free = self.services.lowest_free(files, 0, limit);
+        free.is_ok_and(|free| !self.is_kept(free))
+    }
+
+    /// The host has opened `fd` for such a call: the number it has from now on, or an error.
+    #[inline(always)]
+    pub fn note_opened_outside(&mut self, fd: u32, close_on_exec: bool) -> i64 {
+        let noted = self.note_opened(fd, close_on_exec, Shown::Nothing);
+        if let Ok(fd) = u32::try_from(noted) {
+            self.services.pass_host(fd);
+        }
+        self.tell();
+        noted
+    }
+
+    /// Before the host closes `fd`: whether that is all there is to it.
+    #[inline(always)]
+    pub fn closes_host(&mut self, fd: u32) -> bool {
+        let done = self.try_host_closed(fd);
+        self.tell();
+        done
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_host_closed(&mut self, fd: u32) -> bool {
+        !self.is_kept(fd) && self.services.try_host_closed(fd)
     }
 
     /// The absolute text in walk `w`, which is as the application gave it, turned out to be the

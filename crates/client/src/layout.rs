@@ -10,6 +10,8 @@ pub(crate) const STAT_INODE_AT: usize = 8;
 pub(crate) const STAT_MODE_AT: usize = 24;
 /// Bytes of `struct statx`.
 pub(crate) const STATX_BYTES: usize = 256;
+/// Where in it the mode lies.
+pub(crate) const STATX_MODE_AT: usize = 28;
 /// Bytes of `struct statfs`.
 pub(crate) const STATFS_BYTES: usize = 120;
 /// Nanoseconds in a second.
@@ -94,7 +96,7 @@ pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
     put(&mut out, 20, a.step.uid.to_le_bytes());
     put(&mut out, 24, a.step.gid.to_le_bytes());
     let mode = (a.step.mode & 0o7777 | type_bits(a.step.kind)) as u16;
-    put(&mut out, 28, mode.to_le_bytes());
+    put(&mut out, STATX_MODE_AT, mode.to_le_bytes());
     put(&mut out, 32, u64::from(a.step.inode.number).to_le_bytes());
     put(&mut out, 40, a.size.to_le_bytes());
     put(&mut out, 48, a.blocks_512.to_le_bytes());

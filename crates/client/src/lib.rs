@@ -76,6 +76,7 @@ pub use buffers::Buffers;
 pub use calls::{CALLS, Entry, Support, wants};
 pub use exec::{ExecTarget, Program};
 pub use glance::{GLANCED, Seen};
+pub use lately::Shortcut;
 
 use buffers::Identity;
 use husk_proto::descriptor::Slot;
@@ -116,6 +117,9 @@ pub struct Client<S, H, M> {
     pub(crate) limit: u32,
     /// Flights of this thread so far (`flights`).
     pub(crate) flights: u32,
+    /// The last path looked for in `lately` was there: only then is the next one looked for before
+    /// anything else.
+    pub(crate) last_was_outside: bool,
     /// Nested mounts have been looked for.
     pub(crate) mounts_known: bool,
     /// A bit for each number, modulo 64, of a directory that another mount covers.
@@ -142,6 +146,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             effective: None,
             limit: 0,
             flights: 0,
+            last_was_outside: false,
             mounts_known: false,
             covered: 0,
             prefixes: [Prefix::EMPTY; MOUNTS_MAX],

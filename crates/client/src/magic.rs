@@ -44,6 +44,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.link_itself(w, what, rest);
         }
         if whole && !aim.follow {
+            match what {
+                Proc::Fd(fd) if !aim.shown => self.show_link(fd),
+                _ => {}
+            }
             return Ok(Magic::Host);
         }
         match what {
@@ -264,8 +268,9 @@ fn device_name(text: &[u8]) -> Option<(Proc, usize)> {
     Some((Proc::Fd(fd), text.len()))
 }
 
+/// A number as `/proc` has it.
 fn decimal(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || digits.len() > 9 {
+    if digits.is_empty() || digits.len() > 9 || digits[0] == b'0' && digits.len() > 1 {
         return None;
     }
     digits

@@ -155,7 +155,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let second = match self.find(c, 1, target, Aim::PARENT) {
             Err(errno) if matches!(first, Place::Host) && !source.1.parent => {
                 // What is missing of both is told of the first.
-                let missing = self.apart_from(c, source);
+                let missing = self.apart_from(c, source, &first);
                 return Err(if missing == Errno::EXDEV { errno } else { missing });
             }
             other => other?,
@@ -166,8 +166,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Both::Husk(first, second))
             }
             (Place::Husk(_), Place::Elsewhere) => Err(self.apart(1)),
+            (from @ (Place::Host | Place::Elsewhere), Place::Husk(_)) if !source.1.parent => {
+                Err(self.apart_from(c, source, &from))
+            }
             (Place::Elsewhere, Place::Husk(_)) => Err(self.apart(0)),
-            (Place::Host, Place::Husk(_)) if !source.1.parent => Err(self.apart_from(c, source)),
             (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
             (Place::Host, Place::Host) => Ok(Both::Pass),
             (first, second) => {
@@ -231,14 +233,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Why no link of a host object is made in a tree: it is missing, or in another file system.
     #[cold]
-    fn apart_from(&mut self, c: &Call, (spot, aim): (Spot, Aim)) -> Errno {
+    fn apart_from(&mut self, c: &Call, (spot, aim): (Spot, Aim), place: &Place) -> Errno {
         if self.linked_descriptor(0).is_ok_and(|found| found.is_some()) {
             return Errno::EXDEV;
         }
-        let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+        let (directory, path) = match place {
+            Place::Elsewhere => (AT_FDCWD as usize, self.buffers.walks[0].for_host()),
+            _ => {
+                let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+                (directory, c.args[spot.path])
+            }
+        };
         let stay = if aim.follow { 0 } else { AT_SYMLINK_NOFOLLOW as usize };
         let flags = stay | if aim.empty { AT_EMPTY_PATH as usize } else { 0 };
-        let args = [directory, c.args[spot.path], 0, flags, 0, 0];
+        let args = [directory, path, 0, flags, 0, 0];
         Errno::check(self.host.call(nr::faccessat2, args)).err().unwrap_or(Errno::EXDEV)
     }
 
@@ -411,7 +419,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if room as i32 <= 0 {
             return Err(Errno::EINVAL);
         }
-        let aim = Aim { empty: spot.directory.is_some(), ..Aim::STAY };
+        let aim = Aim { empty: spot.directory.is_some(), shown: true, ..Aim::STAY };
         match self.find(c, 0, spot, aim)? {
             Place::Husk(target) => {
                 let step = target.existing()?;

@@ -108,6 +108,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_unfollowed(&mut self, c: &Call, flags: u32) -> Answer {
         match self.linked_descriptor(0)? {
             Some(_) if flags & O_EXCL != 0 => Err(Errno::EEXIST),
+            Some(_) if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),
             Some(_) => Err(Errno::ELOOP),
             None => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
         }

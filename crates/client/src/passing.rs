@@ -192,6 +192,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `EMFILE` unless `count` numbers are free, as far as one can say before they are taken.
     #[inline]
     pub(crate) fn need_numbers(&mut self, count: u32) -> Result<(), Errno> {
+        if count == 1 && self.has_number() {
+            return Ok(());
+        }
         let (files, mut from) = (self.services.files(), 0);
         for _ in 0..count {
             from = self.free_number(files, from)? + 1;
@@ -310,6 +313,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The same where no number below `from` will do.
     fn note_from(&mut self, from: u32, fd: u32, on_exec: bool, shows: Shown) -> i64 {
+        if shows == Shown::Nothing && self.services.try_host_opened(fd, on_exec) {
+            return i64::from(fd);
+        }
         let files = self.services.files();
         match self.services.host_opened(files, fd, on_exec, shows) {
             Ok(true) => i64::from(fd),
@@ -364,25 +370,54 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is a place
-    /// of the runtime's sealed text and no more (`O_PATH`): whoever gets at it past us (a request
-    /// handed to the host, `/proc/PID/fd`, another thread in the middle of a `dup2`) can write
-    /// nothing, and reads nothing of the image.
-    pub(crate) fn put_plug(&self, fd: u32) -> bool {
+    /// The host has a link in `/proc` for Husk's `fd`, too, from now on, for what is done to such a
+    /// link itself; unless it has no number left, or something of another thread's in transit.
+    #[cold]
+    pub(crate) fn show_link(&mut self, fd: u32) {
+        let files = self.services.files();
+        if !self.is_husks(fd) || self.services.plugged(files, fd) {
+            return;
+        }
+        self.services.unguard();
+        let _still = (!self.services.has_table_alone()).then(|| self.host.keep_still());
+        let Ok(mut put) = self.open_plug() else { return };
+        if put != fd {
+            // Takes the number only if the host has nothing there.
+            let got = self.host_fcntl(put as usize, F_DUPFD_CLOEXEC, fd as usize);
+            self.host_close(put);
+            let Ok(got) = Errno::check(got) else { return };
+            put = got as u32;
+        }
+        if put != fd || !self.services.plug(files, fd) {
+            self.host_close(put);
+        }
+    }
+
+    /// A plug, at any number.
+    fn open_plug(&self) -> Result<u32, Errno> {
         let [_, text] = self.host.kept_fds();
         let name = husk_abi::proc::descriptor(text);
         let flags = (O_PATH | O_CLOEXEC) as usize;
         let name = name.as_ptr() as usize;
         let place = self.host.call(nr::openat, [AT_FDCWD as usize, name, flags, 0, 0, 0]);
-        if place == i64::from(fd) {
+        Errno::check(place).map(|place| place as u32)
+    }
+
+    /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is a place
+    /// of the runtime's sealed text and no more (`O_PATH`): whoever gets at it past us (a request
+    /// handed to the host, `/proc/PID/fd`, another thread in the middle of a `dup2`) can write
+    /// nothing, and reads nothing of the image.
+    pub(crate) fn put_plug(&self, fd: u32) -> bool {
+        let place = self.open_plug();
+        if place == Ok(fd) {
             return true;
         }
         // Where no number is left, or no `/proc` is there: the text itself.
-        let from = Errno::check(place).map_or(text as usize, |place| place as usize);
-        let args = [from, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
+        let from = place.unwrap_or(self.host.kept_fds()[1]);
+        let args = [from as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
         let put = self.host.call(nr::dup3, args) >= 0;
-        if place >= 0 {
-            self.host_close(place as u32);
+        if let Ok(place) = place {
+            self.host_close(place);
         }
         put
     }

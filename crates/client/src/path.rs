@@ -61,6 +61,8 @@ pub(crate) struct Aim {
     /// What the host has not is `ENOENT`, without asking it a second time: for calls that make
     /// nothing, and would say nothing else first.
     pub absent: bool,
+    /// The caller answers for the link of a descriptor of the image in `/proc` itself.
+    pub shown: bool,
 }
 
 impl Aim {
@@ -71,6 +73,7 @@ impl Aim {
         slash: false,
         create: false,
         absent: false,
+        shown: false,
     };
     pub const FOLLOW: Aim = Aim { follow: true, ..Aim::NONE };
     pub const STAY: Aim = Aim::NONE;
@@ -251,6 +254,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.resolve(w, start, aim);
         }
         if self.lately_outside(w, aim) {
+            self.last_was_outside = true;
             return Ok(Lead::Host);
         }
         self.locate_absolute(w, aim)

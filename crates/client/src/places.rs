@@ -12,6 +12,10 @@ const CLONE_THREAD: usize = 0x1_0000;
 /// Another numbering of processes.
 const CLONE_NEWPID: usize = 0x2000_0000;
 
+/// Looks for other threads before there are some: one that was joined is the host's for a moment
+/// yet.
+const LEAVING_TURNS_MAX: usize = 80;
+
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `chdir`.
     pub(crate) fn chdir(&mut self, c: &Call) -> Answer {
@@ -87,10 +91,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// can part from the rest; the host is asked whether there are any, and told nothing then.
     pub(crate) fn part(&mut self, c: &Call, sharing: Sharing) -> Result<(), Errno> {
         let only_asks = [CLONE_THREAD, 0, 0, 0, 0, 0];
-        if let Err(errno) = Errno::check(self.host.call(nr::unshare, only_asks)) {
-            return self.refuse(c.number, errno);
+        for turn in 0..LEAVING_TURNS_MAX {
+            match Errno::check(self.host.call(nr::unshare, only_asks)) {
+                Ok(_) => return self.services.unshare(sharing),
+                Err(Errno::EINVAL) => self.pause(turn),
+                Err(errno) => return self.refuse(c.number, errno),
+            }
         }
-        self.services.unshare(sharing)
+        self.refuse(c.number, Errno::EINVAL)
     }
 
     /// `chroot`: never into a Husk tree.

@@ -49,26 +49,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[2] != 0 {
             self.memory.read(c.args[2], &mut offset)?;
         }
-        if target.is_some_and(|t| !t.writes()) || source.is_some_and(|s| !s.reads()) {
+        let side = source.map_or_else(|| self.side(c.args[1]), |file| Ok(Side::Husk(file)))?;
+        if !reads(side.flags()) {
             return Err(Errno::EBADF);
         }
-        if (u64::from_le_bytes(offset) as i64).checked_add_unsigned(c.args[3] as u64).is_none() {
+        let offset = i64::from_le_bytes(offset);
+        if offset < 0 || offset.checked_add_unsigned(c.args[3] as u64).is_none() {
             return Err(Errno::EINVAL);
         }
-        if target.is_some_and(|t| t.flags & O_APPEND != 0) {
+        match (source, target) {
+            (Some(source), None) => self.send_out(c, source),
+            (_, Some(target)) => self.send_in(c, side, target),
+            (None, None) => Ok(Verdict::Pass),
+        }
+    }
+
+    /// To a Husk file.
+    fn send_in(&mut self, c: &Call, source: Side, target: Opened) -> Answer {
+        if !target.writes() {
+            return Err(Errno::EBADF);
+        }
+        if target.flags & O_APPEND != 0 {
             return Err(Errno::EINVAL);
         }
         let length = c.args[3].min(BURST_BYTES);
-        match (source, target) {
-            (Some(source), Some(target)) => {
-                self.check_files(source, target)?;
-                let from = self.position(source, c.args[2])?;
+        match source {
+            _ if length == 0 => value(0),
+            Side::Husk(file) => {
+                self.check_files(file, target)?;
+                let from = self.position(file, c.args[2])?;
                 let to = self.position(target, 0)?;
-                self.copy_between(Side::Husk(source), from, Side::Husk(target), to, length)
+                self.copy_between(source, from, Side::Husk(target), to, length)
             }
-            (Some(source), None) => self.send_out(c, source, length),
-            (None, Some(target)) => self.take_in(c, target, length),
-            (None, None) => Ok(Verdict::Pass),
+            Side::Host(..) => self.take_in(c, source, target, length),
         }
     }
 
@@ -132,8 +145,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.services.write(target.inode, at, length, &mut copy).map(|(_, count)| count)
     }
 
-    /// A Husk file to a host descriptor.
-    fn send_out(&mut self, c: &Call, source: Opened, length: usize) -> Answer {
+    /// A Husk file to a host descriptor. Where nothing was sent, that may not be open for writing,
+    /// which is told before what is wrong with the file.
+    fn send_out(&mut self, c: &Call, source: Opened) -> Answer {
+        let sent = self.send_some(c, source, c.args[3].min(BURST_BYTES));
+        if matches!(sent, Ok(Verdict::Return(0)) | Err(_)) && !writes(self.side(c.args[0])?.flags())
+        {
+            return Err(Errno::EBADF);
+        }
+        sent
+    }
+
+    fn send_some(&mut self, c: &Call, source: Opened, length: usize) -> Answer {
+        if length == 0 {
+            return value(0);
+        }
         if self.services.step(source.inode)?.kind != Kind::File {
             return Err(Errno::EINVAL);
         }
@@ -222,8 +248,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// A host file to a Husk file.
-    fn take_in(&mut self, c: &Call, target: Opened, length: usize) -> Answer {
-        let source = self.side(c.args[1])?;
+    fn take_in(&mut self, c: &Call, source: Side, target: Opened, length: usize) -> Answer {
         // What has no offset is no source.
         let odd = |errno| if errno == Errno::ESPIPE { Errno::EINVAL } else { errno };
         let from = self.side_position(source, c.args[2]).map_err(odd)?;

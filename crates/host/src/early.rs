@@ -33,14 +33,14 @@ extern "C" fn look() {
         }
     }
     let mut action = Action::default();
-    sigaction(0, (&raw mut action) as usize);
+    sigaction(SIGPIPE, None, Some(&mut action));
     PIPE_IGNORED.store(action.handler == SIG_IGN, Ordering::Relaxed);
 }
 
 /// `struct sigaction` of the kernel.
 #[repr(C)]
 #[derive(Default)]
-struct Action {
+pub(crate) struct Action {
     handler: usize,
     flags: usize,
     restorer: usize,
@@ -50,18 +50,33 @@ struct Action {
 const _: () = assert!(size_of::<Action>() == 32);
 const SIG_IGN: usize = 1;
 
-/// Sets and reads what SIGPIPE does; an address of 0: not that.
-fn sigaction(new: usize, old: usize) {
-    const SIGPIPE: usize = 13;
+const SIGPIPE: usize = 13;
+
+/// Sets and reads what a signal does.
+pub(crate) fn sigaction(signal: usize, new: Option<&Action>, old: Option<&mut Action>) {
+    let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
+    let old = old.map_or(0, |old| core::ptr::from_mut(old) as usize);
     // SAFETY: both addresses are 0 or lead to an `Action`, and the action is never a handler.
-    unsafe { syscall(nr::rt_sigaction, [SIGPIPE, new, old, 8, 0, 0]) };
+    unsafe { syscall(nr::rt_sigaction, [signal, new, old, 8, 0, 0]) };
+}
+
+/// Whether who started this process had SIGPIPE ignored.
+pub fn sigpipe_was_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
 }
 
 /// SIGPIPE does again what it did when this process started, before it executes another program.
 pub fn restore_sigpipe() {
-    let handler = if PIPE_IGNORED.load(Ordering::Relaxed) { SIG_IGN } else { 0 };
+    let handler = if sigpipe_was_ignored() { SIG_IGN } else { 0 };
     let action = Action { handler, ..Action::default() };
-    sigaction((&raw const action) as usize, 0);
+    sigaction(SIGPIPE, Some(&action), None);
+}
+
+/// Ends of children are told from now on: a caller may have had SIGCHLD ignored, and then nobody
+/// hears of them.
+pub fn hear_of_children() {
+    const SIGCHLD: usize = 17;
+    sigaction(SIGCHLD, Some(&Action::default()), None);
 }
 
 /// The standard descriptors that were closed.

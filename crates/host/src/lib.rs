@@ -8,6 +8,8 @@
 pub mod calls;
 #[cfg(not(target_os = "none"))]
 pub mod early;
+#[cfg(not(target_os = "none"))]
+pub mod end;
 pub mod huge;
 pub mod probe;
 #[cfg(not(target_os = "none"))]

@@ -22,9 +22,9 @@
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
 //! ```
 //!
-//! Exit status of `run`: the command's own, 128 + n when signal n ended it; 125 when Husk failed,
-//! 126 when the command cannot be executed, 127 when it was not found. Of `fsck`: 0 clean, 1
-//! findings, 2 not checked.
+//! Exit status of `run`: the command's own; 125 when Husk failed, 126 when the command cannot be
+//! executed, 127 when it was not found. It ends by the signal that ended the command. Of `fsck`: 0
+//! clean, 1 findings, 2 not checked.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -48,7 +48,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::{parse_size, reason};
+use husk_supervisor::request::{parse_kernels, parse_size, reason};
 use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check, fsck, limits, recording, stat};
 use serde::Serialize;
@@ -221,7 +221,7 @@ enum Command {
 #[derive(clap::Args, Debug)]
 struct ImageOptions {
     /// Kernels of the image [default: one per online core].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_kernels)]
     kernels: Option<u32>,
     /// Most the image may hold, e.g. 512M or 8G: bytes, or a whole number with K, M, G or T (KB and
     /// KiB mean the same, 1024 bytes) [default: a quarter of the memory of the machine or of the

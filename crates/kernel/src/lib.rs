@@ -19,6 +19,7 @@
 pub mod check;
 pub mod copies;
 pub mod descriptor;
+pub mod embryo;
 pub mod epoll;
 pub mod fs;
 pub mod image;
@@ -70,6 +71,9 @@ const _: () = assert!(OPERATIONS <= TALLIES_MAX as usize && LOOKS <= LOOKS_MAX);
 /// How often one operation is prepared for: each time another directory, or a changed one.
 const PREPARES_MAX: u32 = 1 << 12;
 
+/// How often what one operation borrows may be taken to pay for what others have.
+const LOANS_MAX: u32 = 64;
+
 impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
@@ -112,10 +116,20 @@ impl Kernel {
         &self,
         mut body: impl FnMut(&mut Txn<'_>) -> Result<T>,
     ) -> Result<T> {
-        match self.run(&mut body) {
-            Err(Errno::ENOSPC) if self.session.refill_reserved()? => self.run(body),
-            result => result,
+        let before = self.session.set_reserved(true);
+        let mut result = self.run(&mut body);
+        for _ in 0..LOANS_MAX {
+            if !matches!(result, Err(Errno::ENOSPC)) {
+                break;
+            }
+            match self.session.refill_reserved() {
+                Ok(true) => result = self.run(&mut body),
+                Ok(false) => break,
+                Err(error) => result = Err(error),
+            }
         }
+        self.session.set_reserved(before);
+        result
     }
 
     /// Does what is due before an operation: who sets blocks aside for one calls this first, for

@@ -1,15 +1,15 @@
 //! Service `process`: records, contexts, pins, and the end of it all.
 //!
 //! ```text
-//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 parent   4 pins   5 next free
-//!            6 born   7 program (inode)
+//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 thread:32 parent:32   4 pins
+//!            5 next free, or parent's pid:32 told:32   6 born   7 program (inode)
 //!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)
 //!            4 its generation   5 umask
 //! ```
 //!
 //! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes
 //!    on.
-//! 2. An embryo whose parent died is kept `EMBRYO_NS`: its child may be on its way.
+//! 2. An embryo whose parent died is kept while its child may be on its way (`embryo`).
 //! 3. Several may release one record at once, or one after another has died at it: each step is
 //!    repeatable, and the record is free only when it names nothing any more.
 //! 4. Who cleans up after a dead process recovers its journals first: it may have changed its own
@@ -20,7 +20,8 @@ use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
 use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
 
-use crate::descriptor::table;
+use crate::descriptor::{table, whole};
+use crate::embryo::{self, Expected};
 use crate::fs::entries;
 use crate::fs::inodes::{self, Birth};
 use crate::fs::{named, names};
@@ -28,18 +29,19 @@ use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSE
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::{Kernel, no_room, pins};
 
-const STATE: u32 = 1;
+pub(crate) const STATE: u32 = 1;
 const PARTS: u32 = 2;
-const PARENT: u32 = 3;
+pub(crate) const PARENT: u32 = 3;
 pub(crate) const PINS: u32 = 4;
 const NEXT: u32 = 5;
-const BORN: u32 = 6;
+pub(crate) const TOLD: u32 = 5;
+pub(crate) const BORN: u32 = 6;
 const PROGRAM: u32 = 7;
 
 const FREE: u32 = 0;
-const EMBRYO: u32 = 1;
-const RUNNING: u32 = 2;
-const DYING: u32 = 3;
+pub(crate) const EMBRYO: u32 = 1;
+pub(crate) const RUNNING: u32 = 2;
+pub(crate) const DYING: u32 = 3;
 
 const TAG: u32 = 1;
 const REFERENCES: u32 = 2;
@@ -47,9 +49,6 @@ const DIRECTORY: u32 = 3;
 const GENERATION: u32 = 4;
 const UMASK: u32 = 5;
 
-/// How long an embryo without a parent may still find its child: many times what a new process
-/// waits for a processor. Its files and locks are kept as long.
-const EMBRYO_NS: i64 = 10_000_000_000;
 /// Rounds of releasing one record: each after the first undoes somebody who died at it.
 const RELEASES_MAX: u32 = 1000;
 
@@ -125,7 +124,7 @@ fn make_context(txn: &mut Txn<'_>, directory: Option<Inode>, umask: u32) -> Resu
 pub fn first(kernel: &Kernel, pid: u32, host_fds: &[u32], now_ns: i64) -> Result<Process> {
     let number = kernel.run(|txn| {
         let number = take(txn, RUNNING, pid, 0, now_ns)?;
-        let parts = pair(table::make(txn)?, make_context(txn, None, 0o022)?);
+        let parts = pair(whole::make(txn)?, make_context(txn, None, 0o022)?);
         txn.set(record(txn.region, number).word(PARTS), parts);
         Ok(number)
     })?;
@@ -145,14 +144,17 @@ pub fn prepare_fork(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Pr
 fn embryo(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
     let child = kernel.run_reserved(|txn| {
         let number = take(txn, EMBRYO, 0, creator(kernel), now_ns)?;
+        let told = pair(kernel.session.pid(), embryo::AWAITED);
+        txn.set(record(txn.region, number).word(TOLD), told);
         let shared = files(kernel);
         let child_files = if sharing.files {
             let table = table::lock(txn, shared)?;
             let sharers = txn.get(table.word(table::SHARERS));
             txn.set(table.word(table::SHARERS), sharers + 1);
+            kernel.session.clear_passes();
             shared.0
         } else {
-            table::make(txn)?
+            whole::make(txn)?
         };
         let child_context = context_for_child(txn, kernel, sharing.context)?;
         let parts = pair(child_files, child_context);
@@ -196,7 +198,7 @@ fn files_of(kernel: &Kernel, process: Process) -> Files {
 fn copy_table(kernel: &Kernel, source: Files, target: Files) -> Result<()> {
     let mut from = 0;
     while let Some((fd, _)) = table::next_used(&kernel.session.region, source, from) {
-        table::copy_one(kernel, source, target, fd)?;
+        whole::copy_one(kernel, source, target, fd)?;
         from = fd + 1;
     }
     Ok(())
@@ -209,7 +211,7 @@ pub fn cancel_fork(kernel: &Kernel, child: Process) -> Result<()> {
 
 /// Who makes an embryo: process and thread. A process is not enough: the record of a child that has
 /// come and gone may by now be the embryo of another thread of the same process.
-fn creator(kernel: &Kernel) -> u64 {
+pub(crate) fn creator(kernel: &Kernel) -> u64 {
     pair(kernel.session.tid(), kernel.process)
 }
 
@@ -221,7 +223,7 @@ pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Resul
         txn.lock(cell)?;
         let state = high(txn.get(cell.word(STATE)));
         let mine = txn.get(cell.word(PARENT)) == creator(kernel);
-        if enters && state != FREE || state == EMBRYO && mine {
+        if enters && matches!(state, EMBRYO | RUNNING) || state == EMBRYO && mine {
             txn.set(cell.word(STATE), pair(RUNNING, pid));
         }
         Ok(())
@@ -418,7 +420,7 @@ fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
         table::close_any(kernel, files, fd)?;
         from = fd + 1;
     }
-    table::dissolve(kernel, record(region, process), files, |txn| {
+    whole::dissolve(kernel, record(region, process), files, |txn| {
         set_files(txn, process, 0);
         Ok(())
     })
@@ -450,7 +452,7 @@ fn release_context(kernel: &Kernel, process: u32) -> Result<()> {
     })
 }
 
-/// Children that have not arrived yet have no parent from now on.
+/// Children that have not arrived yet have no parent from now on, only the thread that made them.
 fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
     let region = &kernel.session.region;
     for child in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
@@ -461,7 +463,8 @@ fn orphan_embryos(kernel: &Kernel, process: u32) -> Result<()> {
         if mine && unborn {
             kernel.run(|txn| {
                 txn.lock(cell)?;
-                txn.set(cell.word(PARENT), 0);
+                let thread = high(txn.get(cell.word(PARENT)));
+                txn.set(cell.word(PARENT), pair(thread, 0));
                 Ok(())
             })?;
         }
@@ -475,26 +478,50 @@ pub fn burial_word(kernel: &Kernel) -> Cell {
     kernel.session.region.map.fixed(crate::image::BURIAL)
 }
 
-/// Releases the processes that ran as host process `pid`, and embryos that waited too long.
-pub fn reap(kernel: &Kernel, pid: u32, now_ns: i64) -> Result<u32> {
+/// Releases the processes that ran as host process `pid`, and embryos that nobody will come of.
+/// `gone` judges a thread of a host process.
+pub fn reap(
+    kernel: &Kernel,
+    pid: u32,
+    now_ns: i64,
+    gone: &dyn Fn(u32, u32) -> bool,
+) -> Result<u32> {
     kernel.session.recover_where(|owner, _| owner == pid)?;
     let region = &kernel.session.region;
     let mut found = 0;
     for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
         let cell = record(region, process);
         let state = region.load(cell.word(STATE));
-        let born = region.load(cell.word(BORN)) as i64;
-        let waited = now_ns.saturating_sub(born) > EMBRYO_NS;
-        let unborn = high(state) == EMBRYO && waited || high(state) == DYING && low(state) == 0;
-        let stale = unborn && region.load(cell.word(PARENT)) == 0;
-        let theirs = pid != 0 && low(state) == pid && high(state) > EMBRYO;
-        if theirs || stale {
+        let over = match embryo::expected(kernel, cell, now_ns, gone)? {
+            None => pid != 0 && low(state) == pid && high(state) > EMBRYO,
+            Some(Expected::Nobody) => true,
+            Some(Expected::Child(child)) if child == pid => true,
+            Some(Expected::Child(child)) => {
+                found += embryo::note_told(kernel, cell, child)?;
+                false
+            }
+            Some(Expected::Unknown) => false,
+        };
+        if over && condemn(kernel, cell, state)? {
             release(kernel, process)?;
             found += 1;
         }
     }
     finish_left_over(kernel)?;
     Ok(found)
+}
+
+/// A record that was judged in this state is about to be released; false: it has another by now,
+/// for its process has come.
+fn condemn(kernel: &Kernel, cell: Cell, judged: u64) -> Result<bool> {
+    kernel.run(|txn| {
+        txn.lock(cell)?;
+        let same = txn.get(cell.word(STATE)) == judged;
+        if same {
+            txn.set(cell.word(STATE), pair(DYING, low(judged)));
+        }
+        Ok(same)
+    })
 }
 
 /// Finishes what dead threads have left in free slots.

@@ -105,15 +105,18 @@ pub mod ent {
     pub const WHITEOUT: u32 = 1 << 25;
 }
 
-/// What lives in a line or record: the low byte of word 0 of a line, of word 1 of a record.
+/// What lives in a line (the low byte of word 0) or a record (the low half of word 1). There a free
+/// record has a link to the next one, which no tag of a record can be.
 pub mod tag {
+    use husk_region::NEVER_IN_NUMBERS;
+
     pub const ENTRY: u32 = 1;
     pub const TEXT: u32 = 2;
     pub const LOCK: u32 = 3;
     pub const PIN: u32 = 4;
-    pub const DESCRIPTION: u32 = 5;
-    pub const FILES: u32 = 6;
-    pub const CONTEXT: u32 = 7;
+    pub const DESCRIPTION: u32 = NEVER_IN_NUMBERS | 5;
+    pub const FILES: u32 = NEVER_IN_NUMBERS | 6;
+    pub const CONTEXT: u32 = NEVER_IN_NUMBERS | 7;
     pub const PART: u32 = 8;
     pub const ATTRIBUTE: u32 = 9;
     pub const WATCH: u32 = 10;

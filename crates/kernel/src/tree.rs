@@ -9,7 +9,9 @@
 //! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the
 //!    slab.
 //! 2. The bitmap (word 0) is kept by descriptor tables only. A directory's table of parts is a node
-//!    of the same shape, with other bits there (`fs::share`).
+//!    of the same shape, with other bits there (`fs::share`). A bit of a descriptor table's leaf
+//!    may stand over an entry of 0 after a death (`Session::put_alone`): who reads bits asks the
+//!    entry, too.
 
 use husk_proto::{Errno, Result};
 use husk_region::{Cell, NODE, Region, Txn};
@@ -159,6 +161,12 @@ pub fn next_leaf(region: &Region, root: u64, from: u64) -> Option<(u32, u64)> {
     None
 }
 
+/// Whether a node has an entry.
+pub fn is_used(region: &Region, node: u32) -> bool {
+    let cell = region.map.object(NODE, node);
+    (0..WAYS).any(|n| region.load(cell.word(ENTRIES + n)) != 0)
+}
+
 /// Takes the leaf at `index` out of the tree if it is all zero, and every node that this empties.
 pub fn prune(txn: &mut Txn<'_>, root_cell: Cell, index: u64) {
     let root = txn.get(root_cell);
@@ -177,8 +185,7 @@ pub fn prune(txn: &mut Txn<'_>, root_cell: Cell, index: u64) {
     }
     for level in 0..height {
         let node = path[level as usize];
-        let cell = txn.region.map.object(NODE, node);
-        if (0..WAYS).any(|n| txn.get(cell.word(ENTRIES + n)) != 0) {
+        if is_used(txn.region, node) {
             return;
         }
         if level + 1 == height {

@@ -74,6 +74,12 @@ pub trait Descriptors {
         let _ = fd;
         false
     }
+    /// Calls on `fd` may go to the host without asking again, if it is the host's and only the
+    /// calling thread can change that; ends with the next change of the number. A hint: may do
+    /// nothing.
+    fn pass_host(&self, fd: u32) {
+        let _ = fd;
+    }
     /// Whether one look tells that the host reads what is behind `fd`: a file of the image whose
     /// bytes are the host's, opened there.
     fn reads_host(&self, fd: u32) -> bool {
@@ -127,6 +133,12 @@ pub trait Descriptors {
         close_on_exec: bool,
         shows: Shown,
     ) -> Result<bool>;
+    /// `host_opened` of a descriptor that shows nothing, in the process's own table, at once or not
+    /// at all. False: nothing was noted; call `host_opened`.
+    fn try_host_opened(&mut self, fd: u32, close_on_exec: bool) -> bool {
+        let _ = (fd, close_on_exec);
+        false
+    }
     /// Notes that the host has put a descriptor under `fd` (`dup2`), whatever was there closed in
     /// the same transaction.
     fn host_replaces(
@@ -150,6 +162,12 @@ pub trait Descriptors {
     ) -> Result<Description>;
     /// Notes that the host's `fd` is about to be closed.
     fn host_closed(&mut self, files: Files, fd: u32);
+    /// `host_closed` in the process's own table, at once or not at all: of a number that shows
+    /// nothing, or a shadow whose file has no locks. False: nothing changed; call `host_closed`.
+    fn try_host_closed(&mut self, fd: u32) -> bool {
+        let _ = fd;
+        false
+    }
     /// Notes that the host's table has a plug under `fd`. False: the number is not Husk's (any
     /// more), and the caller closes the plug.
     fn plug(&mut self, files: Files, fd: u32) -> bool;

@@ -18,6 +18,8 @@ pub const RECORD: usize = 3;
 pub const CLASSES: usize = 4;
 /// Words of one object, by class.
 pub const CLASS_WORDS: [u32; CLASSES] = [16, 8, 72, 8];
+/// A bit that is in no object's number and in no free object's link: a tag with it is neither.
+pub const NEVER_IN_NUMBERS: u32 = 1 << 31;
 
 /// Most threads that run operations in one image at a time, plus one (slot 0 is nobody).
 pub const SLOTS: u32 = 8192;
@@ -48,15 +50,21 @@ const HUGE_WORDS: u32 = HUGE_BYTES as u32 / 8;
 /// Words of nothing behind the last area: why, says `Cell`.
 pub const MARGIN_WORDS: u32 = 256 * STEP_WORDS;
 
-// Partitions are found by a mask; a chunk's bitmap follows its lock and count.
+// Partitions are found by a mask; a chunk's bitmap follows its lock and count. All words of an
+// object have an index, which bounds its number.
 const _: () = {
+    let mut class = 0;
+    while class < CLASSES {
+        assert!(u32::MAX / CLASS_WORDS[class] < NEVER_IN_NUMBERS);
+        class += 1;
+    }
     assert!(KERNELS_MAX.is_power_of_two() && PARTITIONS_PER_KERNEL.is_power_of_two());
     assert!(CHUNK_BLOCKS.is_multiple_of(64) && 2 + CHUNK_BLOCKS / 64 <= CHUNK_WORDS);
     assert!(SLOTS < 1 << 16, "a lock word has 16 bits for its owner");
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0006;
+pub const MAGIC: u64 = 0x4855_534b_0000_0007;
 
 /// The header, word by word.
 pub mod header {
@@ -72,12 +80,16 @@ pub mod header {
     pub const WITHOUT: u32 = 4;
     /// Which table of the gate the image's processes share (`trace`); 0 = none yet.
     pub const GATE: u32 = 5;
+    /// What is owed to the reserve (`reserve`): nodes in the lower half, records in the upper.
+    pub const OWED: u32 = 6;
     /// The recovery word.
     pub const RECOVERY: u32 = 8;
     /// Lock of the bump pointers.
     pub const BUMP_LOCK: u32 = 16;
     /// Next unused object, one word a class, then the heap's next word.
     pub const BUMP: u32 = 17;
+    /// What was paid back to the reserve: nodes, records.
+    pub const PAID_BACK: u32 = 22;
     /// Highest slot ever taken.
     pub const SLOTS_HIGH: u32 = 24;
     /// How often a slot was left with work in it.
@@ -357,7 +369,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::{INODE, Layout, NODE};
-    use crate::magazine::RESERVED;
+    use crate::reserve::RESERVED;
 
     #[test]
     fn nodes_are_enough_for_a_long_name_of_each_file_in_one_directory() {

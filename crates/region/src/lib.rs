@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. A reachable word changes only after its old value stands in the writer's journal
-//!    (`Txn::set`), or as a redo after the commit mark (`Txn::set_at_commit`).
+//!    (`Txn::set`), or as a redo after the commit mark (`Txn::set_at_commit`); or nobody else looks
+//!    at it while the writer lives, and half of the change means nothing (`Session::put_alone`).
 //! 2. A lock word names its owner's slot, and the intent is logged before the word is taken, so a
 //!    waiter can find the owner, judge it, and undo it.
 //! 3. Sequences (the same words) only ever advance, also when an operation is undone.
@@ -31,11 +32,14 @@ pub mod kill;
 mod layout;
 mod life;
 mod lock;
+mod lone;
 mod magazine;
 mod memory;
 mod pace;
+mod passes;
 pub mod pipes;
 mod recover;
+mod reserve;
 mod session;
 mod short;
 mod steal;
@@ -48,7 +52,7 @@ pub use freeze::nap;
 pub use journal::{RETRY, Txn};
 pub use layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
-    LINE, Layout, Map, NODE, PROGRAMS_BYTES, RECORD, read_header,
+    LINE, Layout, Map, NEVER_IN_NUMBERS, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
 pub use life::{Life, ended, is_stopped, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};

@@ -23,14 +23,12 @@ use crate::journal::{RETRIES_MAX, RETRY, Txn};
 use crate::kill;
 use crate::layout::{CLASSES, header};
 use crate::memory::{Cell, Without};
+use crate::reserve::{RESERVED, paid_back};
 use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 
 /// Magazine of single blocks, beside the slab classes.
 pub(crate) const BLOCK: usize = CLASSES;
-/// Objects of each class, the last never used ones, that only `refill_reserved` hands out: an image
-/// full of names and bytes can still start the program that removes them.
-pub(crate) const RESERVED: [u32; CLASSES] = [0, 0, 1024, 512];
-const LOW: u64 = 12;
+pub(crate) const LOW: u64 = 12;
 pub(crate) const HIGH: u64 = 32;
 const REFILL: u64 = 16;
 const SPILL: u64 = 16;
@@ -62,7 +60,7 @@ impl Txn<'_> {
         self.mind_thieves()?;
         let cell = count_of(self.base, class);
         let count = self.get(cell);
-        if count == 0 || count > MAGAZINE_ITEMS as u64 {
+        if count == 0 || count > MAGAZINE_ITEMS as u64 || self.session.is_kept(class) {
             return Err(self.session.hungry(class));
         }
         if count <= LOW && class != BLOCK {
@@ -97,7 +95,8 @@ impl Session {
         self.hunger.set(0);
         for class in 0..CLASSES {
             let count = self.region.load(count_of(base, class));
-            if !(LOW..=HIGH).contains(&count) {
+            // What is kept is left where all find it.
+            if !(LOW..=HIGH).contains(&count) && (count > HIGH || !self.is_kept(class)) {
                 self.balance(class, count)?;
             }
         }
@@ -132,7 +131,10 @@ impl Session {
         let hunger = self.hunger.replace(0);
         let mut fed = false;
         for class in (0..CLASSES).filter(|class| hunger >> class & 1 == 1) {
-            fed |= self.refill(class)? || self.steal(class)?;
+            fed |= match self.is_kept(class) {
+                true => self.pay(class)?,
+                false => self.refill(class)? || self.steal(class)?,
+            };
         }
         Ok(fed)
     }
@@ -149,7 +151,13 @@ impl Session {
         {
             return Ok(true);
         }
-        for other in 1..=self.region.map.partition_mask {
+        self.refill_from_any(class)
+    }
+
+    /// From any pool, the own one first.
+    pub(crate) fn refill_from_any(&self, class: usize) -> Result<bool, Errno> {
+        let own = self.slot()? & self.region.pools;
+        for other in 0..=self.region.map.partition_mask {
             if self.refill_from(own + other, class)? {
                 return Ok(true);
             }
@@ -197,24 +205,6 @@ impl Session {
         })
     }
 
-    /// After `ENOSPC`, for what must not fail: two objects of each class from the reserve. False:
-    /// nothing is left of it.
-    #[cold]
-    pub fn refill_reserved(&self) -> Result<bool, Errno> {
-        if kill::refuses() {
-            return Ok(false);
-        }
-        let base = self.base()?;
-        let mut any = false;
-        for class in (0..CLASSES).filter(|&class| RESERVED[class] > 0) {
-            let count = self.region.map.classes[class].count as u64;
-            if self.region.load(count_of(base, class)) < LOW {
-                any |= self.refill_fresh(class, 2, count)?;
-            }
-        }
-        Ok(any)
-    }
-
     /// At most `wanted` objects, below `limit`, that were never used.
     fn refill_fresh(&self, class: usize, wanted: u64, limit: u64) -> Result<bool, Errno> {
         let bump = Cell::at(header::BUMP + class as u32);
@@ -228,9 +218,7 @@ impl Session {
             let had = txn.get(count_of(txn.base, class));
             let taken = wanted.min(limit.saturating_sub(next));
             for n in 0..taken {
-                if txn.region.without().has(Without::OPTIMISTIC) {
-                    txn.region.doubt_new(txn.region.map.object(class, (next + n) as u32));
-                }
+                txn.meet_new(txn.region.map.object(class, (next + n) as u32));
                 // The lowest number on top.
                 txn.init(item(txn.base, class, had + taken - 1 - n), next + n);
             }
@@ -257,9 +245,7 @@ impl Session {
             // The coldest go: those at the bottom; the rest moves down.
             for n in 0..spilled {
                 let number = txn.get(item(txn.base, class, n)) & 0xffff_ffff;
-                let link = txn.region.map.object(class, number as u32).word(1);
-                // The high half is a generation in some classes: it stays.
-                txn.init(link, (txn.get(link) & !0xffff_ffff) | (head & 0xffff_ffff));
+                txn.link(class, number, head);
                 head = ((head & !0xffff_ffff) + (1 << 32)) | number;
             }
             for n in spilled..count {
@@ -319,7 +305,8 @@ impl Session {
             free +=
                 self.region.load(self.region.map.partition(index).word(POOL + class as u32)) >> 32;
         }
-        free + self.aside(class)
+        let paid = paid_back(class).map_or(0, |paid| self.region.load(paid) >> 32);
+        free + paid + self.aside(class)
     }
 
     /// Objects of `class` that somebody who has none can still get, about: the reserve is not among
@@ -329,8 +316,9 @@ impl Session {
         let bump = self.region.load(Cell::at(header::BUMP + class as u32));
         let pool = |index| self.region.map.partition(index).word(POOL + class as u32);
         let pools = (0..=self.region.map.partition_mask).map(|n| self.region.load(pool(n)) >> 32);
-        let spare = limit.saturating_sub(bump) + pools.sum::<u64>();
-        if spare >= PLENTY { spare } else { spare + self.aside(class) }
+        let (spare, owed) = (limit.saturating_sub(bump) + pools.sum::<u64>(), self.owed(class));
+        let aside = if spare >= PLENTY + owed { 0 } else { self.aside(class) };
+        (spare + aside).saturating_sub(owed)
     }
 
     /// What all slots have in a magazine.
@@ -341,8 +329,9 @@ impl Session {
     /// Calls `emit` for each free object of `class` that was used before (for the checker).
     pub fn each_free(&self, class: usize, emit: &mut dyn FnMut(u32)) {
         let map = &self.region.map;
-        for index in 0..=map.partition_mask {
-            let mut head = self.region.load(map.partition(index).word(POOL + class as u32)) as u32;
+        let pools = (0..=map.partition_mask).map(|n| map.partition(n).word(POOL + class as u32));
+        for pool in pools.chain(paid_back(class)) {
+            let mut head = self.region.load(pool) as u32;
             let mut left = map.classes[class].count;
             while head != 0 && left > 0 {
                 emit(head);
@@ -370,6 +359,20 @@ impl Session {
 }
 
 impl Txn<'_> {
+    /// An object that was never used is about to be.
+    pub(crate) fn meet_new(&self, object: Cell) {
+        if self.region.without().has(Without::OPTIMISTIC) {
+            self.region.doubt_new(object);
+        }
+    }
+
+    /// Free object `number` comes before `head` in a list.
+    pub(crate) fn link(&mut self, class: usize, number: u64, head: u64) {
+        let link = self.region.map.object(class, number as u32).word(1);
+        // The high half is a generation in some classes: it stays.
+        self.init(link, (self.get(link) & !0xffff_ffff) | (head & 0xffff_ffff));
+    }
+
     /// `words` of the heap that `heap_ready` has set aside.
     pub fn heap(&mut self, words: u32) -> Result<Cell, Errno> {
         let run = self.base.word(crate::session::HEAP);

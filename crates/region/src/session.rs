@@ -17,6 +17,7 @@ use husk_abi::Errno;
 use crate::kill;
 use crate::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::memory::{Cell, Region};
+use crate::passes::Passes;
 use crate::tally::{LOOKS_MAX, TALLIES_END, WAITS};
 
 pub(crate) const STATE: u32 = 0;
@@ -74,6 +75,8 @@ pub struct Session {
     pub(crate) awaited: Local<Option<Cell>>,
     /// Classes of which an allocation has found none, a bit each.
     pub(crate) hunger: Local<u32>,
+    /// It may have what is kept (`reserve`).
+    pub(crate) reserved: Local<bool>,
     /// No other thread acts for this one's process.
     alone: Local<bool>,
     /// Runs of blocks it has set aside so far.
@@ -88,6 +91,8 @@ pub struct Session {
     kernel: Local<u32>,
     /// Called before a call that only looks stores something.
     unguard: Local<fn()>,
+    /// Numbers whose calls are the host's (`passes`).
+    pub(crate) passes: Passes,
     #[cfg(feature = "holds")]
     pub(crate) hold: crate::hold::Hold,
     pid: u32,
@@ -122,6 +127,7 @@ impl Session {
             wish: Local::new(0),
             awaited: Local::new(None),
             hunger: Local::new(0),
+            reserved: Local::new(false),
             alone: Local::new(false),
             runs: Local::new(0),
             looks: Default::default(),
@@ -129,6 +135,7 @@ impl Session {
             small_pages: Local::new(false),
             kernel: Local::new(0),
             unguard: Local::new(|| {}),
+            passes: Passes::default(),
             #[cfg(feature = "holds")]
             hold: Default::default(),
             pid,
@@ -146,6 +153,7 @@ impl Session {
     /// Says so. Before the process gets a second thread, it is to say no.
     pub fn set_alone(&self, alone: bool) {
         self.alone.set(alone);
+        self.clear_passes();
     }
 
     /// What is to be called before a call that only looks, as a rule, stores something: where

@@ -19,7 +19,8 @@ pub const MASK: u8 = 3;
 pub const SIGRETURN: u8 = 4;
 /// To `service::glance`, then as `SERVE` if that does not do.
 pub const GLANCE: u8 = 5;
-/// The same if the last call on the descriptor was passed, else as `SERVE`.
+/// Straight to the host if the descriptor is in `Wire::passes`; as `GLANCE` if the last call on it
+/// was passed; else as `SERVE`.
 pub const HINTED: u8 = 6;
 /// To `service::swift` if the descriptor was a pipe's, else as `HINTED`.
 pub const SWIFT: u8 = 7;
@@ -100,6 +101,8 @@ pub const OWN: u8 = 1;
 pub const LOOKS: u8 = 2;
 /// A call that moves bytes at its descriptor's own place.
 pub const MOVES: u8 = 4;
+/// A call that `outside::answer` may decide without the client's handler.
+pub const SHORT: u8 = 8;
 
 /// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.
 #[inline(always)]
@@ -120,6 +123,11 @@ const fn all_ways() -> [u8; NUMBERS] {
     mark(&mut table, &ANSWERED, OWN);
     mark(&mut table, &LOOKING, LOOKS);
     mark(&mut table, &[nr::read, nr::write, nr::readv, nr::writev], MOVES);
+    mark(
+        &mut table,
+        &[nr::open, nr::openat, nr::stat, nr::newfstatat, nr::access, nr::close],
+        SHORT,
+    );
     table
 }
 

@@ -2,10 +2,25 @@
 //!
 //! The vDSO is the program's: a debugger such as valgrind takes it away. Then the host is asked.
 //! Programs are mapped right below it: whoever protects or maps what is there leaves it alone.
+//!
+//! ```text
+//!   who looks at the time             who takes the vDSO away
+//!     own `in_vdso` = 1                 FUNCTION = NONE
+//!     FUNCTION is NONE? the host        every processor comes past a barrier
+//!     reads, calls                      waits until all `in_vdso` of this memory were 0
+//!     own `in_vdso` = 0                 the host's call
+//! ```
+//!
+//! 1. Nobody reads or runs anything of the vDSO but between the two stores to its own `in_vdso`,
+//!    with FUNCTION not NONE in between. They are plain stores: the other side pays for the order.
+//! 2. In between nobody waits, and no code of the program runs. Who is killed there (a child that
+//!    shares memory) is waited for `REMOVAL_NAPS_MAX` times.
 
 use crate::start::facts;
+use crate::thread::{self, Thread};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed, compiler_fence};
+use core::sync::atomic::{Ordering::SeqCst, fence};
 use husk_abi::{PAGE, nr};
 use husk_host::syscall;
 
@@ -14,6 +29,10 @@ const UNKNOWN: usize = 0;
 const NONE: usize = 1;
 /// What may lie before the vDSO's header of its data, in one mapping or several.
 const DATA_BYTES: usize = 64 << 10;
+/// Between two looks at who is in the vDSO.
+const REMOVAL_NAP_NS: usize = 50_000;
+/// Naps before whoever is still there is given up: a second and more.
+const REMOVAL_NAPS_MAX: u32 = 20_000;
 
 #[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
@@ -22,23 +41,46 @@ static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
 pub fn now_ns() -> i64 {
     let mut time = [0i64; 2];
     let at = (&raw mut time) as usize;
-    let mut function = FUNCTION.load(Relaxed);
-    if function == UNKNOWN {
-        function = find();
-        FUNCTION.store(function, Relaxed);
-    }
-    if function == NONE {
-        // SAFETY: `time` is a timespec.
-        unsafe { syscall(nr::clock_gettime, [CLOCK_REALTIME_COARSE, at, 0, 0, 0, 0]) };
-    } else {
-        // SAFETY: the vDSO's own clock_gettime, found by name, C calling convention.
+    let asked = in_vdso(|mut function| {
+        if function == UNKNOWN {
+            function = find();
+            learn(function);
+        }
+        if function == NONE {
+            return false;
+        }
+        // SAFETY: the vDSO's own clock_gettime, found by name, C calling convention; it stays
+        // (invariant 1).
         unsafe {
             let call: extern "C" fn(usize, usize) -> i32 = core::mem::transmute(function);
             call(CLOCK_REALTIME_COARSE, at);
         }
+        true
+    });
+    if asked != Some(true) {
+        // SAFETY: `time` is a timespec.
+        unsafe { syscall(nr::clock_gettime, [CLOCK_REALTIME_COARSE, at, 0, 0, 0, 0]) };
     }
     let time = core::hint::black_box(time);
     time[0] * 1_000_000_000 + time[1]
+}
+
+/// Does something with the vDSO, which stays meanwhile; `None`: it is gone, or about to go.
+#[inline(always)]
+fn in_vdso<T>(step: impl FnOnce(usize) -> T) -> Option<T> {
+    let mine = &Thread::current().in_vdso;
+    mine.store(1, Relaxed);
+    compiler_fence(SeqCst);
+    let function = FUNCTION.load(Relaxed);
+    let done = (function != NONE).then(|| step(function));
+    compiler_fence(SeqCst);
+    mine.store(0, Relaxed);
+    done
+}
+
+/// Notes what was found, unless it is about to go.
+fn learn(function: usize) {
+    let _ = FUNCTION.compare_exchange(UNKNOWN, function, Relaxed, Relaxed);
 }
 
 /// The program is about to change what lies in a range of its memory; `takes`: to unmap or move it.
@@ -50,11 +92,41 @@ pub fn heed(start: usize, length: usize, takes: bool) {
     if vdso == 0 || FUNCTION.load(Relaxed) == NONE || end <= vdso - data {
         return;
     }
-    // SAFETY: a well-formed ELF image, and not NONE, so no call has changed it before; a thread
-    // that unmaps it beside this call is the program's own fault.
-    if start < vdso + unsafe { code_bytes(vdso) } {
-        FUNCTION.store(NONE, Relaxed);
+    // SAFETY: a well-formed ELF image, which stays (invariant 1).
+    let concerned = in_vdso(|_| start < vdso + unsafe { code_bytes(vdso) });
+    if concerned == Some(false) {
+        return;
     }
+    FUNCTION.store(NONE, SeqCst);
+    await_all_out();
+}
+
+/// Waits until who saw the vDSO as there is through with it.
+#[cold]
+fn await_all_out() {
+    const PRIVATE_EXPEDITED: usize = 8;
+    const REGISTER_PRIVATE_EXPEDITED: usize = 16;
+    fence(SeqCst);
+    let passed = [REGISTER_PRIVATE_EXPEDITED, PRIVATE_EXPEDITED].map(|command| {
+        // SAFETY: only makes the processors that run this memory come past a barrier.
+        unsafe { syscall(nr::membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+    });
+    if passed != [true; 2] {
+        // No store is on its way for that long.
+        nap();
+    }
+    for _ in 0..REMOVAL_NAPS_MAX {
+        if !thread::any_in_vdso() {
+            return;
+        }
+        nap();
+    }
+}
+
+fn nap() {
+    let time = [0, REMOVAL_NAP_NS];
+    // SAFETY: a timespec that lives over the call.
+    unsafe { syscall(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Looks `__vdso_clock_gettime` up in the vDSO's dynamic symbols.

@@ -433,6 +433,7 @@ fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno
 pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
     let typed = facts().path;
     let mut found = [0u8; PATH_MAX];
+    say_nowhere(thread, &mut found);
     match search(thread, typed, envp, &mut found) {
         Ok(plan) => begin(thread, plan, &found, argv, envp),
         Err(errno) => {
@@ -440,6 +441,24 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
             let hidden = errno == Errno::ENOENT && is_on_host(typed);
             let why = if hidden { HIDDEN } else { why_not(typed.to_bytes(), errno) };
             start::die(status, b"cannot run ", typed.to_bytes(), why)
+        }
+    }
+}
+
+/// A working directory that only the host has: from there no relative path leads anywhere.
+fn say_nowhere(thread: &mut Thread, room: &mut [u8; PATH_MAX]) {
+    if !matches!(open(thread, calls::AT_FDCWD, b".\0", 0), Err(Errno::ENOENT)) {
+        return;
+    }
+    // One that was removed has no path on the host either.
+    let args = [room.as_mut_ptr() as usize, room.len(), 0, 0, 0, 0];
+    // SAFETY: `room` is writable for its length.
+    let length = unsafe { calls::raw(nr::getcwd, args) };
+    if let Some(here) = length.ok().and_then(|length| room.get(..length.checked_sub(1)?)) {
+        let why = b" is on the host, but not in the image, which has a tree of its own there; \
+            change to another directory\n";
+        for part in [&b"husk: note: "[..], here, why] {
+            calls::write(2, part);
         }
     }
 }

@@ -4,7 +4,7 @@
 //!   SIGSYS of the dispatcher ─► context continues in husk_enter (or, from our vDSO use, made here)
 //!   SIGILL in a patched site's tail ─► the jump meant the old syscall instruction: husk_enter
 //!   SIGBUS at a page of a Husk mapping that nobody has touched ─► mapped in (`touch`)
-//!   fault in husk_copy or husk_mask_load ─► EFAULT
+//!   fault in husk_copy or husk_mask_load ─► EFAULT; in husk_path_look ─► found out by a copy
 //!   fault elsewhere in a service ─► one line, die by that signal
 //!   the application at the guarded arena, and it has no handler ─► one line, die by that signal
 //!   anything else ─► the application's handler, or the default, as natural as Linux makes it
@@ -15,6 +15,7 @@ use crate::guard;
 use crate::image;
 use crate::mappings;
 use crate::memory;
+use crate::outside;
 use crate::region;
 use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
 use crate::table;
@@ -135,6 +136,10 @@ fn fixed_up(signal: usize, context: Context) -> bool {
     }
     if rip == gate::husk_mask_load as *const () as usize {
         context.set(Register::Rip, gate::husk_efault as *const () as usize);
+        return true;
+    }
+    if rip == outside::husk_path_look as *const () as usize {
+        context.set(Register::Rip, outside::husk_glance as *const () as usize);
         return true;
     }
     signal == signal::SIGILL && patched_tail(context, rip)

@@ -18,7 +18,7 @@
 
 use crate::gate::{self, Answer, Frame, NUMBERS, STUB_BYTES};
 use crate::thread::Thread;
-use crate::{image, memory};
+use crate::{image, memory, outside};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -55,24 +55,26 @@ const fn step(code: u16, yes: u8, no: u8, value: u32) -> u64 {
     code as u64 | (yes as u64) << 16 | (no as u64) << 24 | (value as u64) << 32
 }
 
-const HEAD: usize = 12;
+const HEAD: usize = 13;
 
 /// What is put before a filter. Numbers behind a condition: how many steps are left out.
 fn head() -> [u64; HEAD] {
     let (start, end) = image::text();
     let stubs = (&raw const gate::husk_passes) as usize;
     let passed = (&raw const gate::husk_passed) as u32;
+    let opened = (&raw const outside::husk_opened) as u32;
     let asked = gate::husk_detour_asked as *const () as u32;
     let cloned = (&raw const gate::husk_cloned) as u32;
     [
         step(LOAD_WORD, 0, 0, ADDRESS_AT + 4),
-        step(IF_EQUAL, 0, 9, (start >> 32) as u32),
+        step(IF_EQUAL, 0, 10, (start >> 32) as u32),
         step(LOAD_WORD, 0, 0, ADDRESS_AT),
-        step(IF_NOT_LESS, 0, 7, start as u32),
-        step(IF_NOT_LESS, 6, 0, end as u32),
+        step(IF_NOT_LESS, 0, 8, start as u32),
+        step(IF_NOT_LESS, 7, 0, end as u32),
         step(IF_NOT_LESS, 0, 1, stubs as u32),
-        step(IF_NOT_LESS, 0, 4, (stubs + NUMBERS * STUB_BYTES) as u32),
-        step(IF_EQUAL, 3, 0, passed),
+        step(IF_NOT_LESS, 0, 5, (stubs + NUMBERS * STUB_BYTES) as u32),
+        step(IF_EQUAL, 4, 0, passed),
+        step(IF_EQUAL, 3, 0, opened),
         step(IF_EQUAL, 2, 0, asked),
         step(IF_EQUAL, 1, 0, cloned),
         step(RETURN, 0, 0, ALLOW),

@@ -11,6 +11,8 @@
 //!                        answer 0: value    ──► husk_leave
 //!                        answer 1: pass     ──► husk_pass
 //!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
+//!                        answer 3: opens    ──► the same as 1, and `opened` notes the number
+//!        6 ──► number in `passes`? husk_passes_on ─► the host, or husk_glance
 //!        5 and 6 ──► husk_glance ─► glance() there: value ──► husk_leave, pass ──► husk_pass,
 //!                        or as class 1
 //!        7 ──► husk_moves_bytes ─► swift() there: value ──► husk_leave, or as class 1
@@ -72,7 +74,7 @@ impl Deref for Frame {
 pub struct Answer {
     /// The result, or the address of a `Detour`.
     pub value: i64,
-    /// `RETURN`, `PASS` or `DETOUR`.
+    /// `RETURN`, `PASS`, `DETOUR` or `OPENS`.
     pub action: u64,
 }
 
@@ -82,6 +84,8 @@ pub const RETURN: u64 = 0;
 pub const PASS: u64 = 1;
 /// Make the host call that the `Detour` at `value` describes.
 pub const DETOUR: u64 = 2;
+/// Make the host call unchanged, and give `outside::opened` the number that it returns.
+pub const OPENS: u64 = 3;
 
 /// `glance` says: make the host call unchanged. Both are no result of a call.
 pub const GLANCE_PASSES: i64 = i64::MIN + 1;
@@ -95,6 +99,8 @@ impl Answer {
     }
     /// The call is the host's.
     pub const PASSED: Answer = Answer { value: 0, action: PASS };
+    /// The same, and what it opens is to be noted.
+    pub const OPENS: Answer = Answer { value: 0, action: OPENS };
 }
 
 /// A host call on the application's stack that differs from what the application asked for.
@@ -377,6 +383,12 @@ husk_hinted:
     mov r11, gs:[{hints}]
     bt r11, rdi
     jnc husk_service
+    cmp rdi, {last_pass}
+    ja husk_glance
+    mov r11, gs:[{passes}]
+    bt r11, rdi
+    jc husk_passes_on
+    .globl husk_glance
 husk_glance:
     husk_looks {glance}
 husk_glance_at_set:
@@ -401,6 +413,7 @@ husk_enter:
     movzx r11d, byte ptr [r11 + rax]
     test r11d, r11d
     jne 2f
+    .globl husk_pass
 husk_pass:
     lea rsp, [rsp - 128]
     push rcx
@@ -466,7 +479,7 @@ husk_leave:
     .globl husk_act
 husk_act:
     cmp edx, 1
-    jne husk_detour
+    jne husk_act_beyond_pass
     pop rdi
     pop rsi
     pop rdx
@@ -537,6 +550,7 @@ husk_unknown:
     cmp rax, -4096
     jmp rcx
 
+    .globl husk_detour
 husk_detour:
     mov rsp, rax
     mov rdi, [rsp]
@@ -626,6 +640,7 @@ husk_detour_asked:
     jmp husk_detour_done
 
     # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
+    .globl husk_unblock
 husk_unblock:
     lea rsp, [rsp - 128]
     push r11
@@ -731,6 +746,8 @@ husk_vanish:
     glance_at_set = sym crate::service::glance_at_set,
     swift = sym crate::service::swift,
     hints = const offset_of!(Thread, client.hints),
+    passes = const offset_of!(Thread, client.passes),
+    last_pass = const crate::wire::HINTS - 1,
     pipes = const offset_of!(Thread, client.pipes),
     glance_class = const classes::GLANCE,
     hinted_class = const classes::HINTED,

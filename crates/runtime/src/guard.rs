@@ -13,7 +13,8 @@
 //!    the guard for the rest of the call, or who is about to store does (`open_late`), where that
 //!    is no rare thing. To ask PKRU first would cost a look a fifth of its time.
 //! 3. The guard is closed wherever application code may run: handlers get the host's initial PKRU
-//!    but for `show`, and nothing between `open` and its drop leaves the service.
+//!    but for `show`, and nothing between `open` and its drop leaves the service, but for a child
+//!    that is made then: it closes the guard first (`Opened::rights`, `close`).
 //! 4. The key is ours for good: the application neither frees it nor puts it on memory (`is_key`).
 
 use crate::signal::Context;
@@ -66,6 +67,20 @@ impl Drop for Opened {
             LOOKS => write(core::mem::take(&mut Thread::current().opened) as u32),
             before => write(before as u32),
         }
+    }
+}
+
+impl Opened {
+    /// For `close`, in a child that is made meanwhile.
+    pub fn rights(&self) -> u64 {
+        self.0
+    }
+}
+
+/// In a child that was made while the guard was open, with its rights to be.
+pub fn close(rights: u64) {
+    if rights != 0 {
+        write(rights as u32);
     }
 }
 

@@ -7,9 +7,10 @@
 //!    whose code it reads, as valgrind does, and jumps to us would not be understood.
 //! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
 
+use crate::programs::Source;
 use crate::start::facts;
 use crate::thread::Thread;
-use crate::wire::{ExecTarget, Program, Source, Wire};
+use crate::wire::{ExecTarget, Program, Wire};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::memory::{

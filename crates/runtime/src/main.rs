@@ -52,7 +52,11 @@ mod memory;
 #[cfg(target_os = "none")]
 mod mortal;
 #[cfg(target_os = "none")]
+mod outside;
+#[cfg(target_os = "none")]
 mod place;
+#[cfg(target_os = "none")]
+mod programs;
 #[cfg(target_os = "none")]
 mod protect;
 #[cfg(target_os = "none")]

@@ -162,7 +162,7 @@ static LOCK: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".bss.hot")]
 static LOW: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(link_section = ".bss.hot")]
-static HIGH: AtomicUsize = AtomicUsize::new(0);
+pub static HIGH: AtomicUsize = AtomicUsize::new(0);
 
 fn locked<R>(step: impl FnOnce(&mut [Entry; MAPPINGS_MAX], &AtomicUsize) -> R) -> R {
     while LOCK.swap(true, Ordering::Acquire) {

@@ -12,9 +12,10 @@
 //! 2. Until the last area is mapped a failure leaves nothing behind.
 
 use crate::load::Loaded;
+use crate::programs::identity_of;
 use crate::start::{Inputs, facts};
 use crate::thread::Thread;
-use crate::wire::{ExecTarget, Program, identity_of};
+use crate::wire::{ExecTarget, Program};
 use core::ffi::CStr;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;

@@ -7,14 +7,14 @@
 
 use crate::gate::{self, Answer, Detour, Frame};
 use crate::thread::Thread;
-use crate::wire::{self, After, Seen, Verdict};
+use crate::wire::{After, Seen, Verdict};
 use crate::{
-    actions, classes, exec, filters, limits, load, mappings, masks, place, protect, spawn, still,
-    table, touch, trace,
+    actions, classes, exec, filters, limits, load, mappings, masks, outside, place, programs,
+    protect, spawn, still, table, touch, trace,
 };
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
-use husk_host::syscall;
+use husk_host::{calls, syscall};
 
 /// Entry from the gate.
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
@@ -26,7 +26,10 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
         }
         touch::reach(thread, frame);
     }
-    answered(thread, frame)
+    match outside::answer(thread, frame) {
+        Some(answer) => answer,
+        None => answered(thread, frame),
+    }
 }
 
 /// The same of a call that is noted already, or needs no note: it is traced, or starts once more
@@ -128,7 +131,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::clone | nr::clone3 | nr::fork | nr::vfork => spawn::launch(thread, frame),
         nr::execve | nr::execveat => exec::exec(thread, frame),
         nr::exit => spawn::exit_thread(thread, frame),
-        nr::exit_group => exit_group(thread),
+        nr::exit_group => exit_group(thread, frame),
         nr::prctl | nr::arch_prctl => protect::control(thread, frame),
         nr::seccomp => filters::seccomp(thread, frame),
         nr::getrlimit | nr::setrlimit | nr::prlimit64 => {
@@ -213,7 +216,7 @@ fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     let mut args = frame.args;
     args[4] = copy;
     let result = cover(thread, frame, args);
-    husk_host::calls::close(copy);
+    calls::close(copy);
     Answer::value(result)
 }
 
@@ -231,8 +234,8 @@ fn cover(thread: &mut Thread, frame: &Frame, args: [usize; 6]) -> i64 {
 
 #[inline(never)]
 fn copy_of(thread: &mut Thread, fd: usize) -> Option<usize> {
-    let file = wire::identity(fd)?;
-    thread.client.rewritten(&file, |text| wire::descriptor_path(fd, text))
+    let file = programs::identity(fd)?;
+    thread.client.rewritten(&file, |text| programs::descriptor_path(fd, text))
 }
 
 #[inline(never)]
@@ -364,12 +367,17 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
 }
 
 #[inline(never)]
-fn exit_group(thread: &mut Thread) -> Answer {
+fn exit_group(thread: &mut Thread, frame: &Frame) -> Answer {
     let last = thread.group().threads.load(core::sync::atomic::Ordering::Relaxed) == 1;
     if !last {
         thread.client.leave_pipes();
     }
     thread.client.leave(last);
+    if last {
+        // Within the service: in a handler that came before the host's call, the process would have
+        // no record, or somebody else's.
+        calls::exit_group(frame.args[0]);
+    }
     Answer::PASSED
 }
 

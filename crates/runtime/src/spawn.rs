@@ -6,6 +6,7 @@
 //!   block for the child, addresses kept still          carrier: enter_child
 //!   embryo record, a count of what it will have mapped
 //!   husk_clone ──────────── host clone ──────────────► child_main on its own service stack
+//!                           └─ says in the record who that is
 //!   let go, unblock, leave                             mask back, ORIGINAL registers, leave
 //! ```
 //!
@@ -21,16 +22,19 @@
 //!    nobody sees it before it has moved off.
 //! 6. Record, counts and memory of a child are of one moment: nothing that goes by `still` changes
 //!    between. Nor does the application's memory get touched then: it may have to be mapped in.
+//! 7. Where the application leaves room for it, the host writes the child's number into the embryo
+//!    record before the child runs, with the guard open: it honours the key as we do.
 
 use crate::actions;
 use crate::gate::{self, Answer, Frame};
+use crate::guard;
 use crate::signal;
 use crate::still;
 use crate::thread::{self, Thread};
 use crate::{mappings, memory, wire};
 use core::arch::global_asm;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -83,11 +87,16 @@ const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x10000;
+const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// What the parent of a forked process is told its end by.
+const SIGCHLD: usize = 17;
 /// Bytes of `struct clone_args` as of Linux 5.7.
 const CLONE_ARGS_BYTES: usize = 88;
+/// A host has made a child of this process and has not said so where it was to: it never will.
+static SILENT: AtomicBool = AtomicBool::new(false);
 /// What the threads of a process always share here: they have one record.
 const THREADS_SHARE: u64 = CLONE_FS | CLONE_FILES;
 
@@ -117,6 +126,8 @@ pub struct Launch {
     pub mask: u64,
     /// Its process record, if it is a process.
     pub process: wire::Embryo,
+    /// What the guard is closed to, if it is open while the host makes the child.
+    pub rights: u64,
     /// The thread that keeps still until this child lets go for it; 0 = none does.
     pub still: u32,
     /// The application's arguments; those in `frame` say where *we* want the host's answers.
@@ -178,10 +189,19 @@ fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     if shape.flags & CLONE_PIDFD != 0 {
         thread.client.need_descriptor()?;
     }
+    let here = shape.flags & CLONE_PIDFD != 0 && is_there(shape.pidfd_at);
+    let answer = Answered { here, ..Answered::default() };
     let mask = signal::change_mask(signal::SIG_BLOCK, !0);
-    let result = launch_blocked(thread, whole, &shape, mask);
+    let result = launch_blocked(thread, whole, &shape, mask, answer);
     signal::change_mask(signal::SIG_SETMASK, mask);
     result
+}
+
+/// Whether a number can be put there. Found out before signals are blocked: a fault would end the
+/// process then.
+fn is_there(at: usize) -> bool {
+    let mut there = 0i32;
+    memory::read_value(at, &mut there).and_then(|()| memory::write_value(at, &there)).is_ok()
 }
 
 fn launch_blocked(
@@ -189,6 +209,7 @@ fn launch_blocked(
     whole: &LaunchFrame,
     shape: &Shape,
     mask: u64,
+    mut answer: Answered,
 ) -> Result<i64, Errno> {
     let is = |flag: u64| shape.flags & flag != 0;
     if !is(CLONE_THREAD) {
@@ -208,21 +229,24 @@ fn launch_blocked(
         flags: shape.flags,
         mask,
         process: None,
+        rights: 0,
         still: 0,
         args: whole.base.args,
     };
     if shape.stack != 0 {
         launch.frame.base.rsp = shape.stack;
     }
-    let mut answer = Answered { pidfd: -1, fields: [0; CLONE_ARGS_BYTES], here: false };
-    if is(CLONE_PIDFD) {
-        answer.redirect(&mut launch.frame.base, shape.pidfd_at);
+    // What the host would refuse, it is to see as it is.
+    if answer.here {
+        answer.redirect(&mut launch.frame.base);
     }
     if !is(CLONE_VM) {
         thread::take_along(thread, true);
     }
-    let child =
-        if is(CLONE_THREAD) { start(thread, launch) } else { start_process(thread, launch) };
+    let child = match is(CLONE_THREAD) {
+        true => start(thread, launch, false),
+        false => start_process(thread, launch, &mut answer),
+    };
     if !is(CLONE_VM) {
         thread::take_along(thread, false);
     }
@@ -233,33 +257,70 @@ fn launch_blocked(
     Ok(child)
 }
 
-/// Where the host puts the pidfd of a child, and the arguments that say so.
+/// Where the host puts the pidfd and the number of a child, and the arguments that say so.
 struct Answered {
     pidfd: i32,
     /// `struct clone_args`.
     fields: [u8; CLONE_ARGS_BYTES],
+    /// The arguments point to `fields`.
+    copied: bool,
     here: bool,
 }
 
+impl Default for Answered {
+    fn default() -> Answered {
+        Answered { pidfd: -1, fields: [0; CLONE_ARGS_BYTES], copied: false, here: false }
+    }
+}
+
 impl Answered {
-    /// Directs the host's answer here. What it would refuse it is to see as it is.
-    fn redirect(&mut self, frame: &mut Frame, at: usize) {
-        let mut there = 0i32;
-        if memory::read_value(at, &mut there).is_err() {
-            return;
-        }
+    /// Directs the host's answer here.
+    fn redirect(&mut self, frame: &mut Frame) {
         let address = &raw mut self.pidfd as usize;
         if frame.number == nr::clone {
             frame.call.args[2] = address;
         } else {
-            let Some(fields) = self.fields.get_mut(..frame.args[1]) else { return };
-            if memory::read(frame.args[0], fields).is_err() {
-                return;
+            self.here = self.copy(frame);
+            if self.here {
+                self.fields[8..16].copy_from_slice(&address.to_le_bytes());
             }
-            fields[8..16].copy_from_slice(&address.to_le_bytes());
-            frame.call.args[0] = self.fields.as_ptr() as usize;
         }
-        self.here = true;
+    }
+
+    /// Makes the arguments of `clone3` point to a copy of what the application's point to.
+    fn copy(&mut self, frame: &mut Frame) -> bool {
+        let Some(fields) = self.fields.get_mut(..frame.args[1]) else { return false };
+        if !self.copied && memory::read(frame.args[0], fields).is_err() {
+            return false;
+        }
+        self.copied = true;
+        frame.call.args[0] = self.fields.as_ptr() as usize;
+        true
+    }
+
+    /// Has the host write the child's number to `at` before the child runs. False: the call has no
+    /// room for that, or somebody judges calls who may know this one and no other.
+    fn announce(&mut self, frame: &mut Frame, flags: u64, at: usize) -> bool {
+        if flags & CLONE_PARENT_SETTID != 0 || SILENT.load(Relaxed) || is_filtered() {
+            return false;
+        }
+        let flag = CLONE_PARENT_SETTID as usize;
+        match frame.number {
+            nr::clone3 => {
+                if !self.copy(frame) {
+                    return false;
+                }
+                self.fields[..8].copy_from_slice(&(flags | CLONE_PARENT_SETTID).to_le_bytes());
+                self.fields[24..32].copy_from_slice(&at.to_le_bytes());
+            }
+            nr::clone if flags & CLONE_PIDFD != 0 => return false,
+            nr::clone => (frame.call.args[0], frame.call.args[2]) = (frame.args[0] | flag, at),
+            _ => {
+                frame.call.args = [flags as usize | flag | SIGCHLD, 0, at, 0, 0, 0];
+                frame.call.number = nr::clone;
+            }
+        }
+        true
     }
 
     /// The host knows nothing of Husk's numbers: a pidfd under one of them moves elsewhere, and
@@ -275,8 +336,19 @@ impl Answered {
     }
 }
 
+/// Whether a filter of calls (seccomp) judges this thread.
+fn is_filtered() -> bool {
+    const PR_GET_SECCOMP: usize = 21;
+    // SAFETY: only asks.
+    unsafe { syscall(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0 }
+}
+
 /// Makes a process, nothing of whose descriptors and mappings changes before it has them.
-fn start_process(thread: &mut Thread, mut launch: Launch) -> Result<i64, Errno> {
+fn start_process(
+    thread: &mut Thread,
+    mut launch: Launch,
+    answer: &mut Answered,
+) -> Result<i64, Errno> {
     let is = |flag: u64| launch.flags & flag != 0;
     let (sleeps, shares_memory) = (is(CLONE_VFORK), is(CLONE_VM));
     let mut still = Some(still::take());
@@ -295,17 +367,25 @@ fn start_process(thread: &mut Thread, mut launch: Launch) -> Result<i64, Errno> 
             return Err(errno);
         }
     };
+    let told = match thread.client.child_told_at(launch.process) {
+        Some(at) => answer.announce(&mut launch.frame.base, launch.flags, at),
+        None => false,
+    };
+    if !told {
+        thread.client.child_untold(launch.process);
+    }
     match (sleeps, shares_memory) {
         (true, true) => launch.still = still.as_ref().map_or(0, still::Still::owner),
         (true, false) => still = None,
         (false, _) => {}
     }
-    let child = start(thread, launch);
+    let child = start(thread, launch, told);
     drop(still);
     child
 }
 
-fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
+/// `told`: the host says in the child's record which process it is.
+fn start(thread: &mut Thread, launch: Launch, told: bool) -> Result<i64, Errno> {
     let shares_memory = launch.flags & CLONE_VM != 0;
     let is_thread = launch.flags & CLONE_THREAD != 0;
     // SAFETY: the block is ours or taken for the child, who does not run yet.
@@ -328,10 +408,16 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
         (child.laid_aside, child.is_laid_aside) = (thread.laid_aside, thread.is_laid_aside);
         child.owe_signal_stack();
     }
-    // SAFETY: the application's own call with its own arguments; the child continues from
-    // `child.launch`, which stays until its next launch.
+    let open = told.then(guard::open);
+    child.launch.rights = open.as_ref().map_or(0, guard::Opened::rights);
+    // SAFETY: the application's own call with its own arguments, but for where the host's answers
+    // go; the child continues from `child.launch`, which stays until its next launch.
     let result = unsafe { gate::husk_clone(&raw mut child.launch, launch.frame.base.number) };
+    drop(open);
     let failed = result < 0;
+    if !failed && told && !thread.client.child_was_told(launch.process) {
+        SILENT.store(true, Relaxed);
+    }
     if failed {
         thread.client.cancel_fork(launch.process);
         if is_thread {
@@ -352,6 +438,7 @@ fn start(thread: &mut Thread, launch: Launch) -> Result<i64, Errno> {
 pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     // SAFETY: gs may still be the parent's, so the block comes from the launch itself.
     let (launch, thread) = unsafe { (&mut *launch, &mut *(*launch).block) };
+    guard::close(launch.rights);
     launch.frame.base.call.args = launch.args;
     if launch.flags & CLONE_VM != 0 {
         thread.enter();

@@ -10,8 +10,9 @@
 //! Invariant: the program finds its stack exactly as the host would have made it; only the
 //! hand-over's strings stay above, where nothing points to them but `AT_EXECFN`.
 
+use crate::programs;
 use crate::thread::{self, Thread};
-use crate::wire::{self, Program};
+use crate::wire::Program;
 use crate::{exec, load, restore, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
@@ -149,7 +150,7 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
         return exec::first(thread, stack.argv(), stack.envp());
     }
     let opened = if facts().handover.flags & handover::HOST != 0 {
-        wire::open_host(facts().path)
+        programs::open_host(facts().path)
     } else {
         thread.client.open_program(facts().path)
     };

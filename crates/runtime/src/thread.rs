@@ -69,6 +69,8 @@ pub struct Thread {
     pub group: *mut Group,
     /// Set by `vfork`-like creation: memory is shared with another process.
     pub guest: AtomicBool,
+    /// 1 while it reads or runs the vDSO (`clock`).
+    pub in_vdso: AtomicU32,
     /// Where a guest that ends writes the word it must not give back.
     pub scrap: u32,
     /// Times this thread's call has started once more (`again`).
@@ -200,6 +202,7 @@ impl Thread {
         self.stays = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
+        self.in_vdso = AtomicU32::new(0);
         self.opened = 0;
         self.touched = (0, 0);
         self.trace = crate::trace::Recording::default();
@@ -261,6 +264,19 @@ fn grow(group: *mut Group) -> Option<&'static mut Thread> {
     }
 }
 
+/// Whether any thread of this memory reads or runs the vDSO, or one that was killed there.
+pub fn any_in_vdso() -> bool {
+    // SAFETY: the static, zeroed or prepared, or a member of the list, never unmapped; only an
+    // atomic is looked at.
+    let inside = |at: *const Thread| unsafe { (*at).in_vdso.load(Ordering::SeqCst) != 0 };
+    let mut at = LIST.load(Ordering::Acquire);
+    while !at.is_null() && !inside(at) {
+        // SAFETY: as above.
+        at = unsafe { (*at).next.load(Ordering::Acquire) };
+    }
+    !at.is_null() || inside(first_place() as *const Thread)
+}
+
 /// Says what a fork does with the block at `base`; a block that goes along costs time, no more.
 fn advise(base: usize, advice: usize) {
     // SAFETY: a block of ours; nothing of it changes in this process.
@@ -295,6 +311,11 @@ pub fn reset_after_fork(own: &mut Thread) {
     // What is as it should be stays untouched: a store costs a copy of the page.
     if LIST.load(Ordering::Relaxed) != first {
         LIST.store(first, Ordering::Relaxed);
+    }
+    // SAFETY: the static; its thread is this one, or is not in this process.
+    let first = unsafe { &(*(first_place() as *const Thread)).in_vdso };
+    if first.load(Ordering::Relaxed) != 0 {
+        first.store(0, Ordering::Relaxed);
     }
     let main = MAIN_GROUP.0.get();
     let group = own.group;

@@ -8,10 +8,12 @@
 
 use crate::copies::{open_copy, request};
 use crate::place::{self, Who};
+use crate::programs::{S_IFMT, Source, described, descriptor_path, host_program, stat_or_close};
 use crate::thread::Thread;
 use crate::{clock, guard, mappings, region, side::Side, start, table};
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU64;
 use husk_abi::{Errno, PATH_MAX, nr};
 use husk_carrier::{Direct, Without};
 use husk_client::{Buffers, Client};
@@ -20,12 +22,11 @@ use husk_proto::Inode;
 use husk_proto::descriptor::{Descriptors, Slot};
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
-use husk_proto::pipe::Pipes;
-use husk_proto::place::Placement;
 use husk_proto::process::{Process, Processes, Sharing};
+use husk_proto::{pipe::Pipes, place::Placement};
 use husk_runtime::handover;
 
-pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Verdict};
+pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Shortcut, Verdict};
 
 type Served = Client<Direct, Side, Side>;
 
@@ -52,8 +53,8 @@ pub const fn moves_bytes(number: usize) -> bool {
     matches!(number, nr::read | nr::write | nr::readv | nr::writev)
 }
 
-/// Descriptors with a hint of their own, a power of two.
-const HINTS: usize = 64;
+/// Descriptors with a hint of their own, and those with a bit in `passes`: a power of two.
+pub const HINTS: usize = 64;
 
 /// The client of one thread; what is large comes last (`repr(C)`), for pages touched are faults.
 #[repr(C)]
@@ -66,6 +67,9 @@ pub struct Wire {
     pub hints: u64,
     /// Low descriptors that were ends of pipes, one bit each. Only a hint; the gate reads it.
     pub pipes: u64,
+    /// Low descriptors whose calls are the host's for sure, one bit each (`Session::set_pass`).
+    /// The gate reads it.
+    pub passes: AtomicU64,
     /// A mapping of a Husk file that the call just made has noted.
     noted: Option<(Mapping, Inode)>,
     buffers: MaybeUninit<Buffers>,
@@ -76,6 +80,7 @@ impl Wire {
     pub fn reset(&mut self) {
         // SAFETY: plain fields of our own block; nothing in the old client needs dropping.
         unsafe { (&raw mut self.client).write(None) };
+        self.passes = AtomicU64::new(0);
         self.noted = None;
     }
 
@@ -99,6 +104,12 @@ impl Wire {
             place::at_exec(served.services(), Who { process: handover.process, pid });
             served.services().finish_exec()?;
         } else {
+            // Who has started it may die before it notes whom.
+            served.services().enter_child(Process(handover.process), pid);
+            if served.services().files().0 == 0 {
+                // It took longer to come than anybody waits for it.
+                return Err(Errno::ESRCH);
+            }
             served.meet_inherited();
         }
         Ok(())
@@ -108,6 +119,8 @@ impl Wire {
     fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
         let mut direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
         direct.set_unguard(guard::open_late);
+        // SAFETY: blocks are never unmapped; the thread's client and its gate alone use the word.
+        direct.set_passes(unsafe { &*core::ptr::from_ref(&self.passes) });
         if let Some(placed) = direct.placement(self.process, self.pid) {
             direct.prefer_kernel(Some(placed.kernel));
         }
@@ -211,6 +224,32 @@ impl Wire {
         served.is_some_and(|served| served.finds_nothing(fd as u32, address, most, timeout))
     }
 
+    /// What becomes of a call whose path lately led outside (`Client::outside`), the guard closed.
+    #[inline(always)]
+    pub fn outside(&mut self, call: &Call) -> Option<Shortcut> {
+        let _open = guard::look();
+        self.client.as_mut()?.outside(call)
+    }
+
+    /// Notes what the host has opened for one (`Client::note_opened_outside`).
+    #[inline(always)]
+    pub fn note_opened_outside(&mut self, fd: u32, close_on_exec: bool) -> i64 {
+        self.expect_hosts(fd as usize);
+        let _open = guard::open();
+        let served = self.client.as_mut();
+        served.map_or(fd.into(), |served| served.note_opened_outside(fd, close_on_exec))
+    }
+
+    /// Whether closing `fd`, the host's lately, is all the host's (`Client::closes_host`).
+    #[inline(always)]
+    pub fn closes_host(&mut self, fd: usize) -> bool {
+        if self.hints >> (fd % HINTS) & 1 == 0 {
+            return false;
+        }
+        let _open = guard::open();
+        self.client.as_mut().is_some_and(|served| served.closes_host(fd as u32))
+    }
+
     /// A call on `fd` was passed: the next one is worth a look (`glance`).
     #[inline(always)]
     pub fn expect_hosts(&mut self, fd: usize) {
@@ -258,20 +297,35 @@ impl Wire {
         Ok(Some(Unborn { process, parent }))
     }
 
+    /// Does something with the record of a child; `None` without one.
+    fn of<T>(&mut self, child: Embryo, step: impl FnOnce(&mut Direct, Process) -> T) -> Option<T> {
+        let _open = guard::open();
+        Some(step(self.served()?.services(), child?.process))
+    }
+
     /// The host refused.
     pub fn cancel_fork(&mut self, embryo: Embryo) {
-        let _open = guard::open();
-        if let (Some(embryo), Some(served)) = (embryo, self.served()) {
-            served.services().cancel_fork(embryo.process);
-        }
+        self.of(embryo, |direct, child| direct.cancel_fork(child));
+    }
+
+    /// Where the host is to write which process the child is; `None` without an image.
+    pub fn child_told_at(&mut self, embryo: Embryo) -> Option<usize> {
+        self.of(embryo, |direct, child| direct.child_told_at(child))
+    }
+
+    /// In the parent, when there is a child: false where the host has written nothing there.
+    pub fn child_was_told(&mut self, embryo: Embryo) -> bool {
+        self.of(embryo, |direct, child| direct.child_was_told(child)) != Some(false)
+    }
+
+    /// The host will not write it there.
+    pub fn child_untold(&mut self, embryo: Embryo) {
+        self.of(embryo, |direct, child| direct.child_untold(child));
     }
 
     /// In the parent: the child runs as `pid`.
     pub fn note_child(&mut self, embryo: Embryo, pid: u32) {
-        let _open = guard::open();
-        if let (Some(embryo), Some(served)) = (embryo, self.served()) {
-            served.services().note_child(embryo.process, pid);
-        }
+        self.of(embryo, |direct, child| direct.note_child(child, pid));
     }
 
     /// What number `fd` is, as the table has it.
@@ -684,99 +738,6 @@ impl Wire {
             services.request_gathered(file, path);
         }
         None
-    }
-}
-
-/// What the segments of a program are mapped from.
-pub struct Source {
-    /// A file with its bytes.
-    pub program: Program,
-    /// Where they lie in that file as they do in memory, from the `HUGE_BYTES` on in which the
-    /// first address is; `None`: by offset.
-    pub gathered: Option<usize>,
-    /// Whether the file was opened for this and is to be closed.
-    pub opened: bool,
-}
-
-impl Source {
-    fn itself(program: &Program) -> Source {
-        Source { program: *program, gathered: None, opened: false }
-    }
-}
-
-/// The real path of an open descriptor; its length, 0 = unknown.
-pub fn descriptor_path(fd: usize, out: &mut [u8]) -> usize {
-    let link = husk_abi::proc::descriptor(fd as u32);
-    let args = [link.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0];
-    // SAFETY: a path with NUL and a buffer with its length.
-    unsafe { calls::raw(nr::readlink, args) }.unwrap_or(0)
-}
-
-/// Opens a host file that has been found and checked before.
-pub fn open_host(path: &CStr) -> Result<Program, Errno> {
-    let fd = calls::open(path)?;
-    Ok(described(fd, &stat_or_close(fd)?))
-}
-
-fn stat_or_close(fd: usize) -> Result<calls::Stat, Errno> {
-    calls::fstat(fd).inspect_err(|_| calls::close(fd))
-}
-
-fn described(fd: usize, stat: &calls::Stat) -> Program {
-    Program {
-        target: ExecTarget::Host(fd as u32),
-        mode: stat.mode & 0o7777,
-        uid: stat.uid,
-        gid: stat.gid,
-        size: stat.size as u64,
-        identity: Some(identity_of(stat)),
-        inode: None,
-        path_length: 0,
-    }
-}
-
-const S_IFMT: u32 = 0o170000;
-
-fn host_program(at: usize, path: &[u8], flags: usize) -> Result<Program, Errno> {
-    const X_OK: usize = 1;
-    const AT_EACCESS: usize = 0x200;
-    const AT_EMPTY_PATH: usize = 0x1000;
-    const F_DUPFD_CLOEXEC: usize = 1030;
-    const O_CLOEXEC: usize = 0o2000000;
-    const S_IFREG: u32 = 0o100000;
-    // SAFETY: the caller's path ends with NUL.
-    let fd = unsafe {
-        let address = path.as_ptr() as usize;
-        calls::raw(nr::faccessat2, [at, address, X_OK, AT_EACCESS | flags, 0, 0])?;
-        if path[0] == 0 && flags & AT_EMPTY_PATH != 0 {
-            calls::raw(nr::fcntl, [at, F_DUPFD_CLOEXEC, 0, 0, 0, 0])?
-        } else {
-            calls::raw(nr::openat, [at, address, O_CLOEXEC, 0, 0, 0])?
-        }
-    };
-    match calls::fstat(fd) {
-        Ok(stat) if stat.mode & S_IFMT == S_IFREG => Ok(described(fd, &stat)),
-        other => {
-            calls::close(fd);
-            Err(other.err().unwrap_or(Errno::EACCES))
-        }
-    }
-}
-
-/// The identity of an open host file.
-pub fn identity(fd: usize) -> Option<HostIdentity> {
-    Some(identity_of(&calls::fstat(fd).ok()?))
-}
-
-/// Which bytes of which file.
-pub fn identity_of(stat: &calls::Stat) -> HostIdentity {
-    let ns = |time: [i64; 2]| time[0] * 1_000_000_000 + time[1];
-    HostIdentity {
-        device: stat.device,
-        inode: stat.inode,
-        size: stat.size as u64,
-        modified_ns: ns(stat.modified),
-        changed_ns: ns(stat.changed),
     }
 }
 

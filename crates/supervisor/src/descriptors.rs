@@ -17,6 +17,9 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::failure::Failure;
 
+/// Times a file is sealed that the host calls busy; each waits up to 150 ms for that to end.
+const SEALS_MAX: u32 = 20;
+
 /// The two numbers lie below this, whatever the limit: some programs loop over all numbers.
 const NUMBERS_END_MAX: u64 = 1024;
 /// Fewer numbers than this leave a program no room.
@@ -45,8 +48,7 @@ pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
         let file = File::from(loader);
         crate::runtime_file::write(&file, runtime)
             .map_err(|problem| Errno::from_io_error(&problem).unwrap_or(Errno::IO))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+        seal(&file)?;
         Ok(OwnedFd::from(file))
     });
     made.map_err(|errno| {
@@ -56,6 +58,20 @@ pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
         };
         Failure::new("cannot load the runtime", in_words(errno), remedy)
     })
+}
+
+/// Nobody writes to it from now on. The host says that it is busy while it holds its pages itself
+/// (to move them, say): it cannot tell that from a write under way.
+fn seal(file: &File) -> Result<(), Errno> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    let mut sealed = rustix::fs::fcntl_add_seals(file, seals);
+    for _ in 1..SEALS_MAX {
+        if sealed != Err(Errno::BUSY) {
+            break;
+        }
+        sealed = rustix::fs::fcntl_add_seals(file, seals);
+    }
+    sealed
 }
 
 /// `kind` is left away on a host that does not know it (before Linux 6.3).

@@ -65,6 +65,11 @@ impl Full {
             return;
         }
         self.next = Some(now + LOOK_EVERY);
+        self.look(direct);
+    }
+
+    /// Looks at once: a program may have ended of what it found no room for.
+    pub fn look(&mut self, direct: &Direct) {
         for ((kind, spare), told) in KINDS.into_iter().zip(spare(direct)).zip(&mut self.told) {
             let short = is_short(spare, *told);
             if short && !*told {

@@ -150,6 +150,7 @@ impl Image {
     pub fn prepare_birth(&mut self, inherited: &[u32]) -> Result<Birth, Failure> {
         let birth = self.parent(inherited).and_then(|mut parent| {
             let child = parent.prepare_fork(Sharing::default())?;
+            parent.child_untold(child);
             Ok(Birth { parent, child })
         });
         birth.map_err(|errno| unmade("register the program", errno))

@@ -169,7 +169,10 @@ fn strings(parts: impl Iterator<Item = Vec<u8>>) -> Option<Vec<CString>> {
 fn attributes(mask: &SigSet) -> nix::Result<PosixSpawnAttr> {
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_sigmask(mask)?;
-    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    // Rust has it ignored.
+    if !husk_host::early::sigpipe_was_ignored() {
+        attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    }
     attributes.set_flags(
         PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
     )?;

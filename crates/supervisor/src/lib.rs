@@ -35,6 +35,7 @@ pub mod limits;
 mod loads;
 pub mod metrics;
 pub mod named;
+mod neighbours;
 mod onlooker;
 pub mod private;
 pub mod program;

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::image::{Cover, MOUNTS_MAX};
 use husk_proto::place::{Origin, Policy, Rule};
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
 use crate::control_group;
@@ -239,14 +240,26 @@ pub(crate) fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
     if (MEMORY_BYTES_MIN..=most).contains(&bytes) {
         return Ok(bytes);
     }
-    let (why, remedy) = if bytes < MEMORY_BYTES_MIN {
-        ("too small", format!("choose at least --memory {}M", MEMORY_BYTES_MIN >> 20))
+    let why = if bytes < MEMORY_BYTES_MIN {
+        "too small"
     } else if most < MEMORY_BYTES_MAX {
-        ("more than this host has", format!("choose at most --memory {}M", most >> 20))
+        "more than this host has"
     } else {
-        ("too large", format!("choose at most --memory {}G", MEMORY_BYTES_MAX >> 30))
+        "too large"
     };
-    Err(Failure::new(format!("cannot make an image of {bytes} bytes"), why, remedy))
+    let least = size(MEMORY_BYTES_MIN);
+    let remedy = format!("choose --memory {least} to {}M", most >> 20);
+    Err(Failure::new(format!("cannot make an image of {}", size(bytes)), why, remedy))
+}
+
+/// Bytes as they are typed.
+fn size(bytes: u64) -> String {
+    let units = [(30, "G"), (20, "M"), (10, "K")];
+    let whole = units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
+    match whole {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
 }
 
 /// Memory of an image when the user does not say.
@@ -285,7 +298,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(NOT_A_SIZE.into()),
     };
     let number: u64 = number.parse().map_err(|_| NOT_A_SIZE)?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("choose at most {}", size(MEMORY_BYTES_MAX)))
+}
+
+/// Reads a number of kernels; `settle_kernels` checks its range.
+pub fn parse_kernels(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("not a whole number; choose 1 to {KERNELS_MAX}"))
 }
 
 fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {
@@ -378,6 +398,10 @@ fn add_current_directory(
         "it cannot be listed"
     } else {
         plans.push(overlay(&here, false)?);
+        if !discard && access(&here, Access::WRITE_OK) == Err(Errno::ROFS) {
+            let here = here.display();
+            notes.push(format!("{here}: read-only file system: changes will not be written back"));
+        }
         return Ok(());
     };
     if discard {
@@ -418,10 +442,10 @@ mod tests {
         assert!(none.to_string().contains("1 to 64"), "{none}");
         assert!(settle_kernels(Some(1000)).is_err());
         let small = settle_memory(Some(1 << 20)).unwrap_err();
-        assert!(small.to_string().contains("at least --memory 32M"), "{small}");
+        assert!(small.to_string().contains("of 1M: too small; choose --memory 32M to"), "{small}");
         assert_eq!(small.status, 125);
         let large = settle_memory(Some(host_memory_bytes() + 1)).unwrap_err();
-        assert!(large.to_string().contains("choose at most --memory"), "{large}");
+        assert!(large.to_string().contains("choose --memory 32M to"), "{large}");
         assert_eq!(settle_memory(None).map_err(|f| f.to_string()), Ok(default_memory_bytes()));
     }
 

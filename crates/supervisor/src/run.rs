@@ -4,8 +4,9 @@
 //! up, terminated, killed (`descent`), and only then are the overlays written back: nobody changes
 //! the image meanwhile.
 //!
-//! Exit status: the program's own, 128 + n on signal n; 125 when Husk failed, or when the program
-//! succeeded and not all of its changes could be written back as they were.
+//! Exit status: the program's own; 125 when Husk failed, or when the program succeeded and not all
+//! of its changes could be written back as they were. Where a signal ended the program, the same
+//! one ends this process, once all that is done: a shell's loop ends with the program by Ctrl-C.
 
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
@@ -28,7 +29,8 @@ use crate::watch::{Burial, End, watch};
 use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
 use crate::write_back::progress::ProgressLine;
 
-/// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status.
+/// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status,
+/// unless a signal ended the command.
 pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
     let config = Config::load()?;
     let variables = Variables::of(&config);
@@ -37,17 +39,18 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
     let Some(typed) = command.first() else {
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };
-    match program::look(typed, &settings.mounts)? {
-        Program::Image(path) => in_image(&settings, command, &variables, &path, runtime),
-        Program::Native(path) => natively(command, &path),
-    }
+    let end = match program::look(typed, &settings.mounts)? {
+        Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,
+        Program::Native(path) => natively(command, &path)?,
+    };
+    Ok(end_as(end))
 }
 
-fn natively(command: &[OsString], path: &Path) -> Result<u8, Failure> {
+fn natively(command: &[OsString], path: &Path) -> Result<End, Failure> {
     say(&program::native_note(path));
     let signals = take_signals()?;
     let program = launch::natively(path, command, &signals.original)?;
-    Ok(status(watch(program, &signals, &mut NoImage)))
+    Ok(watch(program, &signals, &mut NoImage))
 }
 
 /// Nobody to tell of deaths.
@@ -64,7 +67,7 @@ fn in_image(
     variables: &Variables,
     path: &Path,
     runtime: &[u8],
-) -> Result<u8, Failure> {
+) -> Result<End, Failure> {
     ensure_able()?;
     let signals = take_signals()?;
     let file_size = lift_file_size_limit();
@@ -84,6 +87,9 @@ fn in_image(
         joins: false,
         place: (settings.rule.origin == Origin::Image).then_some(settings.rule.policy),
     };
+    if let Some(signal) = signals.ending() {
+        return Ok(End::Signal(signal as i32));
+    }
     set_file_size_limit(file_size);
     let program = launch::in_image(command, hand_over, &signals.original)?;
     lift_file_size_limit();
@@ -91,6 +97,9 @@ fn in_image(
     drop((region, loader));
     work.serve();
     let end = watch(program, &signals, &mut work);
+    // What came while it lived was for it.
+    signals.ending();
+    work.look_for_room();
     // What works for the image in the background is no straggler.
     work.rest();
     let told = descent::end_stragglers(&mut Descendants { buried: |pid| work.child(pid) });
@@ -103,8 +112,11 @@ fn in_image(
     drop(line);
     settle();
     ended.lines.iter().for_each(|line| say(line));
-    let status = status(end);
-    Ok(if status == 0 && !ended.complete { STATUS_HUSK } else { status })
+    drop(work);
+    if let Some(signal) = signals.ending() {
+        return Ok(End::Signal(signal as i32));
+    }
+    Ok(if end == End::Exit(0) && !ended.complete { End::Exit(STATUS_HUSK.into()) } else { end })
 }
 
 /// A descriptor of the image could not be had.
@@ -121,9 +133,14 @@ fn become_subreaper() {
     }
 }
 
-fn status(end: End) -> u8 {
+/// Ends this process by the signal that ended the program. Returns the exit status where it exited,
+/// or where the signal does not end us (the first process of a name space): 128 + n.
+fn end_as(end: End) -> u8 {
     match end {
         End::Exit(status) => status as u8,
-        End::Signal(signal) => STATUS_SIGNAL_BASE + signal as u8,
+        End::Signal(signal) => {
+            husk_host::end::end_by(signal);
+            STATUS_SIGNAL_BASE + signal as u8
+        }
     }
 }

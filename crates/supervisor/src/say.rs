@@ -1,5 +1,6 @@
 //! What Husk prints. A standard error that takes nothing (a full disk, a reader that has gone) is
-//! no reason to lose what a run has changed: nothing here panics or ends the process.
+//! no reason to lose what a run has changed: nothing here panics, and only `print`, which commands
+//! use for what they were asked for, ends the process.
 //!
 //! A terminal that was stopped (^S), or a pipe whose reader is slow, holds up who writes to it. Who
 //! has work to do says things aside: a thread of its own prints them, and `settle` waits for it
@@ -9,6 +10,8 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use nix::sys::signal::Signal;
 
 /// One line to standard error, `husk: ` in front.
 pub fn say(line: &str) {
@@ -44,8 +47,20 @@ pub fn settle() {
     }
 }
 
-/// `text` to standard output, all of it or an error.
+/// `text` to standard output, all of it or an error. Where its reader has gone (`| head`), this
+/// process ends by SIGPIPE, as others do, unless its caller ignores that.
 pub fn print(text: &str) -> io::Result<()> {
+    let printed = try_print(text);
+    let unread = printed.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::BrokenPipe);
+    if unread && !husk_host::early::sigpipe_was_ignored() {
+        husk_host::end::end_by(Signal::SIGPIPE as i32);
+    }
+    printed
+}
+
+/// `text` to standard output, all of it or an error; a reader that has gone is an error like
+/// another. For processes that must go on without one.
+pub fn try_print(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()

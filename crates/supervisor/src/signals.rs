@@ -6,6 +6,8 @@
 //! 2. The program starts with the mask the supervisor was started with.
 //! 3. No signal but SIGKILL and those of its own faults ends the supervisor while an image runs:
 //!    what would by default is taken as a wish to end, and the program is asked to (SIGTERM).
+//!    One of `ENDING` while no program runs (before it starts, while changes are written back) ends
+//!    the supervisor when all is done.
 //! 4. A hang-up is always sent on: the host's Linux sends it to a session's leader alone.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -21,6 +23,9 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+
+/// What somebody sends who wants an end (invariant 3).
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// End a process that is not prepared, and mean nothing to a supervisor but that (invariant 3).
 const END_REQUESTS: [Signal; 7] = [
@@ -61,6 +66,7 @@ pub enum Event {
 impl Signals {
     /// Blocks the signals of this thread (and of threads it starts) and opens the descriptor.
     pub fn take() -> nix::Result<Self> {
+        husk_host::early::hear_of_children();
         let mut taken: SigSet = FORWARDED.into_iter().collect();
         taken.extend(END_REQUESTS);
         taken.add(Signal::SIGCHLD);
@@ -69,6 +75,16 @@ impl Signals {
         let original = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self { descriptor: SignalFd::with_flags(&taken, flags)?, original })
+    }
+
+    /// Reads all that has come while there was no program to send it to: the last of `ENDING`.
+    pub fn ending(&self) -> Option<Signal> {
+        let mut ending = None;
+        while let Ok(Some(info)) = self.descriptor.read_signal() {
+            let signal = Signal::try_from(info.ssi_signo as i32).ok();
+            ending = signal.filter(|signal| ENDING.contains(signal)).or(ending);
+        }
+        ending
     }
 
     /// The next event, `None` when there is none.

@@ -16,11 +16,11 @@ use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, raise};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::WaitPidFlag;
 use nix::unistd::{Pid, getpgid, getpgrp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{WaitOptions, wait as wait_for_child};
 
 use crate::signals::{Event, Signals};
 
@@ -35,8 +35,8 @@ const MOMENT: Duration = Duration::from_millis(30);
 pub enum End {
     /// It exited with this status.
     Exit(i32),
-    /// A signal ended it.
-    Signal(Signal),
+    /// The signal of this number ended it.
+    Signal(i32),
 }
 
 /// What the watch tells the image.
@@ -89,26 +89,22 @@ fn wait(signals: &Signals) {
 
 fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
     // Those whom another thread has seized (`aid`) are not its own.
-    let own = WaitPidFlag::__WNOTHREAD;
-    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | own;
+    let own = WaitOptions::from_bits_retain(WaitPidFlag::__WNOTHREAD.bits() as u32);
+    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | own;
     loop {
-        let end = match waitpid(None, Some(flags)) {
-            Ok(WaitStatus::Exited(pid, status)) => Some((pid, End::Exit(status))),
-            Ok(WaitStatus::Signaled(pid, signal, _)) => Some((pid, End::Signal(signal))),
-            Ok(WaitStatus::Stopped(pid, _)) => {
-                if pid == program {
-                    stop_along(program);
-                }
-                None
+        // Failed: there is no child.
+        let (pid, status) = wait_for_child(options).ok().flatten()?;
+        let pid = Pid::from_raw(pid.as_raw_pid());
+        if status.stopped() {
+            if pid == program {
+                stop_along(program);
             }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
-            Ok(_) => None,
-            Err(_) => return None,
-        };
-        let Some((pid, end)) = end else { continue };
+            continue;
+        }
         burial.child(pid);
         if pid == program {
-            return Some(end);
+            let exited = status.exit_status().map(End::Exit);
+            return exited.or(status.terminating_signal().map(End::Signal));
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::holds::{self, Work as Kind};
 use crate::image::Image;
 use crate::limits;
 use crate::loads::Loads;
+use crate::neighbours::Neighbours;
 use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
@@ -66,6 +67,7 @@ pub struct Work {
     watchers: Watchers,
     loads: Loads,
     full: Full,
+    neighbours: Neighbours,
     variables: Variables,
     vigil: Vigil,
     next_scan: Instant,
@@ -103,7 +105,7 @@ impl Work {
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
-        Ok(Work {
+        let mut work = Work {
             image,
             copies,
             service,
@@ -114,10 +116,15 @@ impl Work {
             watchers,
             loads,
             full,
+            neighbours: Neighbours::default(),
             variables,
             vigil,
             next_scan,
-        })
+        };
+        if !settings.discard {
+            work.announce().iter().for_each(|note| say(&format!("note: {note}")));
+        }
+        Ok(work)
     }
 
     /// The work for an image whose supervisor has died; `lock` is its private directory's.
@@ -133,7 +140,7 @@ impl Work {
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
-        Work {
+        let mut work = Work {
             image,
             copies,
             service,
@@ -144,10 +151,20 @@ impl Work {
             watchers,
             loads,
             full,
+            neighbours: Neighbours::default(),
             variables,
             vigil,
             next_scan,
-        }
+        };
+        // Whoever is there was told when it was made.
+        let _ = work.announce();
+        work
+    }
+
+    /// Makes its overlays known; what there is to tell of others'.
+    fn announce(&mut self) -> Vec<String> {
+        let overlays: Vec<_> = self.image.overlays().into_iter().map(|(_, path)| path).collect();
+        self.neighbours.announce(&overlays)
     }
 
     /// What keeps others from the private directory, if there is one.
@@ -220,6 +237,11 @@ impl Work {
         if let Some(private) = self.private.as_ref().filter(|_| direct.watch_owes()) {
             Watchers::settle(direct, &private.path());
         }
+    }
+
+    /// Says what the image has no room for, if anything: a look beside the regular ones.
+    pub fn look_for_room(&mut self) {
+        self.full.look(&self.image.direct);
     }
 
     /// Ends the image: the last dead, the checks that were asked for, write-back. `progress` says

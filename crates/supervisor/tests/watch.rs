@@ -39,7 +39,9 @@ fn run(signals: &Signals, script: &str) -> (End, Told) {
 fn main() {
     let signals = Signals::take().unwrap();
     assert_eq!(run(&signals, "exit 7").0, End::Exit(7));
-    assert_eq!(run(&signals, "kill -TERM $$").0, End::Signal(Signal::SIGTERM));
+    assert_eq!(run(&signals, "kill -TERM $$").0, End::Signal(Signal::SIGTERM as i32));
+    // A real-time signal, which has no name.
+    assert_eq!(run(&signals, "kill -40 $$").0, End::Signal(40));
     assert!(run(&signals, "sleep 0.3").1.ticks >= 3, "no tick while the program ran");
 
     // A signal sent to the supervisor alone reaches the program.

@@ -2,6 +2,7 @@
 // the file has it, takes the vDSO away, and has its own descriptors where the program has none.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,24 +27,24 @@ static void numbers(void) {
     told("a lower bound", fcntl(open("/dev/null", O_RDONLY), F_DUPFD, 300));
 }
 
-// Where the host keeps what the vDSO reads.
-static char *data_of_vdso(void) {
+// Takes away the vDSO, or what it reads: only a whole mapping can go.
+static long taken_away(const char *which) {
     char line[256];
-    unsigned long start = 0;
+    unsigned long start = 0, end = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps) && !strstr(line, "[vvar]"))
+    while (fgets(line, sizeof line, maps) && !strstr(line, which))
         ;
-    sscanf(line, "%lx", &start);
+    sscanf(line, "%lx-%lx", &start, &end);
     fclose(maps);
-    return (char *)start;
+    return syscall(SYS_munmap, start, end - start);
 }
 
 // Files have times though there is no vDSO any more, or nothing that it reads.
-static void clock_of_host(char *taken) {
+static void clock_of_host(const char *taken) {
     struct stat before, after;
     int file = open("file", O_RDWR | O_CREAT, 0600);
     fstat(file, &before);
-    told("taken away", syscall(SYS_munmap, taken, 4096));
+    told("taken away", taken_away(taken));
     usleep(20000);
     told("written", write(file, "x", 1));
     fstat(file, &after);
@@ -65,6 +66,48 @@ static void unforked(void) {
     told("a child", status);
 }
 
+enum { WRITERS = 12, TIMES = 100 };
+static volatile long written[WRITERS];
+
+static void *writes(void *which) {
+    long n = (long)which;
+    char name[2] = {(char)('a' + n)};
+    int file = open(name, O_RDWR | O_CREAT, 0600);
+    for (;;) {
+        if (pwrite(file, "x", 1, 0) != 1) abort();
+        written[n]++;
+    }
+}
+
+// Waits until each has written since.
+static void all_write(void) {
+    long before[WRITERS];
+    for (int n = 0; n < WRITERS; n++) before[n] = written[n];
+    for (int n = 0; n < WRITERS; n++)
+        while (written[n] < before[n] + 2) usleep(100);
+}
+
+// Nor is anybody in it when it goes: most of those who write wait for a processor, some of them
+// while they look at the time.
+static void beside(void) {
+    int ended = 0;
+    for (int n = 0; n < TIMES; n++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pthread_t thread;
+            for (long w = 0; w < WRITERS; w++) pthread_create(&thread, NULL, writes, (void *)w);
+            all_write();
+            long failed = taken_away(n % 2 ? "[vvar]" : "[vdso]");
+            all_write();
+            _exit(failed != 0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        ended += status == 0;
+    }
+    told("unharmed", ended);
+}
+
 // Code is mapped as it is, also where programs that run it get something faster.
 static void code(const char *path) {
     for (int n = 0; n < 5; n++) {
@@ -84,9 +127,10 @@ static void code(const char *path) {
 
 int main(int count, char **words) {
     if (!strcmp(words[1], "numbers")) numbers();
-    if (!strcmp(words[1], "clock")) clock_of_host((char *)getauxval(AT_SYSINFO_EHDR));
+    if (!strcmp(words[1], "clock")) clock_of_host("[vdso]");
     if (!strcmp(words[1], "unforked")) unforked();
-    if (!strcmp(words[1], "data")) clock_of_host(data_of_vdso());
+    if (!strcmp(words[1], "data")) clock_of_host("[vvar]");
+    if (!strcmp(words[1], "beside")) beside();
     if (!strcmp(words[1], "code")) code("/lib/x86_64-linux-gnu/libc.so.6");
     return count != 2;
 }

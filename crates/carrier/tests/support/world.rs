@@ -449,6 +449,26 @@ pub fn operations() -> Vec<Operation> {
         me.cancel_fork(child);
         me.finish_exec().expect("exec");
     });
+    operation!(all, "numbers of the host", nothing, false, |me, root, a| {
+        let files = me.files();
+        for fd in 20..30 {
+            if !me.try_host_opened(fd, false) {
+                assert_eq!(me.host_opened(files, fd, false, Shown::Nothing), Ok(true));
+            }
+        }
+        for fd in 20..28 {
+            if !me.try_host_closed(fd) {
+                me.host_closed(files, fd);
+            }
+        }
+    });
+    operation!(all, "open and close what the host has", nothing, false, |me, root, a| {
+        let files = me.files();
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.host_opened(files, 20, true, Shown::File(file)), Ok(true));
+        assert_eq!(me.host_opened(files, 21, false, Shown::Like(20)), Ok(true));
+        assert!(me.try_host_closed(20) && me.try_host_closed(21));
+    });
     operation!(all, "fork with mappings", nothing, false, |me, root, a| {
         let (one, two) = (at(me, a, b"f2"), at(me, a, b"f3"));
         for file in [one, two] {

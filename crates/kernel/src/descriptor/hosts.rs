@@ -1,5 +1,5 @@
 //! Numbers of the host's that nothing of the image stands behind: most of them, so they have short
-//! ways of their own.
+//! ways of their own. Also shadows, as they are closed.
 
 use husk_proto::{Files, Inode, Result};
 use husk_region::INODE;
@@ -9,6 +9,7 @@ use crate::descriptor::open;
 use crate::descriptor::table::{self, CLOSE_ON_EXEC, HOST, OTHER, SHADOW};
 use crate::process;
 use crate::state::{high, ino, live, low};
+use crate::tree;
 
 /// Whether an entry is such a number's.
 #[inline(always)]
@@ -41,6 +42,56 @@ pub fn has_host_bytes(kernel: &Kernel, inode: Inode) -> bool {
     let region = &kernel.session.region;
     let host = |cell| low(region.load(cell)) & ino::HOST != 0;
     live(region, inode).is_ok_and(|cell| host(cell.word(ino::IDENT)))
+}
+
+/// `Descriptors::pass_host`: lets calls on `fd` pass without a look (`Session::set_pass`), if it is
+/// a plain number of the host's in a table that is this thread's alone.
+#[inline(always)]
+pub fn pass(kernel: &Kernel, fd: u32) {
+    let region = &kernel.session.region;
+    let files = process::files(kernel);
+    let plain = table::first_entry(region, files, fd).is_some_and(is_plain);
+    if plain && table::sharers(region, files) == 1 {
+        kernel.session.set_pass(fd);
+    }
+}
+
+/// `Descriptors::try_host_opened`.
+#[inline(always)]
+pub fn try_opened(kernel: &Kernel, fd: u32, close_on_exec: bool) -> bool {
+    let free = |entry| entry == 0;
+    put_alone(kernel, fd, free, HOST | table::flags(close_on_exec))
+}
+
+/// `Descriptors::try_host_closed`.
+#[inline(always)]
+pub fn try_closed(kernel: &Kernel, fd: u32) -> bool {
+    put_alone(kernel, fd, is_plain, 0) || close_shadow(kernel, fd)
+}
+
+/// The same of a shadow, of a file without locks.
+fn close_shadow(kernel: &Kernel, fd: u32) -> bool {
+    let files = process::files(kernel);
+    let is_shadow = |entry| entry & SHADOW != 0;
+    let found = table::first_entry(&kernel.session.region, files, fd).is_some_and(is_shadow);
+    found && table::close_with(kernel, files, fd, is_shadow, false) == Ok(Some(false))
+}
+
+/// Stores `entry` for `fd` without a transaction, if what is there `fits` and the table is this
+/// thread's alone. False: nothing was stored. `fits` accepts only what nothing is to be released
+/// of: free or plain.
+#[inline(always)]
+fn put_alone(kernel: &Kernel, fd: u32, fits: impl Fn(u64) -> bool, entry: u64) -> bool {
+    let session = &kernel.session;
+    let table = table::cell(&session.region, process::files(kernel));
+    let Some(leaf) = table::first_leaf(&session.region, table, fd) else { return false };
+    let word = leaf.word(tree::ENTRIES + fd % tree::WAYS);
+    let is_mine = open::is_mine(session, table, table::SHARERS);
+    if !is_mine || !fits(session.region.load(word)) {
+        return false;
+    }
+    session.clear_pass(fd);
+    session.put_alone(leaf, 1 << (fd % tree::WAYS), word, entry)
 }
 
 /// Number `fd` becomes `entry` if it is `old`: true. Neither has anything to hold or to release.

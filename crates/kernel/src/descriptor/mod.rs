@@ -12,6 +12,8 @@
 //!    descriptions they name: a count is never wrong, whoever dies.
 //!    A table that one process of one thread has needs none: nobody else comes by it while that
 //!    thread lives, and whoever cleans up after it recovers its journal first (`process::reap`).
+//!    In such a table a plain number of the host's comes and goes without a transaction, too: by
+//!    two stores (`Session::put_alone`).
 //! 2. A shadow is an entry of the host's that names a description. Whether that is the host's or
 //!    the image's by now says a flag of the description, for all its numbers at once.
 //! 3. Lock words are the first words of records and stay lock words in every life of the record, so
@@ -21,3 +23,4 @@ pub mod flight;
 pub mod hosts;
 pub mod open;
 pub mod table;
+pub(crate) mod whole;

@@ -4,7 +4,7 @@ use husk_abi::sys::general::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_OPEN};
 use husk_proto::descriptor::Open;
 use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Description, Errno, Files, Inode, Result};
-use husk_region::{Cell, INODE, RECORD, RETRY, Region, Txn};
+use husk_region::{Cell, INODE, RECORD, RETRY, Region, Session, Txn};
 
 use crate::descriptor::table;
 use crate::fs::entries::{self, Key};
@@ -43,14 +43,13 @@ fn alive(region: &Region, description: u32) -> Result<Cell> {
 
 /// How many descriptions there are, about: nothing is held meanwhile.
 pub fn count(kernel: &Kernel) -> u64 {
-    let region = &kernel.session.region;
-    let numbers = 1..kernel.session.never_used(RECORD);
-    let is_open = |&number: &u32| {
-        let cell = cell(region, number);
-        let tagged = low(region.load(cell.word(TAG))) == tag::DESCRIPTION;
-        tagged && region.load(cell.word(REFERENCES)) != 0
-    };
-    numbers.filter(is_open).count() as u64
+    let session = &kernel.session;
+    let is_tagged = |&number: &u32| alive(&session.region, number).is_ok();
+    let tagged = (1..session.never_used(RECORD)).filter(is_tagged).count() as u64;
+    // An operation that fails gives back what it has made with its tag on.
+    let mut given_back = 0;
+    session.each_free(RECORD, &mut |number| given_back += u64::from(is_tagged(&number)));
+    tagged.saturating_sub(given_back)
 }
 
 /// The inode a description is of.
@@ -109,16 +108,16 @@ pub(crate) fn take_over(
 /// thread's process, in which nobody else can come by another hold. Whoever is about to become one
 /// holder less has locked the record before it lowered the count, so the lock is looked at last.
 #[inline(always)]
-pub(crate) fn is_mine(txn: &Txn<'_>, record: Cell, holders: u32) -> bool {
-    txn.session.is_alone()
-        && txn.get(record.word(holders)) == 1
-        && !husk_region::is_locked(txn.get(record))
+pub(crate) fn is_mine(session: &Session, record: Cell, holders: u32) -> bool {
+    session.is_alone()
+        && session.region.load(record.word(holders)) == 1
+        && !husk_region::is_locked(session.region.load(record))
 }
 
 /// One more number names a description.
 pub(crate) fn hold(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);
-    if !is_mine(txn, cell, REFERENCES) {
+    if !is_mine(txn.session, cell, REFERENCES) {
         txn.lock(cell)?;
     }
     let references = txn.get(cell.word(REFERENCES));

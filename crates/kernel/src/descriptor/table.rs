@@ -11,11 +11,8 @@
 //! 2. A number that changes hands (`dup2`) does so in one transaction: it is never free between.
 
 use husk_proto::descriptor::{Glance, Shown, Slot};
-use husk_proto::epoll::Set;
-use husk_proto::pipe::Pipe;
-use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Files, Inode, Result};
-use husk_region::{Cell, INODE, NODE, RECORD, RETRY, Region, Txn};
+use husk_region::{Cell, INODE, NODE, RECORD, Region, Txn};
 
 use crate::descriptor::{hosts, open};
 use crate::epoll;
@@ -33,7 +30,7 @@ pub(crate) const SHARERS: u32 = 3;
 /// The leaf of numbers 0..64, where nearly all are, so that a high one slows no other down.
 pub(crate) const FIRST: u32 = 4;
 
-const KIND: u64 = 3;
+pub(crate) const KIND: u64 = 3;
 pub(crate) const HOST: u64 = 1;
 pub(crate) const HUSK: u64 = 2;
 pub(crate) const CLOSE_ON_EXEC: u64 = 4;
@@ -62,7 +59,7 @@ pub(crate) fn cell(region: &Region, files: Files) -> Cell {
 
 /// The leaf with the entry of `fd`, if that is the first one.
 #[inline(always)]
-fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
+pub(crate) fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
     let leaf = low(region.load(table.word(FIRST)));
     (fd < tree::WAYS && leaf != 0).then(|| region.map.object(NODE, leaf))
 }
@@ -100,7 +97,7 @@ pub(crate) fn description_of(entry: u64) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn lock(txn: &mut Txn<'_>, files: Files) -> Result<Cell> {
     let cell = cell(txn.region, files);
-    if !open::is_mine(txn, cell, SHARERS) {
+    if !open::is_mine(txn.session, cell, SHARERS) {
         txn.lock(cell)?;
     }
     if low(txn.get(cell.word(TAG))) == tag::FILES { Ok(cell) } else { Err(Errno::EBADF) }
@@ -122,6 +119,7 @@ pub(crate) fn plain_host(txn: &Txn<'_>, files: Files, fd: u32) -> Result<u64> {
 /// Changes the entry of a number and keeps the bitmaps. The table is locked.
 #[inline]
 pub(crate) fn put(txn: &mut Txn<'_>, table: Cell, fd: u32, value: u64) -> Result<()> {
+    txn.session.clear_pass(fd);
     let Some(leaf) = first_leaf(txn.region, table, fd) else {
         return put_below(txn, table, fd, value);
     };
@@ -326,7 +324,7 @@ pub fn set_close_on_exec(kernel: &Kernel, files: Files, fd: u32, on: bool) -> Re
     })
 }
 
-fn flags(close_on_exec: bool) -> u64 {
+pub(crate) fn flags(close_on_exec: bool) -> u64 {
     if close_on_exec { CLOSE_ON_EXEC } else { 0 }
 }
 
@@ -436,7 +434,7 @@ fn has_locks(region: &Region, entry: u64) -> bool {
 /// `Descriptors::close`.
 #[inline]
 pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
-    match close_with(kernel, files, fd, false)? {
+    match close_with(kernel, files, fd, is_husk, false)? {
         Some(plugged) => Ok(plugged),
         None => close_locked(kernel, files, fd),
     }
@@ -447,17 +445,27 @@ pub fn close(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
 fn close_locked(kernel: &Kernel, files: Files, fd: u32) -> Result<bool> {
     drop_locks(kernel, files, fd)?;
     open::wake_after(kernel, entry(&kernel.session.region, files, fd), || {
-        close_with(kernel, files, fd, true).map(|closed| closed == Some(true))
+        close_with(kernel, files, fd, is_husk, true).map(|closed| closed == Some(true))
     })
 }
 
-/// Closes a descriptor; `None` where locks stand on its file, unless it is to be closed `anyway`.
+/// Closes a number that names a description, if it `fits`; `None` where locks stand on its file,
+/// unless it is to be closed `anyway`.
 #[inline(always)]
-fn close_with(kernel: &Kernel, files: Files, fd: u32, anyway: bool) -> Result<Option<bool>> {
+pub(crate) fn close_with(
+    kernel: &Kernel,
+    files: Files,
+    fd: u32,
+    fits: impl Fn(u64) -> bool,
+    anyway: bool,
+) -> Result<Option<bool>> {
     let mut quick = true;
     kernel.run(|txn| {
         let table = lock(txn, files)?;
-        let old = husk(txn, table, fd)?;
+        let old = entry_of(txn.region, table, fd);
+        if !fits(old) {
+            return Err(Errno::EBADF);
+        }
         if !anyway && has_locks(txn.region, old) {
             return Ok(None);
         }
@@ -722,78 +730,4 @@ pub(crate) fn forget_plug(kernel: &Kernel, files: Files, fd: u32) -> Result<()> 
         let old = husk(txn, table, fd)?;
         put(txn, table, fd, old & !PLUG)
     })
-}
-
-/// Makes an empty table.
-pub(crate) fn make(txn: &mut Txn<'_>) -> Result<u32> {
-    let number = txn.allocate(RECORD)?;
-    let cell = txn.region.map.object(RECORD, number);
-    txn.init(cell.word(ROOT), 0);
-    txn.init(cell.word(SHARERS), 1);
-    txn.init(cell.word(FIRST), 0);
-    let generation = high(txn.get(cell.word(TAG)));
-    txn.init(cell.word(TAG), pair(generation, tag::FILES));
-    Ok(number)
-}
-
-/// Copies number `fd` of one table to another nobody else uses yet.
-pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -> Result<()> {
-    kernel.run_reserved(|txn| {
-        // Tables in order of their records, as everywhere.
-        let (one, two) = (source.0.min(target.0), source.0.max(target.0));
-        lock(txn, Files(one))?;
-        lock(txn, Files(two))?;
-        let entry = entry(txn.region, source, fd);
-        let table = cell(txn.region, target);
-        match entry & KIND {
-            _ if description_of(entry).is_some() => open::hold(txn, high(entry))?,
-            HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
-            HOST if entry & SET != 0 => epoll::hold(txn, Set(high(entry)))?,
-            HOST if entry & WATCH != 0 => watch::hold(txn, Instance(high(entry)))?,
-            HOST if high(entry) != 0 => {
-                let inode = txn.region.map.object(INODE, high(entry));
-                txn.lock(inode)?;
-                inodes::add_users(txn, inode, 1, 0);
-            }
-            HOST => {}
-            _ => return Ok(()),
-        }
-        put(txn, table, fd, entry)
-    })
-}
-
-/// Frees the leaves and nodes of a table whose entries are all closed, then calls `last` in the
-/// transaction that finds nothing left. All of it under the lock of `holder`, the record of the
-/// process whose table it was.
-pub(crate) fn dissolve(
-    kernel: &Kernel,
-    holder: Cell,
-    files: Files,
-    mut last: impl FnMut(&mut Txn<'_>) -> Result<()>,
-) -> Result<()> {
-    loop {
-        let done = kernel.run(|txn| {
-            txn.lock(holder)?;
-            let table = lock(txn, files)?;
-            let root = txn.get(table.word(ROOT));
-            if let Some((node, base)) = tree::next_leaf(txn.region, root, 0) {
-                if txn.get(txn.region.map.object(NODE, node)) != 0 {
-                    return Err(RETRY);
-                }
-                if base == 0 {
-                    txn.set(table.word(FIRST), 0);
-                }
-                tree::prune(txn, table.word(ROOT), base);
-                return Ok(false);
-            }
-            let generation = high(txn.get(table.word(TAG))).wrapping_add(1);
-            txn.set(table.word(TAG), pair(generation, 0));
-            txn.free(RECORD, files.0);
-            last(txn)?;
-            Ok(true)
-        })?;
-        if done {
-            return Ok(());
-        }
-    }
 }

@@ -113,10 +113,9 @@ struct Wrong {
 }
 
 fn understood(text: &str) -> Result<Found, Wrong> {
-    let table = DeTable::parse(text).map_err(|error| Wrong {
-        at: error.span().map_or(text.len(), |span: Range<usize>| span.start),
-        why: error.message().replace('\n', ", "),
-        remedy: "see `husk config show` for how it is written".to_owned(),
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(text.len(), |span: Range<usize>| span.start);
+        unread(text, at, error.message())
     })?;
     let mut found = Vec::new();
     for (name, value) in table.get_ref().iter() {
@@ -133,6 +132,25 @@ fn understood(text: &str) -> Result<Found, Wrong> {
     Ok(found)
 }
 
+/// What is wrong where the text is no TOML, and how the key of that line is written.
+fn unread(text: &str, at: usize, why: &str) -> Wrong {
+    let line = text.lines().nth(place(text, at).0 - 1).unwrap_or_default();
+    let (name, value) = line.split_once('=').unwrap_or((line, ""));
+    let why = match value.trim() {
+        "" if line.contains('=') => "there is no value".to_owned(),
+        _ => why.replace('\n', ", "),
+    };
+    let remedy = match KEYS.iter().find(|key| key.name == name.trim()) {
+        Some(key) => written(key),
+        None => "see `husk config show` for how it is written".to_owned(),
+    };
+    Wrong { at, why, remedy }
+}
+
+fn written(key: &Key) -> String {
+    format!("write for {}: {}", key.name, key.kind.form_in_file(key.name))
+}
+
 /// The values of a key.
 fn values(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Wrong> {
     let listed = matches!(key.kind, Kind::Paths | Kind::Techniques);
@@ -143,10 +161,7 @@ fn values(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Wrong>
 }
 
 fn checked(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<String, Wrong> {
-    let wrong = |why: String| {
-        let form = key.kind.form_in_file(key.name);
-        Wrong { at: value.span().start, why, remedy: format!("write for {}: {form}", key.name) }
-    };
+    let wrong = |why: String| Wrong { at: value.span().start, why, remedy: written(key) };
     let words = matches!(key.kind, Kind::Words(words) if words.contains(&"on"));
     let text = match value.get_ref() {
         DeValue::String(text) => text.to_string(),

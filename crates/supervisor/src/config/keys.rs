@@ -96,7 +96,7 @@ impl Kind {
     /// What can be written in a variable, for people; `name` in front of words.
     pub fn form(self, name: &str) -> String {
         match self {
-            Kind::Count => "a whole number, 1 or more".to_owned(),
+            Kind::Count => format!("a whole number, 1 to {KERNELS_MAX}"),
             Kind::Size => "a size, as 512M or 2G".to_owned(),
             Kind::Paths => "directories without colons in their names".to_owned(),
             Kind::Switch => "1 or 0, true or false".to_owned(),

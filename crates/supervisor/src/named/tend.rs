@@ -23,7 +23,7 @@ use crate::named::place::{Held, Name, Place, say_base};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
 use crate::request::{Request, Settings, reason};
-use crate::say::{print, say};
+use crate::say::{say, try_print};
 use crate::variables::Variables;
 use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
 
@@ -71,7 +71,7 @@ pub fn resume(name: &OsStr) {
 
 /// The one answer to `husk up`.
 fn tell(begun: &Begun) -> io::Result<()> {
-    print(&serde_json::to_string(begun)?)
+    try_print(&serde_json::to_string(begun)?)
 }
 
 /// The same, to somebody who may have gone.

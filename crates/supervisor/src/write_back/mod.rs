@@ -49,6 +49,7 @@ use std::thread;
 
 use husk_proto::fs::{Attributes, Origin};
 use husk_proto::{Errno, Fs, Inode};
+use rustix::fs::{Access, access};
 
 use self::ledger::Ledger;
 use self::rescue::Rescue;
@@ -219,6 +220,16 @@ fn scan_and_commit<S: Source>(
     let mut outcome = commit::carry_out(source, &mut work, plan);
     unsettled.extend(unsaid(work.ledger.settle()));
     unsettled.dedup();
+    if !outcome.failures.is_empty() {
+        outcome.failures.splice(0..0, overlays.iter().filter_map(|(_, path)| unwritable(path)));
+    }
     outcome.failures.append(&mut unsettled);
     outcome
+}
+
+/// What there is to tell of an overlay whose directory takes nothing.
+fn unwritable(path: &Path) -> Option<String> {
+    let why = reason(&access(path, Access::WRITE_OK).err()?.into());
+    let remedy = "let this user write to it and copy what is saved, or use --discard";
+    Some(format!("{}, the whole overlay: {why}; {remedy}", path.display()))
 }

@@ -35,6 +35,24 @@ for fd, end in [(fd, end) for fd in (plain, folder) for end in ("", "/", "//", "
     say(end, [attempt(change, name, *more) for change, *more in [(os.unlink,), (os.rmdir,), (os.mkdir,), (os.mknod,), (os.link, "new"), (os.rename, "new")]])
     say([attempt(change, "renamed/swap", name) for change in (os.link, os.symlink, os.rename)])
     say([attempt(os.open, name, flags) for flags in (os.O_CREAT, os.O_CREAT | os.O_EXCL | os.O_RDWR) if end])
+# The link itself, also of a number under which the host has nothing.
+far = fcntl.fcntl(plain, fcntl.F_DUPFD, 700)
+def mode_of(name):
+    room = ctypes.create_string_buffer(256)
+    answer = call(332, AT_FDCWD, name.encode(), 0x100, 0x7ff, room)
+    return answer or (oct(int.from_bytes(room[28:30], "little")), int.from_bytes(room[40:48], "little"))
+def found(name, flags):
+    answer = attempt(os.open, name, flags)
+    if isinstance(answer, str): return answer
+    kind = stat.S_IFMT(os.fstat(answer).st_mode); os.close(answer); return kind
+for fd in (plain, folder, far, 999, "-1", "abc", "007", 1 << 32):
+    for name in (f"/proc/self/fd/{fd}", f"/dev/fd/{fd}", f"/proc/{os.getpid()}/fd/{fd}", f"/proc/thread-self/fd/{fd}"):
+        say(mode_of(name), os.path.lexists(name))
+        say(fd, [found(name, os.O_NOFOLLOW | more) for more in (0, os.O_PATH, os.O_DIRECTORY, os.O_PATH | os.O_DIRECTORY, os.O_CREAT | os.O_EXCL)])
+        say(attempt(os.lchown, name, -1, -1), attempt(os.lchown, name, 0, 0), [attempt(os.utime, name, times, follow_symlinks=False) for times in (None, (5, 6))])
+        say([call(439, AT_FDCWD, name.encode(), mode, 0x100) for mode in (0, 4)], call(192, name.encode(), b"user.x", 0, 0), call(195, name.encode(), 0, 0))
+        say([call(LINKAT, AT_FDCWD, name.encode(), AT_FDCWD, new, AT_SYMLINK_FOLLOW) for new in (b"linked", b"renamed", b"absent/new")], attempt(os.unlink, "linked"))
+os.close(far)
 say(sorted(os.listdir("/proc/self/fd/%d" % folder)), attempt(os.open, "/proc/self/fd/999", 0), attempt(os.readlink, "/proc/self/fd/999"))
 def from_stdin():
     os.dup2(plain, 0); say(open("/dev/stdin").read(), os.readlink("/dev/stdin").replace(base, "BASE"))

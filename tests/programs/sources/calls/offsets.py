@@ -74,3 +74,10 @@ for k, n in kinds.items():
     os.lseek(fd, 0, 0)
     os.path.exists("zz") and os.unlink("zz")
     os.chdir(base)
+# what is wrong with which end of sendfile comes first
+make("e", b"")
+ends = {"none": -1, "write": os.open("f", os.O_WRONLY), "read": os.open("f", os.O_RDONLY), "both": os.open("f", os.O_RDWR), "append": os.open("f", os.O_WRONLY | os.O_APPEND), "dir": os.open("d", os.O_RDONLY),
+    "path": os.open("f", os.O_PATH), "empty": os.open("e", os.O_RDWR), "null": os.open("/dev/null", os.O_WRONLY), "hosts": os.open("/etc/passwd", os.O_RDONLY), "pipe w": os.pipe()[1]}
+for target in ends:
+    for source in ends:
+        say("sendfile", target, source, [call(40, ends[target], ends[source], at, n) for at in (0, struct.pack("<q", 0), struct.pack("<q", -5), 1) for n in (0, 5, -1)], os.lseek(ends["both"], 0, 0), size())

@@ -1,0 +1,83 @@
+//! Other images over the same directories: neither sees what the other changes before it is written
+//! back, and then that is a conflict.
+//!
+//! Each overlay that is written back has a name among the host's abstract sockets: it goes with the
+//! supervisor, and keeps no file system from being unmounted.
+//!
+//! ```text
+//!   husk-overlay-DEVICE-INODE-N      N: the first that nobody has
+//! ```
+//!
+//! Only a hint: another network namespace has names of its own, anybody may take one, and who
+//! overlays a directory further up later is told nothing.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{bind, connect, socket_with};
+
+/// Images over one directory that are told of; a fifth has no name and is not seen.
+const IMAGES_MAX: u32 = 4;
+
+/// The names of an image's overlays.
+#[derive(Default)]
+pub struct Neighbours {
+    names: Vec<OwnedFd>,
+}
+
+impl Neighbours {
+    /// Names these overlays of one image; what there is to tell of others, one line each.
+    pub fn announce(&mut self, overlays: &[PathBuf]) -> Vec<String> {
+        overlays.iter().filter_map(|path| self.announce_one(path, overlays)).collect()
+    }
+
+    fn announce_one(&mut self, path: &Path, overlays: &[PathBuf]) -> Option<String> {
+        let own = (0..IMAGES_MAX).find(|&n| self.take(path, n));
+        // Looked for once it has its own: of two that begin at once each finds the other.
+        let is_anothers =
+            |path: &Path, own| (0..IMAGES_MAX).any(|n| Some(n) != own && is_taken(path, n));
+        let is_outer =
+            |one: &&Path| !overlays.iter().any(|own| own == *one) && is_anothers(one, None);
+        let found = if is_anothers(path, own) {
+            path.display().to_string()
+        } else {
+            let outer = path.ancestors().skip(1).find(is_outer)?;
+            format!("{}, which {} lies in", outer.display(), path.display())
+        };
+        Some(format!(
+            "another image overlays {found}: neither sees what the other changes, and of what both \
+             change both versions are kept"
+        ))
+    }
+
+    /// Whether name `n` of an overlay was free; it is this image's now.
+    fn take(&mut self, path: &Path, n: u32) -> bool {
+        let bound = || {
+            let socket = socket()?;
+            bind(&socket, &name(path, n)?).ok().map(|()| socket)
+        };
+        let taken = bound();
+        let was_free = taken.is_some();
+        self.names.extend(taken);
+        was_free
+    }
+}
+
+/// Whether an image has this name.
+fn is_taken(path: &Path, n: u32) -> bool {
+    let connected = || connect(socket()?, &name(path, n)?).ok();
+    connected().is_some()
+}
+
+fn socket() -> Option<OwnedFd> {
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
+}
+
+fn name(path: &Path, n: u32) -> Option<SocketAddrUnix> {
+    let found = fs::metadata(path).ok()?;
+    let name = format!("husk-overlay-{:x}-{}-{n}", found.dev(), found.ino());
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()
+}
