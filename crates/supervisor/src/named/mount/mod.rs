@@ -27,13 +27,14 @@ mod start;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,6 @@ pub use mind::mind;
 pub(crate) use point::standing_over;
 pub use start::serve;
 
-use crate::descent::state_and_parent;
 use crate::failure::Failure;
 use crate::named::ask::{look, pids};
 use crate::named::place::{self, MOUNT, Name, Place};
@@ -267,49 +267,55 @@ fn end_one(record: &Record, force: bool) -> io::Result<()> {
     if force {
         end_server(record.server);
     }
-    has_ended(record.server);
+    await_end(record.server);
     Ok(())
 }
 
 /// Ends a server that would go on for those who use a mount that is out of sight.
 fn end_server(pid: u32) {
-    let Some(number) = Pid::from_raw(pid as i32) else { return };
     // By a descriptor: its number may be another's the next moment.
-    let Ok(descriptor) = pidfd_open(number, PidfdFlags::empty()) else { return };
+    let Some(server) = server(pid) else { return };
     for signal in [Signal::TERM, Signal::KILL] {
-        if has_ended_within(pid, Duration::ZERO) {
+        if is_over(&server, Duration::ZERO) {
             return;
         }
         // It may have ended this moment.
-        let _ = pidfd_send_signal(&descriptor, signal);
-        if has_ended(pid) {
+        let _ = pidfd_send_signal(&server, signal);
+        if is_over(&server, END_MAX) {
             return;
         }
     }
 }
 
-/// Waits for the end of a server.
-fn has_ended(pid: u32) -> bool {
-    has_ended_within(pid, END_MAX)
-}
-
-fn has_ended_within(pid: u32, patience: Duration) -> bool {
-    let end = Instant::now() + patience;
-    while serves(pid) {
-        if Instant::now() >= end {
-            return false;
-        }
-        sleep(LOOK);
-    }
-    true
+/// Waits for the end of a server, not for ever.
+fn await_end(pid: u32) {
+    let _ = server(pid).is_none_or(|server| is_over(&server, END_MAX));
 }
 
 /// Whether process `pid` is the server of a mount.
 pub(crate) fn serves(pid: u32) -> bool {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    // One that nobody has waited for yet has ended all the same.
-    let ended = || state_and_parent(pid as i32).is_none_or(|(state, _)| state == "Z");
-    name.trim_ascii_end() == SERVER.as_bytes() && !ended()
+    server(pid).is_some_and(|server| !is_over(&server, Duration::ZERO))
+}
+
+/// The server of a mount that process `pid` is, or was if nobody has waited for it yet.
+fn server(pid: u32) -> Option<OwnedFd> {
+    let server = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    (name.trim_ascii_end() == SERVER.as_bytes()).then_some(server)
+}
+
+/// Whether all threads of a process have ended, after `patience` at the latest. Of one whose first
+/// thread alone has, /proc says the same as of a dead one; but it holds its places in the image.
+fn is_over(process: &OwnedFd, patience: Duration) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            told => return told.is_ok_and(|ready| ready > 0),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -331,5 +337,26 @@ mod tests {
             let failure = Wish::parse(OsStr::new(unfit)).map(drop).unwrap_err();
             assert_eq!(failure.to_string().lines().count(), 1, "{failure}");
         }
+    }
+
+    #[test]
+    fn a_process_is_over_when_its_last_thread_is() {
+        let script = "import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).syscall(60, 0)";
+        let mut process = Command::new("python3").args(["-c", script]).spawn().unwrap();
+        let pid = process.id() as i32;
+        let end = Instant::now() + Duration::from_secs(20);
+        let first_is_over =
+            || crate::descent::state_and_parent(pid).is_some_and(|(state, _)| state == "Z");
+        while !first_is_over() && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        assert!(first_is_over());
+        let descriptor = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        assert!(!is_over(&descriptor, Duration::ZERO));
+        process.kill().unwrap();
+        assert!(is_over(&descriptor, END_MAX));
+        process.wait().unwrap();
     }
 }
