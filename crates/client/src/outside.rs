@@ -101,6 +101,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // That a name of the directory is missing says nothing.
         let absent = aim.absent && end > base.joined;
         if absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
+            if self.is_missing_outside(w, end, base) {
+                return Err(Errno::ENOENT);
+            }
             let directory = self.buffers.walks[w].directory_length();
             let between = base.joined < directory && directory < end;
             let text = &self.buffers.walks[w].text[..directory];
@@ -116,6 +119,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.trace(w, end, base)? {
             (Start::Outside, true) if absent => Err(Errno::ENOENT),
             (start, _) => Ok(start),
+        }
+    }
+
+    /// Whether the first name of `text[..end]` that is not known lies in a directory that is, and is
+    /// missing there: one question where a search that tries many directories would cost five.
+    fn is_missing_outside(&mut self, w: usize, end: usize, base: Base) -> bool {
+        let mut name = end;
+        loop {
+            let walk = &self.buffers.walks[w];
+            let above = walk.directory_of(name);
+            if above <= base.joined || above >= name {
+                return false;
+            }
+            if self.services.known_outside(&walk.text[..above]) {
+                return self.link_at(w, name, base) == Errno::ENOENT.as_return();
+            }
+            name = above;
         }
     }
 
@@ -166,12 +186,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Puts what a link of the host says in place of its name, `text[..end]`, which the host has
     /// not found. `None`: that is no link.
     fn through_link(&mut self, w: usize, end: usize, base: Base) -> Result<Option<Start>> {
-        let slashes = self.buffers.walks[w].text[..end].iter().rev().take_while(|&&b| b == b'/');
-        let end = end - slashes.count();
-        let link = self.buffers.link.as_mut_ptr() as usize;
-        let length = self.ask_at(w, end, base, |host, directory, name| {
-            host.call(nr::readlinkat, [directory, name, link, PATH_MAX, 0, 0])
-        });
+        let end = self.buffers.walks[w].without_slashes(end);
+        let length = self.link_at(w, end, base);
         let Ok(length @ 1..) = usize::try_from(length) else { return Ok(None) };
         let target = &self.buffers.link[..length.min(PATH_MAX)];
         let walk = &mut self.buffers.walks[w];
@@ -185,6 +201,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         front[name..].copy_from_slice(target);
         walk.replace_front(end, front)?;
         Ok(Some(Start::Joined(base)))
+    }
+
+    /// The text of the link `text[..end]` into `link`, slashes at its end aside; its length or an
+    /// error.
+    fn link_at(&mut self, w: usize, end: usize, base: Base) -> i64 {
+        let end = self.buffers.walks[w].without_slashes(end);
+        let link = self.buffers.link.as_mut_ptr() as usize;
+        self.ask_at(w, end, base, |host, directory, name| {
+            host.call(nr::readlinkat, [directory, name, link, PATH_MAX, 0, 0])
+        })
     }
 
     /// Whether `base[..length]` is no name of a file: what stands there for a descriptor of ours is
@@ -211,7 +237,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let Ok(length) = self.real_path(w, above, base) else { return Ok(None) };
         let (real, walk) = (&self.buffers.base[..length], &mut self.buffers.walks[w]);
-        if !real.starts_with(b"/proc/") || !real.ends_with(b"/fd") || *real == walk.text[..above] {
+        if !holds_descriptors(real) || *real == walk.text[..above] {
             return Ok(None);
         }
         walk.replace_front(above, real)?;
@@ -273,7 +299,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }
-        if let Some(age) = age {
+        // Of what is missing there the host does not know whether it is ours.
+        if let Some(age) = age.filter(|_| !holds_descriptors(&self.buffers.base[..length])) {
             self.services.note_outside(&self.buffers.walks[w].text[..end], age);
         }
         Ok(Start::Outside)
@@ -469,4 +496,9 @@ fn is_fleeting(text: &[u8]) -> bool {
     let link = |name: &[u8]| LINKS.contains(&name) || name.starts_with(b"std");
     (text.starts_with(b"/proc/") || text.starts_with(b"/dev/"))
         && text.split(|&byte| byte == b'/').any(link)
+}
+
+/// Whether a real path is that of a directory of descriptors, ours or the host's.
+fn holds_descriptors(real: &[u8]) -> bool {
+    real.starts_with(b"/proc/") && real.ends_with(b"/fd")
 }

@@ -206,16 +206,19 @@ impl Walk {
 
     /// The same of `text[..end]`.
     pub fn directory_of(&self, mut end: usize) -> usize {
-        while end > 1 && self.text[end - 1] == b'/' {
-            end -= 1;
-        }
+        end = self.without_slashes(end);
         while end > 0 && self.text[end - 1] != b'/' {
             end -= 1;
         }
+        self.without_slashes(end).max(1)
+    }
+
+    /// Where `text[..end]` ends without slashes behind its last name; `/` stays.
+    pub fn without_slashes(&self, mut end: usize) -> usize {
         while end > 1 && self.text[end - 1] == b'/' {
             end -= 1;
         }
-        end.max(1)
+        end
     }
 }
 
