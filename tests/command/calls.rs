@@ -22,14 +22,51 @@ int main(void) {
 }
 "#;
 
+/// Looks for names that a directory outside has not, as compilers do, and then for those it has.
+const SEARCH: &str = r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static char text[4096];
+static int looked(const char *outside, const char *directory, int n) {
+    snprintf(text, sizeof text, "%s/%s/name-%d.h", outside, directory, n);
+    int fd = open(text, O_RDONLY);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 ? 0 : errno;
+}
+int main(int count, char **names) {
+    const char *outside = names[1], *tree = names[2];
+    for (int n = 0; n < 500; n++)
+        if (looked(outside, "one", n) != (n == 7 ? 0 : ENOENT)
+            || looked(outside, "two/none", n) != ENOENT)
+            return 1;
+    snprintf(text, sizeof text, "%s/two/none", outside);
+    if (mkdir(text, 0755) || looked(outside, "two/none", 1) != ENOENT)
+        return 2;
+    snprintf(text, sizeof text, "%s/two/none/name-1.h", outside);
+    close(open(text, O_CREAT | O_WRONLY, 0644));
+    if (looked(outside, "two/none", 1) || looked(outside, "link", 2) != ENOENT)
+        return 3;
+    // What only the image has, behind a link that was missing.
+    snprintf(text, sizeof text, "%s/link", outside);
+    close(open("name-2.h", O_CREAT | O_WRONLY, 0644));
+    if (symlink(tree, text) || looked(outside, "link", 2) || looked(outside, "link", 3) != ENOENT)
+        return 4;
+    return count == 3 ? 0 : 5;
+}
+"#;
+
 /// The host's calls for what they do, and for the time they note.
 const ASKED: &str = "trace=open,openat,write,close,rename,unlink,clock_gettime";
 
-/// Calls of `ASKED` that all processes of a command make.
-fn asked(scratch: &Scratch, inner: &Command) -> usize {
+/// Calls of `which` that all processes of a command make in a work directory of their own.
+fn asked(scratch: &Scratch, which: &str, inner: &Command) -> usize {
     let (work, log) = (scratch.fresh("work"), scratch.path().join("calls"));
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-e", ASKED, "-o"]).arg(&log);
+    strace.args(["-f", "-e", which, "-o"]).arg(&log);
     strace.arg(inner.get_program()).args(inner.get_args());
     let outcome = run(scratch, &work, strace);
     assert_eq!(outcome.code(), 0, "{}", outcome.shown());
@@ -45,9 +82,34 @@ fn changes_of_files_ask_the_host_for_nothing() {
     let scratch = Scratch::new("changes");
     let program = scratch.path().join("changes");
     build_c(CHANGES, &program);
-    let native = asked(&scratch, &Command::new(&program));
+    let native = asked(&scratch, ASKED, &Command::new(&program));
     assert!(native >= 5000, "{native} calls of the program alone");
     let inside = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
-    let calls = asked(&scratch, &inside);
+    let calls = asked(&scratch, ASKED, &inside);
     assert!(calls < 1000, "{calls} calls of all processes");
+}
+
+/// A name that is missing in a directory of the host costs as much as it does without an image.
+#[test]
+fn missing_names_of_the_host_are_asked_for_once() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("missing");
+    let program = scratch.path().join("search");
+    build_c(SEARCH, &program);
+    let searches = |inner: &mut Command| {
+        let outside = scratch.fresh("outside");
+        for directory in ["one", "two"] {
+            std::fs::create_dir(outside.join(directory)).expect("a directory");
+        }
+        std::fs::write(outside.join("one/name-7.h"), "").expect("a file");
+        inner.arg(&outside).arg(scratch.path().join("work"));
+        asked(&scratch, "trace=openat,openat2,readlinkat,close", inner)
+    };
+    let native = searches(&mut Command::new(&program));
+    assert!(native >= 1000, "{native} calls of the program alone");
+    let mut inside = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
+    let calls = searches(&mut inside);
+    assert!(calls < native + 1000, "{calls} calls of all processes, {native} without an image");
 }

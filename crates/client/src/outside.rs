@@ -122,8 +122,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Whether the first name of `text[..end]` that is not known lies in a directory that is, and is
-    /// missing there: one question where a search that tries many directories would cost five.
+    /// Whether the first name of `text[..end]` that is not known lies in a directory that is, and
+    /// is missing there: one question for each name that a search tries, where a trace costs five.
     fn is_missing_outside(&mut self, w: usize, end: usize, base: Base) -> bool {
         let mut name = end;
         loop {
