@@ -61,6 +61,16 @@ fn fresh() -> (Direct, Inode) {
     format_again(SMALL, Cover::Memory, Directories::ByContention)
 }
 
+/// An image, a program of it, and so many names that it is full.
+fn full() -> (Direct, Direct, Names, u64) {
+    map(SMALL);
+    let (mut boss, root) = fresh();
+    let mut me = program(&mut boss, frozen);
+    let names = Names::new(&mut me, root);
+    let made = names.fill(&mut me, 0);
+    (boss, me, names, made)
+}
+
 /// Makes children, `CHILDREN` at a time, each with a file open, and ends them.
 fn make_children(me: &mut Direct, names: &Names) {
     let files = me.files();
@@ -78,11 +88,7 @@ fn make_children(me: &mut Direct, names: &Names) {
 #[test]
 fn no_number_of_forks_uses_up_what_a_full_image_keeps_for_them() {
     in_child(|| {
-        map(SMALL);
-        let (mut boss, root) = fresh();
-        let mut me = program(&mut boss, frozen);
-        let names = Names::new(&mut me, root);
-        let made = names.fill(&mut me, 0);
+        let (boss, mut me, names, made) = full();
         static FORKED: AtomicBool = AtomicBool::new(false);
         let (dir, file) = (names.dir, names.file);
         let other = beside(me.current(), move |me| {
@@ -118,11 +124,7 @@ fn no_number_of_forks_uses_up_what_a_full_image_keeps_for_them() {
 #[test]
 fn names_find_room_again_when_more_are_removed_than_is_lent() {
     in_child(|| {
-        map(SMALL);
-        let (mut boss, root) = fresh();
-        let mut me = program(&mut boss, frozen);
-        let names = Names::new(&mut me, root);
-        let made = names.fill(&mut me, 0);
+        let (boss, mut me, names, made) = full();
         let fork = |me: &mut Direct| me.prepare_fork(Sharing::default()).expect("fork");
         let children: Vec<Process> = (0..50).map(|_| fork(&mut me)).collect();
         for n in 0..200 {

@@ -215,6 +215,16 @@ macro_rules! push_frame {
 }
 pub(crate) use push_frame;
 
+/// Leaves service by a [`Frame`] at `rsp` for a call of the host: the application's stack, and its
+/// registers but the flags.
+macro_rules! pop_frame {
+    () => {
+        "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rax; pop rcx; pop rsp; \
+         mov byte ptr gs:[{in_service}], 0"
+    };
+}
+pub(crate) use pop_frame;
+
 global_asm!(
     r#"
     .text
@@ -480,16 +490,9 @@ husk_leave:
 husk_act:
     cmp edx, 1
     jne husk_act_beyond_pass
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    pop rax
-    pop rcx
-    pop rsp
-    mov byte ptr gs:[{in_service}], 0
+"#,
+    pop_frame!(),
+    r#"
 7:  cmp qword ptr gs:[{deferred}], 0
     je husk_pass
     lea r11, [rip + 7b]

@@ -13,7 +13,7 @@
 //! on its stack: a handler may fork, or never come back.
 
 use crate::classes;
-use crate::gate::{Answer, Frame};
+use crate::gate::{Answer, Frame, pop_frame};
 use crate::thread::Thread;
 use crate::wire::Shortcut;
 use core::arch::global_asm;
@@ -62,16 +62,9 @@ husk_path_look:
 husk_act_beyond_pass:
     cmp edx, 3
     jne husk_detour
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    pop rax
-    pop rcx
-    pop rsp
-    mov byte ptr gs:[{in_service}], 0
+"#,
+    pop_frame!(),
+    r#"
 7:  cmp qword ptr gs:[{deferred}], 0
     je 2f
     lea r11, [rip + 7b]

@@ -31,11 +31,12 @@ use crate::failure::Failure;
 use crate::named::message::receive;
 use crate::request::reason;
 
-use super::LOOK;
 use super::point::{KIND, Point, by_descriptor};
 
 /// Where the host answers servers.
 pub const DEVICE: &str = "/dev/fuse";
+/// Between two looks at a command that mounts.
+const LOOK: Duration = Duration::from_millis(2);
 /// Who mounts for users, by the names it has had.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 /// Where it is where `PATH` does not say.

@@ -57,8 +57,6 @@ use point::Standing;
 pub const SERVER: &str = "husk-mount";
 /// How long a server may take to end whose mount has ended.
 const END_MAX: Duration = Duration::from_secs(5);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// What an image's directory says of a mount.
 #[derive(Serialize, Deserialize, Debug)]
@@ -350,7 +348,7 @@ ctypes.CDLL(None).syscall(60, 0)";
         let first_is_over =
             || crate::descent::state_and_parent(pid).is_some_and(|(state, _)| state == "Z");
         while !first_is_over() && Instant::now() < end {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(Duration::from_millis(2));
         }
         assert!(first_is_over());
         let descriptor = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
