@@ -5,8 +5,8 @@
 //!
 //!   words, by cache line:  state, in flight, bytes to and from the host
 //!                          | head, writer's core, shift, a short message | tail, reader's core
-//!                          | writers' lock, tail as last seen, last look, nearness
-//!                          | readers' lock, head and shift as last seen, patience
+//!                          | writers' lock, tail as last seen, last look, nearness, last host write
+//!                          | readers' lock, head and shift as last seen, patience, waking
 //!                          | epoll set, third number, who is in it alone
 //! ```
 //!
@@ -68,12 +68,15 @@ const SEEN_TAIL: usize = 25;
 const WROTE: usize = 26;
 const LOOKED: usize = 27;
 pub(crate) const NEAR: usize = 28;
+const SENT: usize = 29;
 const READ_LOCK: usize = 32;
 const SEEN_HEAD: usize = 33;
 const COUNTDOWN: usize = 34;
 const BACK_OFF: usize = 35;
 const SERVED: usize = 36;
 const SEEN_SHIFT: usize = 37;
+const ASKED: usize = 38;
+const WAKING: usize = 39;
 /// Of epoll (`epoll`), and of who is alone (`alone`), on a line that others seldom write.
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
@@ -99,8 +102,11 @@ const SERVED_WELL: u64 = 16;
 const CORE_EVERY: u64 = 16;
 /// Pauses at a held lock before its holder is judged.
 const LOCK_SPINS: u32 = 200;
-/// Processor ticks of one look-out: 10 us at 2 to 3 GHz, about what waking a sleeper costs.
+/// Processor ticks of one look-out: twice what waking a sleeper took here last, which on most
+/// machines is 10 us at 2 to 3 GHz.
 const LOOK_OUT_TICKS: u64 = 25_000;
+/// The same where that takes longest: an idle core of some virtual machines needs 25 us.
+const LOOK_OUT_TICKS_MAX: u64 = 150_000;
 /// The same of a writer that a reader has invited: a host call of 64 KiB takes the reader as long.
 const INVITED_TICKS: u64 = 100_000;
 /// Looks at the ring, on the look-out, between two at the other side's core and the clock.
@@ -332,7 +338,7 @@ impl Pipe {
     /// Begins a life, both locks held: nothing anywhere, the host's.
     pub fn begin(&self) {
         self.put(FLIGHT, (self.life as u64) << 32);
-        for index in HOST_IN..=SEEN_SHIFT {
+        for index in HOST_IN..=WAKING {
             if !matches!(index, WRITE_LOCK | READ_LOCK | LOOKED) {
                 self.put(index, 0);
             }
@@ -357,6 +363,7 @@ impl Pipe {
         let mode = if kill::mutant() == 21 { Some(Mode::Host) } else { self.mode() };
         if mode == Some(Mode::Host) || writes && mode == Some(Mode::Leaving) {
             self.show_core(if writes { WRITER_CORE } else { READER_CORE });
+            self.put(if writes { SENT } else { ASKED }, ticks());
             self.stir();
             return true;
         }
@@ -372,7 +379,20 @@ impl Pipe {
         }
         let total = if writes { HOST_IN } else { HOST_OUT };
         self.word(total).fetch_add(bytes, Ordering::SeqCst);
+        if !writes {
+            self.woken();
+        }
         self.count(writes, false);
+    }
+
+    /// A host read is over: if it slept, what waking took. Less counts at once, more by and by.
+    fn woken(&self) {
+        let (sent, old) = (self.get(SENT), self.get(WAKING));
+        if sent > self.get(ASKED) {
+            let took = ticks().saturating_sub(sent).min(LOOK_OUT_TICKS_MAX / 2);
+            let slower = took > old && old != 0;
+            self.put(WAKING, if slower { old + (took - old) / 4 } else { took });
+        }
     }
 
     /// One more or less of the calls in flight of this life.
@@ -600,8 +620,10 @@ impl Pipe {
         self.look_out(READER_CORE, || (self.room(wanted) >= wanted) as u64) != 0
     }
 
-    /// While the other side was last seen on another core and nobody leaves, 10 us at most.
+    /// While the other side was last seen on another core and nobody leaves, as long as twice a
+    /// wake-up takes at most: the other side may be waking from a sleep at the host.
     fn look_out(&self, core: usize, mut found: impl FnMut() -> u64) -> u64 {
+        let limit = (2 * self.get(WAKING)).clamp(LOOK_OUT_TICKS, LOOK_OUT_TICKS_MAX);
         let start = ticks();
         loop {
             let now = found();
@@ -618,7 +640,7 @@ impl Pipe {
             if let Some(now) = (0..GLIMPSES).find_map(glimpse) {
                 return now;
             }
-            if ticks().wrapping_sub(start) > LOOK_OUT_TICKS {
+            if ticks().wrapping_sub(start) > limit {
                 return found();
             }
         }
