@@ -92,6 +92,11 @@ fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
 }
 
 #[test]
+fn no_path_at_all_is_never_that_of_the_call_before() {
+    answered_as_a_tmpfs_does("nowhere", include_str!("sources/calls/nowhere.py"));
+}
+
+#[test]
 fn what_runs_is_not_written_and_what_is_written_does_not_run() {
     answered_as_a_tmpfs_does("busy", include_str!("sources/calls/busy.py"));
 }

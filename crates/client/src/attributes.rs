@@ -30,7 +30,7 @@ pub(crate) fn aim_of(flags: usize) -> Aim {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `stat`, `lstat`, `newfstatat`: `struct stat` of the path at `spot` to `out`.
     pub(crate) fn stat_path(&mut self, c: &Call, spot: Spot, aim: Aim, out: usize) -> Answer {
-        let aim = Aim { absent: true, shown: true, ..aim };
+        let aim = Aim { absent: true, shown: true, null: true, ..aim };
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => {
                 let inode = self.found[0].inode()?;
@@ -138,7 +138,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(inode) = self.empty_path(c, c.args[2])? {
             return self.give_statx(inode, c.args[4]);
         }
-        let aim = Aim { absent: true, shown: true, ..aim_of(c.args[2]) };
+        let aim = Aim { absent: true, shown: true, null: true, ..aim_of(c.args[2]) };
         match self.locate(c, 0, crate::path::at(0), aim)? {
             Lead::Husk => {
                 let inode = self.found[0].inode()?;

@@ -90,7 +90,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Asking::Get | Asking::Set => self.value_arguments(c)?,
         };
         let asked = self.asked(wish, words)?;
-        let aim = crate::attributes::aim_of(c.args[2]);
+        let aim = Aim { null: true, ..crate::attributes::aim_of(c.args[2]) };
         self.extended_found(c, crate::path::at(0), aim, asked)
     }
 

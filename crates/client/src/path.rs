@@ -52,6 +52,8 @@ pub(crate) struct Aim {
     pub follow: bool,
     /// An empty path means the directory argument itself.
     pub empty: bool,
+    /// So does no path at all (NULL), for those few calls that take one.
+    pub null: bool,
     /// Stop at the parent: do not look the last name up.
     pub parent: bool,
     /// A trailing slash behind a file is the caller's business.
@@ -69,6 +71,7 @@ impl Aim {
     const NONE: Aim = Aim {
         follow: false,
         empty: false,
+        null: false,
         parent: false,
         slash: false,
         create: false,
@@ -233,7 +236,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn locate_at(&mut self, directory: i32, path: usize, w: usize, aim: Aim) -> Result<Lead> {
-        if path == 0 && aim.empty {
+        if path == 0 && aim.empty && aim.null {
+            // Whoever looks at the text afterwards finds none, not that of an earlier call.
+            (self.buffers.walks[w].at, self.buffers.walks[w].length) = (0, 0);
             return self.find_open(directory, w);
         }
         let name = self.read_path(path, w)?;
