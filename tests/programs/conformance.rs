@@ -97,6 +97,11 @@ fn no_path_at_all_is_never_that_of_the_call_before() {
 }
 
 #[test]
+fn a_link_in_proc_is_the_same_in_all_its_spellings() {
+    answered_as_a_tmpfs_does("spelled", include_str!("sources/calls/spelled.py"));
+}
+
+#[test]
 fn what_runs_is_not_written_and_what_is_written_does_not_run() {
     answered_as_a_tmpfs_does("busy", include_str!("sources/calls/busy.py"));
 }

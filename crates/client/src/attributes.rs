@@ -4,6 +4,7 @@
 //! Linux. Shadows (host descriptors of overlay files) are answered from their inode.
 
 use crate::data::Opened;
+use crate::magic::is_standard;
 use crate::path::{Aim, Lead, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, layout, value};
 use husk_abi::sys::general::{
@@ -39,8 +40,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 self.give_stat(inode, out)
             }
+            lead if !aim.follow => self.stat_link(c, spot, lead, out),
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
-            Lead::Host if !aim.follow => self.stat_link(out),
             Lead::Host => Ok(Verdict::Pass),
         }
     }
@@ -48,8 +49,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `lstat` of a name of the host, which may be the link of a Husk descriptor in `/proc`: shown
     /// like that of a descriptor that the host has.
     #[inline(never)]
-    fn stat_link(&mut self, out: usize) -> Answer {
-        let Some(mode) = self.link_mode()? else { return Ok(Verdict::Pass) };
+    fn stat_link(&mut self, c: &Call, spot: Spot, lead: Lead, out: usize) -> Answer {
+        let Some(mode) = self.link_mode()? else { return self.hosts_answer(c, spot, lead) };
         let name = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
         let mut stat = [0u8; layout::STAT_BYTES];
         let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
@@ -64,8 +65,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The same for `statx`.
     #[inline(never)]
-    fn statx_link(&mut self, c: &Call) -> Answer {
-        let Some(mode) = self.link_mode()? else { return Ok(Verdict::Pass) };
+    fn statx_link(&mut self, c: &Call, lead: Lead) -> Answer {
+        let spot = crate::path::at(0);
+        let Some(mode) = self.link_mode()? else { return self.hosts_answer(c, spot, lead) };
         let name = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
         let mut stat = [0u8; layout::STATX_BYTES];
         let (name, shown) = (name.as_ptr() as usize, stat.as_mut_ptr() as usize);
@@ -77,9 +79,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(0)
     }
 
+    fn hosts_answer(&mut self, c: &Call, spot: Spot, lead: Lead) -> Answer {
+        match lead {
+            Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
+            _ => Ok(Verdict::Pass),
+        }
+    }
+
     /// The mode of the link in `/proc` that walk 0 is, of a Husk descriptor.
     fn link_mode(&mut self) -> Result<Option<u32>> {
         let Some(fd) = self.linked_descriptor(0)? else { return Ok(None) };
+        if is_standard(self.buffers.walks[0].whole()) {
+            return Ok(None);
+        }
         let may = |yes: bool, bits: u32| if yes { bits } else { 0 };
         let mode = |file: Opened| S_IFLNK | may(file.reads(), 0o500) | may(file.writes(), 0o300);
         Ok(self.opened(fd as usize)?.map(mode))
@@ -147,8 +159,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 self.give_statx(inode, c.args[4])
             }
+            lead if !aim.follow => self.statx_link(c, lead),
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
-            Lead::Host if !aim.follow => self.statx_link(c),
             Lead::Host => Ok(Verdict::Pass),
         }
     }

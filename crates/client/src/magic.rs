@@ -94,8 +94,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     fn link_itself(&mut self, w: usize, what: Proc, end: usize) -> Result<Magic> {
         let Proc::Fd(fd) = what else { return Ok(Magic::Host) };
-        let is_name_there = self.buffers.walks[w].whole().starts_with(b"/dev/std");
-        if is_name_there || !self.is_husks(fd) {
+        if is_standard(self.buffers.walks[w].whole()) || !self.is_husks(fd) {
             return Ok(Magic::Host);
         }
         let kept = husk_abi::proc::descriptor(self.host.kept_fds()[0]);
@@ -123,38 +122,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         allowed.then_some(directory)
     }
 
-    /// Which magic name the text starts with, and where it ends.
+    /// Which magic name the text starts with, however it is spelled, and where it ends.
     pub(crate) fn magic_name(&self, w: usize) -> Option<(Proc, usize)> {
         let text = self.buffers.walks[w].whole();
-        match text.get(1)? {
-            b'p' if text.starts_with(b"/proc/") => self.proc_name(text),
-            b'd' if text.starts_with(b"/dev/") => device_name(text),
+        // Most texts end here, at their second byte.
+        if text.first() != Some(&b'/') || !matches!(text.get(1)?, b'p' | b'd' | b'/' | b'.') {
+            return None;
+        }
+        let mut names = Names::of(text);
+        match names.next()?.0 {
+            b"proc" => self.proc_name(names),
+            b"dev" => device_name(names),
             _ => None,
         }
     }
 
-    fn proc_name(&self, text: &[u8]) -> Option<(Proc, usize)> {
-        let who = &text[6..];
-        let length = who.iter().position(|&b| b == b'/')?;
-        let (mut start, mut name) = (7 + length, &who[length + 1..]);
-        if let Some(thread) = name.strip_prefix(b"task/") {
+    fn proc_name(&self, mut names: Names<'_>) -> Option<(Proc, usize)> {
+        let (who, _) = names.next()?;
+        let (mut name, mut end) = names.next()?;
+        if name == b"task" {
             // All threads of a process have the same files.
-            let end = thread.iter().position(|&b| b == b'/')?;
-            decimal(&thread[..end])?;
-            (start, name) = (start + 6 + end, &thread[end + 1..]);
+            decimal(names.next()?.0)?;
+            (name, end) = names.next()?;
         }
-        let end = name.iter().position(|&b| b == b'/').unwrap_or(name.len());
-        let (what, end) = match &name[..end] {
-            b"cwd" => (Proc::WorkingDirectory, start + end),
-            b"exe" => (Proc::Program, start + end),
+        let (what, end) = match name {
+            b"cwd" => (Proc::WorkingDirectory, end),
+            b"exe" => (Proc::Program, end),
             b"fd" => {
-                let number = name.get(3..)?;
-                let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
-                (Proc::Fd(decimal(&number[..end])?), start + 3 + end)
+                let (number, end) = names.next()?;
+                (Proc::Fd(decimal(number)?), end)
             }
             _ => return None,
         };
-        let other = match &who[..length] {
+        let other = match who {
             b"self" | b"thread-self" => None,
             digits => Some(decimal(digits)?).filter(|&id| !self.is_own_thread(id)),
         };
@@ -195,8 +195,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn magic_target(&mut self, w: usize) -> Result<Option<usize>> {
         let Some((what, rest)) = self.magic_name(w) else { return Ok(None) };
         let text = self.buffers.walks[w].whole();
-        // `/dev/stdin` and its kin are links of the host to the links of `/proc`.
-        if rest != text.len() || text.starts_with(b"/dev/std") {
+        if rest != text.len() || is_standard(text) {
             return Ok(None);
         }
         let inode = match what {
@@ -254,18 +253,60 @@ fn directory_found(directory: Option<WorkingDirectory>, whole: bool, rest: usize
     }
 }
 
-fn device_name(text: &[u8]) -> Option<(Proc, usize)> {
-    if let Some(number) = text.strip_prefix(b"/dev/fd/") {
-        let end = number.iter().position(|&b| b == b'/').unwrap_or(number.len());
-        return Some((Proc::Fd(decimal(&number[..end])?), 8 + end));
-    }
-    let fd = match text {
-        b"/dev/stdin" => 0,
-        b"/dev/stdout" => 1,
-        b"/dev/stderr" => 2,
+fn device_name(mut names: Names<'_>) -> Option<(Proc, usize)> {
+    let (name, end) = names.next()?;
+    let fd = match name {
+        b"fd" => {
+            let (number, end) = names.next()?;
+            return Some((Proc::Fd(decimal(number)?), end));
+        }
+        b"stdin" => 0,
+        b"stdout" => 1,
+        b"stderr" => 2,
         _ => return None,
     };
-    Some((Proc::Fd(fd), text.len()))
+    (end == names.text.len()).then_some((Proc::Fd(fd), end))
+}
+
+/// Whether a text is that of `/dev/stdin` or its kin: links of the host to the links of `/proc`.
+pub(crate) fn is_standard(text: &[u8]) -> bool {
+    let mut names = Names::of(text);
+    names.next().is_some_and(|(name, _)| name == b"dev")
+        && names.next().is_some_and(|(name, _)| name.starts_with(b"std"))
+}
+
+/// Whether the first name of an absolute text is this, however it is spelled.
+pub(crate) fn begins_with(text: &[u8], name: &[u8]) -> bool {
+    text.first() == Some(&b'/') && Names::of(text).next().is_some_and(|(first, _)| first == name)
+}
+
+/// The names of a text, each with the place where it ends. A path has as many spellings as there
+/// are slashes and `.` between its names; `..` is a name here, since it depends on links.
+struct Names<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Names<'_> {
+    fn of(text: &[u8]) -> Names<'_> {
+        Names { text, at: 0 }
+    }
+}
+
+impl<'a> Iterator for Names<'a> {
+    type Item = (&'a [u8], usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let start = self.at + self.text[self.at..].iter().position(|&b| b != b'/')?;
+            let length = self.text[start..].iter().position(|&b| b == b'/');
+            self.at = length.map_or(self.text.len(), |length| start + length);
+            match &self.text[start..self.at] {
+                b"." => {}
+                name => return Some((name, self.at)),
+            }
+        }
+    }
 }
 
 /// A number as `/proc` has it.

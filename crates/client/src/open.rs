@@ -116,7 +116,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Whether what is opened may be a descriptor of another process (`/proc/PID/fd/N`).
     fn names_a_process(&self) -> bool {
-        self.buffers.walks[0].whole().starts_with(b"/proc/")
+        crate::magic::begins_with(self.buffers.walks[0].whole(), b"proc")
     }
 
     /// The host opens the absolute path in walk 0.

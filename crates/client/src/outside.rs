@@ -17,6 +17,7 @@
 //! link into a tree, is missed.
 
 use crate::buffers::Walk;
+use crate::magic::begins_with;
 use crate::path::{Aim, Base, Start};
 use crate::walk::lies_below;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
@@ -299,6 +300,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }
+        let (real, walk) = (&self.buffers.base[..length], &mut self.buffers.walks[w]);
+        if end < walk.length && holds_descriptors(real) && *real != walk.text[..end] {
+            // By this name ours are found in it.
+            walk.replace_front(end, real)?;
+            return Ok(Start::Absolute);
+        }
         // Of what is missing there the host does not know whether it is ours.
         if let Some(age) = age.filter(|_| !holds_descriptors(&self.buffers.base[..length])) {
             self.services.note_outside(&self.buffers.walks[w].text[..end], age);
@@ -494,7 +501,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 fn is_fleeting(text: &[u8]) -> bool {
     const LINKS: [&[u8]; 5] = [b"fd", b"cwd", b"root", b"exe", b"map_files"];
     let link = |name: &[u8]| LINKS.contains(&name) || name.starts_with(b"std");
-    (text.starts_with(b"/proc/") || text.starts_with(b"/dev/"))
+    (begins_with(text, b"proc") || begins_with(text, b"dev"))
         && text.split(|&byte| byte == b'/').any(link)
 }
 
