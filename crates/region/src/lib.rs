@@ -33,6 +33,7 @@ mod layout;
 mod life;
 mod lock;
 mod lone;
+mod look_out;
 mod magazine;
 mod memory;
 mod pace;

@@ -5,8 +5,8 @@
 //!
 //!   words, by cache line:  state, in flight, bytes to and from the host
 //!                          | head, writer's core, shift, a short message | tail, reader's core
-//!                          | writers' lock, tail as last seen, last look, nearness, last host write
-//!                          | readers' lock, head and shift as last seen, patience, waking
+//!                          | writers' lock, tail as last seen, looks at readers and the host
+//!                          | readers' lock, head and shift as last seen, patience, wake-ups
 //!                          | epoll set, third number, who is in it alone
 //! ```
 //!
@@ -58,25 +58,25 @@ const CLIMB_BYTES: usize = 4;
 const CLIMB_OUT: usize = 5;
 const CLIMB_HEAD: usize = 6;
 pub(crate) const HEAD: usize = 8;
-const WRITER_CORE: usize = 9;
+pub(crate) const WRITER_CORE: usize = 9;
 const SHIFT: usize = 10;
 pub(crate) const SHORT: usize = 11;
 pub(crate) const TAIL: usize = 16;
-const READER_CORE: usize = 17;
+pub(crate) const READER_CORE: usize = 17;
 const WRITE_LOCK: usize = 24;
 const SEEN_TAIL: usize = 25;
 const WROTE: usize = 26;
 const LOOKED: usize = 27;
 pub(crate) const NEAR: usize = 28;
-const SENT: usize = 29;
+pub(crate) const SENT: usize = 29;
 const READ_LOCK: usize = 32;
 const SEEN_HEAD: usize = 33;
 const COUNTDOWN: usize = 34;
 const BACK_OFF: usize = 35;
 const SERVED: usize = 36;
 const SEEN_SHIFT: usize = 37;
-const ASKED: usize = 38;
-const WAKING: usize = 39;
+pub(crate) const ASKED: usize = 38;
+pub(crate) const WAKING: usize = 39;
 /// Of epoll (`epoll`), and of who is alone (`alone`), on a line that others seldom write.
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
@@ -102,15 +102,9 @@ const SERVED_WELL: u64 = 16;
 const CORE_EVERY: u64 = 16;
 /// Pauses at a held lock before its holder is judged.
 const LOCK_SPINS: u32 = 200;
-/// Processor ticks of one look-out: twice what waking a sleeper took here last, which on most
-/// machines is 10 us at 2 to 3 GHz.
-const LOOK_OUT_TICKS: u64 = 25_000;
-/// The same where that takes longest: an idle core of some virtual machines needs 25 us.
-const LOOK_OUT_TICKS_MAX: u64 = 150_000;
-/// The same of a writer that a reader has invited: a host call of 64 KiB takes the reader as long.
+/// Processor ticks for which a writer that a reader has invited waits: a host call of 64 KiB takes
+/// the reader as long.
 const INVITED_TICKS: u64 = 100_000;
-/// Looks at the ring, on the look-out, between two at the other side's core and the clock.
-const GLIMPSES: u32 = 8;
 /// Ticks for which a writer trusts that a reader is left: 20 us, less than a process takes to die.
 const TRUST_TICKS: u64 = 50_000;
 /// Says in a lock word that somebody sleeps on it.
@@ -385,16 +379,6 @@ impl Pipe {
         self.count(writes, false);
     }
 
-    /// A host read is over: if it slept, what waking took. Less counts at once, more by and by.
-    fn woken(&self) {
-        let (sent, old) = (self.get(SENT), self.get(WAKING));
-        if sent > self.get(ASKED) {
-            let took = ticks().saturating_sub(sent).min(LOOK_OUT_TICKS_MAX / 2);
-            let slower = took > old && old != 0;
-            self.put(WAKING, if slower { old + (took - old) / 4 } else { took });
-        }
-    }
-
     /// One more or less of the calls in flight of this life.
     fn count(&self, writes: bool, more: bool) -> bool {
         let one = if writes { 1 } else { READ_IN_FLIGHT };
@@ -608,43 +592,7 @@ impl Pipe {
         }
     }
 
-    // ---- waiting without sleeping -------------------------------------------------------------
-
-    /// Looks on for bytes; how many came.
-    pub fn look_out_for_bytes(&self) -> u64 {
-        self.look_out(WRITER_CORE, || self.readable())
-    }
-
-    /// Looks on for `wanted` bytes of room.
-    pub fn look_out_for_room(&self, wanted: u64) -> bool {
-        self.look_out(READER_CORE, || (self.room(wanted) >= wanted) as u64) != 0
-    }
-
-    /// While the other side was last seen on another core and nobody leaves, as long as twice a
-    /// wake-up takes at most: the other side may be waking from a sleep at the host.
-    fn look_out(&self, core: usize, mut found: impl FnMut() -> u64) -> u64 {
-        let limit = (2 * self.get(WAKING)).clamp(LOOK_OUT_TICKS, LOOK_OUT_TICKS_MAX);
-        let start = ticks();
-        loop {
-            let now = found();
-            let other = self.get(core);
-            let runs = other != 0 && other != core_number();
-            if now != 0 || !runs || self.mode() != Some(Mode::Ring) {
-                return now;
-            }
-            // A pause takes 50 ns on some processors: one between two looks.
-            let glimpse = |_| {
-                core::hint::spin_loop();
-                Some(found()).filter(|now| *now != 0)
-            };
-            if let Some(now) = (0..GLIMPSES).find_map(glimpse) {
-                return now;
-            }
-            if ticks().wrapping_sub(start) > limit {
-                return found();
-            }
-        }
-    }
+    // ---- is a reader left ----------------------------------------------------------------------
 
     /// Whether the writer is to ask the host for a reader, as it does then. One that was killed has
     /// not left: only the host knows.
