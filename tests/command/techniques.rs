@@ -1,5 +1,5 @@
 //! `HUSK_WITHOUT`: an image does without a technique, and its programs see no difference.
-//! `husk bench pipes`: every row can be measured.
+//! `husk bench pipes` and `husk bench servers`: every row can be measured.
 
 use std::process::Command;
 
@@ -66,19 +66,35 @@ fn a_build_is_the_same_without_any_technique() {
     assert!(outcome.stderr.contains("fsck: clean"), "{}", outcome.shown());
 }
 
-#[test]
-fn every_row_of_pipes_can_be_measured() {
-    let scratch = Scratch::new("bench-pipes");
+/// One round of the rows of a suite of `husk bench` whose names contain `only`. The status tells of
+/// the control, which a busy machine may move.
+fn rows(suite: &str, only: &str) -> Vec<serde_json::Value> {
+    let scratch = Scratch::new(&format!("bench-{suite}"));
     let work = scratch.fresh("work");
     let mut command = Command::new(binary());
-    command.args(["bench", "pipes", "--rounds", "1", "--json"]);
+    command.args(["bench", suite, "--rounds", "1", "--json", "--only", only]);
     let outcome = run(&scratch, &work, command);
-    // The status tells of the control, which a busy machine may move.
     let all: serde_json::Value = serde_json::from_slice(&outcome.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", outcome.shown()));
-    let rows = all["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 13, "{}", outcome.shown());
-    for row in rows {
+    all["rows"].as_array().expect("rows").clone()
+}
+
+#[test]
+fn a_server_of_each_kind_can_be_measured() {
+    for only in ["redis", "nginx, of the image"] {
+        let all = rows("servers", only);
+        let [row] = &all[..] else { panic!("{all:?}") };
+        let figures = ["native_ns", "husk_ns", "control", "rate"];
+        let measured = figures.map(|name| row[name].as_f64() > Some(0.0));
+        assert!(measured == [true; 4] && row["error"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn every_row_of_pipes_can_be_measured() {
+    let all = rows("pipes", "");
+    assert_eq!(all.len(), 13, "{all:?}");
+    for row in all {
         // Rows of one thread are of slices, the others of rounds, with their best.
         let kind = if row["slowed"].is_null() { "best" } else { "slowed" };
         let measured = ["native_ns", "husk_ns", kind].map(|name| row[name].as_f64() > Some(0.0));

@@ -60,7 +60,7 @@ fn a_number_that_changes_hands_between_image_and_host_is_always_there() {
 
 #[test]
 fn the_next_call_on_a_number_sees_what_its_only_thread_has_just_made_of_it() {
-    let words = ["alone", "threads"];
+    let words = ["alone", "beyond", "threads"];
     program("handed", include_str!("sources/handed.c"), &words, Length::Long);
 }
 

@@ -31,12 +31,11 @@ pub use counts::{Counts, Seat};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
-    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, STATE_ADDRESS, Without,
-    ended, read_header,
+    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, PASSES_MAX, PassWords,
+    STATE_ADDRESS, Without, ended, read_header,
 };
 pub use mapping::{assume_mapped, map_region, populate};
 
-use core::sync::atomic::AtomicU64;
 use husk_kernel::Kernel;
 use husk_proto::fs::{Imported, Origin};
 use husk_proto::image::Cover;
@@ -101,8 +100,8 @@ impl Direct {
     }
 
     /// Where it stands of which numbers calls go to the host at once (`Session::set_passes`).
-    pub fn set_passes(&mut self, word: &'static AtomicU64) {
-        self.kernel.session.set_passes(word);
+    pub fn set_passes(&mut self, words: &'static PassWords) {
+        self.kernel.session.set_passes(words);
     }
 
     #[inline(always)]

@@ -72,20 +72,21 @@ pub fn is_leaf(root: u64, index: u64) -> bool {
 }
 
 fn get_below(region: &Region, root: u64, index: u64) -> u64 {
+    leaf(region, root, index).map_or(0, |leaf| region.load(entry(region, leaf, index, 0)))
+}
+
+/// The leaf that `index` lies in, if there is one.
+#[inline]
+pub fn leaf(region: &Region, root: u64, index: u64) -> Option<u32> {
     let height = high(root);
     if index >= reach(height) || height > HEIGHT_MAX {
-        return 0;
+        return None;
     }
-    let mut node = low(root);
-    let mut level = height - 1;
-    while level > 0 {
-        node = low(region.load(entry(region, node, index, level)));
-        if node == 0 {
-            return 0;
-        }
-        level -= 1;
-    }
-    region.load(entry(region, node, index, 0))
+    let step = |node, level| match low(region.load(entry(region, node, index, level))) {
+        0 => None,
+        below => Some(below),
+    };
+    (1..height).rev().try_fold(low(root), step)
 }
 
 fn fresh(txn: &mut Txn<'_>) -> Result<u32> {

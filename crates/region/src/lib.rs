@@ -58,5 +58,6 @@ pub use layout::{
 pub use life::{Life, ended, is_stopped, judge};
 pub use lock::{NEVER_SEEN, is_locked, owner_of};
 pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
+pub use passes::{PASSES_MAX, PassWords};
 pub use session::{ATTENTION_ABOVE, Session, SlotView};
 pub use tally::{LOOKS_MAX, TALLIES_MAX, Tallies};

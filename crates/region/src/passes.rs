@@ -14,47 +14,52 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::session::Session;
 
-/// Numbers that have a bit.
-const NUMBERS: u32 = u64::BITS;
+/// Numbers that have a bit: a server has some hundreds of connections, and some have thousands.
+pub const PASSES_MAX: usize = 4096;
+/// The bits, 64 a word.
+pub type PassWords = [AtomicU64; PASSES_MAX / u64::BITS as usize];
 
 /// Where the bits stand; nowhere (`None`) until the room above has said where.
 #[derive(Debug, Default)]
-pub(crate) struct Passes(Local<Option<&'static AtomicU64>>);
+pub(crate) struct Passes(Local<Option<&'static PassWords>>);
 
 impl Passes {
-    fn change(&self, step: impl FnOnce(u64) -> u64) {
-        if let Some(word) = self.0.get() {
+    /// Changes the word with the bit of `fd`, if it has one.
+    #[inline(always)]
+    fn change(&self, fd: u32, step: impl FnOnce(u64, u64) -> u64) {
+        let place = |words: &'static PassWords| words.get((fd / u64::BITS) as usize);
+        if let Some(word) = self.0.get().and_then(place) {
             // Nobody else writes it, and a handler that interrupts this has no service of its own.
-            word.store(step(word.load(Relaxed)), Relaxed);
+            word.store(step(word.load(Relaxed), 1 << (fd % u64::BITS)), Relaxed);
         }
     }
 }
 
 impl Session {
-    /// From now on `word` says of which numbers calls go to the host at once, a bit each.
-    pub fn set_passes(&self, word: &'static AtomicU64) {
-        word.store(0, Relaxed);
-        self.passes.0.set(Some(word));
+    /// From now on `words` say of which numbers calls go to the host at once, a bit each.
+    pub fn set_passes(&self, words: &'static PassWords) {
+        self.passes.0.set(Some(words));
+        self.clear_passes();
     }
 
     /// Calls on number `fd` are the host's, until `clear_pass`.
     #[inline(always)]
     pub fn set_pass(&self, fd: u32) {
-        if fd < NUMBERS && self.is_alone() {
-            self.passes.change(|bits| bits | 1 << fd);
+        if self.is_alone() {
+            self.passes.change(fd, |bits, bit| bits | bit);
         }
     }
 
     /// What number `fd` is changes.
     #[inline(always)]
     pub fn clear_pass(&self, fd: u32) {
-        if fd < NUMBERS {
-            self.passes.change(|bits| bits & !(1 << fd));
-        }
+        self.passes.change(fd, |bits, bit| bits & !bit);
     }
 
     /// The same of all numbers: others come by them from now on.
     pub fn clear_passes(&self) {
-        self.passes.change(|_| 0);
+        for word in self.passes.0.get().into_iter().flatten() {
+            word.store(0, Relaxed);
+        }
     }
 }

@@ -395,7 +395,9 @@ husk_hinted:
     jnc husk_service
     cmp rdi, {last_pass}
     ja husk_glance
-    mov r11, gs:[{passes}]
+    mov r11d, edi
+    shr r11d, 6
+    mov r11, gs:[r11 * 8 + {passes}]
     bt r11, rdi
     jc husk_passes_on
     .globl husk_glance
@@ -750,7 +752,7 @@ husk_vanish:
     swift = sym crate::service::swift,
     hints = const offset_of!(Thread, client.hints),
     passes = const offset_of!(Thread, client.passes),
-    last_pass = const crate::wire::HINTS - 1,
+    last_pass = const husk_carrier::PASSES_MAX - 1,
     pipes = const offset_of!(Thread, client.pipes),
     glance_class = const classes::GLANCE,
     hinted_class = const classes::HINTED,

@@ -15,7 +15,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
 use husk_abi::{Errno, PATH_MAX, nr};
-use husk_carrier::{Direct, Without};
+use husk_carrier::{Direct, PassWords, Without};
 use husk_client::{Buffers, Client};
 use husk_host::{calls, syscall};
 use husk_proto::Inode;
@@ -53,7 +53,7 @@ pub const fn moves_bytes(number: usize) -> bool {
     matches!(number, nr::read | nr::write | nr::readv | nr::writev)
 }
 
-/// Descriptors with a hint of their own, and those with a bit in `passes`: a power of two.
+/// Descriptors with a hint of their own: a power of two.
 pub const HINTS: usize = 64;
 
 /// The client of one thread; what is large comes last (`repr(C)`), for pages touched are faults.
@@ -67,9 +67,9 @@ pub struct Wire {
     pub hints: u64,
     /// Low descriptors that were ends of pipes, one bit each. Only a hint; the gate reads it.
     pub pipes: u64,
-    /// Low descriptors whose calls are the host's for sure, one bit each (`Session::set_pass`).
-    /// The gate reads it.
-    pub passes: AtomicU64,
+    /// Descriptors whose calls are the host's for sure, one bit each (`Session::set_pass`). The
+    /// gate reads it.
+    pub passes: PassWords,
     /// A mapping of a Husk file that the call just made has noted.
     noted: Option<(Mapping, Inode)>,
     buffers: MaybeUninit<Buffers>,
@@ -80,7 +80,7 @@ impl Wire {
     pub fn reset(&mut self) {
         // SAFETY: plain fields of our own block; nothing in the old client needs dropping.
         unsafe { (&raw mut self.client).write(None) };
-        self.passes = AtomicU64::new(0);
+        self.passes = [const { AtomicU64::new(0) }; _];
         self.noted = None;
     }
 
@@ -119,7 +119,7 @@ impl Wire {
     fn attach(&mut self, tid: u32) -> Result<&mut Served, Errno> {
         let mut direct = Direct::attach(clock::now_ns, Process(self.process), self.pid, tid)?;
         direct.set_unguard(guard::open_late);
-        // SAFETY: blocks are never unmapped; the thread's client and its gate alone use the word.
+        // SAFETY: blocks are never unmapped; the thread's client and its gate alone use the words.
         direct.set_passes(unsafe { &*core::ptr::from_ref(&self.passes) });
         if let Some(placed) = direct.placement(self.process, self.pid) {
             direct.prefer_kernel(Some(placed.kernel));

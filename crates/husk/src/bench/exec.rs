@@ -203,9 +203,10 @@ fn start(mut command: Command) -> anyhow::Result<Start> {
     Ok(Start { wall_us, cpu_us: (children_us()? - cpu) as f64 })
 }
 
-/// The file that `name` is in PATH.
-fn find(name: &str) -> anyhow::Result<PathBuf> {
+/// The file that `name` is in PATH, or where Debian has servers.
+pub fn find(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsStr::new("/usr/bin:/bin").to_owned());
-    let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
+    let all = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let mut files = all.map(|directory| directory.join(name));
     files.find(|file| file.is_file()).with_context(|| format!("there is no {name}"))
 }

@@ -37,6 +37,7 @@ mod pipes;
 mod place;
 mod report;
 mod scratch;
+mod servers;
 mod stop;
 mod technique;
 mod worker;
@@ -76,6 +77,8 @@ enum Suite {
         /// Where its files are, and how they are called.
         name: PathBuf,
     },
+    /// Servers whose sockets are the host's: processor time of a request, against native ones.
+    Servers(servers::Options),
     /// Policies of placement, on a build and on a script that forks, against Linux's scheduler.
     Place(place::Options),
     /// The side of `place` in an image.
@@ -153,6 +156,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::HoldPart { part, name } => part.run(&name).map(|()| ExitCode::SUCCESS),
         Suite::Hold(options) => measure(|| hold::run(&options)),
         Suite::Exec(options) => measure(|| exec::run(&options)),
+        Suite::Servers(options) => measure(|| servers::run(&options)),
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)

@@ -21,8 +21,8 @@ pub struct Scratch {
     pub idle: PathBuf,
     /// This command, where an image sees it, too.
     pub program: PathBuf,
-    /// On disk, holds `mount` and `idle`.
-    disk: PathBuf,
+    /// On disk, holds `mount` and `idle`; outside every tree.
+    pub disk: PathBuf,
 }
 
 impl Scratch {

@@ -50,8 +50,7 @@ pub fn has_host_bytes(kernel: &Kernel, inode: Inode) -> bool {
 pub fn pass(kernel: &Kernel, fd: u32) {
     let region = &kernel.session.region;
     let files = process::files(kernel);
-    let plain = table::first_entry(region, files, fd).is_some_and(is_plain);
-    if plain && table::sharers(region, files) == 1 {
+    if is_plain(table::entry(region, files, fd)) && table::sharers(region, files) == 1 {
         kernel.session.set_pass(fd);
     }
 }
@@ -73,8 +72,8 @@ pub fn try_closed(kernel: &Kernel, fd: u32) -> bool {
 fn close_shadow(kernel: &Kernel, fd: u32) -> bool {
     let files = process::files(kernel);
     let is_shadow = |entry| entry & SHADOW != 0;
-    let found = table::first_entry(&kernel.session.region, files, fd).is_some_and(is_shadow);
-    found && table::close_with(kernel, files, fd, is_shadow, false) == Ok(Some(false))
+    is_shadow(table::entry(&kernel.session.region, files, fd))
+        && table::close_with(kernel, files, fd, is_shadow, false) == Ok(Some(false))
 }
 
 /// Stores `entry` for `fd` without a transaction, if what is there `fits` and the table is this
@@ -84,7 +83,7 @@ fn close_shadow(kernel: &Kernel, fd: u32) -> bool {
 fn put_alone(kernel: &Kernel, fd: u32, fits: impl Fn(u64) -> bool, entry: u64) -> bool {
     let session = &kernel.session;
     let table = table::cell(&session.region, process::files(kernel));
-    let Some(leaf) = table::first_leaf(&session.region, table, fd) else { return false };
+    let Some(leaf) = table::leaf(&session.region, table, fd) else { return false };
     let word = leaf.word(tree::ENTRIES + fd % tree::WAYS);
     let is_mine = open::is_mine(session, table, table::SHARERS);
     if !is_mine || !fits(session.region.load(word)) {

@@ -64,6 +64,15 @@ pub(crate) fn first_leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> 
     (fd < tree::WAYS && leaf != 0).then(|| region.map.object(NODE, leaf))
 }
 
+/// The leaf with the entry of `fd`, if there is one.
+#[inline(always)]
+pub(crate) fn leaf(region: &Region, table: Cell, fd: u32) -> Option<Cell> {
+    first_leaf(region, table, fd).or_else(|| {
+        let leaf = tree::leaf(region, region.load(table.word(ROOT)), fd as u64)?;
+        Some(region.map.object(NODE, leaf))
+    })
+}
+
 /// How many processes have the table.
 #[inline(always)]
 pub(crate) fn sharers(region: &Region, files: Files) -> u64 {
@@ -285,15 +294,9 @@ fn node(region: &Region, entry: u64) -> Inode {
 /// `Descriptors::glance`.
 #[inline(always)]
 pub fn glance(kernel: &Kernel, fd: u32) -> Option<Glance> {
-    let entry = entry_at_a_look(kernel, fd)?;
+    let entry = entry(&kernel.session.region, process::files(kernel), fd);
     let close_on_exec = entry & CLOSE_ON_EXEC != 0;
     is_husk(entry).then_some(Glance { description: Description(high(entry)), close_on_exec })
-}
-
-/// What stands under `fd` in the first leaf of the process's own table.
-#[inline(always)]
-fn entry_at_a_look(kernel: &Kernel, fd: u32) -> Option<u64> {
-    first_entry(&kernel.session.region, process::files(kernel), fd)
 }
 
 /// What stands under `fd` in a table's first leaf.
