@@ -42,10 +42,11 @@ impl Session {
         self.clear_passes();
     }
 
-    /// Calls on number `fd` are the host's, until `clear_pass`.
+    /// Calls on number `fd` are the host's, until `clear_pass`, if it `is_plain`: asked only where
+    /// one thread acts for the process.
     #[inline(always)]
-    pub fn set_pass(&self, fd: u32) {
-        if self.is_alone() {
+    pub fn set_pass(&self, fd: u32, is_plain: impl FnOnce() -> bool) {
+        if self.is_alone() && is_plain() {
             self.passes.change(fd, |bits, bit| bits | bit);
         }
     }

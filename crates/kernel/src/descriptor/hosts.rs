@@ -50,9 +50,9 @@ pub fn has_host_bytes(kernel: &Kernel, inode: Inode) -> bool {
 pub fn pass(kernel: &Kernel, fd: u32) {
     let region = &kernel.session.region;
     let files = process::files(kernel);
-    if is_plain(table::entry(region, files, fd)) && table::sharers(region, files) == 1 {
-        kernel.session.set_pass(fd);
-    }
+    kernel.session.set_pass(fd, || {
+        is_plain(table::entry(region, files, fd)) && table::sharers(region, files) == 1
+    });
 }
 
 /// `Descriptors::try_host_opened`.
