@@ -113,3 +113,32 @@ fn missing_names_of_the_host_are_asked_for_once() {
     let calls = searches(&mut inside);
     assert!(calls < native + 1000, "{calls} calls of all processes, {native} without an image");
 }
+
+/// Who walks directories of the host, by descriptors, asks the host what it asks without an image;
+/// a path that is looked at for the first time costs one question more. What becomes a link into a
+/// tree meanwhile, or a directory that a tree lies in, is found.
+#[test]
+fn directories_of_the_host_are_walked_by_the_programs_own_calls() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("outlying");
+    let program = scratch.path().join("outlying");
+    build_c(include_str!("sources/outlying.c"), &program);
+    let program = program.to_str().expect("a plain path");
+    let top = scratch.path().join("top");
+    let mounted = top.join("tree");
+    let walks = |inner: &mut Command, changes: bool| {
+        inner.arg(scratch.fresh("outside")).arg(scratch.path().join("work"));
+        inner.args(changes.then_some(&top));
+        asked(&scratch, "trace=openat,openat2,readlinkat,close,fstatfs,newfstatat", inner)
+    };
+    let native = walks(&mut Command::new(program), false);
+    assert!(native >= 2500, "{native} calls of the program alone");
+    let calls = walks(&mut husk(&["--discard"], &[program]), false);
+    // 800 files are made and looked at by their paths; what is left is how both processes start.
+    assert!(calls < native + 2 * 800 + 900, "{calls} calls of all processes, {native} without an image");
+    std::fs::create_dir_all(&mounted).expect("a directory");
+    let mount = ["--discard", "--mount", mounted.to_str().expect("a plain path"), "--overlay", "."];
+    walks(&mut husk(&mount, &[program]), true);
+}

@@ -23,6 +23,14 @@ impl Descriptors for Direct {
     fn pass_host(&self, fd: u32) {
         husk_kernel::descriptor::hosts::pass(&self.kernel, fd);
     }
+    fn note_outlying(&self, fd: u32, age: u64) {
+        self.kernel.session.set_outlying(fd, age);
+    }
+    #[inline(always)]
+    fn is_outlying(&self, fd: u32) -> bool {
+        let age = husk_kernel::image::outside_age(&self.kernel);
+        self.kernel.session.is_outlying(fd, age)
+    }
     #[inline(always)]
     fn reads_host(&self, fd: u32) -> bool {
         husk_kernel::descriptor::hosts::reads_host(&self.kernel, fd)

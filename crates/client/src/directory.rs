@@ -156,7 +156,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// too, and not those that Husk keeps for itself.
     fn list_descriptors(&mut self, c: &Call, wide: bool) -> Answer {
         let fd = c.args[0];
-        if !self.shows_descriptors(fd) {
+        if self.services.is_outlying(fd as u32) || !self.shows_descriptors(fd) {
             return Ok(Verdict::Pass);
         }
         let offset = Errno::check(self.host.call(nr::lseek, [fd, 0, 1, 0, 0, 0]))?;

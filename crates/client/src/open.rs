@@ -86,7 +86,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let aim = Aim { follow, slash: true, create, absent, ..Aim::default() };
         match self.locate(c, 0, spot, aim)? {
             lead @ (Lead::Husk | Lead::Elsewhere) => self.open_ours(lead, flags, mode),
-            Lead::Host if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, flags),
+            Lead::Host if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
             Lead::Host if self.services.pipes_wanted() && self.names_a_process() => {
                 self.then_opened(c, passing::STRANGER)
             }
@@ -105,7 +105,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A name of the host of which no link is followed, and which may be a Husk descriptor's link.
     #[inline(never)]
-    fn open_unfollowed(&mut self, c: &Call, flags: u32) -> Answer {
+    fn open_unfollowed(&mut self, c: &Call, spot: Spot, flags: u32) -> Answer {
+        if flags & O_DIRECTORY != 0
+            && let Some(directory) = spot.directory
+            && self.is_in_outlying(c.args[directory] as i32, 0)
+            && !self.buffers.walks[0].whole().contains(&b'/')
+        {
+            return self.then_opened(c, passing::opened_below(flags & O_CLOEXEC != 0));
+        }
         match self.linked_descriptor(0)? {
             Some(_) if flags & O_EXCL != 0 => Err(Errno::EEXIST),
             Some(_) if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),

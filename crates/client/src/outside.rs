@@ -62,6 +62,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Start::Joined(Base { directory: fd.unwrap_or(AT_FDCWD), joined }))
     }
 
+    /// Whether the text, one name that no link is followed of, is the host's for sure: it is in a
+    /// directory with no tree at or below it.
+    #[inline(always)]
+    pub(crate) fn is_in_outlying(&self, directory: i32, w: usize) -> bool {
+        self.services.is_outlying(directory as u32) && self.buffers.walks[w].whole() != b".."
+    }
+
+    /// The age of what is known of the host's paths, if nobody else has this process's numbers.
+    #[inline]
+    pub(crate) fn age_of_table(&self) -> Option<u64> {
+        self.services.has_table_alone().then(|| self.services.outside_age())
+    }
+
+    /// One name in directory `fd` of the host has turned out to be the host's, and walk `w` is its
+    /// whole text: remembers the directory, if no tree lies at or below it, and none of the
+    /// descriptors' links.
+    #[cold]
+    pub(crate) fn note_outlying(&self, fd: u32, w: usize, age: u64) {
+        let text = self.buffers.walks[w].whole();
+        let above = &text[..self.buffers.walks[w].directory_length()];
+        let magic = begins_with(text, b"proc") || begins_with(text, b"dev");
+        let mut mounts = 0..self.services.mounts();
+        if text.first() == Some(&b'/')
+            && above != b"/"
+            && !magic
+            && !mounts.any(|index| lies_below(self.services.mount(index).path, above))
+        {
+            self.services.note_outlying(fd, age);
+        }
+    }
+
+    /// Number `to` is a directory in directory `from` of the host, or the same one: what is known
+    /// of that holds for it.
+    pub(crate) fn pass_outlying_on(&self, from: u32, to: i64) {
+        let age = self.services.outside_age();
+        if to >= 0 && self.services.is_outlying(from) {
+            self.services.note_outlying(to as u32, age);
+        }
+    }
+
     /// The host's name of its working directory at `out` (`PATH_MAX` bytes), be it only what the
     /// directory was called before it was removed; its length or an error.
     pub(crate) fn working_path(&self, out: usize) -> i64 {
@@ -101,6 +141,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         // That a name of the directory is missing says nothing.
         let absent = aim.absent && end > base.joined;
+        let age = self.services.outside_age();
+        match self.last_link(w, end, base) {
+            Err(Errno::ENOENT) if absent => return Err(Errno::ENOENT),
+            Err(errno @ (Errno::EINVAL | Errno::ENOENT)) if !self.names_a_mount(w, base)? => {
+                if errno == Errno::EINVAL {
+                    self.services.note_outside(&self.buffers.walks[w].text[..end], age);
+                }
+                return Ok(Start::Outside);
+            }
+            _ => {}
+        }
         if absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
             if self.is_missing_outside(w, end, base) {
                 return Err(Errno::ENOENT);
@@ -121,6 +172,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (Start::Outside, true) if absent => Err(Errno::ENOENT),
             (start, _) => Ok(start),
         }
+    }
+
+    /// What the host says of the last name of the text, if that is followed, as a link, where the
+    /// directory is known: `EINVAL` says that it is none, and so leads nowhere else, as one that is
+    /// missing does. One question, where a trace costs three, or six.
+    fn last_link(&mut self, w: usize, end: usize, base: Base) -> Result<u64> {
+        let walk = &self.buffers.walks[w];
+        let (text, above) = (&walk.text[..end], walk.directory_of(end));
+        let plain = end == walk.length && base.joined < above && above < end && !walk.is_odd();
+        let magic = || begins_with(text, b"proc") || begins_with(text, b"dev");
+        if !plain || magic() || !self.services.known_outside(&text[..above]) {
+            return Ok(0);
+        }
+        Errno::check(self.link_at(w, end, base))
     }
 
     /// Whether the first name of `text[..end]` that is not known lies in a directory that is, and
@@ -270,6 +335,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The same, and whether everybody comes there by that text: no link of `/proc` to what a
     /// process has open, or where it is, lies on the way.
     fn real_way(&mut self, w: usize, end: usize, base: Base) -> Result<(usize, bool)> {
+        let text = &self.buffers.walks[w].text[..end];
+        if end + 1 == base.joined && !text.ends_with(b" (deleted)") {
+            // The host has just said so.
+            self.buffers.base[..end].copy_from_slice(text);
+            return Ok((end, !is_fleeting(text)));
+        }
         let flags = O_PATH | O_CLOEXEC;
         let how = [u64::from(flags), 0, u64::from(RESOLVE_NO_MAGICLINKS)];
         let mut fd = self.ask_at(w, end, base, |host, directory, name| {

@@ -78,22 +78,25 @@ pub(crate) const WATCHER: u32 = 19;
 pub(crate) const WATCH: u32 = 20;
 /// The host has a new name.
 pub(crate) const NAMED: u32 = 21;
+/// The result is a directory in the directory of argument 0, by a name that no link was followed of.
+pub(crate) const BELOW: u32 = 22;
+pub(crate) const BELOW_CLOSE_ON_EXEC: u32 = 23;
 
 // From here on failures are noted, too.
 
 /// A counted read of a pipe (argument 0: which, 1: bytes before).
-pub(crate) const PIPE_READ: u32 = 22;
+pub(crate) const PIPE_READ: u32 = 24;
 /// A counted write.
-pub(crate) const PIPE_WRITE: u32 = 23;
+pub(crate) const PIPE_WRITE: u32 = 25;
 /// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
-pub(crate) const FIFO: u32 = 24;
+pub(crate) const FIFO: u32 = 26;
 
 /// A message with stand-ins (`Client::carried`).
-pub(crate) const CARRIED: u32 = 25;
+pub(crate) const CARRIED: u32 = 27;
 /// A poll of pipes that are counted as reads in flight; their names fill the arguments.
-pub(crate) const WATCHING: u32 = 26;
+pub(crate) const WATCHING: u32 = 28;
 /// The result is an epoll set.
-pub(crate) const EPOLL: u32 = 27;
+pub(crate) const EPOLL: u32 = 29;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -103,6 +106,11 @@ const CONTROL_CUT: u32 = 8;
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {
     if close_on_exec { OPENED_CLOSE_ON_EXEC } else { OPENED }
+}
+
+/// The same of a directory, of which no link was followed.
+pub(crate) const fn opened_below(close_on_exec: bool) -> u32 {
+    if close_on_exec { BELOW_CLOSE_ON_EXEC } else { BELOW }
 }
 
 /// Passes `call`, to be noted for `reason`.
@@ -132,6 +140,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match after.reason {
             OPENED => return self.note_opened(fd, false, Shown::Nothing),
             OPENED_CLOSE_ON_EXEC => return self.note_opened(fd, true, Shown::Nothing),
+            BELOW | BELOW_CLOSE_ON_EXEC => {
+                let on_exec = after.reason == BELOW_CLOSE_ON_EXEC;
+                let noted = self.note_opened(fd, on_exec, Shown::Nothing);
+                self.pass_outlying_on(after.args[0] as u32, noted);
+                return noted;
+            }
             ASK => return self.note_asking(fd),
             STRANGER => {
                 self.meet_stranger(fd as usize);
@@ -171,7 +185,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             CLOSE_ON_EXEC => {
                 let files = self.services.files();
                 let (fd, on) = (after.args[0] as u32, after.args[2] & 1 != 0);
+                let age = self.services.outside_age();
+                let outlying = self.services.is_outlying(fd);
                 let _ = self.services.set_close_on_exec(files, fd, on);
+                if outlying {
+                    // The number is what it was.
+                    self.services.note_outlying(fd, age);
+                }
             }
             _ => {}
         }
@@ -272,6 +292,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let noted = self.note_from(from, fd, on_exec, Shown::Like(source));
         if noted >= 0 {
             self.joined(kept, noted as u32);
+            self.pass_outlying_on(source, noted);
         }
         noted
     }

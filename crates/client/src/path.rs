@@ -245,6 +245,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.buffers.walks[w].length == 0 {
             return if aim.empty { self.find_open(directory, w) } else { Err(Errno::ENOENT) };
         }
+        let alone = name == 0 && directory != AT_FDCWD && !(aim.follow && !aim.parent);
+        if alone && self.is_in_outlying(directory, w) {
+            return Ok(Lead::Host);
+        }
+        let age = alone.then(|| self.age_of_table());
         let mut start = self.start(directory, w)?;
         if let Some(key) = start.key()
             && let Some(inode) = self.recall(w, key, name)
@@ -256,7 +261,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             start = Start::Known(inode, name);
         }
         if !matches!(start, Start::Absolute) {
-            return self.resolve(w, start, aim);
+            let lead = self.resolve(w, start, aim)?;
+            if let (Lead::Host, Some(Some(age))) = (lead, age) {
+                self.note_outlying(directory as u32, w, age);
+            }
+            return Ok(lead);
         }
         if self.lately_outside(w, aim) {
             self.last_was_outside = true;

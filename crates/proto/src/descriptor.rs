@@ -80,6 +80,17 @@ pub trait Descriptors {
     fn pass_host(&self, fd: u32) {
         let _ = fd;
     }
+    /// Number `fd` is a directory of the host with no tree of the image at or below it, as was found
+    /// when `Image::outside_age` was `age`, in a table that this thread alone has; ends with the
+    /// next change of the number. A hint: may do nothing.
+    fn note_outlying(&self, fd: u32, age: u64) {
+        let _ = (fd, age);
+    }
+    /// Whether that is known, and holds.
+    fn is_outlying(&self, fd: u32) -> bool {
+        let _ = fd;
+        false
+    }
     /// Whether one look tells that the host reads what is behind `fd`: a file of the image whose
     /// bytes are the host's, opened there.
     fn reads_host(&self, fd: u32) -> bool {

@@ -36,6 +36,7 @@ mod lone;
 mod look_out;
 mod magazine;
 mod memory;
+mod outlying;
 mod pace;
 mod passes;
 pub mod pipes;

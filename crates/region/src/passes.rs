@@ -6,8 +6,9 @@
 //!   any change of number n ─────────────► clear_pass(n)
 //! ```
 //!
-//! A bit is there only while one thread acts for the process (`set_alone`): nobody else changes
-//! what a number is then. Whoever changes it takes the bit away first.
+//! A bit is there only while one thread acts for the process (`set_alone`), whose table no other
+//! process has: nobody else changes what a number is then. Whoever changes it takes the bit away
+//! first, and what else is known of the number (`outlying`).
 
 use core::cell::Cell as Local;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,8 +43,8 @@ impl Session {
         self.clear_passes();
     }
 
-    /// Calls on number `fd` are the host's, until `clear_pass`, if it `is_plain`: asked only where
-    /// one thread acts for the process.
+    /// Calls on number `fd` are the host's, until `clear_pass`, if it `is_plain`, in a table that is
+    /// this process's alone: asked only where one thread acts for it.
     #[inline(always)]
     pub fn set_pass(&self, fd: u32, is_plain: impl FnOnce() -> bool) {
         if self.is_alone() && is_plain() {
@@ -55,6 +56,7 @@ impl Session {
     #[inline(always)]
     pub fn clear_pass(&self, fd: u32) {
         self.passes.change(fd, |bits, bit| bits & !bit);
+        self.outlying.forget(fd);
     }
 
     /// The same of all numbers: others come by them from now on.
@@ -62,5 +64,6 @@ impl Session {
         for word in self.passes.0.get().into_iter().flatten() {
             word.store(0, Relaxed);
         }
+        self.outlying.forget_all();
     }
 }

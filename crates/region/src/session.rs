@@ -17,6 +17,7 @@ use husk_abi::Errno;
 use crate::kill;
 use crate::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::memory::{Cell, Region};
+use crate::outlying::Outlying;
 use crate::passes::Passes;
 use crate::tally::{LOOKS_MAX, TALLIES_END, WAITS};
 
@@ -93,6 +94,8 @@ pub struct Session {
     unguard: Local<fn()>,
     /// Numbers whose calls are the host's (`passes`).
     pub(crate) passes: Passes,
+    /// Numbers of directories in which no name leads into a tree (`outlying`).
+    pub(crate) outlying: Outlying,
     #[cfg(feature = "holds")]
     pub(crate) hold: crate::hold::Hold,
     pid: u32,
@@ -136,6 +139,7 @@ impl Session {
             kernel: Local::new(0),
             unguard: Local::new(|| {}),
             passes: Passes::default(),
+            outlying: Outlying::default(),
             #[cfg(feature = "holds")]
             hold: Default::default(),
             pid,

@@ -48,10 +48,12 @@ pub fn has_host_bytes(kernel: &Kernel, inode: Inode) -> bool {
 /// a plain number of the host's in a table that is this thread's alone.
 #[inline(always)]
 pub fn pass(kernel: &Kernel, fd: u32) {
-    let region = &kernel.session.region;
-    let files = process::files(kernel);
-    kernel.session.set_pass(fd, || {
-        is_plain(table::entry(region, files, fd)) && table::sharers(region, files) == 1
+    let (session, files) = (&kernel.session, process::files(kernel));
+    let region = &session.region;
+    // Whose the table is comes first: who had it as well may have changed the number before.
+    session.set_pass(fd, || {
+        open::is_mine(session, table::cell(region, files), table::SHARERS)
+            && is_plain(table::entry(region, files, fd))
     });
 }
 
