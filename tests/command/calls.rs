@@ -137,7 +137,10 @@ fn directories_of_the_host_are_walked_by_the_programs_own_calls() {
     assert!(native >= 2500, "{native} calls of the program alone");
     let calls = walks(&mut husk(&["--discard"], &[program]), false);
     // 800 files are made and looked at by their paths; what is left is how both processes start.
-    assert!(calls < native + 2 * 800 + 900, "{calls} calls of all processes, {native} without an image");
+    assert!(
+        calls < native + 2 * 800 + 900,
+        "{calls} calls of all processes, {native} without an image"
+    );
     std::fs::create_dir_all(&mounted).expect("a directory");
     let mount = ["--discard", "--mount", mounted.to_str().expect("a plain path"), "--overlay", "."];
     walks(&mut husk(&mount, &[program]), true);

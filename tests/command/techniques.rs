@@ -1,5 +1,5 @@
 //! `HUSK_WITHOUT`: an image does without a technique, and its programs see no difference.
-//! `husk bench pipes` and `husk bench servers`: every row can be measured.
+//! `husk bench pipes`: every row can be measured; `husk bench servers`: a server of each kind.
 
 use std::process::Command;
 

@@ -218,6 +218,10 @@ pub(crate) fn creator(kernel: &Kernel) -> u64 {
 /// Notes which host process a child became: by itself (`enters`), or by its creator while it is
 /// still that thread's embryo (the child may be through, and its record another one's).
 pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Result<()> {
+    let state = kernel.session.region.load(record(&kernel.session.region, child.0).word(STATE));
+    if !enters && high(state) != EMBRYO {
+        return Ok(());
+    }
     kernel.run(|txn| {
         let cell = record(txn.region, child.0);
         txn.lock(cell)?;

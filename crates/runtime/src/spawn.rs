@@ -424,7 +424,8 @@ fn start(thread: &mut Thread, launch: Launch, told: bool) -> Result<i64, Errno> 
             thread.group().threads.fetch_sub(1, Relaxed);
         }
     }
-    if !failed && !is_thread && launch.flags & CLONE_VFORK == 0 {
+    if !failed && !is_thread {
+        // Of a vfork's child this is news only if it was killed before it noted itself.
         thread.client.note_child(launch.process, result as u32);
     }
     let done = launch.flags & CLONE_VFORK != 0 && !is_thread;
