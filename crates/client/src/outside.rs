@@ -144,7 +144,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let age = self.services.outside_age();
         match self.last_link(w, end, base) {
             Err(Errno::ENOENT) if absent => return Err(Errno::ENOENT),
-            Err(errno @ (Errno::EINVAL | Errno::ENOENT)) if !self.names_a_mount(w, base)? => {
+            Err(errno @ (Errno::EINVAL | Errno::ENOENT)) => {
+                if self.names_a_mount(w, base)? {
+                    return Ok(Start::Absolute);
+                }
                 if errno == Errno::EINVAL {
                     self.services.note_outside(&self.buffers.walks[w].text[..end], age);
                 }
@@ -180,7 +183,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn last_link(&mut self, w: usize, end: usize, base: Base) -> Result<u64> {
         let walk = &self.buffers.walks[w];
         let (text, above) = (&walk.text[..end], walk.directory_of(end));
-        let plain = end == walk.length && base.joined < above && above < end && !walk.is_odd();
+        // A slash behind a name hides from `names_a_mount` what it is.
+        let plain = end == walk.length && !text.ends_with(b"/") && !walk.is_odd();
+        let plain = plain && base.joined < above && above < end;
         let magic = || begins_with(text, b"proc") || begins_with(text, b"dev");
         if !plain || magic() || !self.services.known_outside(&text[..above]) {
             return Ok(0);
