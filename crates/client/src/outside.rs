@@ -3,7 +3,9 @@
 //! A text that does not begin with a mount can only get into one through a symbolic link of the
 //! host (or of the host's working directory). That is checked once a path and remembered for the
 //! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup, until a
-//! program of the image makes a link on the host, or moves one or a directory there.
+//! program of the image makes a link on the host, or moves one or a directory there. Beside the
+//! number of a descriptor is remembered as long that its directory has no tree at or below it: a
+//! name in that, of which no link is followed, costs nothing more than the host's own call.
 //!
 //! Invariants
 //! 1. What a relative path leads to is asked from the directory itself. Its name, that the text

@@ -78,7 +78,7 @@ pub(crate) const WATCHER: u32 = 19;
 pub(crate) const WATCH: u32 = 20;
 /// The host has a new name.
 pub(crate) const NAMED: u32 = 21;
-/// The result is a directory in the directory of argument 0, by a name that no link was followed of.
+/// The result is a directory in the directory of argument 0, by a name and no link.
 pub(crate) const BELOW: u32 = 22;
 pub(crate) const BELOW_CLOSE_ON_EXEC: u32 = 23;
 
@@ -140,12 +140,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match after.reason {
             OPENED => return self.note_opened(fd, false, Shown::Nothing),
             OPENED_CLOSE_ON_EXEC => return self.note_opened(fd, true, Shown::Nothing),
-            BELOW | BELOW_CLOSE_ON_EXEC => {
-                let on_exec = after.reason == BELOW_CLOSE_ON_EXEC;
-                let noted = self.note_opened(fd, on_exec, Shown::Nothing);
-                self.pass_outlying_on(after.args[0] as u32, noted);
-                return noted;
-            }
+            BELOW => return self.note_below(after, fd, false),
+            BELOW_CLOSE_ON_EXEC => return self.note_below(after, fd, true),
             ASK => return self.note_asking(fd),
             STRANGER => {
                 self.meet_stranger(fd as usize);
@@ -173,29 +169,37 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.note_message(after.args[1]);
                 self.show_sender(after.args[1], after.args[3]);
             }
-            MESSAGES => {
-                for index in 0..(result as usize).min(MESSAGES_MAX) {
-                    let header = after.args[1] + index * MMSGHDR_BYTES;
-                    self.note_message(header);
-                    if after.args[5] != 0 {
-                        self.show_sender(header, after.args[5]);
-                    }
-                }
-            }
-            CLOSE_ON_EXEC => {
-                let files = self.services.files();
-                let (fd, on) = (after.args[0] as u32, after.args[2] & 1 != 0);
-                let age = self.services.outside_age();
-                let outlying = self.services.is_outlying(fd);
-                let _ = self.services.set_close_on_exec(files, fd, on);
-                if outlying {
-                    // The number is what it was.
-                    self.services.note_outlying(fd, age);
-                }
-            }
+            MESSAGES => self.note_messages(after, result as usize),
+            CLOSE_ON_EXEC => self.note_close_on_exec(after.args[0] as u32, after.args[2] & 1 != 0),
             _ => {}
         }
         result
+    }
+
+    fn note_messages(&mut self, after: &After, count: usize) {
+        for index in 0..count.min(MESSAGES_MAX) {
+            let header = after.args[1] + index * MMSGHDR_BYTES;
+            self.note_message(header);
+            if after.args[5] != 0 {
+                self.show_sender(header, after.args[5]);
+            }
+        }
+    }
+
+    fn note_close_on_exec(&mut self, fd: u32, on: bool) {
+        let (files, age) = (self.services.files(), self.services.outside_age());
+        let outlying = self.services.is_outlying(fd);
+        let _ = self.services.set_close_on_exec(files, fd, on);
+        if outlying {
+            // The number is what it was.
+            self.services.note_outlying(fd, age);
+        }
+    }
+
+    fn note_below(&mut self, after: &After, fd: u32, on_exec: bool) -> i64 {
+        let noted = self.note_opened(fd, on_exec, Shown::Nothing);
+        self.pass_outlying_on(after.args[0] as u32, noted);
+        noted
     }
 
     /// The same in a child that a handler made during the call: what was counted before it is the

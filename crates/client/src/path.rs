@@ -245,7 +245,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.buffers.walks[w].length == 0 {
             return if aim.empty { self.find_open(directory, w) } else { Err(Errno::ENOENT) };
         }
-        let alone = name == 0 && directory != AT_FDCWD && !(aim.follow && !aim.parent);
+        let stays = !aim.follow || aim.parent;
+        let alone = stays && name == 0 && directory != AT_FDCWD;
         if alone && self.is_in_outlying(directory, w) {
             return Ok(Lead::Host);
         }

@@ -80,7 +80,7 @@ pub trait Descriptors {
     fn pass_host(&self, fd: u32) {
         let _ = fd;
     }
-    /// Number `fd` is a directory of the host with no tree of the image at or below it, as was found
+    /// Number `fd` is a directory of the host with no tree of the image at or below it, as was so
     /// when `Image::outside_age` was `age`, in a table that this thread alone has; ends with the
     /// next change of the number. A hint: may do nothing.
     fn note_outlying(&self, fd: u32, age: u64) {
