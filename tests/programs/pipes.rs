@@ -96,6 +96,11 @@ fn who_comes_by_name_into_a_pipe_that_one_has_alone_takes_each_byte_once() {
 }
 
 #[test]
+fn a_pipe_goes_into_sets_and_out_of_them_beside_writers_and_each_byte_comes_once() {
+    check_source("pipes-withdrawn", include_str!("sources/withdrawn.c"));
+}
+
+#[test]
 fn threads_share_both_ends() {
     check("pipes-threads", "threads");
 }

@@ -122,8 +122,8 @@ impl Pipes for Direct {
     fn pipe_empty(&mut self, pipe: Pipe) -> Emptiness {
         husk_kernel::pipe_flow::empty(&self.kernel, pipe)
     }
-    fn pipe_withdraw(&mut self, pipe: Pipe) -> Result<Withdrawal> {
-        husk_kernel::pipe_flow::withdraw(&self.kernel, pipe)
+    fn pipe_withdraw(&mut self, pipe: Pipe, stuck: bool) -> Result<Withdrawal> {
+        husk_kernel::pipe_flow::withdraw(&self.kernel, pipe, stuck)
     }
     fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {
         husk_kernel::pipe_flow::withdrawn(&self.kernel, pipe, bytes);

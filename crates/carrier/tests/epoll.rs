@@ -177,10 +177,11 @@ fn enter(side: &mut Side) {
 
 fn entered(side: &mut Side) {
     step();
-    for _ in 0..PATIENCE {
-        match side.direct.pipe_withdraw(side.pipe).expect("a pipe") {
+    for turn in 0..PATIENCE {
+        let stuck = turn > PATIENCE / 2;
+        match side.direct.pipe_withdraw(side.pipe, stuck).expect("a pipe") {
             Withdrawal::Nothing => break,
-            Withdrawal::Wait { .. } => std::thread::yield_now(),
+            Withdrawal::Wait { .. } | Withdrawal::Writing => std::thread::yield_now(),
             Withdrawal::Settle => unreachable!("nobody dies here"),
             Withdrawal::Bytes(spans) => {
                 let vector = spans.map(|span| libc::iovec {

@@ -279,14 +279,14 @@ fn other_writes_and_reads(stage: &mut Stage) {
 fn other_intrudes(stage: &mut Stage) -> bool {
     let Side { direct, pipe, read, write } = &mut stage.other;
     direct.pipe_show(*pipe);
-    let mut found = direct.pipe_withdraw(*pipe).expect("a pipe");
+    let mut found = direct.pipe_withdraw(*pipe, false).expect("a pipe");
     if matches!(found, Withdrawal::Settle) {
         direct.pipe_settled(*pipe, host_has(*read));
-        found = direct.pipe_withdraw(*pipe).expect("a pipe");
+        found = direct.pipe_withdraw(*pipe, false).expect("a pipe");
     }
     let spans = match found {
         Withdrawal::Nothing => return true,
-        Withdrawal::Wait { .. } => return false,
+        Withdrawal::Wait { .. } | Withdrawal::Writing => return false,
         Withdrawal::Settle => unreachable!("that is over"),
         Withdrawal::Bytes(spans) => spans,
     };

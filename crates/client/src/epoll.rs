@@ -119,8 +119,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.services.epoll_stranger(set);
                 Ok(Verdict::Pass)
             }
-            (None, Some(_)) => {
-                self.surrender(c.args[2])?;
+            (None, Some(end)) => {
+                self.surrender_to_set(c.args[2], end)?;
                 Ok(Verdict::Pass)
             }
             (None, None) => Ok(Verdict::Pass),
@@ -152,17 +152,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         if !ours {
             self.services.epoll_stranger(set);
-            self.surrender(fd)?;
+            self.surrender_to_set(fd, end)?;
             return Ok(Verdict::Pass);
         }
         let event = core::hint::black_box(event);
         let args = [c.args[0], c.args[1], fd, event.as_ptr() as usize, 0, 0];
-        let done = self.withdraw(fd, end.pipe).map(|()| self.host.call(c.number, args));
+        let done = self.withdraw(fd, end.pipe, true).map(|()| self.host.call(c.number, args));
         if adds && done != Ok(0) {
             self.services.epoll_exit(set, end.pipe);
         }
         self.services.epoll_changed(set);
         done.map(Verdict::Return)
+    }
+
+    /// A read end that the image does not keep track of in its set is the host's for ever.
+    fn surrender_to_set(&mut self, fd: usize, end: End) -> Result<(), Errno> {
+        self.services.pipe_pin(end.pipe);
+        self.withdraw(fd, end.pipe, true)
     }
 
     /// Who is not of the image gets a set: all in it is the host's for ever.

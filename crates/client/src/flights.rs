@@ -138,6 +138,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn stand_in_at(&mut self, place: usize, stand_ins: &mut StandIns) -> Result<()> {
         let fd = get32(&self.buffers.bounce, place);
         if self.described(fd as usize)?.is_none() {
+            // An end of a pipe is the host's from now on, behind one of Husk's as before it.
+            let _ = self.surrender(fd as usize);
             return Ok(());
         }
         // More is EINVAL on Linux.

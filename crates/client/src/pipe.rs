@@ -22,8 +22,14 @@ const LOCK_NS: u64 = 10_000_000;
 const ROUNDS_MAX: u32 = 1000;
 /// Bytes of a pipe moved from its front to its end at a time.
 const ROTATED_BYTES: usize = 512;
-/// Room for two pipes' bytes while one is put in order.
-const ROOM_BYTES: usize = 4 << 16;
+/// Room for what a writer that sleeps at the host still has, in one call of most programs.
+const LANDING_BYTES: usize = 4 << 16;
+/// Room for that and a ring's bytes while a pipe is put in order.
+const ROOM_BYTES: usize = 8 << 16;
+/// Looks whether a writer's call at the host is over, and what lies between two: 100 ms in all,
+/// after which it is stopped, or counted for ever (it was killed).
+const LANDING_LOOKS: u32 = 500;
+const LANDING_NAP_NS: u64 = 200_000;
 /// `O_NOTIFICATION_PIPE`.
 const NOTIFICATIONS: usize = 0o200;
 /// Requests looked at in one `io_submit`.
@@ -238,15 +244,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     fn surrender_end(&mut self, fd: usize, end: End) -> Result<()> {
         self.services.pipe_pin(end.pipe);
-        if end.writes { Ok(()) } else { self.withdraw(fd, end.pipe) }
+        if end.writes { Ok(()) } else { self.withdraw(fd, end.pipe, false) }
     }
 
-    /// What is in a ring goes to the host, before what that has.
+    /// What is in a ring goes to the host, before what that has. Beside a writer's call at the host
+    /// nothing can be put in order: then, for a set (`to_set`), it stays where the image's readers
+    /// find it first, as long as the host has bytes behind it, that the set tells of. Strangers
+    /// have to wait for the writer, in vain (`EIO`) where that has too much for the host.
     #[cold]
-    pub(crate) fn withdraw(&mut self, fd: usize, pipe: Pipe) -> Result<()> {
+    pub(crate) fn withdraw(&mut self, fd: usize, pipe: Pipe, to_set: bool) -> Result<()> {
+        let mut looks = 0;
         for _ in 0..ROUNDS_MAX {
-            match self.services.pipe_withdraw(pipe)? {
+            let stuck = looks > LANDING_LOOKS && waiting_at_host(&self.host, fd) == 0;
+            match self.services.pipe_withdraw(pipe, stuck)? {
                 Withdrawal::Nothing => return Ok(()),
+                Withdrawal::Writing if to_set && waiting_at_host(&self.host, fd) > 0 => {
+                    return Ok(());
+                }
+                Withdrawal::Writing => {
+                    if looks == 0 && !to_set {
+                        self.host_fcntl(fd, F_SETPIPE_SZ, LANDING_BYTES);
+                    }
+                    looks += 1;
+                    let time = [0u64, LANDING_NAP_NS];
+                    self.host.call(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]);
+                }
                 Withdrawal::Wait { address, value } => self.sleep_on(address, value),
                 Withdrawal::Settle => {
                     let left = waiting_at_host(&self.host, fd);

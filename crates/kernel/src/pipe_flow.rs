@@ -435,7 +435,7 @@ pub fn empty(kernel: &Kernel, pipe: Pipe) -> Emptiness {
 }
 
 /// `Pipes::pipe_withdraw`.
-pub fn withdraw(kernel: &Kernel, pipe: Pipe) -> Result<Withdrawal> {
+pub fn withdraw(kernel: &Kernel, pipe: Pipe, stuck: bool) -> Result<Withdrawal> {
     let ring = ring(kernel, pipe)?;
     if matches!(ring.mode(), Some(Mode::Host) | None) {
         return Ok(Withdrawal::Nothing);
@@ -453,13 +453,18 @@ pub fn withdraw(kernel: &Kernel, pipe: Pipe) -> Result<Withdrawal> {
         Some(Mode::Climbing) => return Ok(Withdrawal::Settle),
         Some(_) => {}
     }
-    let bytes = ring.begin_withdrawal();
-    if bytes == 0 {
-        ring.go_to_host();
-        unlock_both(&ring);
-        return Ok(Withdrawal::Nothing);
+    match ring.begin_withdrawal(stuck) {
+        None => {
+            unlock_both(&ring);
+            Ok(Withdrawal::Writing)
+        }
+        Some(0) => {
+            ring.go_to_host();
+            unlock_both(&ring);
+            Ok(Withdrawal::Nothing)
+        }
+        Some(bytes) => Ok(Withdrawal::Bytes(spans(ring.front(), bytes, &ring))),
     }
-    Ok(Withdrawal::Bytes(spans(ring.front(), bytes, &ring)))
 }
 
 /// `Pipes::pipe_withdrawn`.

@@ -63,6 +63,9 @@ pub enum Withdrawal {
     Settle,
     /// These; say with `pipe_withdrawn` how many the host has taken. Locks are held.
     Bytes([Span; 2]),
+    /// There are some, and a writer has a call at the host, which goes on there beside whatever is
+    /// moved: they stay, before the host's.
+    Writing,
 }
 
 /// What a pinned pipe's ring holds.
@@ -180,8 +183,10 @@ pub trait Pipes {
     fn pipe_empty(&mut self, pipe: Pipe) -> Emptiness {
         Emptiness::Empty
     }
-    /// The bytes still in the ring of a pinned pipe.
-    fn pipe_withdraw(&mut self, pipe: Pipe) -> Result<Withdrawal> {
+    /// The bytes still in the ring of a pinned pipe. `stuck`: nobody who writes at the host goes on
+    /// there, so they may go before what it has not written.
+    fn pipe_withdraw(&mut self, pipe: Pipe, stuck: bool) -> Result<Withdrawal> {
+        let _ = stuck;
         Ok(Withdrawal::Nothing)
     }
     /// After `Withdrawal::Bytes`.

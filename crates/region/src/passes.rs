@@ -43,8 +43,8 @@ impl Session {
         self.clear_passes();
     }
 
-    /// Calls on number `fd` are the host's, until `clear_pass`, if it `is_plain`, in a table that no
-    /// other process has: asked only where one thread acts for this one.
+    /// Calls on number `fd` are the host's, until `clear_pass`, if it `is_plain`, in a table that
+    /// no other process has: asked only where one thread acts for this one.
     #[inline(always)]
     pub fn set_pass(&self, fd: u32, is_plain: impl FnOnce() -> bool) {
         if self.is_alone() && is_plain() {

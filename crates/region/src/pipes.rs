@@ -740,15 +740,24 @@ impl Pipe {
     }
 
     /// Both locks are the caller's, who takes the bytes to the host: how many; writers wait
-    /// meanwhile. 0 when there are none.
-    pub fn begin_withdrawal(&self) -> u64 {
+    /// meanwhile. 0 when there are none. `None`: a writer has a call at the host, whose bytes would
+    /// come between (or before, unless it is known to be `stuck`); from now on others ask it, too.
+    pub fn begin_withdrawal(&self, stuck: bool) -> Option<u64> {
         self.see_head();
         let bytes = self.readable();
-        if bytes != 0 {
-            self.put(CLIMB_BYTES, 0);
-            self.set(Mode::Climbing);
+        if bytes == 0 {
+            return Some(0);
         }
-        bytes
+        self.put(CLIMB_BYTES, 0);
+        self.set(Mode::Climbing);
+        // After that: who is counted later sees it, and is counted off again.
+        fence(Ordering::SeqCst);
+        let writers = self.get(FLIGHT) & (READ_IN_FLIGHT - 1);
+        if writers != 0 && !stuck {
+            self.set(Mode::Leaving);
+            return None;
+        }
+        Some(bytes)
     }
 
     /// The ring is to be left by a reader, who holds both locks: whether it was empty.

@@ -128,3 +128,19 @@ try:
     socket.send_fds(here, [b"x"], [other] * 254)
 except OSError as error:
     print(error.strerror)
+
+# An end of a pipe that travels behind a file, and one before it: what is written later is read.
+for order in ["file first", "pipe first"]:
+    read, write = os.pipe()
+    for _ in range(100):
+        os.write(write, b"x")
+        os.read(read, 1)
+    file = os.open("file", os.O_RDWR)
+    send(here, [file, read] if order == "file first" else [read, file])
+    came = receive(there, 2)
+    os.write(write, b"A")
+    end = came[1] if order == "file first" else came[0]
+    os.set_blocking(end, False)
+    print(order, os.read(end, 1))
+    for fd in [read, write, file, *came]:
+        os.close(fd)
