@@ -187,9 +187,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (text, above) = (&walk.text[..end], walk.directory_of(end));
         // A slash behind a name hides from `names_a_mount` what it is.
         let plain = end == walk.length && !text.ends_with(b"/") && !walk.is_odd();
-        let plain = plain && base.joined < above && above < end;
+        let inner = base.joined < above && above < end;
         let magic = || begins_with(text, b"proc") || begins_with(text, b"dev");
-        if !plain || magic() || !self.services.known_outside(&text[..above]) {
+        if !plain || !inner || magic() || !self.services.known_outside(&text[..above]) {
             return Ok(0);
         }
         Errno::check(self.link_at(w, end, base))

@@ -246,11 +246,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return if aim.empty { self.find_open(directory, w) } else { Err(Errno::ENOENT) };
         }
         let stays = !aim.follow || aim.parent;
-        let alone = stays && name == 0 && directory != AT_FDCWD;
-        if alone && self.is_in_outlying(directory, w) {
+        let bare = stays && name == 0 && directory != AT_FDCWD;
+        if bare && self.is_in_outlying(directory, w) {
             return Ok(Lead::Host);
         }
-        let age = alone.then(|| self.age_of_table());
+        let age = if bare { self.age_of_table() } else { None };
         let mut start = self.start(directory, w)?;
         if let Some(key) = start.key()
             && let Some(inode) = self.recall(w, key, name)
@@ -263,7 +263,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if !matches!(start, Start::Absolute) {
             let lead = self.resolve(w, start, aim)?;
-            if let (Lead::Host, Some(Some(age))) = (lead, age) {
+            if let (Lead::Host, Some(age)) = (lead, age) {
                 self.note_outlying(directory as u32, w, age);
             }
             return Ok(lead);
