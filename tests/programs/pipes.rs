@@ -101,6 +101,11 @@ fn a_pipe_goes_into_sets_and_out_of_them_beside_writers_and_each_byte_comes_once
 }
 
 #[test]
+fn a_handler_puts_a_pipe_under_the_number_that_is_just_being_read() {
+    check_source("pipes-overlaid", include_str!("sources/overlaid.c"));
+}
+
+#[test]
 fn threads_share_both_ends() {
     check("pipes-threads", "threads");
 }

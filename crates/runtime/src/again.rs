@@ -1,6 +1,6 @@
-//! Calls that the host knows no descriptor for: by now it may be Husk's.
+//! Calls on a number that changes hands on their way to the host: they start once more.
 //!
-//! Another thread may put a descriptor of Husk's in the place of one of the host's (`dup2`) while a
+//! Of one that the host knows no descriptor for, the descriptor may be Husk's by now. Another thread may put a descriptor of Husk's in the place of one of the host's (`dup2`) while a
 //! call is on its way to the host, where it then meets a plug. On Linux it meets the old descriptor
 //! or the new one; here it starts once more, and meets what is there then. Others may have put
 //! something else there meanwhile, by turns, so it does that several times, while the number is in
@@ -10,11 +10,17 @@
 //! ```text
 //!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ closed, or the last time ─► EBADF
 //!   gate ◄─ the service, as ever ◄───────────────────────┘
+//!        ─ a handler comes before the host has the call, or the call is to go on behind it
+//!            └─► look_again ─► husk_enter, when the handler has ended
 //! ```
+//!
+//! A handler may do the same in its own thread, and put the end of a pipe there, whose bytes are not
+//! the host's to read: what moves bytes looks at its number again behind every handler.
 
-use crate::gate::{Answer, Frame, push_frame};
-use crate::service;
+use crate::gate::{self, Answer, Frame, push_frame};
+use crate::signal::{Context, Register};
 use crate::thread::Thread;
+use crate::{classes, outside, service};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::{Errno, nr};
@@ -27,6 +33,23 @@ const RESTARTS_MAX: u32 = 16;
 const RESTARTS_OF_HOST_MAX: u32 = 2;
 /// What the host answers.
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
+
+unsafe extern "C" {
+    /// Makes a call as it is; where that call comes back.
+    fn husk_pass();
+    static husk_passed: u8;
+    /// Where the gate looks whose a number is, up to `husk_glance`.
+    fn husk_moves_bytes();
+    /// The same, further on.
+    fn husk_passes_on();
+    fn husk_act_beyond_pass();
+    /// Where a service has found that a call is to be passed.
+    fn husk_act_passes();
+    fn husk_act_passed();
+    /// The same while handlers are due.
+    fn husk_unblock_and_pass();
+    fn husk_unblocks_and_passes();
+}
 
 global_asm!(
     r#"
@@ -60,13 +83,66 @@ husk_again_here:
 husk_detour_nowhere:
     lea r11, [rip + husk_again]
     jmp husk_detour_restart
+    # The call is to be passed, and handlers come first.
+    .globl husk_unblock_and_pass
+husk_unblock_and_pass:
+    lea r11, [rip + {ways}]
+    test byte ptr [r11 + rax], {moves}
+    lea r11, [rip + husk_enter]
+    jnz husk_unblock
+    lea r11, [rip + husk_act_passes]
+    jmp husk_unblock
+    .globl husk_unblocks_and_passes
+husk_unblocks_and_passes:
 "#,
     signal_stack = const offset_of!(Thread, signal_stack),
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),
     service_top = const offset_of!(Thread, service_top),
     serve_again = sym serve_again,
+    ways = sym classes::WAYS,
+    moves = const classes::MOVES,
 );
+
+/// Before a handler runs in `context`: a call there that moves bytes, and that the host does not
+/// have yet, or gets once more, starts again behind it.
+pub fn look_again(context: Context) {
+    const SYSCALL_BYTES: usize = 2;
+    let made = (&raw const husk_passed) as usize - SYSCALL_BYTES;
+    let (rip, rsp) = (context.get(Register::Rip), context.get(Register::Rsp));
+    // `husk_pass` makes room, pushes two words, each by an instruction of one byte, and calls.
+    let pushed = match made.wrapping_sub(rip) {
+        0 => Some(2),
+        1 => Some(1),
+        2 => Some(0),
+        _ if is_about_to_pass(rip) => None,
+        _ => return,
+    };
+    // SAFETY: so many words lie on the application's stack there.
+    let word = |index: usize| unsafe { *((rsp + 8 * index) as *const usize) };
+    let [number, back] = match pushed {
+        Some(2) => [word(0), word(1)],
+        Some(1) => [context.get(Register::Rax), word(0)],
+        _ => [Register::Rax, Register::Rcx].map(|register| context.get(register)),
+    };
+    if classes::ways(number) & classes::MOVES != 0 {
+        context.set(Register::Rip, gate::husk_enter as *const () as usize);
+        context.set(Register::Rsp, rsp + pushed.map_or(0, |words| 128 + 8 * words));
+        context.set(Register::Rax, number);
+        context.set(Register::Rcx, back);
+    }
+}
+
+/// Whether at `rip` the gate looks at a descriptor, or has just done so and passes the call, with
+/// the application's stack and registers.
+fn is_about_to_pass(rip: usize) -> bool {
+    let at = |label: unsafe extern "C" fn()| label as *const () as usize;
+    rip == at(husk_pass)
+        || (at(husk_moves_bytes)..at(outside::husk_glance)).contains(&rip)
+        || (at(husk_passes_on)..at(husk_act_beyond_pass)).contains(&rip)
+        || (at(husk_act_passes)..at(husk_act_passed)).contains(&rip)
+        || (at(husk_unblock_and_pass)..at(husk_unblocks_and_passes)).contains(&rip)
+}
 
 /// The call as it is answered now, if its descriptor is open. No plug keeps `close` from anything.
 extern "C" fn serve_again(frame: &mut Frame) -> Answer {

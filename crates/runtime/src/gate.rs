@@ -381,6 +381,7 @@ husk_glances:
     .endm
 
     .balign 64
+    .globl husk_moves_bytes
 husk_moves_bytes:
     mov r11, gs:[{pipes}]
     bt r11, rdi
@@ -495,10 +496,13 @@ husk_act:
 "#,
     pop_frame!(),
     r#"
-7:  cmp qword ptr gs:[{deferred}], 0
+    .globl husk_act_passes
+husk_act_passes:
+    cmp qword ptr gs:[{deferred}], 0
     je husk_pass
-    lea r11, [rip + 7b]
-    jmp husk_unblock
+    jmp husk_unblock_and_pass
+    .globl husk_act_passed
+husk_act_passed:
 
 3:  cmp r11d, 2
     jne 4f

@@ -16,6 +16,7 @@
 //!    (a call that traps, a bad pointer, the guard).
 
 use crate::actions;
+use crate::again;
 use crate::elsewhere;
 use crate::gate;
 use crate::guard;
@@ -274,6 +275,7 @@ pub fn deliver(
         change_mask(SIG_UNBLOCK, deferred & !keep);
     }
     restart_sleep(action, context);
+    again::look_again(context);
 }
 
 /// What is blocked while a handler runs.
