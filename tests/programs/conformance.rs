@@ -4,6 +4,7 @@
 //! `HUSK_SEED=7 cargo test -p husk-tests random_sequences`.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use husk_tests::toolchain::build_c;
@@ -241,6 +242,30 @@ fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
         })
         .check();
     }
+}
+
+#[test]
+fn what_the_image_has_put_for_the_hosts_is_found_through_a_link_of_the_host() {
+    let script = include_str!("sources/calls/behind.py");
+    let here = "import os\nowned = os.getcwd()\n";
+    let script = [here, include_str!("sources/calls/prelude.py"), script].concat();
+    let words = ["python3", "-c", &script];
+    let case = Case::new("behind", Length::Once, &words).options(&["--overlay", "tree"]);
+    case.input(|work| {
+        fs::create_dir_all(work.join("tree/directory/below")).expect("a directory");
+        fs::create_dir_all(work.join("tree/gone/below")).expect("another");
+        for name in ["side", "elsewhere/passwd"] {
+            fs::create_dir_all(work.join(name)).expect("what lies beside it");
+        }
+        fs::write(work.join("tree/directory/below/file"), "of the host").expect("a file");
+        fs::write(work.join("tree/file"), "of the host").expect("a file");
+        for name in ["outside", "changed"] {
+            symlink("../elsewhere", work.join("tree").join(name)).expect("a link");
+        }
+        symlink("../tree", work.join("side/tree")).expect("a link into the tree");
+        symlink("../tree/directory", work.join("side/directory")).expect("one further into it");
+    })
+    .check();
 }
 
 #[test]

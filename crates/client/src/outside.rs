@@ -14,9 +14,12 @@
 //!    here.
 //! 3. Behind a portal the host is asked name by name where `..` or a link is on the way: no call of
 //!    the host gets a text that leads back into a tree.
+//! 4. A text is outside only if each of its directories is: in a tree the host may have what the
+//!    image has replaced.
 //!
-//! Limit: a name that was seen to lead outside, and that a program outside the image later makes a
-//! link into a tree, is missed.
+//! Limits: a name that was seen to lead outside, and that a program outside the image later makes a
+//! link into a tree, is missed. A link of the host that leads to another one in a tree is followed
+//! by the host, also where the image has replaced that one.
 
 use crate::buffers::Walk;
 use crate::magic::begins_with;
@@ -157,20 +160,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             _ => {}
         }
-        if absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
-            if self.is_missing_outside(w, end, base) {
+        let text = self.buffers.walks[w].whole();
+        if !(begins_with(text, b"proc") || begins_with(text, b"dev")) {
+            if absent && self.is_missing_outside(w, end, base) {
                 return Err(Errno::ENOENT);
             }
-            let directory = self.buffers.walks[w].directory_length();
-            let between = base.joined < directory && directory < end;
-            let text = &self.buffers.walks[w].text[..directory];
-            if between && !self.services.known_outside(text) {
-                // A directory that is missing says all there is to say, at half the price.
-                match self.trace(w, directory, base)? {
-                    (Start::Outside, true) => return Err(Errno::ENOENT),
-                    (Start::Outside, false) => {}
-                    (start, _) => return Ok(start),
-                }
+            if let Some(start) = self.trace_above(w, end, base, absent)? {
+                return Ok(start);
             }
         }
         match self.trace(w, end, base)? {
@@ -210,6 +206,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             name = above;
         }
+    }
+
+    /// Where the first directory of `text[..end]` leads that is in a tree: what is below it only
+    /// the image knows. `ENOENT`, if that is an answer (`absent`): one is missing.
+    fn trace_above(
+        &mut self,
+        w: usize,
+        end: usize,
+        base: Base,
+        absent: bool,
+    ) -> Result<Option<Start>> {
+        let (mut at, last) = (base.joined, self.buffers.walks[w].directory_of(end));
+        while at < last {
+            let text = &self.buffers.walks[w].text[..last];
+            let name = at + text[at..].iter().take_while(|&&byte| byte == b'/').count();
+            at = text[name..].iter().position(|&byte| byte == b'/').map_or(last, |n| name + n);
+            if at > name && !self.services.known_outside(&text[..at]) {
+                match self.trace(w, at, base)? {
+                    (Start::Outside, true) if absent => return Err(Errno::ENOENT),
+                    (Start::Outside, true) => return Ok(None),
+                    (Start::Outside, false) => {}
+                    (start, _) => return Ok(Some(start)),
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Where `text[..end]`, or the nearest ancestor that is there, leads; whether it is missing.
@@ -375,6 +397,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// the age from before it was asked, if that is so for everybody.
     fn judge(&mut self, w: usize, end: usize, length: usize, age: Option<u64>) -> Result<Start> {
         if self.is_inside(length) {
+            // A slash at the end asks for a directory, and the host may have one where the image
+            // has none.
+            let end = self.buffers.walks[w].without_slashes(end);
             self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }

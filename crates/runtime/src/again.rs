@@ -1,11 +1,12 @@
 //! Calls on a number that changes hands on their way to the host: they start once more.
 //!
-//! Of one that the host knows no descriptor for, the descriptor may be Husk's by now. Another thread may put a descriptor of Husk's in the place of one of the host's (`dup2`) while a
-//! call is on its way to the host, where it then meets a plug. On Linux it meets the old descriptor
-//! or the new one; here it starts once more, and meets what is there then. Others may have put
-//! something else there meanwhile, by turns, so it does that several times, while the number is in
-//! the table at all: `dup2` never takes it out. It may stay there with an honest EBADF (written to,
-//! and open for reading only), so there is an end to that.
+//! Of one that the host knows no descriptor for, the descriptor may be Husk's by now. Another
+//! thread may put one of Husk's in the place of one of the host's (`dup2`) while a call is on its
+//! way to the host, where it then meets a plug. On Linux it meets the old descriptor or the new
+//! one; here it starts once more, and meets what is there then. Others may have put something else
+//! there meanwhile, by turns, so it does that several times, while the number is in the table at
+//! all: `dup2` never takes it out. It may stay there with an honest EBADF (written to, and open
+//! for reading only), so there is an end to that.
 //!
 //! ```text
 //!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ closed, or the last time ─► EBADF
@@ -14,8 +15,8 @@
 //!            └─► look_again ─► husk_enter, when the handler has ended
 //! ```
 //!
-//! A handler may do the same in its own thread, and put the end of a pipe there, whose bytes are not
-//! the host's to read: what moves bytes looks at its number again behind every handler.
+//! A handler may do the same in its own thread, and put the end of a pipe there, whose bytes are
+//! not the host's to read: what moves bytes looks at its number again behind every handler.
 
 use crate::gate::{self, Answer, Frame, push_frame};
 use crate::signal::{Context, Register};
