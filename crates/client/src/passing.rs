@@ -571,19 +571,71 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Returns how many found a number, and stand at `address` from now on; the others are closed.
     fn note_passed_descriptors(&mut self, address: usize, count: usize) -> usize {
-        let mut noted = 0;
-        for index in 0..count.min(PASSED_MAX) {
+        let (mut noted, count) = (0, count.min(PASSED_MAX));
+        let lifted = count > 1 && self.lift_apart(address, count);
+        for index in 0..count {
             let mut word = [0u8; 4];
             if self.memory.read(address + 4 * index, &mut word).is_err() {
                 return count;
             }
-            let moved = self.note_stranger(u32::from_le_bytes(word));
+            let fd = u32::from_le_bytes(word);
+            let fd = if lifted { self.set_down(fd) } else { fd };
+            let moved = self.note_stranger(fd);
             if moved >= 0 {
                 let _ = self.memory.write(address + 4 * noted, &(moved as i32).to_le_bytes());
                 noted += 1;
             }
         }
         noted
+    }
+
+    /// Moves host descriptors just received, the numbers at `address`, above those that they are to
+    /// have, if one is Husk's: each may take the lowest free number then, in their order, as on
+    /// Linux. Whether it has done so.
+    #[cold]
+    fn lift_apart(&mut self, address: usize, count: usize) -> bool {
+        let mut words = [0u8; 4 * PASSED_MAX];
+        let bytes = &mut words[..4 * count];
+        if self.memory.read(address, bytes).is_err() {
+            return false;
+        }
+        let numbers = || (0..count).map(|index| get32(&words, 4 * index));
+        let mut above = numbers().max().map_or(0, |highest| highest + 1);
+        if !numbers().any(|fd| self.is_husks(fd)) {
+            return false;
+        }
+        let (files, mut next) = (self.services.files(), 0);
+        for _ in 0..count {
+            let Ok(free) = self.free_number(files, next) else { break };
+            next = free + 1;
+            above = above.max(next);
+        }
+        for index in 0..count {
+            let fd = get32(&words, 4 * index);
+            let Ok(high) = self.copy_from(fd, above) else { continue };
+            if self.is_husks(fd) {
+                self.fill(fd)
+            } else {
+                self.host_close(fd)
+            }
+            put(&mut words, 4 * index, high.to_le_bytes());
+        }
+        self.memory.write(address, &words[..4 * count]).is_ok()
+    }
+
+    /// Moves such a descriptor to the lowest number that is free.
+    #[cold]
+    fn set_down(&mut self, high: u32) -> u32 {
+        let files = self.services.files();
+        let low = self.free_number(files, 0).and_then(|free| self.copy_from(high, free));
+        low.inspect(|_| self.host_close(high)).unwrap_or(high)
+    }
+
+    /// A copy of the host's `fd`, from number `from` on.
+    fn copy_from(&self, fd: u32, from: u32) -> Result<u32, Errno> {
+        let command = if self.closes_on_exec(fd) { F_DUPFD_CLOEXEC } else { F_DUPFD };
+        let copy = self.host_fcntl(fd as usize, command, from as usize);
+        Errno::check(copy).map(|copy| copy as u32)
     }
 
     /// Ends the control messages of a received message behind `count` descriptors of the one at

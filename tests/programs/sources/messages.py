@@ -65,6 +65,23 @@ print(all(os.pread(fd, 9, 0) == b"%d" % n for n, fd in enumerate(came[1:-1])))
 for fd in came:
     os.close(fd)
 
+# Of both kinds, in every order, kept open in between: what comes later has the higher number, and
+# each is the lowest that is free.
+kinds = [os.open("/etc/passwd", os.O_RDONLY), other, os.open("/dev", os.O_RDONLY), os.open("d", os.O_RDONLY)]
+kept = []
+for first in range(4):
+    for second in range(4):
+        for third in range(4):
+            order = [first, second, third]
+            send(here, [kinds[kind] for kind in order])
+            came = receive(there, 3)
+            same = [os.path.sameopenfile(fd, kinds[kind]) for fd, kind in zip(came, order)]
+            print(order, came, same, [os.get_inheritable(fd) for fd in came])
+            kept += came
+            os.close(kept.pop(first * second % len(kept)))
+for fd in kept + kinds[:1] + kinds[2:]:
+    os.close(fd)
+
 # Fewer than came, and looked at twice.
 send(here, [other, other, other])
 data, control, flags, _ = there.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_PEEK)
