@@ -308,11 +308,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
-    /// Whether `base[..length]` is no name of a file: what stands there for a descriptor of ours is
-    /// none either.
+    /// Whether `base[..length]` is no name of a file that programs know: what stands there for a
+    /// descriptor of ours is none, and a FIFO's node has another one.
     fn is_nowhere(&self, length: usize) -> bool {
-        let name = &self.buffers.base[..length];
-        !name.starts_with(b"/") || name.starts_with(b"/memfd:")
+        let (name, private) = (&self.buffers.base[..length], self.services.private_path());
+        !name.starts_with(b"/")
+            || name.starts_with(b"/memfd:")
+            || !private.is_empty() && name.starts_with(private)
     }
 
     /// Whether `text[..end]`, which leads to what is no file's name, is itself such a link of

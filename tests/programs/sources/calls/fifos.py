@@ -181,6 +181,19 @@ os.rename("f", "g")
 say("replaced", os.fstat(both).st_nlink, attempt(os.open, "g", os.O_WRONLY | os.O_NONBLOCK))
 close(both)
 
+# By the names of an open one, however they are spelled.
+both = os.open("g", os.O_RDWR)
+own = os.stat("g").st_ino
+for name in ["/proc/self/fd/", "/proc/self/fd/../fd/", "/proc/self/fd//", "/dev/fd/", "/dev/../dev/fd/", "/proc/thread-self/../../fd/",
+             "/proc/self/task/../fd/", "/proc/self/./fd/"]:
+    os.write(both, b"x")
+    again = os.open(f"{name}{both}", os.O_RDWR | os.O_NONBLOCK)
+    os.chmod(f"{name}{both}", 0o620)
+    say(name, attempt(os.read, again, 9), os.stat(f"{name}{both}").st_ino == own, oct(os.stat("g").st_mode))
+    os.chmod("g", 0o600)
+    close(again)
+close(both)
+
 # How it may be opened.
 odd = [os.O_CREAT | os.O_EXCL, os.O_DIRECTORY, os.O_NOFOLLOW, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_DIRECT,
        os.O_NOATIME, os.O_SYNC, os.O_ASYNC, os.O_CLOEXEC]
