@@ -120,7 +120,9 @@ fn last_word(kernel: &Kernel, cell: Cell, gone: &dyn Fn(u32, u32) -> bool) -> Re
 pub(crate) fn note_told(kernel: &Kernel, cell: Cell, child: u32) -> Result<u32> {
     kernel.run(|txn| {
         txn.lock(cell)?;
-        let waits = txn.get(cell.word(STATE)) == pair(EMBRYO, 0);
+        // It may be another child's by now.
+        let is_its = low(txn.get(cell.word(TOLD))) == child;
+        let waits = is_its && txn.get(cell.word(STATE)) == pair(EMBRYO, 0);
         if waits {
             txn.set(cell.word(STATE), pair(RUNNING, child));
         }

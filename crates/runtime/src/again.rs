@@ -84,14 +84,17 @@ husk_again_here:
 husk_detour_nowhere:
     lea r11, [rip + husk_again]
     jmp husk_detour_restart
-    # The call is to be passed, and handlers come first.
+    # The call is to be passed, and handlers come first; those of a service apart, which blocks all
+    # signals each time, at once before the host has it.
     .globl husk_unblock_and_pass
 husk_unblock_and_pass:
+    cmp byte ptr gs:[{is_laid_aside}], 0
+    jne 2f
     lea r11, [rip + {ways}]
     test byte ptr [r11 + rax], {moves}
     lea r11, [rip + husk_enter]
     jnz husk_unblock
-    lea r11, [rip + husk_act_passes]
+2:  lea r11, [rip + husk_act_passes]
     jmp husk_unblock
     .globl husk_unblocks_and_passes
 husk_unblocks_and_passes:
@@ -101,6 +104,7 @@ husk_unblocks_and_passes:
     app_rsp = const offset_of!(Thread, app_rsp),
     service_top = const offset_of!(Thread, service_top),
     serve_again = sym serve_again,
+    is_laid_aside = const offset_of!(Thread, is_laid_aside),
     ways = sym classes::WAYS,
     moves = const classes::MOVES,
 );
