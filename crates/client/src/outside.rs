@@ -160,13 +160,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             _ => {}
         }
-        let text = self.buffers.walks[w].whole();
-        if !(begins_with(text, b"proc") || begins_with(text, b"dev")) {
-            if absent && self.is_missing_outside(w, end, base) {
+        if absent && !self.buffers.walks[w].whole().starts_with(b"/proc/") {
+            if self.is_missing_outside(w, end, base) {
                 return Err(Errno::ENOENT);
             }
-            if let Some(start) = self.trace_above(w, end, base, absent)? {
-                return Ok(start);
+            let directory = self.buffers.walks[w].directory_length();
+            let between = base.joined < directory && directory < end;
+            let text = &self.buffers.walks[w].text[..directory];
+            if between && !self.services.known_outside(text) {
+                // A directory that is missing says all there is to say, at half the price.
+                match self.trace(w, directory, base)? {
+                    (Start::Outside, true) => return Err(Errno::ENOENT),
+                    (Start::Outside, false) => {}
+                    (start, _) => return Ok(start),
+                }
             }
         }
         match self.trace(w, end, base)? {
@@ -208,32 +215,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Where the first directory of `text[..end]` leads that is in a tree: what is below it only
-    /// the image knows. `ENOENT`, if that is an answer (`absent`): one is missing.
-    fn trace_above(
-        &mut self,
-        w: usize,
-        end: usize,
-        base: Base,
-        absent: bool,
-    ) -> Result<Option<Start>> {
-        let (mut at, last) = (base.joined, self.buffers.walks[w].directory_of(end));
-        while at < last {
-            let text = &self.buffers.walks[w].text[..last];
-            let name = at + text[at..].iter().take_while(|&&byte| byte == b'/').count();
-            at = text[name..].iter().position(|&byte| byte == b'/').map_or(last, |n| name + n);
-            if at > name && !self.services.known_outside(&text[..at]) {
-                match self.trace(w, at, base)? {
-                    (Start::Outside, true) if absent => return Err(Errno::ENOENT),
-                    (Start::Outside, true) => return Ok(None),
-                    (Start::Outside, false) => {}
-                    (start, _) => return Ok(Some(start)),
-                }
-            }
-        }
-        Ok(None)
-    }
-
     /// Where `text[..end]`, or the nearest ancestor that is there, leads; whether it is missing.
     fn trace(&mut self, w: usize, mut end: usize, base: Base) -> Result<(Start, bool)> {
         let mut missing = None;
@@ -253,7 +234,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         return Ok((Start::Outside, missing == Some(true)));
                     }
                     let age = everybodys.then_some(age);
-                    return Ok((self.judge(w, end, length, age)?, missing == Some(true)));
+                    return Ok((self.judge(w, end, base, length, age)?, missing == Some(true)));
                 }
                 Err(errno) => {
                     let absent = errno == Errno::ENOENT;
@@ -397,25 +378,61 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `base[..length]` is where `text[..end]` really is: into a mount, or to be remembered, with
     /// the age from before it was asked, if that is so for everybody.
-    fn judge(&mut self, w: usize, end: usize, length: usize, age: Option<u64>) -> Result<Start> {
-        if self.is_inside(length) {
-            // A slash at the end asks for a directory, and the host may have one where the image
-            // has none.
-            let end = self.buffers.walks[w].without_slashes(end);
-            self.buffers.walks[w].replace_front(end, &self.buffers.base[..length])?;
-            return Ok(Start::Absolute);
-        }
+    fn judge(
+        &mut self,
+        w: usize,
+        end: usize,
+        base: Base,
+        length: usize,
+        age: Option<u64>,
+    ) -> Result<Start> {
+        // A slash at the end asks for a directory, and the host may have one where the image has
+        // none.
+        let name = self.buffers.walks[w].without_slashes(end);
         let (real, walk) = (&self.buffers.base[..length], &mut self.buffers.walks[w]);
-        if end < walk.length && holds_descriptors(real) && *real != walk.text[..end] {
+        let holds = holds_descriptors(real);
+        if end < walk.length && holds && *real != walk.text[..end] {
             // By this name ours are found in it.
             walk.replace_front(end, real)?;
             return Ok(Start::Absolute);
         }
+        let by_letters = *real == walk.text[..name];
+        let inside = self.is_inside(length);
+        if (inside || !by_letters) && self.enters_above(w, name, base)? {
+            return Ok(Start::Absolute);
+        }
         // Of what is missing there the host does not know whether it is ours.
-        if let Some(age) = age.filter(|_| !holds_descriptors(&self.buffers.base[..length])) {
+        if let Some(age) = age.filter(|_| !holds && !inside) {
             self.services.note_outside(&self.buffers.walks[w].text[..end], age);
         }
         Ok(Start::Outside)
+    }
+
+    /// Whether a directory of `text[..end]`, or that itself, which leads elsewhere than its letters
+    /// say, is in a mount: the first one becomes the mount's path, for what is below it only the
+    /// image knows (invariant 4). Behind one that cannot be opened there is nothing.
+    #[cold]
+    fn enters_above(&mut self, w: usize, end: usize, base: Base) -> Result<bool> {
+        let (mut at, shown) = (base.joined, is_fleeting(&self.buffers.walks[w].text[..end]));
+        while at < end {
+            let text = &self.buffers.walks[w].text[..end];
+            let name = at + text[at..].iter().take_while(|&&byte| byte == b'/').count();
+            at = text[name..].iter().position(|&byte| byte == b'/').map_or(end, |n| name + n);
+            let last = at == end;
+            if at == name || !last && (shown || self.services.known_outside(&text[..at])) {
+                continue;
+            }
+            let age = self.services.outside_age();
+            let Ok((length, everybodys)) = self.real_way(w, at, base) else { return Ok(false) };
+            if self.is_inside(length) {
+                self.buffers.walks[w].replace_front(at, &self.buffers.base[..length])?;
+                return Ok(true);
+            }
+            if everybodys && !last && !holds_descriptors(&self.buffers.base[..length]) {
+                self.services.note_outside(&self.buffers.walks[w].text[..at], age);
+            }
+        }
+        Ok(false)
     }
 
     /// Where a text leads that begins with the host path of a portal, `text[..above]`: a directory

@@ -572,13 +572,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Returns how many found a number, and stand at `address` from now on; the others are closed.
     fn note_passed_descriptors(&mut self, address: usize, count: usize) -> usize {
         let (mut noted, count) = (0, count.min(PASSED_MAX));
-        let lifted = count > 1 && self.lift_apart(address, count);
+        let mut words = [0u8; 4 * PASSED_MAX];
+        if self.memory.read(address, &mut words[..4 * count]).is_err() {
+            return count;
+        }
+        let lifted = count > 1 && self.lift_apart(&mut words, count);
         for index in 0..count {
-            let mut word = [0u8; 4];
-            if self.memory.read(address + 4 * index, &mut word).is_err() {
-                return count;
-            }
-            let fd = u32::from_le_bytes(word);
+            let fd = get32(&words, 4 * index);
             let fd = if lifted { self.set_down(fd) } else { fd };
             let moved = self.note_stranger(fd);
             if moved >= 0 {
@@ -589,41 +589,38 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         noted
     }
 
-    /// Moves host descriptors just received, the numbers at `address`, above those that they are to
-    /// have, if one is Husk's: each may take the lowest free number then, in their order, as on
-    /// Linux. Whether it has done so.
+    /// Moves the host descriptors `words`, just received, above the numbers that they are to have,
+    /// if one of theirs is Husk's: each may take the lowest free one then, in their order, as on
+    /// Linux. Whether they are there: not so where no numbers are left above.
     #[cold]
-    fn lift_apart(&mut self, address: usize, count: usize) -> bool {
-        let mut words = [0u8; 4 * PASSED_MAX];
-        let bytes = &mut words[..4 * count];
-        if self.memory.read(address, bytes).is_err() {
-            return false;
-        }
-        let numbers = || (0..count).map(|index| get32(&words, 4 * index));
-        let mut above = numbers().max().map_or(0, |highest| highest + 1);
+    fn lift_apart(&mut self, words: &mut [u8; 4 * PASSED_MAX], count: usize) -> bool {
+        let received = *words;
+        let numbers = || (0..count).map(|index| get32(&received, 4 * index));
         if !numbers().any(|fd| self.is_husks(fd)) {
             return false;
         }
+        let mut above = numbers().max().map_or(0, |highest| highest + 1);
         let (files, mut next) = (self.services.files(), 0);
         for _ in 0..count {
             let Ok(free) = self.free_number(files, next) else { break };
             next = free + 1;
             above = above.max(next);
         }
-        for index in 0..count {
-            let fd = get32(&words, 4 * index);
-            let Ok(high) = self.copy_from(fd, above) else { continue };
-            if self.is_husks(fd) {
-                self.fill(fd)
-            } else {
-                self.host_close(fd)
-            }
-            put(&mut words, 4 * index, high.to_le_bytes());
+        for (index, fd) in numbers().enumerate() {
+            let Ok(high) = self.copy_from(fd, above) else {
+                (0..index).for_each(|index| self.host_close(get32(words, 4 * index)));
+                *words = received;
+                return false;
+            };
+            put(words, 4 * index, high.to_le_bytes());
         }
-        self.memory.write(address, &words[..4 * count]).is_ok()
+        for fd in numbers() {
+            if self.is_husks(fd) { self.fill(fd) } else { self.host_close(fd) }
+        }
+        true
     }
 
-    /// Moves such a descriptor to the lowest number that is free.
+    /// Moves a descriptor that `lift_apart` has moved to the lowest number that is free.
     #[cold]
     fn set_down(&mut self, high: u32) -> u32 {
         let files = self.services.files();

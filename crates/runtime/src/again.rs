@@ -12,11 +12,13 @@
 //!   gate ─ passed, or back from a detour: EBADF ─► serve_again ─ closed, or the last time ─► EBADF
 //!   gate ◄─ the service, as ever ◄───────────────────────┘
 //!        ─ a handler comes before the host has the call, or the call is to go on behind it
-//!            └─► look_again ─► husk_enter, when the handler has ended
+//!            └─► look_again ─► husk_looks_again ─► husk_enter, when the handler has ended
 //! ```
 //!
 //! A handler may do the same in its own thread, and put the end of a pipe there, whose bytes are
-//! not the host's to read: what moves bytes looks at its number again behind every handler.
+//! not the host's to read: what moves bytes, and goes to the host as it is, looks at its number
+//! again behind the handler. Not so where it sleeps as a `Detour` (its number was a pipe's), where
+//! it is traced, or where a handler on a signal stack makes it.
 
 use crate::gate::{self, Answer, Frame, push_frame};
 use crate::signal::{Context, Register};
@@ -36,20 +38,21 @@ const RESTARTS_OF_HOST_MAX: u32 = 2;
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
 
 unsafe extern "C" {
-    /// Makes a call as it is; where that call comes back.
+    /// Makes a call as it is.
     fn husk_pass();
-    static husk_passed: u8;
     /// Where the gate looks whose a number is, up to `husk_glance`.
     fn husk_moves_bytes();
-    /// The same, further on.
+    /// The same, up to the next label.
     fn husk_passes_on();
     fn husk_act_beyond_pass();
-    /// Where a service has found that a call is to be passed.
+    /// Where a service has found that a call is to be passed, up to the next label.
     fn husk_act_passes();
     fn husk_act_passed();
-    /// The same while handlers are due.
+    /// The same while handlers are due, up to the next label.
     fn husk_unblock_and_pass();
     fn husk_unblocks_and_passes();
+    /// Where such a call starts once more.
+    fn husk_looks_again();
 }
 
 global_asm!(
@@ -98,6 +101,10 @@ husk_unblock_and_pass:
     jmp husk_unblock
     .globl husk_unblocks_and_passes
 husk_unblocks_and_passes:
+    # Not `husk_enter` itself: there only handlers of traps return to (`elsewhere`).
+    .globl husk_looks_again
+husk_looks_again:
+    jmp husk_enter
 "#,
     signal_stack = const offset_of!(Thread, signal_stack),
     in_service = const offset_of!(Thread, in_service),
@@ -113,7 +120,7 @@ husk_unblocks_and_passes:
 /// have yet, or gets once more, starts again behind it.
 pub fn look_again(context: Context) {
     const SYSCALL_BYTES: usize = 2;
-    let made = (&raw const husk_passed) as usize - SYSCALL_BYTES;
+    let made = (&raw const gate::husk_passed) as usize - SYSCALL_BYTES;
     let (rip, rsp) = (context.get(Register::Rip), context.get(Register::Rsp));
     // `husk_pass` makes room, pushes two words, each by an instruction of one byte, and calls.
     let pushed = match made.wrapping_sub(rip) {
@@ -131,7 +138,7 @@ pub fn look_again(context: Context) {
         _ => [Register::Rax, Register::Rcx].map(|register| context.get(register)),
     };
     if classes::ways(number) & classes::MOVES != 0 {
-        context.set(Register::Rip, gate::husk_enter as *const () as usize);
+        context.set(Register::Rip, husk_looks_again as *const () as usize);
         context.set(Register::Rsp, rsp + pushed.map_or(0, |words| 128 + 8 * words));
         context.set(Register::Rax, number);
         context.set(Register::Rcx, back);

@@ -9,7 +9,7 @@
 //!        class 0 ──► husk_pass: syscall on the application's stack ──► application
 //!        class 1 ──► husk_service ─► serve() on this thread's service stack
 //!                        answer 0: value    ──► husk_leave
-//!                        answer 1: pass     ──► husk_pass
+//!                        answer 1: pass     ──► husk_pass, behind handlers perhaps husk_enter
 //!                        answer 2: detour   ──► husk_detour (changed arguments, or work after)
 //!                        answer 3: opens    ──► the same as 1, and `opened` notes the number
 //!        6 ──► number in `passes`? husk_passes_on ─► the host, or husk_glance

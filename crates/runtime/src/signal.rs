@@ -249,6 +249,10 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
             // Another thread has just changed the action: the host knows the right one by now.
             requeue(signal, info);
         }
+        if thread.in_service == 0 {
+            // The handler of another signal may have run over this frame.
+            again::look_again(context);
+        }
         return 0;
     }
     deliver(thread, &action, signal, context, deferred);

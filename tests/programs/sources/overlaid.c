@@ -1,6 +1,6 @@
-/* A handler puts the end of a pipe under the number that its thread is just reading or writing, where
- * a file or a socket was. The call goes on with what was there, or with the pipe; the pipe's bytes
- * are never passed over. */
+/* A handler puts the end of a pipe under the number that its thread is just reading or writing,
+ * where a file or a socket was. The call goes on with what was there, or with the pipe; the pipe's
+ * bytes are never passed over. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -84,12 +85,15 @@ static void write_while_replaced(timer_t timer, unsigned *seed, int null, long t
     timer_settime(timer, 0, &soon, NULL);
     long put = 1;
     while (!replaced)
-        put = write(number, "w", 1);
-    if (put != 1 || write(number, "w", 1) != 1)
+        put = write(number, "a", 1);
+    if (put != 1 || write(number, "b", 1) != 1)
         fail("write", turn);
     ssize_t got = read(ends[0], bytes, sizeof bytes);
-    if (got < 1 || got > 2 || bytes[0] != 'w')
-        fail("what was written is not there", turn);
+    int left = 0;
+    if (got < 1 || memcmp(&"ab"[got == 1], bytes, (size_t)got) != 0 || got > 2)
+        fail("what was written is not there, in its order", turn);
+    if (ioctl(ends[0], FIONREAD, &left) != 0 || left != 0)
+        fail("there is more than was written", turn);
 }
 
 /* The call sleeps at the host when the handler comes, and starts again behind it. */
