@@ -67,6 +67,14 @@ pub struct After {
     pub reason: u32,
 }
 
+impl After {
+    /// Whether a call with such a reason moves bytes of a pipe, and has moved none at the host if
+    /// that ends with `EINTR`: it can start again then.
+    pub const fn is_of_pipe(reason: u32) -> bool {
+        matches!(reason, crate::passing::PIPE_READ | crate::passing::PIPE_WRITE)
+    }
+}
+
 /// A mapping of a file of the image, as `mmap` asks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {

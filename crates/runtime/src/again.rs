@@ -16,13 +16,13 @@
 //! ```
 //!
 //! A handler may do the same in its own thread, and put the end of a pipe there, whose bytes are
-//! not the host's to read: what moves bytes, and goes to the host as it is, looks at its number
-//! again behind the handler. Not so where it sleeps as a `Detour` (its number was a pipe's), where
-//! it is traced, or where a handler on a signal stack makes it.
+//! not the host's to read: what moves bytes looks at its number again behind the handler. Not so
+//! where it is traced, or where a handler on a signal stack makes it.
 
-use crate::gate::{self, Answer, Frame, push_frame};
+use crate::gate::{self, Answer, Detour, Frame, push_frame};
 use crate::signal::{Context, Register};
 use crate::thread::Thread;
+use crate::wire::After;
 use crate::{classes, outside, service};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -122,6 +122,9 @@ pub fn look_again(context: Context) {
     const SYSCALL_BYTES: usize = 2;
     let made = (&raw const gate::husk_passed) as usize - SYSCALL_BYTES;
     let (rip, rsp) = (context.get(Register::Rip), context.get(Register::Rsp));
+    if rip == gate::husk_detour_asked as *const () as usize - SYSCALL_BYTES {
+        return land_and_look_again(context);
+    }
     // `husk_pass` makes room, pushes two words, each by an instruction of one byte, and calls.
     let pushed = match made.wrapping_sub(rip) {
         0 => Some(2),
@@ -142,6 +145,17 @@ pub fn look_again(context: Context) {
         context.set(Register::Rsp, rsp + pushed.map_or(0, |words| 128 + 8 * words));
         context.set(Register::Rax, number);
         context.set(Register::Rcx, back);
+    }
+}
+
+/// The same for a call on a pipe, which is counted as long as the host has it.
+fn land_and_look_again(context: Context) {
+    // SAFETY: there rsp points to the Detour of the call, on the application's stack.
+    let way = unsafe { &mut *(context.get(Register::Rsp) as *mut Detour) };
+    if way.then == gate::THEN_AFTER && After::is_of_pipe(way.reason as u32) {
+        way.then = gate::THEN_AFTER_AGAIN;
+        context.set(Register::Rip, gate::husk_detour_done as *const () as usize);
+        context.set(Register::Rax, Errno::EINTR.as_return() as usize);
     }
 }
 

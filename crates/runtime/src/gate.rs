@@ -138,6 +138,8 @@ pub const THEN_AGAIN: usize = 2;
 pub const THEN_TRACED_AGAIN: usize = 3;
 /// `THEN_LEAVE` of a traced call: `serve_after` only notes the result.
 pub const THEN_TRACED: usize = 4;
+/// `THEN_AFTER`, and the application's call starts again if that leaves it with `EINTR`.
+pub const THEN_AFTER_AGAIN: usize = 5;
 /// Bits of `then` above this are the number of a traced call.
 pub const THEN_BITS: u32 = 32;
 
@@ -612,12 +614,19 @@ husk_after_here:
     mov rsp, gs:[{app_rsp}]
     mov byte ptr gs:[{in_service}], 0
 7:  cmp qword ptr gs:[{deferred}], 0
-    je husk_detour_leave
+    je husk_detour_ended
     lea r11, [rip + 7b]
     jmp husk_unblock
+husk_detour_ended:
+    cmp dword ptr [rsp + {then}], {after_again}
+    jne husk_detour_leave
+    cmp rax, -4
+    jne husk_detour_leave
+    lea r11, [rip + husk_enter]
+    jmp husk_detour_restart
 husk_detour_more:
     cmp dword ptr [rsp + {then}], 4
-    je husk_detour_after
+    jae husk_detour_after
     cmp rax, -4
     je 3f
     lea r11, [rip + husk_enter]
@@ -777,6 +786,7 @@ husk_vanish:
     is_laid_aside = const offset_of!(Thread, is_laid_aside),
     sigaltstack = const husk_abi::nr::sigaltstack,
     then = const offset_of!(Detour, then),
+    after_again = const THEN_AFTER_AGAIN,
     original = const offset_of!(Detour, original),
     uc_mask = const crate::signal::UC_MASK,
     kept = const crate::signal::KEPT,

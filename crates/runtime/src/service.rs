@@ -352,7 +352,7 @@ fn ready(frame: &Frame, fd: usize, events: u16) -> Answer {
 pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
     let thread = Thread::current();
     let value = match way.then as u32 as usize {
-        gate::THEN_AFTER => {
+        gate::THEN_AFTER | gate::THEN_AFTER_AGAIN => {
             let (number, args) = (way.noted_number, way.noted_args);
             let after = After { number, args, reason: way.reason as u32 };
             thread.client.after(after, (way.reason >> 32) as u32, result)
