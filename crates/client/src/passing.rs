@@ -569,7 +569,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         });
     }
 
-    /// Returns how many found a number, and stand at `address` from now on; the others are closed.
+    /// Returns how many found a number, and stand at `address` from now on; those from the first
+    /// that did not are closed.
     fn note_passed_descriptors(&mut self, address: usize, count: usize) -> usize {
         let (mut noted, count) = (0, count.min(PASSED_MAX));
         let mut words = [0u8; 4 * PASSED_MAX];
@@ -581,12 +582,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let fd = get32(&words, 4 * index);
             let fd = if lifted { self.set_down(fd) } else { fd };
             let moved = self.note_stranger(fd);
-            if moved >= 0 {
-                let _ = self.memory.write(address + 4 * noted, &(moved as i32).to_le_bytes());
-                noted += 1;
+            if moved < 0 {
+                // As on Linux, none of those behind it arrives.
+                (index + 1..count).for_each(|index| self.drop_received(get32(&words, 4 * index)));
+                break;
             }
+            let _ = self.memory.write(address + 4 * noted, &(moved as i32).to_le_bytes());
+            noted += 1;
         }
         noted
+    }
+
+    /// Closes a host descriptor just received, also where its number is Husk's.
+    #[cold]
+    fn drop_received(&mut self, fd: u32) {
+        if self.is_husks(fd) { self.fill(fd) } else { self.host_close(fd) }
     }
 
     /// Moves the host descriptors `words`, just received, above the numbers that they are to have,
@@ -614,9 +624,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
             put(words, 4 * index, high.to_le_bytes());
         }
-        for fd in numbers() {
-            if self.is_husks(fd) { self.fill(fd) } else { self.host_close(fd) }
-        }
+        numbers().for_each(|fd| self.drop_received(fd));
         true
     }
 
