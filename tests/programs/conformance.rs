@@ -223,11 +223,16 @@ fn resolve_flags_are_held_over_the_borders_of_a_mount() {
     crossing(&["--mount", "/dev/shm", "--overlay", "elsewhere"], None, ALL_FLAGS);
 }
 
+/// A script behind the prelude that finds where it was started in `owned`.
+fn beside_a_tree(script: &str) -> String {
+    let here = "import os\nowned = os.getcwd()\n";
+    [here, include_str!("sources/calls/prelude.py"), script].concat()
+}
+
 /// Runs `borders.py` beside a tree laid over a directory of the work directory, or `/dev/shm`.
 fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
     let script = include_str!("sources/calls/borders.py");
-    let here = "import os\nowned = os.getcwd()\n";
-    let script = [here, include_str!("sources/calls/prelude.py"), script].concat();
+    let script = beside_a_tree(script);
     let full = std::env::var_os("HUSK_FULL").is_some();
     for seed in 1..=if full { BORDER_SEEDS.1 } else { BORDER_SEEDS.0 } {
         let seed = seed.to_string();
@@ -247,8 +252,7 @@ fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
 #[test]
 fn what_the_image_has_put_for_the_hosts_is_found_through_a_link_of_the_host() {
     let script = include_str!("sources/calls/behind.py");
-    let here = "import os\nowned = os.getcwd()\n";
-    let script = [here, include_str!("sources/calls/prelude.py"), script].concat();
+    let script = beside_a_tree(script);
     let words = ["python3", "-c", &script];
     let case = Case::new("behind", Length::Once, &words).options(&["--overlay", "tree"]);
     case.input(|work| {

@@ -401,25 +401,33 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if (inside || !by_letters) && self.enters_above(w, name, base)? {
             return Ok(Start::Absolute);
         }
+        if inside {
+            // Looking at the directories has used the buffer.
+            let length = self.real_path(w, name, base)?;
+            self.buffers.walks[w].replace_front(name, &self.buffers.base[..length])?;
+            return Ok(Start::Absolute);
+        }
         // Of what is missing there the host does not know whether it is ours.
-        if let Some(age) = age.filter(|_| !holds && !inside) {
+        if let Some(age) = age.filter(|_| !holds) {
             self.services.note_outside(&self.buffers.walks[w].text[..end], age);
         }
         Ok(Start::Outside)
     }
 
-    /// Whether a directory of `text[..end]`, or that itself, which leads elsewhere than its letters
-    /// say, is in a mount: the first one becomes the mount's path, for what is below it only the
-    /// image knows (invariant 4). Behind one that cannot be opened there is nothing.
+    /// Whether a directory of `text[..end]`, which leads elsewhere than its letters say, is in a
+    /// mount: the first one becomes the mount's path, for what is below it only the image knows
+    /// (invariant 4). Behind one that cannot be opened there is nothing.
     #[cold]
     fn enters_above(&mut self, w: usize, end: usize, base: Base) -> Result<bool> {
-        let (mut at, shown) = (base.joined, is_fleeting(&self.buffers.walks[w].text[..end]));
-        while at < end {
-            let text = &self.buffers.walks[w].text[..end];
-            let name = at + text[at..].iter().take_while(|&&byte| byte == b'/').count();
-            at = text[name..].iter().position(|&byte| byte == b'/').map_or(end, |n| name + n);
-            let last = at == end;
-            if at == name || !last && (shown || self.services.known_outside(&text[..at])) {
+        let (mut at, last) = (base.joined, self.buffers.walks[w].directory_of(end));
+        if is_fleeting(&self.buffers.walks[w].text[..end]) {
+            return Ok(false);
+        }
+        while at < last {
+            let walk = &self.buffers.walks[w];
+            let (start, behind) = walk.name_within(at, last);
+            at = behind;
+            if at == start || self.services.known_outside(&walk.text[..at]) {
                 continue;
             }
             let age = self.services.outside_age();
@@ -428,7 +436,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.walks[w].replace_front(at, &self.buffers.base[..length])?;
                 return Ok(true);
             }
-            if everybodys && !last && !holds_descriptors(&self.buffers.base[..length]) {
+            if everybodys && !holds_descriptors(&self.buffers.base[..length]) {
                 self.services.note_outside(&self.buffers.walks[w].text[..at], age);
             }
         }
@@ -456,9 +464,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (at, everybodys) = (end, is_everybodys);
         }
         while at < end {
-            let text = &self.buffers.walks[w].text[..end];
-            let start = at + text[at..].iter().take_while(|&&b| b == b'/').count();
-            at = text[start..].iter().position(|&b| b == b'/').map_or(end, |length| start + length);
+            at = self.buffers.walks[w].name_within(at, end).1;
             match self.leaves_portal(w, at, above, &mut everybodys)? {
                 None => {}
                 Some(behind) => return Ok(behind),

@@ -366,12 +366,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         shows: Shown,
     ) -> Result<u32, Errno> {
         let files = self.services.files();
-        let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
         for _ in 0..MOVES_MAX {
             let free =
                 self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;
-            let raw = self.host_fcntl(fd as usize, command, free as usize);
-            let moved = Errno::check(raw).map_err(|_| Errno::EMFILE)? as u32;
+            let moved = self.host_copy(fd, free, on_exec).map_err(|_| Errno::EMFILE)?;
             match self.services.host_opened(files, moved, on_exec, shows) {
                 Ok(true) => return Ok(moved),
                 Ok(false) => from = moved + 1,
@@ -450,6 +448,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `fcntl` on a descriptor of the host's.
     pub(crate) fn host_fcntl(&self, fd: usize, command: u32, argument: usize) -> i64 {
         self.host.call(nr::fcntl, [fd, command as usize, argument, 0, 0, 0])
+    }
+
+    /// A copy of a descriptor of the host's, at the first number from `from` on that it has free.
+    fn host_copy(&self, fd: u32, from: u32, on_exec: bool) -> Result<u32, Errno> {
+        let command = if on_exec { F_DUPFD_CLOEXEC } else { F_DUPFD };
+        Errno::check(self.host_fcntl(fd as usize, command, from as usize)).map(|copy| copy as u32)
     }
 
     /// `struct stat` of a descriptor of the host's.
@@ -617,7 +621,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             above = above.max(next);
         }
         for (index, fd) in numbers().enumerate() {
-            let Ok(high) = self.copy_from(fd, above) else {
+            let Ok(high) = self.copy_received(fd, above) else {
                 (0..index).for_each(|index| self.host_close(get32(words, 4 * index)));
                 *words = received;
                 return false;
@@ -632,15 +636,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     fn set_down(&mut self, high: u32) -> u32 {
         let files = self.services.files();
-        let low = self.free_number(files, 0).and_then(|free| self.copy_from(high, free));
+        let low = self.free_number(files, 0).and_then(|free| self.copy_received(high, free));
         low.inspect(|_| self.host_close(high)).unwrap_or(high)
     }
 
-    /// A copy of the host's `fd`, from number `from` on.
-    fn copy_from(&self, fd: u32, from: u32) -> Result<u32, Errno> {
-        let command = if self.closes_on_exec(fd) { F_DUPFD_CLOEXEC } else { F_DUPFD };
-        let copy = self.host_fcntl(fd as usize, command, from as usize);
-        Errno::check(copy).map(|copy| copy as u32)
+    /// A copy of a descriptor just received, from number `from` on.
+    fn copy_received(&self, fd: u32, from: u32) -> Result<u32, Errno> {
+        self.host_copy(fd, from, self.closes_on_exec(fd))
     }
 
     /// Ends the control messages of a received message behind `count` descriptors of the one at

@@ -127,6 +127,12 @@ impl Walk {
         self.length
     }
 
+    /// Where the first name of `text[..end]` at or behind `from` begins and ends.
+    pub fn name_within(&self, from: usize, end: usize) -> (usize, usize) {
+        let start = self.behind_slashes(from).min(end);
+        (start, self.slash_or_end(start).min(end))
+    }
+
     /// Whether a component is `.` or `..`.
     #[inline]
     pub fn dots(&self, piece: Piece) -> Option<Last> {
