@@ -206,6 +206,49 @@ fn a_conflict_is_reported_and_both_versions_are_kept() {
     assert!(kept, "the image's version is gone: {shown}");
 }
 
+/// The host removes a directory while the image moves files of the host into it, unmodified: they
+/// go to a directory beside, as what the image has made there does.
+#[test]
+fn what_was_moved_into_a_directory_that_the_host_removes_is_kept_beside_it() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("moved-in");
+    let work = scratch.fresh("work");
+    for path in ["into/deep", "tree/listed", "unseen"] {
+        fs::create_dir_all(work.join(path)).expect("a directory");
+    }
+    for name in ["file", "other", "into/there", "into/deep/there", "tree/listed/a", "unseen/b"] {
+        fs::write(work.join(name), format!("{name}\n")).expect("a file");
+    }
+    let script = "ls tree/listed > seen; mv file into; mv other into/deep; mv tree unseen into
+        echo made > into/made; echo ready; read -r _";
+    let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
+    crate::fsck::ready(&mut run, "ready");
+    fs::remove_dir_all(work.join("into")).expect("the host removes it");
+    let mut input = run.stdin().expect("a pipe");
+    input.write_all(b"\n").expect("it reads");
+    drop(input);
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    let shown = outcome.shown();
+    assert_eq!(said(&outcome).len(), 1, "{shown}");
+    assert!(said(&outcome)[0].contains("into was removed on the host meanwhile"), "{shown}");
+    let aside = fs::read_dir(&work).expect("the directory").flatten().map(|entry| entry.path());
+    let aside: Vec<_> =
+        aside.filter(|path| path.to_string_lossy().contains("/into.husk-")).collect();
+    assert_eq!(aside.len(), 1, "{shown}");
+    let read = |name: &str| fs::read_to_string(aside[0].join(name)).unwrap_or_default();
+    let all = ["file", "deep/other", "made", "tree/listed/a", "unseen/b"];
+    let expected = ["file\n", "other\n", "made\n", "tree/listed/a\n", "unseen/b\n"];
+    assert_eq!(all.map(read), expected, "{shown}");
+    for name in ["there", "deep/there"] {
+        assert!(!aside[0].join(name).exists(), "{name} had been the host's to remove");
+    }
+    for name in ["file", "other", "tree", "unseen"] {
+        assert!(!work.join(name).exists(), "{name} was moved");
+    }
+}
+
 #[test]
 fn what_cannot_be_overlaid_cannot_be_discarded() {
     if against_native() {

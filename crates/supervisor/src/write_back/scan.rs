@@ -544,7 +544,7 @@ impl<'a, S: Source> Scan<'a, S> {
         origin: PathBuf,
         depth: u32,
     ) -> Result<Content, Errno> {
-        let changed = self.changed_children(dir, depth + 1)?;
+        let changed = self.changed_children(dir, &origin, depth + 1)?;
         if changed.is_empty() && self.whiteouts(dir)?.is_empty() {
             return Ok(Content::HostTree(origin));
         }
@@ -606,7 +606,7 @@ impl<'a, S: Source> Scan<'a, S> {
             self.fail(path, "it was removed on the host meanwhile, and so was what holds it");
             return Ok(());
         };
-        let children = self.changed_children(dir, 1)?;
+        let children = self.changed_children(dir, path, 1)?;
         if children.is_empty() {
             return Ok(());
         }
@@ -623,10 +623,12 @@ impl<'a, S: Source> Scan<'a, S> {
         Ok(())
     }
 
-    /// What of a directory lies in the image only.
+    /// What of a directory the host has not at `place`: what lies in the image only, and what the
+    /// image has moved there.
     fn changed_children(
         &mut self,
         dir: Inode,
+        place: &Path,
         depth: u32,
     ) -> Result<Vec<(OsString, Object)>, Errno> {
         if depth >= DEPTH_MAX {
@@ -636,11 +638,16 @@ impl<'a, S: Source> Scan<'a, S> {
         let mut children = Vec::new();
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
+            let (origin, here) = (self.origin_path(&attributes)?, place.join(&name.name));
+            let moved = origin.as_ref().is_some_and(|origin| *origin != here);
             let content = match attributes.step.kind {
                 Kind::File if attributes.backing == Backing::Image => Content::Image,
+                Kind::File | Kind::Directory if moved => {
+                    self.object(name.inode, attributes, origin, depth)?.content
+                }
                 Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
                 kind if kind.is_special() => Content::Special,
-                Kind::Directory => match self.changed_children(name.inode, depth + 1)? {
+                Kind::Directory => match self.changed_children(name.inode, &here, depth + 1)? {
                     below if below.is_empty() && attributes.origin.is_some() => continue,
                     below => Content::Tree(below),
                 },
