@@ -208,7 +208,7 @@ fn what_is_no_image_is_refused_in_one_line() {
     assert!(refused(&fsck("99999999", &[])).contains("there is no such process"));
     assert!(refused(&fsck("-1", &["--json"])).contains("no such image"));
     // Not this process: tests beside this one open regions.
-    let mut other = Command::new("sleep").arg("60").spawn().expect("another process");
+    let mut other = Command::new("sleep").arg("20").spawn().expect("another process");
     let pid = other.id().to_string();
     let in_none = fsck(&pid, &[]);
     let of_another = rustix::process::getuid().is_root().then(|| {

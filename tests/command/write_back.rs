@@ -215,14 +215,24 @@ fn what_was_moved_into_a_directory_that_the_host_removes_is_kept_beside_it() {
     }
     let scratch = Scratch::new("moved-in");
     let work = scratch.fresh("work");
-    for path in ["into/deep", "tree/listed", "unseen"] {
+    for path in ["into/deep", "into/dir", "tree/listed", "unseen"] {
         fs::create_dir_all(work.join(path)).expect("a directory");
     }
-    for name in ["file", "other", "into/there", "into/deep/there", "tree/listed/a", "unseen/b"] {
+    for name in [
+        "file",
+        "other",
+        "into/there",
+        "into/gone",
+        "into/dir/c",
+        "into/deep/there",
+        "tree/listed/a",
+        "unseen/b",
+    ] {
         fs::write(work.join(name), format!("{name}\n")).expect("a file");
     }
     let script = "ls tree/listed > seen; mv file into; mv other into/deep; mv tree unseen into
-        echo made > into/made; echo ready; read -r _";
+        mv into/gone into/renamed; mv into/dir into/deep; echo made > into/made
+        echo ready; read -r _";
     let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
     crate::fsck::ready(&mut run, "ready");
     fs::remove_dir_all(work.join("into")).expect("the host removes it");
@@ -241,7 +251,7 @@ fn what_was_moved_into_a_directory_that_the_host_removes_is_kept_beside_it() {
     let all = ["file", "deep/other", "made", "tree/listed/a", "unseen/b"];
     let expected = ["file\n", "other\n", "made\n", "tree/listed/a\n", "unseen/b\n"];
     assert_eq!(all.map(read), expected, "{shown}");
-    for name in ["there", "deep/there"] {
+    for name in ["there", "deep/there", "renamed", "deep/dir"] {
         assert!(!aside[0].join(name).exists(), "{name} had been the host's to remove");
     }
     for name in ["file", "other", "tree", "unseen"] {

@@ -403,7 +403,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if inside {
             // Looking at the directories has used the buffer.
-            let length = self.real_path(w, name, base)?;
+            let Ok(length) = self.real_path(w, name, base) else { return Ok(Start::Outside) };
             self.buffers.walks[w].replace_front(name, &self.buffers.base[..length])?;
             return Ok(Start::Absolute);
         }

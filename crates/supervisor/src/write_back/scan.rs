@@ -18,7 +18,9 @@
 //! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
 //! 4. Of a directory that the image removed or moved what the host changed stays, and what leads to
 //!    it; the rest goes.
-//! 5. Of a directory the image never listed only those names count that it met one by one (who may
+//! 5. Where the host has removed a directory, what the image has made in it, or moved there, goes
+//!    beside it; what the host had in it is gone.
+//! 6. Of a directory the image never listed only those names count that it met one by one (who may
 //!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
 mod beside;
@@ -639,12 +641,15 @@ impl<'a, S: Source> Scan<'a, S> {
         for name in self.names(dir)? {
             let attributes = self.source.attributes(name.inode)?;
             let (origin, here) = (self.origin_path(&attributes)?, place.join(&name.name));
-            let moved = origin.as_ref().is_some_and(|origin| *origin != here);
-            let content = match attributes.step.kind {
-                Kind::File if attributes.backing == Backing::Image => Content::Image,
-                Kind::File | Kind::Directory if moved => {
-                    self.object(name.inode, attributes, origin, depth)?.content
-                }
+            let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
+            let moved = origin.as_ref().is_some_and(|origin| *origin != here && is_there(origin));
+            if moved && (kind == Kind::Directory || kind == Kind::File && !in_image) {
+                let object = self.object(name.inode, attributes, origin, depth)?;
+                children.push((name.name, object));
+                continue;
+            }
+            let content = match kind {
+                Kind::File if in_image => Content::Image,
                 Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
                 kind if kind.is_special() => Content::Special,
                 Kind::Directory => match self.changed_children(name.inode, &here, depth + 1)? {
@@ -764,6 +769,11 @@ impl<'a, S: Source> Scan<'a, S> {
     fn fail(&mut self, path: &Path, why: &str) {
         self.plan.failures.push(format!("{}: {why}", path.display()));
     }
+}
+
+/// Whether the host still has an object.
+fn is_there(path: &Path) -> bool {
+    host::identity(path).is_ok_and(|found| found.is_some())
 }
 
 fn in_words(aside: &Path) -> String {
