@@ -5,10 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use husk_tests::tree::Tree;
-use husk_tests::{Run, Scratch, against_native, husk};
+use husk_tests::{Outcome, Run, Scratch, against_native, husk};
 
 use crate::{LIMIT, as_nobody, give_to_nobody, run, said};
 
@@ -174,6 +173,14 @@ fn a_mount_is_memory_and_nothing_of_it_stays() {
     assert_eq!(fs::read(mount.join("covered")).expect("a file"), b"host\n");
 }
 
+/// Lets a program that reads a line go on; how it ended.
+fn gone_on(mut run: Run) -> Outcome {
+    let mut input = run.stdin().expect("a pipe");
+    input.write_all(b"\n").expect("it reads");
+    drop(input);
+    run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"))
+}
+
 /// The host's file changes while the image holds a change of its own: neither is lost.
 #[test]
 fn a_conflict_is_reported_and_both_versions_are_kept() {
@@ -185,17 +192,9 @@ fn a_conflict_is_reported_and_both_versions_are_kept() {
     fs::write(work.join("file"), "both began with this\n").expect("a file");
     let script = "echo image >> file; echo ready; read -r _";
     let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
-    for _ in 0..1000 {
-        if run.stdout().starts_with(b"ready") || run.ended() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    crate::fsck::ready(&mut run, "ready");
     fs::write(work.join("file"), "the host's, and longer than before\n").expect("a file");
-    let mut input = run.stdin().expect("a pipe");
-    input.write_all(b"\n").expect("it reads");
-    drop(input);
-    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    let outcome = gone_on(run);
     let shown = outcome.shown();
     assert!(said(&outcome).iter().any(|line| line.contains("file")), "not reported: {shown}");
     let host = fs::read_to_string(work.join("file")).expect("the host's file");
@@ -236,10 +235,7 @@ fn what_was_moved_into_a_directory_that_the_host_removes_is_kept_beside_it() {
     let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
     crate::fsck::ready(&mut run, "ready");
     fs::remove_dir_all(work.join("into")).expect("the host removes it");
-    let mut input = run.stdin().expect("a pipe");
-    input.write_all(b"\n").expect("it reads");
-    drop(input);
-    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    let outcome = gone_on(run);
     let shown = outcome.shown();
     assert_eq!(said(&outcome).len(), 1, "{shown}");
     assert!(said(&outcome)[0].contains("into was removed on the host meanwhile"), "{shown}");

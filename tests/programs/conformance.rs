@@ -231,8 +231,7 @@ fn beside_a_tree(script: &str) -> String {
 
 /// Runs `borders.py` beside a tree laid over a directory of the work directory, or `/dev/shm`.
 fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
-    let script = include_str!("sources/calls/borders.py");
-    let script = beside_a_tree(script);
+    let script = beside_a_tree(include_str!("sources/calls/borders.py"));
     let full = std::env::var_os("HUSK_FULL").is_some();
     for seed in 1..=if full { BORDER_SEEDS.1 } else { BORDER_SEEDS.0 } {
         let seed = seed.to_string();
@@ -251,8 +250,7 @@ fn crossing(options: &[&'static str], tree: Option<&'static str>, flags: &str) {
 
 #[test]
 fn what_the_image_has_put_for_the_hosts_is_found_through_a_link_of_the_host() {
-    let script = include_str!("sources/calls/behind.py");
-    let script = beside_a_tree(script);
+    let script = beside_a_tree(include_str!("sources/calls/behind.py"));
     let words = ["python3", "-c", &script];
     let case = Case::new("behind", Length::Once, &words).options(&["--overlay", "tree"]);
     case.input(|work| {
