@@ -98,7 +98,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     #[inline]
-    fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
+    pub(crate) fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
         let attributes = self.services.attributes(inode)?;
         self.memory.write(out, &layout::stat(&attributes, self.services.device()))?;
         value(0)

@@ -58,6 +58,9 @@ macro_rules! calls {
         impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             /// Finds the handler.
             pub(crate) fn dispatch(&mut self, $c: &Call) -> Answer {
+                if self.has_spares() && let Some(answer) = self.before($c) {
+                    return answer;
+                }
                 let $client = self;
                 let $a = &$c.args;
                 match $c.number {

@@ -49,6 +49,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         [second, third, fourth, fifth]: [usize; 4],
         hosts: impl Fn() -> bool,
     ) -> Seen {
+        if self.spares.is_lending() {
+            // A lent number is in no table, which would be the host's to answer for.
+            return Seen::Nothing;
+        }
         match number {
             nr::fcntl if second as u32 == F_GETFL => self.glance_at_flags(fd, hosts),
             nr::fcntl if second as u32 == F_GETFD => self.glance_at_mark(fd, hosts),

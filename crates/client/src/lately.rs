@@ -45,6 +45,8 @@ pub enum Shortcut {
     Passes,
     /// The same, and what it opens is to be noted (`Client::note_opened_outside`).
     Opens,
+    /// It opens this number.
+    Lent(u32),
 }
 
 /// The path's address in a call that may have such a text, and whether it opens it.
@@ -63,7 +65,7 @@ fn path_of(call: &Call) -> Option<(usize, bool)> {
 
 /// A text that lately led outside every tree.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lately {
     length: usize,
     /// `outside_age` when it was seen.
@@ -77,6 +79,12 @@ pub(crate) struct Lately {
 impl Lately {
     /// No text.
     pub const NONE: Lately = Lately { length: 0, age: 0, text: [0; WORDS_MAX], tail: 0 };
+
+    /// Tells texts apart, as a rule.
+    #[inline]
+    pub fn tag(&self) -> u64 {
+        self.tail.rotate_left(17) ^ self.text[0] ^ self.length as u64
+    }
 
     #[inline(always)]
     fn is_of(&self, walk: &Walk, tail: u64, age: u64) -> bool {
@@ -117,15 +125,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     pub fn outside(&mut self, call: &Call) -> Option<Shortcut> {
         let (path, opens) = path_of(call).filter(|_| self.last_was_outside)?;
+        if self.spares.is_lending() {
+            // The host would open another file under that number.
+            self.give_number();
+        }
         let walk = &mut self.buffers.walks[0];
         let length = self.memory.read_string(path, &mut walk.text[..PATH_MAX]);
         (walk.at, walk.length) = (0, length.unwrap_or(0));
         self.last_was_outside = self.lately_outside(0, Aim::FOLLOW);
         match (self.last_was_outside, opens) {
             (true, false) => Some(Shortcut::Passes),
-            (true, true) if self.has_number() => Some(Shortcut::Opens),
+            (true, true) => self.open_outside(call),
             _ => None,
         }
+    }
+
+    /// The same of the text in walk 0, which is here.
+    #[inline]
+    fn open_outside(&mut self, call: &Call) -> Option<Shortcut> {
+        let flags = if call.number == nr::open { call.args[1] } else { call.args[2] };
+        if let Some(fd) = self.lend_outside(flags as u32) {
+            return Some(Shortcut::Lent(fd));
+        }
+        self.has_number().then_some(Shortcut::Opens)
+    }
+
+    /// What is here of the text in walk 0, which is.
+    pub(crate) fn lately_of(&self) -> Option<&Lately> {
+        let walk = &self.buffers.walks[0];
+        let tail = walk.word(walk.length.checked_sub(WORD)?);
+        Some(&self.buffers.lately[place_of(tail)])
     }
 
     /// Whether a number is free, as far as one can say without the host.

@@ -62,6 +62,7 @@ mod seek;
 mod socket_name;
 mod sockets;
 mod space;
+mod spares;
 mod splice;
 mod statfs;
 mod stranger;
@@ -85,6 +86,7 @@ use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
 use mounts::{PREFIXES_UNKNOWN, Prefix};
 use path::Target;
+use spares::Spares;
 
 /// How a handler ends.
 pub(crate) type Answer = Result<Verdict, Errno>;
@@ -120,6 +122,8 @@ pub struct Client<S, H, M> {
     /// The last path looked for in `lately` was there: only then is the next one looked for before
     /// anything else.
     pub(crate) last_was_outside: bool,
+    /// Files that are kept open.
+    pub(crate) spares: Spares,
     /// Nested mounts have been looked for.
     pub(crate) mounts_known: bool,
     /// A bit for each number, modulo 64, of a directory that another mount covers.
@@ -147,6 +151,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             limit: 0,
             flights: 0,
             last_was_outside: false,
+            spares: Spares::NONE,
             mounts_known: false,
             covered: 0,
             prefixes: [Prefix::EMPTY; MOUNTS_MAX],

@@ -301,7 +301,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.need_numbers(1)?;
         self.credentials().permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
-        let fd = self.open_unlinked(origin, flags & (SHOWN_OF_HOST | O_CLOEXEC))?;
+        let flags = flags & (SHOWN_OF_HOST | O_CLOEXEC);
+        if let Some(fd) = self.lend_inside(a.step.inode, origin, flags) {
+            return value(u64::from(fd));
+        }
+        let fd = self.open_unlinked(origin, flags)?;
         let close_on_exec = flags & O_CLOEXEC != 0;
         let shows = Shown::File(a.step.inode);
         let noted = self.note_opened(fd as u32, close_on_exec, shows);

@@ -47,6 +47,13 @@ impl Fact {
     pub fn as_portal(self, from: usize, end: usize) -> Fact {
         Fact { name: (from, end), kind: Kind::Portal, ..self }
     }
+
+    /// Whether `earlier` was of the same object, and nothing of it has changed.
+    pub fn is_unchanged(&self, earlier: &Fact) -> bool {
+        self.identity == earlier.identity
+            && self.kind == earlier.kind
+            && (self.mode, self.uid, self.gid) == (earlier.mode, earlier.uid, earlier.gid)
+    }
 }
 
 const NO_FACT: Fact = Fact {
@@ -152,7 +159,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The address of the path of a host object, as a string.
-    fn origin_text(&mut self, origin: husk_proto::fs::Origin) -> Result<usize> {
+    pub(crate) fn origin_text(&mut self, origin: husk_proto::fs::Origin) -> Result<usize> {
         let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
         self.buffers.link[length.min(PATH_MAX)] = 0;
         Ok(self.buffers.link.as_ptr() as usize)
@@ -225,12 +232,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `statx` of `name` in `fd`, or of `fd` itself.
     pub(crate) fn host_fact(&self, fd: usize, name: Option<usize>) -> Result<Fact> {
         let empty = [0u8];
-        let mut out = [0u8; crate::layout::STATX_BYTES];
         let flags = match name {
             Some(_) => AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
             None => AT_EMPTY_PATH,
         };
-        let path = name.unwrap_or(empty.as_ptr() as usize);
+        self.host_fact_at(fd, name.unwrap_or(empty.as_ptr() as usize), flags)
+    }
+
+    /// `statx` of `path` with `flags`.
+    #[inline]
+    pub(crate) fn host_fact_at(&self, fd: usize, path: usize, flags: u32) -> Result<Fact> {
+        let mut out = [0u8; crate::layout::STATX_BYTES];
         let args = [fd, path, flags as usize, 0xfff, out.as_mut_ptr() as usize, 0];
         Errno::check(self.host.call(nr::statx, args))?;
         Ok(read_fact(&core::hint::black_box(out)))

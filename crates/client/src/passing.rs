@@ -228,7 +228,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The lowest number from `from` on that is free, and not one that Husk keeps.
     #[inline]
-    fn free_number(&mut self, files: Files, mut from: u32) -> Result<u32, Errno> {
+    pub(crate) fn free_number(&mut self, files: Files, mut from: u32) -> Result<u32, Errno> {
         loop {
             let free =
                 self.with_limit(|client, limit| client.services.lowest_free(files, from, limit))?;

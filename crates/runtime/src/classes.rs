@@ -104,6 +104,22 @@ pub const MOVES: u8 = 4;
 /// A call that `outside::answer` may decide without the client's handler.
 pub const SHORT: u8 = 8;
 
+/// Whether a call of `ANSWERED` is about memory or signals alone: no descriptors, nobody's rights.
+pub const fn is_of_memory(number: usize) -> bool {
+    matches!(
+        number,
+        nr::mmap
+            | nr::mprotect
+            | nr::pkey_mprotect
+            | nr::munmap
+            | nr::mremap
+            | nr::remap_file_pages
+            | nr::madvise
+            | nr::shmat
+            | nr::rt_sigaction
+    )
+}
+
 /// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.
 #[inline(always)]
 pub fn ways(number: usize) -> u8 {

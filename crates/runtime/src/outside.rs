@@ -139,6 +139,7 @@ pub fn answer(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
     thread.client.outside(&frame.call).map(|outside| match outside {
         Shortcut::Passes => Answer::PASSED,
         Shortcut::Opens => Answer::OPENS,
+        Shortcut::Lent(fd) => Answer::value(i64::from(fd)),
     })
 }
 

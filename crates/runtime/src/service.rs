@@ -126,6 +126,9 @@ pub extern "C" fn swift(fd: usize, address: usize, length: usize, _: usize, numb
 /// What the runtime itself has business with.
 #[inline(never)]
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
+    if !classes::is_of_memory(frame.number) {
+        thread.client.give_back_spares();
+    }
     match frame.number {
         nr::rt_sigaction => actions::sigaction(thread, frame),
         nr::clone | nr::clone3 | nr::fork | nr::vfork => spawn::launch(thread, frame),

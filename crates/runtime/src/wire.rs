@@ -231,6 +231,17 @@ impl Wire {
         self.client.as_mut()?.outside(call)
     }
 
+    /// Before what a file that is kept open could change, or tell (`Client::give_back_spares`).
+    #[inline]
+    pub fn give_back_spares(&mut self) {
+        if self.client.as_ref().is_some_and(|served| served.has_spares()) {
+            let _open = guard::open();
+            if let Some(served) = self.client.as_mut() {
+                served.give_back_spares();
+            }
+        }
+    }
+
     /// Notes what the host has opened for one (`Client::note_opened_outside`).
     #[inline(always)]
     pub fn note_opened_outside(&mut self, fd: u32, close_on_exec: bool) -> i64 {
