@@ -336,6 +336,24 @@ print([hex(mask) for _, mask, _ in told(fd)])
 }
 
 #[test]
+fn a_file_that_is_opened_again_and_again_is_told_of_at_first_only() {
+    // In the directory above, which is the host's. What has just changed is not kept.
+    let rest = "
+import time
+path = os.path.abspath('../watched')
+open(path, 'w').close()
+time.sleep(0.15)
+watch(fd, path, 0x30)
+for _ in range(40):
+    os.close(os.open(path, os.O_RDONLY))
+print(len(told(fd)) == 80)
+os.unlink(path)
+";
+    let script = &[WATCHING, rest].concat();
+    Difference { script, linux: Some("True\n"), husk: "False\n" }.check("told-first", one_file);
+}
+
+#[test]
 fn sixteen_watch_one_directory() {
     let rest = "
 fds = [libc.inotify_init() for _ in range(17)]

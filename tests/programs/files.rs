@@ -1,5 +1,8 @@
 //! Tools that work on whole trees: tar, find, rm -r, cp -a, sed -i, install.
 
+use std::fs;
+use std::path::Path;
+
 use husk_tests::{Case, Length};
 
 #[test]
@@ -8,11 +11,38 @@ fn trees_survive_copying_packing_and_removing() {
         .input(|work| {
             for number in 0..40 {
                 let directory = work.join(format!("host/d{}", number % 5));
-                std::fs::create_dir_all(&directory).expect("a directory");
+                fs::create_dir_all(&directory).expect("a directory");
                 let text = format!("host file {number}\n").repeat(number);
-                std::fs::write(directory.join(format!("f{number}")), text).expect("a file");
+                fs::write(directory.join(format!("f{number}")), text).expect("a file");
             }
             std::os::unix::fs::symlink("d1/f1", work.join("host/link")).expect("a link");
         })
         .check();
+}
+
+/// Files of the host in a directory below the work directory's parent, for `sources/reopened.py`.
+fn fill_to_reopen(directory: &Path) {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).expect("a directory");
+    for number in 0..100 {
+        let text = format!("file {number} content\n");
+        fs::write(directory.join(format!("f{number}")), text).expect("a file");
+    }
+}
+
+/// Runs `sources/reopened.py` on files in `directory`.
+fn nobody_can_tell_that_files_are_kept_open(name: &'static str, directory: &'static str) {
+    let argv = ["python3", "-c", include_str!("sources/reopened.py"), directory, "f"];
+    let case = Case::new(name, Length::Once, &argv);
+    case.input(move |work| fill_to_reopen(&work.join(directory))).check();
+}
+
+#[test]
+fn files_outside_that_are_opened_again_and_again_are_as_on_linux() {
+    nobody_can_tell_that_files_are_kept_open("reopened-outside", "../outside");
+}
+
+#[test]
+fn unmodified_files_of_an_overlay_that_are_opened_again_and_again_are_as_on_linux() {
+    nobody_can_tell_that_files_are_kept_open("reopened-inside", "kept");
 }

@@ -2,6 +2,7 @@
 
 use crate::known::{KNOWN_MAX, Known, STEPS_MAX};
 use crate::lately::{LATELY_MAX, Lately};
+use crate::spares::{SPARES_MAX, Spare};
 use husk_abi::PATH_MAX;
 use husk_proto::fs::Witness;
 use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};
@@ -44,6 +45,8 @@ pub struct Buffers {
     pub(crate) known: [Known; KNOWN_MAX],
     /// Texts that lately led outside every tree.
     pub(crate) lately: [Lately; LATELY_MAX],
+    /// Files that are opened again and again.
+    pub(crate) spares: [Spare; SPARES_MAX],
     /// What the steps of the walk under way rest on.
     pub(crate) trail: [Witness; STEPS_MAX],
 }
@@ -64,6 +67,7 @@ impl Buffers {
             nested_count: 0,
             known: [Known::NONE; KNOWN_MAX],
             lately: [Lately::NONE; LATELY_MAX],
+            spares: [Spare::NONE; SPARES_MAX],
             trail: [Witness { place: 0, seen: [0; 2] }; STEPS_MAX],
         }
     }

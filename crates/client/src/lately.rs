@@ -22,7 +22,7 @@ use husk_proto::Services;
 use husk_proto::descriptor::Shown;
 
 /// Texts kept at a time, a power of two.
-pub(crate) const LATELY_MAX: usize = 8;
+pub(crate) const LATELY_MAX: usize = 32;
 /// Words of the longest of them, a power of two.
 const WORDS_MAX: usize = 16;
 /// Bytes of a word, and of the shortest text.

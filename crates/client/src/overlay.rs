@@ -47,13 +47,6 @@ impl Fact {
     pub fn as_portal(self, from: usize, end: usize) -> Fact {
         Fact { name: (from, end), kind: Kind::Portal, ..self }
     }
-
-    /// Whether `earlier` was of the same object, and nothing of it has changed.
-    pub fn is_unchanged(&self, earlier: &Fact) -> bool {
-        self.identity == earlier.identity
-            && self.kind == earlier.kind
-            && (self.mode, self.uid, self.gid) == (earlier.mode, earlier.uid, earlier.gid)
-    }
 }
 
 const NO_FACT: Fact = Fact {

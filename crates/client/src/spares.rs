@@ -31,17 +31,14 @@ use crate::{Answer, Call, Client, Host, Memory, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD, F_DUPFD_CLOEXEC,
-    IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, SEEK_CUR,
-    SEEK_SET,
+    IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, SEEK_CUR, SEEK_SET,
 };
 use husk_proto::descriptor::Shown;
-use husk_proto::fs::{Kind, Origin};
+use husk_proto::fs::{HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Files, Inode, Services};
 
-/// Files whose descriptors are kept at a time.
-const SPARES_MAX: usize = 8;
-/// Files whose openings are counted at a time, a power of two.
-const COUNTED_MAX: usize = 16;
+/// Files whose openings are counted, and descriptors kept, at a time: a power of two.
+pub(crate) const SPARES_MAX: usize = 16;
 /// Openings before a descriptor is kept.
 const OPENINGS: i32 = 8;
 /// What the count falls to when something else was done with a lent number than what a spare does.
@@ -159,25 +156,74 @@ const fn those(numbers: &[usize]) -> [bool; nr::LIMIT] {
     table
 }
 
-/// What a thread opens again and again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    /// A text that leads outside every tree.
-    Outside(Lately),
-    /// A file of the image whose bytes are the host's.
-    Inside(Inode),
+/// What a thread opens again and again, and the descriptor of it where one is kept (`Spares::kept`
+/// says so: any content is sound here, as of all buffers).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Spare {
+    /// The host's descriptor.
+    fd: u32,
+    /// Openings, less those of what else has this place.
+    count: i32,
+    of: Of,
+    fact: Look,
 }
 
-/// A descriptor that is kept.
-#[derive(Clone, Copy)]
-struct Spare {
-    fd: u32,
-    of: Of,
-    /// Flags of its openings.
+impl Spare {
+    /// Nothing.
+    pub const NONE: Spare = Spare { fd: 0, count: 0, of: Of::NOTHING, fact: Look::NONE };
+}
+
+/// What is opened, and how.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Of {
+    /// A file of the image whose bytes are the host's; number 0: none.
+    inode: Inode,
+    /// A text that leads outside every tree.
+    text: Lately,
+    /// Flags, without that on exec.
     flags: u32,
-    fact: Fact,
-    /// Where its openings were counted.
-    counted: usize,
+    zero: u32,
+}
+
+impl Of {
+    const NOTHING: Of =
+        Of { inode: Inode { number: 0, generation: 0 }, text: Lately::NONE, flags: 0, zero: 0 };
+
+    /// Where it is kept.
+    fn place(&self) -> usize {
+        let inode = u64::from(self.inode.number) << 32 | u64::from(self.inode.generation);
+        let tag = inode ^ self.text.tag() ^ u64::from(self.flags) << 16;
+        (tag.wrapping_mul(husk_abi::SPREAD) >> 56) as usize % SPARES_MAX
+    }
+}
+
+/// What a look at a file of the host says of it, as far as it matters here.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Look {
+    identity: HostIdentity,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    zero: u32,
+}
+
+impl Look {
+    const NONE: Look = Look {
+        identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        zero: 0,
+    };
+
+    /// Of a regular file.
+    fn of(fact: &Fact) -> Option<Look> {
+        let Fact { identity, mode, uid, gid, .. } = *fact;
+        (fact.kind == Kind::File).then_some(Look { identity, mode, uid, gid, zero: 0 })
+    }
 }
 
 /// A number that the program has, and the host has nothing under.
@@ -185,80 +231,51 @@ struct Spare {
 struct Lent {
     fd: u32,
     /// Which spare.
-    spare: usize,
+    place: usize,
     offset: u64,
     close_on_exec: bool,
 }
 
-/// How often something was opened.
-#[derive(Clone, Copy)]
-struct Openings {
-    tag: u64,
-    count: i32,
-}
-
-/// Spares of a thread.
+/// What a thread has of spares, beside `Buffers::spares`.
 pub(crate) struct Spares {
     /// Of whose table they are: a child of vfork has another, and its parent's memory.
     files: Files,
-    kept: [Option<Spare>; SPARES_MAX],
     lent: Option<Lent>,
-    next: usize,
-    openings: [Openings; COUNTED_MAX],
     /// No number below is a spare's.
     lowest: u32,
-    /// Something was kept since the last time when all was given back.
-    used: bool,
+    /// A bit for each place where a descriptor is kept.
+    kept: u32,
     /// The process has given up rights that an opening asks for each time.
     off: bool,
 }
 
 impl Spares {
     /// None.
-    pub const NONE: Spares = Spares {
-        files: Files(0),
-        kept: [None; SPARES_MAX],
-        lent: None,
-        next: 0,
-        openings: [Openings { tag: 0, count: 0 }; COUNTED_MAX],
-        lowest: u32::MAX,
-        used: false,
-        off: false,
-    };
-
-    /// Whether calls have to come here first.
-    #[inline(always)]
-    pub fn in_use(&self) -> bool {
-        self.used
-    }
+    pub const NONE: Spares =
+        Spares { files: Files(0), lent: None, lowest: u32::MAX, kept: 0, off: false };
 
     #[inline(always)]
     pub fn is_lending(&self) -> bool {
         self.lent.is_some()
     }
 
-    fn find(&self, is_wanted: impl Fn(&Of) -> bool, flags: u32) -> Option<usize> {
-        let same = |spare: &Spare| is_wanted(&spare.of) && spare.flags == flags & !O_CLOEXEC;
-        self.kept.iter().position(|kept| kept.as_ref().is_some_and(same))
+    fn has(&self, place: usize) -> bool {
+        self.kept >> place & 1 == 1
     }
 
-    /// One opening more of what has this tag. Where it is counted, once that is enough.
-    fn count(&mut self, tag: u64) -> Option<usize> {
-        let place = (tag.wrapping_mul(husk_abi::SPREAD) >> 56) as usize % COUNTED_MAX;
-        let openings = &mut self.openings[place];
-        if openings.tag != tag {
-            *openings = Openings { tag, count: 0 };
-        }
-        openings.count += 1;
-        (openings.count >= OPENINGS).then_some(place)
+    /// Whether there was one at `place`, which is not kept any more.
+    fn take(&mut self, place: usize) -> bool {
+        let had = self.has(place);
+        self.kept &= !(1 << place);
+        had
     }
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Whether calls have to come here first (`give_back_spares`).
+    /// Whether something is kept, so that calls have to come here first.
     #[inline(always)]
     pub fn has_spares(&self) -> bool {
-        self.spares.in_use()
+        self.spares.kept != 0
     }
 
     /// What opens the text in walk 0, which leads outside: a lent number.
@@ -267,16 +284,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.may_lend(flags) {
             return None;
         }
-        let text = *self.lately_of()?;
-        let found = self.spares.find(|of| *of == Of::Outside(text), flags);
+        let of = Of { text: *self.lately_of()?, flags: flags & !O_CLOEXEC, ..Of::NOTHING };
         let path = self.buffers.walks[0].for_host();
-        if let Some(index) = found {
-            return self.lend(index, path, 0, flags);
+        match self.openings(of)? {
+            (place, true) => self.lend(place, path, 0, flags),
+            (place, false) => {
+                let args = [AT_FDCWD as usize, path, (flags | O_CLOEXEC) as usize, 0, 0, 0];
+                let fd = Errno::check(self.host.call(nr::openat, args)).ok()?;
+                self.keep(place, fd as u32, flags)
+            }
         }
-        let counted = self.spares.count(text.tag() ^ u64::from(flags & !O_CLOEXEC))?;
-        let args = [AT_FDCWD as usize, path, (flags | O_CLOEXEC) as usize, 0, 0, 0];
-        let fd = Errno::check(self.host.call(nr::openat, args)).ok()?;
-        self.keep(fd as u32, Of::Outside(text), flags, counted)
     }
 
     /// The same of a file of the image whose bytes are the host's. Who asks may read it.
@@ -284,16 +301,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.may_lend(flags) {
             return None;
         }
-        let tag = u64::from(inode.number) << 32 | u64::from(inode.generation);
-        let lent = match self.spares.find(|of| *of == Of::Inside(inode), flags) {
-            Some(index) => {
+        let of = Of { inode, flags: flags & !O_CLOEXEC, ..Of::NOTHING };
+        let lent = match self.openings(of)? {
+            (place, true) => {
                 let path = self.origin_text(origin).ok()?;
-                self.lend(index, path, AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, flags)
+                self.lend(place, path, AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, flags)
             }
-            None => {
-                let counted = self.spares.count(tag ^ u64::from(flags & !O_CLOEXEC))?;
+            (place, false) => {
                 let fd = self.open_unlinked(origin, flags | O_CLOEXEC).ok()?;
-                self.keep(fd as u32, Of::Inside(inode), flags, counted)
+                self.keep(place, fd as u32, flags)
             }
         }?;
         self.services.unguard();
@@ -314,58 +330,80 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     fn forget_others_spares(&mut self) {
         if self.spares.files != self.services.files() {
-            self.spares = Spares { off: self.spares.off, ..Spares::NONE };
-            self.spares.files = self.services.files();
+            let off = self.spares.off;
+            self.spares = Spares { files: self.services.files(), off, ..Spares::NONE };
         }
     }
 
-    /// Lends spare `index`, if `path` leads to its file yet.
-    fn lend(&mut self, index: usize, path: usize, look: u32, flags: u32) -> Option<u32> {
-        let spare = self.spares.kept[index].as_ref()?;
-        let now = self.host_fact_at(AT_FDCWD as usize, path, look);
-        if now.is_ok_and(|now| now.is_unchanged(&spare.fact)) {
-            return self.lend_unchanged(index, flags);
+    /// Counts an opening more. Where what is opened is kept, and whether it is; nothing, while it
+    /// was not opened often.
+    #[inline]
+    fn openings(&mut self, of: Of) -> Option<(usize, bool)> {
+        let place = of.place();
+        let spare = &mut self.buffers.spares[place];
+        if spare.of != of {
+            return self.contend(place, of);
         }
-        self.close_spare(index);
+        spare.count = spare.count.saturating_add(1).min(OPENINGS);
+        let kept = self.spares.has(place);
+        (kept || spare.count == OPENINGS).then_some((place, kept))
+    }
+
+    /// Something else is opened that has the same place: it takes it once it is opened more often.
+    fn contend<T>(&mut self, place: usize, of: Of) -> Option<T> {
+        let spare = &mut self.buffers.spares[place];
+        spare.count = spare.count.saturating_sub(1);
+        if spare.count <= 0 || !self.spares.has(place) {
+            self.close_spare(place);
+            self.buffers.spares[place] = Spare { of, count: 1, ..Spare::NONE };
+        }
         None
     }
 
-    fn lend_unchanged(&mut self, index: usize, flags: u32) -> Option<u32> {
+    /// Lends the spare at `place`, if `path` leads to its file yet.
+    fn lend(&mut self, place: usize, path: usize, how: u32, flags: u32) -> Option<u32> {
+        let now = self.host_fact_at(AT_FDCWD as usize, path, how).ok();
+        if now.and_then(|now| Look::of(&now)) == Some(self.buffers.spares[place].fact) {
+            return self.lend_unchanged(place, flags);
+        }
+        self.close_spare(place);
+        None
+    }
+
+    fn lend_unchanged(&mut self, place: usize, flags: u32) -> Option<u32> {
         let fd = self.free_number(self.spares.files, 0).ok()?;
         if fd >= self.spares.lowest {
             self.give_back_spares();
             return None;
         }
         let close_on_exec = flags & O_CLOEXEC != 0;
-        self.spares.lent = Some(Lent { fd, spare: index, offset: 0, close_on_exec });
+        self.spares.lent = Some(Lent { fd, place, offset: 0, close_on_exec });
         Some(fd)
     }
 
     /// Keeps what the host has opened under `fd`, if it is such a file, and lends it.
     #[cold]
-    fn keep(&mut self, fd: u32, of: Of, flags: u32, counted: usize) -> Option<u32> {
+    fn keep(&mut self, place: usize, fd: u32, flags: u32) -> Option<u32> {
         let kept = self.kept_of(fd);
         self.host_close(fd);
-        // Not again at once.
-        self.spares.openings[counted].count = OPENINGS_IN_VAIN;
-        let (fd, fact) = kept?;
-        let index = self.spares.next % SPARES_MAX;
-        self.spares.next = index + 1;
-        self.close_spare(index);
-        let flags_kept = flags & !O_CLOEXEC;
-        self.spares.kept[index] = Some(Spare { fd, of, flags: flags_kept, fact, counted });
-        self.spares.used = true;
-        self.lend_unchanged(index, flags)
+        let spare = &mut self.buffers.spares[place];
+        let Some((fd, fact)) = kept else {
+            spare.count = OPENINGS_IN_VAIN;
+            return None;
+        };
+        (spare.fd, spare.fact) = (fd, fact);
+        self.spares.kept |= 1 << place;
+        self.lend_unchanged(place, flags)
     }
 
     /// A high number for what is kept of `fd`.
-    fn kept_of(&mut self, fd: u32) -> Option<(u32, Fact)> {
+    fn kept_of(&mut self, fd: u32) -> Option<(u32, Look)> {
         // A filter would judge each opening, and none of ours.
-        let asked = self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]);
-        self.spares.off = asked != 0;
-        let fact = self.host_fact(fd as usize, None).ok()?;
+        let filtered = self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]);
+        self.spares.off = filtered != 0;
+        let fact = Look::of(&self.host_fact(fd as usize, None).ok()?)?;
         let settled = self.host.now_ns().saturating_sub(fact.identity.changed_ns) > SETTLED_NS;
-        let small = fact.identity.size <= BYTES_MAX && fact.kind == Kind::File;
+        let small = fact.identity.size <= BYTES_MAX;
         if self.spares.off || !settled || !small || !self.is_local(fd as usize) {
             return None;
         }
@@ -386,10 +424,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             && LOCAL.contains(&get64(&self.buffers.base, 0))
     }
 
-    /// Closes spare `index`.
-    fn close_spare(&mut self, index: usize) {
-        if let Some(spare) = self.spares.kept[index].take() {
-            self.host_close(spare.fd);
+    /// Closes the spare at `place`.
+    fn close_spare(&mut self, place: usize) {
+        if self.spares.take(place) {
+            let spare = &mut self.buffers.spares[place];
+            spare.count = 0;
+            let fd = spare.fd;
+            self.host_close(fd);
         }
     }
 
@@ -399,10 +440,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub fn give_back_spares(&mut self) {
         self.forget_others_spares();
         self.give_number();
-        for index in 0..SPARES_MAX {
-            self.close_spare(index);
+        for place in 0..SPARES_MAX {
+            self.close_spare(place);
         }
-        (self.spares.used, self.spares.lowest) = (false, u32::MAX);
     }
 
     /// The process gives up rights: from now on, the host opens what is opened.
@@ -417,23 +457,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn give_number(&mut self) {
         let Some(lent) = self.spares.lent.take() else { return };
         self.services.unguard();
-        let Some(spare) = self.spares.kept[lent.spare].take() else { return };
-        self.spares.openings[spare.counted].count = OPENINGS_IN_VAIN;
+        if !self.spares.take(lent.place) {
+            return;
+        }
+        let spare = &mut self.buffers.spares[lent.place];
+        spare.count = OPENINGS_IN_VAIN;
+        let Spare { fd, of, .. } = *spare;
         let on_exec = if lent.close_on_exec { O_CLOEXEC } else { 0 };
-        let args = [spare.fd as usize, lent.fd as usize, on_exec as usize, 0, 0, 0];
+        let args = [fd as usize, lent.fd as usize, on_exec as usize, 0, 0, 0];
         let put = self.host.call(nr::dup3, args);
         if put >= 0 && lent.offset != 0 {
             let args = [lent.fd as usize, lent.offset as usize, SEEK_SET as usize, 0, 0, 0];
             self.host.call(nr::lseek, args);
         }
-        self.host_close(spare.fd);
+        self.host_close(fd);
         if put < 0 {
             return;
         }
-        let shows = match spare.of {
-            Of::Inside(inode) => Shown::File(inode),
-            Of::Outside(_) => Shown::Nothing,
-        };
+        let shows = if of.inode.number == 0 { Shown::Nothing } else { Shown::File(of.inode) };
         let files = self.spares.files;
         let noted = self.services.host_opened(files, lent.fd, lent.close_on_exec, shows);
         if noted.is_err() {
@@ -481,15 +522,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on the lent number, as far as a spare answers it.
     fn by_spare(&mut self, c: &Call, lent: Lent) -> Option<Answer> {
         let source = if c.number == nr::sendfile { c.args[1] } else { c.args[0] };
-        let spare = self.spares.kept[lent.spare]?;
         if source as u32 != lent.fd {
             return None;
         }
-        let inode = match spare.of {
-            Of::Inside(inode) if !self.services.has_host_bytes(inode) => return None,
-            Of::Inside(inode) => Some(inode),
-            Of::Outside(_) => None,
-        };
+        let Spare { fd, of, .. } = self.buffers.spares[lent.place];
+        let inode = Some(of.inode).filter(|inode| inode.number != 0);
+        if inode.is_some_and(|inode| !self.services.has_host_bytes(inode)) {
+            return None;
+        }
+        let source = Side::Host(fd as usize, of.flags);
         let answer = match c.number {
             nr::close => {
                 self.spares.lent = None;
@@ -499,55 +540,55 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 value(0)
             }
-            nr::read => self.read_spare(c, &spare, lent.offset),
-            nr::pread64 => self.read_spare(c, &spare, c.args[3] as u64),
+            nr::read => self.read_spare(c, source, lent.offset),
+            nr::pread64 => self.read_spare(c, source, c.args[3] as u64),
             nr::lseek => return self.seek_lent(c, lent),
-            nr::fstat => return self.stat_spare(&spare, inode, c.args[1]),
+            nr::fstat => return self.stat_spare(fd, inode, c.args[1]),
             nr::newfstatat if self.is_of_descriptor(c) => {
-                return self.stat_spare(&spare, inode, c.args[2]);
+                return self.stat_spare(fd, inode, c.args[2]);
             }
             nr::sendfile if c.args[0] as u32 != lent.fd && c.args[2] != 0 => {
-                self.send_spare(c, &spare)
+                self.send_spare(c, source)
             }
             _ => return None,
         };
         Some(answer)
     }
 
-    fn send_spare(&mut self, c: &Call, spare: &Spare) -> Answer {
+    fn send_spare(&mut self, c: &Call, source: Side) -> Answer {
         let target = self.opened(c.args[0])?;
         self.surrender(c.args[0])?;
-        self.send(c, Side::Host(spare.fd as usize, spare.flags), target)
+        self.send(c, source, target)
     }
 
     /// Whether `newfstatat` is about its descriptor.
     fn is_of_descriptor(&self, c: &Call) -> bool {
-        c.args[3] as u32 == AT_EMPTY_PATH && (c.args[1] == 0 || self.memory.peek(c.args[1]) == Ok(0))
+        c.args[3] as u32 == AT_EMPTY_PATH
+            && (c.args[1] == 0 || self.memory.peek(c.args[1]) == Ok(0))
     }
 
-    fn stat_spare(&mut self, spare: &Spare, inode: Option<Inode>, out: usize) -> Option<Answer> {
+    fn stat_spare(&mut self, fd: u32, inode: Option<Inode>, out: usize) -> Option<Answer> {
         if let Some(inode) = inode {
             let answer = self.give_stat(inode, out);
             // Of a file that has left the image the host's is shown.
             return (answer != Err(Errno::ESTALE)).then_some(answer);
         }
-        let stat = match self.host_stat(spare.fd as usize) {
+        let stat = match self.host_stat(fd as usize) {
             Ok(stat) => self.memory.write(out, &stat),
             Err(errno) => Err(errno),
         };
         Some(stat.and_then(|()| value(0)))
     }
 
-    fn read_spare(&mut self, c: &Call, spare: &Spare, at: u64) -> Answer {
+    fn read_spare(&mut self, c: &Call, source: Side, at: u64) -> Answer {
         if (at as i64) < 0 {
             return Err(Errno::EINVAL);
         }
         check_buffer(c.args[1], c.args[2])?;
         let (length, mut done) = (c.args[2], 0);
-        let side = Side::Host(spare.fd as usize, spare.flags);
         while done < length {
             let wanted = (length - done).min(self.buffers.bounce.len());
-            let got = self.fill_from(side, at.saturating_add(done as u64), wanted)?;
+            let got = self.fill_from(source, at.saturating_add(done as u64), wanted)?;
             match self.memory.write(c.args[1] + done, &self.buffers.bounce[..got]) {
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,

@@ -16,7 +16,7 @@
 
 use crate::data::Opened;
 use crate::pipe::waiting_at_host;
-use crate::transfer::{Side, BURST_BYTES, reads, writes};
+use crate::transfer::{BURST_BYTES, Side, reads, writes};
 use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
