@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use husk_tests::{Case, Length};
+use husk_tests::toolchain::build_c;
+use husk_tests::{Case, Length, Scratch};
 
 #[test]
 fn trees_survive_copying_packing_and_removing() {
@@ -45,4 +46,16 @@ fn files_outside_that_are_opened_again_and_again_are_as_on_linux() {
 #[test]
 fn unmodified_files_of_an_overlay_that_are_opened_again_and_again_are_as_on_linux() {
     nobody_can_tell_that_files_are_kept_open("reopened-inside", "kept");
+}
+
+#[test]
+fn what_a_handler_leaves_open_and_the_connection_it_delays_have_numbers_of_their_own() {
+    let scratch = Scratch::new("reopening-build");
+    let program = scratch.path().join("reopening");
+    build_c(include_str!("sources/reopening.c"), &program);
+    // Outside every tree, and with an absolute name.
+    let file = scratch.path().join("file");
+    fs::write(&file, "file\n").expect("a file");
+    let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
+    Case::new("reopening", Length::Once, &[&text(&program), &text(&file)]).check();
 }

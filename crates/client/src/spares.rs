@@ -4,7 +4,7 @@
 //! ```text
 //!   open, the eighth time ──► the host's descriptor goes to a high number: a spare
 //!   open ──► statx: the same file? ──► a number is lent, under which the host has nothing
-//!   read, pread, sendfile, lseek, fstat, close of it ──► by the spare, at an offset kept here
+//!   read, pread, sendfile, lseek, fstat, isatty, close ──► by the spare, at an offset kept here
 //!   any other call ──► the spare takes that number (dup3): as if the host had opened it there
 //! ```
 //!
@@ -17,7 +17,8 @@
 //!    owners and time of change, and who asks is the same (`KEEPING` has no call that changes
 //!    that). Its bytes are the host's of the moment when they are read.
 //! 4. No process inherits a spare, and no program: whoever makes one gives them back first.
-//! 5. Spares are used during a service only, so that no handler comes between.
+//! 5. Spares are used during a service only, so that no handler comes between; and nothing is lent
+//!    to a handler, which may have interrupted a call for which the host has set a number aside.
 //!
 //! The host tells its own watchers of no opening and no closing of what is lent. A process that
 //! sleeps may keep `SPARES_MAX` files open, as one with a cache of open files does.
@@ -53,6 +54,8 @@ const LIMIT_MAX: u32 = 1024;
 
 /// Flags of an opening that may be lent; that on exec is kept beside the description.
 const LENT_FLAGS: u32 = O_CLOEXEC | O_NONBLOCK | O_LARGEFILE | O_NOCTTY;
+/// `ioctl` that asks for the modes of a terminal.
+const TCGETS: u32 = 0x5401;
 /// `prctl` that asks for filters of calls.
 const PR_GET_SECCOMP: usize = 21;
 
@@ -245,14 +248,22 @@ pub(crate) struct Spares {
     lowest: u32,
     /// A bit for each place where a descriptor is kept.
     kept: u32,
+    /// A handler runs, which may have interrupted a call that takes a number.
+    interrupts: bool,
     /// The process has given up rights that an opening asks for each time.
     off: bool,
 }
 
 impl Spares {
     /// None.
-    pub const NONE: Spares =
-        Spares { files: Files(0), lent: None, lowest: u32::MAX, kept: 0, off: false };
+    pub const NONE: Spares = Spares {
+        files: Files(0),
+        lent: None,
+        lowest: u32::MAX,
+        kept: 0,
+        interrupts: false,
+        off: false,
+    };
 
     #[inline(always)]
     pub fn is_lending(&self) -> bool {
@@ -276,6 +287,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     pub fn has_spares(&self) -> bool {
         self.spares.kept != 0
+    }
+
+    /// Whether a signal's handler makes the calls that follow: nothing is lent to it.
+    pub fn tell_handler(&mut self, runs: bool) {
+        self.spares.interrupts = runs;
     }
 
     /// What opens the text in walk 0, which leads outside: a lent number.
@@ -323,15 +339,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return false;
         }
         self.forget_others_spares();
-        self.spares.lent.is_none()
+        self.spares.lent.is_none() && !self.spares.interrupts
     }
 
     /// Forgets spares that a child of vfork has kept in its own table, in its parent's memory.
     #[inline]
     fn forget_others_spares(&mut self) {
         if self.spares.files != self.services.files() {
-            let off = self.spares.off;
-            self.spares = Spares { files: self.services.files(), off, ..Spares::NONE };
+            let Spares { interrupts, off, .. } = self.spares;
+            self.spares = Spares { files: self.services.files(), interrupts, off, ..Spares::NONE };
         }
     }
 
@@ -547,6 +563,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::newfstatat if self.is_of_descriptor(c) => {
                 return self.stat_spare(fd, inode, c.args[2]);
             }
+            // Whether it is a terminal.
+            nr::ioctl if c.args[1] as u32 == TCGETS => Err(Errno::ENOTTY),
             nr::sendfile if c.args[0] as u32 != lent.fd && c.args[2] != 0 => {
                 self.send_spare(c, source)
             }

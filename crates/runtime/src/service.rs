@@ -12,6 +12,7 @@ use crate::{
     actions, classes, exec, filters, limits, load, mappings, masks, outside, place, programs,
     protect, spawn, still, table, touch, trace,
 };
+use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
 use husk_host::{calls, syscall};
@@ -20,6 +21,7 @@ use husk_host::{calls, syscall};
 pub extern "C" fn serve(frame: &mut Frame) -> Answer {
     let thread = Thread::current();
     thread.restarts = 0;
+    heed_handler(thread, frame);
     if mappings::has_untouched() {
         if table::is_traced() {
             return trace::serve(frame);
@@ -36,10 +38,26 @@ pub extern "C" fn serve(frame: &mut Frame) -> Answer {
 /// (`again`).
 #[inline(never)]
 pub fn serve_noted(thread: &mut Thread, frame: &mut Frame) -> Answer {
+    heed_handler(thread, frame);
     if mappings::has_untouched() {
         touch::reach(thread, frame);
     }
     answered(thread, frame)
+}
+
+/// Tells the client whether a handler makes the call: what it has interrupted may be a call of the
+/// host's. Who has left its frame has ended, or jumped out of it; on a stack above all others it
+/// counts as running for ever.
+#[inline(always)]
+fn heed_handler(thread: &mut Thread, frame: &Frame) {
+    let handler_at = thread.handler_at.load(Relaxed);
+    if handler_at != 0 {
+        let runs = frame.rsp < handler_at;
+        if !runs {
+            thread.handler_at.store(0, Relaxed);
+        }
+        thread.client.tell_handler(runs);
+    }
 }
 
 #[inline(always)]
@@ -371,7 +389,7 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
 
 #[inline(never)]
 fn exit_group(thread: &mut Thread, frame: &Frame) -> Answer {
-    let last = thread.group().threads.load(core::sync::atomic::Ordering::Relaxed) == 1;
+    let last = thread.group().threads.load(Relaxed) == 1;
     if !last {
         thread.client.leave_pipes();
     }

@@ -270,6 +270,7 @@ pub fn deliver(
     deferred: u64,
 ) {
     guard::show();
+    thread.handler_at.fetch_max(context.0, Relaxed);
     if let Some([start, bytes]) = context.signal_stack() {
         thread.signal_stack[0].store(start, Relaxed);
         thread.signal_stack[1].store(bytes, Relaxed);

@@ -59,6 +59,8 @@ pub struct Thread {
     /// The signal stack (`sigaltstack`) that a handler has begun on last: where it begins, and its
     /// bytes; 0 = none ever.
     pub signal_stack: [AtomicUsize; 2],
+    /// Above the frame of the outermost handler that may run now; 0 = none does.
+    pub handler_at: AtomicUsize,
     /// Signals to be handled here although the first thread is due (`elsewhere`).
     pub stays: AtomicU64,
     /// 0 = free.

@@ -231,6 +231,13 @@ impl Wire {
         self.client.as_mut()?.outside(call)
     }
 
+    /// Whether a handler makes the next call (`Client::tell_handler`).
+    pub fn tell_handler(&mut self, runs: bool) {
+        if let Some(served) = self.client.as_mut() {
+            served.tell_handler(runs);
+        }
+    }
+
     /// Before what a file that is kept open could change, or tell (`Client::give_back_spares`).
     #[inline]
     pub fn give_back_spares(&mut self) {
