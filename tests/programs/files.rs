@@ -25,9 +25,10 @@ fn trees_survive_copying_packing_and_removing() {
 fn fill_to_reopen(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
     fs::create_dir_all(directory).expect("a directory");
-    for number in 0..100 {
-        let text = format!("file {number} content\n");
-        fs::write(directory.join(format!("f{number}")), text).expect("a file");
+    let large = (0..2).map(|n| (format!("f-large{n}"), "x".repeat(60_000)));
+    let files = (0..100).map(|n| (format!("f{n}"), format!("file {n} content\n")));
+    for (name, content) in files.chain(large) {
+        fs::write(directory.join(name), content).expect("a file");
     }
 }
 

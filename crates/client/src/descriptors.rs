@@ -449,6 +449,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.services.slot(files, fd) {
             _ if self.is_kept(fd) => Err(Errno::EBADF),
             Slot::Host(Some(_)) if is_lock(command) => self.record_lock(c, command),
+            Slot::Host(None) if matches!(command, F_SETLK | F_SETLKW) => {
+                self.forgo_spares();
+                Ok(Verdict::Pass)
+            }
             Slot::Host(_) if lets_host_in(command, argument) => {
                 self.surrender(fd as usize)?;
                 Ok(Verdict::Pass)

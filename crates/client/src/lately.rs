@@ -147,6 +147,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(fd) = self.lend_outside(flags as u32) {
             return Some(Shortcut::Lent(fd));
         }
+        if self.has_spares() && self.is_near_spares() {
+            self.give_back_spares();
+        }
         self.has_number().then_some(Shortcut::Opens)
     }
 

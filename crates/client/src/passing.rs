@@ -97,6 +97,8 @@ pub(crate) const CARRIED: u32 = 27;
 pub(crate) const WATCHING: u32 = 28;
 /// The result is an epoll set.
 pub(crate) const EPOLL: u32 = 29;
+/// `sendfile` of what is left, after as many bytes as argument 4 says.
+pub(crate) const SENT: u32 = 30;
 
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
@@ -126,6 +128,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 FIFO => self.note_fifo(after, result),
                 CARRIED => self.carried(after, result),
                 EPOLL => self.note_set(after, result),
+                SENT => after.args[4] as i64 + result.max(0),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result

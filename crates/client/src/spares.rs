@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A number is lent by a thread that has its table alone, and is free in both tables meanwhile.
-//!    Every call that could tell comes here first (`before`), and ends that.
+//! 1. A number is lent by a thread that has its table alone, and is free in both tables then. Every
+//!    call that could tell comes here first (`before`), and ends that.
 //! 2. A spare is lent to one number at a time, and only its bytes and attributes are used, never
 //!    its offset. So it can become that number: a description of its own, and as it was opened.
 //! 3. What is lent is what the host would open: a look has found the same file, with the same mode,
@@ -19,6 +19,9 @@
 //! 4. No process inherits a spare, and no program: whoever makes one gives them back first.
 //! 5. Spares are used during a service only, so that no handler comes between; and nothing is lent
 //!    to a handler, which may have interrupted a call for which the host has set a number aside.
+//! 6. A file of the image is pinned while a spare of it is kept: what becomes of the number shows
+//!    it, and nothing that is done to it reaches the host.
+//! 7. A process with record locks has no spares: to close one of those would take the locks away.
 //!
 //! The host tells its own watchers of no opening and no closing of what is lent. A process that
 //! sleeps may keep `SPARES_MAX` files open, as one with a cache of open files does.
@@ -26,17 +29,17 @@
 use crate::lately::Lately;
 use crate::layout::get64;
 use crate::overlay::Fact;
-use crate::transfer::Side;
 use crate::vector::check_buffer;
-use crate::{Answer, Call, Client, Host, Memory, value};
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD, F_DUPFD_CLOEXEC,
-    IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, SEEK_CUR, SEEK_SET,
+    F_GETFD, F_GETFL, F_SETFD, F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE,
+    O_NOCTTY, O_NONBLOCK, SEEK_CUR, SEEK_SET,
 };
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{HostIdentity, Kind, Origin};
-use husk_proto::{Errno, Files, Inode, Services};
+use husk_proto::{Errno, Inode, Result, Services};
 
 /// Files whose openings are counted, and descriptors kept, at a time: a power of two.
 pub(crate) const SPARES_MAX: usize = 16;
@@ -54,6 +57,12 @@ const LIMIT_MAX: u32 = 1024;
 
 /// Flags of an opening that may be lent; that on exec is kept beside the description.
 const LENT_FLAGS: u32 = O_CLOEXEC | O_NONBLOCK | O_LARGEFILE | O_NOCTTY;
+/// Besides, where a descriptor is made that is kept: nothing is waited for.
+const AT_ONCE: u32 = O_CLOEXEC | O_NONBLOCK;
+/// `MSG_DONTWAIT`.
+const MSG_DONTWAIT: usize = 0x40;
+/// `MSG_NOSIGNAL`: the host's own `sendfile` comes next where nobody reads any more.
+const MSG_NOSIGNAL: usize = 0x4000;
 /// `ioctl` that asks for the modes of a terminal.
 const TCGETS: u32 = 0x5401;
 /// `prctl` that asks for filters of calls.
@@ -83,15 +92,14 @@ const LENDING: [bool; nr::LIMIT] = those(&[
     nr::sendto,
     nr::recvfrom,
     nr::setsockopt,
-    nr::getsockopt,
     nr::lseek,
     nr::fstat,
     nr::newfstatat,
     nr::close,
 ]);
 
-/// Calls that change neither who asks nor the table as a whole, and name no number of their own
-/// but argument 0: spares are kept over them.
+/// Calls that change neither who asks nor the table as a whole, and name no number but in the
+/// arguments that `names_spare` looks at: spares are kept over them.
 const KEEPING: [bool; nr::LIMIT] = those(&[
     nr::read,
     nr::write,
@@ -102,7 +110,6 @@ const KEEPING: [bool; nr::LIMIT] = those(&[
     nr::sendfile,
     nr::sendto,
     nr::recvfrom,
-    nr::sendmsg,
     nr::setsockopt,
     nr::getsockopt,
     nr::getsockname,
@@ -169,12 +176,12 @@ pub(crate) struct Spare {
     /// Openings, less those of what else has this place.
     count: i32,
     of: Of,
-    fact: Look,
+    stamp: Stamp,
 }
 
 impl Spare {
     /// Nothing.
-    pub const NONE: Spare = Spare { fd: 0, count: 0, of: Of::NOTHING, fact: Look::NONE };
+    pub const NONE: Spare = Spare { fd: 0, count: 0, of: Of::NOTHING, stamp: Stamp::NONE };
 }
 
 /// What is opened, and how.
@@ -187,12 +194,11 @@ struct Of {
     text: Lately,
     /// Flags, without that on exec.
     flags: u32,
-    zero: u32,
 }
 
 impl Of {
     const NOTHING: Of =
-        Of { inode: Inode { number: 0, generation: 0 }, text: Lately::NONE, flags: 0, zero: 0 };
+        Of { inode: Inode { number: 0, generation: 0 }, text: Lately::NONE, flags: 0 };
 
     /// Where it is kept.
     fn place(&self) -> usize {
@@ -202,30 +208,28 @@ impl Of {
     }
 }
 
-/// What a look at a file of the host says of it, as far as it matters here.
+/// What tells whether a file of the host is the same, and unchanged.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Look {
+struct Stamp {
     identity: HostIdentity,
     mode: u32,
     uid: u32,
     gid: u32,
-    zero: u32,
 }
 
-impl Look {
-    const NONE: Look = Look {
+impl Stamp {
+    const NONE: Stamp = Stamp {
         identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
         mode: 0,
         uid: 0,
         gid: 0,
-        zero: 0,
     };
 
     /// Of a regular file.
-    fn of(fact: &Fact) -> Option<Look> {
+    fn of(fact: &Fact) -> Option<Stamp> {
         let Fact { identity, mode, uid, gid, .. } = *fact;
-        (fact.kind == Kind::File).then_some(Look { identity, mode, uid, gid, zero: 0 })
+        (fact.kind == Kind::File).then_some(Stamp { identity, mode, uid, gid })
     }
 }
 
@@ -241,8 +245,6 @@ struct Lent {
 
 /// What a thread has of spares, beside `Buffers::spares`.
 pub(crate) struct Spares {
-    /// Of whose table they are: a child of vfork has another, and its parent's memory.
-    files: Files,
     lent: Option<Lent>,
     /// No number below is a spare's.
     lowest: u32,
@@ -250,20 +252,14 @@ pub(crate) struct Spares {
     kept: u32,
     /// A handler runs, which may have interrupted a call that takes a number.
     interrupts: bool,
-    /// The process has given up rights that an opening asks for each time.
+    /// The host is to be asked for each opening.
     off: bool,
 }
 
 impl Spares {
     /// None.
-    pub const NONE: Spares = Spares {
-        files: Files(0),
-        lent: None,
-        lowest: u32::MAX,
-        kept: 0,
-        interrupts: false,
-        off: false,
-    };
+    pub const NONE: Spares =
+        Spares { lent: None, lowest: u32::MAX, kept: 0, interrupts: false, off: false };
 
     #[inline(always)]
     pub fn is_lending(&self) -> bool {
@@ -272,13 +268,6 @@ impl Spares {
 
     fn has(&self, place: usize) -> bool {
         self.kept >> place & 1 == 1
-    }
-
-    /// Whether there was one at `place`, which is not kept any more.
-    fn take(&mut self, place: usize) -> bool {
-        let had = self.has(place);
-        self.kept &= !(1 << place);
-        had
     }
 }
 
@@ -301,15 +290,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let of = Of { text: *self.lately_of()?, flags: flags & !O_CLOEXEC, ..Of::NOTHING };
+        let place = self.opened_often(of)?;
         let path = self.buffers.walks[0].for_host();
-        match self.openings(of)? {
-            (place, true) => self.lend(place, path, 0, flags),
-            (place, false) => {
-                let args = [AT_FDCWD as usize, path, (flags | O_CLOEXEC) as usize, 0, 0, 0];
-                let fd = Errno::check(self.host.call(nr::openat, args)).ok()?;
-                self.keep(place, fd as u32, flags)
-            }
-        }
+        let fact = self.host_fact_at(AT_FDCWD as usize, path, 0);
+        self.lend(place, flags, fact, |client| {
+            let args = [AT_FDCWD as usize, path, (flags | AT_ONCE) as usize, 0, 0, 0];
+            Errno::check(client.host.call(nr::openat, args)).map(|fd| fd as usize)
+        })
     }
 
     /// The same of a file of the image whose bytes are the host's. Who asks may read it.
@@ -318,16 +305,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let of = Of { inode, flags: flags & !O_CLOEXEC, ..Of::NOTHING };
-        let lent = match self.openings(of)? {
-            (place, true) => {
-                let path = self.origin_text(origin).ok()?;
-                self.lend(place, path, AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, flags)
-            }
-            (place, false) => {
-                let fd = self.open_unlinked(origin, flags | O_CLOEXEC).ok()?;
-                self.keep(place, fd as u32, flags)
-            }
-        }?;
+        let place = self.opened_often(of)?;
+        let path = self.origin_text(origin).ok()?;
+        let how = AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW;
+        let fact = self.host_fact_at(AT_FDCWD as usize, path, how);
+        let open = |client: &mut Self| client.open_unlinked(origin, flags | AT_ONCE);
+        let lent = self.lend(place, flags, fact, open)?;
         self.services.unguard();
         self.services.watch_note(inode, IN_OPEN);
         Some(lent)
@@ -335,34 +318,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     fn may_lend(&mut self, flags: u32) -> bool {
-        if flags & !LENT_FLAGS != 0 || self.spares.off || !self.services.has_table_alone() {
-            return false;
-        }
-        self.forget_others_spares();
-        self.spares.lent.is_none() && !self.spares.interrupts
+        let Spares { lent, interrupts, off, .. } = self.spares;
+        let may = flags & !LENT_FLAGS == 0 && !off && !interrupts && lent.is_none();
+        may && self.services.has_table_alone()
     }
 
-    /// Forgets spares that a child of vfork has kept in its own table, in its parent's memory.
+    /// Counts an opening more. Where what is opened is kept, or is to be by now.
     #[inline]
-    fn forget_others_spares(&mut self) {
-        if self.spares.files != self.services.files() {
-            let Spares { interrupts, off, .. } = self.spares;
-            self.spares = Spares { files: self.services.files(), interrupts, off, ..Spares::NONE };
-        }
-    }
-
-    /// Counts an opening more. Where what is opened is kept, and whether it is; nothing, while it
-    /// was not opened often.
-    #[inline]
-    fn openings(&mut self, of: Of) -> Option<(usize, bool)> {
+    fn opened_often(&mut self, of: Of) -> Option<usize> {
         let place = of.place();
         let spare = &mut self.buffers.spares[place];
         if spare.of != of {
             return self.contend(place, of);
         }
         spare.count = spare.count.saturating_add(1).min(OPENINGS);
-        let kept = self.spares.has(place);
-        (kept || spare.count == OPENINGS).then_some((place, kept))
+        (spare.count == OPENINGS || self.spares.has(place)).then_some(place)
     }
 
     /// Something else is opened that has the same place: it takes it once it is opened more often.
@@ -376,10 +346,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         None
     }
 
-    /// Lends the spare at `place`, if `path` leads to its file yet.
-    fn lend(&mut self, place: usize, path: usize, how: u32, flags: u32) -> Option<u32> {
-        let now = self.host_fact_at(AT_FDCWD as usize, path, how).ok();
-        if now.and_then(|now| Look::of(&now)) == Some(self.buffers.spares[place].fact) {
+    /// Lends the spare at `place`, if what is opened is that file yet; or keeps what `open` opens.
+    #[inline]
+    fn lend(
+        &mut self,
+        place: usize,
+        flags: u32,
+        now: Result<Fact>,
+        open: impl FnOnce(&mut Self) -> Result<usize>,
+    ) -> Option<u32> {
+        if !self.spares.has(place) {
+            return self.keep(place, flags, now, open);
+        }
+        let stamp = now.ok().and_then(|now| Stamp::of(&now));
+        if stamp == Some(self.buffers.spares[place].stamp) {
             return self.lend_unchanged(place, flags);
         }
         self.close_spare(place);
@@ -387,9 +367,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn lend_unchanged(&mut self, place: usize, flags: u32) -> Option<u32> {
-        let fd = self.free_number(self.spares.files, 0).ok()?;
+        let files = self.services.files();
+        let fd = self.free_number(files, 0).ok()?;
         if fd >= self.spares.lowest {
             self.give_back_spares();
+            return None;
+        }
+        // Some calls make descriptors that nobody tells of (SO_PEERPIDFD).
+        if self.host_fcntl(fd as usize, F_GETFD, 0) >= 0 {
             return None;
         }
         let close_on_exec = flags & O_CLOEXEC != 0;
@@ -397,41 +382,63 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Some(fd)
     }
 
-    /// Keeps what the host has opened under `fd`, if it is such a file, and lends it.
+    /// Keeps what `open` opens, which looks so, if it is a file to be kept, and lends it.
     #[cold]
-    fn keep(&mut self, place: usize, fd: u32, flags: u32) -> Option<u32> {
-        let kept = self.kept_of(fd);
-        self.host_close(fd);
+    fn keep(
+        &mut self,
+        place: usize,
+        flags: u32,
+        fact: Result<Fact>,
+        open: impl FnOnce(&mut Self) -> Result<usize>,
+    ) -> Option<u32> {
         let spare = &mut self.buffers.spares[place];
-        let Some((fd, fact)) = kept else {
-            spare.count = OPENINGS_IN_VAIN;
+        spare.count = OPENINGS_IN_VAIN;
+        let inode = spare.of.inode;
+        // What is no file may wait to be opened, or notice.
+        if !fact.is_ok_and(|fact| self.is_to_be_kept(&fact)) {
             return None;
-        };
-        (spare.fd, spare.fact) = (fd, fact);
+        }
+        let fd = open(self).ok()? as u32;
+        let kept = self.kept_of(fd, flags);
+        self.host_close(fd);
+        let (fd, stamp) = kept?;
+        if inode.number != 0 {
+            self.services.unguard();
+            if self.services.pin(inode).is_err() {
+                self.host_close(fd);
+                return None;
+            }
+        }
+        let spare = &mut self.buffers.spares[place];
+        (spare.fd, spare.stamp, spare.count) = (fd, stamp, OPENINGS);
         self.spares.kept |= 1 << place;
         self.lend_unchanged(place, flags)
     }
 
-    /// A high number for what is kept of `fd`.
-    fn kept_of(&mut self, fd: u32) -> Option<(u32, Look)> {
+    fn is_to_be_kept(&self, fact: &Fact) -> bool {
+        let age_ns = self.host.now_ns().saturating_sub(fact.identity.changed_ns);
+        fact.kind == Kind::File && fact.identity.size <= BYTES_MAX && age_ns > SETTLED_NS
+    }
+
+    /// A high number for what is open under `fd`, with these flags.
+    fn kept_of(&mut self, fd: u32, flags: u32) -> Option<(u32, Stamp)> {
         // A filter would judge each opening, and none of ours.
         let filtered = self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]);
         self.spares.off = filtered != 0;
-        let fact = Look::of(&self.host_fact(fd as usize, None).ok()?)?;
-        let settled = self.host.now_ns().saturating_sub(fact.identity.changed_ns) > SETTLED_NS;
-        let small = fact.identity.size <= BYTES_MAX;
-        if self.spares.off || !settled || !small || !self.is_local(fd as usize) {
+        let fact = self.host_fact(fd as usize, None).ok()?;
+        if self.spares.off || !self.is_to_be_kept(&fact) || !self.is_local(fd as usize) {
             return None;
         }
         let from = self.descriptor_limit().min(LIMIT_MAX).checked_sub(NUMBERS)?;
-        let args = [fd as usize, F_DUPFD_CLOEXEC as usize, from as usize, 0, 0, 0];
-        let kept = Errno::check(self.host.call(nr::fcntl, args)).ok()? as u32;
-        if kept >= from + NUMBERS {
+        let kept = self.host_fcntl(fd as usize, F_DUPFD_CLOEXEC, from as usize);
+        let kept = Errno::check(kept).ok()? as u32;
+        let shown = self.host_fcntl(kept as usize, F_SETFL, (flags & O_NONBLOCK) as usize);
+        if kept >= from + NUMBERS || shown < 0 {
             self.host_close(kept);
             return None;
         }
         self.spares.lowest = from;
-        Some((kept, fact))
+        Stamp::of(&fact).map(|stamp| (kept, stamp))
     }
 
     fn is_local(&mut self, fd: usize) -> bool {
@@ -440,13 +447,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             && LOCAL.contains(&get64(&self.buffers.base, 0))
     }
 
+    /// Takes the spare at `place`: its descriptor and its pin are the caller's.
+    fn take_spare(&mut self, place: usize, count: i32) -> Option<Spare> {
+        if !self.spares.has(place) {
+            return None;
+        }
+        self.spares.kept &= !(1 << place);
+        self.buffers.spares[place].count = count;
+        Some(self.buffers.spares[place])
+    }
+
+    fn unpin_spare(&mut self, spare: &Spare) {
+        if spare.of.inode.number != 0 {
+            self.services.unguard();
+            self.services.unpin(spare.of.inode);
+        }
+    }
+
     /// Closes the spare at `place`.
     fn close_spare(&mut self, place: usize) {
-        if self.spares.take(place) {
-            let spare = &mut self.buffers.spares[place];
-            spare.count = 0;
-            let fd = spare.fd;
-            self.host_close(fd);
+        if let Some(spare) = self.take_spare(place, 0) {
+            self.host_close(spare.fd);
+            self.unpin_spare(&spare);
         }
     }
 
@@ -454,16 +476,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// change, or that could tell.
     #[cold]
     pub fn give_back_spares(&mut self) {
-        self.forget_others_spares();
         self.give_number();
         for place in 0..SPARES_MAX {
             self.close_spare(place);
         }
     }
 
-    /// The process gives up rights: from now on, the host opens what is opened.
+    /// From now on, the host opens what is opened: the process gives up rights, or has locks.
     #[cold]
-    pub(crate) fn forgo_spares(&mut self) {
+    pub fn forgo_spares(&mut self) {
         self.give_back_spares();
         self.spares.off = true;
     }
@@ -472,37 +493,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     pub(crate) fn give_number(&mut self) {
         let Some(lent) = self.spares.lent.take() else { return };
+        let Some(spare) = self.take_spare(lent.place, OPENINGS_IN_VAIN) else { return };
         self.services.unguard();
-        if !self.spares.take(lent.place) {
-            return;
-        }
-        let spare = &mut self.buffers.spares[lent.place];
-        spare.count = OPENINGS_IN_VAIN;
-        let Spare { fd, of, .. } = *spare;
-        let on_exec = if lent.close_on_exec { O_CLOEXEC } else { 0 };
-        let args = [fd as usize, lent.fd as usize, on_exec as usize, 0, 0, 0];
-        let put = self.host.call(nr::dup3, args);
-        if put >= 0 && lent.offset != 0 {
+        // Takes the number only if the host has nothing there.
+        let put = self.host_fcntl(spare.fd as usize, F_DUPFD_CLOEXEC, lent.fd as usize);
+        if put == i64::from(lent.fd) {
+            let Spare { of, .. } = spare;
+            if !lent.close_on_exec {
+                self.host_fcntl(lent.fd as usize, F_SETFD, 0);
+            }
             let args = [lent.fd as usize, lent.offset as usize, SEEK_SET as usize, 0, 0, 0];
             self.host.call(nr::lseek, args);
+            let shows = if of.inode.number == 0 { Shown::Nothing } else { Shown::File(of.inode) };
+            let files = self.services.files();
+            if self.services.host_opened(files, lent.fd, lent.close_on_exec, shows).is_err() {
+                self.host_close(lent.fd);
+            }
+        } else if put >= 0 {
+            self.host_close(put as u32);
         }
-        self.host_close(fd);
-        if put < 0 {
-            return;
-        }
-        let shows = if of.inode.number == 0 { Shown::Nothing } else { Shown::File(of.inode) };
-        let files = self.spares.files;
-        let noted = self.services.host_opened(files, lent.fd, lent.close_on_exec, shows);
-        if noted.is_err() {
-            // The file has left the image meanwhile; the host's is there.
-            let _ = self.services.host_opened(files, lent.fd, lent.close_on_exec, Shown::Nothing);
-        }
+        self.host_close(spare.fd);
+        self.unpin_spare(&spare);
     }
 
     /// What comes before every call while something is kept: the answer, if a spare has it.
     #[inline(never)]
     pub(crate) fn before(&mut self, c: &Call) -> Option<Answer> {
-        self.forget_others_spares();
         let number = c.number % nr::LIMIT;
         if let Some(lent) = self.spares.lent {
             let answer = self.by_spare(c, lent);
@@ -511,27 +527,43 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let names = c.args[0] as u32 == lent.fd
                 || (number == nr::sendfile && c.args[1] as u32 == lent.fd);
-            let by_path = number == nr::newfstatat && c.args[3] as u32 & AT_EMPTY_PATH == 0;
+            let by_path = number == nr::newfstatat && !self.is_of_descriptor(c);
             if names || by_path || !LENDING[number] {
                 self.give_number();
             }
         }
-        let (fd, second) = (c.args[0] as u32, c.args[1] as u32);
-        let copies = number == nr::fcntl && (second == F_DUPFD || second == F_DUPFD_CLOEXEC);
-        let named = (self.spares.lowest..self.spares.lowest.saturating_add(NUMBERS)).contains(&fd);
         let opens = matches!(number, nr::open | nr::openat | nr::socket | nr::accept | nr::accept4);
-        if copies || named || !KEEPING[number] || (opens && self.is_near_spares()) {
+        if !KEEPING[number] || self.names_spare(c) || (opens && self.is_near_spares()) {
             self.give_back_spares();
-        }
-        if number == nr::landlock_create_ruleset {
-            self.forgo_spares();
         }
         None
     }
 
+    /// Whether a call of `KEEPING` may have a spare's number, or copy to one, or find one in
+    /// `/proc`.
+    fn names_spare(&self, c: &Call) -> bool {
+        let spares = self.spares.lowest..self.spares.lowest.saturating_add(NUMBERS);
+        let has = |argument: usize| spares.contains(&(c.args[argument] as u32));
+        let named = match c.number {
+            nr::sendfile => has(0) || has(1),
+            nr::epoll_ctl => has(0) || has(2),
+            nr::fcntl => has(0) || matches!(c.args[1] as u32, F_DUPFD | F_DUPFD_CLOEXEC),
+            _ => has(0),
+        };
+        let path = match c.number {
+            nr::open | nr::stat | nr::lstat | nr::access | nr::readlink => c.args[0],
+            nr::openat | nr::newfstatat | nr::statx | nr::readlinkat => c.args[1],
+            nr::faccessat | nr::faccessat2 => c.args[1],
+            _ => return named,
+        };
+        let mut begin = [0; 5];
+        let read = path != 0 && self.memory.read(path, &mut begin).is_ok();
+        named || (read && matches!(&begin, b"/proc" | b"/dev/"))
+    }
+
     /// Whether the next number might be a spare's.
-    fn is_near_spares(&mut self) -> bool {
-        let files = self.spares.files;
+    pub(crate) fn is_near_spares(&mut self) -> bool {
+        let files = self.services.files();
         self.free_number(files, 0).is_ok_and(|free| free >= self.spares.lowest)
     }
 
@@ -546,37 +578,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if inode.is_some_and(|inode| !self.services.has_host_bytes(inode)) {
             return None;
         }
-        let source = Side::Host(fd as usize, of.flags);
-        let answer = match c.number {
+        match c.number {
             nr::close => {
                 self.spares.lent = None;
                 if let Some(inode) = inode {
                     self.services.unguard();
                     self.services.watch_note(inode, IN_CLOSE_NOWRITE);
                 }
-                value(0)
+                Some(value(0))
             }
-            nr::read => self.read_spare(c, source, lent.offset),
-            nr::pread64 => self.read_spare(c, source, c.args[3] as u64),
-            nr::lseek => return self.seek_lent(c, lent),
-            nr::fstat => return self.stat_spare(fd, inode, c.args[1]),
-            nr::newfstatat if self.is_of_descriptor(c) => {
-                return self.stat_spare(fd, inode, c.args[2]);
+            nr::read => {
+                let count = self.read_spare(c, fd, lent.offset)?;
+                self.spares.lent = Some(Lent { offset: lent.offset + count, ..lent });
+                Some(value(count))
             }
+            nr::pread64 if c.args[3] as i64 >= 0 => {
+                self.read_spare(c, fd, c.args[3] as u64).map(value)
+            }
+            nr::lseek => self.seek_lent(c, lent),
+            nr::fstat => self.stat_spare(fd, inode, c.args[1]),
+            nr::newfstatat if self.is_of_descriptor(c) => self.stat_spare(fd, inode, c.args[2]),
             // Whether it is a terminal.
-            nr::ioctl if c.args[1] as u32 == TCGETS => Err(Errno::ENOTTY),
-            nr::sendfile if c.args[0] as u32 != lent.fd && c.args[2] != 0 => {
-                self.send_spare(c, source)
-            }
-            _ => return None,
-        };
-        Some(answer)
-    }
-
-    fn send_spare(&mut self, c: &Call, source: Side) -> Answer {
-        let target = self.opened(c.args[0])?;
-        self.surrender(c.args[0])?;
-        self.send(c, source, target)
+            nr::ioctl if c.args[1] as u32 == TCGETS => Some(Err(Errno::ENOTTY)),
+            nr::sendfile => self.send_spare(c, fd),
+            _ => None,
+        }
     }
 
     /// Whether `newfstatat` is about its descriptor.
@@ -587,52 +613,85 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn stat_spare(&mut self, fd: u32, inode: Option<Inode>, out: usize) -> Option<Answer> {
         if let Some(inode) = inode {
-            let answer = self.give_stat(inode, out);
-            // Of a file that has left the image the host's is shown.
-            return (answer != Err(Errno::ESTALE)).then_some(answer);
+            return Some(self.give_stat(inode, out));
         }
-        let stat = match self.host_stat(fd as usize) {
-            Ok(stat) => self.memory.write(out, &stat),
-            Err(errno) => Err(errno),
-        };
-        Some(stat.and_then(|()| value(0)))
+        let stat = self.host_stat(fd as usize).ok()?;
+        Some(self.memory.write(out, &stat).and_then(|()| value(0)))
     }
 
-    fn read_spare(&mut self, c: &Call, source: Side, at: u64) -> Answer {
-        if (at as i64) < 0 {
-            return Err(Errno::EINVAL);
-        }
-        check_buffer(c.args[1], c.args[2])?;
-        let (length, mut done) = (c.args[2], 0);
+    /// Bytes of the spare; nothing, where not all of them fit into the program's memory.
+    fn read_spare(&mut self, c: &Call, fd: u32, at: u64) -> Option<u64> {
+        let length = c.args[2];
+        check_buffer(c.args[1], length).ok()?;
+        let mut done = 0;
         while done < length {
             let wanted = (length - done).min(self.buffers.bounce.len());
-            let got = self.fill_from(source, at.saturating_add(done as u64), wanted)?;
-            match self.memory.write(c.args[1] + done, &self.buffers.bounce[..got]) {
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-                Ok(()) => done += got,
-            }
+            let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+            let got = self.spare_bytes(fd, bounce, wanted, at.saturating_add(done as u64))?;
+            self.memory.write(c.args[1] + done, &self.buffers.bounce[..got]).ok()?;
+            done += got;
             if got < wanted {
                 break;
             }
         }
-        if c.number == nr::read
-            && let Some(lent) = &mut self.spares.lent
-        {
-            lent.offset += done as u64;
-        }
-        value(done as u64)
+        Some(done as u64)
     }
 
-    /// `lseek`, as far as no size matters.
+    fn spare_bytes(&self, fd: u32, target: usize, length: usize, at: u64) -> Option<usize> {
+        let args = [fd as usize, target, length, at as usize, 0, 0];
+        Errno::check(self.host.call(nr::pread64, args)).ok().map(|count| count as usize)
+    }
+
+    /// `lseek`, as far as no size matters, nor how large a file may be.
     fn seek_lent(&mut self, c: &Call, lent: Lent) -> Option<Answer> {
         let base = match c.args[2] as u32 {
             SEEK_SET => 0,
             SEEK_CUR => lent.offset as i64,
             _ => return None,
         };
-        let offset = base.checked_add(c.args[1] as i64).filter(|&offset| offset >= 0)?;
-        self.spares.lent = Some(Lent { offset: offset as u64, ..lent });
-        Some(value(offset as u64))
+        let offset = base.checked_add(c.args[1] as i64)?;
+        let near = (0..=i64::from(i32::MAX)).contains(&offset);
+        let offset = near.then_some(offset as u64)?;
+        self.spares.lent = Some(Lent { offset, ..lent });
+        Some(value(offset))
+    }
+
+    /// `sendfile` to a socket that takes all at once, from an offset of the program's.
+    fn send_spare(&mut self, c: &Call, fd: u32) -> Option<Answer> {
+        let mut offset = [0; 8];
+        if c.args[2] == 0 || self.memory.read(c.args[2], &mut offset).is_err() {
+            return None;
+        }
+        let (offset, room) = (u64::from_le_bytes(offset), self.buffers.value.len());
+        // More than a file may have is all the same, and behind an end there is nothing.
+        let (length, target) = (c.args[3].min(room), c.args[0]);
+        if offset > BYTES_MAX || self.described(target).ok()?.is_some() {
+            return None;
+        }
+        let bytes = self.buffers.value.as_mut_ptr() as usize;
+        let count = self.spare_bytes(fd, bytes, length, offset)?;
+        if count == 0 || (count == room && c.args[3] > room) {
+            return None;
+        }
+        let args = [target, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0];
+        let sent = Errno::check(self.host.call(nr::sendto, args)).ok()?;
+        self.sent_of_spare(c, offset + sent, sent, count as u64)
+    }
+
+    /// The same once `sent` bytes of `count` are gone.
+    fn sent_of_spare(&mut self, c: &Call, end: u64, sent: u64, count: u64) -> Option<Answer> {
+        if let Err(errno) = self.memory.write(c.args[2], &end.to_le_bytes()) {
+            return Some(Err(errno));
+        }
+        if sent == count || self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK != 0 {
+            return Some(value(sent));
+        }
+        // A socket that is to be waited for: the host sends the rest.
+        self.give_number();
+        let mut args = c.args;
+        args[3] -= sent as usize;
+        args[4] = sent as usize;
+        let call = After { number: c.number, args, reason: passing::SENT };
+        Some(Ok(Verdict::Instead { call, room: 0 }))
     }
 }

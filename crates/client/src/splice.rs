@@ -16,7 +16,7 @@
 
 use crate::data::Opened;
 use crate::pipe::waiting_at_host;
-use crate::transfer::{BURST_BYTES, Side, reads, writes};
+use crate::transfer::{BURST_BYTES, reads, writes};
 use crate::vector::Cursor;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
@@ -129,7 +129,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             _ => {}
         }
-        match self.push(Side::Husk(file), from.offset(), target, length.min(BURST_BYTES)) {
+        match self.push(file, from.offset(), target, length.min(BURST_BYTES)) {
             Ok(done) => {
                 self.move_position(file, from, done as u64)?;
                 value(done as u64)

@@ -50,25 +50,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.memory.read(c.args[2], &mut offset)?;
         }
         let side = source.map_or_else(|| self.side(c.args[1]), |file| Ok(Side::Husk(file)))?;
-        self.send(c, side, target)
-    }
-
-    /// `sendfile` from `source`, for bytes that are read here.
-    pub(crate) fn send(&mut self, c: &Call, source: Side, target: Option<Opened>) -> Answer {
-        let mut offset = [0u8; 8];
-        if c.args[2] != 0 {
-            self.memory.read(c.args[2], &mut offset)?;
-        }
-        if !reads(source.flags()) {
+        if !reads(side.flags()) {
             return Err(Errno::EBADF);
         }
         let offset = i64::from_le_bytes(offset);
         if offset < 0 || offset.checked_add_unsigned(c.args[3] as u64).is_none() {
             return Err(Errno::EINVAL);
         }
-        match target {
-            None => self.send_out(c, source),
-            Some(target) => self.send_in(c, source, target),
+        match (source, target) {
+            (Some(source), None) => self.send_out(c, source),
+            (_, Some(target)) => self.send_in(c, side, target),
+            (None, None) => Ok(Verdict::Pass),
         }
     }
 
@@ -153,9 +145,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.services.write(target.inode, at, length, &mut copy).map(|(_, count)| count)
     }
 
-    /// A file to a host descriptor. Where nothing was sent, that may not be open for writing,
+    /// A Husk file to a host descriptor. Where nothing was sent, that may not be open for writing,
     /// which is told before what is wrong with the file.
-    fn send_out(&mut self, c: &Call, source: Side) -> Answer {
+    fn send_out(&mut self, c: &Call, source: Opened) -> Answer {
         let sent = self.send_some(c, source, c.args[3].min(BURST_BYTES));
         if matches!(sent, Ok(Verdict::Return(0)) | Err(_)) && !writes(self.side(c.args[0])?.flags())
         {
@@ -164,29 +156,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         sent
     }
 
-    fn send_some(&mut self, c: &Call, source: Side, length: usize) -> Answer {
+    fn send_some(&mut self, c: &Call, source: Opened, length: usize) -> Answer {
         if length == 0 {
             return value(0);
         }
-        if let Side::Husk(file) = source
-            && self.services.step(file.inode)?.kind != Kind::File
-        {
+        if self.services.step(source.inode)?.kind != Kind::File {
             return Err(Errno::EINVAL);
         }
-        let from = self.side_position(source, c.args[2])?;
+        let from = self.position(source, c.args[2])?;
         match self.push(source, from.offset(), c.args[0], length) {
             Ok(done) => {
-                self.move_side(source, from, done as u64)?;
+                self.move_position(source, from, done as u64)?;
                 value(done as u64)
             }
             Err(errno) => self.full_or(c.args[0], errno),
         }
     }
 
-    /// Moves bytes of a file to a host descriptor; the error if none could be.
+    /// Moves bytes of a Husk file to a host descriptor; the error if none could be.
     pub(crate) fn push(
         &mut self,
-        source: Side,
+        source: Opened,
         offset: u64,
         fd: usize,
         length: usize,
@@ -194,7 +184,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut done = 0;
         while done < length {
             let wanted = (length - done).min(BOUNCE_BYTES);
-            let got = self.fill_from(source, offset + done as u64, wanted)?;
+            let got = self.fill_bounce(source, offset + done as u64, wanted)?;
             if got == 0 {
                 break;
             }
@@ -372,7 +362,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    pub(crate) fn fill_from(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
+    fn fill_from(&mut self, side: Side, offset: u64, length: usize) -> Result<usize> {
         match side {
             Side::Husk(file) => self.fill_bounce(file, offset, length),
             Side::Host(fd, _) => {
@@ -463,7 +453,7 @@ fn period(source: Side, from: Position, target: Side, to: Position) -> usize {
 
 /// One end of a copy.
 #[derive(Clone, Copy)]
-pub(crate) enum Side {
+enum Side {
     Husk(Opened),
     /// The host's, with its status flags.
     Host(usize, u32),

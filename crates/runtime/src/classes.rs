@@ -27,7 +27,8 @@ pub const SWIFT: u8 = 7;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 37] = [
+const OWN_TOO: [usize; 38] = [
+    nr::landlock_restrict_self,
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::mmap,
@@ -104,19 +105,23 @@ pub const MOVES: u8 = 4;
 /// A call that `outside::answer` may decide without the client's handler.
 pub const SHORT: u8 = 8;
 
-/// Whether a call of `ANSWERED` is about memory or signals alone: no descriptors, nobody's rights.
-pub const fn is_of_memory(number: usize) -> bool {
+/// Whether a call makes a process, a thread or a program, ends one, or changes what it may do.
+pub const fn parts(number: usize) -> bool {
     matches!(
         number,
-        nr::mmap
-            | nr::mprotect
-            | nr::pkey_mprotect
-            | nr::munmap
-            | nr::mremap
-            | nr::remap_file_pages
-            | nr::madvise
-            | nr::shmat
-            | nr::rt_sigaction
+        nr::clone
+            | nr::clone3
+            | nr::fork
+            | nr::vfork
+            | nr::execve
+            | nr::execveat
+            | nr::exit
+            | nr::exit_group
+            | nr::prctl
+            | nr::seccomp
+            | nr::landlock_restrict_self
+            | nr::setrlimit
+            | nr::prlimit64
     )
 }
 

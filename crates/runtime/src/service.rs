@@ -144,8 +144,8 @@ pub extern "C" fn swift(fd: usize, address: usize, length: usize, _: usize, numb
 /// What the runtime itself has business with.
 #[inline(never)]
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
-    if !classes::is_of_memory(frame.number) {
-        thread.client.give_back_spares();
+    if classes::parts(frame.number) {
+        thread.client.give_back_spares(frame.number == nr::landlock_restrict_self);
     }
     match frame.number {
         nr::rt_sigaction => actions::sigaction(thread, frame),

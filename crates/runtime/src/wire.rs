@@ -239,12 +239,15 @@ impl Wire {
     }
 
     /// Before what a file that is kept open could change, or tell (`Client::give_back_spares`).
+    /// `for_good`: there are to be none any more.
     #[inline]
-    pub fn give_back_spares(&mut self) {
-        if self.client.as_ref().is_some_and(|served| served.has_spares()) {
+    pub fn give_back_spares(&mut self, for_good: bool) {
+        if for_good || self.client.as_ref().is_some_and(|served| served.has_spares()) {
             let _open = guard::open();
-            if let Some(served) = self.client.as_mut() {
-                served.give_back_spares();
+            match self.client.as_mut() {
+                Some(served) if for_good => served.forgo_spares(),
+                Some(served) => served.give_back_spares(),
+                None => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 # Files that are opened again and again, then something is done to the descriptor, the file or the
 # process: nobody can tell that the file was kept open. Arguments: a directory and a prefix; the
-# files "PREFIX0" ... in it have been there for a while. Each is used once.
+# files "PREFIX0" ... in it have been there for a while. Each is used once. "PREFIX-large0" and "1"
+# have 60000 bytes.
 import array, fcntl, mmap, os, resource, select, signal, socket, sys, threading, time
 
 directory, prefix = os.path.abspath(sys.argv[1]), sys.argv[2]
@@ -214,5 +215,106 @@ say([n - fds[0] for n in fds], [os.read(fd, 2) for fd in fds], [os.lseek(fd, 0, 
 for fd in fds: os.close(fd)
 paths = [name() for _ in range(12)]
 say([[(fd := os.open(path, os.O_RDONLY), os.read(fd, 99)[:12], os.close(fd))[1] for path in paths] for _ in range(SEEN)][-1])
+
+# Record locks of a process go with any descriptor of the file that it closes, and with no other.
+def is_locked(path):
+    def look():
+        with open(path, "r+") as file:
+            say(attempt(fcntl.lockf, file, fcntl.LOCK_EX | fcntl.LOCK_NB) or "free")
+    child(look)
+path = name()
+os.close(again(path))
+with open(path, "r+") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    is_locked(path)
+    os.close(os.pipe()[0])
+    is_locked(path)
+    os.close(os.open(path, os.O_RDONLY))
+    is_locked(path)
+
+def others(body):
+    """What another process does that has been there before."""
+    ask, answer = os.pipe(), os.pipe()
+    sys.stdout.flush()
+    if os.fork() == 0:
+        os.read(ask[0], 1)
+        body()
+        os.write(answer[1], b"!")
+        os._exit(0)
+    return lambda: (os.write(ask[1], b"?"), os.read(answer[0], 1))
+
+# Another process changes and removes it meanwhile.
+for change in (lambda path: rewrite(path, b"new"), os.unlink, lambda path: (rewrite(path, b"new"), os.unlink(path)), lambda path: os.chmod(path, 0o600)):
+    path = name()
+    go = others(lambda: change(path))
+    fd = again(path)
+    os.read(fd, 2)
+    go()
+    found = os.fstat(fd)
+    say(os.read(fd, 3), found.st_nlink, oct(found.st_mode), found.st_size, attempt(os.fchmod, fd, 0o644), os.pread(fd, 3, 0))
+    os.close(fd)
+
+# What is no such file: a FIFO, whose opening waits and is noticed.
+os.mkfifo(f"{directory}/fifo")
+if os.fork() == 0:
+    for _ in range(SEEN):
+        with open(f"{directory}/fifo", "w") as file:
+            file.write("x")
+        time.sleep(0.01)
+    os._exit(0)
+for _ in range(SEEN):
+    with open(f"{directory}/fifo") as file:
+        say(file.read())
+os.wait()
+os.unlink(f"{directory}/fifo")
+
+# Numbers that a call makes which nobody notes; offsets and memory that are not there.
+a, b = socket.socketpair()
+fd = fresh()
+try:
+    peer = a.getsockopt(socket.SOL_SOCKET, 77)
+    say(peer - fd)
+except OSError:
+    peer = None
+say(os.read(fd, 3), fcntl.fcntl(fd, fcntl.F_GETFD))
+os.close(fd)
+fd = fresh()
+say(attempt(os.lseek, fd, 1 << 62, 0), os.lseek(fd, 0, 1), os.lseek(fd, 4, 0), os.read(fd, 3))
+os.close(fd)
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+room = mmap.mmap(-1, 8192)
+start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+libc.mprotect(ctypes.c_void_p(start + 4096), 4096, 0)
+for call in (lambda fd, at: libc.read(fd, ctypes.c_void_p(at), 12), lambda fd, at: libc.pread(fd, ctypes.c_void_p(at), 12, 0)):
+    fd = fresh()
+    say(call(fd, start + 4096 - 5), call(fd, start + 4096), os.lseek(fd, 0, 1))
+    os.close(fd)
+
+# Where all is not taken at once, or must be.
+for large, target in enumerate((socket.socketpair(), socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))):
+    path = f"{directory}/{prefix}-large{large}"
+    target[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096 if target[0].type == socket.SOCK_STREAM else 1 << 18)
+    sys.stdout.flush()
+    if (pid := os.fork()) == 0:
+        time.sleep(0.05)
+        got, most = 0, 0
+        while got < 60000:
+            count = len(target[1].recv(1 << 17))
+            got, most = got + count, max(most, count)
+        say("got", got, most == 60000)
+        os._exit(0)
+    say(attempt(os.sendfile, target[0].fileno(), again(path), 0, 60000), os.waitpid(pid, 0)[1])
+end = os.open("appended" + prefix, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+say(attempt(os.sendfile, end, fresh(), 0, 5), os.fstat(end).st_size)
+# Few numbers are left.
+os.closerange(3, 1024)
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, hard))
+fds = [fresh()]
+while isinstance(fd := attempt(os.open, path, os.O_RDONLY), int) and fd > 24:
+    fds.append(fd)
+while len(fds) < 200 and (fd := attempt(os.open, directory, os.O_RDONLY)) != 24:
+    fds.append(fd)
+say(len(fds), fds == list(range(3, 3 + len(fds))))
 sys.stdout.flush()
 say("used", number)
