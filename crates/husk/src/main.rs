@@ -84,6 +84,7 @@ enum Command {
     /// List the processes of an image.
     Ps {
         /// Name of the image, or process id of a `husk run` or of a program in it.
+        #[arg(value_name = "IMAGE")]
         name: OsString,
         /// Print one JSON document instead of the table.
         #[arg(long)]

@@ -110,6 +110,7 @@ pub struct Shown {
 #[derive(clap::Args, Debug)]
 pub struct Kill {
     /// Name of the image, or process id of a `husk run` or of a program in it.
+    #[arg(value_name = "IMAGE")]
     name: OsString,
     /// Number of the process.
     pid: String,

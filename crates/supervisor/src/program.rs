@@ -102,7 +102,8 @@ fn find(typed: &OsStr, mounts: &[MountPlan]) -> Result<PathBuf, Failure> {
         let path = PathBuf::from(typed);
         if let Some(mount) = hidden_by(&path, mounts) {
             let why = format!("{} is empty inside the image", mount.display());
-            let remedy = format!("move it elsewhere or add --overlay {}", mount.display());
+            let remedy =
+                format!("move it elsewhere, or add --overlay {} --overlay .", mount.display());
             return Err(missing(&why, &remedy));
         }
         return match fs::metadata(&path) {

@@ -110,6 +110,9 @@ impl Request {
             add_current_directory(&mut settings.mounts, &mut settings.notes, settings.discard)?;
         }
         add_tmp(&mut settings.mounts);
+        if settings.discard {
+            settings.notes.extend(kept_here(&settings.mounts));
+        }
         if settings.mounts.len() > MOUNTS_MAX {
             return Err(Failure::new(
                 format!("cannot mount {} trees", settings.mounts.len()),
@@ -411,6 +414,14 @@ fn add_current_directory(
     }
     notes.push(format!("{}: {why}: not overlaid, changes go to the host", here.display()));
     Ok(())
+}
+
+/// What to say to who discards, and works where nothing is discarded: the directories that were
+/// named do not have the current one.
+fn kept_here(plans: &[MountPlan]) -> Option<String> {
+    let here = env::current_dir().ok()?;
+    let kept = !plans.iter().any(|plan| here.starts_with(&plan.path));
+    kept.then(|| format!("{}: in no --overlay: what changes there stays", here.display()))
 }
 
 #[cfg(test)]
