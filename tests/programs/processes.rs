@@ -86,3 +86,8 @@ fn calls_that_find_no_number_and_no_process_say_so_as_on_linux() {
             .check();
     }
 }
+
+#[test]
+fn a_signal_that_comes_while_a_program_begins_is_neither_blocked_nor_left_waiting() {
+    program("overtaken", include_str!("sources/overtaken.c"), &["once"], Length::Once);
+}

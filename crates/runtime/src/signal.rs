@@ -238,6 +238,10 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
     let thread = Thread::current();
     let context = Context(context);
     elsewhere::unmark(info);
+    if thread.hands_over.load(Relaxed) != 0 {
+        act_by_default(thread, signal, info);
+        return 0;
+    }
     let action = thread.group().actions[signal & SIGNALS_MASK].load();
     let once = action.flags & SA_RESETHAND != 0;
     let is_ours = thread.in_service != 0 || action.handler <= SIG_IGN;
@@ -384,9 +388,40 @@ pub fn install(thread: &Thread) {
     }
 }
 
-/// Before `exec`: what the application ignores stays ignored, also of the kept signals.
-/// `undo` puts ours back.
-pub fn hand_over_ignored(thread: &Thread, undo: bool) {
+/// Before the host's `exec`: what the application ignores stays ignored, also of the kept signals;
+/// and what is caught is default from now on, as in the program that begins. A signal that is
+/// deferred would stay blocked there, and pending. `undo` puts ours back.
+pub fn hand_over(thread: &Thread, undo: bool) {
+    hand_over_ignored(thread, undo);
+    thread.hands_over.store(u64::from(!undo), Relaxed);
+    if undo {
+        let defaulted = thread.defaulted.swap(0, Relaxed);
+        for signal in (1..=SIGNALS).filter(|&signal| defaulted & bit(signal) != 0) {
+            let action = wrapped(signal, &thread.group().actions[signal].load());
+            host_action(signal, (&raw const action) as usize, 0);
+        }
+    } else {
+        change_mask(SIG_UNBLOCK, thread.deferred.swap(0, Relaxed));
+    }
+}
+
+/// What a caught signal does once nobody is left to catch it: what it does by default. What would be
+/// ignored is gone.
+fn act_by_default(thread: &Thread, signal: usize, info: usize) {
+    const SIGCHLD: usize = 17;
+    const SIGCONT: usize = 18;
+    const SIGURG: usize = 23;
+    const SIGWINCH: usize = 28;
+    if matches!(signal, SIGCHLD | SIGCONT | SIGURG | SIGWINCH) {
+        return;
+    }
+    thread.defaulted.fetch_or(bit(signal), Relaxed);
+    let default = HostAction::default();
+    host_action(signal, (&raw const default) as usize, 0);
+    requeue(signal, info);
+}
+
+fn hand_over_ignored(thread: &Thread, undo: bool) {
     for signal in [SIGSYS, SIGSEGV, SIGBUS, SIGILL] {
         if thread.group().actions[signal].handler.load(Relaxed) != SIG_IGN {
             continue;
