@@ -354,6 +354,29 @@ os.unlink(path)
 }
 
 #[test]
+fn a_number_that_is_lent_is_not_seen_by_other_processes() {
+    let script = "
+import os, time
+path, (ask, asked), (tell, told) = os.path.abspath('file'), os.pipe(), os.pipe()
+time.sleep(0.15)
+if os.fork() == 0:
+    os.read(ask, 1)
+    print([os.path.lexists(f'/proc/{os.getppid()}/fd/{n}') for n in range(3, 8)], flush=True)
+    os.write(told, b'.')
+    os._exit(0)
+for _ in range(12):
+    os.close(os.open(path, os.O_RDONLY))
+fd = os.open(path, os.O_RDONLY)
+os.write(asked, b'.')
+os.read(tell, 1)
+print(fd, os.read(fd, 3), os.path.lexists(f'/proc/self/fd/{fd}'))
+";
+    let found = |lent| format!("[True, True, True, True, {lent}]\n7 b'fro' True\n");
+    let (linux, husk) = (found("True"), found("False"));
+    Difference { script, linux: Some(&linux), husk: &husk }.check("lent", one_file);
+}
+
+#[test]
 fn sixteen_watch_one_directory() {
     let rest = "
 fds = [libc.inotify_init() for _ in range(17)]

@@ -126,7 +126,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub fn outside(&mut self, call: &Call) -> Option<Shortcut> {
         let (path, opens) = path_of(call).filter(|_| self.last_was_outside)?;
         if self.spares.is_lending() {
-            // The host would open another file under that number.
+            // The host would open another file under that number, and might find it by a path.
             self.give_number();
         }
         let walk = &mut self.buffers.walks[0];

@@ -41,6 +41,7 @@ mod identity;
 mod known;
 mod lately;
 mod layout;
+mod lending;
 mod limit;
 mod locks;
 mod magic;

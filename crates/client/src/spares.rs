@@ -5,37 +5,41 @@
 //!   open, the eighth time ──► the host's descriptor goes to a high number: a spare
 //!   open ──► statx: the same file? ──► a number is lent, under which the host has nothing
 //!   read, pread, sendfile, lseek, fstat, isatty, close ──► by the spare, at an offset kept here
-//!   any other call ──► the spare takes that number (dup3): as if the host had opened it there
+//!   any other call ──► the spare takes that number (F_DUPFD): as if the host had opened it there
 //! ```
 //!
 //! Invariants
-//! 1. A number is lent by a thread that has its table alone, and is free in both tables then. Every
-//!    call that could tell comes here first (`before`), and ends that.
+//! 1. A number is lent by a thread that has its table alone, and is free in both tables then. Calls
+//!    that could tell come here first (`before`), and end that; but for some that the gate passes
+//!    without a look (`timerfd_settime`, `kcmp`), which find no descriptor.
 //! 2. A spare is lent to one number at a time, and only its bytes and attributes are used, never
 //!    its offset. So it can become that number: a description of its own, and as it was opened.
 //! 3. What is lent is what the host would open: a look has found the same file, with the same mode,
-//!    owners and time of change, and who asks is the same (`KEEPING` has no call that changes
-//!    that). Its bytes are the host's of the moment when they are read.
+//!    owners and time of change, and who asks is the same (`lending::KEEPING` has no call that
+//!    changes that). Its bytes are the host's of the moment when they are read.
 //! 4. No process inherits a spare, and no program: whoever makes one gives them back first.
 //! 5. Spares are used during a service only, so that no handler comes between; and nothing is lent
-//!    to a handler, which may have interrupted a call for which the host has set a number aside.
+//!    to a handler, which may have interrupted a call that takes a number as it goes on, and does
+//!    not come here.
 //! 6. A file of the image is pinned while a spare of it is kept: what becomes of the number shows
 //!    it, and nothing that is done to it reaches the host.
-//! 7. A process with record locks has no spares: to close one of those would take the locks away.
+//! 7. A process that takes record locks has no spares from then on: to close one would take the
+//!    locks away.
 //!
 //! The host tells its own watchers of no opening and no closing of what is lent. A process that
 //! sleeps may keep `SPARES_MAX` files open, as one with a cache of open files does.
 
 use crate::lately::Lately;
 use crate::layout::get64;
+use crate::lending::{KEEPING, LENDING};
 use crate::overlay::Fact;
 use crate::vector::check_buffer;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD, F_DUPFD_CLOEXEC,
-    F_GETFD, F_GETFL, F_SETFD, F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE,
-    O_NOCTTY, O_NONBLOCK, SEEK_CUR, SEEK_SET,
+    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFD,
+    F_GETFL, F_SETFD, F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY,
+    O_NONBLOCK, SEEK_CUR, SEEK_SET,
 };
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{HostIdentity, Kind, Origin};
@@ -45,15 +49,17 @@ use husk_proto::{Errno, Inode, Result, Services};
 pub(crate) const SPARES_MAX: usize = 16;
 /// Openings before a descriptor is kept.
 const OPENINGS: i32 = 8;
-/// What the count falls to when something else was done with a lent number than what a spare does.
+/// What the count falls to when a lent number had to become the host's, and when what is opened is
+/// not to be kept.
 const OPENINGS_IN_VAIN: i32 = -64;
 /// Bytes of the largest such file: what is removed meanwhile is not much.
 const BYTES_MAX: u64 = 65536;
 /// How long a file must be unchanged, ns: the host's clock would show a change of it by then.
 const SETTLED_NS: i64 = 100_000_000;
-/// Spares have numbers from so many below the limit on, or below this.
+/// Spares have numbers from so many below the limit on.
 const NUMBERS: u32 = 64;
-const LIMIT_MAX: u32 = 1024;
+/// A limit above this counts as this: the host's table grows with the largest number.
+const LIMIT_MAX: u32 = 16384;
 
 /// Flags of an opening that may be lent; that on exec is kept beside the description.
 const LENT_FLAGS: u32 = O_CLOEXEC | O_NONBLOCK | O_LARGEFILE | O_NOCTTY;
@@ -80,91 +86,6 @@ const LOCAL: [u64; 8] = [
     0x794c_7630,
     0x2fc1_2fc1,
 ];
-
-/// Calls that move bytes of descriptors, and no descriptors: a number stays lent over them.
-const LENDING: [bool; nr::LIMIT] = those(&[
-    nr::read,
-    nr::write,
-    nr::readv,
-    nr::writev,
-    nr::pread64,
-    nr::sendfile,
-    nr::sendto,
-    nr::recvfrom,
-    nr::setsockopt,
-    nr::lseek,
-    nr::fstat,
-    nr::newfstatat,
-    nr::close,
-]);
-
-/// Calls that change neither who asks nor the table as a whole, and name no number but in the
-/// arguments that `names_spare` looks at: spares are kept over them.
-const KEEPING: [bool; nr::LIMIT] = those(&[
-    nr::read,
-    nr::write,
-    nr::readv,
-    nr::writev,
-    nr::pread64,
-    nr::pwrite64,
-    nr::sendfile,
-    nr::sendto,
-    nr::recvfrom,
-    nr::setsockopt,
-    nr::getsockopt,
-    nr::getsockname,
-    nr::getpeername,
-    nr::lseek,
-    nr::ftruncate,
-    nr::fsync,
-    nr::fdatasync,
-    nr::close,
-    nr::open,
-    nr::openat,
-    nr::fstat,
-    nr::stat,
-    nr::lstat,
-    nr::newfstatat,
-    nr::statx,
-    nr::access,
-    nr::faccessat,
-    nr::faccessat2,
-    nr::readlink,
-    nr::readlinkat,
-    nr::getcwd,
-    nr::getdents64,
-    nr::unlink,
-    nr::unlinkat,
-    nr::rename,
-    nr::renameat,
-    nr::renameat2,
-    nr::mkdir,
-    nr::mkdirat,
-    nr::rmdir,
-    nr::ioctl,
-    nr::fcntl,
-    nr::socket,
-    nr::bind,
-    nr::listen,
-    nr::connect,
-    nr::accept,
-    nr::accept4,
-    nr::shutdown,
-    nr::epoll_ctl,
-    nr::epoll_wait,
-    nr::epoll_pwait,
-    nr::epoll_pwait2,
-]);
-
-const fn those(numbers: &[usize]) -> [bool; nr::LIMIT] {
-    let mut table = [false; nr::LIMIT];
-    let mut i = 0;
-    while i < numbers.len() {
-        table[numbers[i]] = true;
-        i += 1;
-    }
-    table
-}
 
 /// What a thread opens again and again, and the descriptor of it where one is kept (`Spares::kept`
 /// says so: any content is sound here, as of all buffers).
@@ -266,6 +187,16 @@ impl Spares {
         self.lent.is_some()
     }
 
+    #[inline(always)]
+    pub fn lends(&self, fd: u32) -> bool {
+        self.lent.as_ref().is_some_and(|lent| lent.fd == fd)
+    }
+
+    /// The numbers that spares may have.
+    pub fn numbers(&self) -> core::ops::Range<u32> {
+        self.lowest..self.lowest.saturating_add(NUMBERS)
+    }
+
     fn has(&self, place: usize) -> bool {
         self.kept >> place & 1 == 1
     }
@@ -329,21 +260,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let place = of.place();
         let spare = &mut self.buffers.spares[place];
         if spare.of != of {
-            return self.contend(place, of);
+            self.contend(place, of);
+            return None;
         }
         spare.count = spare.count.saturating_add(1).min(OPENINGS);
         (spare.count == OPENINGS || self.spares.has(place)).then_some(place)
     }
 
     /// Something else is opened that has the same place: it takes it once it is opened more often.
-    fn contend<T>(&mut self, place: usize, of: Of) -> Option<T> {
+    fn contend(&mut self, place: usize, of: Of) {
         let spare = &mut self.buffers.spares[place];
         spare.count = spare.count.saturating_sub(1);
         if spare.count <= 0 || !self.spares.has(place) {
             self.close_spare(place);
             self.buffers.spares[place] = Spare { of, count: 1, ..Spare::NONE };
         }
-        None
     }
 
     /// Lends the spare at `place`, if what is opened is that file yet; or keeps what `open` opens.
@@ -371,6 +302,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let fd = self.free_number(files, 0).ok()?;
         if fd >= self.spares.lowest {
             self.give_back_spares();
+            self.buffers.spares[place].count = OPENINGS_IN_VAIN;
             return None;
         }
         // Some calls make descriptors that nobody tells of (SO_PEERPIDFD).
@@ -495,7 +427,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(lent) = self.spares.lent.take() else { return };
         let Some(spare) = self.take_spare(lent.place, OPENINGS_IN_VAIN) else { return };
         self.services.unguard();
-        // Takes the number only if the host has nothing there.
+        // Takes the number only if the host has nothing there. If it has (some call made what nobody
+        // told of), or gives no such number (another process has changed the limit), it is gone.
         let put = self.host_fcntl(spare.fd as usize, F_DUPFD_CLOEXEC, lent.fd as usize);
         if put == i64::from(lent.fd) {
             let Spare { of, .. } = spare;
@@ -537,28 +470,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.give_back_spares();
         }
         None
-    }
-
-    /// Whether a call of `KEEPING` may have a spare's number, or copy to one, or find one in
-    /// `/proc`.
-    fn names_spare(&self, c: &Call) -> bool {
-        let spares = self.spares.lowest..self.spares.lowest.saturating_add(NUMBERS);
-        let has = |argument: usize| spares.contains(&(c.args[argument] as u32));
-        let named = match c.number {
-            nr::sendfile => has(0) || has(1),
-            nr::epoll_ctl => has(0) || has(2),
-            nr::fcntl => has(0) || matches!(c.args[1] as u32, F_DUPFD | F_DUPFD_CLOEXEC),
-            _ => has(0),
-        };
-        let path = match c.number {
-            nr::open | nr::stat | nr::lstat | nr::access | nr::readlink => c.args[0],
-            nr::openat | nr::newfstatat | nr::statx | nr::readlinkat => c.args[1],
-            nr::faccessat | nr::faccessat2 => c.args[1],
-            _ => return named,
-        };
-        let mut begin = [0; 5];
-        let read = path != 0 && self.memory.read(path, &mut begin).is_ok();
-        named || (read && matches!(&begin, b"/proc" | b"/dev/"))
     }
 
     /// Whether the next number might be a spare's.
@@ -674,7 +585,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let args = [target, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0];
-        let sent = Errno::check(self.host.call(nr::sendto, args)).ok()?;
+        let sent = match Errno::check(self.host.call(nr::sendto, args)) {
+            // No socket, nothing taken at once, or a signal: the host's `sendfile`.
+            Err(Errno::ENOTSOCK | Errno::EAGAIN | Errno::EPIPE) => return None,
+            Err(errno) => return Some(Err(errno)),
+            Ok(sent) => sent,
+        };
         self.sent_of_spare(c, offset + sent, sent, count as u64)
     }
 

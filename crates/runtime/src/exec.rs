@@ -241,11 +241,11 @@ fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno
     thread.client.tell_native(&plan.program, plan.path().to_bytes());
     thread.client.surrender_pipes();
     keep_open(false);
-    signal::hand_over(thread, false);
+    signal::leave_actions(thread);
     let path = plan.path().as_ptr() as usize;
     // SAFETY: the application's own arrays; on success nothing is left of us.
     let result = unsafe { syscall(nr::execve, [path, argv, envp, 0, 0, 0]) };
-    signal::hand_over(thread, true);
+    signal::take_actions_back(thread);
     keep_open(true);
     Errno(-result as i32)
 }
@@ -348,12 +348,12 @@ fn with_arrays(
 
 fn start_again(thread: &mut Thread, argv: usize, envp: usize) -> Errno {
     let loader = facts().handover.loader_fd as usize;
-    signal::hand_over(thread, false);
+    signal::leave_actions(thread);
     thread.client.before_exec();
     let args = [loader, c"".as_ptr() as usize, argv, envp, AT_EMPTY_PATH, 0];
     // SAFETY: arrays built above or the application's; on success nothing is left of us.
     let result = unsafe { syscall(nr::execveat, args) };
-    signal::hand_over(thread, true);
+    signal::take_actions_back(thread);
     Errno(-result as i32)
 }
 

@@ -46,8 +46,8 @@ pub fn serve_noted(thread: &mut Thread, frame: &mut Frame) -> Answer {
 }
 
 /// Tells the client whether a handler makes the call: what it has interrupted may be a call of the
-/// host's. Who has left its frame has ended, or jumped out of it; on a stack above all others it
-/// counts as running for ever.
+/// host's. Who is above its frame has ended, or jumped out of it (that it has changed stacks is not
+/// seen); on a stack above all others it counts as running for ever.
 #[inline(always)]
 fn heed_handler(thread: &mut Thread, frame: &Frame) {
     let handler_at = thread.handler_at.load(Relaxed);

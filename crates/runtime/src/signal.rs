@@ -22,7 +22,7 @@ use crate::gate;
 use crate::guard;
 use crate::start::facts;
 use crate::thread::{SIGNALS, Thread};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 use husk_runtime::handover;
@@ -239,6 +239,7 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
     let context = Context(context);
     elsewhere::unmark(info);
     if thread.hands_over.load(Relaxed) != 0 {
+        thread.deferred.fetch_or(deferred, Relaxed);
         act_by_default(thread, signal, info);
         return 0;
     }
@@ -390,32 +391,47 @@ pub fn install(thread: &Thread) {
 
 /// Before the host's `exec`: what the application ignores stays ignored, also of the kept signals;
 /// and what is caught is default from now on, as in the program that begins. A signal that is
-/// deferred would stay blocked there, and pending. `undo` puts ours back.
-pub fn hand_over(thread: &Thread, undo: bool) {
-    hand_over_ignored(thread, undo);
-    thread.hands_over.store(u64::from(!undo), Relaxed);
-    if undo {
-        let defaulted = thread.defaulted.swap(0, Relaxed);
-        for signal in (1..=SIGNALS).filter(|&signal| defaulted & bit(signal) != 0) {
-            let action = wrapped(signal, &thread.group().actions[signal].load());
-            host_action(signal, (&raw const action) as usize, 0);
+/// deferred would stay blocked there, and pending.
+pub fn leave_actions(thread: &Thread) {
+    hand_over_ignored(thread, false);
+    thread.hands_over.store(1, Relaxed);
+    compiler_fence(SeqCst);
+    // The signal stack that is owed stays so.
+    let deferred = thread.deferred.fetch_and(bit(SIGKILL), Relaxed);
+    change_mask(SIG_UNBLOCK, deferred & !bit(SIGKILL));
+}
+
+/// The host has refused: our actions again, and what would have been ignored is sent once more.
+pub fn take_actions_back(thread: &Thread) {
+    hand_over_ignored(thread, true);
+    thread.hands_over.store(0, Relaxed);
+    compiler_fence(SeqCst);
+    let defaulted = thread.defaulted.swap(0, Relaxed);
+    for signal in (1..=SIGNALS).filter(|&signal| defaulted & bit(signal) != 0) {
+        let action = wrapped(signal, &thread.group().actions[signal].load());
+        host_action(signal, (&raw const action) as usize, 0);
+        if IGNORED.contains(&signal) {
+            // SAFETY: touches no memory.
+            unsafe {
+                let pid = syscall(nr::getpid, [0; 6]) as usize;
+                syscall(nr::kill, [pid, signal, 0, 0, 0, 0]);
+            }
         }
-    } else {
-        change_mask(SIG_UNBLOCK, thread.deferred.swap(0, Relaxed));
     }
 }
 
-/// What a caught signal does once nobody is left to catch it: what it does by default. What would be
-/// ignored is gone.
+/// SIGCHLD, SIGCONT, SIGURG, SIGWINCH: what is ignored, or has had its effect, without a handler.
+const IGNORED: [usize; 4] = [17, 18, 23, 28];
+
+/// What a caught signal does once nobody is left to catch it: what it does by default.
 fn act_by_default(thread: &Thread, signal: usize, info: usize) {
-    const SIGCHLD: usize = 17;
-    const SIGCONT: usize = 18;
-    const SIGURG: usize = 23;
-    const SIGWINCH: usize = 28;
-    if matches!(signal, SIGCHLD | SIGCONT | SIGURG | SIGWINCH) {
+    if thread.group().actions[signal & SIGNALS_MASK].load().handler == SIG_IGN {
         return;
     }
     thread.defaulted.fetch_or(bit(signal), Relaxed);
+    if IGNORED.contains(&signal) {
+        return;
+    }
     let default = HostAction::default();
     host_action(signal, (&raw const default) as usize, 0);
     requeue(signal, info);

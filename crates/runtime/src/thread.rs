@@ -59,7 +59,8 @@ pub struct Thread {
     /// The signal stack (`sigaltstack`) that a handler has begun on last: where it begins, and its
     /// bytes; 0 = none ever.
     pub signal_stack: [AtomicUsize; 2],
-    /// 1 from the moment on when exec is the host's: nothing is deferred any more (`hand_over`).
+    /// 1 from the moment on when exec is the host's: nothing is deferred any more
+    /// (`signal::leave_actions`).
     pub hands_over: AtomicU64,
     /// Signals that have found that, and have a default action since.
     pub defaulted: AtomicU64,

@@ -6,6 +6,8 @@ import array, fcntl, mmap, os, resource, select, signal, socket, sys, threading,
 
 directory, prefix = os.path.abspath(sys.argv[1]), sys.argv[2]
 number = 0
+soft, hard = 1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 time.sleep(0.15)  # What has just changed is not kept.
 SEEN = 12
 
@@ -88,7 +90,6 @@ say(fd, os.read(fd, 3))
 os.closerange(3, 5)
 say(attempt(os.read, fd, 3))
 fd = fresh()
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, hard))
 say(attempt(os.open, directory, os.O_RDONLY), os.read(fd, 3), os.close(fd), os.open(directory, os.O_RDONLY) - fd)
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -89,14 +89,10 @@ impl Name {
                 shown.truncate(end);
                 shown.push_str("...");
             }
-            let remedy = match typed.to_str().is_some_and(|typed| typed.parse::<u32>().is_ok()) {
-                true => {
-                    "name an image that `husk up` has made: one of `husk run` has no name".into()
-                }
-                false => format!(
-                    "use up to {NAME_BYTES_MAX} letters, digits, - and _, beginning with a letter"
-                ),
-            };
+            let run = typed.to_str().is_some_and(|typed| typed.parse::<u32>().is_ok());
+            let nameless = if run { " (an image of `husk run` has none)" } else { "" };
+            let letters = "letters, digits, - and _, beginning with a letter";
+            let remedy = format!("use up to {NAME_BYTES_MAX} {letters}{nameless}");
             Failure::new(format!("cannot call an image {shown:?}"), "no name for one", remedy)
         })
     }
