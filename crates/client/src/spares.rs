@@ -427,8 +427,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(lent) = self.spares.lent.take() else { return };
         let Some(spare) = self.take_spare(lent.place, OPENINGS_IN_VAIN) else { return };
         self.services.unguard();
-        // Takes the number only if the host has nothing there. If it has (some call made what nobody
-        // told of), or gives no such number (another process has changed the limit), it is gone.
+        // Takes the number only if the host has nothing there. If it has (of which nobody told), or
+        // gives no such number (another process has changed the limit), the descriptor is gone.
         let put = self.host_fcntl(spare.fd as usize, F_DUPFD_CLOEXEC, lent.fd as usize);
         if put == i64::from(lent.fd) {
             let Spare { of, .. } = spare;

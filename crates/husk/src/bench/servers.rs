@@ -392,7 +392,7 @@ fn inside(
     image.args(["run", "--discard", "--memory", "1G", "--mount"]).arg(&scratch.mount);
     image.args(guard.map(|guard| format!("--guard={guard}")));
     if page == Page::Unmodified {
-        image.arg("--overlay").arg(outside);
+        image.args(["--overlay", ".", "--overlay"]).arg(outside);
     }
     image.arg("--");
     if own {
