@@ -47,8 +47,8 @@ fn who_jumps_into_the_runtime_is_ended_with_a_line() {
     let mut told = 0;
     for place in (0..JUMPS).map(|n| (n * JUMP_BYTES).to_string()) {
         let (status, said, errors) = beside(&["jump", &place]);
-        // It may be code that does nothing and returns, and the program ends by what follows; or that
-        // ends it with some status.
+        // It may be code that does nothing and returns, and the program ends by what follows; or
+        // code that ends it with some status.
         assert_ne!(status, 0, "{place}: {errors}");
         assert!(said.ends_with("before\nmore\n"), "{place}: {said}{errors}");
         told += usize::from(errors.contains("husk: the program jumped into the runtime"));
