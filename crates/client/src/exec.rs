@@ -202,9 +202,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Result<usize> {
         match program.target {
             ExecTarget::Host(fd) => {
-                let place = out.as_mut_ptr() as usize;
-                let args = [fd as usize, place, out.len(), offset as usize, 0, 0];
-                Errno::check(self.host.call(nr::pread64, args)).map(|count| count as usize)
+                self.host_read(fd as usize, out.as_mut_ptr() as usize, out.len(), offset)
             }
             ExecTarget::Husk(inode) => {
                 let memory = &self.memory;

@@ -81,7 +81,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether `newfstatat` with this path and these flags is about descriptor `fd` itself, and not
     /// about the working directory, which may be the image's.
     #[inline(always)]
-    fn is_fstat(&self, fd: u32, path: usize, flags: usize) -> bool {
+    pub(crate) fn is_fstat(&self, fd: u32, path: usize, flags: usize) -> bool {
         fd != AT_FDCWD as u32
             && flags as u32 == AT_EMPTY_PATH
             && (path == 0 || self.memory.peek(path) == Ok(0))

@@ -23,33 +23,20 @@ pub(crate) const LENDING: [bool; nr::LIMIT] = those(&[
     nr::close,
 ]);
 
-/// Calls that change neither who asks nor the table as a whole, and name no number but in the
-/// arguments that `names_spare` looks at: spares are kept over them.
+/// Calls besides that change neither who asks nor the table as a whole, and name no number but in
+/// the arguments that `names_spare` looks at: spares are kept over these, and over `LENDING`.
 pub(crate) const KEEPING: [bool; nr::LIMIT] = those(&[
-    nr::read,
-    nr::write,
-    nr::readv,
-    nr::writev,
-    nr::pread64,
     nr::pwrite64,
-    nr::sendfile,
-    nr::sendto,
-    nr::recvfrom,
-    nr::setsockopt,
     nr::getsockopt,
     nr::getsockname,
     nr::getpeername,
-    nr::lseek,
     nr::ftruncate,
     nr::fsync,
     nr::fdatasync,
-    nr::close,
     nr::open,
     nr::openat,
-    nr::fstat,
     nr::stat,
     nr::lstat,
-    nr::newfstatat,
     nr::statx,
     nr::access,
     nr::faccessat,
@@ -92,8 +79,8 @@ const fn those(numbers: &[usize]) -> [bool; nr::LIMIT] {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Whether a call of `KEEPING` may have a spare's number, or copy to one, or find one in
-    /// `/proc`.
+    /// Whether a call over which spares are kept may name one of them, copy to its number, or find
+    /// it in `/proc`.
     pub(crate) fn names_spare(&self, c: &Call) -> bool {
         let spares = self.spares.numbers();
         let has = |argument: usize| spares.contains(&(c.args[argument] as u32));

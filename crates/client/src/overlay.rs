@@ -125,9 +125,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         flags: u32,
     ) -> Result<usize> {
         let path = self.origin_text(origin)?;
-        let flags = flags as usize;
-        let fd = self.host.call(nr::openat, [AT_FDCWD as usize, path, flags, 0, 0, 0]);
-        Errno::check(fd).map(|fd| fd as usize)
+        self.host_open(path, flags)
     }
 
     /// The same where no link is to be followed, and `F_GETFL` is to show these flags alone. On a
@@ -318,7 +316,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn host_seek(&self, fd: usize, offset: u64, whence: u32) -> Result<u64> {
+    pub(crate) fn host_seek(&self, fd: usize, offset: u64, whence: u32) -> Result<u64> {
         let args = [fd, offset as usize, whence as usize, 0, 0, 0];
         Errno::check(self.host.call(nr::lseek, args))
     }

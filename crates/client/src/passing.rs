@@ -423,10 +423,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_plug(&self) -> Result<u32, Errno> {
         let [_, text] = self.host.kept_fds();
         let name = husk_abi::proc::descriptor(text);
-        let flags = (O_PATH | O_CLOEXEC) as usize;
-        let name = name.as_ptr() as usize;
-        let place = self.host.call(nr::openat, [AT_FDCWD as usize, name, flags, 0, 0, 0]);
-        Errno::check(place).map(|place| place as u32)
+        let place = self.host_open(name.as_ptr() as usize, O_PATH | O_CLOEXEC);
+        place.map(|place| place as u32)
     }
 
     /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is a place
@@ -451,6 +449,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `fcntl` on a descriptor of the host's.
     pub(crate) fn host_fcntl(&self, fd: usize, command: u32, argument: usize) -> i64 {
         self.host.call(nr::fcntl, [fd, command as usize, argument, 0, 0, 0])
+    }
+
+    /// Opens the path at an address on the host.
+    pub(crate) fn host_open(&self, path: usize, flags: u32) -> Result<usize, Errno> {
+        let args = [AT_FDCWD as usize, path, flags as usize, 0, 0, 0];
+        Errno::check(self.host.call(nr::openat, args)).map(|fd| fd as usize)
+    }
+
+    /// Reads from a descriptor of the host's at an offset.
+    pub(crate) fn host_read(
+        &self,
+        fd: usize,
+        target: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        let args = [fd, target, length, offset as usize, 0, 0];
+        Errno::check(self.host.call(nr::pread64, args)).map(|count| count as usize)
     }
 
     /// A copy of a descriptor of the host's, at the first number from `from` on that it has free.

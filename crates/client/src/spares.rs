@@ -15,8 +15,8 @@
 //! 2. A spare is lent to one number at a time, and only its bytes and attributes are used, never
 //!    its offset. So it can become that number: a description of its own, and as it was opened.
 //! 3. What is lent is what the host would open: a look has found the same file, with the same mode,
-//!    owners and time of change, and who asks is the same (`lending::KEEPING` has no call that
-//!    changes that). Its bytes are the host's of the moment when they are read.
+//!    owners and time of change, and who asks is the same (no call of `lending` changes that). Its
+//!    bytes are the host's of the moment when they are read.
 //! 4. No process inherits a spare, and no program: whoever makes one gives them back first.
 //! 5. Spares are used during a service only, so that no handler comes between; and nothing is lent
 //!    to a handler, which may have interrupted a call that takes a number as it goes on, and does
@@ -37,9 +37,9 @@ use crate::vector::check_buffer;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFD,
-    F_GETFL, F_SETFD, F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY,
-    O_NONBLOCK, SEEK_CUR, SEEK_SET,
+    AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD,
+    F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, SEEK_CUR,
+    SEEK_SET,
 };
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{HostIdentity, Kind, Origin};
@@ -120,6 +120,11 @@ struct Of {
 impl Of {
     const NOTHING: Of =
         Of { inode: Inode { number: 0, generation: 0 }, text: Lately::NONE, flags: 0 };
+
+    /// The file of the image, if it is one.
+    fn image_file(&self) -> Option<Inode> {
+        Some(self.inode).filter(|inode| inode.number != 0)
+    }
 
     /// Where it is kept.
     fn place(&self) -> usize {
@@ -224,10 +229,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let place = self.opened_often(of)?;
         let path = self.buffers.walks[0].for_host();
         let fact = self.host_fact_at(AT_FDCWD as usize, path, 0);
-        self.lend(place, flags, fact, |client| {
-            let args = [AT_FDCWD as usize, path, (flags | AT_ONCE) as usize, 0, 0, 0];
-            Errno::check(client.host.call(nr::openat, args)).map(|fd| fd as usize)
-        })
+        self.lend(place, flags, fact, |client| client.host_open(path, flags | AT_ONCE))
     }
 
     /// The same of a file of the image whose bytes are the host's. Who asks may read it.
@@ -325,7 +327,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Option<u32> {
         let spare = &mut self.buffers.spares[place];
         spare.count = OPENINGS_IN_VAIN;
-        let inode = spare.of.inode;
+        let inode = spare.of.image_file();
         // What is no file may wait to be opened, or notice.
         if !fact.is_ok_and(|fact| self.is_to_be_kept(&fact)) {
             return None;
@@ -334,7 +336,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let kept = self.kept_of(fd, flags);
         self.host_close(fd);
         let (fd, stamp) = kept?;
-        if inode.number != 0 {
+        if let Some(inode) = inode {
             self.services.unguard();
             if self.services.pin(inode).is_err() {
                 self.host_close(fd);
@@ -390,9 +392,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn unpin_spare(&mut self, spare: &Spare) {
-        if spare.of.inode.number != 0 {
+        if let Some(inode) = spare.of.image_file() {
             self.services.unguard();
-            self.services.unpin(spare.of.inode);
+            self.services.unpin(inode);
         }
     }
 
@@ -431,13 +433,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // gives no such number (another process has changed the limit), the descriptor is gone.
         let put = self.host_fcntl(spare.fd as usize, F_DUPFD_CLOEXEC, lent.fd as usize);
         if put == i64::from(lent.fd) {
-            let Spare { of, .. } = spare;
             if !lent.close_on_exec {
                 self.host_fcntl(lent.fd as usize, F_SETFD, 0);
             }
-            let args = [lent.fd as usize, lent.offset as usize, SEEK_SET as usize, 0, 0, 0];
-            self.host.call(nr::lseek, args);
-            let shows = if of.inode.number == 0 { Shown::Nothing } else { Shown::File(of.inode) };
+            let _ = self.host_seek(lent.fd as usize, lent.offset, SEEK_SET);
+            let shows = spare.of.image_file().map_or(Shown::Nothing, Shown::File);
             let files = self.services.files();
             if self.services.host_opened(files, lent.fd, lent.close_on_exec, shows).is_err() {
                 self.host_close(lent.fd);
@@ -460,13 +460,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let names = c.args[0] as u32 == lent.fd
                 || (number == nr::sendfile && c.args[1] as u32 == lent.fd);
-            let by_path = number == nr::newfstatat && !self.is_of_descriptor(c);
+            let by_path =
+                number == nr::newfstatat && !self.is_fstat(c.args[0] as u32, c.args[1], c.args[3]);
             if names || by_path || !LENDING[number] {
                 self.give_number();
             }
         }
         let opens = matches!(number, nr::open | nr::openat | nr::socket | nr::accept | nr::accept4);
-        if !KEEPING[number] || self.names_spare(c) || (opens && self.is_near_spares()) {
+        let keeps = LENDING[number] || KEEPING[number];
+        if !keeps || self.names_spare(c) || (opens && self.is_near_spares()) {
             self.give_back_spares();
         }
         None
@@ -485,7 +487,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let Spare { fd, of, .. } = self.buffers.spares[lent.place];
-        let inode = Some(of.inode).filter(|inode| inode.number != 0);
+        let inode = of.image_file();
         if inode.is_some_and(|inode| !self.services.has_host_bytes(inode)) {
             return None;
         }
@@ -508,18 +510,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             nr::lseek => self.seek_lent(c, lent),
             nr::fstat => self.stat_spare(fd, inode, c.args[1]),
-            nr::newfstatat if self.is_of_descriptor(c) => self.stat_spare(fd, inode, c.args[2]),
+            nr::newfstatat if self.is_fstat(c.args[0] as u32, c.args[1], c.args[3]) => {
+                self.stat_spare(fd, inode, c.args[2])
+            }
             // Whether it is a terminal.
             nr::ioctl if c.args[1] as u32 == TCGETS => Some(Err(Errno::ENOTTY)),
             nr::sendfile => self.send_spare(c, fd),
             _ => None,
         }
-    }
-
-    /// Whether `newfstatat` is about its descriptor.
-    fn is_of_descriptor(&self, c: &Call) -> bool {
-        c.args[3] as u32 == AT_EMPTY_PATH
-            && (c.args[1] == 0 || self.memory.peek(c.args[1]) == Ok(0))
     }
 
     fn stat_spare(&mut self, fd: u32, inode: Option<Inode>, out: usize) -> Option<Answer> {
@@ -538,7 +536,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         while done < length {
             let wanted = (length - done).min(self.buffers.bounce.len());
             let bounce = self.buffers.bounce.as_mut_ptr() as usize;
-            let got = self.spare_bytes(fd, bounce, wanted, at.saturating_add(done as u64))?;
+            let at = at.saturating_add(done as u64);
+            let got = self.host_read(fd as usize, bounce, wanted, at).ok()?;
             self.memory.write(c.args[1] + done, &self.buffers.bounce[..got]).ok()?;
             done += got;
             if got < wanted {
@@ -546,11 +545,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Some(done as u64)
-    }
-
-    fn spare_bytes(&self, fd: u32, target: usize, length: usize, at: u64) -> Option<usize> {
-        let args = [fd as usize, target, length, at as usize, 0, 0];
-        Errno::check(self.host.call(nr::pread64, args)).ok().map(|count| count as usize)
     }
 
     /// `lseek`, as far as no size matters, nor how large a file may be.
@@ -580,7 +574,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let bytes = self.buffers.value.as_mut_ptr() as usize;
-        let count = self.spare_bytes(fd, bytes, length, offset)?;
+        let count = self.host_read(fd as usize, bytes, length, offset).ok()?;
         if count == 0 || (count == room && c.args[3] > room) {
             return None;
         }

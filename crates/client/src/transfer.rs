@@ -367,8 +367,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Side::Husk(file) => self.fill_bounce(file, offset, length),
             Side::Host(fd, _) => {
                 let bounce = self.buffers.bounce.as_mut_ptr() as usize;
-                let args = [fd, bounce, length, offset as usize, 0, 0];
-                Errno::check(self.host.call(nr::pread64, args)).map(|count| count as usize)
+                self.host_read(fd, bounce, length, offset)
             }
         }
     }

@@ -27,7 +27,7 @@ use husk_abi::Errno;
 const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
 /// Ignored by default: `SIGCHLD`, `SIGCONT`, `SIGURG`, `SIGWINCH`.
-const IDLE: u64 = bit(17) | bit(18) | bit(23) | bit(28);
+pub const IDLE: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 /// Flags that Linux keeps: all but those it does not know.
 const FLAGS: u64 = 0xdc00_0807;
 

@@ -216,11 +216,17 @@ pub fn defer(thread: &Thread, signal: usize, info: usize, context: Context) {
 /// What comes once (`SA_RESETHAND`) has not come yet where it is deferred, but the host has made
 /// its action default: it gets its handler back, unless the application asks for another by then.
 fn catch_again(thread: &Thread, signal: usize) {
+    let flags = thread.group().actions[signal & SIGNALS_MASK].load().flags;
+    if !kept(signal) && flags & SA_RESETHAND != 0 {
+        install_asked(thread, signal);
+    }
+}
+
+/// Gives the host the action that the application has asked for, also if another thread asks for
+/// another one meanwhile.
+fn install_asked(thread: &Thread, signal: usize) {
     let asked = &thread.group().actions[signal & SIGNALS_MASK];
     let mut action = asked.load();
-    if kept(signal) || action.flags & SA_RESETHAND == 0 {
-        return;
-    }
     for _ in 0..CHANGES_MAX {
         let host = wrapped(signal, &action);
         host_action(signal, (&raw const host) as usize, 0);
@@ -238,7 +244,7 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
     let thread = Thread::current();
     let context = Context(context);
     elsewhere::unmark(info);
-    if thread.hands_over.load(Relaxed) != 0 {
+    if thread.hands_over.load(Relaxed) {
         thread.deferred.fetch_or(deferred, Relaxed);
         act_by_default(thread, signal, info);
         return 0;
@@ -394,7 +400,7 @@ pub fn install(thread: &Thread) {
 /// deferred would stay blocked there, and pending.
 pub fn leave_actions(thread: &Thread) {
     hand_over_ignored(thread, false);
-    thread.hands_over.store(1, Relaxed);
+    thread.hands_over.store(true, Relaxed);
     compiler_fence(SeqCst);
     // The signal stack that is owed stays so.
     let deferred = thread.deferred.fetch_and(bit(SIGKILL), Relaxed);
@@ -404,13 +410,12 @@ pub fn leave_actions(thread: &Thread) {
 /// The host has refused: our actions again, and what would have been ignored is sent once more.
 pub fn take_actions_back(thread: &Thread) {
     hand_over_ignored(thread, true);
-    thread.hands_over.store(0, Relaxed);
+    thread.hands_over.store(false, Relaxed);
     compiler_fence(SeqCst);
     let defaulted = thread.defaulted.swap(0, Relaxed);
     for signal in (1..=SIGNALS).filter(|&signal| defaulted & bit(signal) != 0) {
-        let action = wrapped(signal, &thread.group().actions[signal].load());
-        host_action(signal, (&raw const action) as usize, 0);
-        if IGNORED.contains(&signal) {
+        install_asked(thread, signal);
+        if actions::IDLE & bit(signal) != 0 {
             // SAFETY: touches no memory.
             unsafe {
                 let pid = syscall(nr::getpid, [0; 6]) as usize;
@@ -420,16 +425,13 @@ pub fn take_actions_back(thread: &Thread) {
     }
 }
 
-/// SIGCHLD, SIGCONT, SIGURG, SIGWINCH: what is ignored, or has had its effect, without a handler.
-const IGNORED: [usize; 4] = [17, 18, 23, 28];
-
 /// What a caught signal does once nobody is left to catch it: what it does by default.
 fn act_by_default(thread: &Thread, signal: usize, info: usize) {
     if thread.group().actions[signal & SIGNALS_MASK].load().handler == SIG_IGN {
         return;
     }
     thread.defaulted.fetch_or(bit(signal), Relaxed);
-    if IGNORED.contains(&signal) {
+    if actions::IDLE & bit(signal) != 0 {
         return;
     }
     let default = HostAction::default();

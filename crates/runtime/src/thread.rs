@@ -59,9 +59,9 @@ pub struct Thread {
     /// The signal stack (`sigaltstack`) that a handler has begun on last: where it begins, and its
     /// bytes; 0 = none ever.
     pub signal_stack: [AtomicUsize; 2],
-    /// 1 from the moment on when exec is the host's: nothing is deferred any more
+    /// Set from the moment on when exec is the host's: nothing is deferred any more
     /// (`signal::leave_actions`).
-    pub hands_over: AtomicU64,
+    pub hands_over: AtomicBool,
     /// Signals that have found that, and have a default action since.
     pub defaulted: AtomicU64,
     /// Above the frame of the outermost handler that may run now; 0 = none does.
@@ -204,7 +204,7 @@ impl Thread {
         self.service_top = core::ptr::from_mut(self) as usize;
         self.in_service = 0;
         self.deferred = AtomicU64::new(0);
-        self.hands_over = AtomicU64::new(0);
+        self.hands_over = AtomicBool::new(false);
         self.defaulted = AtomicU64::new(0);
         self.handler_at = AtomicUsize::new(0);
         self.signal_stack = [const { AtomicUsize::new(0) }; 2];
