@@ -1,4 +1,4 @@
-//! Pipes whose bytes go through the image.
+//! Pipes and socket pairs whose bytes go through the image.
 
 use husk_tests::{Run, Scratch, Side, against_native};
 
@@ -12,6 +12,28 @@ fn printed(side: Side, script: &str) -> String {
     let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
     assert!(outcome.status.success(), "{}", outcome.shown());
     String::from_utf8(outcome.stdout).expect("text")
+}
+
+/// Fills one of two sockets whose rings are in use after `before`: how much that takes.
+fn taken(side: Side, before: &str) -> u64 {
+    let script = format!(
+        "
+import select, socket
+one, other = socket.socketpair()
+{before}
+for _ in range(40):
+    one.send(b'x')
+    other.recv(1)
+one.setblocking(False)
+total = 0
+try:
+    while True:
+        total += one.send(bytes(4096))
+except BlockingIOError:
+    print(total)
+"
+    );
+    printed(side, &script).trim().parse().expect("a number")
 }
 
 /// Fills a pipe whose ring is in use after `before`: what it holds tells whether there is a ring.
@@ -55,4 +77,27 @@ assert select.select([reads], [], [], 0.001) == ([], [], [])";
     if !against_native() {
         assert_eq!(held(Side::Husk, polls), "131072\n");
     }
+}
+
+#[test]
+fn a_socket_pair_has_a_ring_unless_a_set_or_a_change_of_identity_leaves_it_to_the_host() {
+    if against_native() {
+        return;
+    }
+    const RING: u64 = 65_536;
+    let polls = "
+poll = select.poll()
+poll.register(other, select.POLLIN)
+assert poll.poll(1) == []";
+    let sets = "
+events = select.epoll()
+events.register(other, select.EPOLLIN)";
+    let identity = "
+import os
+os.setgroups(os.getgroups()) if os.getuid() == 0 else os.setuid(os.getuid())";
+    let hosts = taken(Side::Native, "");
+    assert_eq!(taken(Side::Husk, ""), hosts + RING);
+    assert_eq!(taken(Side::Husk, polls), hosts + RING);
+    assert_eq!(taken(Side::Husk, sets), hosts);
+    assert_eq!(taken(Side::Husk, identity), hosts);
 }

@@ -36,6 +36,17 @@ fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
 }
 
 #[test]
+fn socket_pairs_do_what_those_of_linux_do_wherever_their_bytes_are() {
+    let kinds = ["ways", "sends", "sets", "sleeps", "times", "ends", "sent", "inherited", "apart"];
+    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
+}
+
+#[test]
+fn bytes_of_socket_pairs_come_once_and_in_order_beside_sets_and_signals() {
+    printed("lanes", include_str!("sources/lanes.c"), &["much", "storm"], Length::Long);
+}
+
+#[test]
 fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
     printed("talks", include_str!("sources/talks.c"), &["rights", "room"], Length::Long);
 }

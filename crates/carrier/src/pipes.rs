@@ -7,9 +7,9 @@ use husk_proto::{Files, Operation, Result};
 use crate::Direct;
 
 impl Direct {
-    /// Whether pipes made from now on get a ring.
-    pub fn allow_pipes(&mut self, wanted: bool) {
-        husk_kernel::pipe::set_wanted(&self.kernel, wanted);
+    /// Whether pipes and socket pairs made from now on get rings.
+    pub fn allow_pipes(&mut self, pipes: bool, sockets: bool) {
+        husk_kernel::pipe::set_wanted(&self.kernel, pipes, sockets);
     }
 
     /// Every read end of this process is about to be closed by the host.
@@ -33,6 +33,23 @@ impl Pipes for Direct {
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
         self.kernel.count(Operation::Pipe);
         husk_kernel::pipe::make(&self.kernel, files, read, write, host)
+    }
+    fn lanes_wanted(&self) -> bool {
+        husk_kernel::pipe::lanes_wanted(&self.kernel)
+    }
+    fn lanes_make(&mut self, files: Files, pair: [u32; 2], hosts: [u64; 2]) -> Result<()> {
+        self.kernel.count(Operation::Pipe);
+        husk_kernel::pipe::make_lanes(&self.kernel, files, pair, hosts)
+    }
+    #[inline(always)]
+    fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
+        husk_kernel::pipe::mate(&self.kernel, lane)
+    }
+    fn lane_reader(&mut self, lane: Pipe, skipped: usize) -> Option<(u32, u32)> {
+        husk_kernel::pipe::reader(&self.kernel, lane, skipped)
+    }
+    fn lane_find(&mut self, host: u64) -> Option<Pipe> {
+        husk_kernel::pipe::find_lane(&self.kernel, host)
     }
     fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
         husk_kernel::pipe::find(&self.kernel, host)
@@ -97,6 +114,14 @@ impl Pipes for Direct {
     }
     fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {
         husk_kernel::pipe_flow::settled(&self.kernel, pipe, bytes);
+    }
+    fn pipe_peek(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
+        husk_kernel::pipe_flow::peek(&self.kernel, pipe, length, copy)
     }
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
         husk_kernel::pipe_flow::watch(&self.kernel, pipe)

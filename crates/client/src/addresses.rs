@@ -38,6 +38,7 @@ const NAME_AT: usize = 64;
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `bind`.
     pub(crate) fn bind(&mut self, c: &Call) -> Answer {
+        self.surrender(c.args[0])?;
         self.other_kind(c, Errno::ENOTSOCK)?;
         let Some(name) = self.path_given(c.args[0], c.args[1], c.args[2])? else {
             return Ok(Verdict::Pass);
@@ -137,6 +138,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `sendto`.
     pub(crate) fn sendto(&mut self, c: &Call) -> Answer {
+        if let Some(answer) = self.send(c) {
+            return answer;
+        }
         self.other_kind(c, Errno::ENOTSOCK)?;
         if c.args[4] == 0 {
             return Ok(Verdict::Pass);

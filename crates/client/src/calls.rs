@@ -266,12 +266,12 @@ calls! { |client, c, a|
     recvmmsg Passed "" => client.recvmmsg(c);
     sendto Passed "" => client.sendto(c);
     recvfrom Passed "" => client.recvfrom(c);
-    shutdown Passed "" => client.other_kind(c, Errno::ENOTSOCK);
+    shutdown Passed "" => client.shutdown(c);
     listen Passed "" => client.other_kind(c, Errno::ENOTSOCK);
     getsockname Passed "" => client.name_shown(c);
     getpeername Passed "" => client.name_shown(c);
     getsockopt Passed "" => client.other_kind(c, Errno::ENOTSOCK);
-    setsockopt Passed "" => client.other_kind(c, Errno::ENOTSOCK);
+    setsockopt Passed "" => client.set_option(c);
     accept Passed "" => client.accept(c, false);
     accept4 Passed "" => client.accept(c, a[3] & CLOSE_ON_EXEC != 0);
 
@@ -311,16 +311,16 @@ calls! { |client, c, a|
         else { passing::then(c, passing::opened(true)) };
 
     // ---- what the client remembers of the host
-    setuid Passed "" => passing::then(c, passing::IDENTITY);
-    setgid Passed "" => passing::then(c, passing::IDENTITY);
-    setreuid Passed "" => passing::then(c, passing::IDENTITY);
-    setregid Passed "" => passing::then(c, passing::IDENTITY);
-    setresuid Passed "" => passing::then(c, passing::IDENTITY);
-    setresgid Passed "" => passing::then(c, passing::IDENTITY);
-    setfsuid Passed "" => passing::then(c, passing::IDENTITY);
-    setfsgid Passed "" => passing::then(c, passing::IDENTITY);
-    setgroups Passed "" => passing::then(c, passing::IDENTITY);
-    capset Passed "" => passing::then(c, passing::IDENTITY);
+    setuid Passed "" => client.then_identity(c);
+    setgid Passed "" => client.then_identity(c);
+    setreuid Passed "" => client.then_identity(c);
+    setregid Passed "" => client.then_identity(c);
+    setresuid Passed "" => client.then_identity(c);
+    setresgid Passed "" => client.then_identity(c);
+    setfsuid Passed "" => client.then_identity(c);
+    setfsgid Passed "" => client.then_identity(c);
+    setgroups Passed "" => client.then_identity(c);
+    capset Passed "" => client.then_identity(c);
     setns Passed "not into a PID namespace (EPERM)" => client.setns(c);
     unshare Passed "no PID namespace (EPERM)" =>
         client.unshare(c, a[0] & SHARE_FILES != 0, a[0] & SHARE_CONTEXT != 0);

@@ -71,6 +71,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.show_set(fd as usize);
         }
         let end = self.pipe_end(fd as usize)?;
+        self.leave_unread(end);
         Some((end, self.services.epoll_of(end.pipe)))
     }
 
@@ -114,9 +115,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.remove_from_set(c, set, end);
         }
         match (set, end) {
-            (Some(set), Some(end)) => self.change_set(c, set, end),
-            (Some(set), None) => {
+            (Some(set), Some(end)) if !end.socket => self.change_set(c, set, end),
+            (Some(set), other) => {
                 self.services.epoll_stranger(set);
+                if let Some(end) = other {
+                    self.surrender_to_set(c.args[2], end)?;
+                }
                 Ok(Verdict::Pass)
             }
             (None, Some(end)) => {
@@ -129,6 +133,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn remove_from_set(&mut self, c: &Call, set: Option<Set>, end: Option<End>) -> Answer {
         let (Some(set), Some(end)) = (set, end) else { return Ok(Verdict::Pass) };
+        if end.socket {
+            return Ok(Verdict::Pass);
+        }
         let result = self.host.call(c.number, c.args);
         if result == 0 {
             self.services.epoll_exit(set, end.pipe);
@@ -168,6 +175,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A read end that the image does not keep track of in its set is the host's for ever.
     fn surrender_to_set(&mut self, fd: usize, end: End) -> Result<(), Errno> {
         self.services.pipe_pin(end.pipe);
+        if end.socket {
+            return self.withdraw_lane(end.pipe, true);
+        }
         self.withdraw(fd, end.pipe, true)
     }
 

@@ -39,6 +39,7 @@ mod glance;
 mod ground;
 mod identity;
 mod known;
+mod lanes;
 mod lately;
 mod layout;
 mod lending;

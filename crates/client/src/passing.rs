@@ -157,7 +157,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
             SENDER => self.show_received(after.args[4], after.args[5], after.args[1]),
             PAIR => return self.note_pipe(after),
-            SOCKET_PAIR => return self.note_pair(after, after.args[3]),
+            SOCKET_PAIR => return self.note_sockets(after),
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
@@ -257,6 +257,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn then_pair(&mut self, c: &Call, reason: u32) -> Answer {
         self.need_numbers(2)?;
         then(c, reason)
+    }
+
+    /// Passes a call after which the process may be somebody else.
+    pub(crate) fn then_identity(&mut self, c: &Call) -> Answer {
+        self.forgo_lanes();
+        then(c, IDENTITY)
     }
 
     /// Notes a descriptor the host made (a pidfd of `clone`, say); returns the number to use.
@@ -496,6 +502,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let noted = self.note_pair(after, after.args[0]);
         if noted == 0 {
             self.pipe_made(after);
+        }
+        noted
+    }
+
+    #[cold]
+    fn note_sockets(&mut self, after: &After) -> i64 {
+        let noted = self.note_pair(after, after.args[3]);
+        if noted == 0 {
+            self.sockets_made(after);
         }
         noted
     }

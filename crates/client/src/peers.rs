@@ -51,6 +51,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `recvfrom`: a name is asked for, and there are names of ours.
     pub(crate) fn recvfrom(&mut self, c: &Call) -> Answer {
+        if let Some(answer) = self.receive(c) {
+            return answer;
+        }
         if c.args[4] == 0 || c.args[5] == 0 || !self.services.sockets() {
             return self.other_kind(c, Errno::ENOTSOCK);
         }
@@ -73,6 +76,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `recvmsg`.
     pub(crate) fn recvmsg(&mut self, c: &Call) -> Answer {
+        if let Some(answer) = self.receive_message(c) {
+            return answer;
+        }
         if !self.services.sockets() {
             return self.socket_then(c, passing::MESSAGE);
         }
@@ -83,6 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `recvmmsg`: the least room that is given for a name is what each has, for the host
     /// overwrites them all.
     pub(crate) fn recvmmsg(&mut self, c: &Call) -> Answer {
+        self.surrender(c.args[0])?;
         match self.other_kind(c, Errno::ENOTSOCK)? {
             Verdict::Pass => {}
             other => return Ok(other),

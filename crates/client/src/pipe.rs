@@ -9,7 +9,7 @@ use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, S_IFIFO, S_IFMT,
+    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, S_IFIFO, S_IFMT,
 };
 use husk_abi::sys::ioctl::FIONREAD;
 use husk_proto::fs::Span;
@@ -19,7 +19,7 @@ use husk_proto::{Errno, Result, Services};
 /// Longest sleep for somebody else's lock, ns.
 const LOCK_NS: u64 = 10_000_000;
 /// Rounds with a pipe that changes hands in one call.
-const ROUNDS_MAX: u32 = 1000;
+pub(crate) const ROUNDS_MAX: u32 = 1000;
 /// Bytes of a pipe moved from its front to its end at a time.
 const ROTATED_BYTES: usize = 512;
 /// Room for what a writer that sleeps at the host still has, in one call of most programs.
@@ -28,8 +28,10 @@ const LANDING_BYTES: usize = 4 << 16;
 const ROOM_BYTES: usize = 8 << 16;
 /// Looks whether a writer's call at the host is over, and what lies between two: 100 ms in all,
 /// after which it is stopped, or counted for ever (it was killed).
-const LANDING_LOOKS: u32 = 500;
-const LANDING_NAP_NS: u64 = 200_000;
+pub(crate) const LANDING_LOOKS: u32 = 500;
+pub(crate) const LANDING_NAP_NS: u64 = 200_000;
+/// What the host says of an end whose other side is gone: of a pipe, of a socket.
+const GONE: u16 = (POLLERR | POLLHUP) as u16;
 /// `O_NOTIFICATION_PIPE`.
 const NOTIFICATIONS: usize = 0o200;
 /// Requests looked at in one `io_submit`.
@@ -83,7 +85,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(pipe) = found {
             self.services.pipe_show(pipe);
             // What cannot be moved stays for readers of the image; counted.
-            let _ = self.surrender_end(fd, End { pipe, writes: false });
+            let _ = self.surrender_end(fd, End { pipe, writes: false, socket: false });
+        } else if let Some(end) = self.find_lane(fd) {
+            let _ = self.surrender_socket(end);
         }
         self.meet_set(fd as u32);
     }
@@ -145,9 +149,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let copy = |span| memory.copy_out(span, address);
                 self.services.pipe_take_swiftly(end.pipe, alone, length, copy)
             }
-            nr::write if end.writes && length != 0 => {
+            nr::write if (end.writes || end.socket) && length != 0 => {
+                let lane =
+                    if end.socket { self.services.lane_mate(end.pipe) } else { Some(end.pipe) };
+                let Some(lane) = lane else { return 0 };
                 let copy = |span| memory.copy_in(address, span);
-                let put = self.services.pipe_put_swiftly(end.pipe, alone, length, copy);
+                let put = self.services.pipe_put_swiftly(lane, alone, length, copy);
                 if put { length } else { 0 }
             }
             _ => 0,
@@ -158,9 +165,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn move_bytes(&mut self, c: &Call, end: End) -> Answer {
         let writes = matches!(c.number, nr::write | nr::writev);
         let vector = matches!(c.number, nr::readv | nr::writev);
-        if end.writes != writes {
-            return Ok(Verdict::Pass);
-        }
+        let Some(end) = self.lane(end, writes) else { return Ok(Verdict::Pass) };
         let (cursor, length) = if vector {
             self.cursor(c.args[1], c.args[2])?
         } else {
@@ -173,43 +178,61 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.flow(c, end, cursor, length, vector)
     }
 
-    fn flow(&mut self, c: &Call, end: End, start: Cursor, length: usize, whole: bool) -> Answer {
-        let memory = &self.memory;
+    /// Moves bytes through a pipe or a lane. `whole`: what is written goes as a whole, or not at all
+    /// through the ring.
+    pub(crate) fn flow(
+        &mut self,
+        c: &Call,
+        end: End,
+        start: Cursor,
+        length: usize,
+        whole: bool,
+    ) -> Answer {
         let mut cursor = start;
         for _ in 0..ROUNDS_MAX {
+            let memory = &self.memory;
             let flow = if end.writes {
                 self.services.pipe_put(end.pipe, length, whole, &mut |span| {
                     cursor.each(memory, span, |m, span, source| m.copy_in(source, span))
-                })?
+                })
             } else {
                 self.services.pipe_take(end.pipe, length, &mut |span| {
                     cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
-                })?
+                })
             };
             match flow {
-                Flow::Moved(count) => return value(count as u64),
-                Flow::Host { done } => return Ok(in_flight(c, end, done)),
-                Flow::Wait { address, value } => {
+                // Nobody reads from that lane any more: the host says so.
+                Err(Errno::EBADF) if end.socket => return Ok(Verdict::Pass),
+                Err(errno) => return Err(errno),
+                Ok(Flow::Moved(count)) => return value(count as u64),
+                Ok(Flow::Host { done }) => return Ok(in_flight(c, end, done)),
+                Ok(Flow::Wait { address, value }) => {
                     return Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS });
                 }
-                Flow::Fetch(spans) => {
+                Ok(Flow::Fetch(spans)) => {
                     let got = fetch(&self.host, c.args[0], &spans);
                     self.services.pipe_fetched(end.pipe, got);
                 }
-                Flow::Look => {
-                    if self.ready_for(c.args[0], 0) & POLLERR as u16 != 0 {
+                Ok(Flow::Look) => {
+                    if self.ready_for(c.args[0], 0) & GONE != 0 {
                         self.services.pipe_leave(end.pipe);
                     } else {
                         self.services.pipe_has_reader(end.pipe);
                     }
                 }
-                Flow::Settle => {
-                    let left = waiting_at_host(&self.host, c.args[0]);
+                Ok(Flow::Settle) => {
+                    let left = self.left_behind(c.args[0], end);
                     self.services.pipe_settled(end.pipe, left);
                 }
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// Bytes that the host has of a pipe or lane, of which `fd` is an end.
+    #[cold]
+    fn left_behind(&mut self, fd: usize, end: End) -> u64 {
+        if end.socket { self.left_in(end.pipe) } else { waiting_at_host(&self.host, fd) }
     }
 
     /// A counted host call is over: what the application gets.
@@ -233,6 +256,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn surrender(&mut self, fd: usize) -> Result<()> {
         match self.pipe_end(fd) {
+            Some(end) if end.socket => self.surrender_socket(end),
             Some(end) => self.surrender_end(fd, end),
             None => {
                 self.show_set(fd);
@@ -309,6 +333,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Every pipe in this process's table, before a program runs that is none of ours.
     pub fn surrender_all(&mut self) {
+        self.each_number(|client, fd| {
+            // What cannot be moved stays where readers of the image find it; counted.
+            let _ = client.surrender(fd);
+        });
+    }
+
+    /// Shows every number in this process's table.
+    pub(crate) fn each_number(&mut self, mut show: impl FnMut(&mut Self, usize)) {
         let files = self.services.files();
         let mut next = 0;
         while next < u32::MAX {
@@ -317,8 +349,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 found = found.or(Some(fd));
             });
             let Some(fd) = found else { return };
-            // What cannot be moved stays where readers of the image find it; counted.
-            let _ = self.surrender(fd as usize);
+            show(self, fd as usize);
             next = fd + 1;
         }
     }
@@ -385,7 +416,7 @@ pub(crate) fn with_done(after: &After, result: i64) -> i64 {
     if done > 0 { done + result.max(0) } else { result }
 }
 
-fn vectors(spans: &[Span; 2]) -> [u8; 2 * IOVEC_BYTES] {
+pub(crate) fn vectors(spans: &[Span; 2]) -> [u8; 2 * IOVEC_BYTES] {
     let mut table = [0u8; 2 * IOVEC_BYTES];
     for (at, span) in spans.iter().enumerate() {
         put(&mut table, at * IOVEC_BYTES, span.address.to_le_bytes());

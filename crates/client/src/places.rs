@@ -76,7 +76,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if files || context {
             self.part(c, Sharing { files, context })?;
         }
-        passing::then(c, passing::IDENTITY)
+        self.then_identity(c)
     }
 
     /// `setns`: not into another numbering of processes, by which nobody could judge who lives.
@@ -84,7 +84,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[1] == 0 || c.args[1] & CLONE_NEWPID != 0 {
             return self.refuse(c.number, Errno::EPERM);
         }
-        passing::then(c, passing::IDENTITY)
+        self.then_identity(c)
     }
 
     /// Parts what the process shares with others. Its threads have one record, so none of them

@@ -155,8 +155,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Outlook::Ready;
         }
         let Some(end) = self.pipe_end(fd as usize) else { return Outlook::Hosts };
+        if let Some(lane) = self.lane(end, true) {
+            self.services.pipe_leave_if_full(lane.pipe);
+        }
         if end.writes {
-            self.services.pipe_leave_if_full(end.pipe);
             return Outlook::Hosts;
         }
         match self.services.pipe_waiting(end.pipe) {
@@ -456,6 +458,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 fn asleep(c: &Call, watched: &Watched) -> Verdict {
     let reason = passing::WATCHING;
     Verdict::PassThen(After { number: c.number, args: watched.names, reason })
+}
+
+/// A call that looks at one pipe, as long as it takes.
+pub(crate) fn watched_alone(c: &Call, pipe: Pipe) -> Verdict {
+    let mut watched = Watched::default();
+    watched.add(pipe);
+    asleep(c, &watched)
 }
 
 /// Bytes of each of the sets of a `select` that are looked at.

@@ -6,6 +6,7 @@ use husk_abi::PAGE;
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_PATH};
 use husk_abi::sys::ioctl::{
     FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
+    TIOCOUTQ,
 };
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Kind;
@@ -51,6 +52,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// A call that means something only for other kinds of descriptors.
+    #[inline]
     pub(crate) fn other_kind(&mut self, c: &Call, errno: Errno) -> Answer {
         match self.described(c.args[0])? {
             Some(_) => Err(errno),
@@ -85,6 +87,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(description) = described else {
             return match self.pipe_end(fd) {
                 Some(end) if request == FIONREAD => self.pipe_readable(c, end.pipe),
+                Some(end) if end.socket && request == TIOCOUTQ => self.unread_by_peer(c, end),
                 Some(_) if request == FIOASYNC => {
                     self.surrender(fd)?;
                     Ok(Verdict::Pass)

@@ -36,6 +36,9 @@ const RIGHTS: (u32, u32) = (1, 1);
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmsg`.
     pub(crate) fn sendmsg(&mut self, c: &Call) -> Answer {
+        if let Some(answer) = self.send_message(c) {
+            return answer;
+        }
         if self.sends_husk(c.args[1]) {
             return self.send_carrying(c, c.args[1], 0);
         }
@@ -45,6 +48,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmmsg`: messages up to the first that carries a Husk descriptor or goes to a name of a
     /// tree, or that one alone.
     pub(crate) fn sendmmsg(&mut self, c: &Call) -> Answer {
+        self.surrender(c.args[0])?;
         for index in 0..c.args[2].min(MESSAGES_MAX) {
             let header = c.args[1].wrapping_add(index * MMSGHDR_BYTES);
             if !self.sends_husk(header) && !self.sends_to_ours(c.args[0], header) {

@@ -199,8 +199,27 @@ pub fn put_swiftly(
     done
 }
 
-/// `Pipes::pipe_watch`: as `take`, but that the bytes stay where they are.
+/// `Pipes::pipe_watch`.
 pub fn watch(kernel: &Kernel, pipe: Pipe) -> Result<Flow> {
+    look(kernel, pipe, &mut |_, there| Ok(there as usize))
+}
+
+/// `Pipes::pipe_peek`.
+pub fn peek(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Result<Flow> {
+    look(kernel, pipe, &mut |ring, there| {
+        let bytes = there.min(length as u64);
+        let pieces = spans(ring.front(), bytes, ring);
+        pieces.into_iter().filter(|piece| piece.length > 0).try_for_each(&mut *copy)?;
+        Ok(bytes as usize)
+    })
+}
+
+/// As `take`, but that the bytes stay where they are, shown to `see` under the readers' lock.
+fn look(
+    kernel: &Kernel,
+    pipe: Pipe,
+    see: &mut dyn FnMut(&pipes::Pipe, u64) -> Result<usize>,
+) -> Result<Flow> {
     let (ring, me) = (ring(kernel, pipe)?, holder(kernel));
     for _ in 0..TURNS_MAX {
         match ring.mode() {
@@ -212,8 +231,9 @@ pub fn watch(kernel: &Kernel, pipe: Pipe) -> Result<Flow> {
             }
             Some(_) => match reach(&ring, me) {
                 Ok(there) => {
+                    let seen = see(&ring, there);
                     ring.unlock(Lock::Readers);
-                    return Ok(Flow::Moved(there as usize));
+                    return seen.map(Flow::Moved);
                 }
                 Err(Some(flow)) => return Ok(flow),
                 Err(None) => {}

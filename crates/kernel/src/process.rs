@@ -190,7 +190,7 @@ fn directory_of(region: &Region, context: Cell) -> Option<Inode> {
     (number != 0).then_some(Inode { number, generation })
 }
 
-fn files_of(kernel: &Kernel, process: Process) -> Files {
+pub(crate) fn files_of(kernel: &Kernel, process: Process) -> Files {
     let region = &kernel.session.region;
     Files(high(region.load(record(region, process.0).word(PARTS))))
 }

@@ -3,6 +3,9 @@
 //! A pipe is the host's, and both its numbers are host descriptors; beside it lies a ring in
 //! shared memory, through which bytes go while both sides are awake (`docs/adr/0015`). So reading
 //! and writing may end in `Flow::Host`: the client makes the host call, and says when it landed.
+//!
+//! Two connected sockets are two pipes, their *lanes* (`docs/adr/0044`): a lane has a name, a ring
+//! and a state of its own, and each socket reads from one and writes to the other.
 
 use crate::fs::Span;
 use crate::{Errno, Files, Result};
@@ -18,6 +21,8 @@ pub struct End {
     pub pipe: Pipe,
     /// The end that is written to.
     pub writes: bool,
+    /// A socket, which reads from the lane `pipe`, and writes to that one's mate.
+    pub socket: bool,
 }
 
 /// How a read or write goes on.
@@ -105,6 +110,28 @@ pub trait Pipes {
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
         Err(Errno::ENOSYS)
     }
+    /// Whether new socket pairs get rings.
+    fn lanes_wanted(&self) -> bool {
+        false
+    }
+    /// Two noted host numbers become the ends of two lanes; `hosts`: what the host calls them.
+    /// `ENFILE`: all are in use.
+    fn lanes_make(&mut self, files: Files, pair: [u32; 2], hosts: [u64; 2]) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// The lane that goes the other way.
+    fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
+        None
+    }
+    /// A process, and its number for the socket that reads from a lane: the one after the first
+    /// `skipped`.
+    fn lane_reader(&mut self, lane: Pipe, skipped: usize) -> Option<(u32, u32)> {
+        None
+    }
+    /// The lane from which the socket reads that is `host` to the host.
+    fn lane_find(&mut self, host: u64) -> Option<Pipe> {
+        None
+    }
     /// The pipe that is `host` to the host.
     fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
         None
@@ -162,6 +189,15 @@ pub trait Pipes {
     /// The host is to wait for bytes: counted as a read in flight until `pipe_landed`, where this
     /// is `Flow::Host`. `Flow::Moved`: so many bytes are in the ring, and stay there.
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
+        Err(Errno::ENOSYS)
+    }
+    /// The same, but that at most `length` bytes are copied out, and stay as well.
+    fn pipe_peek(
+        &mut self,
+        pipe: Pipe,
+        length: usize,
+        copy: &mut dyn FnMut(Span) -> Result<()>,
+    ) -> Result<Flow> {
         Err(Errno::ENOSYS)
     }
     /// Bytes in the ring.

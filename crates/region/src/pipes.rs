@@ -7,7 +7,7 @@
 //!                          | head, writer's core, shift, a short message | tail, reader's core
 //!                          | writers' lock, tail as last seen, looks at readers and the host
 //!                          | readers' lock, head and shift as last seen, patience, wake-ups
-//!                          | epoll set, third number, who is in it alone
+//!                          | epoll set, third number, who is in it alone, mate
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -81,6 +81,8 @@ pub(crate) const WAKING: usize = 39;
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;
+/// Of a lane of two sockets: one more than the name of the lane the other way.
+const MATE: usize = 43;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -337,10 +339,22 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=BUSY).for_each(|index| self.put(index, 0));
+        (SET..=MATE).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
+    }
+
+    /// Says which lane of the same two sockets goes the other way, before a table names either.
+    pub fn set_mate(&self, name: u32) {
+        self.put(MATE, name as u64 + 1);
+        self.share();
+    }
+
+    /// The name of that lane, of one whose life is known to go on; `None`: it is a pipe.
+    #[inline(always)]
+    pub fn mate(&self) -> Option<u32> {
+        Some(self.get(MATE).checked_sub(1)? as u32)
     }
 
     // ---- host calls ---------------------------------------------------------------------------

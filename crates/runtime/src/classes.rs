@@ -3,6 +3,8 @@
 
 use husk_abi::nr;
 
+use crate::filters::PR_SET_SECCOMP;
+
 /// Numbers of calls are below this; a power of two.
 pub const NUMBERS: usize = 512;
 const _: () = assert!(NUMBERS.is_power_of_two());
@@ -123,6 +125,17 @@ pub const fn parts(number: usize) -> bool {
             | nr::setrlimit
             | nr::prlimit64
     )
+}
+
+/// Whether a call that `parts` may leave a process where it cannot look into others, or they into
+/// it.
+pub const fn secludes(number: usize, first: usize) -> bool {
+    const PR_SET_DUMPABLE: usize = 4;
+    match number {
+        nr::seccomp | nr::landlock_restrict_self => true,
+        nr::prctl => first == PR_SET_DUMPABLE || first == PR_SET_SECCOMP,
+        _ => false,
+    }
 }
 
 /// What `serve` does with a call: the bits above. 0 = the client is asked, with the guard open.

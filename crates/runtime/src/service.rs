@@ -146,6 +146,9 @@ pub extern "C" fn swift(fd: usize, address: usize, length: usize, _: usize, numb
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
     if classes::parts(frame.number) {
         thread.client.give_back_spares(frame.number == nr::landlock_restrict_self);
+        if classes::secludes(frame.number, frame.args[0]) {
+            thread.client.forgo_lanes();
+        }
     }
     match frame.number {
         nr::rt_sigaction => actions::sigaction(thread, frame),

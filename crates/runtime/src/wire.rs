@@ -252,6 +252,15 @@ impl Wire {
         }
     }
 
+    /// Before this process comes to where it cannot look into others (`Client::forgo_lanes`).
+    #[cold]
+    pub fn forgo_lanes(&mut self) {
+        let _open = guard::open();
+        if let Some(served) = self.client.as_mut() {
+            served.forgo_lanes();
+        }
+    }
+
     /// Notes what the host has opened for one (`Client::note_opened_outside`).
     #[inline(always)]
     pub fn note_opened_outside(&mut self, fd: u32, close_on_exec: bool) -> i64 {
@@ -418,6 +427,7 @@ impl Wire {
     pub fn leave_pipes(&mut self) {
         let _open = guard::open();
         if let Some(served) = self.served() {
+            served.leave_lanes();
             served.services().leave_pipes();
         }
     }
@@ -438,6 +448,7 @@ impl Wire {
         }
         let Some(served) = self.client.as_mut() else { return };
         if last {
+            served.leave_lanes();
             let services = served.services();
             if let Some(placed) = services.placement(self.process, self.pid) {
                 services.leave_kernel(&placed);

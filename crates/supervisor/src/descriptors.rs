@@ -13,7 +13,9 @@ use husk_host::calls;
 use husk_host::early::closed_at_start;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Resource, getrlimit};
+use rustix::pipe::PipeFlags;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, getrlimit};
+use rustix::thread::CapabilitySet;
 
 use crate::failure::Failure;
 
@@ -24,6 +26,30 @@ const SEALS_MAX: u32 = 20;
 const NUMBERS_END_MAX: u64 = 1024;
 /// Fewer numbers than this leave a program no room.
 const NUMBERS_END_MIN: u64 = 16;
+
+/// Where Yama says whom a process may look into.
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// Whether processes of one user may take descriptors from each other (`pidfd_getfd`), as the
+/// rings of socket pairs need it: not before Linux 5.6, nor under some filters of containers, nor
+/// where Yama lets nobody, or only ancestors, look into a process.
+pub fn are_lent() -> bool {
+    let scope = fs::read_to_string(YAMA).ok().and_then(|text| text.trim().parse().ok());
+    let allowed = match scope.unwrap_or(0) {
+        0 => true,
+        1 | 2 => rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE)),
+        _ => false,
+    };
+    allowed && is_one_lent().is_ok()
+}
+
+/// One of our own, which everybody may take where the call exists.
+fn is_one_lent() -> rustix::io::Result<OwnedFd> {
+    let (here, _there) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    rustix::process::pidfd_getfd(&own, here.as_raw_fd(), PidfdGetfdFlags::empty())
+}
 
 /// A memfd of `bytes` bytes that can neither shrink nor grow.
 pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {

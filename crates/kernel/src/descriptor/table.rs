@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   entry:  description, inode, pipe, instance of inotify or epoll set:32
-//!           -   set:1 instance:1 shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
+//!           -   socket:1 set:1 instance:1 shadow:1 write end:1 pipe:1 plug:1 on exec:1 kind:2
 //! ```
 //!
 //! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
@@ -45,6 +45,8 @@ pub(crate) const SHADOW: u64 = 64;
 pub(crate) const WATCH: u64 = 128;
 /// With `HOST`: an epoll set, whose name stands there.
 pub(crate) const SET: u64 = 256;
+/// With `PIPE`: a socket, which reads from that lane, and writes to its mate.
+pub(crate) const SOCKET: u64 = 512;
 /// With `HOST`: no inode's number stands there, nor a description's.
 pub(crate) const OTHER: u64 = PIPE | WATCH | SET;
 
