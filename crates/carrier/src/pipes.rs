@@ -7,7 +7,7 @@ use husk_proto::{Files, Operation, Result};
 use crate::Direct;
 
 impl Direct {
-    /// Whether pipes and socket pairs made from now on get rings.
+    /// Whether pipes and sockets made from now on get rings.
     pub fn allow_pipes(&mut self, pipes: bool, sockets: bool) {
         husk_kernel::pipe::set_wanted(&self.kernel, pipes, sockets);
     }
@@ -39,17 +39,34 @@ impl Pipes for Direct {
     }
     fn lanes_make(&mut self, files: Files, pair: [u32; 2], hosts: [u64; 2]) -> Result<()> {
         self.kernel.count(Operation::Pipe);
-        husk_kernel::pipe::make_lanes(&self.kernel, files, pair, hosts)
+        husk_kernel::lanes::make(&self.kernel, files, pair, hosts)
+    }
+    fn lane_await(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
+        husk_kernel::lanes::await_other(&self.kernel, files, fd, host)
+    }
+    #[inline(always)]
+    fn lanes_await(&self) -> bool {
+        husk_kernel::lanes::any_awaits(&self.kernel)
+    }
+    fn lane_awaits(&self, lane: Pipe) -> bool {
+        husk_kernel::lanes::awaits(&self.kernel, lane)
+    }
+    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
+        husk_kernel::lanes::claim(&self.kernel, files, fd, host, lane)
+    }
+    fn lane_forget(&mut self, files: Files, fd: u32) {
+        // Somebody else has a number of it, or the other end has come.
+        let _ = husk_kernel::lanes::forget(&self.kernel, files, fd);
     }
     #[inline(always)]
     fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
-        husk_kernel::pipe::mate(&self.kernel, lane)
+        husk_kernel::lanes::mate(&self.kernel, lane)
     }
     fn lane_reader(&mut self, lane: Pipe, skipped: usize) -> Option<(u32, u32)> {
-        husk_kernel::pipe::reader(&self.kernel, lane, skipped)
+        husk_kernel::lanes::reader(&self.kernel, lane, skipped)
     }
     fn lane_find(&mut self, host: u64) -> Option<Pipe> {
-        husk_kernel::pipe::find_lane(&self.kernel, host)
+        husk_kernel::lanes::find_lane(&self.kernel, host)
     }
     fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
         husk_kernel::pipe::find(&self.kernel, host)

@@ -28,7 +28,7 @@ use husk_proto::{Errno, Inode, Result, Services};
 
 /// `SOL_SOCKET`, `SO_DOMAIN`, `SO_TYPE`.
 const SOCKET_LEVEL: usize = 1;
-const DOMAIN: usize = 39;
+pub(crate) const DOMAIN: usize = 39;
 pub(crate) const TYPE: usize = 3;
 /// Permissions of what stands behind a node.
 const OPEN_TO_ALL: usize = 0o777;
@@ -40,6 +40,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn bind(&mut self, c: &Call) -> Answer {
         self.surrender(c.args[0])?;
         self.other_kind(c, Errno::ENOTSOCK)?;
+        self.take_name_off(c.args[0]);
         let Some(name) = self.path_given(c.args[0], c.args[1], c.args[2])? else {
             return Ok(Verdict::Pass);
         };
@@ -131,9 +132,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `connect`.
     pub(crate) fn connect(&mut self, c: &Call) -> Answer {
         self.other_kind(c, Errno::ENOTSOCK)?;
-        self.with_name(c, c.args[1], c.args[2], |args, at, length| {
+        let answer = self.with_name(c, c.args[1], c.args[2], |args, at, length| {
             (args[1], args[2]) = (at, length);
-        })
+        });
+        match answer {
+            Ok(Verdict::Instead { call, .. }) => self.introduce(c.args[0], call.args[1]),
+            Ok(Verdict::Pass) => self.forget_other_end(c.args[0]),
+            _ => {}
+        }
+        answer
+    }
+
+    /// `listen`.
+    pub(crate) fn listen(&mut self, c: &Call) -> Answer {
+        self.forget_other_end(c.args[0]);
+        self.other_kind(c, Errno::ENOTSOCK)
     }
 
     /// `sendto`.

@@ -75,7 +75,7 @@ macro_rules! calls {
 /// `O_WRONLY | O_CREAT | O_TRUNC`.
 const CREAT_FLAGS: usize = 0o1101;
 /// `SOCK_CLOEXEC`, `O_CLOEXEC` and the like all have this value.
-const CLOSE_ON_EXEC: usize = 0o2_000_000;
+pub(crate) const CLOSE_ON_EXEC: usize = 0o2_000_000;
 /// `MFD_CLOEXEC`.
 const MEMFD_CLOSE_ON_EXEC: usize = 1;
 /// `CLONE_FS` and what implies it: `CLONE_NEWNS`, `CLONE_NEWUSER`; `CLONE_FILES`.
@@ -267,7 +267,7 @@ calls! { |client, c, a|
     sendto Passed "" => client.sendto(c);
     recvfrom Passed "" => client.recvfrom(c);
     shutdown Passed "" => client.shutdown(c);
-    listen Passed "" => client.other_kind(c, Errno::ENOTSOCK);
+    listen Passed "" => client.listen(c);
     getsockname Passed "" => client.name_shown(c);
     getpeername Passed "" => client.name_shown(c);
     getsockopt Passed "" => client.other_kind(c, Errno::ENOTSOCK);
@@ -276,7 +276,7 @@ calls! { |client, c, a|
     accept4 Passed "" => client.accept(c, a[3] & CLOSE_ON_EXEC != 0);
 
     // ---- new host descriptors
-    socket Passed "" => passing::then(c, passing::opened(a[1] & CLOSE_ON_EXEC != 0));
+    socket Passed "" => passing::then(c, passing::SOCKET);
     socketpair Passed "" => client.then_pair(c, passing::SOCKET_PAIR);
     pipe Passed "" => client.then_pair(c, passing::PAIR);
     pipe2 Passed "" => client.then_pair(c, passing::PAIR);

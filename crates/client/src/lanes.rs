@@ -10,21 +10,23 @@
 //! What is in a ring can be given to the host by the other socket alone: whoever has to, borrows
 //! it from a process that has it (`pidfd_getfd`), and closes it at once.
 
+use crate::addresses::DOMAIN;
+use crate::calls::CLOSE_ON_EXEC;
 use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64};
 use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at_host};
 use crate::polling::watched_alone;
-use crate::sockets::{
-    CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES, NAME_LENGTH_AT,
-};
+use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, lane_of};
+use crate::sockets::{CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES};
 use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use core::sync::atomic::{AtomicBool, Ordering};
 use husk_abi::nr;
-use husk_abi::sys::general::{S_IFMT, S_IFSOCK};
+use husk_abi::sys::general::{F_GETFL, O_NONBLOCK, S_IFMT, S_IFSOCK};
 use husk_abi::sys::net::{
     AF_UNIX, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL,
     SO_PASSCRED, SO_PASSSEC, SO_PEEK_OFF, SO_RCVLOWAT, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET,
 };
+use husk_proto::descriptor::Shown;
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -67,11 +69,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [domain, kind, _, address, ..] = after.args;
         let streams = domain == AF_UNIX as usize && kind & TYPE == SOCK_STREAM as usize;
         let mut pair = [0u8; 8];
-        if !streams || !self.services.lanes_wanted() || APART.load(Ordering::Relaxed) {
-            return;
-        }
-        let filtered = self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0;
-        if filtered || self.memory.read(address, &mut pair).is_err() {
+        let wanted = streams && self.services.lanes_wanted() && self.is_in_reach();
+        if !wanted || self.memory.read(address, &mut pair).is_err() {
             return;
         }
         let pair = [get32(&pair, 0), get32(&pair, 4)];
@@ -79,6 +78,103 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let files = self.services.files();
         // Too many, no memory: this pair stays all the host's.
         let _ = self.services.lanes_make(files, pair, [one, other]);
+    }
+
+    /// After `socket`: one that may be connected by name gets lanes before anybody can have another
+    /// number of it. Who does not wait in its calls waits in sets, which the rings are not for.
+    pub(crate) fn socket_made(&mut self, after: &After, result: i64) -> i64 {
+        let [domain, kind, ..] = after.args;
+        let noted = match u32::try_from(result) {
+            Ok(fd) => self.note_opened(fd, kind & CLOSE_ON_EXEC != 0, Shown::Nothing),
+            Err(_) => return result,
+        };
+        let blocks = domain == AF_UNIX as usize && kind & !CLOSE_ON_EXEC == SOCK_STREAM as usize;
+        if noted >= 0 && blocks && self.services.lanes_wanted() && self.is_in_reach() {
+            let files = self.services.files();
+            if let Some(host) = self.host_socket(noted as usize) {
+                // Too many: this one stays all the host's.
+                let _ = self.services.lane_await(files, noted as u32, host);
+            }
+        }
+        noted
+    }
+
+    /// After `accept`: if the socket at the other end has lanes, they are this one's as well.
+    pub(crate) fn other_end_met(&mut self, listener: usize, fd: u32) {
+        if !self.services.lanes_await() || !self.is_in_reach() {
+            return;
+        }
+        let flags = |fd: usize| self.host_fcntl(fd, F_GETFL, 0);
+        let waits = [listener, fd as usize].iter().all(|&fd| flags(fd) as u32 & O_NONBLOCK == 0);
+        if !waits || self.socket_option(fd as usize, DOMAIN) != Some(AF_UNIX) {
+            return;
+        }
+        // What the listener asks of a connection comes with more than bytes.
+        let says_more =
+            |&option| self.socket_option(fd as usize, option as usize).unwrap_or(0) != 0;
+        if [SO_PASSCRED, SO_PASSSEC, SO_PASSPIDFD].iter().any(says_more) {
+            return;
+        }
+        let Some(host) = self.host_socket(fd as usize) else { return };
+        let Ok(name) = self.own_name(nr::getpeername, fd as usize) else { return };
+        let name = &name.bytes[..name.length.min(ADDRESS_BYTES)];
+        let Some(lane) = lane_of(name, self.services.private_path()) else { return };
+        let files = self.services.files();
+        // It has gone again, or has been claimed before.
+        let _ = self.services.lane_claim(files, fd, host, Pipe(lane));
+    }
+
+    /// Before `connect` to the name at `address`: where that is a node's, who accepts the connection
+    /// is to know its lanes. A socket that has a name already has lost them, or tries once more.
+    pub(crate) fn introduce(&mut self, fd: usize, address: usize) {
+        let Some(end) = self.socket_end(fd) else { return };
+        let private = self.services.private_path();
+        let mut there = [0u8; ADDRESS_BYTES];
+        let there = &mut there[..PATH_AT + private.len()];
+        let known = self.memory.read(address, there).is_ok() && &there[PATH_AT..] == private;
+        if known && self.services.lane_awaits(end.pipe) {
+            let name = Name::of_lane(private, end.pipe.0);
+            let args = [fd, name.bytes.as_ptr() as usize, name.length, 0, 0, 0];
+            self.host.call(nr::bind, args);
+        }
+    }
+
+    /// Before `bind`: a socket that could not be connected has the name of its lanes, which cannot
+    /// be taken from it. A new one takes its place.
+    pub(crate) fn take_name_off(&mut self, fd: usize) {
+        if !self.services.sockets() || self.socket_option(fd, DOMAIN) != Some(AF_UNIX) {
+            return;
+        }
+        let Ok(name) = self.own_name(nr::getsockname, fd) else { return };
+        let bytes = &name.bytes[..name.length.min(ADDRESS_BYTES)];
+        if lane_of(bytes, self.services.private_path()).is_none() {
+            return;
+        }
+        self.forget_other_end(fd);
+        let flags = self.host_fcntl(fd, F_GETFL, 0) as usize & O_NONBLOCK as usize;
+        let on_exec = if self.closes_on_exec(fd as u32) { CLOSE_ON_EXEC } else { 0 };
+        let _still = self.host.keep_still();
+        let kind = SOCK_STREAM as usize | flags | CLOSE_ON_EXEC;
+        let new = self.host.call(nr::socket, [AF_UNIX as usize, kind, 0, 0, 0, 0]);
+        if let Ok(new) = u32::try_from(new) {
+            self.host.call(nr::dup3, [new as usize, fd, on_exec, 0, 0, 0]);
+            self.host_close(new);
+        }
+    }
+
+    /// `listen`, or `connect` to a name that is no tree's: nobody of the image will be at the other
+    /// end.
+    pub(crate) fn forget_other_end(&mut self, fd: usize) {
+        if self.socket_end(fd).is_some() {
+            let files = self.services.files();
+            self.services.lane_forget(files, fd as u32);
+        }
+    }
+
+    /// Whether others can borrow from this process, and it from them.
+    fn is_in_reach(&self) -> bool {
+        let filtered = || self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0;
+        !APART.load(Ordering::Relaxed) && !filtered()
     }
 
     /// The host's number of the socket behind a descriptor.
@@ -149,11 +245,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if length == 0 {
             return None;
         }
-        if c.args[4] != 0 && flags & !USUAL == 0 {
-            let answer = self.rest(c, end, Cursor::plain(address, length), length)?;
-            // Neither socket of a pair has a name.
-            return Some(self.memory.write(c.args[5], &[0; 4]).and(answer));
-        }
         match flags & !USUAL {
             _ if c.args[4] != 0 => self.lost(end, end),
             0 => Some(self.flow(c, end, Cursor::plain(address, length), length, false)),
@@ -171,7 +262,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.lost(end, end);
         }
         let Ok((cursor, length @ 1..)) = self.cursor(head.table, head.count) else { return None };
-        let answer = if head.named || head.control {
+        if head.named {
+            return self.lost(end, end);
+        }
+        let answer = if head.control {
             self.rest(c, end, cursor, length)?
         } else {
             self.flow(c, end, cursor, length, true)
@@ -179,15 +273,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !matches!(answer, Ok(Verdict::Return(0..))) {
             return Some(answer);
         }
-        let told = self.tell_alone(c.args[1], head.named);
-        Some(told.and(answer))
+        Some(self.tell_alone(c.args[1]).and(answer))
     }
 
     /// Says in a message's header that bytes came alone.
-    fn tell_alone(&mut self, header: usize, named: bool) -> Result<()> {
-        if named {
-            self.memory.write(header + NAME_LENGTH_AT, &[0; 4])?;
-        }
+    fn tell_alone(&mut self, header: usize) -> Result<()> {
         self.memory.write(header + CONTROL_LENGTH_AT, &[0; 8])?;
         self.memory.write(header + MESSAGE_FLAGS_AT, &[0; 4])
     }

@@ -100,6 +100,9 @@ pub(crate) const EPOLL: u32 = 29;
 /// `sendfile` of what is left, after as many bytes as argument 4 says.
 pub(crate) const SENT: u32 = 30;
 
+/// The result is a socket.
+pub(crate) const SOCKET: u32 = 31;
+
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
 /// `MSG_CTRUNC`.
@@ -128,6 +131,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 FIFO => self.note_fifo(after, result),
                 CARRIED => self.carried(after, result),
                 EPOLL => self.note_set(after, result),
+                SOCKET => self.socket_made(after, result),
                 SENT => after.args[4] as i64 + result.max(0),
                 WATCHING => {
                     self.unwatch(&after.args);
@@ -273,6 +277,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn note_accepted(&mut self, after: &After, fd: u32, close_on_exec: bool) -> i64 {
         let fd = self.note_opened(fd, close_on_exec, Shown::Nothing);
         if fd >= 0 {
+            self.other_end_met(after.args[0], fd as u32);
+        }
+        if fd >= 0 && after.args[1] != 0 && after.args[2] != 0 && self.services.sockets() {
             self.show_accepted(fd as usize, after.args[1], after.args[2], after.args[4]);
         }
         fd

@@ -5,7 +5,7 @@
 
 use crate::addresses::TYPE;
 use crate::layout::{get32, get64};
-use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, node_of};
+use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, may_be_lanes, node_of};
 use crate::sockets::{MESSAGES_MAX, MMSGHDR_BYTES, MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
 use husk_abi::nr;
@@ -68,7 +68,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let named = c.args[1] != 0 && c.args[2] != 0 && self.services.sockets();
         match (named, close_on_exec) {
-            (false, _) => self.socket_then(c, passing::opened(close_on_exec)),
+            (false, true) => self.socket_then(c, passing::ACCEPTED_CLOSE_ON_EXEC),
+            (false, false) => self.socket_then(c, passing::ACCEPTED),
             (true, true) => self.then_name(c, passing::ACCEPTED_CLOSE_ON_EXEC, c.args[2], 4),
             (true, false) => self.then_name(c, passing::ACCEPTED, c.args[2], 4),
         }
@@ -161,7 +162,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the application is to see for a name of `full` bytes; `None`: it is not ours.
     fn shown(&mut self, bytes: &[u8], full: usize) -> Option<Name> {
-        let (inode, text) = node_of(bytes, self.services.private_path())?;
+        let private = self.services.private_path();
+        if may_be_lanes(bytes, full, private) {
+            return Some(Name { length: PATH_AT, ..Name::of(&[]).ok()? });
+        }
+        let (inode, text) = node_of(bytes, private)?;
         match (self.kept_text(inode), text) {
             (Ok((name, _)), _) => Some(name),
             // The node is gone. Of a name that was cut nothing is sure.

@@ -3,6 +3,7 @@
 //! ```text
 //!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TAG.TEXT    N: the private directory
 //!   reached by   PRIVATE/NUMBER.GENERATION.TAG.TEXT            TEXT: what was given, if it fits
+//!   connects as  NUL husk.TAG.LANE                             which lanes are at its end (`lanes`)
 //! ```
 //!
 //! `/proc/net/unix` shows to everybody what a socket was bound to, so the path of the private
@@ -23,6 +24,8 @@ pub(crate) const PATH_AT: usize = 2;
 pub(crate) const TEXT_MAX: usize = ADDRESS_BYTES - PATH_AT;
 /// How what a socket is bound to begins.
 const BOUND: &[u8] = DESCRIPTORS;
+/// How the name of a socket with lanes begins, which no file has.
+const LANE: &[u8] = b"\0husk.";
 /// Stands for a slash in the name of a file.
 const SLASH: u8 = 1;
 /// Bytes of a tag.
@@ -100,6 +103,19 @@ impl Name {
         Name::below(&directory.bytes[PATH_AT..directory.length], private, inode, text)
     }
 
+    /// What a socket with lanes is bound to before it is connected, so that who accepts it knows it.
+    pub fn of_lane(private: &[u8], lane: u32) -> Name {
+        let mut name = Name::empty(PATH_AT);
+        name.bytes[0] = UNIX as u8;
+        name.push(LANE);
+        name.push(tag(private));
+        name.push(b".");
+        for digit in (0..8).rev() {
+            name.push(&[b"0123456789abcdef"[(lane >> (4 * digit) & 15) as usize]]);
+        }
+        name
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         if let Some(place) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
             place.copy_from_slice(bytes);
@@ -143,6 +159,22 @@ pub(crate) fn node_of(bytes: &[u8], private: &[u8]) -> Option<(Inode, Option<Nam
     Some((Inode { number, generation }, text))
 }
 
+/// The lane that a name of a socket stands for, if it is one of ours.
+pub(crate) fn lane_of(bytes: &[u8], private: &[u8]) -> Option<u32> {
+    let digits = bytes.get(PATH_AT..)?.strip_prefix(LANE)?.strip_prefix(tag(private))?;
+    let lane = core::str::from_utf8(digits.strip_prefix(b".")?).ok()?;
+    (lane.len() == 8).then(|| u32::from_str_radix(lane, 16).ok())?
+}
+
+/// Whether a name of `full` bytes, of which these came, may be one.
+pub(crate) fn may_be_lanes(bytes: &[u8], full: usize, private: &[u8]) -> bool {
+    let whole = Name::of_lane(private, 0);
+    let known = whole.length - 8;
+    full == whole.length
+        && bytes.len() >= PATH_AT
+        && bytes.iter().take(known).eq(whole.bytes[..known].iter().take(bytes.len()))
+}
+
 fn decimal(digits: &[u8]) -> Option<u32> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -163,6 +195,22 @@ mod tests {
         let (node, text) =
             node_of(&Name::to_bind(5, PRIVATE, NODE, &[b'l'; 100]).bytes, PRIVATE).unwrap();
         assert!(node == NODE && text.is_none());
+    }
+
+    #[test]
+    fn the_name_of_a_socket_with_lanes_says_which_and_is_hidden_however_little_of_it_came() {
+        let name = Name::of_lane(PRIVATE, 0x1f0_0007);
+        assert_eq!(&name.bytes[PATH_AT..name.length], b"\0husk.9abcdef.01f00007");
+        let bytes = &name.bytes[..name.length];
+        assert_eq!(lane_of(bytes, PRIVATE), Some(0x1f0_0007));
+        for length in PATH_AT..bytes.len() {
+            assert_eq!(lane_of(&bytes[..length], PRIVATE), None);
+            assert!(may_be_lanes(&bytes[..length], name.length, PRIVATE), "{length}");
+            assert!(!may_be_lanes(&bytes[..length], name.length + 1, PRIVATE), "{length}");
+        }
+        let other = Name::of_lane(b"/dev/shm/.husk-12345678/fedcba9876543210/", 7);
+        assert_eq!(lane_of(&other.bytes[..other.length], PRIVATE), None);
+        assert!(!may_be_lanes(&other.bytes[..other.length], other.length, PRIVATE));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::image::{PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, moun
 use crate::process::{Holding, context_facts, each_held};
 use crate::state::{ent, high, ino, kind_bits, low, tag};
 use crate::watch::INSTANCES_MAX;
-use crate::{epoll, lock, pipe, text, tree, watch};
+use crate::{epoll, lanes, lock, pipe, text, tree, watch};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -317,6 +317,14 @@ impl Checker<'_> {
 
     /// References of the pipes, once all tables are counted.
     fn pipes(&mut self) {
+        for number in 0..PIPES_MAX {
+            if pipe::NAMES.references(self.region, number).is_none() {
+                break;
+            }
+            if let Some(awaiting) = lanes::awaited_by(self.region, number) {
+                self.pipes[awaiting as usize] += 1;
+            }
+        }
         for number in 0..PIPES_MAX {
             let Some(references) = pipe::NAMES.references(self.region, number) else { return };
             let uses = self.pipes[number as usize];

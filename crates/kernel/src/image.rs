@@ -53,6 +53,8 @@ pub(crate) const COPIES_STATE_END: u32 = PROCESSES;
 pub(crate) const PIPES_WANTED: u32 = 40;
 /// How often what is known of paths outside was forgotten.
 const OUTSIDE_AGE: u32 = 41;
+/// How many lanes await a reader.
+pub(crate) const LANES_AWAITING: u32 = 42;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.

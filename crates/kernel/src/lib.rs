@@ -23,6 +23,7 @@ pub mod embryo;
 pub mod epoll;
 pub mod fs;
 pub mod image;
+pub mod lanes;
 pub mod lock;
 mod names;
 pub mod pins;

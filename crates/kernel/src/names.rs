@@ -41,7 +41,7 @@ impl Names {
         region.map.fixed(self.records + self.number(name) * RECORD_WORDS)
     }
 
-    fn list(&self, region: &Region) -> Cell {
+    pub(crate) fn list(&self, region: &Region) -> Cell {
         region.map.fixed(self.list)
     }
 
@@ -102,6 +102,11 @@ impl Names {
         }
         txn.set(cell.word(USES), uses + (1 << 32));
         Ok(())
+    }
+
+    /// Whether a name has one reference, its record locked.
+    pub(crate) fn is_last(&self, txn: &Txn<'_>, name: u32) -> bool {
+        high(txn.get(self.record(txn.region, name).word(USES))) == 1
     }
 
     /// One reference less; without any, the number is free.

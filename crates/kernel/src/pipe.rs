@@ -5,12 +5,9 @@
 //! 2. The ring's words are made new under both its locks before a table names the new life.
 //! 3. A read end that goes makes the ring's writers ask the host: before the number goes (a death
 //!    in between loses nothing), and once more after.
-//! 4. Of two sockets each reads from the lane that its table's entry names, and holds; the other
-//!    lane its ring names (`mate`). Who writes to a lane that nobody reads any more finds another
-//!    life there, or none.
 
 use husk_proto::pipe::{End, Pipe};
-use husk_proto::{Errno, Files, Process, Result};
+use husk_proto::{Errno, Files, Result};
 use husk_region::Txn;
 use husk_region::pipes::{self, Holder, Lock, PIPES_MAX};
 
@@ -18,12 +15,10 @@ use crate::descriptor::table;
 use crate::image::{PIPES, PIPES_LIST, PIPES_WANTED};
 use crate::names::Names;
 use crate::state::{high, pair};
-use crate::{Kernel, process};
+use crate::{Kernel, lanes, process};
 
-const HOST: u32 = 3;
-/// Says in that word that the number is a socket's.
-const SOCKET_HOST: u64 = 1 << 63;
-/// What is wanted: rings for pipes, and for socket pairs.
+pub(crate) const HOST: u32 = 3;
+/// What is wanted: rings for pipes, for sockets.
 const RINGS: u64 = 1;
 const LANES: u64 = 2;
 
@@ -38,7 +33,7 @@ pub(crate) fn ring(_: &Kernel, pipe: Pipe) -> Result<pipes::Pipe> {
 }
 
 #[inline(always)]
-fn ring_of(pipe: Pipe) -> Result<pipes::Pipe> {
+pub(crate) fn ring_of(pipe: Pipe) -> Result<pipes::Pipe> {
     pipes::Pipe::of(NAMES.number(pipe.0), pipe.0)
 }
 
@@ -57,7 +52,7 @@ fn wants(kernel: &Kernel, what: u64) -> bool {
     region.load(region.map.fixed(PIPES_WANTED)) & what != 0
 }
 
-/// Says whether new pipes and socket pairs get rings (the supervisor, at the start).
+/// Says whether new pipes and sockets get rings (the supervisor, at the start).
 pub fn set_wanted(kernel: &Kernel, pipes: bool, sockets: bool) {
     let region = &kernel.session.region;
     let wanted = if pipes { RINGS } else { 0 } | if sockets { LANES } else { 0 };
@@ -89,7 +84,7 @@ pub fn sight(kernel: &Kernel, fd: u32) -> Option<(End, bool)> {
     Some((end, kernel.session.is_alone() && table::sharers(region, files) == 1))
 }
 
-fn entry_of(end: End) -> u64 {
+pub(crate) fn entry_of(end: End) -> u64 {
     let writes = if end.writes { table::WRITE_END } else { 0 };
     let socket = if end.socket { table::SOCKET } else { 0 };
     pair(end.pipe.0, 0) | table::PIPE | writes | socket
@@ -110,55 +105,6 @@ pub fn make(kernel: &Kernel, files: Files, read: u32, write: u32, host: u64) -> 
     })
 }
 
-/// `Pipes::lanes_make`.
-pub fn make_lanes(kernel: &Kernel, files: Files, fds: [u32; 2], hosts: [u64; 2]) -> Result<()> {
-    kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let most = txn.region.layout().pipes();
-        let lanes = [Pipe(NAMES.take(txn, most, 1)?), Pipe(NAMES.take(txn, most, 1)?)];
-        for side in 0..2 {
-            let (lane, mate) = (lanes[side], lanes[1 - side]);
-            txn.set(NAMES.record(txn.region, lane.0).word(HOST), hosts[side] | SOCKET_HOST);
-            begin(kernel, lane)?;
-            ring(kernel, lane)?.set_mate(mate.0);
-            let old = table::plain_host(txn, files, fds[side])?;
-            let end = End { pipe: lane, writes: false, socket: true };
-            table::put(txn, table, fds[side], old | entry_of(end))?;
-        }
-        Ok(())
-    })
-}
-
-/// `Pipes::lane_mate`.
-#[inline(always)]
-pub fn mate(kernel: &Kernel, lane: Pipe) -> Option<Pipe> {
-    ring(kernel, lane).ok()?.mate().map(Pipe)
-}
-
-/// `Pipes::lane_reader`.
-pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u32)> {
-    let (region, mut found) = (&kernel.session.region, None);
-    process::each(kernel, &mut |record, pid| {
-        let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
-        while let Some((fd, entry)) = table::next_used(region, files, from) {
-            let is_one = end_of(entry).is_some_and(|end| end.socket && end.pipe == lane);
-            if is_one && found.is_none() {
-                match skipped.checked_sub(1) {
-                    Some(left) => skipped = left,
-                    None => found = Some((pid, fd)),
-                }
-            }
-            from = fd + 1;
-        }
-    });
-    found
-}
-
-/// `Pipes::lane_find`.
-pub fn find_lane(kernel: &Kernel, host: u64) -> Option<Pipe> {
-    find(kernel, host | SOCKET_HOST)
-}
-
 /// `Pipes::pipe_find`.
 pub fn find(kernel: &Kernel, host: u64) -> Option<Pipe> {
     let region = &kernel.session.region;
@@ -167,7 +113,7 @@ pub fn find(kernel: &Kernel, host: u64) -> Option<Pipe> {
 }
 
 /// Invariant 2. `EAGAIN`: a late hand is still there.
-fn begin(kernel: &Kernel, pipe: Pipe) -> Result<()> {
+pub(crate) fn begin(kernel: &Kernel, pipe: Pipe) -> Result<()> {
     let ring = ring(kernel, pipe)?;
     let me = holder(kernel);
     ring.lock(Lock::Readers, me).map_err(|_| Errno::EAGAIN)?;
@@ -207,6 +153,7 @@ pub(crate) fn hold(txn: &mut Txn<'_>, pipe: Pipe) -> Result<()> {
 
 /// One number less; without any, the pipe is free.
 pub(crate) fn release(txn: &mut Txn<'_>, pipe: Pipe) -> Result<()> {
+    lanes::release(txn, pipe)?;
     NAMES.release(txn, pipe.0)
 }
 

@@ -110,7 +110,7 @@ pub trait Pipes {
     fn pipe_make(&mut self, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
         Err(Errno::ENOSYS)
     }
-    /// Whether new socket pairs get rings.
+    /// Whether new unix sockets get rings.
     fn lanes_wanted(&self) -> bool {
         false
     }
@@ -119,6 +119,26 @@ pub trait Pipes {
     fn lanes_make(&mut self, files: Files, pair: [u32; 2], hosts: [u64; 2]) -> Result<()> {
         Err(Errno::ENOSYS)
     }
+    /// A noted host number, which is socket `host` to the host, becomes the end of two lanes; one
+    /// of them awaits who is at the other end. `ENFILE`: all are in use, or too many wait.
+    fn lane_await(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Whether any lane waits.
+    fn lanes_await(&self) -> bool {
+        false
+    }
+    /// Whether the mate of this lane does.
+    fn lane_awaits(&self, lane: Pipe) -> bool {
+        false
+    }
+    /// A noted host number, which is socket `host` to the host, is at the other end of the socket
+    /// that reads from `lane`: it reads from the mate of that. `ESRCH`: nobody is awaited there.
+    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Nobody of the image will be at the other end of a socket: it is the host's alone again.
+    fn lane_forget(&mut self, files: Files, fd: u32) {}
     /// The lane that goes the other way.
     fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
         None

@@ -83,6 +83,8 @@ pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;
 /// Of a lane of two sockets: one more than the name of the lane the other way.
 const MATE: usize = 43;
+/// In that word: the ring is not to be used.
+const IDLE: u64 = 1 << 63;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -354,7 +356,17 @@ impl Pipe {
     /// The name of that lane, of one whose life is known to go on; `None`: it is a pipe.
     #[inline(always)]
     pub fn mate(&self) -> Option<u32> {
-        Some(self.get(MATE).checked_sub(1)? as u32)
+        Some((self.get(MATE) & !IDLE).checked_sub(1)? as u32)
+    }
+
+    /// The ring of a lane stays out of use: who is at the other end is not known.
+    pub fn keep_idle(&self) {
+        self.put(MATE, self.get(MATE) | IDLE);
+    }
+
+    /// It is known.
+    pub fn end_idleness(&self) {
+        self.put(MATE, self.get(MATE) & !IDLE);
     }
 
     // ---- host calls ---------------------------------------------------------------------------
@@ -627,7 +639,7 @@ impl Pipe {
     pub fn is_due(&self) -> bool {
         let left = self.get(COUNTDOWN);
         self.put(COUNTDOWN, left.saturating_sub(1));
-        left == 0 && !self.is_pinned() && !self.is_in_set()
+        left == 0 && !self.is_pinned() && !self.is_in_set() && self.get(MATE) & IDLE == 0
     }
 
     /// Tries to put the ring in use, both locks held by the caller, who lets them go but for

@@ -31,8 +31,8 @@ const NUMBERS_END_MIN: u64 = 16;
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
 /// Whether processes of one user may take descriptors from each other (`pidfd_getfd`), as the
-/// rings of socket pairs need it: not before Linux 5.6, nor under some filters of containers, nor
-/// where Yama lets nobody, or only ancestors, look into a process.
+/// rings of sockets need it: not before Linux 5.6, nor under some filters of containers, nor where
+/// Yama lets nobody, or only ancestors, look into a process.
 pub fn are_lent() -> bool {
     let scope = fs::read_to_string(YAMA).ok().and_then(|text| text.trim().parse().ok());
     let allowed = match scope.unwrap_or(0) {

@@ -1,4 +1,4 @@
-/* Socket pairs whose bytes may be anywhere: both sides first hand some over while both are awake,
+/* Socket pairs, and sockets connected by name, whose bytes may be anywhere: both sides first hand some over while both are awake,
    then leave some unread, and then something happens to the pair that lets others look, ends it,
    or waits for it. What a call returns is printed; Linux and Husk must print the same. */
 #define _GNU_SOURCE
@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,9 +40,29 @@ static void must(const char *what, int holds)
     exit(1);
 }
 
+static int by_name; /* pairs are made by connecting */
+
 static void pair_of(int pair[2], int kind)
 {
-    must("socketpair", socketpair(AF_UNIX, kind, 0, pair) == 0);
+    static int count;
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    if (!by_name || kind != SOCK_STREAM) {
+        must("socketpair", socketpair(AF_UNIX, kind, 0, pair) == 0);
+        return;
+    }
+    snprintf(name.sun_path, sizeof name.sun_path, "name.%d.%d", (int)getpid(), count++);
+    int listener = socket(AF_UNIX, kind, 0);
+    must("bind", bind(listener, (void *)&name, sizeof name) == 0 && listen(listener, 5) == 0);
+    pair[0] = socket(AF_UNIX, kind, 0);
+    must("connect", connect(pair[0], (void *)&name, sizeof name) == 0);
+    pair[1] = accept(listener, NULL, NULL);
+    must("accept", pair[1] >= 0 && unlink(name.sun_path) == 0);
+    close(listener);
+    if (count % 2) { /* either may be the one that was accepted */
+        int accepted = pair[1];
+        pair[1] = pair[0];
+        pair[0] = accepted;
+    }
 }
 
 /* A pair both ways of which have been used, and are empty. */
@@ -593,7 +614,8 @@ static void takes(int fd, int how, unsigned seed)
             long peeked = recv(fd, &first, 1, MSG_PEEK);
             must("peek", peeked == 0 || (peeked == 1 && first == nth(at)));
         }
-        long got = rand_r(&seed) % 2 ? read(fd, bytes, size) : recv(fd, bytes, size, 0);
+        int flags = how == 4 && rand_r(&seed) % 2 ? MSG_WAITALL : 0;
+        long got = rand_r(&seed) % 2 ? read(fd, bytes, size) : recv(fd, bytes, size, flags);
         must("take", got >= 0);
         for (long i = 0; i < got; i++) must("order", bytes[i] == nth(at + i));
         at += got;
@@ -604,7 +626,7 @@ static void takes(int fd, int how, unsigned seed)
 
 static void much(void)
 {
-    for (int how = 0; how < 4; how++) {
+    for (int how = 0; how < 5; how++) {
         int pair[2];
         pthread_t thread;
         warm(pair);
@@ -729,8 +751,10 @@ int main(int count, char **arguments)
         { "times", times }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
         { "apart", apart }, { "much", much }, { "storm", storm },
     };
-    for (int i = 1; i < count; i++)
+    for (int i = 1; i < count; i++) {
+        if (strcmp(arguments[i], "by-name") == 0) by_name = 1;
         for (unsigned kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
             if (strcmp(arguments[i], kinds[kind].name) == 0) kinds[kind].run();
+    }
     return 0;
 }

@@ -1,0 +1,201 @@
+//! Service `pipe`: lanes, of two connected sockets each.
+//!
+//! ```text
+//!   socketpair     two lanes, each named by one table entry, the socket's that reads from it
+//!   socket         two lanes: one is named, the other *awaits* the socket at the other end
+//!   accept         that one has come: its entry names the lane that awaited it
+//! ```
+//!
+//! 1. A socket's entry names, and holds, the lane it reads from; its ring names the other (`mate`).
+//!    Who writes to a lane that nobody reads any more finds another life there, or none.
+//! 2. A lane that awaits its reader is held by its mate's record (`AWAITS`), and goes with that. As
+//!    long as it waits neither ring is used: who is at the other end may be none of the image's.
+
+use husk_proto::pipe::{End, Pipe};
+use husk_proto::{Errno, Files, Process, Result};
+use husk_region::{Cell, Region, Txn};
+
+use crate::descriptor::table;
+use crate::image::LANES_AWAITING;
+use crate::pipe::{HOST, NAMES, begin, end_of, entry_of, find, ring};
+use crate::{Kernel, process};
+
+/// Says in a record's word for the host's number that it is a socket's.
+const SOCKET_HOST: u64 = 1 << 63;
+/// And that its mate awaits a reader.
+const AWAITS: u64 = 1 << 62;
+/// Most that await one at a time: others are left to the host.
+const AWAITING_MAX: u64 = 64;
+
+fn named(lane: Pipe) -> u64 {
+    entry_of(End { pipe: lane, writes: false, socket: true })
+}
+
+/// Two new lanes, each the other's mate.
+fn take_both(kernel: &Kernel, txn: &mut Txn<'_>) -> Result<[Pipe; 2]> {
+    let most = txn.region.layout().pipes();
+    let lanes = [Pipe(NAMES.take(txn, most, 1)?), Pipe(NAMES.take(txn, most, 1)?)];
+    for side in 0..2 {
+        begin(kernel, lanes[side])?;
+        ring(kernel, lanes[side])?.set_mate(lanes[1 - side].0);
+    }
+    Ok(lanes)
+}
+
+/// `Pipes::lanes_make`.
+pub fn make(kernel: &Kernel, files: Files, fds: [u32; 2], hosts: [u64; 2]) -> Result<()> {
+    kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let lanes = take_both(kernel, txn)?;
+        for side in 0..2 {
+            txn.set(host_of(txn.region, lanes[side]), hosts[side] | SOCKET_HOST);
+            let old = table::plain_host(txn, files, fds[side])?;
+            table::put(txn, table, fds[side], old | named(lanes[side]))?;
+        }
+        Ok(())
+    })
+}
+
+/// `Pipes::lane_await`.
+pub fn await_other(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<()> {
+    kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let old = table::plain_host(txn, files, fd)?;
+        let [lane, other] = take_both(kernel, txn)?;
+        // Under the list's lock, which was taken for them.
+        let count = txn.region.map.fixed(LANES_AWAITING);
+        let awaiting = txn.get(count);
+        if awaiting >= AWAITING_MAX {
+            return Err(Errno::ENFILE);
+        }
+        txn.set(count, awaiting + 1);
+        for each in [lane, other] {
+            ring(kernel, each)?.keep_idle();
+        }
+        txn.set(host_of(txn.region, lane), host | SOCKET_HOST | AWAITS);
+        txn.set(host_of(txn.region, other), 0);
+        table::put(txn, table, fd, old | named(lane))
+    })
+}
+
+/// `Pipes::lanes_await`.
+pub fn any_awaits(kernel: &Kernel) -> bool {
+    let region = &kernel.session.region;
+    region.load(region.map.fixed(LANES_AWAITING)) != 0
+}
+
+/// `Pipes::lane_awaits`.
+pub fn awaits(kernel: &Kernel, lane: Pipe) -> bool {
+    let region = &kernel.session.region;
+    region.load(host_of(region, lane)) & AWAITS != 0
+}
+
+/// `Pipes::lane_claim`.
+pub fn claim(kernel: &Kernel, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
+    if NAMES.number(lane.0) >= kernel.session.region.layout().pipes() {
+        return Err(Errno::ESRCH);
+    }
+    let mate = kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let old = table::plain_host(txn, files, fd)?;
+        // As long as its life goes on: `EBADF`.
+        NAMES.hold(txn, lane.0)?;
+        if txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
+            return Err(Errno::ESRCH);
+        }
+        let mate = mate(kernel, lane).ok_or(Errno::ESRCH)?;
+        end_waiting(txn, lane)?;
+        txn.set(host_of(txn.region, mate), host | SOCKET_HOST);
+        NAMES.release(txn, lane.0)?;
+        table::put(txn, table, fd, old | named(mate))?;
+        Ok(mate)
+    })?;
+    for each in [lane, mate] {
+        ring(kernel, each)?.end_idleness();
+    }
+    Ok(())
+}
+
+/// The mate of `lane`, whose record is locked, awaits nobody any more.
+fn end_waiting(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
+    let host = host_of(txn.region, lane);
+    let old = txn.get(host);
+    txn.set(host, old & !AWAITS);
+    txn.lock(NAMES.list(txn.region))?;
+    let count = txn.region.map.fixed(LANES_AWAITING);
+    let awaiting = txn.get(count);
+    txn.set(count, awaiting - 1);
+    Ok(())
+}
+
+/// `Pipes::lane_forget`.
+pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
+    kernel.run(|txn| {
+        let table = table::lock(txn, files)?;
+        let old = table::entry(txn.region, files, fd);
+        let end = end_of(old).filter(|end| end.socket).ok_or(Errno::EBADF)?;
+        let record = NAMES.record(txn.region, end.pipe.0);
+        txn.lock(record)?;
+        if !NAMES.is_last(txn, end.pipe.0) || txn.get(host_of(txn.region, end.pipe)) & AWAITS == 0 {
+            return Err(Errno::EBUSY);
+        }
+        table::put(txn, table, fd, old & !named(end.pipe))?;
+        crate::pipe::release(txn, end.pipe)
+    })
+}
+
+/// Before the last number of a lane goes: what awaits a reader at its other end goes, too.
+pub(crate) fn release(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
+    txn.lock(NAMES.record(txn.region, lane.0))?;
+    if !NAMES.is_last(txn, lane.0) || txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
+        return Ok(());
+    }
+    let mate = crate::pipe::ring_of(lane)?.mate().ok_or(Errno::EIO)?;
+    txn.lock(NAMES.record(txn.region, mate))?;
+    end_waiting(txn, lane)?;
+    NAMES.release(txn, mate)
+}
+
+/// The lane that awaits a reader beside number `number`, for the checker.
+pub(crate) fn awaited_by(region: &Region, number: u32) -> Option<u32> {
+    let lane = Pipe(NAMES.name(region, number));
+    let awaits = NAMES.references(region, number) != Some(0)
+        && region.load(host_of(region, lane)) & AWAITS != 0;
+    let mate = awaits.then(|| crate::pipe::ring_of(lane).ok()?.mate())?;
+    mate.map(|mate| NAMES.number(mate))
+}
+
+fn host_of(region: &Region, lane: Pipe) -> Cell {
+    NAMES.record(region, lane.0).word(HOST)
+}
+
+/// `Pipes::lane_mate`.
+#[inline(always)]
+pub fn mate(kernel: &Kernel, lane: Pipe) -> Option<Pipe> {
+    ring(kernel, lane).ok()?.mate().map(Pipe)
+}
+
+/// `Pipes::lane_find`.
+pub fn find_lane(kernel: &Kernel, host: u64) -> Option<Pipe> {
+    let lane = find(kernel, host | SOCKET_HOST);
+    lane.or_else(|| find(kernel, host | SOCKET_HOST | AWAITS))
+}
+
+/// `Pipes::lane_reader`.
+pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u32)> {
+    let (region, mut found) = (&kernel.session.region, None);
+    process::each(kernel, &mut |record, pid| {
+        let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
+        while let Some((fd, entry)) = table::next_used(region, files, from) {
+            let is_one = end_of(entry).is_some_and(|end| end.socket && end.pipe == lane);
+            if is_one && found.is_none() {
+                match skipped.checked_sub(1) {
+                    Some(left) => skipped = left,
+                    None => found = Some((pid, fd)),
+                }
+            }
+            from = fd + 1;
+        }
+    });
+    found
+}
