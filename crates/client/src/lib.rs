@@ -23,6 +23,7 @@
 
 mod addresses;
 mod attributes;
+mod borrowing;
 mod boundary;
 mod buffers;
 mod calls;
@@ -68,6 +69,7 @@ mod spares;
 mod splice;
 mod statfs;
 mod stranger;
+mod streams;
 mod times;
 mod transfer;
 mod vector;

@@ -178,8 +178,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.flow(c, end, cursor, length, vector)
     }
 
-    /// Moves bytes through a pipe or a lane. `whole`: what is written goes as a whole, or not at all
-    /// through the ring.
+    /// Moves bytes through a pipe or a lane. `whole`: what is written goes as a whole, or not at
+    /// all through the ring.
     pub(crate) fn flow(
         &mut self,
         c: &Call,

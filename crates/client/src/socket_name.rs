@@ -3,7 +3,7 @@
 //! ```text
 //!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TAG.TEXT    N: the private directory
 //!   reached by   PRIVATE/NUMBER.GENERATION.TAG.TEXT            TEXT: what was given, if it fits
-//!   connects as  NUL husk.TAG.LANE                             which lanes are at its end (`lanes`)
+//!   connects as  NUL husk.TAG.LANE                             which lanes it has (`lanes`)
 //! ```
 //!
 //! `/proc/net/unix` shows to everybody what a socket was bound to, so the path of the private
@@ -103,7 +103,7 @@ impl Name {
         Name::below(&directory.bytes[PATH_AT..directory.length], private, inode, text)
     }
 
-    /// What a socket with lanes is bound to before it is connected, so that who accepts it knows it.
+    /// What a socket with lanes is bound to before it is connected: who accepts it knows them.
     pub fn of_lane(private: &[u8], lane: u32) -> Name {
         let mut name = Name::empty(PATH_AT);
         name.bytes[0] = UNIX as u8;

@@ -29,6 +29,7 @@ mod freeze;
 pub mod hold;
 mod journal;
 pub mod kill;
+mod lanes;
 mod layout;
 mod life;
 mod lock;

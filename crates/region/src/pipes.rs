@@ -81,10 +81,7 @@ pub(crate) const WAKING: usize = 39;
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;
-/// Of a lane of two sockets: one more than the name of the lane the other way.
-const MATE: usize = 43;
-/// In that word: the ring is not to be used.
-const IDLE: u64 = 1 << 63;
+pub(crate) const MATE: usize = 43;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -345,28 +342,6 @@ impl Pipe {
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
-    }
-
-    /// Says which lane of the same two sockets goes the other way, before a table names either.
-    pub fn set_mate(&self, name: u32) {
-        self.put(MATE, name as u64 + 1);
-        self.share();
-    }
-
-    /// The name of that lane, of one whose life is known to go on; `None`: it is a pipe.
-    #[inline(always)]
-    pub fn mate(&self) -> Option<u32> {
-        Some((self.get(MATE) & !IDLE).checked_sub(1)? as u32)
-    }
-
-    /// The ring of a lane stays out of use: who is at the other end is not known.
-    pub fn keep_idle(&self) {
-        self.put(MATE, self.get(MATE) | IDLE);
-    }
-
-    /// It is known.
-    pub fn end_idleness(&self) {
-        self.put(MATE, self.get(MATE) & !IDLE);
     }
 
     // ---- host calls ---------------------------------------------------------------------------
@@ -639,7 +614,7 @@ impl Pipe {
     pub fn is_due(&self) -> bool {
         let left = self.get(COUNTDOWN);
         self.put(COUNTDOWN, left.saturating_sub(1));
-        left == 0 && !self.is_pinned() && !self.is_in_set() && self.get(MATE) & IDLE == 0
+        left == 0 && !self.is_pinned() && !self.is_in_set() && !self.is_idle()
     }
 
     /// Tries to put the ring in use, both locks held by the caller, who lets them go but for

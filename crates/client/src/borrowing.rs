@@ -1,0 +1,283 @@
+//! What is in the rings of sockets (`lanes`) goes to the host: before others look, or wait in a set.
+//!
+//! Only the socket at the other end can put bytes into one. Whoever has to borrows it from a
+//! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at once;
+//! nobody makes a child meanwhile, who would keep it.
+
+use crate::layout::get32;
+use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at_host};
+use crate::{Answer, Client, Host, Memory};
+use core::sync::atomic::{AtomicBool, Ordering};
+use husk_abi::nr;
+use husk_abi::sys::net::{MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOL_SOCKET};
+use husk_proto::fs::Span;
+use husk_proto::pipe::{End, Pipe, Withdrawal};
+use husk_proto::{Errno, Result, Services};
+
+/// Looks for a process that has a socket, one of which may be about to get or lose it.
+const BORROWS_MAX: u32 = 4;
+const BORROW_NAP_NS: u64 = 1_000_000;
+/// Room, as `SO_SNDBUF` wants it, for a ring's bytes behind what the host has.
+const ROOM_BYTES: u32 = 1 << 20;
+const PR_GET_SECCOMP: usize = 21;
+
+/// Whether this program may come to where it cannot borrow from others, or they from it.
+static APART: AtomicBool = AtomicBool::new(false);
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Whether others can borrow from this process, and it from them.
+    pub(crate) fn is_in_reach(&self) -> bool {
+        let filtered = || self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0;
+        !APART.load(Ordering::Relaxed) && !filtered()
+    }
+
+    /// Before a program changes who it is, or what it may reach: nobody could borrow from it any
+    /// more, nor it from others.
+    #[cold]
+    pub fn forgo_lanes(&mut self) {
+        APART.store(true, Ordering::Relaxed);
+        self.each_number(|client, fd| {
+            if client.socket_end(fd).is_some() {
+                // What cannot be moved stays where readers of the image find it; counted.
+                let _ = client.surrender(fd);
+            }
+        });
+    }
+
+    /// Number `fd` is about to go: what nobody has read of it is the host's then, who tells the
+    /// other side of the loss.
+    pub(crate) fn leave_unread(&mut self, end: End) {
+        if end.socket && self.services.pipe_waiting(end.pipe) > 0 {
+            // Where that fails the other side is told of an end alone.
+            let _ = self.withdraw_lane(end.pipe, true);
+        }
+    }
+
+    /// The same of all numbers: the process ends.
+    pub fn leave_lanes(&mut self) {
+        self.each_number(|client, fd| {
+            if let Some(end) = client.socket_end(fd) {
+                client.leave_unread(end);
+            }
+        });
+    }
+
+    /// The call is the host's, and so is the lane that it is about from now on.
+    #[cold]
+    pub(crate) fn lost(&mut self, end: End, lane: End) -> Option<Answer> {
+        self.pin_lanes(end);
+        self.withdraw_lane(lane.pipe, false).err().map(Err)
+    }
+
+    pub(crate) fn pin_lanes(&mut self, end: End) {
+        for writes in [false, true] {
+            if let Some(lane) = self.lane(end, writes) {
+                self.services.pipe_pin(lane.pipe);
+            }
+        }
+    }
+
+    /// Both lanes of a socket are the host's for ever, with what was in their rings.
+    #[cold]
+    pub(crate) fn surrender_socket(&mut self, end: End) -> Result<()> {
+        self.pin_lanes(end);
+        for writes in [false, true] {
+            if let Some(lane) = self.lane(end, writes) {
+                self.withdraw_lane(lane.pipe, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in a lane's ring goes to the host, before what that has. `to_set`: as long as the
+    /// host has bytes, or an end to tell of, it may stay, for readers find it first.
+    #[cold]
+    pub(crate) fn withdraw_lane(&mut self, lane: Pipe, to_set: bool) -> Result<()> {
+        let (mut looks, mut size) = (0, None);
+        for _ in 0..ROUNDS_MAX {
+            let behind = if looks > 0 { self.left_in(lane) } else { 0 };
+            if to_set && behind > 0 {
+                return Ok(());
+            }
+            let stuck = looks > LANDING_LOOKS && behind == 0;
+            let done = match self.services.pipe_withdraw(lane, stuck)? {
+                Withdrawal::Nothing => Some(Ok(())),
+                Withdrawal::Wait { address, value } => {
+                    self.sleep_on(address, value);
+                    None
+                }
+                Withdrawal::Settle => {
+                    let left = self.left_in(lane);
+                    self.services.pipe_settled(lane, left);
+                    None
+                }
+                Withdrawal::Writing => {
+                    if looks == 0 && !to_set {
+                        // Who sleeps there for room goes on.
+                        size = self.writer_size(lane, ROOM_BYTES);
+                    }
+                    looks += 1;
+                    self.nap(LANDING_NAP_NS);
+                    None
+                }
+                Withdrawal::Bytes(spans) => self.withdrawn(lane, &spans, to_set),
+            };
+            if let Some(done) = done {
+                size.map(|bytes| self.writer_size(lane, bytes / 2));
+                return done;
+            }
+        }
+        size.map(|bytes| self.writer_size(lane, bytes / 2));
+        self.refuse(nr::read, Errno::EIO)
+    }
+
+    /// Gives a ring's bytes, both locks held, to the host; `None`: there may be more.
+    fn withdrawn(&mut self, lane: Pipe, spans: &[Span; 2], to_set: bool) -> Option<Result<()>> {
+        let put = self.give_to_peer(lane, spans);
+        self.services.pipe_withdrawn(lane, put.unwrap_or(0));
+        match put {
+            Ok(1..) => None,
+            // Nobody is left who has written them: the host tells of the end.
+            Err(Errno::EPIPE) if to_set => Some(Ok(())),
+            Ok(0) | Err(_) => Some(self.refuse(nr::read, Errno::EIO)),
+        }
+    }
+
+    /// What the host lets lie between the writer to `lane` and its reader becomes `bytes`; what it
+    /// was, which is twice what the host was told.
+    fn writer_size(&mut self, lane: Pipe, bytes: u32) -> Option<u32> {
+        let _still = self.host.keep_still();
+        let writer = self.services.lane_mate(lane).and_then(|mate| self.borrow(mate).ok())?;
+        let size = self.buffer_size(writer as usize);
+        self.set_buffer_size(writer as usize, bytes);
+        self.host_close(writer);
+        Some(size)
+    }
+
+    /// Bytes that the host has in a lane. Where nobody is left to read them, none.
+    #[cold]
+    pub(crate) fn left_in(&mut self, lane: Pipe) -> u64 {
+        let _still = self.host.keep_still();
+        let Ok(reader) = self.borrow(lane) else { return 0 };
+        let left = waiting_at_host(&self.host, reader as usize);
+        self.host_close(reader);
+        left
+    }
+
+    /// Puts a ring's bytes into the socket that reads from `lane`, before what that holds: how
+    /// many. `EPIPE`: no process has the other one.
+    fn give_to_peer(&mut self, lane: Pipe, spans: &[Span; 2]) -> Result<u64> {
+        // No child is to get what is borrowed.
+        let _still = self.host.keep_still();
+        let mate = self.services.lane_mate(lane).ok_or(Errno::EPIPE)?;
+        let writer = self.borrow(mate)?;
+        let put = self.borrow(lane).map(|reader| {
+            let put = self.put_before(reader as usize, writer as usize, spans);
+            self.host_close(reader);
+            put
+        });
+        self.host_close(writer);
+        put
+    }
+
+    fn put_before(&mut self, reader: usize, writer: usize, spans: &[Span; 2]) -> u64 {
+        let behind = waiting_at_host(&self.host, reader);
+        if behind == 0 {
+            return self.send_spans(writer, spans);
+        }
+        let size = self.buffer_size(writer);
+        self.set_buffer_size(writer, ROOM_BYTES);
+        let all = (spans[0].length + spans[1].length) as u64;
+        let put = self.send_spans(writer, spans);
+        self.rotate_socket(reader, writer, behind);
+        // The host doubles what it is told.
+        self.set_buffer_size(writer, size / 2);
+        if put == all {
+            return put;
+        }
+        // The rest would come behind the host's: all of it stays.
+        self.rotate_socket(reader, usize::MAX, put);
+        0
+    }
+
+    fn send_spans(&self, writer: usize, spans: &[Span; 2]) -> u64 {
+        let table = vectors(spans);
+        let header = [0u64, 0, table.as_ptr() as u64, 2, 0, 0, 0];
+        let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+        let args = [writer, header.as_ptr() as usize, flags, 0, 0, 0];
+        let put = self.host.call(nr::sendmsg, args);
+        core::hint::black_box((&table, &header));
+        put.max(0) as u64
+    }
+
+    /// Takes the first `bytes` that the host has, and sends them to `writer`, if that is one.
+    fn rotate_socket(&mut self, reader: usize, writer: usize, bytes: u64) {
+        let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+        let address = self.buffers.bounce.as_mut_ptr() as usize;
+        let mut left = bytes as usize;
+        while left > 0 {
+            let part = left.min(self.buffers.bounce.len());
+            let got = self.host.call(nr::recvfrom, [reader, address, part, flags, 0, 0]);
+            if got <= 0 {
+                return;
+            }
+            if writer != usize::MAX {
+                self.host.call(nr::sendto, [writer, address, got as usize, flags, 0, 0]);
+            }
+            left -= got as usize;
+        }
+    }
+
+    fn buffer_size(&self, fd: usize) -> u32 {
+        let (mut size, mut length) = ([0u8; 4], [4u8, 0, 0, 0]);
+        let (at, room) = (size.as_mut_ptr() as usize, length.as_mut_ptr() as usize);
+        self.host.call(nr::getsockopt, [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, at, room, 0]);
+        get32(&core::hint::black_box(size), 0)
+    }
+
+    fn set_buffer_size(&self, fd: usize, bytes: u32) {
+        let size = core::hint::black_box(bytes.to_le_bytes());
+        let args = [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, size.as_ptr() as usize, 4, 0];
+        self.host.call(nr::setsockopt, args);
+    }
+
+    /// A descriptor of this process, for a while, of the socket that reads from `lane`. `EPIPE`: no
+    /// process has it any more.
+    fn borrow(&mut self, lane: Pipe) -> Result<u32> {
+        let mut why = Errno::EPIPE;
+        for _ in 0..BORROWS_MAX {
+            let mut skipped = 0;
+            while let Some((pid, fd)) = self.services.lane_reader(lane, skipped) {
+                match self.borrow_from(pid, fd, lane) {
+                    Ok(Some(got)) => return Ok(got),
+                    Ok(None) | Err(Errno::ESRCH | Errno::EBADF) => {}
+                    Err(errno) => why = errno,
+                }
+                skipped += 1;
+            }
+            if skipped == 0 {
+                return Err(Errno::EPIPE);
+            }
+            self.nap(BORROW_NAP_NS);
+        }
+        Err(why)
+    }
+
+    fn borrow_from(&mut self, pid: u32, fd: u32, lane: Pipe) -> Result<Option<u32>> {
+        let process = Errno::check(self.host.call(nr::pidfd_open, [pid as usize, 0, 0, 0, 0, 0]))?;
+        let args = [process as usize, fd as usize, 0, 0, 0, 0];
+        let got = Errno::check(self.host.call(nr::pidfd_getfd, args));
+        self.host_close(process as u32);
+        let got = got? as u32;
+        if self.find_lane(got as usize).is_some_and(|end| end.pipe == lane) {
+            return Ok(Some(got));
+        }
+        self.host_close(got);
+        Ok(None)
+    }
+
+    fn nap(&self, span_ns: u64) {
+        let time = core::hint::black_box([0u64, span_ns]);
+        self.host.call(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,36 @@
+//! Lanes: pipes in pairs, of two connected sockets. Each says which is its *mate*, that goes the
+//! other way, and whether its ring stays out of use.
+
+use crate::pipes::{MATE, Pipe};
+
+/// In the word that has one more than the mate's name: the ring is not to be used.
+const IDLE: u64 = 1 << 63;
+
+impl Pipe {
+    /// Says which lane of the same two sockets goes the other way, before a table names either.
+    pub fn set_mate(&self, name: u32) {
+        self.put(MATE, name as u64 + 1);
+        self.share();
+    }
+
+    /// The name of that lane, of one whose life is known to go on; `None`: it is a pipe.
+    #[inline(always)]
+    pub fn mate(&self) -> Option<u32> {
+        Some((self.get(MATE) & !IDLE).checked_sub(1)? as u32)
+    }
+
+    /// The ring of a lane stays out of use: who is at the other end is not known.
+    pub fn keep_idle(&self) {
+        self.put(MATE, self.get(MATE) | IDLE);
+    }
+
+    /// It is known.
+    pub fn end_idleness(&self) {
+        self.put(MATE, self.get(MATE) & !IDLE);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.get(MATE) & IDLE != 0
+    }
+}
