@@ -1,8 +1,8 @@
 //! What is in the rings of sockets (`lanes`) goes to the host: before others look, or wait in a set.
 //!
 //! Only the socket at the other end can put bytes into one. Whoever has to borrows it from a
-//! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at once;
-//! nobody makes a child meanwhile, who would keep it.
+//! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at
+//! once; nobody makes a child meanwhile, who would keep it.
 
 use crate::layout::get32;
 use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at_host};

@@ -91,8 +91,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let _ = self.services.lane_claim(files, fd, host, Pipe(lane));
     }
 
-    /// Before `connect` to the name at `address`: where that is a node's, who accepts is to know the
-    /// lanes. A socket that has a name already has lost them, or tries once more.
+    /// Before `connect` to the name at `address`: where that is a node's, who accepts is to know
+    /// the lanes. A socket that has a name already has lost them, or tries once more.
     pub(crate) fn introduce(&mut self, fd: usize, address: usize) {
         let Some(end) = self.socket_end(fd) else { return };
         let private = self.services.private_path();
