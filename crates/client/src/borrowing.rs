@@ -1,4 +1,4 @@
-//! What is in the rings of sockets (`lanes`) goes to the host: before others look, or wait in a set.
+//! What is in the rings of sockets (`lanes`) goes to the host: before others look, or wait in sets.
 //!
 //! Only the socket at the other end can put bytes into one. Whoever has to borrows it from a
 //! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at
