@@ -54,6 +54,9 @@ impl Pipes for Direct {
     fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
         husk_kernel::lanes::claim(&self.kernel, files, fd, host, lane)
     }
+    fn lane_is_hosts(&self, lane: Pipe) -> bool {
+        husk_kernel::lanes::is_hosts(lane)
+    }
     fn lane_forget(&mut self, files: Files, fd: u32) {
         // Somebody else has a number of it, or the other end has come.
         let _ = husk_kernel::lanes::forget(&self.kernel, files, fd);

@@ -137,7 +137,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         });
         match answer {
             Ok(Verdict::Instead { call, .. }) => self.introduce(c.args[0], call.args[1]),
-            Ok(Verdict::Pass) => self.forget_other_end(c.args[0]),
+            Ok(Verdict::Pass) => self.forget_lanes(c.args[0]),
             _ => {}
         }
         answer
@@ -145,7 +145,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `listen`.
     pub(crate) fn listen(&mut self, c: &Call) -> Answer {
-        self.forget_other_end(c.args[0]);
+        self.forget_lanes(c.args[0]);
         self.other_kind(c, Errno::ENOTSOCK)
     }
 

@@ -77,6 +77,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// A counted call on a socket neither of whose lanes has a ring any more need not be counted,
+    /// nor looked at from now on: true.
+    pub(crate) fn let_go(&mut self, fd: usize, lane: End) -> bool {
+        if !self.services.lane_is_hosts(lane.pipe) {
+            return false;
+        }
+        self.services.pipe_landed(lane.pipe, lane.writes, 0);
+        self.forget_lanes(fd);
+        true
+    }
+
     /// Both lanes of a socket are the host's for ever, with what was in their rings.
     #[cold]
     pub(crate) fn surrender_socket(&mut self, end: End) -> Result<()> {

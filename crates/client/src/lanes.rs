@@ -117,7 +117,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if lane_of(bytes, self.services.private_path()).is_none() {
             return;
         }
-        self.forget_other_end(fd);
+        self.forget_lanes(fd);
         let flags = self.host_fcntl(fd, F_GETFL, 0) as usize & O_NONBLOCK as usize;
         let on_exec = if self.closes_on_exec(fd as u32) { CLOSE_ON_EXEC } else { 0 };
         let _still = self.host.keep_still();
@@ -131,7 +131,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `listen`, or `connect` to a name that is no tree's: nobody of the image will be at the other
     /// end.
-    pub(crate) fn forget_other_end(&mut self, fd: usize) {
+    pub(crate) fn forget_lanes(&mut self, fd: usize) {
         if self.socket_end(fd).is_some() {
             let files = self.services.files();
             self.services.lane_forget(files, fd as u32);

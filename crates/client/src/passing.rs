@@ -97,7 +97,7 @@ pub(crate) const CARRIED: u32 = 27;
 pub(crate) const WATCHING: u32 = 28;
 /// The result is an epoll set.
 pub(crate) const EPOLL: u32 = 29;
-/// `sendfile` of what is left, after as many bytes as argument 4 says.
+/// What is left of a `sendfile`, or of a `recv` of all, after as many bytes as argument 4 says.
 pub(crate) const SENT: u32 = 30;
 
 /// The result is a socket.

@@ -205,6 +205,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(Errno::EBADF) if end.socket => return Ok(Verdict::Pass),
                 Err(errno) => return Err(errno),
                 Ok(Flow::Moved(count)) => return value(count as u64),
+                Ok(Flow::Host { done: 0 }) if end.socket && self.let_go(c.args[0], end) => {
+                    return Ok(Verdict::Pass);
+                }
                 Ok(Flow::Host { done }) => return Ok(in_flight(c, end, done)),
                 Ok(Flow::Wait { address, value }) => {
                     return Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS });

@@ -12,7 +12,7 @@ use crate::pipe::ROUNDS_MAX;
 use crate::polling::watched_alone;
 use crate::sockets::{CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES};
 use crate::vector::{Cursor, MOVE_MAX};
-use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::net::{
     MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, SO_PASSCRED,
@@ -158,6 +158,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     after.args[1] = done;
                     return Ok(Verdict::PassRest { after, done });
                 }
+                Ok(Verdict::Pass) if done > 0 => {
+                    let mut args = c.args;
+                    args[4] = done;
+                    let after = After { number: c.number, args, reason: passing::SENT };
+                    return Ok(Verdict::PassRest { after, done });
+                }
                 Ok(Verdict::Wait { address, value, .. }) if done > 0 => {
                     self.sleep_on(address, value);
                 }
@@ -181,6 +187,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.services.pipe_landed(end.pipe, false, 0);
                 None
             }
+            Ok(Verdict::Pass) => None,
             answer => Some(answer),
         }
     }

@@ -4,6 +4,7 @@
 //!   socketpair     two lanes, each named by one table entry, the socket's that reads from it
 //!   socket         two lanes: one is named, the other *awaits* the socket at the other end
 //!   accept         that one has come: its entry names the lane that awaited it
+//!   listen, or both lanes are the host's for good     a plain number of the host's again
 //! ```
 //!
 //! 1. A socket's entry names, and holds, the lane it reads from; its ring names the other (`mate`).
@@ -13,11 +14,11 @@
 
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Process, Result};
-use husk_region::{Cell, Region, Txn};
+use husk_region::{Cell, Region, Txn, pipes};
 
 use crate::descriptor::table;
 use crate::image::LANES_AWAITING;
-use crate::pipe::{HOST, NAMES, begin, end_of, entry_of, find, ring};
+use crate::pipe::{HOST, NAMES, begin, end_of, entry_of, find, ring, ring_of};
 use crate::{Kernel, process};
 
 /// Says in a record's word for the host's number that it is a socket's.
@@ -128,6 +129,22 @@ fn end_waiting(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
     Ok(())
 }
 
+/// `Pipes::lane_is_hosts`.
+pub fn is_hosts(lane: Pipe) -> bool {
+    let Ok(ring) = ring_of(lane) else { return true };
+    let mate = ring.mate().and_then(|mate| ring_of(Pipe(mate)).ok());
+    ring.is_hosts_for_good() && mate.is_none_or(|mate| mate.is_hosts_for_good())
+}
+
+/// Bytes have come through the host from a socket whose other end is awaited: nobody of the image
+/// has accepted it.
+pub(crate) fn met_stranger(ring: &pipes::Pipe) {
+    ring.pin();
+    if let Some(mate) = ring.mate().and_then(|mate| ring_of(Pipe(mate)).ok()) {
+        mate.pin();
+    }
+}
+
 /// `Pipes::lane_forget`.
 pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     kernel.run(|txn| {
@@ -136,7 +153,8 @@ pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
         let end = end_of(old).filter(|end| end.socket).ok_or(Errno::EBADF)?;
         let record = NAMES.record(txn.region, end.pipe.0);
         txn.lock(record)?;
-        if !NAMES.is_last(txn, end.pipe.0) || txn.get(host_of(txn.region, end.pipe)) & AWAITS == 0 {
+        let awaits = txn.get(host_of(txn.region, end.pipe)) & AWAITS != 0;
+        if !is_hosts(end.pipe) && !(awaits && NAMES.is_last(txn, end.pipe.0)) {
             return Err(Errno::EBUSY);
         }
         table::put(txn, table, fd, old & !named(end.pipe))?;
@@ -150,7 +168,7 @@ pub(crate) fn release(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
     if !NAMES.is_last(txn, lane.0) || txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
         return Ok(());
     }
-    let mate = crate::pipe::ring_of(lane)?.mate().ok_or(Errno::EIO)?;
+    let mate = ring_of(lane)?.mate().ok_or(Errno::EIO)?;
     txn.lock(NAMES.record(txn.region, mate))?;
     end_waiting(txn, lane)?;
     NAMES.release(txn, mate)
@@ -161,7 +179,7 @@ pub(crate) fn awaited_by(region: &Region, number: u32) -> Option<u32> {
     let lane = Pipe(NAMES.name(region, number));
     let awaits = NAMES.references(region, number) != Some(0)
         && region.load(host_of(region, lane)) & AWAITS != 0;
-    let mate = awaits.then(|| crate::pipe::ring_of(lane).ok()?.mate())?;
+    let mate = awaits.then(|| ring_of(lane).ok()?.mate())?;
     mate.map(|mate| NAMES.number(mate))
 }
 

@@ -16,8 +16,8 @@ use husk_proto::{Errno, Result};
 use husk_region::kill;
 use husk_region::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
 
-use crate::Kernel;
 use crate::pipe::{holder, ring};
+use crate::{Kernel, lanes};
 
 /// What is written as a whole or not at all.
 const PIPE_BUF: usize = 4096;
@@ -395,6 +395,9 @@ fn copy_in_steps(
 #[inline]
 pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
     if let Ok(ring) = ring(kernel, pipe) {
+        if !writes && bytes > 0 && ring.is_idle() {
+            lanes::met_stranger(&ring);
+        }
         ring.land(writes, bytes);
     }
 }

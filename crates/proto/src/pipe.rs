@@ -137,7 +137,12 @@ pub trait Pipes {
     fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
         Err(Errno::ENOSYS)
     }
-    /// Nobody of the image will be at the other end of a socket: it is the host's alone again.
+    /// Whether a lane and its mate are the host's for good.
+    fn lane_is_hosts(&self, lane: Pipe) -> bool {
+        true
+    }
+    /// If that is so, or nobody of the image will be at the other end of a socket, it is the host's
+    /// alone again.
     fn lane_forget(&mut self, files: Files, fd: u32) {}
     /// The lane that goes the other way.
     fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {

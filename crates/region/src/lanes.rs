@@ -1,7 +1,7 @@
 //! Lanes: pipes in pairs, of two connected sockets. Each says which is its *mate*, that goes the
 //! other way, and whether its ring stays out of use.
 
-use crate::pipes::{MATE, Pipe};
+use crate::pipes::{MATE, Mode, Pipe};
 
 /// In the word that has one more than the mate's name: the ring is not to be used.
 const IDLE: u64 = 1 << 63;
@@ -29,8 +29,17 @@ impl Pipe {
         self.put(MATE, self.get(MATE) & !IDLE);
     }
 
+    /// Whether that is so still.
     #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.get(MATE) & IDLE != 0
+    }
+
+    /// Whether neither this life's ring has bytes, nor ever will.
+    pub fn is_hosts_for_good(&self) -> bool {
+        match self.mode() {
+            None => true,
+            mode => self.is_pinned() && mode == Some(Mode::Host),
+        }
     }
 }
