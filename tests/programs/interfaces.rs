@@ -35,15 +35,26 @@ fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
     printed("talks", include_str!("sources/talks.c"), &kinds, Length::Long);
 }
 
+/// Everything in `lanes.c` but what moves much.
+const LANES: [&str; 9] =
+    ["ways", "sends", "sets", "sleeps", "times", "ends", "sent", "inherited", "apart"];
+
 #[test]
 fn socket_pairs_do_what_those_of_linux_do_wherever_their_bytes_are() {
-    let kinds = ["ways", "sends", "sets", "sleeps", "times", "ends", "sent", "inherited", "apart"];
+    printed("lanes", include_str!("sources/lanes.c"), &LANES, Length::Long);
+}
+
+#[test]
+fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are() {
+    let kinds = LANES.map(|kind| format!("named-{kind}"));
+    let kinds: Vec<_> = kinds.iter().map(String::as_str).chain(["names"]).collect();
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
 #[test]
-fn bytes_of_socket_pairs_come_once_and_in_order_beside_sets_and_signals() {
-    printed("lanes", include_str!("sources/lanes.c"), &["much", "storm"], Length::Long);
+fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
+    let kinds = ["much", "storm", "named-much", "named-storm"];
+    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
 #[test]

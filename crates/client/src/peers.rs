@@ -136,6 +136,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.memory.read(address, &mut bytes[..there]).is_err() {
             return;
         }
+        if may_be_lanes(&bytes[..there], full, self.services.private_path()) {
+            // Of a sender without a name Linux says nothing at all.
+            let _ = self.memory.write(length, &[0; 4]);
+            return;
+        }
         if let Some(shown) = self.shown(&bytes[..there], full) {
             // What the application gave was written to a moment ago.
             let _ = self.show(&shown, address, length, room);

@@ -154,7 +154,8 @@ pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
         let record = NAMES.record(txn.region, end.pipe.0);
         txn.lock(record)?;
         let awaits = txn.get(host_of(txn.region, end.pipe)) & AWAITS != 0;
-        if !is_hosts(end.pipe) && !(awaits && NAMES.is_last(txn, end.pipe.0)) {
+        let alone = awaits && NAMES.is_last(txn, end.pipe.0);
+        if !alone && !is_hosts(end.pipe) {
             return Err(Errno::EBUSY);
         }
         table::put(txn, table, fd, old & !named(end.pipe))?;

@@ -573,6 +573,110 @@ static void apart(void)
     }
 }
 
+/* ---- names ---- */
+
+static void shown(const char *what, int result, const struct sockaddr_un *name, socklen_t length)
+{
+    printf("%s %d %s length %d family %d ", what, result, result < 0 ? strerrorname_np(errno) : "",
+           (int)length, result >= 0 && length >= 2 ? name->sun_family : 0);
+    for (int i = 2; result >= 0 && i < (int)length && i < (int)sizeof *name; i++) {
+        char byte = ((const char *)name)[i];
+        putchar(byte ? byte : '0');
+    }
+    printf("\n");
+}
+
+static void names_of(const char *who, int fd)
+{
+    struct sockaddr_un name;
+    socklen_t length = sizeof name;
+    printf("%s\n", who);
+    int result = getsockname(fd, (void *)&name, &length);
+    shown("own", result, &name, length);
+    length = sizeof name;
+    result = getpeername(fd, (void *)&name, &length);
+    shown("peer", result, &name, length);
+    for (socklen_t room = 0; room < 5; room++) {
+        memset(&name, 'x', sizeof name);
+        length = room;
+        result = getpeername(fd, (void *)&name, &length);
+        shown("peer", result, &name, length < room ? length : room);
+        printf("length %d\n", (int)length);
+    }
+}
+
+/* Neither who connects nor who accepts sees more than on Linux, whatever becomes of a connection. */
+static void names(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX }, other;
+    socklen_t length = sizeof other;
+    char bytes[10];
+    strcpy(name.sun_path, "one");
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    int early = socket(AF_UNIX, SOCK_STREAM, 0), one = socket(AF_UNIX, SOCK_STREAM, 0);
+    names_of("new", one);
+    say("too early", connect(early, (void *)&name, sizeof name));
+    must("bind", bind(listener, (void *)&name, sizeof name) == 0);
+    say("not yet", connect(early, (void *)&name, sizeof name));
+    must("listen", listen(listener, 5) == 0);
+    names_of("early", early);
+    say("connect", connect(one, (void *)&name, sizeof name));
+    say("again", connect(one, (void *)&name, sizeof name));
+    int accepted = accept(listener, (void *)&other, &length);
+    shown("accept", accepted < 0 ? -1 : 0, &other, length);
+    names_of("one", one);
+    names_of("accepted", accepted);
+    names_of("listener", listener);
+    for (int i = 0; i < WARM; i++)
+        must("warm", write(one, "w", 1) == 1 && read(accepted, bytes, 1) == 1 &&
+                     write(accepted, "a", 1) == 1 && read(one, bytes, 1) == 1);
+    for (int side = 0; side < 2; side++) {
+        must("write", write(side ? one : accepted, "from", 4) == 4);
+        length = sizeof other;
+        memset(&other, 'x', sizeof other);
+        say("recvfrom", recvfrom(side ? accepted : one, bytes, 2, 0, (void *)&other, &length));
+        shown("sender", 0, &other, length);
+        struct iovec buffer = { bytes, 2 };
+        struct msghdr message = { .msg_iov = &buffer, .msg_iovlen = 1, .msg_name = &other,
+                                  .msg_namelen = sizeof other };
+        say("recvmsg", recvmsg(side ? accepted : one, &message, 0));
+        shown("sender", 0, &other, message.msg_namelen);
+    }
+    say("connect", connect(early, (void *)&name, sizeof name));
+    close(early);
+    close(accept(listener, NULL, NULL));
+    close(listener);
+    /* A name without anybody behind it: who finds that out takes it over. */
+    int heir = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    say("stale", connect(heir, (void *)&name, sizeof name));
+    names_of("heir", heir);
+    must("unlink", unlink(name.sun_path) == 0);
+    say("bind", bind(heir, (void *)&name, sizeof name));
+    say("on exec", fcntl(heir, F_GETFD));
+    say("listen", listen(heir, 5));
+    names_of("heir", heir);
+    int two = socket(AF_UNIX, SOCK_STREAM, 0);
+    say("connect", connect(two, (void *)&name, sizeof name));
+    length = sizeof other;
+    int second = accept4(heir, (void *)&other, &length, SOCK_NONBLOCK);
+    shown("accept", second < 0 ? -1 : 0, &other, length);
+    must("to it", write(two, "to", 2) == 2 && read(second, bytes, 2) == 2);
+    must("from it", write(second, "to", 2) == 2 && read(two, bytes, 2) == 2);
+    /* Who connects has a name of its own. */
+    int third = socket(AF_UNIX, SOCK_STREAM, 0);
+    strcpy(other.sun_path, "own");
+    other.sun_family = AF_UNIX;
+    say("own name", bind(third, (void *)&other, sizeof other));
+    say("connect", connect(third, (void *)&name, sizeof name));
+    int met = accept(heir, NULL, NULL);
+    names_of("met", met);
+    for (int i = 0; i < WARM; i++)
+        must("own", write(third, "w", 1) == 1 && read(met, bytes, 1) == 1);
+    unlink("own");
+    unlink("one");
+    for (int i = 0; i < 100; i++) close(3 + i);
+}
+
 /* ---- much ---- */
 
 static unsigned char nth(long at) { return (unsigned char)(at * 31 + at / 251); }
@@ -749,12 +853,14 @@ int main(int count, char **arguments)
     struct { const char *name; void (*run)(void); } kinds[] = {
         { "ways", ways }, { "sends", sends }, { "sets", sets }, { "sleeps", sleeps },
         { "times", times }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
-        { "apart", apart }, { "much", much }, { "storm", storm },
+        { "apart", apart }, { "names", names }, { "much", much }, { "storm", storm },
     };
     for (int i = 1; i < count; i++) {
-        if (strcmp(arguments[i], "by-name") == 0) by_name = 1;
+        const char *wanted = arguments[i];
+        by_name = strncmp(wanted, "named-", 6) == 0;
+        if (by_name) wanted += 6;
         for (unsigned kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
-            if (strcmp(arguments[i], kinds[kind].name) == 0) kinds[kind].run();
+            if (strcmp(wanted, kinds[kind].name) == 0) kinds[kind].run();
     }
     return 0;
 }

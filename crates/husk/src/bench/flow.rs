@@ -6,14 +6,17 @@
 //!                         '<---- pipe ----'
 //! ```
 //!
+//! In the rows of sockets one of these stands for both pipes.
+//!
 //! Driver, peer and whoever takes turns at a token are this same command, started again. A driver
 //! times itself: starts do not count, but for the jobs', which are few against what they do.
 
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -50,6 +53,17 @@ pub struct Row {
     /// Repetitions in one batch, or slice.
     pub count: u64,
     work: Work,
+    way: Way,
+}
+
+/// What bytes go through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Pipes,
+    /// Two sockets made together.
+    Pair,
+    /// Two sockets connected by a name in the directory of the measurement.
+    Name,
 }
 
 /// One repetition.
@@ -84,12 +98,22 @@ pub const ALL: &[Row] = &[
     row("jobserver, 8 processes", 0.9, 50, Work::Tokens),
     row("epoll_wait, none of 1,000", 5.0, 100, Work::Polled(0)),
     row("epoll_wait, one of 1,000", 3.3, 100, Work::Polled(1)),
+    sockets("socket pair, one thread, 1 B", 50, Work::Alone(1), Way::Pair),
+    sockets("socket pair, ping-pong, a core each", 500, apart(BRIEF_GAP), Way::Pair),
+    sockets("socket pair, ping-pong, both asleep", 50, ASLEEP, Way::Pair),
+    sockets("socket pair, ping-pong, 4 processes", 400, ping_pong(2), Way::Pair),
+    sockets("socket pair, 4 KiB blocks", 8_000, Work::Stream(PAGE), Way::Pair),
+    sockets("socket by name, ping-pong, a core each", 500, apart(BRIEF_GAP), Way::Name),
 ];
 const LONGER: &str = "ping-pong, a core each, 2 us";
 const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };
 
 const fn row(name: &'static str, faster: f64, count: u64, work: Work) -> Row {
-    Row { name, wanted: Wanted::FasterBy(faster), count, work }
+    Row { name, wanted: Wanted::FasterBy(faster), count, work, way: Way::Pipes }
+}
+
+const fn sockets(name: &'static str, count: u64, work: Work, way: Way) -> Row {
+    Row { name, wanted: Wanted::Nothing, count, work, way }
 }
 
 const fn apart(gap: Duration) -> Work {
@@ -132,7 +156,14 @@ impl Row {
     /// In the worker: so many slices of calls that it makes itself.
     pub fn slices(&self, times: u64, count: u64) -> anyhow::Result<Vec<Slice>> {
         let mut once: Box<Once> = match self.work {
-            Work::Alone(bytes) => Box::new(alone(bytes)?),
+            Work::Alone(bytes) if self.way == Way::Pipes => {
+                let (reads, writes) = pipe()?;
+                Box::new(alone(bytes, reads, writes))
+            }
+            Work::Alone(bytes) => {
+                let (reads, writes) = UnixStream::pair()?;
+                Box::new(alone(bytes, reads, writes))
+            }
             Work::Polled(ready) => Box::new(polled(ready)?),
             _ => anyhow::bail!("{} is of processes", self.name),
         };
@@ -141,7 +172,7 @@ impl Row {
 
     /// Starts the drivers, lets them go at the same time, waits for the last.
     fn drive(&self, count: u64, drivers: u32) -> anyhow::Result<(i64, u64)> {
-        let start = |_| Started::new(&mut self.process(Role::Driver, count)?);
+        let start = |_| Started::new(&mut self.process(Role::Driver, count)?, Way::Pipes);
         let mut drivers = (0..drivers).map(start).collect::<anyhow::Result<Vec<_>>>()?;
         for driver in &mut drivers {
             anyhow::ensure!(driver.line()? == "ready", "a driver does not start");
@@ -214,7 +245,7 @@ impl Row {
 
     /// A driver: once for a start, then `count` times when it is told to.
     fn lead(&self, count: u64, input: &mut File, output: &mut File) -> anyhow::Result<u64> {
-        let mut peer = Started::new(&mut self.process(Role::Peer, count)?)?;
+        let mut peer = Started::new(&mut self.process(Role::Peer, count)?, self.way)?;
         // Only now: the peer would inherit it.
         if self.apart() {
             stay_on_core(0)?;
@@ -244,18 +275,46 @@ impl Drop for Owned {
 
 /// A process and the pipes to and from it.
 struct Started {
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    input: File,
+    output: BufReader<File>,
     _process: Owned,
 }
 
+/// Both sides' descriptors to read from and to write to.
+type Ends = [[OwnedFd; 2]; 2];
+
+impl Way {
+    fn ends(self) -> anyhow::Result<Ends> {
+        let (mine, theirs) = match self {
+            Way::Pipes => {
+                let ((from, back), (there, to)) = (pipe()?, pipe()?);
+                return Ok([[from.into(), to.into()], [there.into(), back.into()]]);
+            }
+            Way::Pair => UnixStream::pair()?,
+            Way::Name => by_name()?,
+        };
+        let both = |socket: UnixStream| anyhow::Ok([socket.try_clone()?.into(), socket.into()]);
+        Ok([both(mine)?, both(theirs)?])
+    }
+}
+
+/// One that connected, and one that was accepted.
+fn by_name() -> anyhow::Result<(UnixStream, UnixStream)> {
+    let name = format!("flow-{}", std::process::id());
+    let listener = UnixListener::bind(&name)?;
+    let connected = UnixStream::connect(&name)?;
+    let (accepted, _) = listener.accept()?;
+    std::fs::remove_file(&name)?;
+    Ok((connected, accepted))
+}
+
 impl Started {
-    fn new(command: &mut Command) -> anyhow::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+    fn new(command: &mut Command, way: Way) -> anyhow::Result<Self> {
+        let [[output, input], [reads, writes]] = way.ends()?;
+        let child = command.stdin(reads).stdout(writes).spawn()?;
         Ok(Self {
-            input: input.context("no pipe")?,
-            output: BufReader::with_capacity(PAGE, output.context("no pipe")?),
+            input: input.into(),
+            output: BufReader::with_capacity(PAGE, output.into()),
             _process: Owned(child),
         })
     }
@@ -342,13 +401,16 @@ fn compute(time: Duration) {
     }
 }
 
-fn alone(bytes: usize) -> anyhow::Result<impl FnMut() -> anyhow::Result<()>> {
-    let (mut reads, mut writes) = pipe()?;
+fn alone(
+    bytes: usize,
+    mut reads: impl Read,
+    mut writes: impl Write,
+) -> impl FnMut() -> anyhow::Result<()> {
     let mut block = vec![b'p'; bytes];
-    Ok(move || {
+    move || {
         writes.write_all(&block)?;
         Ok(reads.read_exact(&mut block)?)
-    })
+    }
 }
 
 fn polled(ready: usize) -> anyhow::Result<impl FnMut() -> anyhow::Result<()>> {
