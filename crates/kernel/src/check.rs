@@ -22,7 +22,9 @@ use crate::descriptor::{flight, open, table};
 use crate::fs::entries::{self, slot_hole, slot_line};
 use crate::fs::extended;
 use crate::fs::share;
-use crate::image::{PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts};
+use crate::image::{
+    LANES_AWAITING, PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts,
+};
 use crate::process::{Holding, context_facts, each_held};
 use crate::state::{ent, high, ino, kind_bits, low, tag};
 use crate::watch::INSTANCES_MAX;
@@ -317,14 +319,18 @@ impl Checker<'_> {
 
     /// References of the pipes, once all tables are counted.
     fn pipes(&mut self) {
+        let mut waiting = 0;
         for number in 0..PIPES_MAX {
             if pipe::NAMES.references(self.region, number).is_none() {
                 break;
             }
-            if let Some(awaiting) = lanes::awaited_by(self.region, number) {
-                self.pipes[awaiting as usize] += 1;
+            if let Some(awaited) = lanes::awaited_by(self.region, number) {
+                self.pipes[awaited as usize] += 1;
+                waiting += 1;
             }
         }
+        let counted = self.region.load(self.region.map.fixed(LANES_AWAITING));
+        self.equal("lanes that await a reader", 0, counted, waiting);
         for number in 0..PIPES_MAX {
             let Some(references) = pipe::NAMES.references(self.region, number) else { return };
             let uses = self.pipes[number as usize];

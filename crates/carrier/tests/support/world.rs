@@ -10,6 +10,7 @@ use husk_proto::fs::{
     Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
+use husk_proto::pipe::Pipes;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::watch::{Instance, Watches};
 use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
@@ -268,6 +269,14 @@ fn open_unlinked(me: &mut Direct, root: Inode) {
     me.unlink(&root_user(), a, b"f2").expect("unlink");
 }
 
+/// Host numbers that sockets may be.
+fn sockets_noted(me: &mut Direct, _: Inode) {
+    let files = me.files();
+    for fd in 30..36 {
+        assert_eq!(me.host_opened(files, fd, false, Shown::Nothing), Ok(true));
+    }
+}
+
 macro_rules! operation {
     ($list:ident, $name:literal, $before:expr, $parts:expr,
      |$me:ident, $root:ident, $a:ident| $body:expr) => {
@@ -378,6 +387,21 @@ pub fn operations() -> Vec<Operation> {
     });
     operation!(all, "exchange", nothing, false, |me, root, a| {
         me.rename(&root_user(), a, b"f4", root, b"host-dir", RENAME_EXCHANGE).expect("exchange");
+    });
+    operation!(all, "lanes", sockets_noted, true, |me, root, a| {
+        let files = me.files();
+        me.lanes_make(files, [30, 31], [7, 8]).expect("a pair");
+        me.lane_await(files, 32, 9).expect("one");
+        let end = me.pipe_end(files, 32).expect("it has a lane");
+        me.lane_claim(files, 33, 10, end.pipe).expect("its other end");
+        assert_eq!(me.lane_claim(files, 34, 11, end.pipe), Err(Errno::ESRCH), "twice");
+        me.lane_await(files, 34, 11).expect("another");
+        me.lane_forget(files, 34);
+        assert_eq!(me.pipe_end(files, 34), None);
+        me.lane_await(files, 34, 11).expect("once more");
+        me.pipe_join(files, 35, end).expect("a second number");
+        (30..36).for_each(|fd| me.host_closed(files, fd));
+        assert!(!me.lanes_await());
     });
     operation!(all, "append", nothing, false, |me, root, a| {
         let file = at(me, a, b"f5");
