@@ -36,8 +36,21 @@ fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
 }
 
 /// Everything in `lanes.c` but what moves much.
-const LANES: [&str; 9] =
-    ["ways", "sends", "sets", "sleeps", "times", "ends", "sent", "inherited", "apart"];
+const LANES: [&str; 13] = [
+    "ways",
+    "sends",
+    "sets",
+    "sleeps",
+    "times",
+    "ends",
+    "sent",
+    "inherited",
+    "apart",
+    "counts",
+    "gone",
+    "none",
+    "behind",
+];
 
 #[test]
 fn socket_pairs_do_what_those_of_linux_do_wherever_their_bytes_are() {

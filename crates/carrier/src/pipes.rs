@@ -51,8 +51,11 @@ impl Pipes for Direct {
     fn lane_awaits(&self, lane: Pipe) -> bool {
         husk_kernel::lanes::awaits(&self.kernel, lane)
     }
-    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
-        husk_kernel::lanes::claim(&self.kernel, files, fd, host, lane)
+    fn lane_introduce(&mut self, lane: Pipe) {
+        husk_kernel::lanes::introduce(&self.kernel, lane);
+    }
+    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe, pid: u32) -> Result<()> {
+        husk_kernel::lanes::claim(&self.kernel, files, fd, host, (lane, pid))
     }
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
         husk_kernel::lanes::is_hosts(lane)
@@ -169,6 +172,15 @@ impl Pipes for Direct {
     }
     fn pipe_withdraw(&mut self, pipe: Pipe, stuck: bool) -> Result<Withdrawal> {
         husk_kernel::pipe_flow::withdraw(&self.kernel, pipe, stuck)
+    }
+    fn pipe_withdrawing(&mut self, pipe: Pipe, behind: u64) {
+        husk_kernel::pipe_flow::withdrawing(&self.kernel, pipe, behind);
+    }
+    fn pipe_unsettled(&mut self, pipe: Pipe) {
+        husk_kernel::pipe_flow::unsettled(&self.kernel, pipe);
+    }
+    fn pipe_is_leaving(&self, pipe: Pipe) -> bool {
+        husk_kernel::pipe_flow::is_leaving(&self.kernel, pipe)
     }
     fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {
         husk_kernel::pipe_flow::withdrawn(&self.kernel, pipe, bytes);

@@ -166,6 +166,14 @@ fn ask(side: &mut Side) {
     side.direct.epoll_remember(side.set, asked, &said);
 }
 
+/// Bytes that the host has.
+fn waiting(fd: i32) -> u64 {
+    let mut count = 0i32;
+    // SAFETY: writes the count.
+    unsafe { libc::ioctl(fd, libc::FIONREAD, &mut count) };
+    count as u64
+}
+
 /// `EPOLL_CTL_ADD` of the read end, as the client makes it.
 fn enter(side: &mut Side) {
     ENTERING.fetch_add(1, Ordering::SeqCst);
@@ -188,6 +196,7 @@ fn entered(side: &mut Side) {
                     iov_base: span.address as *mut _,
                     iov_len: span.length,
                 });
+                side.direct.pipe_withdrawing(side.pipe, waiting(side.read));
                 // SAFETY: both spans lie in the ring.
                 let put = unsafe { libc::writev(side.write, vector.as_ptr(), 2) };
                 side.direct.pipe_withdrawn(side.pipe, put.max(0) as u64);

@@ -277,8 +277,26 @@ fn other_writes_and_reads(stage: &mut Stage) {
 /// A process without a number of the pipe opens it by another name: all in it is to be the host's.
 /// False: somebody is busy with it.
 fn other_intrudes(stage: &mut Stage) -> bool {
-    let Side { direct, pipe, read, write } = &mut stage.other;
-    direct.pipe_show(*pipe);
+    stage.other.direct.pipe_show(stage.other.pipe);
+    withdraw(&mut stage.other)
+}
+
+/// What is in the ring goes to the host, and the ring stays in use.
+fn other_withdraws(stage: &mut Stage) {
+    withdraw(&mut stage.other);
+    other_writes(stage);
+    let _ = read(&mut stage.other);
+}
+
+/// The same beside a writer.
+fn other_withdraws_and_reads(stage: &mut Stage) {
+    withdraw(&mut stage.other);
+    other_reads(stage);
+}
+
+/// Gives what is in the ring to the host. False: somebody holds a lock.
+fn withdraw(side: &mut Side) -> bool {
+    let Side { direct, pipe, read, write } = side;
     let mut found = direct.pipe_withdraw(*pipe, false).expect("a pipe");
     if matches!(found, Withdrawal::Settle) {
         direct.pipe_settled(*pipe, host_has(*read));
@@ -293,6 +311,8 @@ fn other_intrudes(stage: &mut Stage) -> bool {
     let mut behind = [0u8; 64];
     let vector =
         spans.map(|span| libc::iovec { iov_base: span.address as *mut _, iov_len: span.length });
+    direct.pipe_withdrawing(*pipe, host_has(*read));
+    step();
     // SAFETY: bytes of ours, and both spans lie in the ring; neither end blocks.
     let put = unsafe {
         let later = libc::read(*read, behind.as_mut_ptr().cast(), behind.len());
@@ -300,6 +320,7 @@ fn other_intrudes(stage: &mut Stage) -> bool {
         libc::write(*write, behind.as_ptr().cast(), later.max(0) as usize);
         put
     };
+    step();
     direct.pipe_withdrawn(*pipe, put as u64);
     true
 }
@@ -381,6 +402,8 @@ enum Deed {
     Reads,
     /// And then reads.
     Polls,
+    /// Gives to the host what is in the ring.
+    Withdraws,
 }
 
 /// Who plays: what the main side does, after how many bytes there and back, with how many waiting,
@@ -420,7 +443,9 @@ fn all(boss: &mut Direct) -> Option<String> {
         let two = Cast { acts: other_writes_and_reads, ..idle };
         let poller = Cast { deed: Deed::Polls, warm, waiting: 0, acts: other_writes, alone: false };
         let beside = Cast { acts: other_writes_and_reads, ..poller };
-        for cast in [writer, reader, idle, two, poller, beside] {
+        let moved = Cast { acts: other_withdraws, waiting: 3, ..idle };
+        let parted = Cast { acts: other_withdraws_and_reads, ..writer };
+        for cast in [writer, reader, idle, two, poller, beside, moved, parted] {
             let found = plays(boss, &cast);
             if found.is_some() {
                 return found;
@@ -479,6 +504,7 @@ fn death(
             Deed::Writes => write(&mut mine, 3),
             Deed::Reads => matches!(read(&mut mine), Got::Byte(_)),
             Deed::Polls => poll(&mut mine) == Woken::Nothing,
+            Deed::Withdraws => withdraw(&mut mine),
         });
         // SAFETY: ends the child, quietly.
         unsafe { libc::_exit(if kill::left() > 0 { 7 } else { 0 }) };
@@ -506,7 +532,7 @@ fn death(
 }
 
 fn deaths(boss: &mut Direct) -> Option<String> {
-    for deed in [Deed::Writes, Deed::Reads, Deed::Polls] {
+    for deed in [Deed::Writes, Deed::Reads, Deed::Polls, Deed::Withdraws] {
         let ways = [0, 4, 5, 20].into_iter().flat_map(|warm| [(warm, true), (warm, false)]);
         for way in ways {
             for point in 1..POINTS_MAX {
@@ -578,6 +604,26 @@ fn invitations(boss: &mut Direct) -> Option<String> {
     wrong.then(|| format!("invited {invited}, waited {waited}, {asked}, {beside_reader}"))
 }
 
+/// Bytes that were given to the host come before those of a ring that is in use again, always with
+/// one unread.
+fn withdrawals(boss: &mut Direct) -> Option<String> {
+    const BYTES: u8 = 100;
+    let mut stage = stage(boss, other_reads);
+    for byte in 0..BYTES {
+        assert!(write(&mut stage.main, byte));
+        if byte > 0 {
+            read(&mut stage.main);
+        }
+        if byte % 40 == 20 {
+            assert!(withdraw(&mut stage.main));
+        }
+    }
+    read(&mut stage.main);
+    end(stage);
+    let came = TOOK.lock().expect("sane").clone();
+    (came != (0..BYTES).collect::<Vec<_>>()).then(|| format!("{came:?} came"))
+}
+
 /// Reads that died in flight stay counted: as many as a count can tell, and one that sleeps, are
 /// never none.
 fn wraps(boss: &mut Direct) {
@@ -639,6 +685,7 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
     poll_against_writer(&mut boss);
     assert_eq!(invitations(&mut boss), None);
     assert_eq!(looks(&mut boss), None);
+    assert_eq!(withdrawals(&mut boss), None);
     wraps(&mut boss);
     let plays = [
         (21, all as fn(&mut Direct) -> _),
@@ -651,6 +698,8 @@ fn no_order_of_steps_and_no_death_loses_or_mixes_bytes() {
         (22, deaths),
         (55, deaths),
         (56, all),
+        (66, withdrawals),
+        (67, deaths),
     ];
     for (bug, seen) in plays.into_iter().chain([(25, looks as _), (26, invitations as _)]) {
         kill::mutate(bug);

@@ -40,7 +40,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn bind(&mut self, c: &Call) -> Answer {
         self.surrender(c.args[0])?;
         self.other_kind(c, Errno::ENOTSOCK)?;
-        self.take_name_off(c.args[0]);
         let Some(name) = self.path_given(c.args[0], c.args[1], c.args[2])? else {
             return Ok(Verdict::Pass);
         };
@@ -136,11 +135,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (args[1], args[2]) = (at, length);
         });
         match answer {
-            Ok(Verdict::Instead { call, .. }) => self.introduce(c.args[0], call.args[1]),
-            Ok(Verdict::Pass) => self.forget_lanes(c.args[0]),
-            _ => {}
+            Ok(Verdict::Instead { mut call, room }) if self.leads_to_node(call.args[1]) => {
+                call.reason = passing::CONNECTED;
+                Ok(Verdict::Instead { call, room })
+            }
+            Ok(Verdict::Pass) => {
+                self.forget_lanes(c.args[0]);
+                answer
+            }
+            _ => answer,
         }
-        answer
+    }
+
+    /// Whether the name at `address`, which the host is to be given, is a node's.
+    fn leads_to_node(&self, address: usize) -> bool {
+        let private = self.services.private_path();
+        let mut there = [0u8; ADDRESS_BYTES];
+        let there = &mut there[..PATH_AT + private.len()];
+        self.memory.read(address, there).is_ok() && &there[PATH_AT..] == private
     }
 
     /// `listen`.

@@ -9,7 +9,8 @@ use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at
 use crate::{Answer, Client, Host, Memory};
 use core::sync::atomic::{AtomicBool, Ordering};
 use husk_abi::nr;
-use husk_abi::sys::net::{MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOL_SOCKET};
+use husk_abi::sys::general::{F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, RLIMIT_NOFILE};
+use husk_abi::sys::net::{AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET};
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -20,6 +21,18 @@ const BORROW_NAP_NS: u64 = 1_000_000;
 /// Room, as `SO_SNDBUF` wants it, for a ring's bytes behind what the host has.
 const ROOM_BYTES: u32 = 1 << 20;
 const PR_GET_SECCOMP: usize = 21;
+
+/// Where a ring's bytes are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// In a set: as long as the host has bytes, or an end to tell of, they may stay, for readers
+    /// find them first.
+    Set,
+    /// At the host.
+    Host,
+    /// At the host's socket under this number, even where nobody is at its other end any more.
+    Reader(usize),
+}
 
 /// Whether this program may come to where it cannot borrow from others, or they from it.
 static APART: AtomicBool = AtomicBool::new(false);
@@ -49,7 +62,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn leave_unread(&mut self, end: End) {
         if end.socket && self.services.pipe_waiting(end.pipe) > 0 {
             // Where that fails the other side is told of an end alone.
-            let _ = self.withdraw_lane(end.pipe, true);
+            let _ = self.withdraw_lane(end.pipe, To::Set);
         }
     }
 
@@ -64,9 +77,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The call is the host's, and so is the lane that it is about from now on.
     #[cold]
-    pub(crate) fn lost(&mut self, end: End, lane: End) -> Option<Answer> {
+    pub(crate) fn lost(&mut self, fd: usize, end: End, lane: End) -> Option<Answer> {
         self.pin_lanes(end);
-        self.withdraw_lane(lane.pipe, false).err().map(Err)
+        let to = if lane.writes { To::Host } else { To::Reader(fd) };
+        self.withdraw_lane(lane.pipe, to).err().map(Err)
     }
 
     pub(crate) fn pin_lanes(&mut self, end: End) {
@@ -90,24 +104,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Both lanes of a socket are the host's for ever, with what was in their rings.
     #[cold]
-    pub(crate) fn surrender_socket(&mut self, end: End) -> Result<()> {
+    pub(crate) fn surrender_socket(&mut self, fd: usize, end: End) -> Result<()> {
         self.pin_lanes(end);
-        for writes in [false, true] {
-            if let Some(lane) = self.lane(end, writes) {
-                self.withdraw_lane(lane.pipe, false)?;
-            }
+        self.withdraw_lane(end.pipe, To::Reader(fd))?;
+        match self.lane(end, true) {
+            Some(mate) => self.withdraw_lane(mate.pipe, To::Host),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// What is in a lane's ring goes to the host, before what that has. `to_set`: as long as the
-    /// host has bytes, or an end to tell of, it may stay, for readers find it first.
+    /// What is in a lane's ring goes to the host, before what that has.
     #[cold]
-    pub(crate) fn withdraw_lane(&mut self, lane: Pipe, to_set: bool) -> Result<()> {
+    pub(crate) fn withdraw_lane(&mut self, lane: Pipe, to: To) -> Result<()> {
         let (mut looks, mut size) = (0, None);
         for _ in 0..ROUNDS_MAX {
-            let behind = if looks > 0 { self.left_in(lane) } else { 0 };
-            if to_set && behind > 0 {
+            let behind = if looks > 0 { self.left_in(lane).unwrap_or(0) } else { 0 };
+            if to == To::Set && behind > 0 {
                 return Ok(());
             }
             let stuck = looks > LANDING_LOOKS && behind == 0;
@@ -118,12 +130,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     None
                 }
                 Withdrawal::Settle => {
-                    let left = self.left_in(lane);
-                    self.services.pipe_settled(lane, left);
-                    None
+                    let end = End { pipe: lane, writes: true, socket: true };
+                    self.settle_pipe(usize::MAX, end).err().map(Err)
                 }
                 Withdrawal::Writing => {
-                    if looks == 0 && !to_set {
+                    if looks == 0 && to != To::Set {
                         // Who sleeps there for room goes on.
                         size = self.writer_size(lane, ROOM_BYTES);
                     }
@@ -131,7 +142,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.nap(LANDING_NAP_NS);
                     None
                 }
-                Withdrawal::Bytes(spans) => self.withdrawn(lane, &spans, to_set),
+                Withdrawal::Bytes(spans) => self.withdrawn(lane, &spans, to),
             };
             if let Some(done) = done {
                 size.map(|bytes| self.writer_size(lane, bytes / 2));
@@ -143,13 +154,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Gives a ring's bytes, both locks held, to the host; `None`: there may be more.
-    fn withdrawn(&mut self, lane: Pipe, spans: &[Span; 2], to_set: bool) -> Option<Result<()>> {
-        let put = self.give_to_peer(lane, spans);
+    fn withdrawn(&mut self, lane: Pipe, spans: &[Span; 2], to: To) -> Option<Result<()>> {
+        // No child is to get what is borrowed.
+        let still = self.host.keep_still();
+        let put = self.give_to_peer(lane, spans, to);
+        drop(still);
         self.services.pipe_withdrawn(lane, put.unwrap_or(0));
         match put {
             Ok(1..) => None,
             // Nobody is left who has written them: the host tells of the end.
-            Err(Errno::EPIPE) if to_set => Some(Ok(())),
+            Err(Errno::EPIPE) if to == To::Set => Some(Ok(())),
             Ok(0) | Err(_) => Some(self.refuse(nr::read, Errno::EIO)),
         }
     }
@@ -167,32 +181,51 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Bytes that the host has in a lane. Where nobody is left to read them, none.
     #[cold]
-    pub(crate) fn left_in(&mut self, lane: Pipe) -> u64 {
+    pub(crate) fn left_in(&mut self, lane: Pipe) -> Result<u64> {
         let _still = self.host.keep_still();
-        let Ok(reader) = self.borrow(lane) else { return 0 };
+        let reader = match self.borrow(lane) {
+            Ok(reader) => reader,
+            Err(Errno::EPIPE) => return Ok(0),
+            Err(errno) => return Err(errno),
+        };
         let left = waiting_at_host(&self.host, reader as usize);
         self.host_close(reader);
-        left
+        Ok(left)
     }
 
     /// Puts a ring's bytes into the socket that reads from `lane`, before what that holds: how
     /// many. `EPIPE`: no process has the other one.
-    fn give_to_peer(&mut self, lane: Pipe, spans: &[Span; 2]) -> Result<u64> {
-        // No child is to get what is borrowed.
-        let _still = self.host.keep_still();
-        let mate = self.services.lane_mate(lane).ok_or(Errno::EPIPE)?;
-        let writer = self.borrow(mate)?;
-        let put = self.borrow(lane).map(|reader| {
-            let put = self.put_before(reader as usize, writer as usize, spans);
-            self.host_close(reader);
-            put
-        });
-        self.host_close(writer);
+    fn give_to_peer(&mut self, lane: Pipe, spans: &[Span; 2], to: To) -> Result<u64> {
+        let all = (spans[0].length + spans[1].length) as u64;
+        let reader = match (self.borrow(lane), to) {
+            (Ok(reader), _) => reader,
+            // Nobody will read them.
+            (Err(Errno::EPIPE), To::Host | To::Set) => {
+                self.services.pipe_withdrawing(lane, 0);
+                return Ok(all);
+            }
+            (Err(errno), _) => return Err(errno),
+        };
+        let writer = match self.services.lane_mate(lane) {
+            Some(mate) => self.borrow(mate),
+            None => Err(Errno::EPIPE),
+        };
+        let put = match (writer, to) {
+            (Ok(writer), _) => {
+                let put = self.put_before(lane, reader as usize, writer as usize, spans);
+                self.host_close(writer);
+                Ok(put)
+            }
+            (Err(Errno::EPIPE), To::Reader(fd)) => self.replace(fd, lane, spans),
+            (Err(errno), _) => Err(errno),
+        };
+        self.host_close(reader);
         put
     }
 
-    fn put_before(&mut self, reader: usize, writer: usize, spans: &[Span; 2]) -> u64 {
+    fn put_before(&mut self, lane: Pipe, reader: usize, writer: usize, spans: &[Span; 2]) -> u64 {
         let behind = waiting_at_host(&self.host, reader);
+        self.services.pipe_withdrawing(lane, behind);
         if behind == 0 {
             return self.send_spans(writer, spans);
         }
@@ -209,6 +242,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // The rest would come behind the host's: all of it stays.
         self.rotate_socket(reader, usize::MAX, put);
         0
+    }
+
+    /// Nobody is left at the other end of the socket under `fd`, and what has been written is to be
+    /// the host's: a socket of two that has it, and then ends, takes its place. How many bytes of
+    /// the ring it has.
+    #[cold]
+    fn replace(&mut self, fd: usize, lane: Pipe, spans: &[Span; 2]) -> Result<u64> {
+        let mut pair = [0u32; 2];
+        let kind = (SOCK_STREAM | O_CLOEXEC) as usize;
+        let at = pair.as_mut_ptr() as usize;
+        Errno::check(self.host.call(nr::socketpair, [AF_UNIX as usize, kind, 0, at, 0, 0]))?;
+        let [heir, writer] = core::hint::black_box(pair);
+        let (behind, all) =
+            (waiting_at_host(&self.host, fd), (spans[0].length + spans[1].length) as u64);
+        self.set_buffer_size(writer as usize, ROOM_BYTES);
+        self.services.pipe_withdrawing(lane, behind);
+        let put = self.send_spans(writer as usize, spans);
+        let mut done = Err(Errno::EIO);
+        if put == all {
+            self.rotate_socket(fd, writer as usize, behind);
+            let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as usize;
+            self.host_fcntl(heir as usize, F_SETFL, flags & (O_NONBLOCK | FASYNC) as usize);
+            let on_exec = if self.closes_on_exec(fd as u32) { O_CLOEXEC as usize } else { 0 };
+            let args = [heir as usize, fd, on_exec, 0, 0, 0];
+            done = Errno::check(self.host.call(nr::dup3, args)).map(|_| put);
+        }
+        self.host_close(heir);
+        self.host_close(writer);
+        done
     }
 
     fn send_spans(&self, writer: usize, spans: &[Span; 2]) -> u64 {
@@ -275,16 +337,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn borrow_from(&mut self, pid: u32, fd: u32, lane: Pipe) -> Result<Option<u32>> {
-        let process = Errno::check(self.host.call(nr::pidfd_open, [pid as usize, 0, 0, 0, 0, 0]))?;
-        let args = [process as usize, fd as usize, 0, 0, 0, 0];
-        let got = Errno::check(self.host.call(nr::pidfd_getfd, args));
-        self.host_close(process as u32);
-        let got = got? as u32;
+        let got = match self.fetch_from(pid, fd) {
+            Err(Errno::EMFILE) => self.above_limit(|client| client.fetch_from(pid, fd))?,
+            other => other?,
+        };
         if self.find_lane(got as usize).is_some_and(|end| end.pipe == lane) {
             return Ok(Some(got));
         }
         self.host_close(got);
         Ok(None)
+    }
+
+    fn fetch_from(&self, pid: u32, fd: u32) -> Result<u32> {
+        let process = Errno::check(self.host.call(nr::pidfd_open, [pid as usize, 0, 0, 0, 0, 0]))?;
+        let args = [process as usize, fd as usize, 0, 0, 0, 0];
+        let got = Errno::check(self.host.call(nr::pidfd_getfd, args));
+        self.host_close(process as u32);
+        Ok(got? as u32)
+    }
+
+    /// With as many descriptors as may be, where the program has as many as it allows itself.
+    #[cold]
+    fn above_limit<T>(&self, step: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let set = |new: usize, old: usize| {
+            self.host.call(nr::prlimit64, [0, RLIMIT_NOFILE as usize, new, old, 0, 0])
+        };
+        let mut own = [0u64; 2];
+        Errno::check(set(0, own.as_mut_ptr() as usize))?;
+        let own = core::hint::black_box(own);
+        let most = core::hint::black_box([own[1]; 2]);
+        Errno::check(set(most.as_ptr() as usize, 0))?;
+        let done = step(self);
+        set(own.as_ptr() as usize, 0);
+        done
     }
 
     fn nap(&self, span_ns: u64) {

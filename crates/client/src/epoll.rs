@@ -13,6 +13,7 @@
 //! In `Client::call` only waits without sleeping are looked at: what is remembered is found by
 //! `glance`, before.
 
+use crate::borrowing::To;
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::get32;
 use crate::{After, Answer, Call, Client, Host, Memory, Seen, Verdict, value};
@@ -176,7 +177,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn surrender_to_set(&mut self, fd: usize, end: End) -> Result<(), Errno> {
         self.services.pipe_pin(end.pipe);
         if end.socket {
-            return self.withdraw_lane(end.pipe, true);
+            return self.withdraw_lane(end.pipe, To::Set);
         }
         self.withdraw(fd, end.pipe, true)
     }

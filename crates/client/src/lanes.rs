@@ -15,11 +15,11 @@
 use crate::addresses::DOMAIN;
 use crate::calls::CLOSE_ON_EXEC;
 use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64};
-use crate::socket_name::{ADDRESS_BYTES, Name, PATH_AT, lane_of};
+use crate::socket_name::{ADDRESS_BYTES, Name, lane_of};
 use crate::{After, Client, Host, Memory};
 use husk_abi::nr;
 use husk_abi::sys::general::{F_GETFL, O_NONBLOCK, S_IFMT, S_IFSOCK};
-use husk_abi::sys::net::{AF_UNIX, SO_PASSCRED, SO_PASSSEC, SOCK_STREAM};
+use husk_abi::sys::net::{AF_UNIX, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET};
 use husk_proto::Services;
 use husk_proto::descriptor::Shown;
 use husk_proto::pipe::{End, Pipe};
@@ -86,46 +86,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Ok(name) = self.own_name(nr::getpeername, fd as usize) else { return };
         let name = &name.bytes[..name.length.min(ADDRESS_BYTES)];
         let Some(lane) = lane_of(name, self.services.private_path()) else { return };
+        let Some(pid) = self.peer_in_reach(fd as usize) else { return };
         let files = self.services.files();
         // It has gone again, or has been claimed before.
-        let _ = self.services.lane_claim(files, fd, host, Pipe(lane));
+        let _ = self.services.lane_claim(files, fd, host, Pipe(lane), pid);
     }
 
-    /// Before `connect` to the name at `address`: where that is a node's, who accepts is to know
-    /// the lanes. A socket that has a name already has lost them, or tries once more.
-    pub(crate) fn introduce(&mut self, fd: usize, address: usize) {
+    /// The process that has connected to a socket, if it is of the user that this one is, in every
+    /// respect: else one could not borrow from the other.
+    fn peer_in_reach(&self, fd: usize) -> Option<u32> {
+        let (mut peer, mut length) = ([0u32; 3], 12u32);
+        let (at, room) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
+        let level = SOL_SOCKET as usize;
+        let told = self.host.call(nr::getsockopt, [fd, level, SO_PEERCRED as usize, at, room, 0]);
+        let mut own = [0u32; 6];
+        for (call, at) in [(nr::getresuid, 0), (nr::getresgid, 3)] {
+            let [real, effective, saved] = [0, 1, 2].map(|n| &raw mut own[at + n] as usize);
+            self.host.call(call, [real, effective, saved, 0, 0, 0]);
+        }
+        let (peer, own) = (core::hint::black_box(peer), core::hint::black_box(own));
+        let [pid, user, group] = peer;
+        let same = own[..3].iter().all(|&id| id == user) && own[3..].iter().all(|&id| id == group);
+        (told == 0 && same).then_some(pid)
+    }
+
+    /// `connect` to a node has succeeded: who accepts the connection is to know its lanes. A socket
+    /// that has a name of its own keeps that, and who accepts it does not.
+    pub(crate) fn introduce(&mut self, fd: usize) {
         let Some(end) = self.socket_end(fd) else { return };
-        let private = self.services.private_path();
-        let mut there = [0u8; ADDRESS_BYTES];
-        let there = &mut there[..PATH_AT + private.len()];
-        let known = self.memory.read(address, there).is_ok() && &there[PATH_AT..] == private;
-        if known && self.services.lane_awaits(end.pipe) {
-            let name = Name::of_lane(private, end.pipe.0);
+        if self.services.lane_awaits(end.pipe) {
+            self.services.lane_introduce(end.pipe);
+            let name = Name::of_lane(self.services.private_path(), end.pipe.0);
             let args = [fd, name.bytes.as_ptr() as usize, name.length, 0, 0, 0];
             self.host.call(nr::bind, args);
-        }
-    }
-
-    /// Before `bind`: a socket that could not be connected has the name of its lanes, which cannot
-    /// be taken from it. A new one takes its place.
-    pub(crate) fn take_name_off(&mut self, fd: usize) {
-        if !self.services.sockets() || self.socket_option(fd, DOMAIN) != Some(AF_UNIX) {
-            return;
-        }
-        let Ok(name) = self.own_name(nr::getsockname, fd) else { return };
-        let bytes = &name.bytes[..name.length.min(ADDRESS_BYTES)];
-        if lane_of(bytes, self.services.private_path()).is_none() {
-            return;
-        }
-        self.forget_lanes(fd);
-        let flags = self.host_fcntl(fd, F_GETFL, 0) as usize & O_NONBLOCK as usize;
-        let on_exec = if self.closes_on_exec(fd as u32) { CLOSE_ON_EXEC } else { 0 };
-        let _still = self.host.keep_still();
-        let kind = SOCK_STREAM as usize | flags | CLOSE_ON_EXEC;
-        let new = self.host.call(nr::socket, [AF_UNIX as usize, kind, 0, 0, 0, 0]);
-        if let Ok(new) = u32::try_from(new) {
-            self.host.call(nr::dup3, [new as usize, fd, on_exec, 0, 0, 0]);
-            self.host_close(new);
         }
     }
 

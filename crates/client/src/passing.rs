@@ -103,6 +103,9 @@ pub(crate) const SENT: u32 = 30;
 /// The result is a socket.
 pub(crate) const SOCKET: u32 = 31;
 
+/// A connection to a node.
+pub(crate) const CONNECTED: u32 = 32;
+
 /// Moves tried for one descriptor; each lost one was won by another thread, or leads further up.
 const MOVES_MAX: usize = 1024;
 /// `MSG_CTRUNC`.
@@ -132,6 +135,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 CARRIED => self.carried(after, result),
                 EPOLL => self.note_set(after, result),
                 SOCKET => self.socket_made(after, result),
+                CONNECTED => {
+                    if result == 0 {
+                        self.introduce(after.args[0]);
+                    }
+                    result
+                }
                 SENT => after.args[4] as i64 + result.max(0),
                 WATCHING => {
                     self.unwatch(&after.args);

@@ -5,6 +5,7 @@
 //! and what was in the ring has gone before.
 
 use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64, put};
+use crate::splice::read_pipe;
 use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
@@ -12,6 +13,7 @@ use husk_abi::sys::general::{
     F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, S_IFIFO, S_IFMT,
 };
 use husk_abi::sys::ioctl::FIONREAD;
+use husk_abi::sys::net::MSG_DONTWAIT;
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -87,7 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // What cannot be moved stays for readers of the image; counted.
             let _ = self.surrender_end(fd, End { pipe, writes: false, socket: false });
         } else if let Some(end) = self.find_lane(fd) {
-            let _ = self.surrender_socket(end);
+            let _ = self.surrender_socket(fd, end);
         }
         self.meet_set(fd as u32);
     }
@@ -188,23 +190,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         length: usize,
         whole: bool,
     ) -> Answer {
-        let mut cursor = start;
+        let (mut cursor, mut moved) = (start, 0);
         for _ in 0..ROUNDS_MAX {
-            let memory = &self.memory;
+            let (memory, left) = (&self.memory, length - moved);
             let flow = if end.writes {
-                self.services.pipe_put(end.pipe, length, whole, &mut |span| {
+                self.services.pipe_put(end.pipe, left, whole, &mut |span| {
                     cursor.each(memory, span, |m, span, source| m.copy_in(source, span))
                 })
             } else {
-                self.services.pipe_take(end.pipe, length, &mut |span| {
+                self.services.pipe_take(end.pipe, left, &mut |span| {
                     cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
                 })
             };
             match flow {
+                Ok(Flow::Moved(count)) => {
+                    moved += count;
+                    // The host may have more, and no second edge to tell of it.
+                    let more = !end.writes && !whole && moved < length;
+                    if !more || !self.services.pipe_is_leaving(end.pipe) {
+                        return value(moved as u64);
+                    }
+                }
+                Ok(Flow::Host { .. }) if moved > 0 => {
+                    let got = self.read_at_once(c.args[0], end, &cursor, length - moved);
+                    self.services.pipe_landed(end.pipe, false, got);
+                    return value(moved as u64 + got);
+                }
+                Ok(Flow::Wait { .. }) | Err(_) if moved > 0 => return value(moved as u64),
                 // Nobody reads from that lane any more: the host says so.
                 Err(Errno::EBADF) if end.socket => return Ok(Verdict::Pass),
                 Err(errno) => return Err(errno),
-                Ok(Flow::Moved(count)) => return value(count as u64),
                 Ok(Flow::Host { done: 0 }) if end.socket && self.let_go(c.args[0], end) => {
                     return Ok(Verdict::Pass);
                 }
@@ -212,30 +227,54 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Flow::Wait { address, value }) => {
                     return Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS });
                 }
-                Ok(Flow::Fetch(spans)) => {
-                    let got = fetch(&self.host, c.args[0], &spans);
-                    self.services.pipe_fetched(end.pipe, got);
-                }
-                Ok(Flow::Look) => {
-                    if self.ready_for(c.args[0], 0) & GONE != 0 {
-                        self.services.pipe_leave(end.pipe);
-                    } else {
-                        self.services.pipe_has_reader(end.pipe);
-                    }
-                }
-                Ok(Flow::Settle) => {
-                    let left = self.left_behind(c.args[0], end);
-                    self.services.pipe_settled(end.pipe, left);
-                }
+                Ok(other) => self.attend(c.args[0], end, other)?,
             }
         }
         Err(Errno::EIO)
     }
 
-    /// Bytes that the host has of a pipe or lane, of which `fd` is an end.
+    /// What a pipe or lane asks to be done at the host before a call goes on.
+    fn attend(&mut self, fd: usize, end: End, flow: Flow) -> Result<()> {
+        match flow {
+            Flow::Fetch(spans) => {
+                let got = fetch(&self.host, fd, &spans);
+                self.services.pipe_fetched(end.pipe, got);
+            }
+            Flow::Look if self.ready_for(fd, 0) & GONE != 0 => self.services.pipe_leave(end.pipe),
+            Flow::Look => self.services.pipe_has_reader(end.pipe),
+            Flow::Settle => self.settle_pipe(fd, end)?,
+            Flow::Moved(_) | Flow::Host { .. } | Flow::Wait { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Who moved bytes between ring and host has died: what the host has of them tells how far that
+    /// went. `EIO`: it cannot be asked.
     #[cold]
-    fn left_behind(&mut self, fd: usize, end: End) -> u64 {
-        if end.socket { self.left_in(end.pipe) } else { waiting_at_host(&self.host, fd) }
+    pub(crate) fn settle_pipe(&mut self, fd: usize, end: End) -> Result<()> {
+        let left = if end.socket && end.writes {
+            self.left_in(end.pipe)
+        } else {
+            Ok(waiting_at_host(&self.host, fd))
+        };
+        match left {
+            Ok(left) => self.services.pipe_settled(end.pipe, left),
+            Err(_) => {
+                self.services.pipe_unsettled(end.pipe);
+                return self.refuse(nr::read, Errno::EIO);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the host has, without waiting, behind what a ring had.
+    fn read_at_once(&self, fd: usize, end: End, rest: &Cursor, length: usize) -> u64 {
+        let Some(address) = rest.whole(length) else { return 0 };
+        if end.socket {
+            let flags = MSG_DONTWAIT as usize;
+            return self.host.call(nr::recvfrom, [fd, address, length, flags, 0, 0]).max(0) as u64;
+        }
+        read_pipe(&self.host, fd, address, length).unwrap_or(0) as u64
     }
 
     /// A counted host call is over: what the application gets.
@@ -259,7 +298,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn surrender(&mut self, fd: usize) -> Result<()> {
         match self.pipe_end(fd) {
-            Some(end) if end.socket => self.surrender_socket(end),
+            Some(end) if end.socket => self.surrender_socket(fd, end),
             Some(end) => self.surrender_end(fd, end),
             None => {
                 self.show_set(fd);
@@ -302,7 +341,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.services.pipe_settled(pipe, left);
                 }
                 Withdrawal::Bytes(spans) => {
-                    let put = self.give_to_host(fd, &spans);
+                    let put = self.give_to_host(fd, pipe, &spans);
                     self.services.pipe_withdrawn(pipe, put);
                     if put == 0 {
                         return self.refuse(nr::read, Errno::EIO);
@@ -358,13 +397,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Writes the ring's bytes into the host's pipe, before what that holds; how many.
-    fn give_to_host(&self, fd: usize, spans: &[Span; 2]) -> u64 {
+    fn give_to_host(&mut self, fd: usize, pipe: Pipe, spans: &[Span; 2]) -> u64 {
         let name = husk_abi::proc::descriptor(fd as u32);
         let flags = (O_RDWR | O_NONBLOCK | O_CLOEXEC) as usize;
         let at = husk_abi::sys::general::AT_FDCWD as usize;
         let both = self.host.call(nr::openat, [at, name.as_ptr() as usize, flags, 0, 0, 0]);
         let Ok(both) = usize::try_from(both) else { return 0 };
         let behind = waiting_at_host(&self.host, both);
+        self.services.pipe_withdrawing(pipe, behind);
         if behind > 0 {
             self.host_fcntl(both, F_SETPIPE_SZ, ROOM_BYTES);
         }

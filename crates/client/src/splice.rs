@@ -226,7 +226,7 @@ fn full(pipe: &Pipe, flags: usize, events: u16) -> Answer {
 }
 
 /// Reads from a pipe without waiting.
-fn read_pipe<H: Host>(host: &H, fd: usize, into: usize, length: usize) -> Result<usize> {
+pub(crate) fn read_pipe<H: Host>(host: &H, fd: usize, into: usize, length: usize) -> Result<usize> {
     let vector = [into, length];
     let nowhere = usize::MAX;
     let args = [fd, vector.as_ptr() as usize, 1, nowhere, nowhere, RWF_NOWAIT as usize];

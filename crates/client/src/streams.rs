@@ -42,13 +42,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendto` on a socket with lanes. `None`: there are none, or it is the host's from now on.
     pub(crate) fn send(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
-        if c.args[4] != 0 {
+        if c.args[4] != 0 && c.args[5] as u32 != 0 {
             // It is connected, which the host says before it looks at the name.
             return Some(Ok(Verdict::Pass));
         }
         let lane = self.lane(end, true)?;
         if c.args[3] as u32 & !USUAL != 0 {
-            return self.lost(end, lane);
+            return self.lost(c.args[0], end, lane);
         }
         let length = c.args[2].min(MOVE_MAX);
         if length == 0 {
@@ -63,7 +63,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let lane = self.lane(end, true)?;
         let head = self.header(c.args[1])?;
         if head.named || head.control || c.args[2] as u32 & !USUAL != 0 {
-            return self.lost(end, lane);
+            return self.lost(c.args[0], end, lane);
         }
         let Ok((cursor, length @ 1..)) = self.cursor(head.table, head.count) else { return None };
         Some(self.flow(c, lane, cursor, length, true))
@@ -74,15 +74,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let end = self.socket_end(c.args[0])?;
         let (address, length) = (c.args[1], c.args[2].min(MOVE_MAX));
         let flags = c.args[3] as u32;
-        if length == 0 {
-            return None;
-        }
         match flags & !USUAL {
-            _ if c.args[4] != 0 => self.lost(end, end),
+            _ if c.args[4] != 0 => self.lost(c.args[0], end, end),
+            // Waits for bytes, and takes none.
+            0 | MSG_PEEK | MSG_WAITALL if length == 0 => Some(self.peek(c, end, address, 0)),
             0 => Some(self.flow(c, end, Cursor::plain(address, length), length, false)),
             MSG_PEEK => Some(self.peek(c, end, address, length)),
             MSG_WAITALL => Some(self.receive_all(c, end, address, length)),
-            _ => self.lost(end, end),
+            _ => self.lost(c.args[0], end, end),
         }
     }
 
@@ -91,11 +90,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let end = self.socket_end(c.args[0])?;
         let head = self.header(c.args[1])?;
         if c.args[2] as u32 & !USUAL != 0 {
-            return self.lost(end, end);
+            return self.lost(c.args[0], end, end);
         }
-        let Ok((cursor, length @ 1..)) = self.cursor(head.table, head.count) else { return None };
-        if head.named {
-            return self.lost(end, end);
+        let Ok((cursor, length)) = self.cursor(head.table, head.count) else { return None };
+        if head.named || length == 0 {
+            return self.lost(c.args[0], end, end);
         }
         let answer = if head.control {
             self.rest(c, end, cursor, length)?
@@ -105,13 +104,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !matches!(answer, Ok(Verdict::Return(0..))) {
             return Some(answer);
         }
-        Some(self.tell_alone(c.args[1]).and(answer))
+        Some(self.tell_alone(c.args[1], c.args[2] as u32).and(answer))
     }
 
     /// Says in a message's header that bytes came alone.
-    fn tell_alone(&mut self, header: usize) -> Result<()> {
+    fn tell_alone(&mut self, header: usize, flags: u32) -> Result<()> {
         self.memory.write(header + CONTROL_LENGTH_AT, &[0; 8])?;
-        self.memory.write(header + MESSAGE_FLAGS_AT, &[0; 4])
+        self.memory.write(header + MESSAGE_FLAGS_AT, &(flags & MSG_CMSG_CLOEXEC).to_le_bytes())
     }
 
     fn header(&self, address: usize) -> Option<Header> {
@@ -133,13 +132,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
             });
             match flow? {
-                Flow::Moved(count) => return value(count as u64),
+                Flow::Moved(count) => {
+                    // What the host has behind it is in sight, too.
+                    let flags = (MSG_PEEK | MSG_DONTWAIT) as usize;
+                    let args = [c.args[0], address + count, length - count, flags, 0, 0];
+                    let more = count < length && self.services.pipe_is_leaving(lane.pipe);
+                    let more = if more { self.host.call(nr::recvfrom, args).max(0) } else { 0 };
+                    return value(count as u64 + more as u64);
+                }
                 Flow::Host { .. } => return Ok(watched_alone(c, lane.pipe)),
                 Flow::Wait { address, value } => self.sleep_on(address, value),
-                Flow::Settle => {
-                    let left = self.left_in(lane.pipe);
-                    self.services.pipe_settled(lane.pipe, left);
-                }
+                Flow::Settle => self.settle_pipe(c.args[0], lane)?,
                 Flow::Fetch(_) | Flow::Look => break,
             }
         }

@@ -91,9 +91,23 @@ pub fn awaits(kernel: &Kernel, lane: Pipe) -> bool {
     region.load(host_of(region, lane)) & AWAITS != 0
 }
 
-/// `Pipes::lane_claim`.
-pub fn claim(kernel: &Kernel, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
-    if NAMES.number(lane.0) >= kernel.session.region.layout().pipes() {
+/// `Pipes::lane_introduce`.
+pub fn introduce(kernel: &Kernel, lane: Pipe) {
+    if let Ok(ring) = ring(kernel, lane) {
+        ring.introduce(kernel.session.pid());
+    }
+}
+
+/// `Pipes::lane_claim`: the lane, and who has connected it.
+pub fn claim(
+    kernel: &Kernel,
+    files: Files,
+    fd: u32,
+    host: u64,
+    (lane, pid): (Pipe, u32),
+) -> Result<()> {
+    let known = NAMES.number(lane.0) < kernel.session.region.layout().pipes();
+    if !known || ring(kernel, lane)?.introduced_by() != pid {
         return Err(Errno::ESRCH);
     }
     let mate = kernel.run(|txn| {
@@ -111,9 +125,8 @@ pub fn claim(kernel: &Kernel, files: Files, fd: u32, host: u64, lane: Pipe) -> R
         table::put(txn, table, fd, old | named(mate))?;
         Ok(mate)
     })?;
-    for each in [lane, mate] {
-        ring(kernel, each)?.end_idleness();
-    }
+    ring(kernel, lane)?.end_idleness(mate.0);
+    ring(kernel, mate)?.end_idleness(lane.0);
     Ok(())
 }
 

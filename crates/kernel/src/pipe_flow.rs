@@ -86,11 +86,11 @@ fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
 
 /// Bytes in the ring, the readers' lock taken; or how it goes on without.
 #[inline(always)]
-fn reach(ring: &pipes::Pipe, me: Holder) -> core::result::Result<u64, Option<Flow>> {
+fn reach(ring: &pipes::Pipe, me: Holder, wanted: u64) -> core::result::Result<u64, Option<Flow>> {
     ring.lock(Lock::Readers, me).map_err(|held| Some(wait(held)))?;
     let mode = ring.mode();
     let mut there = match mode {
-        Some(Mode::Ring | Mode::Leaving) => ring.readable(),
+        Some(Mode::Ring | Mode::Leaving) => ring.readable(wanted),
         Some(Mode::Climbing) => return Err(take_over(ring, me, Lock::Readers, Lock::Writers)),
         _ => {
             ring.unlock(Lock::Readers);
@@ -110,7 +110,7 @@ fn take_from_ring(
     length: usize,
     copy: Copy<'_>,
 ) -> Result<Option<Flow>> {
-    let there = match reach(ring, me) {
+    let there = match reach(ring, me, length as u64) {
         Ok(there) => there,
         Err(flow) => return Ok(flow),
     };
@@ -136,8 +136,8 @@ pub fn take_swiftly(
     if !alone && (ring.mode() != Some(Mode::Ring) || !locked(&ring)) {
         return 0;
     }
-    let there =
-        if early.unwrap_or_else(|| ring.mode()) == Some(Mode::Ring) { ring.readable() } else { 0 };
+    let in_use = early.unwrap_or_else(|| ring.mode()) == Some(Mode::Ring);
+    let there = if in_use { ring.readable(length as u64) } else { 0 };
     let (address, piece) = ring.front();
     let bytes = there.min(length as u64);
     let fits = bytes != 0 && bytes <= piece.min(STEP_BYTES);
@@ -229,7 +229,7 @@ fn look(
                     return Ok(Flow::Host { done: 0 });
                 }
             }
-            Some(_) => match reach(&ring, me) {
+            Some(_) => match reach(&ring, me, RING_BYTES) {
                 Ok(there) => {
                     let seen = see(&ring, there);
                     ring.unlock(Lock::Readers);
@@ -395,7 +395,7 @@ fn copy_in_steps(
 #[inline]
 pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
     if let Ok(ring) = ring(kernel, pipe) {
-        if !writes && bytes > 0 && ring.is_idle() {
+        if !writes && bytes > 0 && ring.is_idle() && ring.mode().is_some() {
             lanes::met_stranger(&ring);
         }
         ring.land(writes, bytes);
@@ -490,11 +490,29 @@ pub fn withdraw(kernel: &Kernel, pipe: Pipe, stuck: bool) -> Result<Withdrawal> 
     }
 }
 
+/// `Pipes::pipe_withdrawing`.
+pub fn withdrawing(kernel: &Kernel, pipe: Pipe, behind: u64) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        ring.withdrawing(behind);
+    }
+}
+
+/// `Pipes::pipe_unsettled`.
+pub fn unsettled(kernel: &Kernel, pipe: Pipe) {
+    if let Ok(ring) = ring(kernel, pipe) {
+        unlock_both(&ring);
+    }
+}
+
+/// `Pipes::pipe_is_leaving`.
+pub fn is_leaving(kernel: &Kernel, pipe: Pipe) -> bool {
+    ring(kernel, pipe).is_ok_and(|ring| ring.mode() == Some(Mode::Leaving))
+}
+
 /// `Pipes::pipe_withdrawn`.
 pub fn withdrawn(kernel: &Kernel, pipe: Pipe, bytes: u64) {
     if let Ok(ring) = ring(kernel, pipe) {
-        ring.taken(bytes);
-        ring.settle(0);
+        ring.withdrew(bytes);
         ring.go_to_host();
         unlock_both(&ring);
     }

@@ -132,9 +132,12 @@ pub trait Pipes {
     fn lane_awaits(&self, lane: Pipe) -> bool {
         false
     }
+    /// This process is about to say which lane this is to who accepts its connection.
+    fn lane_introduce(&mut self, lane: Pipe) {}
     /// A noted host number, which is socket `host` to the host, is at the other end of the socket
-    /// that reads from `lane`: it reads from the mate of that. `ESRCH`: nobody is awaited there.
-    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe) -> Result<()> {
+    /// that reads from `lane`, which process `pid` has connected: it reads from the mate of that.
+    /// `ESRCH`: nobody is awaited there.
+    fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe, pid: u32) -> Result<()> {
         Err(Errno::ENOSYS)
     }
     /// Whether a lane and its mate are the host's for good.
@@ -211,6 +214,12 @@ pub trait Pipes {
     fn pipe_fetched(&mut self, pipe: Pipe, bytes: u64) {}
     /// After `Flow::Settle`.
     fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {}
+    /// After `Flow::Settle`, where the host cannot be asked: somebody else has to.
+    fn pipe_unsettled(&mut self, pipe: Pipe) {}
+    /// Whether the ring's bytes come first, and the host may have more.
+    fn pipe_is_leaving(&self, pipe: Pipe) -> bool {
+        false
+    }
     /// The host is to wait for bytes: counted as a read in flight until `pipe_landed`, where this
     /// is `Flow::Host`. `Flow::Moved`: so many bytes are in the ring, and stay there.
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
@@ -250,6 +259,8 @@ pub trait Pipes {
         let _ = stuck;
         Ok(Withdrawal::Nothing)
     }
-    /// After `Withdrawal::Bytes`.
+    /// The host, who has `behind` bytes, is about to be given those of `Withdrawal::Bytes`.
+    fn pipe_withdrawing(&mut self, pipe: Pipe, behind: u64) {}
+    /// After `Withdrawal::Bytes`, and that if there are any.
     fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {}
 }

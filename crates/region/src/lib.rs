@@ -49,6 +49,7 @@ mod steal;
 mod tally;
 pub mod trace;
 pub mod watch;
+mod withdrawal;
 
 pub use blocks::Blocks;
 pub use freeze::nap;

@@ -34,7 +34,7 @@ impl Pipe {
 
     /// Looks on for bytes; how many came.
     pub fn look_out_for_bytes(&self) -> u64 {
-        self.look_out(WRITER_CORE, || self.readable())
+        self.look_out(WRITER_CORE, || self.readable(1))
     }
 
     /// Looks on for `wanted` bytes of room.

@@ -7,7 +7,7 @@
 //!                          | head, writer's core, shift, a short message | tail, reader's core
 //!                          | writers' lock, tail as last seen, looks at readers and the host
 //!                          | readers' lock, head and shift as last seen, patience, wake-ups
-//!                          | epoll set, third number, who is in it alone, mate
+//!                          | epoll set, third number, who is in it alone, mate, who connects
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -20,7 +20,7 @@
 //!    Where in the ring a position is, *shift* says, which changes only while the ring is empty,
 //!    before the head does.
 //! 2. A lock word is the holder's process and thread. Who finds the holder dead takes it over:
-//!    by 1 nothing needs mending, but for a climb, which is recorded first (`CLIMB_*`).
+//!    by 1 nothing needs mending, but for a climb or withdrawal, recorded first (`CLIMB_*`).
 //! 3. The state changes under both locks, but for `leave` and `pin`, which anybody may do to it
 //!    at any time; so every change is a compare and swap.
 //! 4. The memory is never anything else than pipes, and the state's upper half names the pipe's
@@ -52,11 +52,12 @@ const PIPES_SHARE: u64 = 16;
 pub(crate) const WORDS_BYTES: usize = 512;
 pub(crate) const STATE: usize = 0;
 pub(crate) const FLIGHT: usize = 1;
-const HOST_IN: usize = 2;
+pub(crate) const HOST_IN: usize = 2;
 const HOST_OUT: usize = 3;
-const CLIMB_BYTES: usize = 4;
-const CLIMB_OUT: usize = 5;
-const CLIMB_HEAD: usize = 6;
+pub(crate) const CLIMB_BYTES: usize = 4;
+pub(crate) const CLIMB_OUT: usize = 5;
+pub(crate) const CLIMB_HEAD: usize = 6;
+pub(crate) const CLIMB_IN: usize = 7;
 pub(crate) const HEAD: usize = 8;
 pub(crate) const WRITER_CORE: usize = 9;
 const SHIFT: usize = 10;
@@ -82,6 +83,7 @@ pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;
 pub(crate) const MATE: usize = 43;
+pub(crate) const CONNECTS: usize = 44;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -91,7 +93,7 @@ const LEFT: u64 = 8;
 const INVITED: u64 = 16;
 
 /// What a read in flight counts; a write counts one.
-const READ_IN_FLIGHT: u64 = 1 << 16;
+pub(crate) const READ_IN_FLIGHT: u64 = 1 << 16;
 
 /// Host reads before a reader tries the ring, at first and after a ring that paid.
 const PATIENCE_MIN: u64 = 4;
@@ -326,7 +328,7 @@ impl Pipe {
     }
 
     /// Sets the mode, both locks held.
-    fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         self.change(|_, state| Some(state & !(MODE | LEFT) | bits(mode)));
     }
 
@@ -338,7 +340,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=MATE).for_each(|index| self.put(index, 0));
+        (SET..=CONNECTS).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
@@ -469,12 +471,12 @@ impl Pipe {
 
     // ---- bytes --------------------------------------------------------------------------------
 
-    /// Bytes in the ring, for the holder of the readers' lock.
+    /// Bytes in the ring, for the holder of the readers' lock: all there are, or `wanted` at least.
     #[inline(always)]
-    pub fn readable(&self) -> u64 {
+    pub fn readable(&self, wanted: u64) -> u64 {
         let tail = self.get(TAIL);
         let seen = self.get(SEEN_HEAD);
-        if seen != tail {
+        if seen - tail >= wanted {
             return seen - tail;
         }
         self.see_head() - tail
@@ -727,7 +729,7 @@ impl Pipe {
 
     /// A climber died, both locks are the caller's now; the host has `left` bytes.
     pub fn settle(&self, left: u64) {
-        if self.get(CLIMB_BYTES) != 0 {
+        if !self.settle_withdrawal(left) && self.get(CLIMB_BYTES) != 0 {
             let out = self.get(HOST_IN).wrapping_sub(left);
             let got = out.wrapping_sub(self.get(CLIMB_OUT));
             if got <= self.get(CLIMB_BYTES) {
@@ -740,31 +742,9 @@ impl Pipe {
         self.set(Mode::Leaving);
     }
 
-    /// Both locks are the caller's, who takes the bytes to the host: how many; writers wait
-    /// meanwhile. 0 when there are none. `None`: a writer has a call at the host, whose bytes would
-    /// come between (or before, unless it is known to be `stuck`); from now on others ask it, too.
-    pub fn begin_withdrawal(&self, stuck: bool) -> Option<u64> {
-        self.see_head();
-        let bytes = self.readable();
-        if bytes == 0 {
-            return Some(0);
-        }
-        self.put(CLIMB_BYTES, 0);
-        self.set(Mode::Climbing);
-        // After that: who is counted later sees it, and is counted off again.
-        fence(Ordering::SeqCst);
-        let writers = self.get(FLIGHT) & (READ_IN_FLIGHT - 1);
-        if writers != 0 && !stuck {
-            self.set(Mode::Leaving);
-            return None;
-        }
-        Some(bytes)
-    }
-
     /// The ring is to be left by a reader, who holds both locks: whether it was empty.
     pub fn go_to_host(&self) -> bool {
-        self.see_head();
-        if self.readable() != 0 && kill::mutant() != 24 {
+        if self.readable(RING_BYTES) != 0 && kill::mutant() != 24 {
             return false;
         }
         let well = self.get(SERVED) >= SERVED_WELL;

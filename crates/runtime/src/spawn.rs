@@ -89,6 +89,7 @@ const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// What the parent of a forked process is told its end by.
@@ -185,6 +186,10 @@ fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     }
     if shape.flags & CLONE_THREAD != 0 && shape.flags & THREADS_SHARE != THREADS_SHARE {
         return Err(Errno::EINVAL);
+    }
+    if shape.flags & CLONE_NEWUSER != 0 {
+        // The child could not look into this process.
+        thread.client.forgo_lanes();
     }
     if shape.flags & CLONE_PIDFD != 0 {
         thread.client.need_descriptor()?;

@@ -466,6 +466,8 @@ impl Wire {
     pub fn before_exec(&mut self) {
         let _open = guard::open();
         if let Some(served) = self.client.as_mut() {
+            // Of what is closed on exec.
+            served.leave_lanes();
             served.services().detach();
         }
     }

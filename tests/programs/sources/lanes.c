@@ -677,6 +677,130 @@ static void names(void)
     for (int i = 0; i < 100; i++) close(3 + i);
 }
 
+/* ---- what is moved from one place to the other, and back ---- */
+
+static void counts(void)
+{
+    for (int way = 0; way < 3; way++) {
+        int pair[2], came = 0, set = epoll_create1(0);
+        char text[8];
+        warm(pair);
+        for (int i = 0; i < 200; i++) {
+            snprintf(text, sizeof text, "%04d,", i);
+            must("count", write(pair[0], text, 5) == 5);
+            if (i % 60 == 30 && way == 0) close(dup(pair[1]));
+            if (i % 60 == 30 && way == 1 && fork() == 0) _exit(0);
+            if (i % 60 == 30 && way == 2) {
+                struct epoll_event event = { EPOLLIN, { 0 } };
+                must("set", epoll_ctl(set, EPOLL_CTL_ADD, pair[1], &event) == 0 &&
+                            epoll_ctl(set, EPOLL_CTL_DEL, pair[1], NULL) == 0);
+            }
+            if (i == 0) continue;
+            must("come", read(pair[1], text, 5) == 5 && atoi(text) == came);
+            came++;
+        }
+        while (wait(NULL) > 0) {}
+        say("in order", came);
+        drain(pair[1]);
+        done(pair);
+        close(set);
+    }
+}
+
+/* Whoever has written is gone, and then somebody asks for more than bytes. */
+static void gone(void)
+{
+    for (int way = 0; way < 9; way++) {
+        int pair[2], pipes[2], on = 1;
+        char bytes[20] = { 0 };
+        struct iovec one = { bytes, 20 };
+        struct sockaddr_storage name;
+        socklen_t length = sizeof name;
+        struct msghdr message = { .msg_iov = &one, .msg_iovlen = 1, .msg_name = &name,
+                                  .msg_namelen = sizeof name };
+        struct mmsghdr several = { .msg_hdr = message };
+        unread(pair);
+        close(pair[0]);
+        switch (way) {
+        case 0: say("recvfrom", recvfrom(pair[1], bytes, 20, 0, (void *)&name, &length)); break;
+        case 1: say("recvmsg", recvmsg(pair[1], &message, 0)); break;
+        case 2: say("recvmmsg", recvmmsg(pair[1], &several, 1, MSG_DONTWAIT, NULL)); break;
+        case 3: say("truncating", recv(pair[1], bytes, 3, MSG_TRUNC)); break;
+        case 4: say("peek", recv(pair[1], bytes, 7, MSG_PEEK | MSG_WAITALL)); break;
+        case 5:
+            must("pipe", pipe(pipes) == 0);
+            say("splice", splice(pair[1], NULL, pipes[1], NULL, 20, 0));
+            say("spliced", read(pipes[0], bytes, 20));
+            done(pipes);
+            break;
+        case 6: say("mark", setsockopt(pair[1], SOL_SOCKET, SO_RCVLOWAT, &on, sizeof on)); break;
+        case 7: say("signals", fcntl(pair[1], F_SETFL, O_ASYNC)); break;
+        case 8: {
+            int carrier[2];
+            pair_of(carrier, SOCK_STREAM);
+            send_fd(carrier[0], pair[1], 'g');
+            close(pair[1]);
+            pair[1] = receive_fd(carrier[1]);
+            done(carrier);
+            break;
+        }
+        }
+        printf("%.20s\n", bytes);
+        drain(pair[1]);
+        after_end(pair[1]);
+        close(pair[1]);
+    }
+}
+
+static void *late(void *of)
+{
+    usleep(20000);
+    must("late", write(*(int *)of, "late", 4) == 4);
+    return NULL;
+}
+
+/* No room is asked for; no address is one, too. */
+static void none(void)
+{
+    int pair[2];
+    char bytes[10];
+    pthread_t thread;
+    unread(pair);
+    say("none of some", recv(pair[1], bytes, 0, 0));
+    say("read none", read(pair[1], bytes, 0));
+    say("an address of none", sendto(pair[0], "more", 4, 0, (void *)bytes, 0));
+    drain(pair[1]);
+    must("thread", pthread_create(&thread, NULL, late, &pair[0]) == 0);
+    say("none of what comes", recv(pair[1], bytes, 0, 0));
+    pthread_join(thread, NULL);
+    drain(pair[1]);
+    done(pair);
+}
+
+/* More than the ring has, before anybody reads. */
+static void behind(void)
+{
+    static char bytes[MUCH];
+    for (int way = 0; way < 3; way++) {
+        int pair[2], set = epoll_create1(0), count = 0;
+        struct epoll_event event = { EPOLLIN | EPOLLET, { 0 } };
+        warm(pair);
+        memset(bytes, 'b', sizeof bytes);
+        must("much", write(pair[0], bytes, 60000) == 60000 && write(pair[0], bytes, 70000) == 70000);
+        must("line", write(pair[0], "\n", 1) == 1 && ioctl(pair[1], FIONREAD, &count) == 0);
+        say("there", count);
+        if (way == 0) {
+            say("peek", recv(pair[1], bytes, sizeof bytes, MSG_PEEK));
+            say("the line ends", memchr(bytes, '\n', sizeof bytes) == bytes + 130000);
+        }
+        if (way == 1) say("add", epoll_ctl(set, EPOLL_CTL_ADD, pair[1], &event));
+        say("at once", recv(pair[1], bytes, sizeof bytes, way == 2 ? MSG_WAITALL | MSG_DONTWAIT : 0));
+        drain(pair[1]);
+        done(pair);
+        close(set);
+    }
+}
+
 /* ---- much ---- */
 
 static unsigned char nth(long at) { return (unsigned char)(at * 31 + at / 251); }
@@ -853,7 +977,8 @@ int main(int count, char **arguments)
     struct { const char *name; void (*run)(void); } kinds[] = {
         { "ways", ways }, { "sends", sends }, { "sets", sets }, { "sleeps", sleeps },
         { "times", times }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
-        { "apart", apart }, { "names", names }, { "much", much }, { "storm", storm },
+        { "apart", apart }, { "names", names },
+        { "counts", counts }, { "gone", gone }, { "none", none }, { "behind", behind }, { "much", much }, { "storm", storm },
     };
     for (int i = 1; i < count; i++) {
         const char *wanted = arguments[i];

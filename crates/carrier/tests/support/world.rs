@@ -393,8 +393,12 @@ pub fn operations() -> Vec<Operation> {
         me.lanes_make(files, [30, 31], [7, 8]).expect("a pair");
         me.lane_await(files, 32, 9).expect("one");
         let end = me.pipe_end(files, 32).expect("it has a lane");
-        me.lane_claim(files, 33, 10, end.pipe).expect("its other end");
-        assert_eq!(me.lane_claim(files, 34, 11, end.pipe), Err(Errno::ESRCH), "twice");
+        let pid = std::process::id();
+        assert_eq!(me.lane_claim(files, 33, 10, end.pipe, pid), Err(Errno::ESRCH), "too early");
+        me.lane_introduce(end.pipe);
+        assert_eq!(me.lane_claim(files, 33, 10, end.pipe, 1), Err(Errno::ESRCH), "another's");
+        me.lane_claim(files, 33, 10, end.pipe, pid).expect("its other end");
+        assert_eq!(me.lane_claim(files, 34, 11, end.pipe, pid), Err(Errno::ESRCH), "twice");
         me.lane_await(files, 34, 11).expect("another");
         me.lane_forget(files, 34);
         assert_eq!(me.pipe_end(files, 34), None);
