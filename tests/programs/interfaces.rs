@@ -36,7 +36,7 @@ fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
 }
 
 /// Everything in `lanes.c` but what moves much.
-const LANES: [&str; 13] = [
+const LANES: [&str; 14] = [
     "ways",
     "sends",
     "sets",
@@ -50,6 +50,7 @@ const LANES: [&str; 13] = [
     "gone",
     "none",
     "behind",
+    "pieces",
 ];
 
 #[test]

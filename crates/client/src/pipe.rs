@@ -32,6 +32,8 @@ const ROOM_BYTES: usize = 8 << 16;
 /// after which it is stopped, or counted for ever (it was killed).
 pub(crate) const LANDING_LOOKS: u32 = 500;
 pub(crate) const LANDING_NAP_NS: u64 = 200_000;
+/// What Linux hands from socket to socket in one piece.
+const RECORD_BYTES: usize = 32_768;
 /// What the host says of an end whose other side is gone: of a pipe, of a socket.
 const GONE: u16 = (POLLERR | POLLHUP) as u16;
 /// `O_NOTIFICATION_PIPE`.
@@ -191,10 +193,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         whole: bool,
     ) -> Answer {
         let (mut cursor, mut moved) = (start, 0);
+        let in_whole = whole || end.socket && length <= RECORD_BYTES;
         for _ in 0..ROUNDS_MAX {
             let (memory, left) = (&self.memory, length - moved);
             let flow = if end.writes {
-                self.services.pipe_put(end.pipe, left, whole, &mut |span| {
+                self.services.pipe_put(end.pipe, left, in_whole, &mut |span| {
                     cursor.each(memory, span, |m, span, source| m.copy_in(source, span))
                 })
             } else {

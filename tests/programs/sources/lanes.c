@@ -707,6 +707,41 @@ static void counts(void)
     }
 }
 
+static void *reads_pieces(void *of)
+{
+    static char bytes[65536];
+    int fd = *(int *)of, split = 0;
+    for (int i = 0; i < 2000; i++) {
+        int size = 1000 + i * 15, got = 0;
+        for (int parts = 0; got < size; parts++) {
+            long now = recv(fd, bytes, sizeof bytes, 0);
+            must("piece", now > 0);
+            got += (int)now;
+            split += parts;
+        }
+        must("answer", write(fd, "a", 1) == 1);
+    }
+    say("split", split);
+    return NULL;
+}
+
+/* What Linux hands over in one piece comes in one. */
+static void pieces(void)
+{
+    static char bytes[65536];
+    int pair[2];
+    pthread_t thread;
+    warm(pair);
+    must("thread", pthread_create(&thread, NULL, reads_pieces, &pair[1]) == 0);
+    for (int i = 0; i < 2000; i++) {
+        int size = 1000 + i * 15;
+        must("piece", (i % 2 ? write(pair[0], bytes, size) : send(pair[0], bytes, size, 0)) == size);
+        must("answer", read(pair[0], bytes, 1) == 1);
+    }
+    pthread_join(thread, NULL);
+    done(pair);
+}
+
 /* Whoever has written is gone, and then somebody asks for more than bytes. */
 static void gone(void)
 {
@@ -978,7 +1013,8 @@ int main(int count, char **arguments)
         { "ways", ways }, { "sends", sends }, { "sets", sets }, { "sleeps", sleeps },
         { "times", times }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
         { "apart", apart }, { "names", names },
-        { "counts", counts }, { "gone", gone }, { "none", none }, { "behind", behind }, { "much", much }, { "storm", storm },
+        { "counts", counts }, { "gone", gone }, { "none", none }, { "behind", behind },
+        { "pieces", pieces }, { "much", much }, { "storm", storm },
     };
     for (int i = 1; i < count; i++) {
         const char *wanted = arguments[i];
