@@ -57,6 +57,12 @@ impl Pipes for Direct {
     fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe, pid: u32) -> Result<()> {
         husk_kernel::lanes::claim(&self.kernel, files, fd, host, (lane, pid))
     }
+    fn lane_reset(&mut self, lane: Pipe, told: bool) -> bool {
+        husk_kernel::lanes::reset(lane, told)
+    }
+    fn lane_take_reset(&mut self, lane: Pipe) -> bool {
+        husk_kernel::lanes::take_reset(lane)
+    }
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
         husk_kernel::lanes::is_hosts(lane)
     }

@@ -4,13 +4,15 @@
 //! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at
 //! once; nobody makes a child meanwhile, who would keep it.
 
-use crate::layout::get32;
 use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at_host};
 use crate::{Answer, Client, Host, Memory};
 use core::sync::atomic::{AtomicBool, Ordering};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, RLIMIT_NOFILE};
+use husk_abi::sys::general::{
+    F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, POLLHUP, RLIMIT_NOFILE,
+};
 use husk_abi::sys::net::{AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET};
+use husk_abi::sys::prctl::PR_GET_SECCOMP;
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
@@ -18,9 +20,9 @@ use husk_proto::{Errno, Result, Services};
 /// Looks for a process that has a socket, one of which may be about to get or lose it.
 const BORROWS_MAX: u32 = 4;
 const BORROW_NAP_NS: u64 = 1_000_000;
-/// Room, as `SO_SNDBUF` wants it, for a ring's bytes behind what the host has.
+/// Room, as `SO_SNDBUF` wants it, for a ring's bytes behind what the host has; it gives
+/// `net.core.wmem_max` at most.
 const ROOM_BYTES: u32 = 1 << 20;
-const PR_GET_SECCOMP: usize = 21;
 
 /// Where a ring's bytes are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,8 +42,12 @@ static APART: AtomicBool = AtomicBool::new(false);
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether others can borrow from this process, and it from them.
     pub(crate) fn is_in_reach(&self) -> bool {
-        let filtered = || self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0;
-        !APART.load(Ordering::Relaxed) && !filtered()
+        !APART.load(Ordering::Relaxed) && !self.is_filtered()
+    }
+
+    /// Whether a filter of the program's judges our calls, too.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.host.call(nr::prctl, [PR_GET_SECCOMP as usize, 0, 0, 0, 0, 0]) != 0
     }
 
     /// Before a program changes who it is, or what it may reach: nobody could borrow from it any
@@ -75,9 +81,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         });
     }
 
-    /// The call is the host's, and so is the lane that it is about from now on.
+    /// The lane is the host's from now on, with what was in its ring. `None`: the call goes on to
+    /// the host.
     #[cold]
-    pub(crate) fn lost(&mut self, fd: usize, end: End, lane: End) -> Option<Answer> {
+    pub(crate) fn hand_over(&mut self, fd: usize, end: End, lane: End) -> Option<Answer> {
         self.pin_lanes(end);
         let to = if lane.writes { To::Host } else { To::Reader(fd) };
         self.withdraw_lane(lane.pipe, to).err().map(Err)
@@ -91,8 +98,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// A counted call on a socket neither of whose lanes has a ring any more need not be counted,
-    /// nor looked at from now on: true.
+    /// If neither lane of the socket has a ring any more, undoes the count of this call and forgets
+    /// the lanes: true.
     pub(crate) fn let_go(&mut self, fd: usize, lane: End) -> bool {
         if !self.services.lane_is_hosts(lane.pipe) {
             return false;
@@ -100,6 +107,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.services.pipe_landed(lane.pipe, lane.writes, 0);
         self.forget_lanes(fd);
         true
+    }
+
+    /// At an end of file on the lane of socket `fd`: whether it is to be told now, and only now,
+    /// that who was at the other end has died with bytes unread, of which the host knows nothing.
+    /// Before others have buried it, what lies in the ring to it tells.
+    #[cold]
+    pub(crate) fn tells_lost_peer(&mut self, fd: usize, lane: Pipe) -> bool {
+        if self.services.lane_take_reset(lane) {
+            return true;
+        }
+        let Some(mate) = self.services.lane_mate(lane) else { return false };
+        if self.services.pipe_waiting(mate) == 0 || self.ready_for(fd, 0) & POLLHUP as u16 == 0 {
+            return false;
+        }
+        let still = self.host.keep_still();
+        let reader = self.borrow(mate);
+        drop(still);
+        match reader {
+            Ok(reader) => {
+                self.host_close(reader);
+                false
+            }
+            // Who buries it may have said so meanwhile.
+            Err(_) => self.services.lane_reset(lane, true) || self.services.lane_take_reset(lane),
+        }
     }
 
     /// Both lanes of a socket are the host's for ever, with what was in their rings.
@@ -116,40 +148,44 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// What is in a lane's ring goes to the host, before what that has.
     #[cold]
     pub(crate) fn withdraw_lane(&mut self, lane: Pipe, to: To) -> Result<()> {
-        let (mut looks, mut size) = (0, None);
+        let mut size = None;
+        let done = self.withdraw_until_done(lane, to, &mut size);
+        if let Some(bytes) = size {
+            self.swap_writer_size(lane, bytes);
+        }
+        done
+    }
+
+    /// `size`: what the writer's buffer had, where that has been made larger.
+    fn withdraw_until_done(&mut self, lane: Pipe, to: To, size: &mut Option<u32>) -> Result<()> {
+        let mut looks = 0;
         for _ in 0..ROUNDS_MAX {
             let behind = if looks > 0 { self.left_in(lane).unwrap_or(0) } else { 0 };
             if to == To::Set && behind > 0 {
                 return Ok(());
             }
             let stuck = looks > LANDING_LOOKS && behind == 0;
-            let done = match self.services.pipe_withdraw(lane, stuck)? {
-                Withdrawal::Nothing => Some(Ok(())),
-                Withdrawal::Wait { address, value } => {
-                    self.sleep_on(address, value);
-                    None
-                }
+            match self.services.pipe_withdraw(lane, stuck)? {
+                Withdrawal::Nothing => return Ok(()),
+                Withdrawal::Wait { address, value } => self.sleep_on(address, value),
                 Withdrawal::Settle => {
-                    let end = End { pipe: lane, writes: true, socket: true };
-                    self.settle_pipe(usize::MAX, end).err().map(Err)
+                    self.settle_pipe(None, End { pipe: lane, writes: true, socket: true })?;
                 }
                 Withdrawal::Writing => {
                     if looks == 0 && to != To::Set {
                         // Who sleeps there for room goes on.
-                        size = self.writer_size(lane, ROOM_BYTES);
+                        *size = self.swap_writer_size(lane, ROOM_BYTES);
                     }
                     looks += 1;
                     self.nap(LANDING_NAP_NS);
-                    None
                 }
-                Withdrawal::Bytes(spans) => self.withdrawn(lane, &spans, to),
-            };
-            if let Some(done) = done {
-                size.map(|bytes| self.writer_size(lane, bytes / 2));
-                return done;
+                Withdrawal::Bytes(spans) => {
+                    if let Some(done) = self.withdrawn(lane, &spans, to) {
+                        return done;
+                    }
+                }
             }
         }
-        size.map(|bytes| self.writer_size(lane, bytes / 2));
         self.refuse(nr::read, Errno::EIO)
     }
 
@@ -168,15 +204,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// What the host lets lie between the writer to `lane` and its reader becomes `bytes`; what it
-    /// was, which is twice what the host was told.
-    fn writer_size(&mut self, lane: Pipe, bytes: u32) -> Option<u32> {
+    /// The same of the socket that writes to `lane`.
+    fn swap_writer_size(&mut self, lane: Pipe, bytes: u32) -> Option<u32> {
         let _still = self.host.keep_still();
         let writer = self.services.lane_mate(lane).and_then(|mate| self.borrow(mate).ok())?;
-        let size = self.buffer_size(writer as usize);
-        self.set_buffer_size(writer as usize, bytes);
+        let before = self.swap_buffer_size(writer as usize, bytes);
         self.host_close(writer);
-        Some(size)
+        Some(before)
     }
 
     /// Bytes that the host has in a lane. Where nobody is left to read them, none.
@@ -201,6 +235,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (Ok(reader), _) => reader,
             // Nobody will read them.
             (Err(Errno::EPIPE), To::Host | To::Set) => {
+                if let Some(mate) = self.services.lane_mate(lane) {
+                    self.services.lane_reset(mate, false);
+                }
                 self.services.pipe_withdrawing(lane, 0);
                 return Ok(all);
             }
@@ -229,18 +266,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if behind == 0 {
             return self.send_spans(writer, spans);
         }
-        let size = self.buffer_size(writer);
-        self.set_buffer_size(writer, ROOM_BYTES);
+        let size = self.swap_buffer_size(writer, ROOM_BYTES);
         let all = (spans[0].length + spans[1].length) as u64;
         let put = self.send_spans(writer, spans);
-        self.rotate_socket(reader, writer, behind);
-        // The host doubles what it is told.
-        self.set_buffer_size(writer, size / 2);
+        self.rotate_socket(reader, Some(writer), behind);
+        self.swap_buffer_size(writer, size);
         if put == all {
             return put;
         }
         // The rest would come behind the host's: all of it stays.
-        self.rotate_socket(reader, usize::MAX, put);
+        self.rotate_socket(reader, None, put);
         0
     }
 
@@ -256,12 +291,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [heir, writer] = core::hint::black_box(pair);
         let (behind, all) =
             (waiting_at_host(&self.host, fd), (spans[0].length + spans[1].length) as u64);
-        self.set_buffer_size(writer as usize, ROOM_BYTES);
+        self.swap_buffer_size(writer as usize, ROOM_BYTES);
         self.services.pipe_withdrawing(lane, behind);
         let put = self.send_spans(writer as usize, spans);
         let mut done = Err(Errno::EIO);
         if put == all {
-            self.rotate_socket(fd, writer as usize, behind);
+            self.rotate_socket(fd, Some(writer as usize), behind);
             let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as usize;
             self.host_fcntl(heir as usize, F_SETFL, flags & (O_NONBLOCK | FASYNC) as usize);
             let on_exec = if self.closes_on_exec(fd as u32) { O_CLOEXEC as usize } else { 0 };
@@ -284,7 +319,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Takes the first `bytes` that the host has, and sends them to `writer`, if that is one.
-    fn rotate_socket(&mut self, reader: usize, writer: usize, bytes: u64) {
+    fn rotate_socket(&mut self, reader: usize, writer: Option<usize>, bytes: u64) {
         let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
         let address = self.buffers.bounce.as_mut_ptr() as usize;
         let mut left = bytes as usize;
@@ -294,24 +329,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if got <= 0 {
                 return;
             }
-            if writer != usize::MAX {
+            if let Some(writer) = writer {
                 self.host.call(nr::sendto, [writer, address, got as usize, flags, 0, 0]);
             }
             left -= got as usize;
         }
     }
 
-    fn buffer_size(&self, fd: usize) -> u32 {
-        let (mut size, mut length) = ([0u8; 4], [4u8, 0, 0, 0]);
-        let (at, room) = (size.as_mut_ptr() as usize, length.as_mut_ptr() as usize);
-        self.host.call(nr::getsockopt, [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, at, room, 0]);
-        get32(&core::hint::black_box(size), 0)
-    }
-
-    fn set_buffer_size(&self, fd: usize, bytes: u32) {
+    /// Sets the room for what a socket has sent; what to set it to again, for the host doubles it,
+    /// in bytes.
+    fn swap_buffer_size(&self, fd: usize, bytes: u32) -> u32 {
+        let before = self.socket_option(fd, SO_SNDBUF as usize).unwrap_or(0) / 2;
         let size = core::hint::black_box(bytes.to_le_bytes());
         let args = [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, size.as_ptr() as usize, 4, 0];
         self.host.call(nr::setsockopt, args);
+        before
     }
 
     /// A descriptor of this process, for a while, of the socket that reads from `lane`. `EPIPE`: no
@@ -370,10 +402,5 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let done = step(self);
         set(own.as_ptr() as usize, 0);
         done
-    }
-
-    fn nap(&self, span_ns: u64) {
-        let time = core::hint::black_box([0u64, span_ns]);
-        self.host.call(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]);
     }
 }

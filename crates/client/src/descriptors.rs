@@ -429,8 +429,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if turn < QUICK_TURNS {
             self.host.call(nr::sched_yield, [0; 6]);
         } else {
-            let span = core::hint::black_box([0u64, TURN_NS]);
-            self.host.call(nr::nanosleep, [span.as_ptr() as usize, 0, 0, 0, 0, 0]);
+            self.nap(TURN_NS);
         }
     }
 

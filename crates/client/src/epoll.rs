@@ -4,7 +4,8 @@
 //! ```text
 //!   add a read end, level-triggered, the first time ──► in the set: no climb from now on; ring
 //!                                                       to the host ──► host
-//!   add anything else, edges, one-shots ──► stranger in the set; a read end is the host's for ever
+//!   add anything else, edges, one-shots ──► stranger in the set; a read end, or what a socket
+//!                                           reads, is the host's for ever
 //!   wait without sleeping ──► remembered? ─ yes ──► that
 //!                                  '─ no ──► ask by what it is remembered ──► host ──► remember
 //!   wait ──► host
@@ -65,8 +66,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         noted
     }
 
-    /// Host number `fd` is about to go: the pipe end that it is, and the set of that. Where another
-    /// thread may sleep in the set that it is, the pipes in that are the host's for ever.
+    /// Host number `fd` is about to go: the pipe end that it is, and the set of that. What nobody
+    /// has read of a socket goes to the host. Where another thread may sleep in the set that it is,
+    /// the pipes in that are the host's for ever.
     pub(crate) fn leaving(&mut self, fd: u32) -> Leaving {
         if !self.services.has_table_alone() {
             self.show_set(fd as usize);

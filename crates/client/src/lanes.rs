@@ -14,27 +14,27 @@
 
 use crate::addresses::DOMAIN;
 use crate::calls::CLOSE_ON_EXEC;
-use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64};
+use crate::layout::get32;
 use crate::socket_name::{ADDRESS_BYTES, Name, lane_of};
 use crate::{After, Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_GETFL, O_NONBLOCK, S_IFMT, S_IFSOCK};
+use husk_abi::sys::general::{F_GETFL, O_NONBLOCK, S_IFSOCK};
 use husk_abi::sys::net::{AF_UNIX, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET};
 use husk_proto::Services;
 use husk_proto::descriptor::Shown;
 use husk_proto::pipe::{End, Pipe};
 
-/// Bits of a socket's type that are no flags.
-const TYPE: usize = 0xf;
+/// Bits of a socket's type that are no flags (`SOCK_TYPE_MASK`).
+const TYPE_MASK: usize = 0xf;
 /// `SO_PASSPIDFD`.
 pub(crate) const SO_PASSPIDFD: u32 = 76;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// After `socketpair`: its numbers become ends of two lanes, where that is wanted and possible.
     #[cold]
-    pub(crate) fn sockets_made(&mut self, after: &After) {
+    pub(crate) fn socket_pair_made(&mut self, after: &After) {
         let [domain, kind, _, address, ..] = after.args;
-        let streams = domain == AF_UNIX as usize && kind & TYPE == SOCK_STREAM as usize;
+        let streams = domain == AF_UNIX as usize && kind & TYPE_MASK == SOCK_STREAM as usize;
         let mut pair = [0u8; 8];
         let wanted = streams && self.services.lanes_wanted() && self.is_in_reach();
         if !wanted || self.memory.read(address, &mut pair).is_err() {
@@ -111,7 +111,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// `connect` to a node has succeeded: who accepts the connection is to know its lanes. A socket
-    /// that has a name of its own keeps that, and who accepts it does not.
+    /// that has a name of its own keeps that; then who accepts finds no lanes.
     pub(crate) fn introduce(&mut self, fd: usize) {
         let Some(end) = self.socket_end(fd) else { return };
         if self.services.lane_awaits(end.pipe) {
@@ -122,8 +122,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `listen`, or `connect` to a name that is no tree's: nobody of the image will be at the other
-    /// end.
+    /// The socket is the host's alone again: nobody of the image will be at its other end, or
+    /// neither lane has a ring any more.
     pub(crate) fn forget_lanes(&mut self, fd: usize) {
         if self.socket_end(fd).is_some() {
             let files = self.services.files();
@@ -133,9 +133,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The host's number of the socket behind a descriptor.
     fn host_socket(&self, fd: usize) -> Option<u64> {
-        let stat = self.host_stat(fd).ok()?;
-        let socket = get32(&stat, STAT_MODE_AT) & S_IFMT == S_IFSOCK;
-        socket.then(|| get64(&stat, STAT_INODE_AT))
+        self.host_number(fd).filter(|&(kind, _)| kind == S_IFSOCK).map(|(_, number)| number)
     }
 
     /// The lane behind a descriptor of the host's that is a socket nobody has named in this table.

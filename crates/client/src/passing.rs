@@ -98,7 +98,7 @@ pub(crate) const WATCHING: u32 = 28;
 /// The result is an epoll set.
 pub(crate) const EPOLL: u32 = 29;
 /// What is left of a `sendfile`, or of a `recv` of all, after as many bytes as argument 4 says.
-pub(crate) const SENT: u32 = 30;
+pub(crate) const REST: u32 = 30;
 
 /// The result is a socket.
 pub(crate) const SOCKET: u32 = 31;
@@ -141,7 +141,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                     result
                 }
-                SENT => after.args[4] as i64 + result.max(0),
+                REST => after.args[4] as i64 + result.max(0),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result
@@ -170,7 +170,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             ACCEPTED_CLOSE_ON_EXEC => return self.note_accepted(after, fd, true),
             SENDER => self.show_received(after.args[4], after.args[5], after.args[1]),
             PAIR => return self.note_pipe(after),
-            SOCKET_PAIR => return self.note_sockets(after),
+            SOCKET_PAIR => return self.note_socket_pair(after),
             DIRECTORY => {
                 let _ = self.services.set_working_directory(WorkingDirectory::Host);
             }
@@ -288,7 +288,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if fd >= 0 {
             self.other_end_met(after.args[0], fd as u32);
         }
-        if fd >= 0 && after.args[1] != 0 && after.args[2] != 0 && self.services.sockets() {
+        if fd >= 0 && after.args[1] != 0 && after.args[2] != 0 {
             self.show_accepted(fd as usize, after.args[1], after.args[2], after.args[4]);
         }
         fd
@@ -523,10 +523,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     #[cold]
-    fn note_sockets(&mut self, after: &After) -> i64 {
+    fn note_socket_pair(&mut self, after: &After) -> i64 {
         let noted = self.note_pair(after, after.args[3]);
         if noted == 0 {
-            self.sockets_made(after);
+            self.socket_pair_made(after);
         }
         noted
     }

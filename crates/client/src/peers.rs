@@ -66,7 +66,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // The connection waits for a number; what is no socket is the host's to say.
             return Err(Errno::EMFILE);
         }
-        let named = c.args[1] != 0 && c.args[2] != 0 && self.services.sockets();
+        let named = c.args[1] != 0 && c.args[2] != 0;
         match (named, close_on_exec) {
             (false, true) => self.socket_then(c, passing::ACCEPTED_CLOSE_ON_EXEC),
             (false, false) => self.socket_then(c, passing::ACCEPTED),

@@ -32,8 +32,9 @@ const ROOM_BYTES: usize = 8 << 16;
 /// after which it is stopped, or counted for ever (it was killed).
 pub(crate) const LANDING_LOOKS: u32 = 500;
 pub(crate) const LANDING_NAP_NS: u64 = 200_000;
-/// What Linux hands from socket to socket in one piece.
-const RECORD_BYTES: usize = 32_768;
+/// What Linux hands from stream socket to stream socket in one piece (`UNIX_SKB_FRAGS_SZ` in its
+/// `net/unix/af_unix.c`).
+const PIECE_BYTES: usize = 32_768;
 /// What the host says of an end whose other side is gone: of a pipe, of a socket.
 const GONE: u16 = (POLLERR | POLLHUP) as u16;
 /// `O_NOTIFICATION_PIPE`.
@@ -74,11 +75,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let _ = self.services.pipe_make(files, read, write, host);
     }
 
+    /// The kind of a file at the host (`S_IFMT`), and its number.
+    pub(crate) fn host_number(&self, fd: usize) -> Option<(u32, u64)> {
+        let stat = self.host_stat(fd).ok()?;
+        Some((get32(&stat, STAT_MODE_AT) & S_IFMT, get64(&stat, STAT_INODE_AT)))
+    }
+
     /// The host's number of the pipe behind a descriptor.
     fn host_pipe(&self, fd: usize) -> Option<u64> {
-        let stat = self.host_stat(fd).ok()?;
-        let fifo = get32(&stat, STAT_MODE_AT) & S_IFMT == S_IFIFO;
-        fifo.then(|| get64(&stat, STAT_INODE_AT))
+        self.host_number(fd).filter(|&(kind, _)| kind == S_IFIFO).map(|(_, number)| number)
     }
 
     /// A descriptor that another process opened, perhaps: if it is a pipe of the image, nobody has
@@ -153,12 +158,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let copy = |span| memory.copy_out(span, address);
                 self.services.pipe_take_swiftly(end.pipe, alone, length, copy)
             }
-            nr::write if (end.writes || end.socket) && length != 0 => {
-                let lane =
-                    if end.socket { self.services.lane_mate(end.pipe) } else { Some(end.pipe) };
-                let Some(lane) = lane else { return 0 };
+            nr::write if length != 0 => {
+                let Some(lane) = self.lane(end, true) else { return 0 };
                 let copy = |span| memory.copy_in(address, span);
-                let put = self.services.pipe_put_swiftly(lane, alone, length, copy);
+                let put = self.services.pipe_put_swiftly(lane.pipe, alone, length, copy);
                 if put { length } else { 0 }
             }
             _ => 0,
@@ -182,8 +185,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.flow(c, end, cursor, length, vector)
     }
 
-    /// Moves bytes through a pipe or a lane. `whole`: what is written goes as a whole, or not at
-    /// all through the ring.
+    /// Moves bytes through a pipe or a lane. `whole`: a write goes through the ring as a whole or
+    /// not at all, and a read ends with what the ring has.
     pub(crate) fn flow(
         &mut self,
         c: &Call,
@@ -193,7 +196,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         whole: bool,
     ) -> Answer {
         let (mut cursor, mut moved) = (start, 0);
-        let in_whole = whole || end.socket && length <= RECORD_BYTES;
+        let in_whole = whole || end.socket && length <= PIECE_BYTES;
         for _ in 0..ROUNDS_MAX {
             let (memory, left) = (&self.memory, length - moved);
             let flow = if end.writes {
@@ -245,7 +248,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             Flow::Look if self.ready_for(fd, 0) & GONE != 0 => self.services.pipe_leave(end.pipe),
             Flow::Look => self.services.pipe_has_reader(end.pipe),
-            Flow::Settle => self.settle_pipe(fd, end)?,
+            Flow::Settle => self.settle_pipe(Some(fd), end)?,
             Flow::Moved(_) | Flow::Host { .. } | Flow::Wait { .. } => {}
         }
         Ok(())
@@ -254,19 +257,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Who moved bytes between ring and host has died: what the host has of them tells how far that
     /// went. `EIO`: it cannot be asked.
     #[cold]
-    pub(crate) fn settle_pipe(&mut self, fd: usize, end: End) -> Result<()> {
-        let left = if end.socket && end.writes {
-            self.left_in(end.pipe)
-        } else {
-            Ok(waiting_at_host(&self.host, fd))
+    pub(crate) fn settle_pipe(&mut self, fd: Option<usize>, end: End) -> Result<()> {
+        let left = match fd {
+            Some(fd) if !end.socket || !end.writes => Ok(waiting_at_host(&self.host, fd)),
+            _ => self.left_in(end.pipe),
         };
-        match left {
-            Ok(left) => self.services.pipe_settled(end.pipe, left),
-            Err(_) => {
-                self.services.pipe_unsettled(end.pipe);
-                return self.refuse(nr::read, Errno::EIO);
-            }
-        }
+        let Ok(left) = left else {
+            self.services.pipe_unsettled(end.pipe);
+            return self.refuse(nr::read, Errno::EIO);
+        };
+        self.services.pipe_settled(end.pipe, left);
         Ok(())
     }
 
@@ -284,7 +284,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn pipe_landed(&mut self, after: &After, result: i64) -> i64 {
         let moved = result.max(0);
         let writes = after.reason == passing::PIPE_WRITE;
-        self.services.pipe_landed(Pipe(after.args[0] as u32), writes, moved as u64);
+        let pipe = Pipe(after.args[0] as u32);
+        self.services.pipe_landed(pipe, writes, moved as u64);
+        if result == 0 && !writes && self.tells_lost_peer(after.args[2], pipe) {
+            return with_done(after, Errno::ECONNRESET.as_return());
+        }
         with_done(after, result)
     }
 
@@ -335,13 +339,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         self.host_fcntl(fd, F_SETPIPE_SZ, LANDING_BYTES);
                     }
                     looks += 1;
-                    let time = [0u64, LANDING_NAP_NS];
-                    self.host.call(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]);
+                    self.nap(LANDING_NAP_NS);
                 }
                 Withdrawal::Wait { address, value } => self.sleep_on(address, value),
                 Withdrawal::Settle => {
-                    let left = waiting_at_host(&self.host, fd);
-                    self.services.pipe_settled(pipe, left);
+                    self.settle_pipe(Some(fd), End { pipe, writes: false, socket: false })?;
                 }
                 Withdrawal::Bytes(spans) => {
                     let put = self.give_to_host(fd, pipe, &spans);
@@ -367,6 +369,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         true
+    }
+
+    pub(crate) fn nap(&self, span_ns: u64) {
+        let time = core::hint::black_box([0u64, span_ns]);
+        self.host.call(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]);
     }
 
     /// A short sleep within a call that must not begin again.
@@ -451,7 +458,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 #[inline]
 fn in_flight(c: &Call, end: End, done: usize) -> Verdict {
     let reason = if end.writes { passing::PIPE_WRITE } else { passing::PIPE_READ };
-    let args = [end.pipe.0 as usize, done, 0, 0, 0, 0];
+    let args = [end.pipe.0 as usize, done, c.args[0], 0, 0, 0];
     let after = After { number: c.number, args, reason };
     if done == 0 { Verdict::PassThen(after) } else { Verdict::PassRest { after, done } }
 }
@@ -481,7 +488,7 @@ fn fetch<H: Host>(host: &H, fd: usize, spans: &[Span; 2]) -> u64 {
     host.call(nr::readv, [fd, table.as_ptr() as usize, 2, 0, 0, 0]).max(0) as u64
 }
 
-/// Bytes in the host's pipe.
+/// Bytes that the host has for the reader of a pipe or socket.
 pub(crate) fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
     let mut count = [0u8; 4];
     let args = [fd, FIONREAD as usize, count.as_mut_ptr() as usize, 0, 0, 0];

@@ -9,7 +9,6 @@
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
-use crate::pipe::waiting_at_host;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
@@ -184,8 +183,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 Ok(Flow::Wait { address, value }) => self.sleep_on(address, value),
                 Ok(Flow::Settle) => {
-                    let left = waiting_at_host(&self.host, fd as usize);
-                    self.services.pipe_settled(end.pipe, left);
+                    let _ = self.settle_pipe(Some(fd as usize), end);
                 }
                 // Its last number has been closed meanwhile.
                 _ => return Sight::Watched,

@@ -3,7 +3,7 @@
 //! ```text
 //!   bound to     /proc/self/fd/N/NUMBER.GENERATION.TAG.TEXT    N: the private directory
 //!   reached by   PRIVATE/NUMBER.GENERATION.TAG.TEXT            TEXT: what was given, if it fits
-//!   connects as  NUL husk.TAG.LANE                             which lanes it has (`lanes`)
+//!   connected as NUL husk.TAG.LANE                             which lanes it has (`lanes`)
 //! ```
 //!
 //! `/proc/net/unix` shows to everybody what a socket was bound to, so the path of the private
@@ -26,6 +26,7 @@ pub(crate) const TEXT_MAX: usize = ADDRESS_BYTES - PATH_AT;
 const BOUND: &[u8] = DESCRIPTORS;
 /// How the name of a socket with lanes begins, which no file has.
 const LANE: &[u8] = b"\0husk.";
+const LANE_DIGITS: usize = 8;
 /// Stands for a slash in the name of a file.
 const SLASH: u8 = 1;
 /// Bytes of a tag.
@@ -103,14 +104,14 @@ impl Name {
         Name::below(&directory.bytes[PATH_AT..directory.length], private, inode, text)
     }
 
-    /// What a socket with lanes is bound to before it is connected: who accepts it knows them.
+    /// What a socket with lanes is bound to once it is connected: who accepts it knows them.
     pub fn of_lane(private: &[u8], lane: u32) -> Name {
         let mut name = Name::empty(PATH_AT);
         name.bytes[0] = UNIX as u8;
         name.push(LANE);
         name.push(tag(private));
         name.push(b".");
-        for digit in (0..8).rev() {
+        for digit in (0..LANE_DIGITS).rev() {
             name.push(&[b"0123456789abcdef"[(lane >> (4 * digit) & 15) as usize]]);
         }
         name
@@ -163,13 +164,13 @@ pub(crate) fn node_of(bytes: &[u8], private: &[u8]) -> Option<(Inode, Option<Nam
 pub(crate) fn lane_of(bytes: &[u8], private: &[u8]) -> Option<u32> {
     let digits = bytes.get(PATH_AT..)?.strip_prefix(LANE)?.strip_prefix(tag(private))?;
     let lane = core::str::from_utf8(digits.strip_prefix(b".")?).ok()?;
-    (lane.len() == 8).then(|| u32::from_str_radix(lane, 16).ok())?
+    (lane.len() == LANE_DIGITS).then(|| u32::from_str_radix(lane, 16).ok())?
 }
 
-/// Whether a name of `full` bytes, of which these came, may be one.
+/// Whether a name of `full` bytes, of which `bytes` came, may be a lane's.
 pub(crate) fn may_be_lanes(bytes: &[u8], full: usize, private: &[u8]) -> bool {
     let whole = Name::of_lane(private, 0);
-    let known = whole.length - 8;
+    let known = whole.length - LANE_DIGITS;
     full == whole.length
         && bytes.len() >= PATH_AT
         && bytes.iter().take(known).eq(whole.bytes[..known].iter().take(bytes.len()))

@@ -71,8 +71,6 @@ const MSG_DONTWAIT: usize = 0x40;
 const MSG_NOSIGNAL: usize = 0x4000;
 /// `ioctl` that asks for the modes of a terminal.
 const TCGETS: u32 = 0x5401;
-/// `prctl` that asks for filters of calls.
-const PR_GET_SECCOMP: usize = 21;
 
 /// Local file systems, by `f_type`: what a look says there, an opening would say. ext4, XFS, Btrfs,
 /// F2FS, tmpfs, ramfs, overlayfs, ZFS.
@@ -357,8 +355,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A high number for what is open under `fd`, with these flags.
     fn kept_of(&mut self, fd: u32, flags: u32) -> Option<(u32, Stamp)> {
         // A filter would judge each opening, and none of ours.
-        let filtered = self.host.call(nr::prctl, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]);
-        self.spares.off = filtered != 0;
+        self.spares.off = self.is_filtered();
         let fact = self.host_fact(fd as usize, None).ok()?;
         if self.spares.off || !self.is_to_be_kept(&fact) || !self.is_local(fd as usize) {
             return None;
@@ -601,7 +598,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut args = c.args;
         args[3] -= sent as usize;
         args[4] = sent as usize;
-        let call = After { number: c.number, args, reason: passing::SENT };
+        let call = After { number: c.number, args, reason: passing::REST };
         Some(Ok(Verdict::Instead { call, room: 0 }))
     }
 }

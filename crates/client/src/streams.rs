@@ -48,7 +48,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let lane = self.lane(end, true)?;
         if c.args[3] as u32 & !USUAL != 0 {
-            return self.lost(c.args[0], end, lane);
+            return self.hand_over(c.args[0], end, lane);
         }
         let length = c.args[2].min(MOVE_MAX);
         if length == 0 {
@@ -63,7 +63,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let lane = self.lane(end, true)?;
         let head = self.header(c.args[1])?;
         if head.named || head.control || c.args[2] as u32 & !USUAL != 0 {
-            return self.lost(c.args[0], end, lane);
+            return self.hand_over(c.args[0], end, lane);
         }
         let Ok((cursor, length @ 1..)) = self.cursor(head.table, head.count) else { return None };
         Some(self.flow(c, lane, cursor, length, true))
@@ -75,13 +75,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (address, length) = (c.args[1], c.args[2].min(MOVE_MAX));
         let flags = c.args[3] as u32;
         match flags & !USUAL {
-            _ if c.args[4] != 0 => self.lost(c.args[0], end, end),
+            _ if c.args[4] != 0 => self.hand_over(c.args[0], end, end),
             // Waits for bytes, and takes none.
             0 | MSG_PEEK | MSG_WAITALL if length == 0 => Some(self.peek(c, end, address, 0)),
             0 => Some(self.flow(c, end, Cursor::plain(address, length), length, false)),
             MSG_PEEK => Some(self.peek(c, end, address, length)),
             MSG_WAITALL => Some(self.receive_all(c, end, address, length)),
-            _ => self.lost(c.args[0], end, end),
+            _ => self.hand_over(c.args[0], end, end),
         }
     }
 
@@ -90,11 +90,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let end = self.socket_end(c.args[0])?;
         let head = self.header(c.args[1])?;
         if c.args[2] as u32 & !USUAL != 0 {
-            return self.lost(c.args[0], end, end);
+            return self.hand_over(c.args[0], end, end);
         }
         let Ok((cursor, length)) = self.cursor(head.table, head.count) else { return None };
         if head.named || length == 0 {
-            return self.lost(c.args[0], end, end);
+            return self.hand_over(c.args[0], end, end);
         }
         let answer = if head.control {
             self.rest(c, end, cursor, length)?
@@ -142,7 +142,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 Flow::Host { .. } => return Ok(watched_alone(c, lane.pipe)),
                 Flow::Wait { address, value } => self.sleep_on(address, value),
-                Flow::Settle => self.settle_pipe(c.args[0], lane)?,
+                Flow::Settle => self.settle_pipe(Some(c.args[0]), lane)?,
                 Flow::Fetch(_) | Flow::Look => break,
             }
         }
@@ -164,7 +164,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Verdict::Pass) if done > 0 => {
                     let mut args = c.args;
                     args[4] = done;
-                    let after = After { number: c.number, args, reason: passing::SENT };
+                    let after = After { number: c.number, args, reason: passing::REST };
                     return Ok(Verdict::PassRest { after, done });
                 }
                 Ok(Verdict::Wait { address, value, .. }) if done > 0 => {

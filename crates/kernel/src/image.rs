@@ -49,7 +49,7 @@ const OUTSIDE_MAX: u64 = 4096;
 /// Host programs and their copies (`copies`), up to here.
 pub(crate) const COPIES_STATE: u32 = 24576;
 pub(crate) const COPIES_STATE_END: u32 = PROCESSES;
-/// Whether new pipes get a ring.
+/// Which get rings: new pipes, new unix sockets (`pipe::RINGS`, `LANES`).
 pub(crate) const PIPES_WANTED: u32 = 40;
 /// How often what is known of paths outside was forgotten.
 const OUTSIDE_AGE: u32 = 41;

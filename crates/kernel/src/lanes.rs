@@ -71,7 +71,7 @@ pub fn await_other(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<
         }
         txn.set(count, awaiting + 1);
         for each in [lane, other] {
-            ring(kernel, each)?.keep_idle();
+            ring(kernel, each)?.keep_unused();
         }
         txn.set(host_of(txn.region, lane), host | SOCKET_HOST | AWAITS);
         txn.set(host_of(txn.region, other), 0);
@@ -98,7 +98,7 @@ pub fn introduce(kernel: &Kernel, lane: Pipe) {
     }
 }
 
-/// `Pipes::lane_claim`: the lane, and who has connected it.
+/// `Pipes::lane_claim`.
 pub fn claim(
     kernel: &Kernel,
     files: Files,
@@ -113,7 +113,7 @@ pub fn claim(
     let mate = kernel.run(|txn| {
         let table = table::lock(txn, files)?;
         let old = table::plain_host(txn, files, fd)?;
-        // As long as its life goes on: `EBADF`.
+        // Locks its record, if its life goes on (`EBADF`); given back below.
         NAMES.hold(txn, lane.0)?;
         if txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
             return Err(Errno::ESRCH);
@@ -125,8 +125,8 @@ pub fn claim(
         table::put(txn, table, fd, old | named(mate))?;
         Ok(mate)
     })?;
-    ring(kernel, lane)?.end_idleness(mate.0);
-    ring(kernel, mate)?.end_idleness(lane.0);
+    ring(kernel, lane)?.begin_use(mate.0);
+    ring(kernel, mate)?.begin_use(lane.0);
     Ok(())
 }
 
@@ -176,16 +176,34 @@ pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     })
 }
 
-/// Before the last number of a lane goes: what awaits a reader at its other end goes, too.
+/// Before the last number of a lane goes: what awaits a reader at its other end goes, too, and who
+/// is there is to hear of bytes that nobody has read (`Pipes::lane_take_reset`).
 pub(crate) fn release(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
     txn.lock(NAMES.record(txn.region, lane.0))?;
-    if !NAMES.is_last(txn, lane.0) || txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
+    if !NAMES.is_last(txn, lane.0) {
         return Ok(());
     }
-    let mate = ring_of(lane)?.mate().ok_or(Errno::EIO)?;
+    let Ok(ring) = ring_of(lane) else { return Ok(()) };
+    let Some(mate) = ring.mate() else { return Ok(()) };
+    if ring.waiting() > 0 {
+        reset(Pipe(mate), false);
+    }
+    if txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
+        return Ok(());
+    }
     txn.lock(NAMES.record(txn.region, mate))?;
     end_waiting(txn, lane)?;
     NAMES.release(txn, mate)
+}
+
+/// `Pipes::lane_reset`.
+pub fn reset(lane: Pipe, told: bool) -> bool {
+    ring_of(lane).is_ok_and(|ring| ring.mode().is_some() && ring.reset(told))
+}
+
+/// `Pipes::lane_take_reset`.
+pub fn take_reset(lane: Pipe) -> bool {
+    ring_of(lane).is_ok_and(|ring| ring.mode().is_some() && ring.take_reset())
 }
 
 /// The lane that awaits a reader beside number `number`, for the checker.

@@ -395,7 +395,7 @@ fn copy_in_steps(
 #[inline]
 pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
     if let Ok(ring) = ring(kernel, pipe) {
-        if !writes && bytes > 0 && ring.is_idle() && ring.mode().is_some() {
+        if !writes && bytes > 0 && ring.is_unused() && ring.mode().is_some() {
             lanes::met_stranger(&ring);
         }
         ring.land(writes, bytes);

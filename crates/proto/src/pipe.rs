@@ -64,9 +64,10 @@ pub enum Withdrawal {
         /// Value it had.
         value: u32,
     },
-    /// Who moved bytes from the host into the ring died: as `Flow::Settle`. Locks are held.
+    /// Who moved bytes between the host and the ring died: as `Flow::Settle`. Locks are held.
     Settle,
-    /// These; say with `pipe_withdrawn` how many the host has taken. Locks are held.
+    /// These; say `pipe_withdrawing` right before the host gets them, and `pipe_withdrawn` after.
+    /// Locks are held.
     Bytes([Span; 2]),
     /// There are some, and a writer has a call at the host, which goes on there beside whatever is
     /// moved: they stay, before the host's.
@@ -136,16 +137,25 @@ pub trait Pipes {
     fn lane_introduce(&mut self, lane: Pipe) {}
     /// A noted host number, which is socket `host` to the host, is at the other end of the socket
     /// that reads from `lane`, which process `pid` has connected: it reads from the mate of that.
-    /// `ESRCH`: nobody is awaited there.
+    /// `ESRCH`: nobody is awaited there. `EBADF`: that lane's life is over.
     fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe, pid: u32) -> Result<()> {
         Err(Errno::ENOSYS)
+    }
+    /// Who was at the other end of the socket that reads from `lane` has died with bytes unread.
+    /// `told`: whoever reads knows. False: that was known.
+    fn lane_reset(&mut self, lane: Pipe, told: bool) -> bool {
+        false
+    }
+    /// Whether that is so, which is told once.
+    fn lane_take_reset(&mut self, lane: Pipe) -> bool {
+        false
     }
     /// Whether a lane and its mate are the host's for good.
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
         true
     }
-    /// If that is so, or nobody of the image will be at the other end of a socket, it is the host's
-    /// alone again.
+    /// A socket whose lanes are the host's for good, or which awaits its other end, becomes a plain
+    /// number of the host's; else nothing happens.
     fn lane_forget(&mut self, files: Files, fd: u32) {}
     /// The lane that goes the other way.
     fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
@@ -261,6 +271,7 @@ pub trait Pipes {
     }
     /// The host, who has `behind` bytes, is about to be given those of `Withdrawal::Bytes`.
     fn pipe_withdrawing(&mut self, pipe: Pipe, behind: u64) {}
-    /// After `Withdrawal::Bytes`, and that if there are any.
+    /// After `Withdrawal::Bytes`: how many the host has taken; more than none only after
+    /// `pipe_withdrawing`.
     fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {}
 }

@@ -7,7 +7,8 @@
 //!                          | head, writer's core, shift, a short message | tail, reader's core
 //!                          | writers' lock, tail as last seen, looks at readers and the host
 //!                          | readers' lock, head and shift as last seen, patience, wake-ups
-//!                          | epoll set, third number, who is in it alone, mate, who connects
+//!                          | epoll set, third number, who is in it alone, mate, who connects,
+//!                            loss at the other end
 //! ```
 //!
 //! What the states mean and why nobody sleeps here says `docs/adr/0015`. The area is no part of
@@ -84,6 +85,7 @@ pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;
 pub(crate) const MATE: usize = 43;
 pub(crate) const CONNECTS: usize = 44;
+pub(crate) const RESET: usize = 45;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -187,7 +189,7 @@ pub enum Mode {
     Ring,
     /// First those of the ring, then the host's.
     Leaving,
-    /// On their way from the host into the ring.
+    /// On their way between host and ring.
     Climbing,
 }
 
@@ -340,7 +342,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=CONNECTS).for_each(|index| self.put(index, 0));
+        (SET..=RESET).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));
@@ -616,7 +618,7 @@ impl Pipe {
     pub fn is_due(&self) -> bool {
         let left = self.get(COUNTDOWN);
         self.put(COUNTDOWN, left.saturating_sub(1));
-        left == 0 && !self.is_pinned() && !self.is_in_set() && !self.is_idle()
+        left == 0 && !self.is_pinned() && !self.is_in_set() && !self.is_unused()
     }
 
     /// Tries to put the ring in use, both locks held by the caller, who lets them go but for
@@ -727,7 +729,8 @@ impl Pipe {
         });
     }
 
-    /// A climber died, both locks are the caller's now; the host has `left` bytes.
+    /// Who climbed or withdrew has died; both locks are the caller's now, the host has `left`
+    /// bytes.
     pub fn settle(&self, left: u64) {
         if !self.settle_withdrawal(left) && self.get(CLIMB_BYTES) != 0 {
             let out = self.get(HOST_IN).wrapping_sub(left);

@@ -58,7 +58,7 @@ impl Pipe {
     }
 
     /// The same where who did that has died, and the host has `left` bytes. Rather one count too
-    /// many, after which the ring stays out of use, than one too few.
+    /// many, after which the ring stays out of use, than one too few. False: none was under way.
     pub(crate) fn settle_withdrawal(&self, left: u64) -> bool {
         if self.get(CLIMB_BYTES) & WITHDRAWAL == 0 {
             return false;

@@ -423,7 +423,8 @@ impl Wire {
         self.process = process.0;
     }
 
-    /// The process ends with other threads in it: the writers of its pipes are to notice.
+    /// The process ends with other threads in it: writers of its pipes, and the other sides of its
+    /// sockets, are to notice.
     pub fn leave_pipes(&mut self) {
         let _open = guard::open();
         if let Some(served) = self.served() {
@@ -466,7 +467,7 @@ impl Wire {
     pub fn before_exec(&mut self) {
         let _open = guard::open();
         if let Some(served) = self.client.as_mut() {
-            // Of what is closed on exec.
+            // Bytes that nobody has read: of what exec closes the host tells the loss.
             served.leave_lanes();
             served.services().detach();
         }

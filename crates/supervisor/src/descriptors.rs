@@ -1,4 +1,5 @@
-//! Descriptors of an image: two memfds under high numbers, and what the program inherits.
+//! Descriptors of an image: two memfds under high numbers, and what the program inherits; whether
+//! processes may borrow each other's.
 //!
 //! Invariants
 //! 1. Every descriptor the supervisor opens for itself is close-on-exec; only the region and the
@@ -33,7 +34,7 @@ const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 /// Whether processes of one user may take descriptors from each other (`pidfd_getfd`), as the
 /// rings of sockets need it: not before Linux 5.6, nor under some filters of containers, nor where
 /// Yama lets nobody, or only ancestors, look into a process.
-pub fn are_lent() -> bool {
+pub fn can_be_borrowed() -> bool {
     let scope = fs::read_to_string(YAMA).ok().and_then(|text| text.trim().parse().ok());
     let allowed = match scope.unwrap_or(0) {
         0 => true,
@@ -41,11 +42,11 @@ pub fn are_lent() -> bool {
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE)),
         _ => false,
     };
-    allowed && is_one_lent().is_ok()
+    allowed && borrow_own().is_ok()
 }
 
-/// One of our own, which everybody may take where the call exists.
-fn is_one_lent() -> rustix::io::Result<OwnedFd> {
+/// Takes one of our own, which everybody may where the call exists.
+fn borrow_own() -> rustix::io::Result<OwnedFd> {
     let (here, _there) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
     rustix::process::pidfd_getfd(&own, here.as_raw_fd(), PidfdGetfdFlags::empty())

@@ -12,7 +12,8 @@ pub struct Variables {
     pub trace: bool,
     /// `HUSK_REWRITE=off`: never use rewritten copies of programs, trap every call.
     pub trap_only: bool,
-    /// Bytes of pipes go through shared memory where they can; not with `HUSK_PIPES=host`.
+    /// Bytes of pipes and unix sockets go through shared memory where they can; not with
+    /// `HUSK_PIPES=host`.
     pub pipes: bool,
     /// `HUSK_FSCK=1`: check the image's structure when the run ends.
     pub check: bool,

@@ -1,6 +1,7 @@
-/* Socket pairs, and sockets connected by name, whose bytes may be anywhere: both sides first hand some over while both are awake,
-   then leave some unread, and then something happens to the pair that lets others look, ends it,
-   or waits for it. What a call returns is printed; Linux and Husk must print the same. */
+/* Socket pairs, and sockets connected by name, whose bytes may be anywhere: both sides first hand
+   some over while both are awake, then leave some unread, and then something happens to the pair
+   that lets others look, ends it, or waits for it. What a call returns is printed; Linux and Husk
+   must print the same. One program, for all its parts make and warm their pairs alike. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 
 enum { WARM = 60, MUCH = 1 << 20 };
@@ -358,7 +361,7 @@ static void warm_with_child(int fd)
 static void ends(void)
 {
     int pair[2];
-    for (int way = 0; way < 8; way++) {
+    for (int way = 0; way < 7; way++) {
         printf("end %d\n", way);
         unread(pair);
         switch (way) {
@@ -376,7 +379,6 @@ static void ends(void)
             break;
         }
         case 6: close_range(pair[0], pair[0], 0); break;
-        case 7: say("on exec", fcntl(pair[0], F_SETFD, FD_CLOEXEC)); close(pair[0]); break;
         }
         looks(pair[1], -1, "end");
         after_end(pair[1]);
@@ -384,10 +386,25 @@ static void ends(void)
         done(pair);
     }
     /* What is not read is told of to who has written it. */
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < 5; way++) {
         unread(pair);
-        if (way == 0) close(pair[1]);
-        else say("dup2", dup2(2, pair[1]));
+        fflush(stdout);
+        int child = way < 2 ? 0 : fork();
+        if (way >= 2 && child == 0) {
+            close(pair[0]);
+            fcntl(pair[1], F_SETFD, FD_CLOEXEC);
+            if (way == 2) execlp("true", "true", NULL);
+            if (way == 3) kill(getpid(), SIGKILL);
+            exit(0);
+        }
+        if (way == 1) say("dup2", dup2(2, pair[1]));
+        else close(pair[1]);
+        if (way >= 2) waitpid(child, NULL, 0);
+        if (way == 3) {
+            after_end(pair[0]);
+            done(pair);
+            continue;
+        }
         looks(pair[0], -1, "unread");
         after_end(pair[0]);
         done(pair);
@@ -551,7 +568,12 @@ static void apart(void)
             writes_seven(pair);
             if (way == 0) prctl(PR_SET_DUMPABLE, 0);
             if (way == 1 && geteuid() == 0) must("setuid", setuid(1) == 0);
-            if (way == 2) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            if (way == 2) {
+                struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+                struct sock_fprog all = { 1, &allow };
+                must("filter", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                               prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) == 0);
+            }
             must("child", write(pair[0], "!", 1) == 1);
             for (;;) pause();
         }

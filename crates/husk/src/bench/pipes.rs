@@ -1,4 +1,4 @@
-//! `husk bench pipes`: pipes whose bytes pass through shared memory against the host's.
+//! `husk bench pipes`: pipes and sockets whose bytes pass through shared memory against the host's.
 //!
 //! Rows of one thread are calm slices, as in `fs`. Between processes wall time is what matters;
 //! beside the median `best` compares the fastest round of each side, which is nearest to what a
@@ -32,7 +32,7 @@ pub struct Options {
     /// Passed to `husk run` as it is: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Measure an image whose pipes are the host's instead (HUSK_PIPES=host).
+    /// Measure an image whose pipes and sockets are the host's instead (HUSK_PIPES=host).
     #[arg(long)]
     host: bool,
     /// Only rows whose name contains this.
