@@ -41,15 +41,15 @@ impl Pipes for Direct {
         self.kernel.count(Operation::Pipe);
         husk_kernel::lanes::make(&self.kernel, files, pair, hosts)
     }
-    fn lane_await(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
-        husk_kernel::lanes::await_other(&self.kernel, files, fd, host)
+    fn lane_make_one(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
+        husk_kernel::lanes::make_one(&self.kernel, files, fd, host)
     }
     #[inline(always)]
-    fn lanes_await(&self) -> bool {
+    fn any_lane_awaits(&self) -> bool {
         husk_kernel::lanes::any_awaits(&self.kernel)
     }
-    fn lane_awaits(&self, lane: Pipe) -> bool {
-        husk_kernel::lanes::awaits(&self.kernel, lane)
+    fn lane_mate_awaits(&self, lane: Pipe) -> bool {
+        husk_kernel::lanes::mate_awaits(&self.kernel, lane)
     }
     fn lane_introduce(&mut self, lane: Pipe) {
         husk_kernel::lanes::introduce(&self.kernel, lane);

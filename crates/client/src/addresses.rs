@@ -163,7 +163,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `sendto`.
     pub(crate) fn sendto(&mut self, c: &Call) -> Answer {
-        if let Some(answer) = self.send(c) {
+        if let Some(answer) = self.lane_sendto(c) {
             return answer;
         }
         self.other_kind(c, Errno::ENOTSOCK)?;

@@ -60,7 +60,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let files = self.services.files();
             if let Some(host) = self.host_socket(noted as usize) {
                 // Too many: this one stays all the host's.
-                let _ = self.services.lane_await(files, noted as u32, host);
+                let _ = self.services.lane_make_one(files, noted as u32, host);
             }
         }
         noted
@@ -68,7 +68,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// After `accept`: if the socket at the other end has lanes, they are this one's as well.
     pub(crate) fn other_end_met(&mut self, listener: usize, fd: u32) {
-        if !self.services.lanes_await() || !self.is_in_reach() {
+        if !self.services.any_lane_awaits() || !self.is_in_reach() {
             return;
         }
         let flags = |fd: usize| self.host_fcntl(fd, F_GETFL, 0);
@@ -114,7 +114,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// that has a name of its own keeps that; then who accepts finds no lanes.
     pub(crate) fn introduce(&mut self, fd: usize) {
         let Some(end) = self.socket_end(fd) else { return };
-        if self.services.lane_awaits(end.pipe) {
+        if self.services.lane_mate_awaits(end.pipe) {
             self.services.lane_introduce(end.pipe);
             let name = Name::of_lane(self.services.private_path(), end.pipe.0);
             let args = [fd, name.bytes.as_ptr() as usize, name.length, 0, 0, 0];

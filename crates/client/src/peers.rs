@@ -51,7 +51,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `recvfrom`: a name is asked for, and there are names of ours.
     pub(crate) fn recvfrom(&mut self, c: &Call) -> Answer {
-        if let Some(answer) = self.receive(c) {
+        if let Some(answer) = self.lane_recvfrom(c) {
             return answer;
         }
         if c.args[4] == 0 || c.args[5] == 0 || !self.services.sockets() {
@@ -77,7 +77,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `recvmsg`.
     pub(crate) fn recvmsg(&mut self, c: &Call) -> Answer {
-        if let Some(answer) = self.receive_message(c) {
+        if let Some(answer) = self.lane_recvmsg(c) {
             return answer;
         }
         if !self.services.sockets() {

@@ -442,11 +442,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `FIONREAD` on a pipe: both places together.
-    pub(crate) fn pipe_readable(&mut self, c: &Call, pipe: Pipe) -> Answer {
+    /// `FIONREAD`, or `SIOCOUTQ` of a socket: what the host counts, and the bytes of the ring of
+    /// `pipe`.
+    pub(crate) fn counted_with_ring(&mut self, c: &Call, pipe: Pipe) -> Answer {
         let mut count = [0u8; 4];
         let here = self.services.pipe_waiting(pipe);
-        let args = [c.args[0], FIONREAD as usize, count.as_mut_ptr() as usize, 0, 0, 0];
+        let args = [c.args[0], c.args[1], count.as_mut_ptr() as usize, 0, 0, 0];
         Errno::check(self.host.call(nr::ioctl, args))?;
         let there = get32(&core::hint::black_box(count), 0);
         self.memory.write(c.args[2], &(there + here as u32).to_le_bytes())?;

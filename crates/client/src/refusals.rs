@@ -86,8 +86,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let Some(description) = described else {
             return match self.pipe_end(fd) {
-                Some(end) if request == FIONREAD => self.pipe_readable(c, end.pipe),
-                Some(end) if end.socket && request == TIOCOUTQ => self.unread_by_peer(c, end),
+                Some(end) if request == FIONREAD => self.counted_with_ring(c, end.pipe),
+                // The same number as `SIOCOUTQ`.
+                Some(end) if end.socket && request == TIOCOUTQ => match self.lane(end, true) {
+                    Some(lane) => self.counted_with_ring(c, lane.pipe),
+                    None => Ok(Verdict::Pass),
+                },
                 Some(_) if request == FIOASYNC => {
                     self.surrender(fd)?;
                     Ok(Verdict::Pass)

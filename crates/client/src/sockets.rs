@@ -36,7 +36,7 @@ const RIGHTS: (u32, u32) = (1, 1);
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendmsg`.
     pub(crate) fn sendmsg(&mut self, c: &Call) -> Answer {
-        if let Some(answer) = self.send_message(c) {
+        if let Some(answer) = self.lane_sendmsg(c) {
             return answer;
         }
         if self.sends_husk(c.args[1]) {

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::lanes::SO_PASSPIDFD;
-use crate::layout::{get32, get64};
+use crate::layout::get64;
 use crate::pipe::ROUNDS_MAX;
 use crate::polling::watched_alone;
 use crate::sockets::{CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES};
@@ -40,7 +40,7 @@ struct Header {
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendto` on a socket with lanes. `None`: there are none, or it is the host's from now on.
-    pub(crate) fn send(&mut self, c: &Call) -> Option<Answer> {
+    pub(crate) fn lane_sendto(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
         if c.args[4] != 0 && c.args[5] as u32 != 0 {
             // It is connected, which the host says before it looks at the name.
@@ -58,7 +58,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// `sendmsg`: bytes alone go through the ring, nothing that comes with them.
-    pub(crate) fn send_message(&mut self, c: &Call) -> Option<Answer> {
+    pub(crate) fn lane_sendmsg(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
         let lane = self.lane(end, true)?;
         let head = self.header(c.args[1])?;
@@ -70,7 +70,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// `recvfrom`.
-    pub(crate) fn receive(&mut self, c: &Call) -> Option<Answer> {
+    pub(crate) fn lane_recvfrom(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
         let (address, length) = (c.args[1], c.args[2].min(MOVE_MAX));
         let flags = c.args[3] as u32;
@@ -86,7 +86,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// `recvmsg`: nothing but bytes goes through the ring.
-    pub(crate) fn receive_message(&mut self, c: &Call) -> Option<Answer> {
+    pub(crate) fn lane_recvmsg(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
         let head = self.header(c.args[1])?;
         if c.args[2] as u32 & !USUAL != 0 {
@@ -97,7 +97,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.hand_over(c.args[0], end, end);
         }
         let answer = if head.control {
-            self.rest(c, end, cursor, length)?
+            self.take_rest(c, end, cursor, length)?
         } else {
             self.flow(c, end, cursor, length, true)
         };
@@ -179,7 +179,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the ring still has, before a call that the host alone can answer from now on; `None`:
     /// nothing.
-    fn rest(&mut self, c: &Call, end: End, cursor: Cursor, length: usize) -> Option<Answer> {
+    fn take_rest(&mut self, c: &Call, end: End, cursor: Cursor, length: usize) -> Option<Answer> {
         self.services.pipe_pin(end.pipe);
         if !self.pin_empty(end.pipe) {
             return None;
@@ -210,17 +210,5 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.surrender(c.args[0])?;
         }
         self.other_kind(c, Errno::ENOTSOCK)
-    }
-
-    /// `SIOCOUTQ`: what the other socket has not read, as far as it is in a ring, beside what the
-    /// host counts.
-    pub(crate) fn unread_by_peer(&mut self, c: &Call, end: End) -> Answer {
-        let mut count = [0u8; 4];
-        let here = self.lane(end, true).map_or(0, |lane| self.services.pipe_waiting(lane.pipe));
-        let args = [c.args[0], c.args[1], count.as_mut_ptr() as usize, 0, 0, 0];
-        Errno::check(self.host.call(nr::ioctl, args))?;
-        let there = get32(&core::hint::black_box(count), 0);
-        self.memory.write(c.args[2], &(there + here as u32).to_le_bytes())?;
-        value(0)
     }
 }

@@ -57,8 +57,8 @@ pub fn make(kernel: &Kernel, files: Files, fds: [u32; 2], hosts: [u64; 2]) -> Re
     })
 }
 
-/// `Pipes::lane_await`.
-pub fn await_other(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<()> {
+/// `Pipes::lane_make_one`.
+pub fn make_one(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<()> {
     kernel.run(|txn| {
         let table = table::lock(txn, files)?;
         let old = table::plain_host(txn, files, fd)?;
@@ -79,14 +79,14 @@ pub fn await_other(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<
     })
 }
 
-/// `Pipes::lanes_await`.
+/// `Pipes::any_lane_awaits`.
 pub fn any_awaits(kernel: &Kernel) -> bool {
     let region = &kernel.session.region;
     region.load(region.map.fixed(LANES_AWAITING)) != 0
 }
 
-/// `Pipes::lane_awaits`.
-pub fn awaits(kernel: &Kernel, lane: Pipe) -> bool {
+/// `Pipes::lane_mate_awaits`.
+pub fn mate_awaits(kernel: &Kernel, lane: Pipe) -> bool {
     let region = &kernel.session.region;
     region.load(host_of(region, lane)) & AWAITS != 0
 }

@@ -122,15 +122,15 @@ pub trait Pipes {
     }
     /// A noted host number, which is socket `host` to the host, becomes the end of two lanes; one
     /// of them awaits who is at the other end. `ENFILE`: all are in use, or too many wait.
-    fn lane_await(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
+    fn lane_make_one(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
         Err(Errno::ENOSYS)
     }
     /// Whether any lane waits.
-    fn lanes_await(&self) -> bool {
+    fn any_lane_awaits(&self) -> bool {
         false
     }
     /// Whether the mate of this lane does.
-    fn lane_awaits(&self, lane: Pipe) -> bool {
+    fn lane_mate_awaits(&self, lane: Pipe) -> bool {
         false
     }
     /// This process is about to say which lane this is to who accepts its connection.

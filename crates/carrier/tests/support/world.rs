@@ -391,7 +391,7 @@ pub fn operations() -> Vec<Operation> {
     operation!(all, "lanes", sockets_noted, true, |me, root, a| {
         let files = me.files();
         me.lanes_make(files, [30, 31], [7, 8]).expect("a pair");
-        me.lane_await(files, 32, 9).expect("one");
+        me.lane_make_one(files, 32, 9).expect("one");
         let end = me.pipe_end(files, 32).expect("it has a lane");
         let pid = std::process::id();
         assert_eq!(me.lane_claim(files, 33, 10, end.pipe, pid), Err(Errno::ESRCH), "too early");
@@ -399,13 +399,13 @@ pub fn operations() -> Vec<Operation> {
         assert_eq!(me.lane_claim(files, 33, 10, end.pipe, 1), Err(Errno::ESRCH), "another's");
         me.lane_claim(files, 33, 10, end.pipe, pid).expect("its other end");
         assert_eq!(me.lane_claim(files, 34, 11, end.pipe, pid), Err(Errno::ESRCH), "twice");
-        me.lane_await(files, 34, 11).expect("another");
+        me.lane_make_one(files, 34, 11).expect("another");
         me.lane_forget(files, 34);
         assert_eq!(me.pipe_end(files, 34), None);
-        me.lane_await(files, 34, 11).expect("once more");
+        me.lane_make_one(files, 34, 11).expect("once more");
         me.pipe_join(files, 35, end).expect("a second number");
         (30..36).for_each(|fd| me.host_closed(files, fd));
-        assert!(!me.lanes_await());
+        assert!(!me.any_lane_awaits());
     });
     operation!(all, "append", nothing, false, |me, root, a| {
         let file = at(me, a, b"f5");
