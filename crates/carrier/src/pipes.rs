@@ -149,8 +149,9 @@ impl Pipes for Direct {
         pipe: Pipe,
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
+        behind: &mut dyn FnMut(usize) -> usize,
     ) -> Result<Flow> {
-        husk_kernel::pipe_flow::peek(&self.kernel, pipe, length, copy)
+        husk_kernel::pipe_flow::peek(&self.kernel, pipe, length, copy, behind)
     }
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
         husk_kernel::pipe_flow::watch(&self.kernel, pipe)

@@ -19,6 +19,8 @@ use husk_proto::{Errno, Result, Services};
 
 /// Looks for a process that has a socket, one of which may be about to get or lose it.
 const BORROWS_MAX: u32 = 4;
+/// Rounds with a lane that is about to be closed: some 20 ms beside who is stopped.
+const LOSS_ROUNDS: u32 = 20;
 const BORROW_NAP_NS: u64 = 1_000_000;
 /// Room, as `SO_SNDBUF` wants it, for a ring's bytes behind what the host has; it gives
 /// `net.core.wmem_max` at most.
@@ -30,10 +32,18 @@ pub(crate) enum To {
     /// In a set: as long as the host has bytes, or an end to tell of, they may stay, for readers
     /// find them first.
     Set,
+    /// The same, where nobody is to wait for it.
+    Loss,
     /// At the host.
     Host,
     /// At the host's socket under this number, even where nobody is at its other end any more.
     Reader(usize),
+}
+
+impl To {
+    fn is_lenient(self) -> bool {
+        matches!(self, To::Set | To::Loss)
+    }
 }
 
 /// Whether this program may come to where it cannot borrow from others, or they from it.
@@ -68,7 +78,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn leave_unread(&mut self, end: End) {
         if end.socket && self.services.pipe_waiting(end.pipe) > 0 {
             // Where that fails the other side is told of an end alone.
-            let _ = self.withdraw_lane(end.pipe, To::Set);
+            let _ = self.withdraw_lane(end.pipe, To::Loss);
         }
     }
 
@@ -159,9 +169,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `size`: what the writer's buffer had, where that has been made larger.
     fn withdraw_until_done(&mut self, lane: Pipe, to: To, size: &mut Option<u32>) -> Result<()> {
         let mut looks = 0;
-        for _ in 0..ROUNDS_MAX {
+        let rounds = if to == To::Loss { LOSS_ROUNDS } else { ROUNDS_MAX };
+        for _ in 0..rounds {
             let behind = if looks > 0 { self.left_in(lane).unwrap_or(0) } else { 0 };
-            if to == To::Set && behind > 0 {
+            if to.is_lenient() && behind > 0 {
                 return Ok(());
             }
             let stuck = looks > LANDING_LOOKS && behind == 0;
@@ -172,7 +183,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     self.settle_pipe(None, End { pipe: lane, writes: true, socket: true })?;
                 }
                 Withdrawal::Writing => {
-                    if looks == 0 && to != To::Set {
+                    if looks == 0 && !to.is_lenient() {
                         // Who sleeps there for room goes on.
                         *size = self.swap_writer_size(lane, ROOM_BYTES);
                     }
@@ -199,7 +210,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match put {
             Ok(1..) => None,
             // Nobody is left who has written them: the host tells of the end.
-            Err(Errno::EPIPE) if to == To::Set => Some(Ok(())),
+            Err(Errno::EPIPE) if to.is_lenient() => Some(Ok(())),
             Ok(0) | Err(_) => Some(self.refuse(nr::read, Errno::EIO)),
         }
     }
@@ -234,7 +245,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let reader = match (self.borrow(lane), to) {
             (Ok(reader), _) => reader,
             // Nobody will read them.
-            (Err(Errno::EPIPE), To::Host | To::Set) => {
+            (Err(Errno::EPIPE), To::Host | To::Set | To::Loss) => {
                 if let Some(mate) = self.services.lane_mate(lane) {
                     self.services.lane_reset(mate, false);
                 }

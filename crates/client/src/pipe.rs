@@ -10,16 +10,21 @@ use crate::vector::{Cursor, MOVE_MAX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, S_IFIFO, S_IFMT,
+    F_GETFL, F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, S_IFIFO,
+    S_IFMT,
 };
 use husk_abi::sys::ioctl::FIONREAD;
-use husk_abi::sys::net::MSG_DONTWAIT;
+use husk_abi::sys::net::{MSG_DONTWAIT, SO_RCVTIMEO_OLD, SO_SNDTIMEO_OLD, SOL_SOCKET};
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
 
 /// Longest sleep for somebody else's lock, ns.
 const LOCK_NS: u64 = 10_000_000;
+/// Looks at a lock that somebody living holds, by a call that must not wait; at most, by one that
+/// must not wait for long.
+const HELD_LOOKS: u64 = 20;
+const LIMITED_LOOKS: u64 = 900;
 /// Rounds with a pipe that changes hands in one call.
 pub(crate) const ROUNDS_MAX: u32 = 1000;
 /// Bytes of a pipe moved from its front to its end at a time.
@@ -195,7 +200,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         length: usize,
         whole: bool,
     ) -> Answer {
-        let (mut cursor, mut moved) = (start, 0);
+        let (mut cursor, mut moved, mut looks) = (start, 0, 0);
         let in_whole = whole || end.socket && length <= PIECE_BYTES;
         for _ in 0..ROUNDS_MAX {
             let (memory, left) = (&self.memory, length - moved);
@@ -231,12 +236,56 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 Ok(Flow::Host { done }) => return Ok(in_flight(c, end, done)),
                 Ok(Flow::Wait { address, value }) => {
-                    return Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS });
+                    if let Some(answer) = self.held(c, end, (address, value), &mut looks) {
+                        return answer;
+                    }
                 }
                 Ok(other) => self.attend(c.args[0], end, other)?,
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// Somebody living holds a lock, who may be stopped: the call sleeps on it, or, where it must not
+    /// sleep so long, looks again (`None`), and then has found nothing.
+    #[cold]
+    pub(crate) fn held(
+        &mut self,
+        c: &Call,
+        end: End,
+        (address, value): (usize, u32),
+        looks: &mut u64,
+    ) -> Option<Answer> {
+        match self.looks_allowed(c, end) {
+            None => Some(Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS })),
+            Some(most) if *looks >= most => Some(Err(Errno::EAGAIN)),
+            Some(_) => {
+                *looks += 1;
+                self.sleep_on(address, value);
+                None
+            }
+        }
+    }
+
+    /// How often a call may look at a held lock, a millisecond each; `None`: it may sleep.
+    fn looks_allowed(&self, c: &Call, end: End) -> Option<u64> {
+        let flags = match c.number {
+            nr::recvfrom | nr::sendto => c.args[3],
+            nr::recvmsg | nr::sendmsg => c.args[2],
+            _ => 0,
+        };
+        let nonblocking = || self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK != 0;
+        if flags as u32 & MSG_DONTWAIT != 0 || nonblocking() {
+            return Some(HELD_LOOKS);
+        }
+        let (mut time, mut length) = ([0u64; 2], 16u32);
+        let option = if end.writes { SO_SNDTIMEO_OLD } else { SO_RCVTIMEO_OLD } as usize;
+        let (at, room) = (time.as_mut_ptr() as usize, &raw mut length as usize);
+        let args = [c.args[0], SOL_SOCKET as usize, option, at, room, 0];
+        let limited = end.socket && self.host.call(nr::getsockopt, args) == 0;
+        let [seconds, micros] = core::hint::black_box(time);
+        let looks = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+        (limited && looks > 0).then(|| looks.clamp(HELD_LOOKS, LIMITED_LOOKS))
     }
 
     /// What a pipe or lane asks to be done at the host before a call goes on.

@@ -8,7 +8,7 @@
 
 use crate::layout::{get32, get64};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, passing};
-use husk_proto::Services;
+use husk_proto::{Result, Services};
 
 /// Messages looked at in one `sendmmsg` or `recvmmsg`.
 pub(crate) const MESSAGES_MAX: usize = 1024;
@@ -39,6 +39,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(answer) = self.lane_sendmsg(c) {
             return answer;
         }
+        self.surrender_carried(c.args[1])?;
         if self.sends_husk(c.args[1]) {
             return self.send_carrying(c, c.args[1], 0);
         }
@@ -51,6 +52,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.surrender(c.args[0])?;
         for index in 0..c.args[2].min(MESSAGES_MAX) {
             let header = c.args[1].wrapping_add(index * MMSGHDR_BYTES);
+            self.surrender_carried(header)?;
             if !self.sends_husk(header) && !self.sends_to_ours(c.args[0], header) {
                 continue;
             }
@@ -74,6 +76,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let way = self.way(fd, get64(&head, 0) as usize, get32(&head, NAME_LENGTH_AT) as usize);
         !matches!(way, Ok(None))
+    }
+
+    /// Pipes and sockets that a message carries are the host's from now on. What cannot be moved
+    /// there would be lost with the sender's number: `EIO`.
+    fn surrender_carried(&mut self, header: usize) -> Result<()> {
+        let mut done = Ok(());
+        self.any_descriptors(header, |client, at, count| {
+            for index in 0..count.min(PASSED_MAX) {
+                let mut word = [0u8; 4];
+                if client.memory.read(at + CMSGHDR_BYTES + 4 * index, &mut word).is_ok() {
+                    let surrendered = client.surrender(u32::from_le_bytes(word) as usize);
+                    done = done.and(surrendered);
+                }
+            }
+            done.is_err()
+        });
+        done
     }
 
     /// Whether a message carries a Husk descriptor.
@@ -120,8 +139,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return false;
             }
             let fd = u32::from_le_bytes(word);
-            // What of a pipe cannot be moved stays for readers of the image; counted.
-            let _ = self.surrender(fd as usize);
             !matches!(self.described(fd as usize), Ok(None))
         })
     }

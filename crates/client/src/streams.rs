@@ -126,22 +126,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `MSG_PEEK`: to the ring a look at the host is as a poll.
     fn peek(&mut self, c: &Call, lane: End, address: usize, length: usize) -> Answer {
+        let mut looks = 0;
         for _ in 0..ROUNDS_MAX {
-            let (memory, mut cursor) = (&self.memory, Cursor::plain(address, length));
-            let flow = self.services.pipe_peek(lane.pipe, length, &mut |span| {
-                cursor.each(memory, span, |m, span, target| m.copy_out(span, target))
-            });
-            match flow? {
-                Flow::Moved(count) => {
-                    // What the host has behind it is in sight, too.
+            let (memory, host, mut cursor) =
+                (&self.memory, &self.host, Cursor::plain(address, length));
+            let flow = self.services.pipe_peek(
+                lane.pipe,
+                length,
+                &mut |span| cursor.each(memory, span, |m, span, target| m.copy_out(span, target)),
+                &mut |done| {
                     let flags = (MSG_PEEK | MSG_DONTWAIT) as usize;
-                    let args = [c.args[0], address + count, length - count, flags, 0, 0];
-                    let more = count < length && self.services.pipe_is_leaving(lane.pipe);
-                    let more = if more { self.host.call(nr::recvfrom, args).max(0) } else { 0 };
-                    return value(count as u64 + more as u64);
-                }
+                    let args = [c.args[0], address + done, length - done, flags, 0, 0];
+                    host.call(nr::recvfrom, args).max(0) as usize
+                },
+            );
+            match flow? {
+                Flow::Moved(count) => return value(count as u64),
                 Flow::Host { .. } => return Ok(watched_alone(c, lane.pipe)),
-                Flow::Wait { address, value } => self.sleep_on(address, value),
+                Flow::Wait { address, value } => {
+                    if let Some(answer) = self.held(c, lane, (address, value), &mut looks) {
+                        return answer;
+                    }
+                }
                 Flow::Settle => self.settle_pipe(Some(c.args[0]), lane)?,
                 Flow::Fetch(_) | Flow::Look => break,
             }
@@ -151,7 +157,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `MSG_WAITALL`: what the rings have first, then the host waits for what is left.
     fn receive_all(&mut self, c: &Call, lane: End, address: usize, length: usize) -> Answer {
-        let mut done = 0;
+        let (mut done, mut looks) = (0, 0);
         while done < length {
             let left = length - done;
             let cursor = Cursor::plain(address + done, left);
@@ -167,7 +173,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     let after = After { number: c.number, args, reason: passing::REST };
                     return Ok(Verdict::PassRest { after, done });
                 }
-                Ok(Verdict::Wait { address, value, .. }) if done > 0 => {
+                Ok(Verdict::Wait { address, value, .. }) if done > 0 && looks < ROUNDS_MAX => {
+                    looks += 1;
                     self.sleep_on(address, value);
                 }
                 _ if done > 0 => break,

@@ -205,12 +205,27 @@ pub fn watch(kernel: &Kernel, pipe: Pipe) -> Result<Flow> {
 }
 
 /// `Pipes::pipe_peek`.
-pub fn peek(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Result<Flow> {
+pub fn peek(
+    kernel: &Kernel,
+    pipe: Pipe,
+    length: usize,
+    copy: Copy<'_>,
+    behind: &mut dyn FnMut(usize) -> usize,
+) -> Result<Flow> {
     look(kernel, pipe, &mut |ring, there| {
         let bytes = there.min(length as u64);
         let pieces = spans(ring.front(), bytes, ring);
         pieces.into_iter().filter(|piece| piece.length > 0).try_for_each(&mut *copy)?;
-        Ok(bytes as usize)
+        let done = bytes as usize;
+        // Under both locks nothing comes in between.
+        let leaving = done < length && ring.mode() == Some(Mode::Leaving);
+        if !leaving || !ring.try_lock(Lock::Writers, holder(kernel)) {
+            return Ok(done);
+        }
+        let all = ring.readable(RING_BYTES) == there;
+        let more = if all { behind(done) } else { 0 };
+        ring.unlock(Lock::Writers);
+        Ok(done + more)
     })
 }
 

@@ -235,12 +235,14 @@ pub trait Pipes {
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
         Err(Errno::ENOSYS)
     }
-    /// The same, but that at most `length` bytes are copied out, and stay as well.
+    /// The same, but that at most `length` bytes are copied out, and stay as well. `behind`: copies
+    /// what the host has behind so many, without waiting, and returns how many.
     fn pipe_peek(
         &mut self,
         pipe: Pipe,
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
+        behind: &mut dyn FnMut(usize) -> usize,
     ) -> Result<Flow> {
         Err(Errno::ENOSYS)
     }
