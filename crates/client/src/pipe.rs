@@ -246,8 +246,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Err(Errno::EIO)
     }
 
-    /// Somebody living holds a lock, who may be stopped: the call sleeps on it, or, where it must not
-    /// sleep so long, looks again (`None`), and then has found nothing.
+    /// Somebody living holds a lock, who may be stopped: the call sleeps on it, or, where it must
+    /// not sleep so long, looks again (`None`), and then has found nothing.
     #[cold]
     pub(crate) fn held(
         &mut self,
