@@ -12,6 +12,7 @@ use rustix::fs::{Access, MemfdFlags, access};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
+use crate::descriptors::can_be_borrowed;
 use crate::named::mount::{DEVICE, helper};
 
 /// Where the gate's table lies; memory below `vm.mmap_min_addr` cannot be mapped.
@@ -84,6 +85,7 @@ pub fn check() -> Report {
         protection_keys(),
         fsgsbase(),
         descriptors(),
+        borrowing(),
         address_space(),
         file_size(),
         free_memory(),
@@ -114,6 +116,18 @@ impl Report {
         let _ = writeln!(text, "{verdict}");
         text
     }
+}
+
+fn borrowing() -> Fact {
+    let can = can_be_borrowed();
+    let found = if can { "processes may take them from each other" } else { "not to be taken" };
+    Fact::new(
+        "sockets' descriptors",
+        if can { State::Ok } else { State::Limited },
+        found,
+        "bytes of unix sockets go through the host",
+        "Linux 5.6, and sysctl kernel.yama.ptrace_scope=0",
+    )
 }
 
 fn kernel_version() -> Fact {
