@@ -51,7 +51,9 @@ phase() {
     for job in $(jobs -p); do wait "$job" || exit 1; done
     # What the dead held is given back a moment later.
     sleep 3
-    echo "$2 $(stat -f -c '%f %d' .) $(wc -l < probes)"
+    # But for what the probes have written, in blocks of 4 KiB.
+    local own=$(($(stat -c %b probes) / 8)) free; free=$(stat -f -c %f .)
+    echo "$2 $((free + own)) $(stat -f -c %d .) $(wc -l < probes)"
     read -r line
 }
 : > probes
