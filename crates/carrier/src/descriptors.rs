@@ -112,6 +112,11 @@ impl Descriptors for Direct {
         husk_kernel::descriptor::table::for_each(&self.kernel, files, first, last, emit);
     }
     #[inline]
+    fn next_number(&self, files: Files, from: u32) -> Option<u32> {
+        let region = &self.kernel.session.region;
+        husk_kernel::descriptor::table::next_used(region, files, from).map(|(fd, _)| fd)
+    }
+    #[inline]
     fn host_opened(
         &mut self,
         files: Files,

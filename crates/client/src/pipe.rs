@@ -443,15 +443,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Shows every number in this process's table.
     pub(crate) fn each_number(&mut self, mut show: impl FnMut(&mut Self, usize)) {
         let files = self.services.files();
-        let mut next = 0;
-        while next < u32::MAX {
-            let mut found = None;
-            self.services.for_each(files, next, u32::MAX, &mut |fd, _| {
-                found = found.or(Some(fd));
-            });
-            let Some(fd) = found else { return };
+        let mut from = 0;
+        while let Some(fd) = self.services.next_number(files, from) {
             show(self, fd as usize);
-            next = fd + 1;
+            from = fd + 1;
         }
     }
 

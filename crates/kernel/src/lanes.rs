@@ -236,9 +236,10 @@ pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u
     let (region, mut found) = (&kernel.session.region, None);
     process::each(kernel, &mut |record, pid| {
         let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
-        while let Some((fd, entry)) = table::next_used(region, files, from) {
-            let is_one = end_of(entry).is_some_and(|end| end.socket && end.pipe == lane);
-            if is_one && found.is_none() {
+        while found.is_none()
+            && let Some((fd, entry)) = table::next_used(region, files, from)
+        {
+            if end_of(entry).is_some_and(|end| end.socket && end.pipe == lane) {
                 match skipped.checked_sub(1) {
                     Some(left) => skipped = left,
                     None => found = Some((pid, fd)),

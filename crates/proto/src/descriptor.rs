@@ -134,6 +134,8 @@ pub trait Descriptors {
     fn close(&mut self, files: Files, fd: u32) -> Result<bool>;
     /// Calls `emit` for each number in use in `first..=last`.
     fn for_each(&mut self, files: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot));
+    /// The first number in use at or after `from`, for who changes the table between two.
+    fn next_number(&self, files: Files, from: u32) -> Option<u32>;
 
     /// Notes that the host opened `fd`. `Ok(false)`: the number is a Husk descriptor; the caller
     /// moves the host's to another number and plugs the hole (`plug`).

@@ -84,6 +84,9 @@ impl Descriptors for Model {
             emit(fd, slot.0);
         }
     }
+    fn next_number(&self, _: Files, from: u32) -> Option<u32> {
+        self.slots.range(from..).next().map(|(&fd, _)| fd)
+    }
     fn host_opened(&mut self, _: Files, fd: u32, on_exec: bool, shows: Shown) -> Result<bool> {
         if let Some((Slot::Husk(_), ..)) = self.slots.get(&fd) {
             return Ok(false);
