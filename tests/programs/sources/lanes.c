@@ -53,7 +53,7 @@ static void pair_of(int pair[2], int kind)
         must("socketpair", socketpair(AF_UNIX, kind, 0, pair) == 0);
         return;
     }
-    snprintf(name.sun_path, sizeof name.sun_path, "name.%d.%d", (int)getpid(), count++);
+    snprintf(name.sun_path, sizeof name.sun_path, "name.%07d.%04d", (int)getpid(), count++);
     int listener = socket(AF_UNIX, kind, 0);
     must("bind", bind(listener, (void *)&name, sizeof name) == 0 && listen(listener, 5) == 0);
     pair[0] = socket(AF_UNIX, kind, 0);
