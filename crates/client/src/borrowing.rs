@@ -131,17 +131,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.services.pipe_waiting(mate) == 0 || self.ready_for(fd, 0) & POLLHUP as u16 == 0 {
             return false;
         }
-        let still = self.host.keep_still();
-        let reader = self.borrow(mate);
-        drop(still);
-        match reader {
-            Ok(reader) => {
-                self.host_close(reader);
-                false
-            }
-            // Who buries it may have said so meanwhile.
-            Err(_) => self.services.lane_reset(lane, true) || self.services.lane_take_reset(lane),
+        if self.with_borrowed(mate, |_, _| ()).is_ok() {
+            return false;
         }
+        // Who buries it may have said so meanwhile.
+        self.services.lane_reset(lane, true) || self.services.lane_take_reset(lane)
     }
 
     /// Both lanes of a socket are the host's for ever, with what was in their rings.
@@ -215,27 +209,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The same of the socket that writes to `lane`.
-    fn swap_writer_size(&mut self, lane: Pipe, bytes: u32) -> Option<u32> {
-        let _still = self.host.keep_still();
-        let writer = self.services.lane_mate(lane).and_then(|mate| self.borrow(mate).ok())?;
-        let before = self.swap_buffer_size(writer as usize, bytes);
-        self.host_close(writer);
-        Some(before)
-    }
-
     /// Bytes that the host has in a lane. Where nobody is left to read them, none.
     #[cold]
     pub(crate) fn left_in(&mut self, lane: Pipe) -> Result<u64> {
-        let _still = self.host.keep_still();
-        let reader = match self.borrow(lane) {
-            Ok(reader) => reader,
-            Err(Errno::EPIPE) => return Ok(0),
-            Err(errno) => return Err(errno),
-        };
-        let left = waiting_at_host(&self.host, reader as usize);
-        self.host_close(reader);
-        Ok(left)
+        match self.with_borrowed(lane, |client, reader| waiting_at_host(&client.host, reader)) {
+            Err(Errno::EPIPE) => Ok(0),
+            other => other,
+        }
     }
 
     /// Puts a ring's bytes into the socket that reads from `lane`, before what that holds: how
@@ -355,6 +335,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let args = [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, size.as_ptr() as usize, 4, 0];
         self.host.call(nr::setsockopt, args);
         before
+    }
+
+    /// The same of the socket that writes to `lane`; `None`: it cannot be borrowed.
+    fn swap_writer_size(&mut self, lane: Pipe, bytes: u32) -> Option<u32> {
+        let mate = self.services.lane_mate(lane)?;
+        self.with_borrowed(mate, |client, writer| client.swap_buffer_size(writer, bytes)).ok()
+    }
+
+    /// Shows `step` the socket that reads from `lane`, borrowed; no child is to get it. What
+    /// `borrow` fails with.
+    fn with_borrowed<T>(
+        &mut self,
+        lane: Pipe,
+        step: impl FnOnce(&mut Self, usize) -> T,
+    ) -> Result<T> {
+        let _still = self.host.keep_still();
+        let got = self.borrow(lane)?;
+        let done = step(self, got as usize);
+        self.host_close(got);
+        Ok(done)
     }
 
     /// A descriptor of this process, for a while, of the socket that reads from `lane`. `EPIPE`: no

@@ -115,30 +115,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // A write end may stay: when its ring is full, writing goes on at the host.
         let end = self.pipe_end(c.args[2]).filter(|end| !end.writes);
         if c.args[1] as u32 == EPOLL_CTL_DEL {
-            return self.remove_from_set(c, set, end);
+            return self.remove_from_set(c, set, end.filter(|end| !end.socket));
         }
-        match (set, end) {
-            (Some(set), Some(end)) if !end.socket => self.change_set(c, set, end),
-            (Some(set), other) => {
-                self.services.epoll_stranger(set);
-                if let Some(end) = other {
-                    self.surrender_to_set(c.args[2], end)?;
-                }
-                Ok(Verdict::Pass)
-            }
-            (None, Some(end)) => {
-                self.surrender_to_set(c.args[2], end)?;
-                Ok(Verdict::Pass)
-            }
-            (None, None) => Ok(Verdict::Pass),
+        if let (Some(set), Some(end)) = (set, end)
+            && !end.socket
+        {
+            return self.change_set(c, set, end);
         }
+        if let Some(set) = set {
+            self.services.epoll_stranger(set);
+        }
+        if let Some(end) = end {
+            self.surrender_to_set(c.args[2], end)?;
+        }
+        Ok(Verdict::Pass)
     }
 
     fn remove_from_set(&mut self, c: &Call, set: Option<Set>, end: Option<End>) -> Answer {
         let (Some(set), Some(end)) = (set, end) else { return Ok(Verdict::Pass) };
-        if end.socket {
-            return Ok(Verdict::Pass);
-        }
         let result = self.host.call(c.number, c.args);
         if result == 0 {
             self.services.epoll_exit(set, end.pipe);
