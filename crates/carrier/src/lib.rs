@@ -126,7 +126,7 @@ impl Direct {
         let overlay = cover == Cover::Overlay;
         let root = Imported { name: path, ..*root };
         let inode = husk_kernel::fs::overlay::make_root(&self.kernel, &root, overlay, self.now())?;
-        husk_kernel::image::add_mount(&self.kernel, path, inode, cover)?;
+        husk_kernel::image::add_mount(&self.kernel, path, inode, cover, root.identity.device)?;
         Ok(inode)
     }
 

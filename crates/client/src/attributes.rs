@@ -100,7 +100,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
         let attributes = self.services.attributes(inode)?;
-        self.memory.write(out, &layout::stat(&attributes, self.services.device()))?;
+        self.memory.write(out, &layout::stat(&attributes))?;
         value(0)
     }
 
@@ -167,7 +167,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn give_statx(&mut self, inode: Inode, out: usize) -> Answer {
         let attributes = self.services.attributes(inode)?;
-        self.memory.write(out, &layout::statx(&attributes, self.services.device()))?;
+        self.memory.write(out, &layout::statx(&attributes))?;
         value(0)
     }
 

@@ -55,7 +55,7 @@ impl<'a, M: Memory> Sink<'a, M> {
     }
 
     /// Takes one record; `false` when it does not fit or memory faults.
-    fn emit(&mut self, name: &[u8], number: u32, kind: u8, next: u64) -> bool {
+    fn emit(&mut self, name: &[u8], number: u64, kind: u8, next: u64) -> bool {
         let head = if self.wide { 19 } else { 18 };
         let tail = if self.wide { 1 } else { 2 };
         let length = (head + name.len() + tail).next_multiple_of(8);
@@ -69,7 +69,7 @@ impl<'a, M: Memory> Sink<'a, M> {
             return false;
         }
         let (record, end) = (&mut self.batch[self.filled..], head + name.len());
-        put(record, 0, u64::from(number).to_le_bytes());
+        put(record, 0, number.to_le_bytes());
         put(record, 8, next.to_le_bytes());
         put(record, LENGTH_AT, (length as u16).to_le_bytes());
         record[head..end].copy_from_slice(name);
@@ -180,7 +180,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if full || kept.contains(&number) {
                 return;
             }
-            full = !sink.emit(&digits[..length], number + 1, LINK, after);
+            full = !sink.emit(&digits[..length], u64::from(number) + 1, LINK, after);
         });
         let (next, used) = sink.finish()?;
         self.host.call(nr::lseek, [fd, next as usize, 0, 0, 0, 0]);
@@ -214,14 +214,17 @@ fn list<S: Services, M: Memory>(
     sink: &mut Sink<'_, M>,
 ) -> Result<()> {
     if offset == 0 {
-        if !sink.emit(b".", directory.number, FOLDER, 1) {
+        let number = services.attributes(directory)?.shown_number;
+        if !sink.emit(b".", number, FOLDER, 1) {
             return Ok(());
         }
         offset = 1;
     }
     if offset == 1 {
         let parent = services.parent(directory).unwrap_or(directory);
-        if !sink.emit(b"..", parent.number, FOLDER, FIRST) {
+        let number =
+            services.attributes(parent).map_or(u64::from(parent.number), |a| a.shown_number);
+        if !sink.emit(b"..", number, FOLDER, FIRST) {
             return Ok(());
         }
         offset = FIRST;
@@ -231,6 +234,6 @@ fn list<S: Services, M: Memory>(
             Kind::Portal => UNKNOWN,
             kind => (type_bits(kind) >> 12) as u8,
         };
-        sink.emit(entry.name, entry.inode.number, kind, entry.next + FIRST)
+        sink.emit(entry.name, entry.shown_number, kind, entry.next + FIRST)
     })
 }

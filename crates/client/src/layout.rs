@@ -66,10 +66,10 @@ pub(crate) fn split_ns(ns: i64) -> (i64, i64) {
 }
 
 /// `struct stat`.
-pub(crate) fn stat(a: &Attributes, device: u64) -> [u8; STAT_BYTES] {
+pub(crate) fn stat(a: &Attributes) -> [u8; STAT_BYTES] {
     let mut out = [0u8; STAT_BYTES];
-    put(&mut out, 0, device.to_le_bytes());
-    put(&mut out, 8, u64::from(a.step.inode.number).to_le_bytes());
+    put(&mut out, 0, a.shown_device.to_le_bytes());
+    put(&mut out, STAT_INODE_AT, a.shown_number.to_le_bytes());
     put(&mut out, 16, u64::from(a.links).to_le_bytes());
     // Whole words, as they are copied: a word just stored in halves takes long to load.
     let mode = u64::from(a.step.mode & 0o7777 | type_bits(a.step.kind));
@@ -88,7 +88,7 @@ pub(crate) fn stat(a: &Attributes, device: u64) -> [u8; STAT_BYTES] {
 }
 
 /// `struct statx`.
-pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
+pub(crate) fn statx(a: &Attributes) -> [u8; STATX_BYTES] {
     let mut out = [0u8; STATX_BYTES];
     put(&mut out, 0, STATX_MASK.to_le_bytes());
     put(&mut out, 4, 4096u32.to_le_bytes());
@@ -97,7 +97,7 @@ pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
     put(&mut out, 24, a.step.gid.to_le_bytes());
     let mode = (a.step.mode & 0o7777 | type_bits(a.step.kind)) as u16;
     put(&mut out, STATX_MODE_AT, mode.to_le_bytes());
-    put(&mut out, 32, u64::from(a.step.inode.number).to_le_bytes());
+    put(&mut out, 32, a.shown_number.to_le_bytes());
     put(&mut out, 40, a.size.to_le_bytes());
     put(&mut out, 48, a.blocks_512.to_le_bytes());
     let times = [(64, a.accessed_ns), (80, a.born_ns), (96, a.changed_ns), (112, a.modified_ns)];
@@ -109,8 +109,8 @@ pub(crate) fn statx(a: &Attributes, device: u64) -> [u8; STATX_BYTES] {
     let shown = u64::from(a.device);
     put(&mut out, 128, (major(shown) as u32).to_le_bytes());
     put(&mut out, 132, (minor(shown) as u32).to_le_bytes());
-    put(&mut out, 136, (major(device) as u32).to_le_bytes());
-    put(&mut out, 140, (minor(device) as u32).to_le_bytes());
+    put(&mut out, 136, (major(a.shown_device) as u32).to_le_bytes());
+    put(&mut out, 140, (minor(a.shown_device) as u32).to_le_bytes());
     out
 }
 

@@ -13,7 +13,7 @@ use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
     O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFLNK, S_IFMT,
-    S_IFREG, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
+    S_IFREG, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, STATX_BTIME,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -39,6 +39,7 @@ pub(crate) struct Fact {
     pub gid: u32,
     pub identity: HostIdentity,
     accessed_ns: i64,
+    born_ns: i64,
     blocks_512: u64,
 }
 
@@ -58,6 +59,7 @@ const NO_FACT: Fact = Fact {
     gid: 0,
     identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
     accessed_ns: 0,
+    born_ns: 0,
     blocks_512: 0,
 };
 
@@ -254,6 +256,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 gid: fact.gid,
                 identity: fact.identity,
                 accessed_ns: fact.accessed_ns,
+                born_ns: fact.born_ns,
                 blocks_512: fact.blocks_512,
                 target: &bytes[fact.target.0..fact.target.1],
             }
@@ -445,6 +448,7 @@ fn read_fact(out: &[u8]) -> Fact {
             changed_ns: time(96),
         },
         accessed_ns: time(64),
+        born_ns: if get32(out, 0) & STATX_BTIME != 0 { time(80) } else { 0 },
         blocks_512: get64(out, 48),
         ..NO_FACT
     }

@@ -10,7 +10,7 @@ use husk_region::pipes::PIPES_MAX;
 use husk_region::{Cell, FIXED_WORDS, Region};
 
 use crate::Kernel;
-use crate::state::{high, low, pair};
+use crate::state::{high, ino, low, pair};
 use crate::text::word_at;
 
 const DEVICE: u32 = 0;
@@ -39,6 +39,12 @@ const PRIVATE: u32 = 640;
 pub const PRIVATE_BYTES_MAX: usize = 64;
 const MOUNT_TABLE: u32 = 1024;
 const MOUNT_WORDS: u32 = 528;
+/// Words of a mount, all in one line: root, cover, length of its path, `Shown`.
+const MOUNT_DEVICE: u32 = 3;
+const MOUNT_NUMBERS: u32 = 4;
+/// Added to the numbers of what an overlay has beside the host's objects, whose numbers are the
+/// host's: above those that host file systems give, and exact where programs keep a double.
+const OWN_NUMBERS: u64 = 1 << 52;
 const COUNTERS: u32 = 9600;
 const COUNTERS_MAX: usize = 512;
 /// Words that waiters for record locks sleep on.
@@ -83,6 +89,7 @@ pub(crate) const PROCESSES_MAX: u32 = 32768;
 const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
 const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
 const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
+const _: () = assert!(MOUNTS_MAX as u32 == (ino::TREE >> ino::TREE_SHIFT) + 1);
 const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
@@ -137,8 +144,40 @@ pub fn set_directories(region: &Region, rule: Directories) {
     region.store(region.map.fixed(DIRECTORIES), rule as u64);
 }
 
-/// Adds a mount. `ENFILE` when there are too many.
-pub fn add_mount(kernel: &Kernel, path: &[u8], root: Inode, cover: Cover) -> Result<()> {
+/// What the objects of a tree show as their device and number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// `st_dev`.
+    pub device: u64,
+    /// Added to the numbers of objects that the host does not have.
+    pub own_numbers: u64,
+}
+
+/// What the tree shows that an inode with these flags is in.
+#[inline]
+pub fn shown_in(region: &Region, flags: u32) -> Shown {
+    let tree = (flags & ino::TREE) >> ino::TREE_SHIFT;
+    let cell = region.map.fixed(MOUNT_TABLE + tree * MOUNT_WORDS);
+    Shown {
+        device: region.load(cell.word(MOUNT_DEVICE)),
+        own_numbers: region.load(cell.word(MOUNT_NUMBERS)),
+    }
+}
+
+/// The flags of all inodes in the tree that the next mount shows.
+pub fn next_tree(kernel: &Kernel) -> u32 {
+    ((mounts(kernel) as u32) << ino::TREE_SHIFT) & ino::TREE
+}
+
+/// Adds a mount. `ENFILE` when there are too many. An overlay's objects show `device`, as those of
+/// the host do.
+pub fn add_mount(
+    kernel: &Kernel,
+    path: &[u8],
+    root: Inode,
+    cover: Cover,
+    device: u64,
+) -> Result<()> {
     let region = &kernel.session.region;
     let index = region.load(fixed(kernel, MOUNTS)) as u32;
     if index as usize >= MOUNTS_MAX {
@@ -149,6 +188,12 @@ pub fn add_mount(kernel: &Kernel, path: &[u8], root: Inode, cover: Cover) -> Res
     }
     let cell = fixed(kernel, MOUNT_TABLE + index * MOUNT_WORDS);
     put_text(region, cell.word(8), path);
+    let shown = match cover {
+        Cover::Overlay => Shown { device, own_numbers: OWN_NUMBERS },
+        Cover::Memory => Shown { device: self::device(kernel), own_numbers: 0 },
+    };
+    region.store(cell.word(MOUNT_DEVICE), shown.device);
+    region.store(cell.word(MOUNT_NUMBERS), shown.own_numbers);
     region.store(cell.word(1), (cover == Cover::Overlay) as u64);
     region.store(cell.word(2), path.len() as u64);
     region.store(cell, pair(root.generation, root.number));

@@ -90,6 +90,9 @@ pub mod ino {
     pub const CAPABLE: u32 = 1 << 22;
     /// Nothing holds it any more, and what it has goes step by step (`fs::orphan`).
     pub const GOING: u32 = 1 << 23;
+    /// The mount whose tree it was made in (`image::shown_in`): no object leaves its tree.
+    pub const TREE: u32 = 0xf << TREE_SHIFT;
+    pub const TREE_SHIFT: u32 = 24;
 }
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.
@@ -103,6 +106,8 @@ pub mod ent {
     pub const FROM_HOST: u32 = 1 << 24;
     /// Removed name of the host; `LINK` holds its origin.
     pub const WHITEOUT: u32 = 1 << 25;
+    /// The inode may have an origin, whose number it shows. Never taken away.
+    pub const NUMBERED: u32 = 1 << 26;
 }
 
 /// What lives in a line (the low byte of word 0) or a record (the low half of word 1). There a free

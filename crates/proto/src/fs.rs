@@ -13,7 +13,7 @@ use crate::{Errno, Files, Result};
 /// An inode: its place and the generation that makes a stale reference an `ESTALE`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Inode {
-    /// Number shown as `st_ino`; 0 is never an inode.
+    /// Its place in the image; 0 is never an inode.
     pub number: u32,
     /// Bumped whenever the number is freed.
     pub generation: u32,
@@ -119,6 +119,10 @@ pub struct Witness {
 pub struct Attributes {
     /// Identity, kind, mode and owner.
     pub step: Step,
+    /// `st_dev`: of an overlay that of the host's directory.
+    pub shown_device: u64,
+    /// `st_ino`: of what came from the host the host's, also once it was changed.
+    pub shown_number: u64,
     /// Hard links; of a directory 2 + its subdirectories.
     pub links: u32,
     /// Length in bytes; of a symlink its target's.
@@ -246,6 +250,8 @@ pub struct Imported<'a> {
     pub identity: HostIdentity,
     /// Last access, ns.
     pub accessed_ns: i64,
+    /// Creation, ns; 0 where the host does not know.
+    pub born_ns: i64,
     /// Space it takes on the host (`st_blocks`).
     pub blocks_512: u64,
     /// Target of a symlink, else empty.
@@ -357,6 +363,8 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// Where it leads.
     pub inode: Inode,
+    /// Its `st_ino`.
+    pub shown_number: u64,
     /// What is there.
     pub kind: Kind,
     /// Cookie that continues behind this entry.

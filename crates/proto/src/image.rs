@@ -66,7 +66,7 @@ pub trait Image {
     fn mounts(&self) -> usize;
     /// Mount `index`.
     fn mount(&self, index: usize) -> Mount<'_>;
-    /// `st_dev` shown for all inodes of the image.
+    /// `st_dev` shown for all inodes of the image's memory trees.
     fn device(&self) -> u64;
     /// Whether this host path (or directory) is known not to lead into a mount through symlinks;
     /// a cache shared by the image (`note_outside`), keyed by hash, 128 bits.

@@ -16,7 +16,7 @@ use husk_proto::image::{Cover, Image as _};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 
-use crate::clock::{exact_ns, now_ns};
+use crate::clock::{self, exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
 use crate::holds::{self, Work};
@@ -255,6 +255,7 @@ fn root_attributes(found: &fs::Metadata) -> Imported<'static> {
         gid: found.gid(),
         identity: host::identity_of(found),
         accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
+        born_ns: clock::born_ns(found),
         blocks_512: found.blocks(),
         target: b"",
     }

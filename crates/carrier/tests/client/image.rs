@@ -44,6 +44,7 @@ fn make() -> Made {
             gid: 0,
             identity: HostIdentity::default(),
             accessed_ns: 0,
+            born_ns: 0,
             blocks_512: 0,
             target: b"",
         };

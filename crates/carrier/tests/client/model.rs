@@ -172,6 +172,8 @@ impl Fs for Model {
         };
         Ok(Attributes {
             step: node.step,
+            shown_device: self.device(),
+            shown_number: u64::from(inode.number),
             links: node.links,
             size: size as u64,
             blocks_512: 0,
@@ -208,7 +210,8 @@ impl Fs for Model {
             let Some(&number) = node.names.get(name) else { continue };
             let step = self.nodes[&number].step;
             let next = index as u64 + 1;
-            if !emit(Entry { name, inode: step.inode, kind: step.kind, next }) {
+            let shown_number = u64::from(number);
+            if !emit(Entry { name, inode: step.inode, shown_number, kind: step.kind, next }) {
                 break;
             }
         }

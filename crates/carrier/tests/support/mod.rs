@@ -41,6 +41,7 @@ pub fn directory() -> Imported<'static> {
         gid: 0,
         identity: Default::default(),
         accessed_ns: 0,
+        born_ns: 0,
         blocks_512: 0,
         target: b"",
     }

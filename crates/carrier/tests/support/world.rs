@@ -56,6 +56,7 @@ pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
         gid: 0,
         identity,
         accessed_ns: 5,
+        born_ns: 0,
         blocks_512: 8,
         target,
     }

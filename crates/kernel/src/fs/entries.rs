@@ -237,7 +237,8 @@ pub fn add(
             place
         }
     };
-    let head = tag::ENTRY | (key.name.len() as u32) << 8 | kind << 16 | flags;
+    let numbered = numbered(txn, inode);
+    let head = tag::ENTRY | (key.name.len() as u32) << 8 | kind << 16 | flags | numbered;
     txn.init(cell.word(ent::LINK), pair(key.dir, inode));
     txn.init(cell.word(ent::PLACE), pair(place, spilled));
     for n in 0..4 {
@@ -330,11 +331,19 @@ pub fn replace(
     }
     let cell = txn.region.map.object(LINE, line);
     let head = txn.get(cell);
-    txn.set(cell.word(ent::LINK), pair(key.dir, inode));
-    if low(head) >> 16 & 0xff != kind {
-        txn.set(cell, pair(high(head), low(head) & !0xff_0000 | kind << 16));
+    let bits = low(head) & !0xff_0000 | kind << 16 | numbered(txn, inode);
+    if bits != low(head) {
+        // Before the link: a listing that sees the new one looks for its origin.
+        txn.set(cell, pair(high(head), bits));
     }
+    txn.set(cell.word(ent::LINK), pair(key.dir, inode));
     Ok(line)
+}
+
+/// The mark of an entry that leads to this inode.
+fn numbered(txn: &Txn<'_>, inode: u32) -> u32 {
+    let origin = low(txn.get(txn.region.map.object(INODE, inode).word(ino::ORIGIN)));
+    if origin == 0 { 0 } else { ent::NUMBERED }
 }
 
 /// An entry and where it leads.

@@ -9,7 +9,8 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region};
 
 use crate::Kernel;
-use crate::fs::{entries, share};
+use crate::fs::{entries, overlay, share};
+use crate::image;
 use crate::state::{ent, high, ino, kind_bits, kind_of, live, low, tag};
 use crate::tree;
 
@@ -121,14 +122,21 @@ pub fn list(
     emit: &mut dyn FnMut(Entry<'_>) -> bool,
 ) -> Result<()> {
     let region = &kernel.session.region;
+    let flags = low(region.load(open(region, dir)?.word(ino::IDENT)));
+    let own_numbers = image::shown_in(region, flags).own_numbers;
     each(region, dir, cookie, &mut |next, seen| {
         if seen.head & ent::WHITEOUT != 0 {
             return Ok(true);
         }
         let generation = if generations { generation_of(region, seen.target) } else { 0 };
+        let shown_number = match seen.head & ent::NUMBERED {
+            0 => own_numbers | u64::from(seen.target),
+            _ => number_of(region, seen.target, own_numbers),
+        };
         Ok(emit(Entry {
             name: &seen.name[..seen.length],
             inode: Inode { number: seen.target, generation },
+            shown_number,
             kind: kind_of(seen.head >> 16 & 0xff),
             next,
         }))
@@ -137,6 +145,11 @@ pub fn list(
 
 fn generation_of(region: &Region, number: u32) -> u32 {
     high(region.load(region.map.object(INODE, number).word(ino::IDENT)))
+}
+
+fn number_of(region: &Region, number: u32, own_numbers: u64) -> u64 {
+    let origin = low(region.load(region.map.object(INODE, number).word(ino::ORIGIN)));
+    overlay::shown(region, number, origin, own_numbers).0
 }
 
 /// `Fs::whiteouts`.

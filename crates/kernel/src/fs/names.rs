@@ -55,7 +55,8 @@ fn birth_of(
         Node::Special { kind, mode, .. } => (bits_of(kind), mode, 1),
     };
     let (gid, mode) = inodes::inherit(txn, dir, who, mode, kind == ino::DIRECTORY);
-    Birth { kind, mode, uid: who.uid, gid, flags: 0, links, now_ns }
+    let flags = low(txn.get(dir.word(ino::IDENT))) & ino::TREE;
+    Birth { kind, mode, uid: who.uid, gid, flags, links, now_ns }
 }
 
 /// Who may make devices. The character device 0 marks a whiteout and is anybody's.

@@ -12,6 +12,7 @@ use husk_region::{Cell, INODE, Region, Txn};
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
+use crate::image;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 use crate::text;
 
@@ -37,18 +38,19 @@ fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u
     Ok(cell.index())
 }
 
-/// Makes an inode of a host object.
+/// Makes an inode of a host object in the tree whose inodes have the flags `tree`.
 fn make_imported(
     txn: &mut Txn<'_>,
     parent_origin: u32,
     entry: &Imported<'_>,
+    tree: u32,
     now_ns: i64,
 ) -> Result<(u32, Cell)> {
     let kind = bits_of(entry.kind);
     let flags = match entry.kind {
-        Kind::Directory => ino::UNLISTED,
-        Kind::File => ino::HOST,
-        _ => 0,
+        Kind::Directory => tree | ino::UNLISTED,
+        Kind::File => tree | ino::HOST,
+        _ => tree,
     };
     let links = (entry.kind != Kind::Directory) as u32;
     let birth =
@@ -59,6 +61,9 @@ fn make_imported(
     txn.init(cell.word(ino::MTIME), entry.identity.modified_ns as u64);
     txn.init(cell.word(ino::CTIME), entry.identity.changed_ns as u64);
     txn.init(cell.word(ino::ATIME), entry.accessed_ns as u64);
+    if entry.born_ns > 0 {
+        txn.init(cell.word(ino::BORN), entry.born_ns as u64);
+    }
     match entry.kind {
         Kind::File => {
             txn.init(cell.word(ino::SIZE), entry.identity.size);
@@ -82,13 +87,14 @@ pub fn make_root(
     now_ns: i64,
 ) -> Result<Inode> {
     kernel.session.heap_ready(origin_words(root.name))?;
+    let tree = image::next_tree(kernel);
     kernel.run(|txn| {
-        let (number, cell) = make_imported(txn, 0, root, now_ns)?;
+        let (number, cell) = make_imported(txn, 0, root, tree, now_ns)?;
         if !overlay {
             let ident = txn.get(cell.word(ino::IDENT));
             txn.init(cell.word(ino::IDENT), ident & !(ino::UNLISTED as u64));
             txn.init(cell.word(ino::ORIGIN), 0);
-            for time in [ino::MTIME, ino::CTIME, ino::ATIME] {
+            for time in [ino::MTIME, ino::CTIME, ino::ATIME, ino::BORN] {
                 txn.init(cell.word(time), now_ns as u64);
             }
         }
@@ -113,7 +119,8 @@ fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) ->
     kernel.run(|txn| {
         let open = entries::open_directory(txn, dir)?;
         let cell = open.inode;
-        if low(txn.get(cell.word(ino::IDENT))) & ino::UNLISTED == 0 {
+        let flags = low(txn.get(cell.word(ino::IDENT)));
+        if flags & ino::UNLISTED == 0 {
             return Ok(false);
         }
         txn.lock(key.bucket(txn.region))?;
@@ -121,7 +128,7 @@ fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) ->
             return Ok(true);
         }
         let parent = low(txn.get(cell.word(ino::ORIGIN)));
-        let (number, inode) = make_imported(txn, parent, entry, now_ns)?;
+        let (number, inode) = make_imported(txn, parent, entry, flags & ino::TREE, now_ns)?;
         let kind = bits_of(entry.kind);
         let line = entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
         let directory = entry.kind == Kind::Directory;
@@ -159,6 +166,16 @@ pub fn why_it_stays(region: &Region, portal: u32) -> Errno {
     let above = record(region, low(origin)).map(|cell| high(region.load(cell)));
     let same = above.is_ok_and(|above| device(above) == device(low(origin)));
     if same { Errno::EXDEV } else { Errno::EBUSY }
+}
+
+/// What an inode that is in a tree with these flags shows as its number; and the length that its
+/// host object had.
+#[inline]
+pub fn shown(region: &Region, number: u32, origin: u32, own_numbers: u64) -> (u64, Option<u64>) {
+    match record(region, origin) {
+        Ok(cell) => (region.load(cell.word(2)), Some(region.load(cell.word(3)))),
+        Err(_) => (own_numbers | u64::from(number), None),
+    }
 }
 
 /// `Fs::host_path`.

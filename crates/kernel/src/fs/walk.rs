@@ -6,7 +6,8 @@ use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
 
 use crate::Kernel;
 use crate::fs::entries::{self, Key};
-use crate::fs::{extended, named, share};
+use crate::fs::{extended, named, overlay, share};
+use crate::image;
 use crate::state::{high, ino, kind_bits, live, low, pair, step_of, whole};
 use crate::text;
 
@@ -127,7 +128,7 @@ pub fn attributes(kernel: &Kernel, inode: Inode) -> Result<Attributes> {
     if seen.step.inode == inode { Ok(seen) } else { Err(Errno::ESTALE) }
 }
 
-/// Length that every directory shows, in bytes.
+/// Length that a directory shows which the host does not have, in bytes.
 const DIRECTORY_SIZE: u64 = 4096;
 
 #[inline]
@@ -141,8 +142,6 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
         let totals = share::totals(region, cell);
         (modified_ns, changed_ns) = (totals.modified_ns, totals.changed_ns);
         links = if bits & ino::REMOVED != 0 { 0 } else { totals.subdirectories.wrapping_add(2) };
-        // The same before and after a listing is imported: archivers take a change for a race.
-        size = DIRECTORY_SIZE;
     }
     let mut device = 0;
     if step.kind.is_special() {
@@ -151,6 +150,12 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
         size = 0;
     }
     let origin = low(word(ino::ORIGIN));
+    let tree = image::shown_in(region, bits);
+    let (shown_number, host_size) = overlay::shown(region, number, origin, tree.own_numbers);
+    if step.kind == Kind::Directory {
+        // The same whatever is in it: archivers take a change for a race.
+        size = host_size.unwrap_or(DIRECTORY_SIZE);
+    }
     let on_host = bits & ino::HOST != 0;
     let blocks = match step.kind {
         Kind::File if on_host => word(ino::BLOCKS),
@@ -160,6 +165,8 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
     let taken_over = origin == 0 || bits & ino::EXTENDED != 0;
     Attributes {
         step,
+        shown_device: tree.device,
+        shown_number,
         links,
         size,
         blocks_512: blocks,

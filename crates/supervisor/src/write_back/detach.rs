@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, Backing, Imported, Kind, Origin, SetExtended};
 use husk_proto::{Credentials, Errno, Inode};
 
+use crate::clock;
+
 use super::content;
 use super::extended;
 use super::host;
@@ -237,6 +239,7 @@ pub fn list<S: Source>(source: &mut S, dir: Inode, path: &Path) -> Result<(), Er
             gid: found.gid(),
             identity: host::identity_of(&found),
             accessed_ns: found.atime() * host::NS_PER_S + found.atime_nsec(),
+            born_ns: clock::born_ns(&found),
             blocks_512: found.blocks(),
             target: target.as_os_str().as_bytes(),
         };

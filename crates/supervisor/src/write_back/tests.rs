@@ -217,6 +217,7 @@ fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Import
         gid: found.gid(),
         identity: identity_of(found),
         accessed_ns: found.atime() * 1_000_000_000 + found.atime_nsec(),
+        born_ns: clock::born_ns(found),
         blocks_512: found.blocks(),
         target: target.as_os_str().as_bytes(),
     })

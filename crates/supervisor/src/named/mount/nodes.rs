@@ -139,8 +139,13 @@ impl Nodes {
 
     /// The number of what `found` describes.
     pub fn number_of(&self, found: &Stat) -> u64 {
-        let own = found.st_dev == self.device && found.st_ino > ROOT && found.st_ino < JOINTS;
-        if own { found.st_ino } else { found.st_ino ^ found.st_dev.rotate_left(40) | ELSEWHERE }
+        self.number_on(found.st_dev, found.st_ino)
+    }
+
+    /// The number of object `number` of a device.
+    pub fn number_on(&self, device: u64, number: u64) -> u64 {
+        let own = device == self.device && number > ROOT && number < JOINTS;
+        if own { number } else { number ^ device.rotate_left(40) | ELSEWHERE }
     }
 
     /// The joint that has this number.

@@ -300,7 +300,7 @@ impl Shown {
         let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 {
             *listing = match &directory.descriptor {
-                Some(descriptor) => entries(descriptor)?,
+                Some(descriptor) => self.entries(descriptor)?,
                 None => self.joint_entries(directory.number),
             };
         }
@@ -311,6 +311,15 @@ impl Shown {
             }
         }
         Ok(())
+    }
+
+    fn entries(&self, descriptor: &OwnedFd) -> Result<Vec<(u64, FileType, OsString)>> {
+        let device = rustix::fs::fstat(descriptor)?.st_dev;
+        let mut entries = entries(descriptor)?;
+        for (number, ..) in &mut entries {
+            *number = self.nodes.number_on(device, *number);
+        }
+        Ok(entries)
     }
 
     fn joint_entries(&self, number: u64) -> Vec<(u64, FileType, OsString)> {
