@@ -12,6 +12,7 @@ mod json;
 mod limits;
 mod memory;
 mod portals;
+mod read_only_outside;
 mod recorded;
 mod space;
 mod status;

@@ -5,6 +5,13 @@ use husk_proto::image::{Image, Mount, Rewritten, Wish};
 
 use crate::Direct;
 
+impl Direct {
+    /// Makes what lies outside the trees read-only for programs, before the first one starts.
+    pub fn seal_outside(&mut self) {
+        husk_kernel::image::seal_outside(&self.kernel);
+    }
+}
+
 #[allow(clippy::too_many_arguments)]
 impl Image for Direct {
     #[inline]
@@ -33,6 +40,10 @@ impl Image for Direct {
     }
     fn forget_outside(&mut self) {
         husk_kernel::image::forget_outside(&self.kernel)
+    }
+    #[inline]
+    fn outside_is_sealed(&self) -> bool {
+        husk_kernel::image::outside_is_sealed(&self.kernel)
     }
     #[inline]
     fn unguard(&self) {

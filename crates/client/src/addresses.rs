@@ -44,8 +44,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Pass);
         };
         match self.find_name(&name, Aim::PARENT)? {
-            Place::Host => Ok(Verdict::Pass),
+            Place::Host => {
+                self.may_bind()?;
+                Ok(Verdict::Pass)
+            }
             Place::Elsewhere => {
+                self.may_bind()?;
                 let there = Name::of(self.buffers.walks[0].whole())?;
                 Ok(Verdict::Return(self.bind_host(c.args[0], &there)))
             }

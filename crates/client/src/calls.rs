@@ -6,7 +6,7 @@
 use crate::attributes::{mode_change, owner_change};
 use crate::extended::Asking;
 use crate::path::{Aim, at, plain};
-use crate::{Answer, Call, Client, Host, Memory, Verdict, passing};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, passing, sealed};
 use husk_abi::{Errno, nr};
 use husk_proto::Services;
 
@@ -64,7 +64,14 @@ macro_rules! calls {
                 let $client = self;
                 let $a = &$c.args;
                 match $c.number {
-                    $(nr::$name => $body,)*
+                    $(nr::$name => {
+                        let answer: Answer = $body;
+                        if const { sealed::changes(nr::$name) } {
+                            $client.sealed($c, answer)
+                        } else {
+                            answer
+                        }
+                    })*
                     _ => Ok(Verdict::Pass),
                 }
             }

@@ -12,7 +12,7 @@
 
 use crate::buffers::Walk;
 use crate::path::Aim;
-use crate::{Call, Client, Host, Memory};
+use crate::{Call, Client, Host, Memory, sealed};
 use core::sync::atomic::{Ordering, compiler_fence};
 use husk_abi::sys::general::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECTORY, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NONBLOCK,
@@ -134,16 +134,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         (walk.at, walk.length) = (0, length.unwrap_or(0));
         self.last_was_outside = self.lately_outside(0, Aim::FOLLOW);
         match (self.last_was_outside, opens) {
+            (true, false) if call.number == nr::access && self.may_be_sealed(call.args[1]) => None,
             (true, false) => Some(Shortcut::Passes),
             (true, true) => self.open_outside(call),
             _ => None,
         }
     }
 
+    /// Whether the host may not be the one who says if a file may be written to.
+    #[inline]
+    fn may_be_sealed(&self, wanted: usize) -> bool {
+        wanted & sealed::WANTS_WRITE != 0 && self.services.outside_is_sealed()
+    }
+
     /// The same of the text in walk 0, which is here.
     #[inline]
     fn open_outside(&mut self, call: &Call) -> Option<Shortcut> {
         let flags = if call.number == nr::open { call.args[1] } else { call.args[2] };
+        if flags as u32 & O_ACCMODE != 0 && self.services.outside_is_sealed() {
+            return None;
+        }
         if let Some(fd) = self.lend_outside(flags as u32) {
             return Some(Shortcut::Lent(fd));
         }

@@ -61,6 +61,7 @@ mod places;
 mod polling;
 mod refusals;
 mod scoped;
+mod sealed;
 mod seek;
 mod socket_name;
 mod sockets;

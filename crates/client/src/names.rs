@@ -186,6 +186,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         args[index] = AT_FDCWD as usize;
                     }
                 }
+                self.may_call_elsewhere(&Call { number: c.number, args })?;
                 let raw = self.host.call(c.number, args);
                 if raw == 0 {
                     self.services.forget_outside();

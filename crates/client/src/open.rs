@@ -86,11 +86,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let aim = Aim { follow, slash: true, create, absent, ..Aim::default() };
         match self.locate(c, 0, spot, aim)? {
             lead @ (Lead::Husk | Lead::Elsewhere) => self.open_ours(lead, flags, mode),
-            Lead::Host if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
-            Lead::Host if self.services.pipes_wanted() && self.names_a_process() => {
+            Lead::Host => self.open_hosts(c, spot, flags, follow),
+        }
+    }
+
+    /// The host is to open it with the application's own arguments.
+    fn open_hosts(&mut self, c: &Call, spot: Spot, flags: u32, follow: bool) -> Answer {
+        let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+        self.may_open(directory, c.args[spot.path], flags)?;
+        match () {
+            () if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
+            () if self.services.pipes_wanted() && self.names_a_process() => {
                 self.then_opened(c, passing::STRANGER)
             }
-            Lead::Host => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
+            () => self.then_opened(c, passing::opened(flags & O_CLOEXEC != 0)),
         }
     }
 
@@ -129,6 +138,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The host opens the absolute path in walk 0.
     fn open_elsewhere(&mut self, flags: u32, mode: u32) -> Answer {
         self.need_numbers(1)?;
+        let path = self.buffers.walks[0].for_host();
+        self.may_open(AT_FDCWD as usize, path, flags)?;
         let path = self.buffers.walks[0].for_host();
         let args = [AT_FDCWD as usize, path, flags as usize, mode as usize, 0, 0];
         let raw = self.host.call(nr::openat, args);
@@ -328,7 +339,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.check_rest(c.args[2], size)?;
         if is_odd(flags, mode, resolve) {
             // Whatever is odd here is the host's to judge: same error on any path.
-            return self.then_opened(c, passing::ASK);
+            return match self.services.outside_is_sealed() {
+                true => Err(Errno::EINVAL),
+                false => self.then_opened(c, passing::ASK),
+            };
         }
         if resolve == 0 {
             return match self.open(c, crate::path::at(0), flags as usize, mode as usize)? {

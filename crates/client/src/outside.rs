@@ -323,7 +323,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What the host says of `text[..end]`: `ask` is given the directory to look from and the name.
-    fn ask_at(
+    pub(crate) fn ask_at(
         &mut self,
         w: usize,
         end: usize,

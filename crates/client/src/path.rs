@@ -501,7 +501,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(directory) = spot.directory {
             args[directory] = AT_FDCWD as usize;
         }
-        self.host.call(call.number, args)
+        match self.may_call_elsewhere(&Call { number: call.number, args }) {
+            Ok(()) => self.host.call(call.number, args),
+            Err(errno) => errno.as_return(),
+        }
     }
 
     /// Process id of the caller.

@@ -96,7 +96,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let from_root = absolute && !how.has(IN_ROOT);
         let root = if from_root { self.host_root()? } else { self.ground_of(c.args[0] as i32)? };
-        if how.has(SCOPE) && self.is_all_the_hosts(&root)? {
+        if how.has(SCOPE) && self.is_all_the_hosts(&root)? && !self.services.outside_is_sealed() {
             return self.then_opened(c, passing::ASK);
         }
         let resolve = how.resolve;
@@ -418,6 +418,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.need_numbers(1)?;
         let directory = self.step_aside(hike)?;
         let name = self.buffers.walks[0].for_host() + piece.start;
+        self.may_open_there(directory, name, how.flags)?;
         let words = [u64::from(how.flags), u64::from(how.mode), how.resolve];
         let words = core::hint::black_box(words);
         let args = [directory, name, words.as_ptr() as usize, size_of_val(&words), 0, 0];

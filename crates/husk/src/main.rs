@@ -240,6 +240,11 @@ struct ImageOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     discard: Option<bool>,
+    /// Writes outside of the overlays and mounts fail (read-only file system) instead of reaching
+    /// the host.
+    #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    read_only_outside: Option<bool>,
     /// Guard the image's state with a memory protection key [default: on, where the processor has
     /// keys].
     #[arg(long, value_name = "WHEN")]
@@ -271,6 +276,7 @@ impl ImageOptions {
             overlays: self.overlay,
             mounts: self.mount,
             discard: self.discard,
+            sealed: self.read_only_outside,
             guard: self.guard.map(|guard| guard == Switch::On),
             place: self.place.map(|policy| (policy, Origin::Image)),
             pin: self.pin,

@@ -61,6 +61,8 @@ pub(crate) const PIPES_WANTED: u32 = 40;
 const OUTSIDE_AGE: u32 = 41;
 /// How many lanes await a reader.
 pub(crate) const LANES_AWAITING: u32 = 42;
+/// Whether what lies outside the trees is read-only for programs.
+const SEALED: u32 = 56;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
@@ -296,6 +298,16 @@ pub fn note_outside(kernel: &Kernel, path: &[u8], age: u64) {
     kernel.session.unguard();
     kernel.session.region.store(cell, one);
     kernel.session.region.store(cell.word(1), two);
+}
+
+/// `Image::outside_is_sealed`.
+pub fn outside_is_sealed(kernel: &Kernel) -> bool {
+    kernel.session.region.load(fixed(kernel, SEALED)) != 0
+}
+
+/// Seals it, before the first program runs.
+pub fn seal_outside(kernel: &Kernel) {
+    kernel.session.region.store(fixed(kernel, SEALED), 1);
 }
 
 /// `Image::forget_outside`.

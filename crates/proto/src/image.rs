@@ -79,6 +79,10 @@ pub trait Image {
     fn forget_outside(&mut self);
     /// A call that only looked so far is about to change state.
     fn unguard(&self) {}
+    /// Whether what lies outside the trees is read-only for programs (`--read-only-outside`).
+    fn outside_is_sealed(&self) -> bool {
+        false
+    }
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 

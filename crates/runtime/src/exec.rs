@@ -132,7 +132,7 @@ fn launch(
     let result = if gone && thread.client.closes_on_exec(at as u32) {
         // The interpreter could not open the script.
         Err(Errno::ENOENT)
-    } else if plan.depth == 0 && privileged(&plan.program) {
+    } else if plan.depth == 0 && leaves(thread, &plan.program) {
         Err(natively(thread, &plan, argv, envp))
     } else {
         hand_over(thread, &plan, given.name(), given.flags(), argv, envp)
@@ -220,6 +220,12 @@ fn loadable(thread: &mut Thread, program: &Program, head: &[u8]) -> Result<(), E
         return Err(Errno::ENOEXEC);
     }
     Ok(())
+}
+
+/// Whether a program is the host's to start, outside the image. Where that is read-only none is:
+/// it starts here, without new rights, as in a file system mounted `nosuid`.
+fn leaves(thread: &mut Thread, program: &Program) -> bool {
+    privileged(program) && !thread.client.outside_is_sealed()
 }
 
 /// Whether the host would give this program other rights than its caller's.
@@ -471,7 +477,7 @@ fn begin(
     argv: usize,
     envp: usize,
 ) -> Program {
-    let native = privileged(&plan.program);
+    let native = leaves(thread, &plan.program);
     if plan.depth == 0 && !native {
         start::set_path(&plan.path, found);
         // In an image that it joins others may write to it.

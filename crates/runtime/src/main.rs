@@ -66,6 +66,8 @@ mod remap;
 #[cfg(target_os = "none")]
 mod restore;
 #[cfg(target_os = "none")]
+mod sealed;
+#[cfg(target_os = "none")]
 mod service;
 #[cfg(target_os = "none")]
 mod side;

@@ -13,7 +13,7 @@
 use crate::programs;
 use crate::thread::{self, Thread};
 use crate::wire::Program;
-use crate::{exec, load, restore, signal, spawn};
+use crate::{exec, load, restore, sealed, signal, spawn};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -122,6 +122,9 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
             errno => exec::message(errno),
         };
         die(STATUS_NO_IMAGE, b"cannot join the image", b": ", why);
+    }
+    if facts().handover.flags & handover::INITIAL != 0 {
+        sealed::restrict(thread);
     }
     let program = program(thread, &mut stack);
     if facts().handover.flags & handover::INITIAL != 0 {

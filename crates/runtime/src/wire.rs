@@ -626,6 +626,20 @@ impl Wire {
         })
     }
 
+    /// Whether what lies outside them is read-only.
+    pub fn outside_is_sealed(&mut self) -> bool {
+        let _open = guard::open();
+        self.served().is_some_and(|served| served.services().outside_is_sealed())
+    }
+
+    /// The image's directory at the host, where it has one, into `out`.
+    pub fn private_path<'a>(&mut self, out: &'a mut [u8]) -> Option<&'a CStr> {
+        let _open = guard::open();
+        let path = self.served()?.services().private_path();
+        out.get_mut(..path.len())?.copy_from_slice(path);
+        CStr::from_bytes_until_nul(out).ok().filter(|path| !path.is_empty())
+    }
+
     /// This process runs a file from now on, to which nobody can write then; what it ran before.
     pub fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>, Errno> {
         let _open = guard::open();

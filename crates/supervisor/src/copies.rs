@@ -152,7 +152,11 @@ pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut D
 }
 
 fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path: &Path) {
-    if program::gains_rights(path) {
+    let gains = program::gains_rights(path);
+    if gains && direct.outside_is_sealed() {
+        say_aside(program::plain_note(path));
+    }
+    if gains && !direct.outside_is_sealed() {
         say_aside(program::native_note(path));
         direct.set_rewritten(file, Rewritten::Plain);
     } else if let Some(store) = store {

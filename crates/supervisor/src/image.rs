@@ -68,6 +68,9 @@ impl Image {
         direct.set_directories(variables.directories);
         direct.set_without(variables.without);
         direct.set_place_rule(settings.rule, &settings.cores);
+        if settings.sealed {
+            direct.seal_outside();
+        }
         let started_ns = exact_ns();
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {

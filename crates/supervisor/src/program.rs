@@ -89,6 +89,12 @@ pub fn native_note(path: &Path) -> String {
     format!("note: {path} {why}: it runs natively, outside the image")
 }
 
+/// What the user is told of one where what lies outside is read-only.
+pub fn plain_note(path: &Path) -> String {
+    let path = path.display();
+    format!("note: {path} gets no rights of its own: --read-only-outside")
+}
+
 /// The file `typed` names, as `execvp` finds it.
 fn find(typed: &OsStr, mounts: &[MountPlan]) -> Result<PathBuf, Failure> {
     let missing = |why: &str, remedy: &str| {

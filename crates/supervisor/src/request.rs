@@ -11,7 +11,8 @@
 //! 3. An overlay that will be written back is readable and writable, when the user named it.
 //!
 //! Defaults: an overlay on the current directory (unless `--overlay` says otherwise; never on
-//! `/`), and an empty /tmp in memory (unless the user mounts /tmp in some way).
+//! `/`), and an empty /tmp in memory (unless the user mounts /tmp in some way); where what lies
+//! outside is read-only, an empty /dev/shm as well.
 
 use std::env;
 use std::fs;
@@ -50,6 +51,8 @@ pub struct Request {
     pub mounts: Vec<PathBuf>,
     /// `--discard`: nothing is written back; `None` = it is.
     pub discard: Option<bool>,
+    /// `--read-only-outside`: programs change nothing outside the trees; `None` = they may.
+    pub sealed: Option<bool>,
     /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
     pub guard: Option<bool>,
     /// `--place`: how processes are placed, and who said so; `None` = by Linux.
@@ -92,6 +95,8 @@ pub struct Settings {
     pub mounts: Vec<MountPlan>,
     /// Nothing is written back.
     pub discard: bool,
+    /// Programs change nothing outside the trees.
+    pub sealed: bool,
     /// Protection key wanted.
     pub guard: bool,
     /// How processes are placed.
@@ -109,7 +114,11 @@ impl Request {
         if self.overlays.is_empty() {
             add_current_directory(&mut settings.mounts, &mut settings.notes, settings.discard)?;
         }
-        add_tmp(&mut settings.mounts);
+        add_empty(&mut settings.mounts, "/tmp");
+        if settings.sealed {
+            // Semaphores and shared memory of programs are files there.
+            add_empty(&mut settings.mounts, ORDINARY);
+        }
         if settings.discard {
             settings.notes.extend(kept_here(&settings.mounts));
         }
@@ -136,6 +145,7 @@ impl Request {
             memory_bytes: settle_memory(self.memory_bytes)?,
             mounts: self.named_mounts()?,
             discard: self.discards(),
+            sealed: self.sealed == Some(true),
             guard: settle_guard(self.guard, crate::check::can_guard)?,
             rule,
             cores: settle_cores(kernels, rule.pin, &able)?,
@@ -159,12 +169,12 @@ impl Request {
     }
 }
 
-/// An empty /tmp, where nobody named another tree there.
-fn add_tmp(plans: &mut Vec<MountPlan>) {
-    if let Ok(tmp) = fs::canonicalize("/tmp")
-        && plans.iter().all(|plan| plan.path != tmp)
+/// An empty directory, where nobody named another tree there.
+fn add_empty(plans: &mut Vec<MountPlan>, path: &str) {
+    if let Ok(real) = fs::canonicalize(path)
+        && plans.iter().all(|plan| plan.path != real)
     {
-        plans.push(MountPlan { path: tmp, cover: Cover::Memory });
+        plans.push(MountPlan { path: real, cover: Cover::Memory });
     }
 }
 

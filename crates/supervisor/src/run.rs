@@ -41,6 +41,10 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
     };
     let end = match program::look(typed, &settings.mounts)? {
         Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,
+        Program::Native(path) if settings.sealed => {
+            say(&program::plain_note(&path));
+            in_image(&settings, command, &variables, &path, runtime)?
+        }
         Program::Native(path) => natively(command, &path)?,
     };
     Ok(end_as(end))

@@ -51,12 +51,13 @@ const PLACES: [&str; Policy::ALL.len()] = {
 };
 
 /// All keys, in the order in which they are shown.
-pub static KEYS: [Key; 15] = [
+pub static KEYS: [Key; 16] = [
     key("kernels", Kind::Count, &[]),
     key("memory", Kind::Size, &[]),
     key("overlay", Kind::Paths, &[]),
     key("mount", Kind::Paths, &["/tmp"]),
     key("discard", Kind::Switch, &["false"]),
+    key("read_only_outside", Kind::Switch, &["false"]),
     key("guard", Kind::Words(&["on", "off"]), &[]),
     key("place", Kind::Words(&PLACES), &["host"]),
     key("pin", Kind::Switch, &["false"]),

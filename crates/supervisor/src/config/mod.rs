@@ -172,6 +172,7 @@ impl Config {
             overlays: paths(typed.overlays, "overlay"),
             mounts: paths(typed.mounts, "mount"),
             discard: typed.discard.or_else(|| self.is_on("discard")),
+            sealed: typed.sealed.or_else(|| self.is_on("read_only_outside")),
             guard: typed.guard.or_else(|| self.is_on("guard")),
             place: typed.place.or_else(placed),
             pin: typed.pin.or_else(|| self.is_on("pin")),
@@ -318,7 +319,8 @@ mod tests {
     fn what_is_shown_says_the_same_when_it_is_read() {
         let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
 guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
-without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin = false";
+without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin = false
+read_only_outside = true";
         let config = of(&[text]).unwrap();
         let again = of(&[&config.text(false)]).unwrap();
         assert_eq!(config.text(false), again.text(false));

@@ -166,6 +166,9 @@ pub struct Status {
     pub guard: bool,
     /// Nothing will be written back.
     pub discard: bool,
+    /// Programs change nothing outside its trees.
+    #[serde(default)]
+    pub read_only_outside: bool,
     /// Directories whose changes are kept and written back.
     pub overlays: Vec<String>,
     /// Directories that were empty at the start.

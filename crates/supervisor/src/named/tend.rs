@@ -210,6 +210,7 @@ fn status(settings: &Settings, work: &Work) -> Status {
         memory_bytes: settings.memory_bytes,
         guard: settings.guard,
         discard: settings.discard,
+        read_only_outside: settings.sealed,
         overlays: of(Cover::Overlay),
         mounts: of(Cover::Memory),
         processes: 0,
