@@ -91,3 +91,20 @@ fn calls_that_find_no_number_and_no_process_say_so_as_on_linux() {
 fn a_signal_that_comes_while_a_program_begins_is_neither_blocked_nor_left_waiting() {
     program("overtaken", include_str!("sources/overtaken.c"), &["once"], Length::Once);
 }
+
+#[test]
+fn an_instance_of_inotify_ends_whatever_watches_it_has_had() {
+    program("rewatched", include_str!("sources/rewatched.c"), &[""], Length::Long);
+}
+
+#[test]
+fn signals_on_a_signal_stack_come_while_pages_of_a_mapping_are_touched() {
+    let words =
+        ["", "bus", "touches", "stack", "stack bus", "stack touches", "stack disarmed touches"];
+    program("mapped", include_str!("sources/mapped.c"), &words, Length::Long);
+}
+
+#[test]
+fn a_child_of_vfork_that_asks_to_be_traced_stops_at_its_program() {
+    program("traced", include_str!("sources/traced.c"), &[""], Length::Short);
+}

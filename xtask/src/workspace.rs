@@ -8,8 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders that are not the project's text, wherever they stand.
-const FOREIGN_FOLDERS: &[&str] = &[".git", "target", "build"];
+/// What is not the project's text, wherever it stands: folders, and the file that stands for the
+/// first in a second work tree of git.
+const FOREIGN: &[&str] = &[".git", "target", "build"];
 /// Bigger files are data, not text to read.
 const FILE_SIZE_MAX_BYTES: u64 = 1 << 20;
 
@@ -143,10 +144,11 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {folder:?}"))? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
+        if FOREIGN.iter().any(|name| entry.file_name() == *name) {
+            continue;
+        }
         if kind.is_dir() {
-            if !FOREIGN_FOLDERS.iter().any(|name| entry.file_name() == *name) {
-                collect(root, &path, files)?;
-            }
+            collect(root, &path, files)?;
         } else if kind.is_file() && entry.metadata()?.len() <= FILE_SIZE_MAX_BYTES {
             // Bytes that are no text (a fixture) have no lines to check.
             let Ok(text) = String::from_utf8(fs::read(&path)?) else { continue };

@@ -262,6 +262,7 @@ calls! { |client, c, a|
     cachestat Refused "EOPNOTSUPP" => client.refuse_open(c, 0, Errno::EOPNOTSUPP);
     finit_module Refused "EPERM" => client.refuse_open(c, 0, Errno::EPERM);
     io_uring_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
+    io_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
 
     // ---- sockets
     bind Full "a socket bound to a name in a tree is reached from within the image"
@@ -308,7 +309,6 @@ calls! { |client, c, a|
     perf_event_open Passed "" => passing::then(c, passing::ASK);
     pidfd_open Passed "" => passing::then(c, passing::opened(true));
     pidfd_getfd Passed "" => passing::then(c, passing::STRANGER);
-    io_submit Passed "" => client.submit(c);
     mq_open Passed "" => client.then_opened(c, passing::ASK);
     fsopen Passed "" => passing::then(c, passing::ASK);
     fsmount Passed "" => passing::then(c, passing::ASK);

@@ -44,11 +44,6 @@ const PIECE_BYTES: usize = 32_768;
 const GONE: u16 = (POLLERR | POLLHUP) as u16;
 /// `O_NOTIFICATION_PIPE`.
 const NOTIFICATIONS: usize = 0o200;
-/// Requests looked at in one `io_submit`.
-const REQUESTS_MAX: usize = 65_536;
-/// Bytes of `struct iocb`, and where its descriptor stands.
-const IOCB_BYTES: usize = 64;
-const IOCB_DESCRIPTOR: usize = 20;
 /// What one `iovec` takes.
 const IOVEC_BYTES: usize = 16;
 
@@ -104,20 +99,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let _ = self.surrender_socket(fd, end);
         }
         self.meet_set(fd as u32);
-    }
-
-    /// `io_submit`: the host reads and writes by itself.
-    pub(crate) fn submit(&mut self, c: &Call) -> Answer {
-        for index in 0..c.args[1].min(REQUESTS_MAX) {
-            let (mut pointer, mut request) = ([0u8; 8], [0u8; IOCB_BYTES]);
-            let place = c.args[2].wrapping_add(index * 8);
-            let known = self.memory.read(place, &mut pointer).is_ok()
-                && self.memory.read(get64(&pointer, 0) as usize, &mut request).is_ok();
-            if known {
-                self.surrender(get32(&request, IOCB_DESCRIPTOR) as usize)?;
-            }
-        }
-        Ok(Verdict::Pass)
     }
 
     /// `read`, `readv`, `write`, `writev` on a number that is no Husk file.

@@ -12,6 +12,7 @@
 //!    of the same shape, with other bits there (`fs::share`). A bit of a descriptor table's leaf
 //!    may stand over an entry of 0 after a death (`Session::put_alone`): who reads bits asks the
 //!    entry, too.
+//! 3. A tree that `prune` keeps has no empty node: once its words are all 0, its root is.
 
 use husk_proto::{Errno, Result};
 use husk_region::{Cell, NODE, Region, Txn};
@@ -113,11 +114,15 @@ fn grow_below(txn: &mut Txn<'_>, root_cell: Cell, index: u64) -> Result<Cell> {
     if index >= reach(HEIGHT_MAX) {
         return Err(Errno::EFBIG);
     }
+    if high(root) == 0 {
+        // As high as it has to be at once: a leaf for the words below would stay empty (3).
+        let height = (1..HEIGHT_MAX).find(|&height| index < reach(height)).unwrap_or(HEIGHT_MAX);
+        root = pair(height, fresh(txn)?);
+        txn.set(root_cell, root);
+    }
     while index >= reach(high(root)) {
         let node = fresh(txn)?;
-        if high(root) > 0 {
-            txn.init(txn.region.map.object(NODE, node).word(ENTRIES), low(root) as u64);
-        }
+        txn.init(txn.region.map.object(NODE, node).word(ENTRIES), low(root) as u64);
         root = pair(high(root) + 1, node);
         txn.set(root_cell, root);
     }

@@ -29,7 +29,7 @@ pub const SWIFT: u8 = 7;
 
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
-const OWN_TOO: [usize; 38] = [
+const OWN_TOO: [usize; 39] = [
     nr::landlock_restrict_self,
     nr::sched_setaffinity,
     nr::rt_sigaction,
@@ -68,10 +68,11 @@ const OWN_TOO: [usize; 38] = [
     nr::fcntl,
     nr::madvise,
     nr::shmat,
+    nr::ptrace,
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 24] = [
+const ANSWERED: [usize; 25] = [
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::clone,
@@ -96,6 +97,7 @@ const ANSWERED: [usize; 24] = [
     nr::remap_file_pages,
     nr::madvise,
     nr::shmat,
+    nr::ptrace,
 ];
 
 /// The runtime has business of its own with a call, the client perhaps too.

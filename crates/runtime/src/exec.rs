@@ -18,6 +18,7 @@ use crate::start::{self, facts};
 use crate::thread::Thread;
 use crate::wire::{ExecTarget, Program};
 use core::ffi::CStr;
+use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::proc::put_decimal;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
@@ -27,6 +28,7 @@ use husk_runtime::handover::{self, HEAD_MAX};
 use husk_runtime::script;
 
 const AT_EMPTY_PATH: usize = 0x1000;
+const PTRACE_TRACEME: usize = 0;
 /// Words of argument arrays that lie on the service stack; longer ones get a mapping.
 const WORDS_ON_STACK: usize = 1024;
 /// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
@@ -248,6 +250,7 @@ fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno
     thread.client.surrender_pipes();
     keep_open(false);
     signal::leave_actions(thread);
+    begin_trace(thread);
     let path = plan.path().as_ptr() as usize;
     // SAFETY: the application's own arrays; on success nothing is left of us.
     let result = unsafe { syscall(nr::execve, [path, argv, envp, 0, 0, 0]) };
@@ -356,11 +359,33 @@ fn start_again(thread: &mut Thread, argv: usize, envp: usize) -> Errno {
     let loader = facts().handover.loader_fd as usize;
     signal::leave_actions(thread);
     thread.client.before_exec();
+    begin_trace(thread);
     let args = [loader, c"".as_ptr() as usize, argv, envp, AT_EMPTY_PATH, 0];
     // SAFETY: arrays built above or the application's; on success nothing is left of us.
     let result = unsafe { syscall(nr::execveat, args) };
     signal::take_actions_back(thread);
     Errno(-result as i32)
+}
+
+/// `ptrace`. A child of `vfork` that asks to be traced is traced when it starts a program: each
+/// call of ours that traps stops a traced process for its tracer, who still sleeps in `vfork`.
+/// Linux stops it there, too, at the program and not before.
+pub fn trace(thread: &Thread, frame: &Frame) -> Answer {
+    if frame.args[0] != PTRACE_TRACEME || !thread.creator_sleeps.load(Relaxed) {
+        return Answer::PASSED;
+    }
+    match thread.traced_at_exec.swap(true, Relaxed) {
+        true => Answer::value(Errno::EPERM.as_return()),
+        false => Answer::value(0),
+    }
+}
+
+/// The last before the host's `exec`.
+fn begin_trace(thread: &Thread) {
+    if thread.traced_at_exec.swap(false, Relaxed) {
+        // SAFETY: touches no memory.
+        unsafe { syscall(nr::ptrace, [PTRACE_TRACEME, 0, 0, 0, 0, 0]) };
+    }
 }
 
 /// Pointers in an array that ends with 0; 0 for no array.

@@ -45,7 +45,10 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
     if code > 0 && thread.in_service != 0 && region::faulted(fault_address(info)) {
         return 0;
     }
-    if signal == signal::SIGBUS && code == BUS_ADRERR && is_mapped_in(thread, fault_address(info)) {
+    if signal == signal::SIGBUS
+        && code == BUS_ADRERR
+        && is_mapped_in(thread, fault_address(info), context)
+    {
         return 0;
     }
     if code > 0 && fixed_up(signal, context) {
@@ -73,7 +76,7 @@ fn stores_late(thread: &mut Thread, info: usize, context: Context) -> bool {
 /// Maps in what nobody has touched. A service does not wait for others' locks here: it had its
 /// arguments mapped in before (`touch::reach`). Another thread may have mapped the page in since,
 /// and with it the last that was missing: so any mapping may be concerned.
-fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
+fn is_mapped_in(thread: &mut Thread, address: usize, context: Context) -> bool {
     if thread.in_service != 0 || mappings::is_empty() {
         return false;
     }
@@ -83,7 +86,10 @@ fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
     // SAFETY: the flag of the thread's own block; the stack is free, for the flag was clear.
     unsafe {
         in_service.write_volatile(1);
-        let there = gate::husk_aside(touch::touched, address);
+        let there = match context.signal_stack() {
+            None => gate::husk_aside(touch::touched, address),
+            Some(_) => touched_apart(address),
+        };
         in_service.write_volatile(0);
         let fresh = thread.deferred.swap(deferred, Relaxed) & !deferred;
         if there == 0 && fresh != 0 {
@@ -91,6 +97,34 @@ fn is_mapped_in(thread: &mut Thread, address: usize) -> bool {
         }
         there != 0
     }
+}
+
+/// The same where this handler runs on a signal stack. While rsp is on the service stack, the host
+/// would put the frame of another signal at the top of the signal stack, over ours: so there is no
+/// signal and no signal stack meanwhile (`apart`).
+///
+/// # Safety
+///
+/// As for `husk_aside`.
+unsafe fn touched_apart(address: usize) -> usize {
+    let mask = signal::change_mask(signal::SIG_BLOCK, !signal::KEPT);
+    // SAFETY: the caller's.
+    let there = unsafe { gate::husk_aside(touched_without_stack, address) };
+    signal::change_mask(signal::SIG_SETMASK, mask);
+    there
+}
+
+/// On the service stack: the host changes no signal stack that rsp is on.
+extern "C" fn touched_without_stack(address: usize) -> usize {
+    static NONE: [usize; 3] = [0, signal::SS_DISABLE, 0];
+    let mut stack = [0usize; 3];
+    let (none, kept) = ((&raw const NONE) as usize, (&raw mut stack) as usize);
+    // SAFETY: both are a `stack_t`.
+    unsafe { syscall(nr::sigaltstack, [none, kept, 0, 0, 0, 0]) };
+    let there = touch::touched(address);
+    // SAFETY: as above, and the stack is what it was.
+    unsafe { syscall(nr::sigaltstack, [kept, 0, 0, 0, 0, 0]) };
+    there
 }
 
 fn in_text(context: Context) -> bool {

@@ -161,6 +161,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         nr::getrlimit | nr::setrlimit | nr::prlimit64 => {
             limits::serve(thread, frame).unwrap_or_else(|| ask(thread, frame, false))
         }
+        nr::ptrace => exec::trace(thread, frame),
         nr::pkey_free => protect::free_key(frame),
         nr::sched_setaffinity => place::set_affinity(thread, frame),
         nr::mmap

@@ -49,6 +49,8 @@ pub const SIGBUS: usize = 7;
 pub const SIGKILL: usize = 9;
 pub const SIGSEGV: usize = 11;
 pub const SIGSYS: usize = 31;
+/// `ss_flags` of no signal stack.
+pub const SS_DISABLE: usize = 2;
 pub const SIG_BLOCK: usize = 0;
 pub const SIG_UNBLOCK: usize = 1;
 pub const SIG_SETMASK: usize = 2;
@@ -158,7 +160,7 @@ impl Context {
         }
     }
     /// The signal stack that the handler runs on, if it does: where it begins, and its bytes.
-    fn signal_stack(self) -> Option<[usize; 2]> {
+    pub fn signal_stack(self) -> Option<[usize; 2]> {
         const STACK: usize = 16;
         const STACK_BYTES: usize = 32;
         // SAFETY: as above.
@@ -357,9 +359,10 @@ pub fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
 /// Invariant 4: ours always; the application's wishes about stack, mask and restart apply.
 fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
     let caught = asked.handler > SIG_IGN;
-    let (mut flags, mut mask) = (SA_ONSTACK, 0);
+    // A handler of the program's may begin over ours, and a fault of it is answered, too: an
+    // untouched page, a bad pointer, the guard.
+    let (mut flags, mut mask) = (SA_ONSTACK | SA_NODEFER, 0);
     if caught {
-        // A fault of ours (a bad pointer, the guard) is none of the program's there, either.
         flags = asked.flags & !SA_RESETHAND | SA_NODEFER;
         mask = asked.mask & !KEPT;
     }

@@ -462,6 +462,8 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     if launch.flags & (CLONE_VM | CLONE_THREAD | CLONE_VFORK | CLONE_CHILD_CLEARTID) == CLONE_VM {
         thread.give_back_at_end();
     }
+    thread.creator_sleeps.store(launch.flags & CLONE_VFORK != 0, Relaxed);
+    thread.traced_at_exec.store(false, Relaxed);
     dispatch_calls();
     if launch.flags & CLONE_CLEAR_SIGHAND != 0 {
         signal::clear_caught(thread);

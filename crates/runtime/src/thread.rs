@@ -76,6 +76,10 @@ pub struct Thread {
     pub group: *mut Group,
     /// Set by `vfork`-like creation: memory is shared with another process.
     pub guest: AtomicBool,
+    /// Its creator sleeps in `vfork` until this process starts a program or ends.
+    pub creator_sleeps: AtomicBool,
+    /// It has asked to be traced, which begins when it starts a program (`exec::trace`).
+    pub traced_at_exec: AtomicBool,
     /// 1 while it reads or runs the vDSO (`clock`).
     pub in_vdso: AtomicU32,
     /// Where a guest that ends writes the word it must not give back.
@@ -212,6 +216,8 @@ impl Thread {
         self.stays = AtomicU64::new(0);
         self.group = group;
         self.guest = AtomicBool::new(false);
+        self.creator_sleeps = AtomicBool::new(false);
+        self.traced_at_exec = AtomicBool::new(false);
         self.in_vdso = AtomicU32::new(0);
         self.opened = 0;
         self.touched = (0, 0);

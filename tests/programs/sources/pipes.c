@@ -686,18 +686,6 @@ static void strangers(void)
 		close(p[0]);
 		close(p[1]);
 	}
-	/* An asynchronous request. */
-	CHECK(pipe(p) == 0);
-	warm(p);
-	CHECK(write(p[1], "request", 7) == 7);
-	aio_context_t context = 0;
-	CHECK(syscall(SYS_io_setup, 1, &context) == 0);
-	struct iocb request = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = p[0],
-		.aio_buf = (uint64_t)bytes, .aio_nbytes = 7}, *requests[1] = {&request};
-	CHECK(syscall(SYS_io_submit, context, 1, requests) == 1);
-	struct io_event finished;
-	CHECK(syscall(SYS_io_getevents, context, 1, 1, &finished, 0) == 1 && finished.res == 7);
-	CHECK(memcmp(bytes, "request", 7) == 0);
 	/* splice, tee. */
 	int q[2];
 	CHECK(pipe(p) == 0 && pipe(q) == 0);

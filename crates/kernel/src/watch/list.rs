@@ -243,7 +243,11 @@ pub(super) fn forget_step(txn: &mut Txn<'_>, record: Cell) -> Result<()> {
     let all = record.word(WATCHES);
     let root = if txn.get(all) != 0 { all } else { record.word(HOSTS) };
     for _ in 0..STEP {
-        let Some((index, value)) = first(txn.region, txn.get(root)) else { break };
+        let Some((index, value)) = first(txn.region, txn.get(root)) else {
+            // Whatever stands there, no instance is forgotten for ever.
+            txn.set(root, 0);
+            break;
+        };
         if root == all && value & HOST == 0 {
             let watch = Watch::at(txn.region, low(value));
             remove_line(txn, &watch)?;
