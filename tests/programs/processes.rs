@@ -108,3 +108,9 @@ fn signals_on_a_signal_stack_come_while_pages_of_a_mapping_are_touched() {
 fn a_child_of_vfork_that_asks_to_be_traced_stops_at_its_program() {
     program("traced", include_str!("sources/traced.c"), &[""], Length::Short);
 }
+
+#[test]
+fn the_maps_of_a_program_name_the_files_that_it_has_mapped() {
+    let script = include_str!("sources/maps.py");
+    Case::new("maps", Length::Once, &["python3", "-c", script]).check();
+}

@@ -146,6 +146,11 @@ pub trait Host {
     fn maps_files(&self) -> bool {
         false
     }
+    /// The file of the image that this process maps at `address`, and where in it that is.
+    fn mapped(&self, address: usize) -> Option<(Inode, u64)> {
+        let _ = address;
+        None
+    }
     /// A file has become shorter: what this process maps past its end is SIGBUS from now on.
     fn note_shorter(&self, inode: Inode, size: u64) {
         let _ = (inode, size);

@@ -48,6 +48,7 @@ mod limit;
 mod locks;
 mod magic;
 mod mapping;
+mod maps;
 mod mounts;
 mod names;
 mod open;

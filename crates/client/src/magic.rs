@@ -32,6 +32,8 @@ pub(crate) enum Proc {
     /// That of another process.
     WorkingDirectoryOf(u32),
     Program,
+    /// What this process has mapped.
+    Maps,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -85,6 +87,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.walks[w].replace_front(rest, path)?;
                 Ok(Magic::Rewritten)
             }
+            Proc::Maps => Ok(Magic::Host),
         }
     }
 
@@ -148,6 +151,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (what, end) = match name {
             b"cwd" => (Proc::WorkingDirectory, end),
             b"exe" => (Proc::Program, end),
+            b"maps" | b"smaps" => (Proc::Maps, end),
             b"fd" => {
                 let (number, end) = names.next()?;
                 (Proc::Fd(decimal(number)?), end)
@@ -219,6 +223,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
                 return Ok((length > 0).then_some(length.min(PATH_MAX)));
             }
+            Proc::Maps => return Ok(None),
         };
         match self.path_of(inode) {
             Err(Errno::ENOENT) => Ok(Some(self.path_of_nameless(inode))),
@@ -227,7 +232,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What stands for the path of an object that has no name any more: its number, into `link`.
-    fn path_of_nameless(&mut self, inode: Inode) -> usize {
+    pub(crate) fn path_of_nameless(&mut self, inode: Inode) -> usize {
         const DELETED: &[u8] = b" (deleted)";
         let link = &mut self.buffers.link;
         link[..2].copy_from_slice(b"/#");

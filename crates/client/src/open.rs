@@ -96,6 +96,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.may_open(directory, c.args[spot.path], flags)?;
         match () {
             () if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
+            () if self.reads_maps(flags) => self.open_maps(flags),
             () if self.services.pipes_wanted() && self.names_a_process() => {
                 self.then_opened(c, passing::STRANGER)
             }

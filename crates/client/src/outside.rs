@@ -627,7 +627,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
 /// Whether a name leads to whatever a process has there at the moment.
 fn is_fleeting(text: &[u8]) -> bool {
-    const LINKS: [&[u8]; 5] = [b"fd", b"cwd", b"root", b"exe", b"map_files"];
+    const LINKS: [&[u8]; 7] = [b"fd", b"cwd", b"root", b"exe", b"map_files", b"maps", b"smaps"];
     let link = |name: &[u8]| LINKS.contains(&name) || name.starts_with(b"std");
     (begins_with(text, b"proc") || begins_with(text, b"dev"))
         && text.split(|&byte| byte == b'/').any(link)

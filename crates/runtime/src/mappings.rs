@@ -127,6 +127,11 @@ impl Entry {
         }
     }
 
+    /// Where in the file `address` lies.
+    pub fn offset_of(&self, address: usize) -> u64 {
+        self.offset + (address - self.start) as u64
+    }
+
     /// Where its pages from `offset` of the file on lie; its end if there are none.
     fn past(&self, offset: u64) -> usize {
         let before = offset.saturating_sub(self.offset).min((self.end - self.start) as u64);

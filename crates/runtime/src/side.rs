@@ -124,6 +124,11 @@ impl Host for Side {
         !mappings::is_empty()
     }
 
+    fn mapped(&self, address: usize) -> Option<(Inode, u64)> {
+        let entry = mappings::at(address)?;
+        Some((entry.inode, entry.offset_of(address)))
+    }
+
     fn note_shorter(&self, inode: Inode, size: u64) {
         touch::shorten(inode, size);
     }

@@ -61,6 +61,7 @@ int main(int count, char **words)
     }
     stack_t now = {0};
     sigaltstack(0, &now);
+    unlink("mapped");
     printf("%s: %d bad, handled %d, same stack %d\n", way, bad, handled > 0,
         !strstr(way, "stack") || (now.ss_sp == stack.ss_sp && now.ss_size == stack.ss_size));
     return 0;
