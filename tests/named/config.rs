@@ -31,10 +31,17 @@ impl User {
         fs::write(self.images.work.join("husk.toml"), text).expect("written");
     }
 
+    /// The same, which the user has looked at.
+    fn trusted(&self, text: &str) {
+        self.here(text);
+        self.done(&[], &["config", "trust"]);
+    }
+
     fn husk(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         let husk = binary().to_str().expect("a plain path");
         let mut command = self.images.command(husk, arguments);
         command.env("XDG_CONFIG_HOME", self.images.scratch.path().join("config"));
+        command.env("XDG_STATE_HOME", self.images.scratch.path().join("state"));
         // Those of the tests are none of Husk's.
         let ours = std::env::vars_os().map(|(name, _)| name);
         ours.filter(|name| name.to_string_lossy().starts_with("HUSK_")).for_each(|name| {
@@ -93,7 +100,7 @@ fn images_are_made_from_what_was_said() {
     }
     let user = User::new("config-up");
     user.own("memory = '64M'\nkernels = 1\n");
-    user.here("discard = true\nfsck = true\n");
+    user.trusted("discard = true\nfsck = true\n");
     user.done(&[], &["up", "ci", "--kernels", "3"]);
     let row = user.images.row("ci");
     assert_eq!((row["kernels"].as_u64(), row["memory_bytes"].as_u64()), (Some(3), Some(64 << 20)));
@@ -106,7 +113,7 @@ fn images_are_made_from_what_was_said() {
     assert!(text(&down.stderr).contains("fsck: clean"), "{}", shown(&down));
     assert!(!user.images.work.join("gone").exists(), "it was to be dropped");
     // A flag takes it back; variables stand between.
-    user.here("discard = true\n");
+    user.trusted("discard = true\n");
     user.done(&[], &["run", "--discard=false", "--", "sh", "-c", "echo x > kept"]);
     user.done(&[("HUSK_DISCARD", "0")], &["run", "--", "sh", "-c", "echo x > too"]);
     user.done(&[], &["run", "--", "sh", "-c", "echo x > lost"]);
@@ -160,33 +167,178 @@ fn mistakes_in_files_are_told_with_their_place() {
     assert!(said.contains("HUSK_CONFIG=absent"), "{said}");
 }
 
-/// Who may write to a directory in which somebody else works decides nothing for them.
+/// Who may write to a directory in which somebody else works decides nothing for them: not even
+/// that nothing can be started there.
 #[test]
-fn a_file_of_another_user_is_refused() {
+fn a_file_of_another_user_is_ignored_as_a_whole() {
     if against_native() || !rustix::process::getuid().is_root() {
         return;
     }
     let user = User::new("config-foreign");
-    user.here("discard = true\n");
-    chown(user.images.work.join("husk.toml"), Some(65534), None).expect("given");
-    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
-    assert!(said.contains("it is another user's") && said.contains("HUSK_CONFIG=none"), "{said}");
-    user.done(&[("HUSK_CONFIG", "none")], &["run", "--memory", "64M", "--", "true"]);
-    // Nor can they choose among files of the user; who links to an own one can.
     let (here, own) = (user.images.work.join("husk.toml"), user.images.scratch.path().join("own"));
+    let ignored = |why: &str| {
+        let _ = fs::remove_file(user.images.work.join("result"));
+        let ran = user.husk(&[], &["run", "--memory", "64M", "--", "sh", "-c", "echo x > result"]);
+        let said = text(&ran.stderr);
+        assert!(ran.status.success() && said.contains(why), "{}", shown(&ran));
+        assert!(said.contains("work/husk.toml is ignored: "), "{said}");
+        assert!(user.images.work.join("result").exists(), "{said}");
+        let told = user.done(&[], &["config", "show", "--origin"]);
+        assert!(told.contains(why) && told.contains("# discard = false"), "{told}");
+        let told = user.done(&[], &["config", "check"]);
+        assert!(told.contains(why), "{told}");
+    };
+    // Not even mistakes in it count.
+    for content in ["discard = true\n", "kernels = 0\nnonsense"] {
+        user.here(content);
+        chown(&here, Some(65534), None).expect("given");
+        ignored("it is another user's");
+    }
+    user.here("discard = true\n");
+    // Nor can they choose among files of the user; who links to an own one can.
     fs::rename(&here, &own).expect("moved");
     chown(&own, Some(0), Some(0)).expect("taken");
     symlink(&own, &here).expect("linked");
     user.done(&[], &["config", "check"]);
     lchown(&here, Some(65534), None).expect("given");
-    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
-    assert!(said.contains("it is another user's"), "{said}");
+    ignored("it is another user's");
     lchown(&here, Some(0), None).expect("taken");
     // A group of the same number is the user's alone.
     fs::set_permissions(&own, fs::Permissions::from_mode(0o664)).expect("shared");
-    user.done(&[], &["config", "check"]);
+    let told = user.done(&[], &["config", "check"]);
+    assert!(told.contains("work/husk.toml: ok") && !told.contains("is ignored:"), "{told}");
     chown(&own, None, Some(65534)).expect("given");
-    let said = refusal(&user.husk(&[], &["run", "--", "true"]), 125);
+    ignored("others may write to it");
+    // One that the user has named is refused.
+    let named = [("HUSK_CONFIG", "husk.toml")];
+    let said = refusal(&user.husk(&named, &["run", "--", "true"]), 125);
+    assert!(said.contains("others may write to it"), "{said}");
+    // What somebody else owns is trusted by its content as well.
+    user.done(&[], &["config", "trust"]);
+    user.done(&[], &["run", "--memory", "64M", "--", "sh", "-c", "echo x > dropped"]);
+    assert!(!user.images.work.join("dropped").exists());
+    fs::write(&own, "discard = true\n\n").expect("written");
+    ignored("others may write to it");
+}
+
+/// A clone may bring a husk.toml: what decides about data in it needs the user's word.
+#[test]
+fn what_decides_about_data_counts_once_it_is_trusted() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-trust");
+    let other = user.images.scratch.fresh("other");
+    let there = |name: &str| user.images.work.join(name).exists();
+    let run = |name: &str| {
+        let script = format!("echo x > {name}");
+        let ran = user.husk(&[], &["run", "--memory", "64M", "--", "sh", "-c", &script]);
+        assert!(ran.status.success(), "{}", shown(&ran));
+        let lines = text(&ran.stderr);
+        lines
+            .lines()
+            .filter(|line| line.contains("husk.toml"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    for (key, value) in [
+        ("discard", "true".to_owned()),
+        ("overlay", format!("[{:?}]", other.to_str().expect("plain"))),
+        ("mount", "['.']".to_owned()),
+        ("guard", "'off'".to_owned()),
+    ] {
+        user.here(&format!("kernels = 1\n{key} = {value}\n"));
+        let lines = run("kept");
+        let right = lines.len() == 1
+            && lines[0].contains("work/husk.toml is not trusted")
+            && lines[0].contains(&format!("what it says of {key} is ignored"))
+            && lines[0].ends_with("type: husk config trust");
+        assert!(right, "{key}: {lines:?}");
+        assert!(there("kept"), "{key}");
+        fs::remove_file(user.images.work.join("kept")).expect("it goes");
+        let up = user.husk(&[], &["up", "ci"]);
+        assert!(text(&up.stderr).contains("is not trusted"), "{key}: {}", shown(&up));
+        assert_eq!(user.images.row("ci")["discard"], false);
+        assert_eq!(user.images.row("ci")["kernels"], 1, "what decides about nothing counts");
+        user.done(&[], &["down", "ci"]);
+    }
+    user.here("kernels = 1\ndiscard = true\n");
+    let told = user.done(&[], &["config", "show", "--origin"]);
+    assert!(told.contains("husk.toml: not trusted, ignored: discard (line 2)"), "{told}");
+    assert_eq!(user.shown(&[])["files"][0]["counts"], "untrusted");
+    let told = user.done(&[], &["config", "trust", "husk.toml"]);
+    assert!(told.contains("discard = true (line 2)"), "{told}");
+    assert_eq!(user.shown(&[])["files"][0]["counts"], "trusted");
+    assert!(run("dropped").is_empty() && !there("dropped"));
+    // By content, and in its place.
+    user.here("kernels = 1\ndiscard = true # more\n");
+    assert_eq!(run("changed").len(), 1);
+    assert!(there("changed"));
+    user.here("kernels = 1\ndiscard = true\n");
+    assert!(run("again").is_empty() && !there("again"));
+    let told = user.done(&[], &["config", "untrust"]);
+    assert!(told.contains("not trusted any more"), "{told}");
+    assert_eq!(run("untrusted").len(), 1);
+    assert!(there("untrusted"));
+    // The user's own file, one they name, and their variables need nobody's word.
+    user.here("");
+    user.own("discard = true\n");
+    assert!(run("own").is_empty() && !there("own"));
+    user.own("");
+    user.done(&[("HUSK_DISCARD", "1")], &["run", "--", "sh", "-c", "echo x > variable"]);
+    fs::write(other.join("named.toml"), "discard = true\n").expect("written");
+    let named = other.join("named.toml");
+    let named = [("HUSK_CONFIG", named.to_str().expect("plain"))];
+    user.done(&named, &["run", "--", "sh", "-c", "echo x > named"]);
+    assert!(!there("variable") && !there("named"));
+}
+
+#[test]
+fn a_typed_discard_discards_whatever_overlays_there_are() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-discard");
+    let other = user.images.scratch.fresh("other");
+    fs::write(user.images.work.join("precious"), "x").expect("written");
+    fs::write(other.join("precious"), "x").expect("written");
+    let overlay = format!("overlay = [{:?}]\n", other.to_str().expect("plain"));
+    let script = format!("rm precious {}/precious; ls", other.display());
+    let kept = || {
+        let ran = ["run", "--discard", "--memory", "64M", "--", "sh", "-c", &script];
+        assert!(!user.done(&[], &ran).contains("precious"));
+        assert!(user.images.work.join("precious").exists());
+        assert!(other.join("precious").exists());
+    };
+    user.trusted(&overlay);
+    kept();
+    user.here("");
+    user.own(&overlay);
+    kept();
+}
+
+#[test]
+fn what_cannot_be_trusted_is_said_in_a_line() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-untrusted");
+    let said = refusal(&user.husk(&[], &["config", "trust"]), 125);
+    assert!(said.contains("cannot trust husk.toml: there is no such file"), "{said}");
+    user.here("discard = perhaps\n");
+    let said = refusal(&user.husk(&[], &["config", "trust"]), 125);
+    assert!(said.contains("husk.toml:1:"), "{said}");
+    fs::write(user.images.work.join("other.toml"), "discard = true\n").expect("written");
+    let said = refusal(&user.husk(&[], &["config", "trust", "other.toml"]), 125);
+    assert!(said.contains("HUSK_CONFIG=FILE"), "{said}");
+    // Records that others could have written trust nothing, and are not written to.
+    user.trusted("discard = true\n");
+    let state = user.images.scratch.path().join("state/husk");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).expect("opened");
+    let ran = user.husk(&[], &["run", "--memory", "64M", "--", "sh", "-c", "echo x > kept"]);
+    assert!(text(&ran.stderr).contains("is not trusted"), "{}", shown(&ran));
+    assert!(user.images.work.join("kept").exists());
+    let said = refusal(&user.husk(&[], &["config", "trust"]), 125);
     assert!(said.contains("others may write to it"), "{said}");
 }
 
@@ -220,13 +372,13 @@ fn a_check_finds_what_nobody_would_look_at() {
         assert!(said.contains("mount /nope (") && said.contains("husk.toml:2)"), "{said}");
     }
     // What each could be alone, and not together: in one file, and in a file and a variable.
-    user.here("overlay = '.'\nmount = '.'\n");
+    user.trusted("overlay = '.'\nmount = '.'\n");
     let both = "and mount on it, too: an overlay and a mount name the same directory";
     for arguments in [&["run", "--", "true"][..], check, &["config", "check", "husk.toml"]] {
         let said = refusal(&user.husk(&[], arguments), 125);
         assert!(said.contains(both), "{arguments:?}: {said}");
     }
-    user.here("overlay = '.'\n");
+    user.trusted("overlay = '.'\n");
     let said = refusal(&user.husk(&[("HUSK_MOUNT", ".")], check), 125);
     assert!(said.contains(both), "{said}");
 }

@@ -280,6 +280,7 @@ impl ImageOptions {
             guard: self.guard.map(|guard| guard == Switch::On),
             place: self.place.map(|policy| (policy, Origin::Image)),
             pin: self.pin,
+            covers_here: false,
         }
     }
 }

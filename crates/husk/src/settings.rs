@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use husk_supervisor::config::{self, Config};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::say::print;
+use husk_supervisor::say::{print, say};
 
 use crate::{failed, shown};
 
@@ -21,6 +21,18 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Let a husk.toml decide about your data, as it is now: which directories an image overlays or
+    /// mounts, and whether changes are dropped. One of the current directory needs that, as it may
+    /// have come with somebody else's files; after a change it needs it again.
+    Trust {
+        /// The file [default: husk.toml in the current directory].
+        file: Option<PathBuf>,
+    },
+    /// Take back what `husk config trust` has said of a file, whatever is in it.
+    Untrust {
+        /// The file [default: husk.toml in the current directory].
+        file: Option<PathBuf>,
+    },
     /// Check the files that count and the variables, or one file. Status 0: all is well.
     Check {
         /// This file alone.
@@ -31,9 +43,12 @@ pub enum Command {
 /// What is typed as `husk config`.
 pub fn run(command: Command) -> ExitCode {
     let done = match command {
-        Command::Show { origin, json } => {
-            Config::load().map(|config| shown(&config, json, |config| config.text(origin)))
-        }
+        Command::Show { origin, json } => Config::load().map(|config| {
+            config.notes().for_each(|note| say(&format!("note: {note}")));
+            shown(&config, json, |config| config.text(origin))
+        }),
+        Command::Trust { file } => config::trust(file.as_deref()).and_then(|text| told(&text)),
+        Command::Untrust { file } => config::untrust(file.as_deref()).and_then(|text| told(&text)),
         Command::Check { file: Some(file) } => check_file(&file),
         Command::Check { file: None } => check_all(),
     };
@@ -56,12 +71,18 @@ fn check_file(file: &std::path::Path) -> Result<bool, Failure> {
 
 fn check_all() -> Result<bool, Failure> {
     let mut text = String::new();
-    for path in config::files()? {
+    for place in config::files()? {
         let mut config = Config::default();
-        let there = config.read_file(&path)?;
+        let there = config.read(&place)?;
+        let note = config.notes().next();
+        if there && place.here && !config.is_refused() {
+            // Also what does not count here: it would, once it is trusted.
+            config.read_file(&place.path)?;
+        }
         config.check()?;
         let state = if there { "ok" } else { "not there" };
-        text += &format!("{}: {state}\n", path.display());
+        text += &format!("{}: {state}\n", place.path.display());
+        text.extend(note.map(|note| format!("note: {note}\n")));
     }
     Config::of_variables()?.check()?;
     Config::load()?.check()?;

@@ -59,6 +59,8 @@ pub struct Request {
     pub place: Option<(Policy, Origin)>,
     /// `--pin`: each process on the core of its kernel only.
     pub pin: Option<bool>,
+    /// The current directory is overlaid beside `overlays` where no tree covers it.
+    pub covers_here: bool,
 }
 
 /// Directories whose files are the host's devices, processes and settings, and what below them is
@@ -113,6 +115,8 @@ impl Request {
         let mut settings = self.check()?;
         if self.overlays.is_empty() {
             add_current_directory(&mut settings.mounts, &mut settings.notes, settings.discard)?;
+        } else if self.covers_here {
+            cover_here(&mut settings.mounts);
         }
         add_empty(&mut settings.mounts, "/tmp");
         if settings.sealed {
@@ -424,6 +428,15 @@ fn add_current_directory(
     }
     notes.push(format!("{}: {why}: not overlaid, changes go to the host", here.display()));
     Ok(())
+}
+
+/// Overlays the current directory where no tree covers it, and where it can be: of one that cannot
+/// `kept_here` tells.
+fn cover_here(plans: &mut Vec<MountPlan>) {
+    let Ok(here) = env::current_dir() else { return };
+    if !plans.iter().any(|plan| here.starts_with(&plan.path)) {
+        plans.extend(overlay(&here, false));
+    }
 }
 
 /// What to say to who discards, and works where nothing is discarded: the directories that were

@@ -33,6 +33,7 @@ use crate::write_back::progress::ProgressLine;
 /// unless a signal ended the command.
 pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
     let config = Config::load()?;
+    config.notes().for_each(|note| say(&format!("note: {note}")));
     let variables = Variables::of(&config);
     let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));

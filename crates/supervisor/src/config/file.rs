@@ -29,10 +29,30 @@ const GROUP_WRITES: u32 = 0o020;
 const ALL_WRITE: u32 = 0o002;
 
 /// What a file says: number of the key, its values, its line.
-type Found = Vec<(usize, Vec<String>, usize)>;
+pub type Found = Vec<(usize, Vec<String>, usize)>;
+
+/// A file that is there.
+pub enum Fetched {
+    /// What is written in it.
+    Text(String),
+    /// It is another user's, or others may write to it: why it does not count, what to do about
+    /// it, and what is written in it, where that can be read.
+    Refused(&'static str, &'static str, Option<String>),
+}
 
 /// What the file says; `None`: there is none.
 pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
+    match fetch(path)? {
+        None => Ok(None),
+        Some(Fetched::Text(text)) => parse(path, &text).map(Some),
+        Some(Fetched::Refused(why, remedy, _)) => {
+            Err(Failure::new(format!("cannot read {}", path.display()), why, remedy))
+        }
+    }
+}
+
+/// What is written in the file; `None`: there is none.
+pub fn fetch(path: &Path) -> Result<Option<Fetched>, Failure> {
     let what = || format!("cannot read {}", path.display());
     let failed = |problem: io::Error| {
         Failure::new(what(), reason(&problem), "mend it, or set HUSK_CONFIG=none")
@@ -41,23 +61,32 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
         Err(problem) if is_absent(&problem) => return Ok(None),
         reached => reached.map_err(failed)?,
     };
-    if let Some((why, remedy)) = objection(&found) {
-        return Err(Failure::new(what(), why, remedy));
-    }
-    // That which was judged, whatever its name leads to by now.
-    let name = format!("/proc/self/fd/{}", held.as_raw_fd());
-    let mut file = File::open(name).map_err(failed)?;
-    let mut text = String::new();
-    (&mut file).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 == FILE_BYTES_MAX {
-        return Err(Failure::new(what(), "it is too long", "set HUSK_CONFIG=none"));
-    }
-    let mistake = |wrong: Wrong| {
-        let (line, column) = place(&text, wrong.at);
+    let text = || -> io::Result<String> {
+        // That which was judged, whatever its name leads to by now.
+        let name = format!("/proc/self/fd/{}", held.as_raw_fd());
+        let mut text = String::new();
+        File::open(name)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        match text.len() as u64 == FILE_BYTES_MAX {
+            true => Err(io::Error::other("it is too long")),
+            false => Ok(text),
+        }
+    };
+    Ok(Some(match objection(&found) {
+        Some((why, remedy)) => {
+            let text = found.is_file().then(|| text().ok()).flatten();
+            Fetched::Refused(why, remedy, text)
+        }
+        None => Fetched::Text(text().map_err(failed)?),
+    }))
+}
+
+/// What this text says, which is of the file `path`.
+pub fn parse(path: &Path, text: &str) -> Result<Found, Failure> {
+    understood(text).map_err(|wrong| {
+        let (line, column) = place(text, wrong.at);
         let what = format!("cannot read {}:{line}:{column}", path.display());
         Failure::new(what, wrong.why, wrong.remedy)
-    };
-    understood(&text).map(Some).map_err(mistake)
+    })
 }
 
 /// What is at `path`, or behind links that are this user's or root's; not opened yet: a FIFO would

@@ -24,6 +24,17 @@ pub enum Kind {
     Techniques,
 }
 
+/// What a key decides about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decides {
+    /// What becomes of the user's data: what is kept, dropped, written or reached, and what
+    /// protects it. The user decides: a `husk.toml` of the current directory, which may have come
+    /// with somebody else's files, must be trusted first (`trust`).
+    Data,
+    /// How the image works, and what is said of it.
+    Work,
+}
+
 /// A key.
 #[derive(Debug)]
 pub struct Key {
@@ -31,12 +42,19 @@ pub struct Key {
     pub name: &'static str,
     /// What it can say.
     pub kind: Kind,
+    /// What it decides about.
+    pub decides: Decides,
     /// What holds where it says nothing; empty: that depends on the host (`Key::default`).
     default: &'static [&'static str],
 }
 
-const fn key(name: &'static str, kind: Kind, default: &'static [&'static str]) -> Key {
-    Key { name, kind, default }
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    decides: Decides,
+    default: &'static [&'static str],
+) -> Key {
+    Key { name, kind, decides, default }
 }
 
 /// Words for how processes are placed.
@@ -52,22 +70,22 @@ const PLACES: [&str; Policy::ALL.len()] = {
 
 /// All keys, in the order in which they are shown.
 pub static KEYS: [Key; 16] = [
-    key("kernels", Kind::Count, &[]),
-    key("memory", Kind::Size, &[]),
-    key("overlay", Kind::Paths, &[]),
-    key("mount", Kind::Paths, &["/tmp"]),
-    key("discard", Kind::Switch, &["false"]),
-    key("read_only_outside", Kind::Switch, &["false"]),
-    key("guard", Kind::Words(&["on", "off"]), &[]),
-    key("place", Kind::Words(&PLACES), &["host"]),
-    key("pin", Kind::Switch, &["false"]),
-    key("trace", Kind::Words(&["off", "unsupported"]), &["off"]),
-    key("rewrite", Kind::Words(&["on", "off"]), &["on"]),
-    key("pipes", Kind::Words(&["husk", "host"]), &["husk"]),
-    key("dir", Kind::Words(&["auto", "narrow", "wide"]), &["auto"]),
-    key("without", Kind::Techniques, &[]),
-    key("fsck", Kind::Switch, &["false"]),
-    key("holds", Kind::Switch, &["false"]),
+    key("kernels", Kind::Count, Decides::Work, &[]),
+    key("memory", Kind::Size, Decides::Work, &[]),
+    key("overlay", Kind::Paths, Decides::Data, &[]),
+    key("mount", Kind::Paths, Decides::Data, &["/tmp"]),
+    key("discard", Kind::Switch, Decides::Data, &["false"]),
+    key("read_only_outside", Kind::Switch, Decides::Data, &["false"]),
+    key("guard", Kind::Words(&["on", "off"]), Decides::Data, &[]),
+    key("place", Kind::Words(&PLACES), Decides::Work, &["host"]),
+    key("pin", Kind::Switch, Decides::Work, &["false"]),
+    key("trace", Kind::Words(&["off", "unsupported"]), Decides::Work, &["off"]),
+    key("rewrite", Kind::Words(&["on", "off"]), Decides::Work, &["on"]),
+    key("pipes", Kind::Words(&["husk", "host"]), Decides::Work, &["husk"]),
+    key("dir", Kind::Words(&["auto", "narrow", "wide"]), Decides::Work, &["auto"]),
+    key("without", Kind::Techniques, Decides::Work, &[]),
+    key("fsck", Kind::Switch, Decides::Work, &["false"]),
+    key("holds", Kind::Switch, Decides::Work, &["false"]),
 ];
 
 /// The key that `typed` was meant for, if one is near.

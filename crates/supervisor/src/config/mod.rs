@@ -10,9 +10,13 @@
 //! 3. A key that is not known is a mistake, not a wish for nothing.
 //! 4. A file counts only where it, and each link to it, is the user's own or root's, and nobody
 //!    else may write to it: who may write to the current directory decides nothing.
+//! 5. In `./husk.toml`, which may have come with somebody else's files, keys that decide about the
+//!    user's data count only once the user has trusted this very content (`trust`).
 
 mod file;
 mod keys;
+mod state;
+mod trust;
 
 use std::env;
 use std::fmt;
@@ -24,8 +28,9 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
 use crate::request::{self, Request, parse_size, reason};
+use file::Fetched;
 use keys::nearest;
-pub use keys::{KEYS, Key, Kind};
+pub use keys::{Decides, KEYS, Key, Kind};
 
 /// Says which files count: `none`, or the one of this path.
 pub const FILES: &str = "HUSK_CONFIG";
@@ -63,17 +68,95 @@ struct Said {
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     said: [Option<Said>; KEYS.len()],
+    files: Vec<Standing>,
+}
+
+/// A file that may say something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Where it is, if it is there.
+    pub path: PathBuf,
+    /// It is in the current directory, and nobody has named it.
+    pub here: bool,
+}
+
+/// How far a file that is there counts.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Where it is.
+    path: PathBuf,
+    /// Whether it counts.
+    counts: Counts,
+    /// Keys in it that do not count, with the lines they are in.
+    ignored: Vec<(&'static str, usize)>,
+}
+
+/// Whether a file counts.
+#[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Counts {
+    /// It is the user's, root's, or named by the user.
+    Always,
+    /// The user has trusted this content.
+    Trusted,
+    /// Keys that decide about data do not.
+    Untrusted,
+    /// Nothing in it does: it is another user's, or others may write to it.
+    #[serde(untagged)]
+    Refused(&'static str),
+}
+
+impl Standing {
+    /// What there is to tell: nothing, where all of it counts.
+    fn note(&self) -> Option<String> {
+        let path = self.path.to_string_lossy().replace(char::is_control, "?");
+        let names: Vec<_> = self.ignored.iter().map(|(name, _)| *name).collect();
+        let remedy = "read it, then type: husk config trust";
+        match self.counts {
+            Counts::Always | Counts::Trusted => None,
+            Counts::Untrusted if names.is_empty() => None,
+            Counts::Untrusted => {
+                let names = names.join(", ");
+                Some(format!("{path} is not trusted, what it says of {names} is ignored; {remedy}"))
+            }
+            Counts::Refused(why) => Some(format!("{path} is ignored: {why}; {remedy}")),
+        }
+    }
+
+    /// The same beside what counts.
+    fn text(&self) -> String {
+        let path = self.path.to_string_lossy().replace(char::is_control, "?");
+        let state = match self.counts {
+            Counts::Always => "counts",
+            Counts::Trusted => "trusted",
+            Counts::Untrusted => "not trusted",
+            Counts::Refused(why) => why,
+        };
+        let ignored: Vec<_> =
+            self.ignored.iter().map(|(name, line)| format!("{name} (line {line})")).collect();
+        let ignored = match (self.counts, ignored.as_slice()) {
+            (Counts::Refused(_), _) => ", ignored".to_owned(),
+            (_, []) => String::new(),
+            (_, names) => format!(", ignored: {}", names.join(", ")),
+        };
+        format!("# {path}: {state}{ignored}\n")
+    }
 }
 
 impl Config {
     /// Reads what there is.
     pub fn load() -> Result<Config, Failure> {
         let mut config = Config::default();
-        for path in files()? {
-            config.read_file(&path)?;
+        for place in files()? {
+            config.read(&place)?;
         }
         config.read_variables()?;
         Ok(config)
+    }
+
+    /// What there is to tell of files that do not count, or not as a whole; a line each.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter_map(Standing::note)
     }
 
     /// The variables alone.
@@ -83,13 +166,59 @@ impl Config {
         Ok(config)
     }
 
-    /// A file over what was read before.
+    /// Whether there is a file of which nothing counts.
+    pub fn is_refused(&self) -> bool {
+        self.files.iter().any(|file| matches!(file.counts, Counts::Refused(_)))
+    }
+
+    /// A file over what was read before, as far as it counts; whether it is there.
+    pub fn read(&mut self, place: &Place) -> Result<bool, Failure> {
+        match place.here {
+            true => self.read_here(&place.path),
+            false => self.read_file(&place.path),
+        }
+    }
+
+    /// A file over what was read before; whether it is there.
     pub fn read_file(&mut self, path: &Path) -> Result<bool, Failure> {
         let Some(found) = file::read(path)? else { return Ok(false) };
-        for (key, values, line) in found {
-            self.said[key] = Some(Said { values, origin: Origin::File(path.to_owned(), line) });
-        }
+        self.take(path, found, Counts::Always);
         Ok(true)
+    }
+
+    /// The same of the file in the current directory (invariant 5).
+    fn read_here(&mut self, path: &Path) -> Result<bool, Failure> {
+        let (counts, text) = match file::fetch(path)? {
+            None => return Ok(false),
+            Some(Fetched::Text(text)) => (Counts::Untrusted, text),
+            Some(Fetched::Refused(why, _, text)) => {
+                (Counts::Refused(why), text.unwrap_or_default())
+            }
+        };
+        let counts = match trust::is_trusted(path, text.as_bytes()) {
+            true => Counts::Trusted,
+            false => counts,
+        };
+        let found = match counts {
+            // Not even its mistakes count.
+            Counts::Refused(_) => Vec::new(),
+            _ => file::parse(path, &text)?,
+        };
+        self.take(path, found, counts);
+        Ok(true)
+    }
+
+    fn take(&mut self, path: &Path, found: file::Found, counts: Counts) {
+        let mut ignored = Vec::new();
+        for (key, values, line) in found {
+            if counts == Counts::Untrusted && KEYS[key].decides == Decides::Data {
+                ignored.push((KEYS[key].name, line));
+            } else {
+                self.said[key] = Some(Said { values, origin: Origin::File(path.to_owned(), line) });
+            }
+        }
+        ignored.sort_by_key(|(_, line)| *line);
+        self.files.push(Standing { path: path.to_owned(), counts, ignored });
     }
 
     fn read_variables(&mut self) -> Result<(), Failure> {
@@ -159,6 +288,10 @@ impl Config {
             true => self.many(name).iter().map(PathBuf::from).collect(),
             false => typed,
         };
+        // A typed --discard discards whatever changes; other overlays than the current directory
+        // were named where nothing is typed, and do not lead out of that.
+        let covers_here =
+            typed.covers_here || typed.discard == Some(true) && typed.overlays.is_empty();
         // All were checked when they were read.
         let kernels = || self.one("kernels")?.parse().ok();
         let memory = || parse_size(self.one("memory")?).ok();
@@ -176,6 +309,7 @@ impl Config {
             guard: typed.guard.or_else(|| self.is_on("guard")),
             place: typed.place.or_else(placed),
             pin: typed.pin.or_else(|| self.is_on("pin")),
+            covers_here,
         }
     }
 
@@ -198,7 +332,8 @@ impl Config {
             let from = said.as_ref().map_or("default".to_owned(), |said| said.origin.to_string());
             if origin { format!("{shown:<48} # {from}\n") } else { shown + "\n" }
         };
-        KEYS.iter().zip(&self.said).map(line).collect()
+        let files = self.files.iter().filter(|_| origin).map(Standing::text);
+        KEYS.iter().zip(&self.said).map(line).chain(files).collect()
     }
 }
 
@@ -220,7 +355,7 @@ fn could_be(key: &Key, value: &str, written_back: bool) -> Result<(), Failure> {
 /// The same for programs: by key, what counts and who said it.
 impl Serialize for Config {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(KEYS.len()))?;
+        let mut map = serializer.serialize_map(Some(KEYS.len() + 1))?;
         for (key, said) in KEYS.iter().zip(&self.said) {
             let set = said.as_ref().filter(|said| !said.values.is_empty());
             let value = match set {
@@ -230,6 +365,7 @@ impl Serialize for Config {
             let origin = said.as_ref().map_or("default".to_owned(), |s| s.origin.to_string());
             map.serialize_entry(key.name, &Shown { value, origin })?;
         }
+        map.serialize_entry("files", &self.files)?;
         map.end()
     }
 }
@@ -255,14 +391,15 @@ pub fn check_names_of_variables() -> Result<(), Failure> {
 }
 
 /// Files that count, the strongest last, whether they are there or not.
-pub fn files() -> Result<Vec<PathBuf>, Failure> {
+pub fn files() -> Result<Vec<Place>, Failure> {
+    let named = |path| Place { path, here: false };
     match env::var_os(FILES) {
         Some(value) if value == NONE => return Ok(Vec::new()),
         Some(value) if !value.is_empty() => {
             let path = PathBuf::from(value);
             let what = || format!("cannot take {FILES}={}", path.display());
             return match path.try_exists() {
-                Ok(true) => Ok(vec![path]),
+                Ok(true) => Ok(vec![named(path)]),
                 Ok(false) => {
                     let remedy = "name a file, or write none";
                     Err(Failure::new(what(), "there is no such file", remedy))
@@ -275,8 +412,52 @@ pub fn files() -> Result<Vec<PathBuf>, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".config"));
     let own = absolute("XDG_CONFIG_HOME").or_else(home).map(|base| base.join("husk").join(NAME));
+    let mut files: Vec<_> =
+        [Some(PathBuf::from(SYSTEM)), own].into_iter().flatten().map(named).collect();
     let here = env::current_dir().ok().map(|here| here.join(NAME));
-    Ok([Some(PathBuf::from(SYSTEM)), own, here].into_iter().flatten().collect())
+    // Who works in one of those directories reads that file once.
+    let here =
+        here.filter(|here| files.iter().all(|one| trust::real(&one.path) != trust::real(here)));
+    files.extend(here.map(|path| Place { path, here: true }));
+    Ok(files)
+}
+
+/// Trusts the file at `path` as it is now, or the one in the current directory; what it decides
+/// about data, for the user to see.
+pub fn trust(path: Option<&Path>) -> Result<String, Failure> {
+    let path = path.unwrap_or(Path::new(NAME));
+    let what = || format!("cannot trust {}", path.display());
+    if path.file_name() != Some(NAME.as_ref()) {
+        let why = format!("only {NAME} of a current directory needs it");
+        return Err(Failure::new(what(), why, "name another file with HUSK_CONFIG=FILE to use it"));
+    }
+    let text = match file::fetch(path)? {
+        Some(Fetched::Text(text) | Fetched::Refused(_, _, Some(text))) => text,
+        Some(Fetched::Refused(why, remedy, None)) => return Err(Failure::new(what(), why, remedy)),
+        None => return Err(Failure::new(what(), "there is no such file", "name another one")),
+    };
+    let mut found = file::parse(path, &text)?;
+    trust::trust(path, text.as_bytes())?;
+    found.retain(|(key, ..)| KEYS[*key].decides == Decides::Data);
+    found.sort_by_key(|(_, _, line)| *line);
+    let said = found.iter().map(|(key, values, line)| {
+        let key = &KEYS[*key];
+        format!("  {} = {} (line {line})\n", key.name, key.toml(values))
+    });
+    let said: String = said.collect();
+    let head = match said.is_empty() {
+        true => "trusted; it says nothing that needs that\n",
+        false => "trusted as it is now; it says:\n",
+    };
+    Ok(format!("{}: {head}{said}", path.display()))
+}
+
+/// Trusts the file at `path`, or the one in the current directory, no more.
+pub fn untrust(path: Option<&Path>) -> Result<String, Failure> {
+    let path = path.unwrap_or(Path::new(NAME));
+    let known = trust::untrust(path)?;
+    let said = if known { "not trusted any more" } else { "it was not trusted" };
+    Ok(format!("{}: {said}\n", path.display()))
 }
 
 #[cfg(test)]

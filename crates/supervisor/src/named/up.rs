@@ -26,6 +26,7 @@ use crate::descent::descendants;
 use crate::failure::Failure;
 use crate::named::place::Name;
 use crate::request::reason;
+use crate::say::say;
 
 /// The command as it was started, whatever has become of its file.
 pub const SELF: &str = "/proc/self/exe";
@@ -50,7 +51,9 @@ pub fn up(name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
         Failure::new(format!("cannot make image {name}"), why, "see `husk check`, and try again")
     };
     // What files say holds as long as the image lives, whatever becomes of them.
-    let said = Config::load()?.variables();
+    let config = Config::load()?;
+    config.notes().for_each(|note| say(&format!("note: {note}")));
+    let said = config.variables();
     let mut keeper = Command::new(SELF)
         .arg0("husk")
         .arg("keep")

@@ -1,0 +1,208 @@
+//! The user's own directory for what Husk remembers between commands.
+//!
+//! ```text
+//!   $XDG_STATE_HOME/husk, or ~/.local/state/husk      0700, its owner checked
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is read or written in a directory that belongs to another user, or that others may
+//!    write to.
+//! 2. A directory of somebody else, kept in `HOME` or `XDG_STATE_HOME` by `sudo` or `su`, is not
+//!    used: the home directory in `/etc/passwd` is.
+//! 3. A file is replaced as a whole, under a lock: two commands at once lose nothing.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+/// Longest file that is read here.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// How long another command may hold the lock.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+/// Between two tries.
+const LOOK: Duration = Duration::from_millis(5);
+/// Who may write: the group, and everybody.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The directory, held open.
+pub struct State {
+    /// Where it is, for people.
+    pub path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl State {
+    /// The directory, if it is there.
+    pub fn find() -> io::Result<Option<State>> {
+        let Some(path) = path() else { return Ok(None) };
+        match State::open(path) {
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// The directory, made if it is not there.
+    pub fn make() -> io::Result<State> {
+        let Some(path) = path() else {
+            return Err(io::Error::other("this user has no home directory"));
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        State::open(path)
+    }
+
+    fn open(path: PathBuf) -> io::Result<State> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = File::from(rustix::fs::open(&path, flags, Mode::empty())?);
+        is_own(&directory.metadata()?)?;
+        Ok(State { path, directory: directory.into() })
+    }
+
+    /// What the file `name` holds; nothing, if it is not there.
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.directory, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            other => File::from(other?),
+        };
+        let found = file.metadata()?;
+        is_own(&found)?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is no file"));
+        }
+        let mut content = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Replaces the file `name` by what `change` makes of its content.
+    pub fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(Vec<u8>) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
+        let _lock = self.lock()?;
+        let content = change(self.read(name)?)?;
+        // Under the lock nobody else writes it; one that was killed may have left it.
+        let new = format!("{name}.new");
+        match unlinkat(&self.directory, &new, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(problem) => return Err(problem.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut file =
+            File::from(openat(&self.directory, &new, flags, Mode::from_raw_mode(0o600))?);
+        file.write_all(&content)?;
+        file.sync_all()?;
+        renameat(&self.directory, &new, &self.directory, name)?;
+        rustix::fs::fsync(&self.directory)?;
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let lock = openat(
+            &self.directory,
+            "lock",
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o600),
+        )?;
+        let since = Instant::now();
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(lock.into()),
+                Err(Errno::WOULDBLOCK) if since.elapsed() < LOCK_MAX => std::thread::sleep(LOOK),
+                Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another husk uses it")),
+                Err(problem) => return Err(problem.into()),
+            }
+        }
+    }
+}
+
+/// Invariant 1.
+fn is_own(found: &fs::Metadata) -> io::Result<()> {
+    // A group with the number of its user is that user's alone.
+    let others = if found.gid() == found.uid() { OTHERS_WRITE & 0o007 } else { OTHERS_WRITE };
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("it is another user's"));
+    }
+    if found.mode() & others != 0 {
+        return Err(io::Error::other("others may write to it"));
+    }
+    Ok(())
+}
+
+/// Where it is.
+fn path() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let own = |home: &PathBuf| {
+        let uid = rustix::process::geteuid().as_raw();
+        fs::metadata(home).is_ok_and(|found| found.uid() == uid)
+    };
+    let home = || absolute("HOME").filter(own).or_else(|| home_of_passwd().filter(own));
+    let named = absolute("XDG_STATE_HOME").filter(|base| !base.exists() || own(base));
+    let base = named.or_else(|| Some(home()?.join(".local/state")))?;
+    Some(base.join("husk"))
+}
+
+/// The home directory that the host's list of users names.
+fn home_of_passwd() -> Option<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open("/etc/passwd");
+    let mut text = Vec::new();
+    file.ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b':').collect();
+        (fields.get(2) == Some(&uid.as_bytes())).then(|| fields.get(5).copied()).flatten()
+    })?;
+    let home = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(line);
+    Some(Path::new(home).to_owned()).filter(|home| home.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn at(path: &Path) -> io::Result<State> {
+        State::open(path.to_owned())
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_read_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let state = at(scratch.path()).unwrap();
+        assert!(state.read("file").unwrap().is_empty());
+        for text in ["one", "two"] {
+            state.change("file", |_| Ok(text.into())).unwrap();
+            assert_eq!(state.read("file").unwrap(), text.as_bytes());
+        }
+        assert!(state.change("file", |_| Err(io::ErrorKind::Other.into())).is_err());
+        assert_eq!(state.read("file").unwrap(), b"two");
+    }
+
+    #[test]
+    fn what_others_may_write_to_is_neither_read_nor_written() {
+        let scratch = tempfile::tempdir().unwrap();
+        let state = at(scratch.path()).unwrap();
+        state.change("file", |_| Ok("one".into())).unwrap();
+        let file = scratch.path().join("file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o602)).unwrap();
+        assert!(state.read("file").is_err());
+        assert!(state.change("file", |_| Ok("two".into())).is_err());
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o707)).unwrap();
+        assert!(at(scratch.path()).is_err());
+        // A link leads to what somebody else chose.
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::rename(&file, scratch.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", &file).unwrap();
+        assert!(state.read("file").is_err());
+    }
+}
