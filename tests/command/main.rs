@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod calls;
+mod diff;
 mod ends;
 mod file;
 mod fsck;

@@ -246,6 +246,7 @@ fn what_decides_about_data_counts_once_it_is_trusted() {
         ("overlay", format!("[{:?}]", other.to_str().expect("plain"))),
         ("mount", "['.']".to_owned()),
         ("guard", "'off'".to_owned()),
+        ("read_only_outside", "true".to_owned()),
     ] {
         user.here(&format!("kernels = 1\n{key} = {value}\n"));
         let lines = run("kept");

@@ -120,6 +120,16 @@ impl Direct {
         husk_kernel::image::set_private_path(&self.kernel, path)
     }
 
+    /// When the image was made, ns since the epoch; 0: nobody has said.
+    pub fn made_ns(&self) -> i64 {
+        husk_kernel::image::made_ns(&self.kernel)
+    }
+
+    /// Says so, before the first program runs.
+    pub fn set_made_ns(&mut self, ns: i64) {
+        husk_kernel::image::set_made_ns(&self.kernel, ns);
+    }
+
     /// Adds a tree over host directory `path`. `root` describes that directory (its `name` is the
     /// path, kind `Directory`, mode and owner as shown).
     pub fn add_mount(&mut self, path: &[u8], cover: Cover, root: &Imported<'_>) -> Result<Inode> {

@@ -14,6 +14,7 @@
 //!   husk kill NAME PID                   send somebody a signal
 //!   husk cp NAME:PATH TARGET             copy files out of it, or into it
 //!   husk mount NAME DIR                  show its files to your programs; husk umount DIR
+//!   husk diff IMAGE [PATH...]            what would a write-back do now?
 //!   husk down NAME                       end one, with its changes written back
 //!   husk config show | check             what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
@@ -29,6 +30,7 @@
 
 mod bench;
 mod completing;
+mod diff;
 mod ends;
 mod explain;
 mod metrics;
@@ -92,6 +94,13 @@ enum Command {
     },
     /// Send a signal to a process of an image.
     Kill(named::Kill),
+    /// Show what a write-back of an image would do now to the host's files, without doing it.
+    ///
+    /// A line a path: A added, M changed, T another kind of object, D removed, R moved, m other
+    /// attributes; ! marks a conflict, where somebody else has changed it on the host meanwhile.
+    /// Paths are those below the overlay. Status 0, or with --exit-code 1 where there are changes;
+    /// 125: it could not be looked at.
+    Diff(diff::Options),
     /// Write back what has changed in an image so far; the image and its programs go on.
     ///
     /// Each file comes to the host as it was at one moment, under its name or not at all. A file
@@ -316,6 +325,7 @@ fn begin() -> ExitCode {
         Command::Ls { json, .. } => named::list(json),
         Command::Ps { name, json } => named::processes(&name, json),
         Command::Kill(options) => named::kill(&options),
+        Command::Diff(options) => diff::run(&options),
         Command::Sync(options) => named::sync(&options),
         Command::Down(options) => named::down(&options),
         Command::Cp(options) => named::copy(&options),
@@ -390,7 +400,8 @@ fn tell_mistake(error: &clap::Error) -> ExitCode {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("unknown mistake");
     // An argument that is missing stands in the second line.
-    let rest = lines.next().filter(|line| line.starts_with('<')).unwrap_or_default();
+    let is_argument = |line: &&str| line.starts_with('<') || line.starts_with("--");
+    let rest = lines.next().filter(is_argument).unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
     let command = if known { format!("husk {typed}") } else { "husk".to_owned() };
     let what = format!("{what} {rest}");

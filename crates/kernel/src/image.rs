@@ -63,6 +63,8 @@ const OUTSIDE_AGE: u32 = 41;
 pub(crate) const LANES_AWAITING: u32 = 42;
 /// Whether what lies outside the trees is read-only for programs.
 const SEALED: u32 = 56;
+/// When the image was made.
+const MADE_NS: u32 = 43;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
@@ -256,6 +258,16 @@ pub fn set_private_path(kernel: &Kernel, path: &[u8]) -> Result<()> {
     put_text(&kernel.session.region, fixed(kernel, PRIVATE), path);
     kernel.session.region.store(fixed(kernel, PRIVATE_LENGTH), path.len() as u64);
     Ok(())
+}
+
+/// When the image was made, ns since the epoch; 0: nobody has said.
+pub fn made_ns(kernel: &Kernel) -> i64 {
+    kernel.session.region.load(fixed(kernel, MADE_NS)) as i64
+}
+
+/// Says so, before the first program runs.
+pub fn set_made_ns(kernel: &Kernel, ns: i64) {
+    kernel.session.region.store(fixed(kernel, MADE_NS), ns as u64);
 }
 
 /// Where the two hashes of a text begin, and what the second one multiplies by (MurmurHash3).

@@ -72,6 +72,7 @@ impl Image {
             direct.seal_outside();
         }
         let started_ns = exact_ns();
+        direct.set_made_ns(started_ns);
         let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
         for plan in &settings.mounts {
             image.mount(plan)?;

@@ -23,6 +23,7 @@ pub mod copies;
 pub mod dense;
 pub mod descent;
 pub mod descriptors;
+pub mod differences;
 pub mod explain;
 pub mod failure;
 pub mod fsck;

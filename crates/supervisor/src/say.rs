@@ -50,7 +50,12 @@ pub fn settle() {
 /// `text` to standard output, all of it or an error. Where its reader has gone (`| head`), this
 /// process ends by SIGPIPE, as others do, unless its caller ignores that.
 pub fn print(text: &str) -> io::Result<()> {
-    let printed = try_print(text);
+    print_bytes(text.as_bytes())
+}
+
+/// The same of what need not be text.
+pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
+    let printed = try_print_bytes(bytes);
     let unread = printed.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::BrokenPipe);
     if unread && !husk_host::early::sigpipe_was_ignored() {
         husk_host::end::end_by(Signal::SIGPIPE as i32);
@@ -61,7 +66,11 @@ pub fn print(text: &str) -> io::Result<()> {
 /// `text` to standard output, all of it or an error; a reader that has gone is an error like
 /// another. For processes that must go on without one.
 pub fn try_print(text: &str) -> io::Result<()> {
+    try_print_bytes(text.as_bytes())
+}
+
+fn try_print_bytes(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
+    output.write_all(bytes)?;
     output.flush()
 }

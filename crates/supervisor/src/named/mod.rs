@@ -52,6 +52,7 @@ pub(crate) use place::Name;
 pub use place::{Ended, names, say_base};
 pub use programs::{Process, kill, process, process_table, processes};
 pub use sync::sync;
+pub(crate) use sync::written;
 pub use tend::{resume, tend};
 pub(crate) use up::SELF;
 pub use up::up;

@@ -24,9 +24,10 @@ use husk_proto::{Errno, Fs};
 use crate::failure::Failure;
 use crate::holds::{self, Work};
 use crate::image;
+use crate::named::ask::{look, pids};
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Synced, ask_patiently};
-use crate::named::place::{Name, Place};
+use crate::named::place::{Name, Place, names};
 use crate::named::pulse;
 use crate::onlooker::{Onlooker, Progress};
 use crate::request::reason;
@@ -145,6 +146,22 @@ pub fn sync(name: &OsStr) -> Result<Synced, Failure> {
         }
         sleep(PAUSE);
     }
+}
+
+/// What write-backs of an image have put on the host, and the number of its names beside others'.
+/// `name`: as it was typed, a name or the number of one of its processes. `None`: no image with a
+/// name is meant, and nothing has been written back.
+pub fn written(name: &str) -> Option<(Ledger, u32)> {
+    let name = match name.parse::<u32>() {
+        Err(_) => Name::parse(OsStr::new(name)).ok()?,
+        Ok(pid) => names().ok()?.into_iter().find(|name| {
+            let status = look(name);
+            let own = status.is_ok_and(|status| [status.pid, status.keeper].contains(&pid));
+            own || pids(name).is_ok_and(|pids| pids.contains(&pid))
+        })?,
+    };
+    let place = Place::find(&name).ok()?;
+    Some((Ledger::at(place.ledger()), look(&name).ok()?.keeper))
 }
 
 fn ask(stream: &UnixStream) -> io::Result<Answer> {

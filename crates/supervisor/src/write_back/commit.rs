@@ -323,7 +323,7 @@ fn carry_out_unlocked<S: Source>(
     unlocked: &mut Unlocked,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    outcome.conflicts.append(&mut plan.conflicts);
+    outcome.conflicts.extend(plan.conflicts.iter().map(ToString::to_string));
     outcome.failures.append(&mut plan.failures);
     outcome.busy.append(&mut plan.busy);
     for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {

@@ -182,7 +182,7 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Where on the host an object was imported from. The buffer is not on the stack of a recursion.
-fn origin_path<S: Source>(
+pub(crate) fn origin_path<S: Source>(
     source: &mut S,
     attributes: &Attributes,
 ) -> Result<Option<PathBuf>, Errno> {

@@ -3,6 +3,7 @@
 //! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
@@ -19,8 +20,8 @@ pub struct Plan {
     pub deletes: Vec<Delete>,
     /// Mode, owner and times of objects that stay; directories after what they hold.
     pub touches: Vec<Touch>,
-    /// What somebody else did to the host meanwhile, one line each.
-    pub conflicts: Vec<String>,
+    /// What somebody else did to the host meanwhile.
+    pub conflicts: Vec<Conflict>,
     /// What could not even be looked at, one line each.
     pub failures: Vec<String>,
     /// Host paths that must stay because their content in the image will not be written.
@@ -50,6 +51,36 @@ impl Plan {
             && self.failures.is_empty()
             && self.busy.is_empty()
     }
+}
+
+/// Where the host has changed meanwhile what the image has changed.
+#[derive(Debug)]
+pub struct Conflict {
+    /// Where, on the host.
+    pub path: PathBuf,
+    /// What the image wants there.
+    pub wanted: Wanted,
+    /// What happened on the host.
+    pub what: String,
+    /// What comes of it.
+    pub outcome: String,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.path.display(), self.what, self.outcome)
+    }
+}
+
+/// What the image wants at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// An object of its own.
+    Object,
+    /// Nothing.
+    Removal,
+    /// Other attributes of what is there.
+    Attributes,
 }
 
 /// An object that appears.

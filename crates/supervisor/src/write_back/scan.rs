@@ -43,7 +43,7 @@ use super::detach;
 use super::extended::{self, Extended};
 use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
-use super::plan::{Content, Delete, Object, Plan, Put, Touch, beside};
+use super::plan::{Conflict, Content, Delete, Object, Plan, Put, Touch, Wanted, beside};
 use super::{PATH_BYTES_MAX, Source};
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
@@ -429,7 +429,10 @@ impl<'a, S: Source> Scan<'a, S> {
             Ok(Some(before)) if self.may_touch(&before, expected, &attributes) => {
                 self.plan.touches.push(Touch { path, inode, before, attributes, extended });
             }
-            Ok(_) => self.conflict(&path, "changed on the host meanwhile", "kept as it is there"),
+            Ok(_) => {
+                let what = "changed on the host meanwhile";
+                self.conflict(&path, Wanted::Attributes, what, "kept as it is there");
+            }
             Err(problem) => self.fail(&path, &problem.to_string()),
         }
     }
@@ -615,7 +618,8 @@ impl<'a, S: Source> Scan<'a, S> {
         let aside = beside(path, self.run.number);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let name = aside.file_name().unwrap_or_default().to_owned();
-        self.conflict(path, "was removed on the host meanwhile", &in_words(&aside));
+        let what = "was removed on the host meanwhile";
+        self.conflict(path, Wanted::Object, what, &in_words(&aside));
         let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
         let found = host::identity(&aside).ok().flatten();
@@ -681,7 +685,8 @@ impl<'a, S: Source> Scan<'a, S> {
         let Some(trouble) = self.tampered(path, identity, found) else {
             return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
         };
-        self.conflict(path, &trouble, "that is kept, the image removed or moved it");
+        let outcome = "that is kept, the image removed or moved it";
+        self.conflict(path, Wanted::Removal, &trouble, outcome);
         let same = (found.device, found.inode) == (identity.device, identity.inode);
         let below = same && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
         if below && let Err(problem) = self.older_below(path) {
@@ -762,8 +767,9 @@ impl<'a, S: Source> Scan<'a, S> {
         Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]))
     }
 
-    fn conflict(&mut self, path: &Path, what: &str, outcome: &str) {
-        self.plan.conflicts.push(format!("{} {what}: {outcome}", path.display()));
+    fn conflict(&mut self, path: &Path, wanted: Wanted, what: &str, outcome: &str) {
+        let (path, what, outcome) = (path.to_owned(), what.to_owned(), outcome.to_owned());
+        self.plan.conflicts.push(Conflict { path, wanted, what, outcome });
     }
 
     fn fail(&mut self, path: &Path, why: &str) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use husk_proto::fs::HostIdentity;
 
 use super::Scan;
-use crate::write_back::plan::{Content, Object, Put, beside};
+use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
 use crate::write_back::{Source, content, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
@@ -32,6 +32,7 @@ impl<S: Source> Scan<'_, S> {
             let aside = beside(&target, self.run.number);
             self.conflict(
                 &target,
+                Wanted::Object,
                 &trouble,
                 &format!("the image's is {}", host::beside_in_words(&aside)),
             );

@@ -1,0 +1,91 @@
+//! `husk diff`: what a write-back would do now.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use husk_supervisor::differences::{Differences, Look, show};
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::request::reason;
+use husk_supervisor::say::{print_bytes, say};
+
+use crate::failed;
+
+/// Status where there are changes, and `--exit-code` was typed.
+const STATUS_CHANGES: u8 = 1;
+
+/// `husk diff IMAGE [PATH...]`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Name of an image, or process id of a `husk run` or of a program in it.
+    image: String,
+    /// Only these paths and what is below, taken from the current directory if that is in an
+    /// overlay, else from each overlay.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    form: Form,
+    /// Status 1 where there are changes.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+/// How changes are shown.
+#[derive(clap::Args, Debug)]
+struct Form {
+    /// Lines added and removed, by file.
+    #[arg(long, group = "form")]
+    stat: bool,
+    /// A patch that `git apply` and `patch -p1` take; what one cannot say (bytes that are no text,
+    /// owners, devices) is a line that they skip.
+    #[arg(long, short, group = "form")]
+    patch: bool,
+    /// One JSON document: a list with an object for each change.
+    #[arg(long, group = "form")]
+    json: bool,
+    /// The paths alone.
+    #[arg(long, group = "form")]
+    name_only: bool,
+    /// With --name-only: a NUL behind each path, and none in quotes.
+    #[arg(short = 'z', requires = "name_only")]
+    nul: bool,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    match shown(options) {
+        Ok(changes) if changes && options.exit_code => ExitCode::from(STATUS_CHANGES),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(failure) => failed(&failure),
+    }
+}
+
+/// Shows the changes; whether there are any.
+fn shown(options: &Options) -> Result<bool, Failure> {
+    let mut look = Look::begin(&options.image)?;
+    let found = look.differences(&options.paths)?;
+    found.unseen.iter().for_each(|line| say(&format!("would not be written back: {line}")));
+    let unprinted = |problem: io::Error| {
+        let (what, why) = ("cannot print the differences", reason(&problem));
+        Failure::new(what, why, "look where the output goes").with_status(STATUS_HUSK)
+    };
+    let text = options.form.text(&mut look, &found).map_err(unprinted)?;
+    print_bytes(&text).map_err(unprinted)?;
+    Ok(!found.changes.is_empty())
+}
+
+impl Form {
+    fn text(&self, look: &mut Look, found: &Differences) -> io::Result<Vec<u8>> {
+        let changes = &found.changes;
+        if self.patch {
+            let mut text = Vec::new();
+            look.patch(found, &mut text)?;
+            return Ok(text);
+        }
+        Ok(match (self.stat, self.json, self.name_only) {
+            (true, ..) => look.stat(found).into_bytes(),
+            (_, true, _) => show::json(changes)?.into_bytes(),
+            (.., true) => show::names(changes, self.nul),
+            _ => show::list(changes, found.several).into_bytes(),
+        })
+    }
+}
