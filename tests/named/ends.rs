@@ -43,33 +43,33 @@ fn an_image_with_programs_goes_down_only_by_force() {
 }
 
 #[test]
-fn what_the_host_changes_meanwhile_is_half_seen_and_a_conflict() {
+fn what_both_sides_change_is_a_conflict_and_what_is_opened_is_seen_whole() {
     if against_native() {
         return;
     }
     let images = Images::new("meanwhile");
     let file = |name: &str| images.work.join(name);
-    for name in ["longer", "shorter", "removed"] {
+    for name in ["longer", "both", "removed"] {
         fs::write(file(name), "first look\n").expect("a file");
     }
     images.up("ci");
-    images.script("ci", "ls -l");
+    images.script("ci", "ls -l; echo ours >> both");
     fs::write(file("longer"), "the host's, and longer than before\n").expect("a file");
-    fs::write(file("shorter"), "less\n").expect("a file");
+    fs::write(file("both"), "less\n").expect("a file");
     fs::write(file("removed"), "changed\n").expect("a file");
     fs::write(file("new"), "").expect("a file");
-    let seen = images.script("ci", "stat -c %s longer shorter; cat longer; ls");
-    let old = "11\n11\nthe host's, and longer than before\nlonger\nremoved\nshorter\n";
+    let seen = images.script("ci", "stat -c %s longer; cat longer; stat -c %s longer; ls");
+    let old = "11\nthe host's, and longer than before\n35\nboth\nlonger\nremoved\n";
     assert_eq!(seen, old);
-    images.script("ci", "rm removed");
-    let changed = images.script("ci", "for f in longer shorter; do echo ours >> $f; cat $f; done");
-    assert_eq!(changed, "the host's, and longer than before\nours\nless\nours\n");
+    images.script("ci", "rm removed; echo ours >> longer");
     let output = images.husk(&["down", "ci"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
-    assert_eq!(said.lines().filter(|line| line.contains("conflict: ")).count(), 3, "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains("conflict: ")).count(), 2, "{said}");
     assert!(!said.contains("not written back"), "{said}");
-    assert_eq!(fs::read_to_string(file("shorter")).expect("the host's"), "less\n");
+    assert_eq!(fs::read_to_string(file("both")).expect("the host's"), "less\n");
+    let longer = fs::read_to_string(file("longer")).expect("both");
+    assert_eq!(longer, "the host's, and longer than before\nours\n");
 }
 
 #[test]

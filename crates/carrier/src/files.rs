@@ -281,6 +281,18 @@ impl Fs for Direct {
     fn import_done(&mut self, dir: Inode) -> Result<()> {
         husk_kernel::fs::overlay::import_done(&self.kernel, dir)
     }
+    fn renew(&mut self, inode: Inode, found: &Imported<'_>, number: bool) -> Result<bool> {
+        self.kernel.count(Operation::Import);
+        husk_kernel::fs::refresh::renew(&self.kernel, inode, found, number)
+    }
+    fn import_late(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<()> {
+        self.kernel.count(Operation::Import);
+        husk_kernel::fs::refresh::import_late(&self.kernel, dir, entries, self.now())
+    }
+    fn forget(&mut self, dir: Inode, name: &[u8], inode: Inode) -> Result<bool> {
+        self.kernel.count(Operation::Import);
+        husk_kernel::fs::refresh::forget(&self.kernel, dir, name, inode, self.now())
+    }
     #[inline]
     fn host_path(&mut self, origin: Origin, out: &mut [u8]) -> Result<usize> {
         husk_kernel::fs::overlay::host_path(&self.kernel, origin, out)

@@ -94,6 +94,9 @@ impl Image for Direct {
     fn request_recorded(&mut self, file: &HostIdentity, path: &[u8]) {
         husk_kernel::copies::request_recorded(&self.kernel, file, path)
     }
+    fn request_remembered(&mut self, file: &HostIdentity, path: &[u8]) {
+        husk_kernel::copies::request_remembered(&self.kernel, file, path)
+    }
     fn room_to_gather(&self) -> (u64, u64) {
         husk_kernel::copies::room_to_gather(&self.kernel)
     }

@@ -318,6 +318,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return value(u64::from(fd));
         }
         let fd = self.open_unlinked(origin, flags)?;
+        if let Err(errno) = self.renew_from(a.step.inode, origin, fd) {
+            self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+            return Err(errno);
+        }
         let close_on_exec = flags & O_CLOEXEC != 0;
         let shows = Shown::File(a.step.inode);
         let noted = self.note_opened(fd as u32, close_on_exec, shows);

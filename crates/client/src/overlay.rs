@@ -21,6 +21,8 @@ use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
 use husk_proto::image::OWN_NAMES;
 use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
 
+/// Name of the files that the supervisor looks at when they are first seen.
+const REMEMBERED: &[u8] = b"index";
 /// Names offered with one operation.
 const BATCH: usize = 16;
 /// Bytes copied up with one operation.
@@ -200,6 +202,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let name = self.buffers.bounce[start..].as_ptr() as usize;
             let Ok(mut fact) = self.host_fact(fd, Some(name)) else { continue };
+            if self.buffers.bounce[start..end] == *REMEMBERED && fact.kind == Kind::File {
+                self.ask_to_remember(directory, &fact);
+            }
             if fact.identity.device != device && fact.kind != Kind::Symlink {
                 fact.kind = Kind::Portal;
             }
@@ -213,6 +218,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             count += 1;
         }
         self.offer(directory, &facts[..count])
+    }
+
+    /// What an index of git says now decides at write-back who has changed more of it.
+    #[cold]
+    fn ask_to_remember(&mut self, directory: Inode, fact: &Fact) {
+        let Ok(Some(origin)) = self.services.attributes(directory).map(|found| found.origin) else {
+            return;
+        };
+        let path = &mut self.buffers.link;
+        let room = PATH_MAX - REMEMBERED.len() - 1;
+        let Ok(length) = self.services.host_path(origin, &mut path[..room]) else { return };
+        path[length] = b'/';
+        let end = length + 1 + REMEMBERED.len();
+        path[length + 1..end].copy_from_slice(REMEMBERED);
+        self.services.request_remembered(&fact.identity, &path[..end]);
     }
 
     fn host_link(&mut self, fd: usize, name: usize, at: usize) -> Result<usize> {
@@ -274,7 +294,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
-        let result = self.fill_donor(donor, origin, keep);
+        let result = self.fill_donor((inode, donor), origin, keep);
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
         match result {
@@ -287,7 +307,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// As many bytes as the host's file has now, which need not be those of the first look.
     fn fill_donor(
         &mut self,
-        donor: Inode,
+        (inode, donor): (Inode, Inode),
         origin: husk_proto::fs::Origin,
         keep: u64,
     ) -> Result<()> {
@@ -295,10 +315,45 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(());
         }
         let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
-        let size = self.host_seek(fd, 0, SEEK_END).map(|size| size.min(keep));
+        let size = self.renew_from(inode, origin, fd);
+        let size = size.and_then(|()| self.host_seek(fd, 0, SEEK_END));
+        let size = size.map(|size| size.min(keep));
         let result = size.and_then(|size| self.copy_up(fd, donor, size));
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         result
+    }
+
+    /// The host's file behind `inode` is open as `fd`: size and times of the image are those of its
+    /// bytes from now on. Its number stays, which who opens it may have looked at before.
+    #[inline]
+    pub(crate) fn renew_from(
+        &mut self,
+        inode: Inode,
+        origin: husk_proto::fs::Origin,
+        fd: usize,
+    ) -> Result<()> {
+        let fact = self.host_fact(fd, None)?;
+        if fact.identity == self.services.host_identity(origin)? {
+            return Ok(());
+        }
+        self.renew_changed(inode, &fact)
+    }
+
+    #[cold]
+    fn renew_changed(&mut self, inode: Inode, fact: &Fact) -> Result<()> {
+        let found = Imported {
+            name: b"",
+            kind: fact.kind,
+            mode: fact.mode,
+            uid: fact.uid,
+            gid: fact.gid,
+            identity: fact.identity,
+            accessed_ns: fact.accessed_ns,
+            born_ns: fact.born_ns,
+            blocks_512: fact.blocks_512,
+            target: b"",
+        };
+        self.services.renew(inode, &found, false).map(|_| ())
     }
 
     /// Copies what the host's file has data for; its holes stay holes.

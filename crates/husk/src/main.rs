@@ -108,6 +108,13 @@ enum Command {
     /// beside it as NAME.husk-N. What changes too fast is left for the next time. Status 125: not
     /// everything is on the host as the image has it, and a line says what.
     Sync(named::Sync),
+    /// Take in what programs outside have changed below an image's overlays.
+    ///
+    /// What the image has not changed shows name, size, times and bytes as the host has them now;
+    /// files that came or went on the host come and go in the image. Open descriptors and mappings
+    /// go on. What both sides have changed stays as it is on each, and a line says so. Status 125:
+    /// there is such, or something could not be looked at.
+    Refresh(named::Refresh),
     /// End an image: its changes are written back, and its name is free.
     Down(named::Down),
     /// Copy a file, or with -r a tree, out of an image or into one.
@@ -327,6 +334,7 @@ fn begin() -> ExitCode {
         Command::Kill(options) => named::kill(&options),
         Command::Diff(options) => diff::run(&options),
         Command::Sync(options) => named::sync(&options),
+        Command::Refresh(options) => named::refresh(&options),
         Command::Down(options) => named::down(&options),
         Command::Cp(options) => named::copy(&options),
         Command::Mount(options) => named::mount(&options),

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use husk_proto::place::Policy;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::named;
+use husk_supervisor::refresh;
 use husk_supervisor::say::{print, say};
 use serde::Serialize;
 
@@ -59,6 +60,18 @@ pub struct Down {
 pub struct Sync {
     /// Name of the image.
     name: OsString,
+    /// Print one JSON document instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Refresh {
+    /// Name of the image, or process id of a `husk run` or of a program in it.
+    #[arg(value_name = "IMAGE")]
+    name: String,
+    /// Look at this directory and what is below it alone.
+    path: Option<PathBuf>,
     /// Print one JSON document instead of lines.
     #[arg(long)]
     json: bool,
@@ -270,6 +283,24 @@ pub fn sync(options: &Sync) -> ExitCode {
         lines("left for the next time: ", &synced.changing);
     }
     copied(synced.complete)
+}
+
+pub fn refresh(options: &Refresh) -> ExitCode {
+    let told = match refresh::refresh(&options.name, options.path.as_deref()) {
+        Err(failure) => return failed(&failure),
+        Ok(told) => told,
+    };
+    if options.json && !shown(&told, true, |_| String::new()) {
+        return ExitCode::from(STATUS_HUSK);
+    }
+    if !options.json {
+        let lines = |what: &str, of: &[String]| {
+            of.iter().for_each(|line| say(&format!("{what}{line}")));
+        };
+        lines("conflict: ", &told.conflicts);
+        lines("not looked at: ", &told.failures);
+    }
+    copied(told.is_complete())
 }
 
 pub fn down(options: &Down) -> ExitCode {

@@ -167,6 +167,11 @@ pub fn request_recorded(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
     wish(kernel, Wish::Record, file, path);
 }
 
+/// `Image::request_remembered`.
+pub fn request_remembered(kernel: &Kernel, file: &HostIdentity, path: &[u8]) {
+    wish(kernel, Wish::Remember, file, path);
+}
+
 /// After the death of a supervisor: what it was asked for may have died with it, so that it is to
 /// be asked for again.
 pub fn forget_requests(kernel: &Kernel) {
@@ -232,7 +237,8 @@ pub fn next_wish(kernel: &Kernel, path: &mut [u8]) -> Option<(Wish, HostIdentity
         let what = match word(6) {
             0 => Wish::Rewrite,
             1 => Wish::Gather,
-            _ => Wish::Record,
+            2 => Wish::Record,
+            _ => Wish::Remember,
         };
         let length = (word(5) as usize).min(path.len());
         text::copy_words(txn.region, wish.word(8), &mut path[..length]);

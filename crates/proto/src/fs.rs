@@ -574,6 +574,21 @@ pub trait Fs {
     fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool>;
     /// Marks the listing complete.
     fn import_done(&mut self, dir: Inode) -> Result<()>;
+    /// What the host has `found` where `inode` came from: taken in, as far as the image has not
+    /// changed it. `number`: with the number that it shows. `Ok(false)`: nothing of it is the
+    /// host's any more, or it is of another kind.
+    fn renew(&mut self, _inode: Inode, _found: &Imported<'_>, _number: bool) -> Result<bool> {
+        Ok(false)
+    }
+    /// Adds names to a listed directory that came on the host since; those that are there stay.
+    fn import_late(&mut self, _dir: Inode, _entries: &[Imported<'_>]) -> Result<()> {
+        Ok(())
+    }
+    /// Takes the name of what is no directory away, which has gone on the host; `Ok(false)` where
+    /// the image has changed it.
+    fn forget(&mut self, _dir: Inode, _name: &[u8], _inode: Inode) -> Result<bool> {
+        Ok(false)
+    }
     /// Writes the host path an inode was imported from into `out`, returns its length.
     fn host_path(&mut self, origin: Origin, out: &mut [u8]) -> Result<usize>;
     /// What the host object was like when it was imported.

@@ -55,6 +55,8 @@ pub enum Wish {
     Gather,
     /// Record it as it is right before its first own instruction (`snapshot`).
     Record,
+    /// Look at it: what it says now is to be compared later with what it says then.
+    Remember,
 }
 
 /// Smaller host programs are not worth huge pages, bytes.
@@ -102,6 +104,8 @@ pub trait Image {
     /// Asks the supervisor for a copy of the host file at `path` (`Unknown` -> `Requested`); a
     /// full queue drops the wish.
     fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]);
+    /// Asks that the host file at `path` be looked at, by the queue of `request_rewrite`.
+    fn request_remembered(&mut self, _file: &HostIdentity, _path: &[u8]) {}
     /// Supervisor: the next wish; its path is copied to `path`, the length returned.
     fn next_wish(&mut self, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)>;
     /// Supervisor: notes how it ended (or, at start, what the cache on disk has).

@@ -32,6 +32,7 @@ use crate::image::attach;
 use crate::program;
 use crate::recording;
 use crate::say::say_aside;
+use crate::write_back::derived;
 use crate::write_back::host::path_of;
 
 /// Between two looks for wishes.
@@ -145,6 +146,7 @@ pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut D
                 recording::grant::grant(direct, region, &file, &path);
             }
         }
+        (Wish::Remember, _) => derived::remember(&path, &file),
         // Two have asked, and one was granted.
         _ => {}
     }

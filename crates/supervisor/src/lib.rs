@@ -43,6 +43,7 @@ pub mod program;
 pub mod punch;
 pub mod rates;
 pub mod recording;
+pub mod refresh;
 pub mod request;
 pub mod run;
 mod runtime_file;

@@ -11,6 +11,7 @@ pub mod named;
 pub mod names;
 pub mod orphan;
 pub mod overlay;
+pub mod refresh;
 pub mod rename;
 pub mod share;
 pub mod switch;

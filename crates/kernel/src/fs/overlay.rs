@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   origin: 0 parent:32 mode:32   1 device   2 inode   3 size   4 modified   5 changed
-//!           6 name length   7.. name          in the heap, never freed, named by its first word
+//!           6 name length   7 inode as shown   8.. name
+//!           in the heap, never freed, named by its first word
 //! ```
 
 use husk_proto::fs::{HostIdentity, Imported, Kind, Origin};
@@ -16,8 +17,11 @@ use crate::image;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 use crate::text;
 
-const NAME: u32 = 7;
+const SHOWN: u32 = 7;
+const NAME: u32 = 8;
 const DEPTH_MAX: u32 = 4096;
+/// Looks at a record that keeps changing.
+const LOOKS_MAX: u32 = 1 << 10;
 
 fn origin_words(name: &[u8]) -> u32 {
     NAME + name.len().div_ceil(8) as u32
@@ -34,6 +38,7 @@ fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u
     txn.init(cell.word(4), host.modified_ns as u64);
     txn.init(cell.word(5), host.changed_ns as u64);
     txn.init(cell.word(6), entry.name.len() as u64);
+    txn.init(cell.word(SHOWN), host.inode);
     text::fill_words(txn, cell.word(NAME), entry.name);
     Ok(cell.index())
 }
@@ -106,26 +111,33 @@ pub fn make_root(
 /// `Fs::import`: each entry is a transaction; whoever dies is carried on by the next lister.
 pub fn import(kernel: &Kernel, dir: Inode, list: &[Imported<'_>], now_ns: i64) -> Result<bool> {
     for entry in list {
-        kernel.session.heap_ready(origin_words(entry.name))?;
-        if !import_one(kernel, dir, entry, now_ns)? {
+        if !import_one(kernel, dir, entry, false, now_ns)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn import_one(kernel: &Kernel, dir: Inode, entry: &Imported<'_>, now_ns: i64) -> Result<bool> {
+/// One name. `late`: of a directory that is listed. `Ok(false)`: it is listed, or is not.
+pub(crate) fn import_one(
+    kernel: &Kernel,
+    dir: Inode,
+    entry: &Imported<'_>,
+    late: bool,
+    now_ns: i64,
+) -> Result<bool> {
+    kernel.session.heap_ready(origin_words(entry.name))?;
     let key = Key::new(dir.number, entry.name)?;
     kernel.run(|txn| {
         let open = entries::open_directory(txn, dir)?;
         let cell = open.inode;
         let flags = low(txn.get(cell.word(ino::IDENT)));
-        if flags & ino::UNLISTED == 0 {
+        if (flags & ino::UNLISTED == 0) != late {
             return Ok(false);
         }
         txn.lock(key.bucket(txn.region))?;
         if entries::find(txn.region, &key).is_some() {
-            return Ok(true);
+            return Ok(!late);
         }
         let parent = low(txn.get(cell.word(ino::ORIGIN)));
         let (number, inode) = make_imported(txn, parent, entry, flags & ino::TREE, now_ns)?;
@@ -173,7 +185,7 @@ pub fn why_it_stays(region: &Region, portal: u32) -> Errno {
 #[inline]
 pub fn shown(region: &Region, number: u32, origin: u32, own_numbers: u64) -> (u64, Option<u64>) {
     match record(region, origin) {
-        Ok(cell) => (region.load(cell.word(2)), Some(region.load(cell.word(3)))),
+        Ok(cell) => (region.load(cell.word(SHOWN)), Some(region.load(cell.word(3)))),
         Err(_) => (own_numbers | u64::from(number), None),
     }
 }
@@ -213,14 +225,52 @@ pub fn host_path(kernel: &Kernel, origin: Origin, out: &mut [u8]) -> Result<usiz
 pub fn host_identity(kernel: &Kernel, origin: Origin) -> Result<HostIdentity> {
     let region = &kernel.session.region;
     let cell = record(region, origin.0)?;
-    let word = |n: u32| region.load(cell.word(n));
-    Ok(HostIdentity {
+    let word = |n: u32| region.load_in_order(cell.word(n));
+    let look = || HostIdentity {
         device: word(1),
         inode: word(2),
         size: word(3),
         modified_ns: word(4) as i64,
         changed_ns: word(5) as i64,
-    })
+    };
+    let mut seen = look();
+    // It changes seldom (`fs::refresh`), word by word.
+    for _ in 0..LOOKS_MAX {
+        let again = look();
+        if again == seen {
+            return Ok(seen);
+        }
+        seen = again;
+    }
+    Err(Errno::EIO)
+}
+
+/// Last modification and status change of a host object when it was last looked at, ns.
+pub(crate) fn times(region: &Region, origin: u32) -> Result<(i64, i64)> {
+    let cell = record(region, origin)?;
+    Ok((region.load(cell.word(4)) as i64, region.load(cell.word(5)) as i64))
+}
+
+/// The object is what is `found`; `shown`: as its number, too.
+pub(crate) fn renew_origin(
+    txn: &mut Txn<'_>,
+    origin: u32,
+    found: &Imported<'_>,
+    shown: bool,
+) -> Result<()> {
+    let cell = record(txn.region, origin)?;
+    let head = txn.get(cell);
+    let host = &found.identity;
+    txn.set(cell, pair(high(head), found.mode));
+    txn.set(cell.word(1), host.device);
+    txn.set(cell.word(2), host.inode);
+    txn.set(cell.word(3), host.size);
+    txn.set(cell.word(4), host.modified_ns as u64);
+    txn.set(cell.word(5), host.changed_ns as u64);
+    if shown {
+        txn.set(cell.word(SHOWN), host.inode);
+    }
+    Ok(())
 }
 
 /// Mode of the host object and the origin of its directory (`None` for a mount's root).

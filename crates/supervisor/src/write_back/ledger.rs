@@ -237,6 +237,14 @@ impl Ledger {
         }
     }
 
+    /// What a write-back has put at `path` is another object by now, which says the same.
+    pub fn replaced(&mut self, path: &Path, identity: HostIdentity) {
+        self.own.insert((identity.device, identity.inode), identity.changed_ns);
+        if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
+            here.identity = identity;
+        }
+    }
+
     /// Temporary names are about to be made for `plan`.
     pub fn begin(&mut self, plan: &Plan) -> io::Result<()> {
         if !self.notes() {
@@ -439,7 +447,8 @@ impl Ledger {
         self.to_go.retain(|one, _| !one.starts_with(path));
     }
 
-    fn save(&self) -> io::Result<()> {
+    /// Writes it down.
+    pub fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let stored = Stored {
             entries: self.entries.iter().map(|(path, entry)| (Text::of(path), *entry)).collect(),

@@ -24,12 +24,17 @@
 //!    (`content::export_still`), nothing goes that the image still needs (`detach`), and what
 //!    changes too fast is left for the next time.
 //!
+//! 9. What is made of other files is brought together by rule (`derived`), and git's index told of
+//!    what was written (`restat`).
+//!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod commit;
 pub mod content;
+pub mod derived;
 pub mod detach;
 pub mod extended;
+mod git_index;
 pub mod host;
 mod lacking;
 pub mod ledger;
@@ -37,6 +42,7 @@ pub mod make;
 pub mod plan;
 pub mod progress;
 pub mod rescue;
+mod restat;
 pub mod scan;
 #[cfg(test)]
 mod tests;
@@ -214,11 +220,15 @@ fn scan_and_commit<S: Source>(
         return Outcome { failures: unsettled, ..Outcome::default() };
     }
     progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
+    let placed = restat::Placed::of(&plan);
     let (names, progress) = (host::Names::of_this_process(), Arc::clone(progress));
     let Run { number, live, .. } = run;
     let mut work = Work { number, live, names, rescue, progress, ledger };
     let mut outcome = commit::carry_out(source, &mut work, plan);
     unsettled.extend(unsaid(work.ledger.settle()));
+    if restat::renew(source, overlays, &placed, &mut work.names, &mut work.ledger) {
+        unsettled.extend(unsaid(work.ledger.save()));
+    }
     unsettled.dedup();
     if !outcome.failures.is_empty() {
         outcome.failures.splice(0..0, overlays.iter().filter_map(|(_, path)| unwritable(path)));

@@ -39,6 +39,7 @@ use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
 use super::content;
+use super::derived;
 use super::detach;
 use super::extended::{self, Extended};
 use super::host;
@@ -685,6 +686,9 @@ impl<'a, S: Source> Scan<'a, S> {
         let Some(trouble) = self.tampered(path, identity, found) else {
             return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
         };
+        if derived::is_shared_memory(path) {
+            return;
+        }
         let outcome = "that is kept, the image removed or moved it";
         self.conflict(path, Wanted::Removal, &trouble, outcome);
         let same = (found.device, found.inode) == (identity.device, identity.inode);

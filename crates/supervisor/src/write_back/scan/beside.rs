@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use husk_proto::fs::HostIdentity;
 
 use super::Scan;
+use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
 use crate::write_back::{Source, content, host, ledger};
 
@@ -29,18 +31,62 @@ impl<S: Source> Scan<'_, S> {
         if trouble.is_some() && self.is_alike(&put.object, &target) {
             put.replaces = found.ok().flatten();
         } else if let Some(trouble) = trouble {
-            let aside = beside(&target, self.run.number);
-            self.conflict(
-                &target,
-                Wanted::Object,
-                &trouble,
-                &format!("the image's is {}", host::beside_in_words(&aside)),
-            );
-            if !self.lay_beside(&mut put, &aside) {
-                return;
+            match (self.by_rule(&put, &target), found.ok().flatten()) {
+                (Some(Verdict::Host), _) => return,
+                (Some(Verdict::Image), found) => put.replaces = found,
+                (Some(Verdict::ImageIsNewer), Some(found)) => {
+                    self.keep_hosts(&put, &target, &trouble);
+                    put.replaces = Some(found);
+                }
+                (rule, _) => {
+                    let aside = beside(&target, self.run.number);
+                    let new = self.lay_beside(&mut put, &aside);
+                    // Of a rule is told once.
+                    if new || rule.is_none() {
+                        let words = format!("the image's is {}", host::beside_in_words(&aside));
+                        self.conflict(&target, Wanted::Object, &trouble, &words);
+                    }
+                    if !new {
+                        return;
+                    }
+                }
             }
         }
         self.plan.puts.push(put);
+    }
+
+    /// What becomes of a file that is made of others (`derived`).
+    fn by_rule(&mut self, put: &Put, target: &Path) -> Option<Verdict> {
+        if !matches!(put.object.content, Content::Image) {
+            return None;
+        }
+        let found = host::identity(target).ok().flatten()?;
+        let expected = put.replaces.as_ref();
+        derived::verdict(self.source, put.object.inode, target, expected, &found)
+    }
+
+    /// The host's file at `target`, which the image's newer one replaces, goes beside it.
+    fn keep_hosts(&mut self, put: &Put, target: &Path, trouble: &str) {
+        let aside = beside(target, self.run.number);
+        let Ok(found) = fs::symlink_metadata(target) else { return };
+        let kept = format!(
+            "the image's is the newer one and takes its place, the host's is {}",
+            host::beside_in_words(&aside)
+        );
+        self.conflict(target, Wanted::Object, trouble, &kept);
+        let mut attributes = put.object.attributes;
+        attributes.step.mode = found.mode() & 0o7777;
+        (attributes.step.uid, attributes.step.gid) = (found.uid(), found.gid());
+        attributes.modified_ns = host::identity_of(&found).modified_ns;
+        attributes.accessed_ns = found.atime() * host::NS_PER_S + found.atime_nsec();
+        let (inode, content) = (put.object.inode, Content::Host(target.to_owned()));
+        let object = Object { inode, attributes, extended: None, content };
+        let known = self.ledger.here(&aside).map(|known| known.identity);
+        let there = host::identity(&aside).ok().flatten();
+        let ours = |there: &HostIdentity| self.trouble(&aside, Some(*there), known).is_none();
+        let (directory, replaces) = (put.directory.clone(), there.filter(ours));
+        let name = aside.file_name().unwrap_or_default().to_owned();
+        self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
     }
 
     /// Whether both sides have made the same of a file: then neither is lost.

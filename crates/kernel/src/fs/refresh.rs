@@ -1,0 +1,132 @@
+//! What the host has changed below an overlay is taken in: attributes, names that came and went.
+//!
+//! Invariants
+//! 1. Only what the image has not changed is: a file whose bytes are the host's; attributes and
+//!    times that are those of the first look. Everything else stays, for the write-back to judge.
+//! 2. An object is taken in by one transaction: nobody sees its new size with its old times.
+//! 3. The record of an origin is changed with its inode locked. Who reads one without a lock reads
+//!    it twice (`overlay::host_identity`).
+
+use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MODIFY};
+use husk_proto::fs::Imported;
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{INODE, LINE, Txn};
+
+use crate::Kernel;
+use crate::fs::entries::{self, Key};
+use crate::fs::{inodes, overlay, share};
+use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
+use crate::text;
+use crate::watch::post;
+
+/// `Fs::renew`. `found`: what the host has now.
+pub fn renew(
+    kernel: &Kernel,
+    inode: Inode,
+    found: &Imported<'_>,
+    whole_look: bool,
+) -> Result<bool> {
+    kernel.run(|txn| {
+        let cell = live(txn.region, inode)?;
+        let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
+        if kind == ino::DIRECTORY {
+            share::lock_attributes(txn, inode.number, true)?;
+        }
+        txn.lock(cell)?;
+        whole(txn.region, inode)?;
+        if !is_the_hosts(txn, inode.number) || kind != bits_of(found.kind) {
+            return Ok(false);
+        }
+        take_attributes(txn, inode.number, kind, found);
+        if kind == ino::SYMLINK {
+            let old = low(txn.get(cell.word(ino::ROOT)));
+            let new = text::keep(txn, found.target)?;
+            txn.set(cell.word(ino::ROOT), new as u64);
+            txn.set(cell.word(ino::SIZE), found.target.len() as u64);
+            text::release(txn, old);
+        }
+        let origin = low(txn.get(cell.word(ino::ORIGIN)));
+        overlay::renew_origin(txn, origin, found, whole_look)?;
+        match kind {
+            ino::FILE => post::of_file(txn, inode.number, IN_MODIFY)?,
+            _ => post::of_file(txn, inode.number, IN_ATTRIB)?,
+        }
+        Ok(true)
+    })
+}
+
+/// Invariant 1, of a locked inode.
+fn is_the_hosts(txn: &Txn<'_>, number: u32) -> bool {
+    let cell = txn.region.map.object(INODE, number);
+    let ident = txn.get(cell.word(ino::IDENT));
+    let file = kind_bits(ident) == ino::FILE;
+    low(txn.get(cell.word(ino::ORIGIN))) != 0 && (!file || low(ident) & ino::HOST != 0)
+}
+
+/// Mode, owner and times, as far as the image has not changed them; length and room of a file.
+fn take_attributes(txn: &mut Txn<'_>, number: u32, kind: u32, found: &Imported<'_>) {
+    let cell = txn.region.map.object(INODE, number);
+    let origin = low(txn.get(cell.word(ino::ORIGIN)));
+    let Ok((modified, changed)) = overlay::times(txn.region, origin) else { return };
+    let directory = kind == ino::DIRECTORY;
+    let totals = directory.then(|| share::totals(txn.region, cell));
+    let shown_changed = totals.map_or(txn.get(cell.word(ino::CTIME)) as i64, |t| t.changed_ns);
+    let shown_modified = totals.map_or(txn.get(cell.word(ino::MTIME)) as i64, |t| t.modified_ns);
+    if shown_changed == changed {
+        let ident = txn.get(cell.word(ino::IDENT));
+        let bits = low(ident) & !0o7777 | found.mode & 0o7777;
+        txn.set(cell.word(ino::IDENT), pair(high(ident), bits));
+        txn.set(cell.word(ino::OWNER), pair(found.uid, found.gid));
+        txn.set(cell.word(ino::ATIME), found.accessed_ns as u64);
+        txn.set(cell.word(ino::CTIME), found.identity.changed_ns as u64);
+    }
+    if shown_modified == modified {
+        txn.set(cell.word(ino::MTIME), found.identity.modified_ns as u64);
+    }
+    if kind == ino::FILE {
+        txn.set(cell.word(ino::SIZE), found.identity.size);
+        txn.set(cell.word(ino::BLOCKS), found.blocks_512);
+    }
+}
+
+/// `Fs::import_late`: names of a listed directory that came on the host since.
+pub fn import_late(kernel: &Kernel, dir: Inode, list: &[Imported<'_>], now_ns: i64) -> Result<()> {
+    for entry in list {
+        if overlay::import_one(kernel, dir, entry, true, now_ns)? {
+            let key = Key::new(dir.number, entry.name)?;
+            let directory = post::directory_bit(bits_of(entry.kind));
+            kernel.run(|txn| post::of_name(txn, dir.number, IN_CREATE | directory, key.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// `Fs::forget`: a name that has gone on the host, and that the image has not changed.
+pub fn forget(kernel: &Kernel, dir: Inode, name: &[u8], inode: Inode, now_ns: i64) -> Result<bool> {
+    let key = Key::new(dir.number, name)?;
+    kernel.run(|txn| {
+        let open = entries::open_directory(txn, dir)?;
+        txn.lock(key.bucket(txn.region))?;
+        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
+        let found = entries::found(txn.region, line);
+        if found.kind == ino::DIRECTORY {
+            return Err(Errno::EISDIR);
+        }
+        let cell = txn.region.map.object(LINE, line);
+        let head = txn.get(cell);
+        txn.lock(txn.region.map.object(INODE, found.inode))?;
+        let same = live(txn.region, inode).is_ok() && found.inode == inode.number;
+        if !same || low(head) & ent::FROM_HOST == 0 || !is_the_hosts(txn, found.inode) {
+            return Ok(false);
+        }
+        // No whiteout: there is nothing that a write-back is to remove.
+        txn.set(cell, head & !(ent::FROM_HOST as u64));
+        entries::remove(txn, &open, &key, line, false)?;
+        // The directory did not change, the host's did: times are its own.
+        entries::count(txn, &open, -1, 0);
+        post::of_self(txn, found.inode, IN_ATTRIB)?;
+        inodes::unlink(txn, found.inode, now_ns)?;
+        post::of_name(txn, dir.number, IN_DELETE, name)?;
+        Ok(true)
+    })
+}

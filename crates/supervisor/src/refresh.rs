@@ -1,0 +1,417 @@
+//! `husk refresh`: what programs outside have changed below an image's overlays is taken in.
+//!
+//! ```text
+//!   each listed directory of the image ◄── compared with ──► the host's
+//!     same object as at the last look     nothing
+//!     other, the image's is unchanged     renew: name, size, times and bytes of one moment
+//!     came, went                          import_late, forget
+//!     other, and the image's changed too  a conflict, told; both stay as they are
+//! ```
+//!
+//! Invariants
+//! 1. Directories that nobody in the image has listed are not looked at: they are new anyway.
+//! 2. Programs of the image go on; each object is taken in by one operation.
+//! 3. What a write-back has put on the host (`ledger`) is no change of others.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use husk_carrier::Direct;
+use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Origin};
+use husk_proto::image::{Cover, Image as _};
+use husk_proto::{Credentials, Errno, Fs, Inode};
+use serde::Serialize;
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::named;
+use crate::request::reason;
+use crate::visit::Visit;
+use crate::write_back::host;
+use crate::write_back::ledger::Ledger;
+
+/// Longest host path.
+const PATH_BYTES_MAX: usize = 4096;
+/// All rights: what happens here has happened on the host.
+const ALL: Credentials<'_> = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
+
+/// What was taken in.
+#[derive(Debug, Default, Serialize, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Objects that are others on the host, or have other attributes.
+    pub renewed: u64,
+    /// Names that came.
+    pub added: u64,
+    /// Names that went.
+    pub removed: u64,
+    /// What both sides have changed, one line each: each keeps its own.
+    pub conflicts: Vec<String>,
+    /// What could not be looked at, one line each.
+    pub failures: Vec<String>,
+}
+
+impl Refreshed {
+    /// Nothing was left as it is.
+    pub fn is_complete(&self) -> bool {
+        self.conflicts.is_empty() && self.failures.is_empty()
+    }
+}
+
+/// Takes in what has changed at and below `path`, or in all overlays of the image.
+pub fn refresh(name: &str, path: Option<&Path>) -> Result<Refreshed, Failure> {
+    let mut visit = Visit::of(name)?;
+    let ledger = named::ledger_of(name).unwrap_or_default();
+    let mut look = Look { image: &mut visit.direct, ledger: &ledger, told: Refreshed::default() };
+    let starts = look.starts(name, path)?;
+    for (inode, path) in starts {
+        look.below(inode, path);
+    }
+    let told = look.told;
+    visit.direct.detach();
+    Ok(told)
+}
+
+struct Look<'a> {
+    image: &'a mut Direct,
+    ledger: &'a Ledger,
+    told: Refreshed,
+}
+
+/// A name on the host.
+struct There {
+    found: Metadata,
+    target: PathBuf,
+}
+
+impl Look<'_> {
+    /// The directories to begin with. That of a file is looked at as a whole.
+    fn starts(
+        &mut self,
+        name: &str,
+        path: Option<&Path>,
+    ) -> Result<Vec<(Inode, PathBuf)>, Failure> {
+        let what = || format!("cannot refresh image {name}");
+        let mounts = (0..self.image.mounts()).map(|index| self.image.mount(index));
+        let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
+        let overlays: Vec<_> =
+            overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect();
+        let Some(path) = path else { return Ok(overlays) };
+        let path = std::path::absolute(path).map_err(|problem| {
+            Failure::new(what(), format!("{}: {}", path.display(), reason(&problem)), "check it")
+        })?;
+        let holding = overlays.into_iter().filter(|(_, root)| path.starts_with(root));
+        let Some((root, top)) = holding.max_by_key(|(_, root)| root.as_os_str().len()) else {
+            let why = format!("{} is in none of its overlays", path.display());
+            return Err(Failure::new(what(), why, "see `husk ls --json`"));
+        };
+        let (mut here, mut at) = (root, top.clone());
+        for name in path.strip_prefix(&top).unwrap_or(Path::new("")) {
+            let Ok(step) = self.image.lookup(here, name.as_bytes()) else { break };
+            if step.kind != Kind::Directory {
+                break;
+            }
+            at.push(name);
+            here = step.inode;
+        }
+        Ok(vec![(here, at)])
+    }
+
+    fn below(&mut self, inode: Inode, path: PathBuf) {
+        let mut open = vec![(inode, path)];
+        while let Some((inode, path)) = open.pop() {
+            match self.directory(inode, &path, &mut open) {
+                // Gone meanwhile, in the image or on the host.
+                Ok(()) | Err(Errno::ENOENT | Errno::ESTALE) => {}
+                Err(errno) => {
+                    self.told.failures.push(format!("{}: {errno:?}", path.display()));
+                }
+            }
+        }
+    }
+
+    /// One directory that is in its place.
+    fn directory(
+        &mut self,
+        dir: Inode,
+        path: &Path,
+        open: &mut Vec<(Inode, PathBuf)>,
+    ) -> Result<(), Errno> {
+        let shown = self.image.attributes(dir)?;
+        let Ok(itself) = fs::symlink_metadata(path) else { return Ok(()) };
+        if !itself.is_dir() {
+            return Ok(());
+        }
+        let there = match listing(path) {
+            Ok(there) => there,
+            Err(problem) => {
+                self.told.failures.push(format!("{}: {}", path.display(), reason(&problem)));
+                return Ok(());
+            }
+        };
+        let whiteouts = self.whiteouts(dir)?;
+        let names = self.names(dir)?;
+        for (name, inode) in &names {
+            self.name(dir, (name, *inode), &path.join(name), &there, &whiteouts, open)?;
+        }
+        if !shown.step.unlisted {
+            for (name, one) in &there {
+                if !names.contains_key(name) {
+                    self.came(dir, name, one, &path.join(name), &whiteouts, &itself)?;
+                }
+            }
+        }
+        let one = There { found: itself, target: PathBuf::new() };
+        self.renew(dir, &shown, &one, Kind::Directory).map(|_| ())
+    }
+
+    fn name(
+        &mut self,
+        dir: Inode,
+        (name, inode): (&OsStr, Inode),
+        path: &Path,
+        there: &HashMap<OsString, There>,
+        whiteouts: &HashMap<OsString, Origin>,
+        open: &mut Vec<(Inode, PathBuf)>,
+    ) -> Result<(), Errno> {
+        let shown = self.image.attributes(inode)?;
+        let in_place = self.origin_path(&shown)?.as_deref() == Some(path);
+        let one = there.get(name);
+        let directory = shown.step.kind == Kind::Directory;
+        if directory && one.is_some_and(|one| one.found.is_dir()) {
+            if in_place {
+                open.push((inode, path.to_owned()));
+            }
+            return Ok(());
+        }
+        if !in_place {
+            return self.hidden(path, one, whiteouts.get(name).copied(), inode);
+        }
+        match one {
+            None if directory => self.directory_went(dir, name, inode, path),
+            None => self.went(dir, name, inode, path).map(|_| ()),
+            Some(one) => {
+                let kind = kind_of(&one.found, shown.shown_device);
+                if kind == shown.step.kind {
+                    if self.renew(inode, &shown, one, kind)? {
+                        return Ok(());
+                    }
+                    return self.changed_by_both(path, inode, &shown, one);
+                }
+                let went = match directory {
+                    true => false,
+                    false => self.image.forget(dir, name.as_bytes(), inode)?,
+                };
+                if !went {
+                    return self.changed_by_both(path, inode, &shown, one);
+                }
+                self.image.import_late(dir, &[imported(name, one, kind)])?;
+                self.told.renewed += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes attributes of an object in; whether all of it is the host's, as it is now.
+    fn renew(
+        &mut self,
+        inode: Inode,
+        shown: &Attributes,
+        one: &There,
+        kind: Kind,
+    ) -> Result<bool, Errno> {
+        let Some(origin) = shown.origin else { return Ok(true) };
+        if self.image.host_identity(origin)? == host::identity_of(&one.found) {
+            return Ok(true);
+        }
+        let renewed = self.image.renew(inode, &imported(OsStr::new(""), one, kind), true)?;
+        self.told.renewed += u64::from(renewed && kind != Kind::Directory);
+        Ok(renewed)
+    }
+
+    /// A name of the host that the image does not have.
+    fn came(
+        &mut self,
+        dir: Inode,
+        name: &OsStr,
+        one: &There,
+        path: &Path,
+        whiteouts: &HashMap<OsString, Origin>,
+        parent: &Metadata,
+    ) -> Result<(), Errno> {
+        if let Some(origin) = whiteouts.get(name) {
+            let seen = self.image.host_identity(*origin)?;
+            let found = host::identity_of(&one.found);
+            if !self.ledger.same(&seen, &found) && !one.found.is_dir() {
+                self.conflict(path, "changed on the host, removed in the image");
+            }
+            return Ok(());
+        }
+        if self.ledger.here(path).is_some() {
+            // Written back, and removed in the image since.
+            return Ok(());
+        }
+        let kind = kind_of(&one.found, parent.dev());
+        self.image.import_late(dir, &[imported(name, one, kind)])?;
+        self.told.added += 1;
+        Ok(())
+    }
+
+    fn went(&mut self, dir: Inode, name: &OsStr, inode: Inode, path: &Path) -> Result<bool, Errno> {
+        let went = self.image.forget(dir, name.as_bytes(), inode)?;
+        if went {
+            self.told.removed += 1;
+        } else {
+            self.conflict(path, "removed on the host, changed in the image");
+        }
+        Ok(went)
+    }
+
+    /// A directory that has gone on the host: all in it goes that the image has not changed.
+    fn directory_went(
+        &mut self,
+        dir: Inode,
+        name: &OsStr,
+        inode: Inode,
+        path: &Path,
+    ) -> Result<(), Errno> {
+        let shown = self.image.attributes(inode)?;
+        if shown.step.unlisted {
+            self.image.import_done(inode)?;
+        }
+        for (name, below) in self.names(inode)? {
+            let (path, shown) = (path.join(&name), self.image.attributes(below)?);
+            match shown.step.kind {
+                Kind::Directory if shown.origin.is_some() => {
+                    self.directory_went(inode, &name, below, &path)?;
+                }
+                Kind::Directory => {}
+                _ => drop(self.went(inode, &name, below, &path)?),
+            }
+        }
+        match self.image.rmdir(&ALL, dir, name.as_bytes()) {
+            Ok(()) => self.told.removed += 1,
+            // What the image has changed in it has been told.
+            Err(Errno::ENOTEMPTY) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    /// What the image has put where the host may have something else by now.
+    fn hidden(
+        &mut self,
+        path: &Path,
+        one: Option<&There>,
+        replaced: Option<Origin>,
+        inode: Inode,
+    ) -> Result<(), Errno> {
+        let Some(found) = one.map(|one| host::identity_of(&one.found)) else { return Ok(()) };
+        let seen = match (self.ledger.here(path), replaced) {
+            (Some(here), _) if here.is_of(inode) => Some(here.identity),
+            (_, Some(origin)) => Some(self.image.host_identity(origin)?),
+            _ => None,
+        };
+        match seen {
+            Some(seen) if self.ledger.same(&seen, &found) || host::is_directory(path) => {}
+            Some(_) => self.conflict(path, "changed on the host and in the image"),
+            None => self.conflict(path, "made on the host and in the image"),
+        }
+        Ok(())
+    }
+
+    fn changed_by_both(
+        &mut self,
+        path: &Path,
+        inode: Inode,
+        shown: &Attributes,
+        one: &There,
+    ) -> Result<(), Errno> {
+        let found = host::identity_of(&one.found);
+        let seen: Option<HostIdentity> = match (self.ledger.here(path), shown.origin) {
+            (Some(here), _) if here.is_of(inode) => Some(here.identity),
+            (_, Some(origin)) => Some(self.image.host_identity(origin)?),
+            _ => None,
+        };
+        if !seen.is_some_and(|seen| self.ledger.same(&seen, &found)) {
+            self.conflict(path, "changed on the host and in the image");
+        }
+        Ok(())
+    }
+
+    fn conflict(&mut self, path: &Path, what: &str) {
+        self.told.conflicts.push(format!("{}: {what}", path.display()));
+    }
+
+    fn names(&mut self, dir: Inode) -> Result<HashMap<OsString, Inode>, Errno> {
+        let mut names = HashMap::new();
+        self.image.list(dir, 0, &mut |entry| {
+            names.insert(OsString::from_vec(entry.name.to_vec()), entry.inode);
+            true
+        })?;
+        Ok(names)
+    }
+
+    fn whiteouts(&mut self, dir: Inode) -> Result<HashMap<OsString, Origin>, Errno> {
+        let mut whiteouts = HashMap::new();
+        self.image.whiteouts(dir, &mut |name, origin| {
+            whiteouts.insert(OsString::from_vec(name.to_vec()), origin);
+            Ok(())
+        })?;
+        Ok(whiteouts)
+    }
+
+    fn origin_path(&mut self, shown: &Attributes) -> Result<Option<PathBuf>, Errno> {
+        let Some(origin) = shown.origin else { return Ok(None) };
+        let mut bytes = vec![0; PATH_BYTES_MAX];
+        let length = self.image.host_path(origin, &mut bytes)?;
+        Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
+    }
+}
+
+/// All names of a directory of the host but Husk's own.
+fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
+    let mut there = HashMap::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if host::is_own(&name) {
+            continue;
+        }
+        // Gone meanwhile.
+        let Ok(found) = entry.metadata() else { continue };
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        there.insert(name, There { found, target });
+    }
+    Ok(there)
+}
+
+fn kind_of(found: &Metadata, device: u64) -> Kind {
+    match found.file_type() {
+        kind if kind.is_symlink() => Kind::Symlink,
+        _ if found.dev() != device => Kind::Portal,
+        kind if kind.is_dir() => Kind::Directory,
+        kind if kind.is_file() => Kind::File,
+        _ => Kind::Portal,
+    }
+}
+
+fn imported<'a>(name: &'a OsStr, one: &'a There, kind: Kind) -> Imported<'a> {
+    let found = &one.found;
+    Imported {
+        name: name.as_bytes(),
+        kind,
+        mode: found.mode() & 0o7777,
+        uid: found.uid(),
+        gid: found.gid(),
+        identity: host::identity_of(found),
+        accessed_ns: found.atime() * host::NS_PER_S + found.atime_nsec(),
+        born_ns: clock::born_ns(found),
+        blocks_512: found.blocks(),
+        target: one.target.as_os_str().as_bytes(),
+    }
+}

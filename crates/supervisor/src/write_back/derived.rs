@@ -1,0 +1,170 @@
+//! Files that are made of others: what both sides have changed of them is no conflict, as a rule.
+//!
+//! ```text
+//!   index of git         one side has only refreshed it (same paths, modes, objects, flags): the
+//!                        other's counts; else the newer whole one, with the other beside it
+//!   NAME-shm of SQLite   the host's stays: it is made anew of NAME-wal
+//!   NAME-wal of SQLite   an empty one of the host has nothing in it: the image's counts
+//! ```
+//!
+//! All else that looks made is treated as what it may be, somebody's work: locks and swap files of
+//! editors say that somebody edits; `node_modules`, `target` and `.venv` fit together only as a
+//! whole, so that the host's stays in all of their files.
+//!
+//! What an index said when the image first saw it is known by the host object's identity: who
+//! lists a directory with an `index` in it asks the supervisor to look (`remember`). What is not
+//! known, as after the death of a supervisor, makes the newer one count.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use husk_proto::Inode;
+use husk_proto::fs::HostIdentity;
+
+use super::git_index::Index;
+use super::{Source, host};
+
+/// Name of git's index.
+pub const INDEX: &str = "index";
+/// Longest index that is looked into, bytes.
+const INDEX_BYTES_MAX: u64 = 512 << 20;
+/// Indexes that are known at a time.
+const KNOWN_MAX: usize = 4096;
+
+/// What becomes of a file that both sides have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The image's takes the place of the host's, in which nothing is lost.
+    Image,
+    /// The host's stays, nothing of the image's is lost.
+    Host,
+    /// The image's is the newer one, and the host's is to be kept beside it.
+    ImageIsNewer,
+    /// The host's is the newer one, and the image's is to be kept beside it.
+    HostIsNewer,
+}
+
+/// What is known of indexes: the host object, and what it says.
+static KNOWN: LazyLock<Mutex<HashMap<Object, u64>>> = LazyLock::new(Mutex::default);
+
+/// Device, number, size and time of an object, which others give it when they change it.
+type Object = (u64, u64, u64, i64);
+
+fn object(of: &HostIdentity) -> Object {
+    (of.device, of.inode, of.size, of.modified_ns)
+}
+
+fn known(of: &HostIdentity) -> Option<u64> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&object(of)).copied()
+}
+
+fn note(of: &HostIdentity, content: u64) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= KNOWN_MAX {
+        known.clear();
+    }
+    known.insert(object(of), content);
+}
+
+/// Looks at what may be an index at `path`, and remembers what it says, if it is still the one with
+/// this `identity`.
+pub fn remember(path: &Path, identity: &HostIdentity) {
+    if let Some((found, index)) = index_at(path)
+        && found == *identity
+    {
+        note(identity, index.content());
+    }
+}
+
+/// The same of whatever is there.
+pub fn remember_what_is_at(path: &Path) {
+    if let Some((found, index)) = index_at(path) {
+        note(&found, index.content());
+    }
+}
+
+/// Whether a name may be that of a file of this kind.
+pub fn is_index(name: &[u8]) -> bool {
+    name == INDEX.as_bytes()
+}
+
+/// Whether a name is that of SQLite's shared memory.
+pub fn is_shared_memory(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let base = name.strip_suffix(b"-shm").filter(|base| !base.is_empty());
+    base.is_some_and(|base| path.with_file_name(host::path_of(base)).exists())
+}
+
+/// The index at `path`, as it is at one moment.
+pub fn index_at(path: &Path) -> Option<(HostIdentity, Index)> {
+    const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(NO_FOLLOW | NO_WAIT).open(path).ok()?;
+    index_in(&file)
+}
+
+/// The index in `file`.
+pub fn index_in(file: &File) -> Option<(HostIdentity, Index)> {
+    let before = file.metadata().ok().filter(|found| found.is_file())?;
+    if before.len() > INDEX_BYTES_MAX {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(before.len() as usize);
+    file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let (before, after) = (host::identity_of(&before), host::identity_of(&file.metadata().ok()?));
+    // Its links may change meanwhile, its bytes not.
+    (object(&before) == object(&after)).then_some(())?;
+    Some((after, Index::parse(bytes)?))
+}
+
+/// What becomes of `inode`, a file with its bytes in the image that is to be at `target`, where the
+/// host has `found` instead of what the image saw, `expected`. `None`: no rule.
+pub fn verdict<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    target: &Path,
+    expected: Option<&HostIdentity>,
+    found: &HostIdentity,
+) -> Option<Verdict> {
+    let name = target.file_name()?.as_encoded_bytes();
+    if is_shared_memory(target) {
+        return Some(Verdict::Host);
+    }
+    if name.ends_with(b"-wal") && found.size == 0 {
+        return Some(Verdict::Image);
+    }
+    if !is_index(name) {
+        return None;
+    }
+    let (there, theirs) = index_at(target).filter(|(there, _)| object(there) == object(found))?;
+    let attributes = source.attributes(inode).ok()?;
+    let ours = index_of_image(source, inode, attributes.size)?.content();
+    let (theirs, before) = (theirs.content(), expected.and_then(known));
+    Some(match before {
+        _ if theirs == ours => Verdict::Image,
+        Some(before) if theirs == before => Verdict::Image,
+        Some(before) if ours == before => Verdict::Host,
+        _ if attributes.modified_ns >= there.modified_ns => Verdict::ImageIsNewer,
+        _ => Verdict::HostIsNewer,
+    })
+}
+
+fn index_of_image<S: Source>(source: &mut S, inode: Inode, size: u64) -> Option<Index> {
+    if size > INDEX_BYTES_MAX {
+        return None;
+    }
+    let mut bytes = vec![0; size as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        match source.read_at(inode, at as u64, &mut bytes[at..]).ok()? {
+            0 => return None,
+            got => at += got,
+        }
+    }
+    Index::parse(bytes)
+}

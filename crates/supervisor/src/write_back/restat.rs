@@ -1,0 +1,312 @@
+//! After a write-back, git's index on the host remembers the host's files.
+//!
+//! ```text
+//!   entry of the index ── says what the image shows, and the host's file is what was written?
+//!                         └─► it says ctime, number, device and owner of the host's file
+//! ```
+//!
+//! A file that is written back gets another number and status change on the host. Where git in the
+//! image took it for unchanged, git outside does, too, and for nothing else.
+//!
+//! Invariants
+//! 1. An entry is renewed only where it says of a file exactly what the image shows of it, and what
+//!    this write-back or an earlier one has put there is still as it was put.
+//! 2. Modification times stay, of the files and of the index: what is racy to git stays racy.
+//! 3. The index is replaced as a whole, if it is the very one that was written back and git holds
+//!    no lock on it. Who is killed before that leaves one that git refreshes itself.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use husk_proto::Inode;
+use husk_proto::fs::{Attributes, Backing, HostIdentity};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, fchmod, fchown, flistxattr, futimens, openat,
+    renameat, statat, unlinkat,
+};
+
+use super::derived;
+use super::git_index::Remembered;
+use super::host::{self, NS_PER_S};
+use super::ledger::Ledger;
+use super::plan::{Content, Object, Plan};
+use super::{Overlay, Source};
+
+/// What of a plan matters here.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// Indexes, and their inodes in the image.
+    indexes: Vec<(PathBuf, Inode)>,
+    /// All that gets a name.
+    inodes: HashSet<Inode>,
+}
+
+impl Placed {
+    /// What `plan` puts.
+    pub fn of(plan: &Plan) -> Placed {
+        let mut placed = Placed::default();
+        plan.puts.iter().filter(|put| !put.aside).for_each(|put| {
+            placed.add(&put.object, put.target());
+        });
+        if placed.indexes.is_empty() { Placed::default() } else { placed }
+    }
+
+    fn add(&mut self, object: &Object, path: PathBuf) {
+        self.inodes.insert(object.inode);
+        match &object.content {
+            Content::Tree(children) => {
+                children.iter().for_each(|(name, child)| self.add(child, path.join(name)));
+            }
+            Content::Image
+                if derived::is_index(path.file_name().unwrap_or_default().as_bytes()) =>
+            {
+                self.indexes.push((path, object.inode));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Renews the indexes that were placed, as far as that can be done; what cannot is left to git.
+/// Whether the ledger knows more than before.
+pub fn renew<S: Source>(
+    source: &mut S,
+    overlays: &[Overlay],
+    placed: &Placed,
+    names: &mut host::Names,
+    ledger: &mut Ledger,
+) -> bool {
+    let mut any = false;
+    for (path, inode) in &placed.indexes {
+        let overlay = overlays.iter().filter(|(_, root)| path.starts_with(root));
+        let overlay = overlay.max_by_key(|(_, root)| root.as_os_str().len());
+        if let Some(overlay) = overlay
+            && let Ok(Some(found)) =
+                renew_one(source, overlay, (path, *inode), placed, names, ledger)
+        {
+            ledger.replaced(path, found);
+            any = true;
+        }
+        derived::remember_what_is_at(path);
+    }
+    any
+}
+
+/// One of them: what it is then, if it is another one.
+fn renew_one<S: Source>(
+    source: &mut S,
+    overlay: &Overlay,
+    (path, inode): (&Path, Inode),
+    placed: &Placed,
+    names: &mut host::Names,
+    ledger: &Ledger,
+) -> io::Result<Option<HostIdentity>> {
+    let Some(directory) = path.parent() else { return Ok(None) };
+    let Some(tree) = working_tree(directory) else { return Ok(None) };
+    let Ok(below) = tree.strip_prefix(&overlay.1) else { return Ok(None) };
+    let own = open_below(&overlay.1, directory)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(&own, derived::INDEX, flags, Mode::empty())?);
+    let (Some((found, index)), Ok(wanted)) = (derived::index_in(&file), source.attributes(inode))
+    else {
+        return Ok(None);
+    };
+    let same = (found.size, found.modified_ns) == (wanted.size, wanted.modified_ns);
+    if !same || file.metadata()?.nlink() != 1 || has_attributes(&file) {
+        return Ok(None);
+    }
+    let mut look = Look { source, root: overlay.0, known: HashMap::new(), placed, ledger };
+    let renewed = index.renewed(&mut |name, old| {
+        let name = host::path_of(name);
+        look.renewed(&below.join(&name), &tree.join(&name), old)
+    });
+    let Some(bytes) = renewed else { return Ok(None) };
+    let name = names.fresh(directory);
+    let Some(name) = name.file_name() else { return Ok(None) };
+    let written = replace(&own, name.as_bytes(), &file, &found, &bytes);
+    if !matches!(written, Ok(Some(_))) {
+        // It is not there, or it is left over for the next one (`host::remove_leftovers`).
+        let _ = unlinkat(&own, name, AtFlags::empty());
+    }
+    written
+}
+
+/// Replaces the index in `directory` that `old` is by `bytes`, if it is still as it was `found`.
+fn replace(
+    directory: &OwnedFd,
+    name: &[u8],
+    old: &File,
+    found: &HostIdentity,
+    bytes: &[u8],
+) -> io::Result<Option<HostIdentity>> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut new = File::from(openat(directory, name, flags, Mode::from_raw_mode(0o600))?);
+    new.write_all(bytes)?;
+    let before = old.metadata()?;
+    let owner = rustix::fs::Uid::from_raw(before.uid());
+    // Owner if permitted, as in the write-back itself.
+    let _ = fchown(&new, Some(owner), Some(rustix::fs::Gid::from_raw(before.gid())));
+    fchmod(&new, Mode::from_raw_mode(before.mode() & 0o7777))?;
+    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    futimens(
+        &new,
+        &Timestamps {
+            last_access: time(before.atime(), before.atime_nsec()),
+            last_modification: time(before.mtime(), before.mtime_nsec()),
+        },
+    )?;
+    new.sync_all()?;
+    let locked = statat(directory, "index.lock", AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let there = statat(directory, derived::INDEX, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_it = (there.st_dev, there.st_ino) == (found.device, found.inode)
+        && host::identity_of(&old.metadata()?).modified_ns == found.modified_ns;
+    if locked || !is_it {
+        return Ok(None);
+    }
+    renameat(directory, name, directory, derived::INDEX)?;
+    Ok(Some(host::identity_of(&new.metadata()?)))
+}
+
+/// Attributes that a new file would not have by itself.
+fn has_attributes(file: &File) -> bool {
+    let mut list = vec![0; 65536];
+    let length = flistxattr(file, &mut list[..]).unwrap_or(0);
+    let mut names = list[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    names.any(|name| name != b"security.selinux")
+}
+
+/// Directory `path`, reached from `root` without following a link.
+fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut here = openat(CWD, root, flags, Mode::empty())?;
+    for name in path.strip_prefix(root).unwrap_or(Path::new("")).components() {
+        let Component::Normal(name) = name else { return Err(io::ErrorKind::InvalidInput.into()) };
+        here = openat(here.as_fd(), name, flags, Mode::empty())?;
+    }
+    Ok(here)
+}
+
+/// The tree whose files the index in `directory` is about: beside `.git`, or where a worktree or
+/// submodule says.
+fn working_tree(directory: &Path) -> Option<PathBuf> {
+    let tree = match configured(directory) {
+        Some(tree) => directory.join(tree),
+        None => match fs::read_to_string(directory.join("gitdir")) {
+            Ok(link) => directory.join(link.trim_end()).parent()?.to_owned(),
+            Err(_) if directory.file_name()? == ".git" => directory.parent()?.to_owned(),
+            Err(_) => return None,
+        },
+    };
+    fs::canonicalize(tree).ok()
+}
+
+/// `core.worktree` as it stands in a repository's own configuration.
+fn configured(directory: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(directory.join("config")).ok()?;
+    let mut core = false;
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            core = line.eq_ignore_ascii_case("[core]");
+        } else if let Some((key, value)) = line.split_once('=')
+            && core
+            && key.trim().eq_ignore_ascii_case("worktree")
+        {
+            found = Some(PathBuf::from(value.trim().trim_matches('"')));
+        }
+    }
+    found
+}
+
+/// What is looked at in the image, and what is known of its directories.
+struct Look<'a, S> {
+    source: &'a mut S,
+    root: Inode,
+    known: HashMap<PathBuf, Option<Inode>>,
+    placed: &'a Placed,
+    ledger: &'a Ledger,
+}
+
+impl<S: Source> Look<'_, S> {
+    /// What is to be remembered of the file that is `below` the overlay's root, and `path` on the
+    /// host; `None`: what is.
+    fn renewed(&mut self, below: &Path, path: &Path, old: Remembered) -> Option<Remembered> {
+        let directory = self.directory(below.parent()?)?;
+        let step = self.source.lookup(directory, below.file_name()?.as_bytes()).ok()?;
+        let shown = self.source.attributes(step.inode).ok()?;
+        if self.is_the_hosts(&shown) || !says(&old, &shown) {
+            return None;
+        }
+        let found = fs::symlink_metadata(path).ok()?;
+        let identity = host::identity_of(&found);
+        let same = (identity.size, identity.modified_ns) == (shown.size, shown.modified_ns);
+        (same && self.is_placed(path, step.inode, &identity)).then(|| Remembered {
+            changed: (
+                identity.changed_ns.div_euclid(NS_PER_S) as u32,
+                if old.changed.1 == 0 {
+                    0
+                } else {
+                    identity.changed_ns.rem_euclid(NS_PER_S) as u32
+                },
+            ),
+            device: identity.device as u32,
+            number: identity.inode as u32,
+            user: found.uid(),
+            group: found.gid(),
+            ..old
+        })
+    }
+
+    /// The directory of the image that is there, if its names are known.
+    fn directory(&mut self, below: &Path) -> Option<Inode> {
+        if let Some(known) = self.known.get(below) {
+            return *known;
+        }
+        let found = match (below.parent(), below.file_name()) {
+            (Some(parent), Some(name)) => self.directory(parent).and_then(|parent| {
+                let step = self.source.lookup(parent, name.as_bytes()).ok()?;
+                (step.kind == husk_proto::fs::Kind::Directory).then_some(step.inode)
+            }),
+            _ => Some(self.root),
+        };
+        let listed = |inode: &Inode| self.source.step(*inode).is_ok_and(|step| !step.unlisted);
+        let found = found.filter(listed);
+        self.known.insert(below.to_owned(), found);
+        found
+    }
+
+    /// Whether the image has changed nothing of it: all is as it was.
+    fn is_the_hosts(&mut self, shown: &Attributes) -> bool {
+        let Some(origin) = shown.origin else { return false };
+        let imported = self.source.host_identity(origin);
+        shown.backing == Backing::Host
+            && imported.is_ok_and(|imported| imported.changed_ns == shown.changed_ns)
+    }
+
+    /// Invariant 1: what is at `path` was put there, and nobody else has changed it since.
+    fn is_placed(&self, path: &Path, inode: Inode, found: &HostIdentity) -> bool {
+        match self.ledger.here(path) {
+            Some(here) => here.is_of(inode) && self.ledger.same(&here.identity, found),
+            None => self.placed.inodes.contains(&inode),
+        }
+    }
+}
+
+/// Whether git in the image takes the file that it remembers so for unchanged.
+fn says(old: &Remembered, shown: &Attributes) -> bool {
+    let time = |(seconds, rest): (u32, u32), ns: i64| {
+        seconds == ns.div_euclid(NS_PER_S) as u32
+            && (rest == 0 || rest == ns.rem_euclid(NS_PER_S) as u32)
+    };
+    time(old.changed, shown.changed_ns)
+        && time(old.modified, shown.modified_ns)
+        && old.number == shown.shown_number as u32
+        && old.size == shown.size as u32
+        && (old.user, old.group) == (shown.step.uid, shown.step.gid)
+}

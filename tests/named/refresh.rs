@@ -1,0 +1,200 @@
+//! What programs outside change below an overlay: seen as a whole, when it is opened or asked for.
+
+use std::fs;
+use std::process::Stdio;
+
+use husk_tests::against_native;
+
+use crate::{Images, shown, text};
+
+fn on_host(images: &Images, script: &str) -> String {
+    let output = images.command("bash", &["-euc", script]).output().expect("bash");
+    assert!(output.status.success(), "{}", shown(&output));
+    text(&output.stdout)
+}
+
+fn refreshed(images: &Images, more: &[&str]) -> serde_json::Value {
+    let output = images.husk(&[&["refresh", "ci", "--json"], more].concat());
+    serde_json::from_str(&text(&output.stdout)).unwrap_or_else(|_| panic!("{}", shown(&output)))
+}
+
+/// All that a tree shows. The numbers of what is replaced on the host are other ones.
+const SHOWN: &str = "find . -mindepth 1 -printf '%P %y %m %s %T@ %C@ %i %l ' \\( -type f -exec \
+    md5sum {} \\; -o -printf '\\n' \\) | LC_ALL=C sort; ls -A1 . in";
+
+const BEFORE: &str = "mkdir -p in/deep gone/below; echo 1 > longer; echo 1 > in/replaced;
+    echo 1 > removed; echo 1 > gone/below/file; ln -s longer link; echo 1 > kind; echo 1 > mode;
+    echo 1 > in/deep/file; ln -s longer becomes";
+const CHANGED: &str = "echo 'the host has made it longer' >> longer; rm removed kind becomes;
+    echo replaced > in/new; mv in/new in/replaced; rm -r gone; ln -sfn mode link; mkdir kind;
+    echo below > kind/below; chmod 600 mode; echo came > in/deep/came; mkdir made; echo x > made/x;
+    echo a file > becomes; touch -d @1000000000 in/deep/file";
+
+#[test]
+fn a_refreshed_image_shows_what_the_host_has() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh");
+    on_host(&images, BEFORE);
+    images.up("ci");
+    assert_eq!(images.script("ci", SHOWN), on_host(&images, SHOWN));
+    on_host(&images, CHANGED);
+    let told = refreshed(&images, &[]);
+    assert_eq!((&told["conflicts"], &told["failures"]), (&[(); 0][..].into(), &[(); 0][..].into()));
+    assert_eq!(images.script("ci", SHOWN), on_host(&images, SHOWN), "{told}");
+    let again = refreshed(&images, &[]);
+    let nothing = ["renewed", "added", "removed"].map(|what| again[what].as_u64());
+    assert_eq!(nothing, [Some(0); 3], "{again}");
+    // What was taken in is the host's: the image has nothing to write.
+    let before = on_host(&images, SHOWN);
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(on_host(&images, SHOWN), before);
+}
+
+#[test]
+fn what_was_taken_in_is_changed_and_removed_without_a_conflict() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-then");
+    on_host(&images, "echo 1 > a; echo 1 > b; echo 1 > c; mkdir d; echo 1 > d/e");
+    images.up("ci");
+    images.script("ci", "ls . d");
+    on_host(&images, "echo host >> a; rm b; echo new > n; echo host > d/e");
+    refreshed(&images, &[]);
+    on_host(&images, "echo again > b");
+    refreshed(&images, &[]);
+    images.script("ci", "echo image >> a; rm b n; echo image >> d/e; mv c moved");
+    assert_eq!(images.down("ci"), "");
+    let after = on_host(&images, "ls; cat a d/e");
+    assert_eq!(after, "a\nd\nmoved\n1\nhost\nimage\nhost\nimage\n");
+}
+
+#[test]
+fn what_both_have_changed_is_a_conflict_at_once_and_stays_on_both_sides() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-both");
+    on_host(&images, "mkdir in; for name in both gone mine in/both; do echo 1 > $name; done");
+    images.up("ci");
+    images.script(
+        "ci",
+        "for f in both gone in/both; do echo image >> $f; done; rm mine; echo i > new",
+    );
+    on_host(&images, "for f in both mine in/both; do echo host >> $f; done; rm gone; echo h > new");
+    let output = images.husk(&["refresh", "ci"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    let mut lines: Vec<_> =
+        said.lines().filter_map(|l| l.strip_prefix("husk: conflict: ")).collect();
+    lines.sort_unstable();
+    let work = images.work.display();
+    let expected = [
+        format!("{work}/both: changed on the host and in the image"),
+        format!("{work}/gone: removed on the host, changed in the image"),
+        format!("{work}/in/both: changed on the host and in the image"),
+        format!("{work}/mine: changed on the host, removed in the image"),
+        format!("{work}/new: made on the host and in the image"),
+    ];
+    assert_eq!(lines, expected);
+    let look = "cat both new in/both; ls";
+    assert_eq!(images.script("ci", look), "1\nimage\ni\n1\nimage\nboth\ngone\nin\nnew\n");
+    // Of a part of the tree, what is in it is told.
+    let told = refreshed(&images, &[images.work.join("in").to_str().expect("a plain path")]);
+    assert_eq!(told["conflicts"].as_array().map(Vec::len), Some(1), "{told}");
+    images.done(&["down", "ci", "--discard"]);
+}
+
+#[test]
+fn what_a_sync_has_written_is_no_change_of_the_host() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-synced");
+    on_host(&images, "echo 1 > a; echo 1 > b");
+    images.up("ci");
+    images.script("ci", "echo image >> a; mv b c; echo image > new");
+    images.done(&["sync", "ci"]);
+    let told = refreshed(&images, &[]);
+    assert_eq!(told["conflicts"], serde_json::json!([]), "{told}");
+    assert_eq!(images.script("ci", "cat a c new; ls"), "1\nimage\n1\nimage\na\nc\nnew\n");
+    assert_eq!(images.down("ci"), "");
+}
+
+/// A reader that goes on, and says what it sees each time it is asked.
+const READER: &str = "
+import mmap, os, sys
+fd = os.open('file', os.O_RDONLY)
+mapped = mmap.mmap(fd, 4, prot=mmap.PROT_READ)
+print('ready', flush=True)
+sys.stdin.readline()
+print(os.pread(fd, 99, 0).decode(), os.fstat(fd).st_size, mapped[:4], flush=True)
+";
+
+#[test]
+fn open_descriptors_and_mappings_go_on() {
+    if against_native() {
+        return;
+    }
+    use std::io::{BufRead, BufReader, Write};
+    let images = Images::new("refresh-open");
+    fs::write(images.work.join("file"), "old!").expect("a file");
+    images.up("ci");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut command = images.command(husk, &["exec", "ci", "--", "python3", "-c", READER]);
+    let mut reader =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(reader.stdout.take().expect("its output")).lines();
+    assert_eq!(said.next().expect("a line").expect("text"), "ready");
+    // A new file takes the name: who has the old one open keeps it.
+    on_host(&images, "echo -n 'new and longer' > other; mv other file");
+    refreshed(&images, &[]);
+    reader.stdin.take().expect("its input").write_all(b"\n").expect("it reads");
+    let seen = said.next().expect("a line").expect("text");
+    assert!(seen.starts_with("old! ") && seen.ends_with("b'old!'"), "{seen}");
+    assert!(reader.wait().expect("it ends").success());
+    assert_eq!(images.script("ci", "cat file; stat -c %s file"), "new and longer14\n");
+    images.down("ci");
+}
+
+#[test]
+fn who_opens_a_file_that_the_host_has_changed_sees_all_of_it_without_a_refresh() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-opened");
+    on_host(&images, "echo first > file; echo first > ours; echo first > copied");
+    images.up("ci");
+    images.script("ci", "ls -l");
+    on_host(
+        &images,
+        "echo longer than before > file; echo host > ours; echo much longer > x; mv x copied",
+    );
+    let script = "
+import os
+fd = os.open('file', os.O_RDONLY)
+print(os.fstat(fd).st_size, os.stat('file').st_size, len(os.read(fd, 99)))
+";
+    let look = format!("python3 -c \"{script}\"; stat -c '%y %z' file; cp copied copy; cat copy");
+    let seen = images.script("ci", &look);
+    let times = on_host(&images, "stat -c '%y %z' file");
+    assert_eq!(seen, format!("19 19 19\n{times}much longer\n"));
+    // What a change begins with is what the host has: no conflict, nothing is lost.
+    images.script("ci", "echo image >> ours");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(on_host(&images, "cat ours"), "host\nimage\n");
+}
+
+#[test]
+fn what_cannot_be_refreshed_is_said_in_a_line() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-not");
+    images.up("ci");
+    assert!(images.refused(&["refresh", "ci", "/usr"], 125).contains("is in none of its overlays"));
+    assert!(images.refused(&["refresh", "nobody"], 125).contains("nobody"));
+    images.down("ci");
+}
