@@ -1,7 +1,7 @@
 //! The structures of Linux's interface that the client fills or reads, byte by byte.
 
 use husk_abi::sys::general::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
-use husk_proto::fs::{Attributes, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Kind};
 
 /// Bytes of `struct stat`.
 pub(crate) const STAT_BYTES: usize = 144;
@@ -112,6 +112,18 @@ pub(crate) fn statx(a: &Attributes) -> [u8; STATX_BYTES] {
     put(&mut out, 136, (major(a.shown_device) as u32).to_le_bytes());
     put(&mut out, 140, (minor(a.shown_device) as u32).to_le_bytes());
     out
+}
+
+/// What `struct stat` of the host says of which object it is, and when that has changed.
+pub(crate) fn identity(stat: &[u8; STAT_BYTES]) -> HostIdentity {
+    let time = |at| get64(stat, at) as i64 * SECOND_NS + get64(stat, at + 8) as i64;
+    HostIdentity {
+        device: get64(stat, 0),
+        inode: get64(stat, STAT_INODE_AT),
+        size: get64(stat, 48),
+        modified_ns: time(88),
+        changed_ns: time(104),
+    }
 }
 
 /// Major number of a `dev_t` as `stat` shows it.

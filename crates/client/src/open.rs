@@ -141,7 +141,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.need_numbers(1)?;
         let path = self.buffers.walks[0].for_host();
         self.may_open(AT_FDCWD as usize, path, flags)?;
-        let path = self.buffers.walks[0].for_host();
         let args = [AT_FDCWD as usize, path, flags as usize, mode as usize, 0, 0];
         let raw = self.host.call(nr::openat, args);
         let fd = Errno::check(raw)?;
@@ -319,7 +318,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let fd = self.open_unlinked(origin, flags)?;
         if let Err(errno) = self.renew_from(a.step.inode, origin, fd) {
-            self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+            self.host_close(fd as u32);
             return Err(errno);
         }
         let close_on_exec = flags & O_CLOEXEC != 0;

@@ -9,7 +9,7 @@
 //! death in between leaves the directory unlisted and the file on the host.
 
 use crate::layout::{get16, get32, get64};
-use crate::{Client, Host, Memory};
+use crate::{Client, Host, Memory, layout};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
     O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFLNK, S_IFMT,
@@ -46,6 +46,22 @@ pub(crate) struct Fact {
 }
 
 impl Fact {
+    /// As what the image imports by this name; `target`: of a symlink.
+    fn imported<'a>(&self, name: &'a [u8], target: &'a [u8]) -> Imported<'a> {
+        Imported {
+            name,
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            identity: self.identity,
+            accessed_ns: self.accessed_ns,
+            born_ns: self.born_ns,
+            blocks_512: self.blocks_512,
+            target,
+        }
+    }
+
     /// The same by the name `bounce[from..end]`, as what is the host's whatever the image does.
     pub fn as_portal(self, from: usize, end: usize) -> Fact {
         Fact { name: (from, end), kind: Kind::Portal, ..self }
@@ -268,18 +284,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let bytes = &self.buffers.bounce;
         let entries: [Imported<'_>; BATCH] = core::array::from_fn(|i| {
             let fact = facts.get(i).unwrap_or(&NO_FACT);
-            Imported {
-                name: &bytes[fact.name.0..fact.name.1],
-                kind: fact.kind,
-                mode: fact.mode,
-                uid: fact.uid,
-                gid: fact.gid,
-                identity: fact.identity,
-                accessed_ns: fact.accessed_ns,
-                born_ns: fact.born_ns,
-                blocks_512: fact.blocks_512,
-                target: &bytes[fact.target.0..fact.target.1],
-            }
+            let piece = |(from, to): (usize, usize)| &bytes[from..to];
+            fact.imported(piece(fact.name), piece(fact.target))
         });
         self.services.import(directory, &entries[..facts.len()])
     }
@@ -332,28 +338,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         origin: husk_proto::fs::Origin,
         fd: usize,
     ) -> Result<()> {
-        let fact = self.host_fact(fd, None)?;
-        if fact.identity == self.services.host_identity(origin)? {
+        // `statx` of a descriptor costs the host more, and says no more of this.
+        let identity = layout::identity(&self.host_stat(fd)?);
+        if identity == self.services.host_identity(origin)? {
             return Ok(());
         }
-        self.renew_changed(inode, &fact)
+        self.renew_changed(inode, fd)
     }
 
     #[cold]
-    fn renew_changed(&mut self, inode: Inode, fact: &Fact) -> Result<()> {
-        let found = Imported {
-            name: b"",
-            kind: fact.kind,
-            mode: fact.mode,
-            uid: fact.uid,
-            gid: fact.gid,
-            identity: fact.identity,
-            accessed_ns: fact.accessed_ns,
-            born_ns: fact.born_ns,
-            blocks_512: fact.blocks_512,
-            target: b"",
-        };
-        self.services.renew(inode, &found, false).map(|_| ())
+    fn renew_changed(&mut self, inode: Inode, fd: usize) -> Result<()> {
+        let fact = self.host_fact(fd, None)?;
+        self.services.renew(inode, &fact.imported(b"", b""), false).map(|_| ())
     }
 
     /// Copies what the host's file has data for; its holes stay holes.
