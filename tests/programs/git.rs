@@ -24,8 +24,8 @@ fn git_works_on_three_thousand_files_and_the_host_finds_them_sound() {
         .check();
 }
 
-/// What git on the host prints about the tree that came out.
-fn host_git(repository: &Path, arguments: &[&str]) -> String {
+/// What git on the host prints about a tree; it must end well.
+pub fn host_git(repository: &Path, arguments: &[&str]) -> String {
     let mut git = Command::new("git");
     git.current_dir(repository).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = git.output().expect("git is installed (apt-get install git)");

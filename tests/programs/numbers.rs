@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use husk_tests::run::Run;
 use husk_tests::{Scratch, Side, against_native};
+
+use crate::git::host_git;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -70,18 +71,8 @@ fn what_an_image_makes_has_numbers_that_nothing_of_the_host_has() {
     assert_eq!(said, "1\nabove\nabove\nabove\nthe same\n");
 }
 
-/// git on the host, whose standard output is returned; it must end well.
-pub fn host_git(repository: &Path, arguments: &[&str]) -> String {
-    let mut git = Command::new("git");
-    git.current_dir(repository).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
-    let output = git.output().expect("git is installed (apt-get install git)");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?} on the host: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 /// A repository with some files, all older than its index.
-pub fn repository(work: &Path) {
+fn repository(work: &Path) {
     let git = |arguments: &[&str]| host_git(work, arguments);
     git(&["init", "-q", "-b", "main"]);
     git(&["config", "user.email", "who@example.org"]);

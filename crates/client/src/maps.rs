@@ -13,8 +13,10 @@
 //! Not here: the maps of other processes, which are the host's.
 
 use crate::buffers::BOUNCE_BYTES;
+use crate::layout::{STAT_INODE_AT, get64, major, minor};
 use crate::magic::Proc;
 use crate::{Answer, Client, Host, Memory, Verdict};
+use core::ops::Range;
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_FDCWD, MFD_CLOEXEC, O_ACCMODE, O_CLOEXEC, O_DIRECTORY, O_PATH};
 use husk_proto::descriptor::Shown;
@@ -62,13 +64,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     pub(crate) fn open_maps(&mut self, flags: u32) -> Answer {
         self.need_numbers(1)?;
+        let on_exec = flags & O_CLOEXEC != 0;
+        let closes = if on_exec { MFD_CLOEXEC as usize } else { 0 };
         let name = c"maps".as_ptr() as usize;
-        let into = self.host.call(nr::memfd_create, [name, MFD_CLOEXEC as usize, 0, 0, 0, 0]);
+        let into = self.host.call(nr::memfd_create, [name, closes, 0, 0, 0, 0]);
         let into = Errno::check(into)? as usize;
         let path = self.buffers.walks[0].for_host();
-        let from = [AT_FDCWD as usize, path, O_CLOEXEC as usize, 0, 0, 0];
-        let copied = Errno::check(self.host.call(nr::openat, from)).and_then(|from| {
-            let copied = self.copy_maps(from as usize, into);
+        let copied = self.host_open(path, O_CLOEXEC).and_then(|from| {
+            let copied = self.copy_maps(from, into);
             self.host_close(from as u32);
             copied
         });
@@ -77,31 +80,31 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(errno);
         }
         self.host.call(nr::lseek, [into, 0, 0, 0, 0, 0]);
-        let on_exec = flags & O_CLOEXEC != 0;
-        if !on_exec {
-            const F_SETFD: usize = 2;
-            self.host.call(nr::fcntl, [into, F_SETFD, 0, 0, 0, 0]);
-        }
         Ok(Verdict::Return(self.note_opened(into as u32, on_exec, Shown::Nothing)))
     }
 
     fn copy_maps(&mut self, from: usize, into: usize) -> Result<()> {
-        let (mut length, mut known) = (0, 0);
+        // What has been read and not copied is `bounce[start..end]`.
+        let (mut start, mut end, mut known) = (0, 0, 0);
         for _ in 0..LINES_MAX {
-            let end = match self.buffers.bounce[..length].iter().position(|&byte| byte == b'\n') {
-                Some(end) => end + 1,
-                None => match self.read_rows(from, length)? {
-                    0 if length == 0 => return Ok(()),
-                    0 => length,
-                    more => {
-                        length += more;
-                        continue;
+            let rest = &self.buffers.bounce[start..end];
+            let length = match rest.iter().position(|&byte| byte == b'\n') {
+                Some(at) => at + 1,
+                None => {
+                    self.buffers.bounce.copy_within(start..end, 0);
+                    (start, end) = (0, end - start);
+                    match self.read_rows(from, end)? {
+                        0 if end == 0 => return Ok(()),
+                        0 => end,
+                        more => {
+                            end += more;
+                            continue;
+                        }
                     }
-                },
+                }
             };
-            self.copy_line(end, into, &mut known)?;
-            self.buffers.bounce.copy_within(end..length, 0);
-            length -= end;
+            self.copy_line(start..start + length, into, &mut known)?;
+            start += length;
         }
         Err(Errno::EIO)
     }
@@ -117,13 +120,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Errno::check(self.host.call(nr::read, [from, room, left, 0, 0, 0]))? as usize)
     }
 
-    /// Writes the line in `bounce[..end]` as it is shown. `known` is the inode number of the file
+    /// Writes the line in `bounce[place]` as it is shown. `known` is the inode number of the file
     /// whose path stands in `value`: the last that a row has named.
-    fn copy_line(&mut self, end: usize, into: usize, known: &mut u64) -> Result<()> {
+    fn copy_line(&mut self, place: Range<usize>, into: usize, known: &mut u64) -> Result<()> {
         let mut line = [0u8; 512];
-        let Some(line) = line.get_mut(..end) else { return self.write_bounce(end, into) };
-        line.copy_from_slice(&self.buffers.bounce[..end]);
-        let Some(row) = Row::of(line) else { return self.write_bounce(end, into) };
+        let Some(line) = line.get_mut(..place.len()) else {
+            return self.write_bounce(place, into);
+        };
+        line.copy_from_slice(&self.buffers.bounce[place.clone()]);
+        let Some(row) = Row::of(line) else { return self.write_bounce(place, into) };
         let named = if row.path.starts_with(REGION) {
             self.named_of_image(&row)
         } else if let Some((device, inode)) = copied_from(row.path) {
@@ -138,7 +143,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         match named {
             Some(named) => self.write_row(&row, &named, into),
-            None => self.write_bounce(end, into),
+            None => self.write_bounce(place, into),
         }
     }
 
@@ -171,47 +176,34 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let room = self.buffers.link.len() - 1;
         let length = self.host.program_path(&mut self.buffers.link[..room]);
         self.buffers.link[length.min(room)] = 0;
-        if length > 0 && self.is_file_in_link(inode) {
+        if length > 0 && self.real_path_of_link(inode).is_some() {
             return named(length);
         }
         for path in INTERPRETERS {
             self.buffers.link[..path.len()].copy_from_slice(path);
-            if self.is_file_in_link(inode) {
-                let length = self.real_path_of_link().unwrap_or(path.len() - 1);
+            if let Some(length) = self.real_path_of_link(inode) {
+                self.buffers.link[..length].copy_from_slice(&self.buffers.base[..length]);
                 return named(length);
             }
         }
         None
     }
 
-    /// Whether the path in `link` leads to the host's file with this number.
-    fn is_file_in_link(&mut self, inode: u64) -> bool {
-        const INODE: usize = 8;
-        let mut stat = [0u8; 256];
-        let (path, out) = (self.buffers.link.as_ptr() as usize, stat.as_mut_ptr() as usize);
-        let told = self.host.call(nr::newfstatat, [AT_FDCWD as usize, path, out, 0, 0, 0]);
-        let stat = core::hint::black_box(&stat);
-        told == 0 && stat[INODE..INODE + 8] == inode.to_le_bytes()
-    }
-
-    /// The path in `link` without links; its length.
-    fn real_path_of_link(&mut self) -> Option<usize> {
+    /// Where the path in `link` leads without links, into `base`, if that is the host's file with
+    /// this number; its length.
+    fn real_path_of_link(&mut self, inode: u64) -> Option<usize> {
         let path = self.buffers.link.as_ptr() as usize;
-        let flags = (O_PATH | O_CLOEXEC) as usize;
-        let opened = self.host.call(nr::openat, [AT_FDCWD as usize, path, flags, 0, 0, 0]);
-        let fd = Errno::check(opened).ok()?;
-        let name = core::hint::black_box(husk_abi::proc::descriptor(fd as u32));
-        let (out, room) = (self.buffers.base.as_mut_ptr() as usize, self.buffers.base.len() - 8);
-        let args = [AT_FDCWD as usize, name.as_ptr() as usize, out, room, 0, 0];
-        let length = self.host.call(nr::readlinkat, args);
+        let fd = self.open_place(AT_FDCWD as usize, path, 0, 0).ok()?;
+        let same = self.host_stat(fd).is_ok_and(|stat| get64(&stat, STAT_INODE_AT) == inode);
+        let base = self.buffers.base.as_mut_ptr() as usize;
+        let length = self.descriptor_path(fd as u32, base);
         self.host_close(fd as u32);
-        let length = Errno::check(length).ok()? as usize;
-        self.buffers.link[..length].copy_from_slice(&self.buffers.base[..length]);
-        Some(length)
+        Errno::check(length).ok().filter(|_| same).map(|length| length as usize)
     }
 
-    fn write_bounce(&mut self, length: usize, into: usize) -> Result<()> {
-        self.write_all(into, self.buffers.bounce.as_ptr() as usize, length)
+    fn write_bounce(&mut self, place: Range<usize>, into: usize) -> Result<()> {
+        let from = self.buffers.bounce[place.start..].as_ptr() as usize;
+        self.write_all(into, from, place.len())
     }
 
     fn write_row(&mut self, row: &Row<'_>, named: &Named, into: usize) -> Result<()> {
@@ -285,14 +277,6 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-fn major(device: u64) -> u64 {
-    device >> 8 & 0xfff | device >> 32 & !0xfff
-}
-
-fn minor(device: u64) -> u64 {
-    device & 0xff | device >> 12 & !0xff & 0xffff_ffff
-}
-
 fn hexadecimal(value: u64, least: usize, out: &mut [u8; 16]) -> &[u8] {
     for (n, place) in out.iter_mut().rev().enumerate() {
         *place = b"0123456789abcdef"[(value >> (4 * n) & 15) as usize];
@@ -334,7 +318,6 @@ mod tests {
         let name = b"/c/husk/copies/v1-a98-2d8/fe00-4fa7d-18aa4fead70d5a";
         assert_eq!(copied_from(name), Some((0xfe00, 0x4_fa7d)));
         assert_eq!(copied_from(b"/usr/lib/fe00-4fa7d-18"), None);
-        assert_eq!((major(0xfe00), minor(0xfe00)), (0xfe, 0));
         assert_eq!(hexadecimal(0, 8, &mut [0; 16]), b"00000000");
         assert_eq!(hexadecimal(0x1_2345_6789, 8, &mut [0; 16]), b"123456789");
         assert_eq!(decimal(1273, &mut [0; 20]), b"1273");

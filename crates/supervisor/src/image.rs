@@ -3,6 +3,7 @@
 //! Where a mount lies below a memory tree (a project below the private /tmp), the directories
 //! that lead to it are made there too, so that `ls` and `..` show a whole tree.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, Layout};
 use husk_host::huge;
-use husk_proto::fs::{Imported, Kind, Node, Origin};
+use husk_proto::fs::{Kind, Node, Origin};
 use husk_proto::image::{Cover, Image as _};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
 
-use crate::clock::{self, exact_ns, now_ns};
+use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
 use crate::failure::Failure;
 use crate::holds::{self, Work};
@@ -102,7 +103,8 @@ impl Image {
         let found = fs::metadata(&plan.path).map_err(|problem| {
             Failure::new(format!("cannot {what}"), crate::request::reason(&problem), "check it")
         })?;
-        let attributes = root_attributes(&found);
+        let (name, target) = (OsStr::new(""), Path::new(""));
+        let attributes = host::imported(name, Kind::Directory, &found, target);
         let path = plan.path.as_os_str().as_bytes();
         let root = self
             .direct
@@ -247,22 +249,6 @@ fn unmade(what: &str, errno: Errno) -> Failure {
         _ => "this is a bug in Husk: please report it",
     };
     Failure::new(format!("cannot make the image ({what})"), format!("{errno:?}"), remedy)
-}
-
-fn root_attributes(found: &fs::Metadata) -> Imported<'static> {
-    const NS_PER_S: i64 = 1_000_000_000;
-    Imported {
-        name: b"",
-        kind: Kind::Directory,
-        mode: found.mode() & 0o7777,
-        uid: found.uid(),
-        gid: found.gid(),
-        identity: host::identity_of(found),
-        accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
-        born_ns: clock::born_ns(found),
-        blocks_512: found.blocks(),
-        target: b"",
-    }
 }
 
 /// Read, not set and set back: other threads may be making files.

@@ -23,20 +23,16 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Origin};
-use husk_proto::image::{Cover, Image as _};
 use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
-use crate::clock;
 use crate::failure::Failure;
 use crate::named;
 use crate::request::reason;
 use crate::visit::Visit;
-use crate::write_back::host;
 use crate::write_back::ledger::Ledger;
+use crate::write_back::{Overlay, host, origin_path};
 
-/// Longest host path.
-const PATH_BYTES_MAX: usize = 4096;
 /// All rights: what happens here has happened on the host.
 const ALL: Credentials<'_> = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
 
@@ -65,9 +61,10 @@ impl Refreshed {
 /// Takes in what has changed at and below `path`, or in all overlays of the image.
 pub fn refresh(name: &str, path: Option<&Path>) -> Result<Refreshed, Failure> {
     let mut visit = Visit::of(name)?;
-    let ledger = named::ledger_of(name).unwrap_or_default();
+    let ledger = named::written(name).map(|(ledger, _)| ledger).unwrap_or_default();
+    let overlays = visit.overlays();
     let mut look = Look { image: &mut visit.direct, ledger: &ledger, told: Refreshed::default() };
-    let starts = look.starts(name, path)?;
+    let starts = look.starts(name, path, overlays)?;
     for (inode, path) in starts {
         look.below(inode, path);
     }
@@ -88,18 +85,21 @@ struct There {
     target: PathBuf,
 }
 
+impl There {
+    fn imported<'a>(&'a self, name: &'a OsStr, kind: Kind) -> Imported<'a> {
+        host::imported(name, kind, &self.found, &self.target)
+    }
+}
+
 impl Look<'_> {
     /// The directories to begin with. That of a file is looked at as a whole.
     fn starts(
         &mut self,
         name: &str,
         path: Option<&Path>,
-    ) -> Result<Vec<(Inode, PathBuf)>, Failure> {
+        overlays: Vec<Overlay>,
+    ) -> Result<Vec<Overlay>, Failure> {
         let what = || format!("cannot refresh image {name}");
-        let mounts = (0..self.image.mounts()).map(|index| self.image.mount(index));
-        let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
-        let overlays: Vec<_> =
-            overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect();
         let Some(path) = path else { return Ok(overlays) };
         let path = std::path::absolute(path).map_err(|problem| {
             Failure::new(what(), format!("{}: {}", path.display(), reason(&problem)), "check it")
@@ -179,7 +179,7 @@ impl Look<'_> {
         open: &mut Vec<(Inode, PathBuf)>,
     ) -> Result<(), Errno> {
         let shown = self.image.attributes(inode)?;
-        let in_place = self.origin_path(&shown)?.as_deref() == Some(path);
+        let in_place = origin_path(self.image, &shown)?.as_deref() == Some(path);
         let one = there.get(name);
         let directory = shown.step.kind == Kind::Directory;
         if directory && one.is_some_and(|one| one.found.is_dir()) {
@@ -195,7 +195,7 @@ impl Look<'_> {
             None if directory => self.directory_went(dir, name, inode, path),
             None => self.went(dir, name, inode, path).map(|_| ()),
             Some(one) => {
-                let kind = kind_of(&one.found, shown.shown_device);
+                let kind = host::kind_of(&one.found, shown.shown_device);
                 if kind == shown.step.kind {
                     if self.renew(inode, &shown, one, kind)? {
                         return Ok(());
@@ -209,7 +209,7 @@ impl Look<'_> {
                 if !went {
                     return self.changed_by_both(path, inode, &shown, one);
                 }
-                self.image.import_late(dir, &[imported(name, one, kind)])?;
+                self.image.import_late(dir, &[one.imported(name, kind)])?;
                 self.told.renewed += 1;
                 Ok(())
             }
@@ -228,7 +228,7 @@ impl Look<'_> {
         if self.image.host_identity(origin)? == host::identity_of(&one.found) {
             return Ok(true);
         }
-        let renewed = self.image.renew(inode, &imported(OsStr::new(""), one, kind), true)?;
+        let renewed = self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
         self.told.renewed += u64::from(renewed && kind != Kind::Directory);
         Ok(renewed)
     }
@@ -255,8 +255,8 @@ impl Look<'_> {
             // Written back, and removed in the image since.
             return Ok(());
         }
-        let kind = kind_of(&one.found, parent.dev());
-        self.image.import_late(dir, &[imported(name, one, kind)])?;
+        let kind = host::kind_of(&one.found, parent.dev());
+        self.image.import_late(dir, &[one.imported(name, kind)])?;
         self.told.added += 1;
         Ok(())
     }
@@ -311,17 +311,28 @@ impl Look<'_> {
         inode: Inode,
     ) -> Result<(), Errno> {
         let Some(found) = one.map(|one| host::identity_of(&one.found)) else { return Ok(()) };
-        let seen = match (self.ledger.here(path), replaced) {
-            (Some(here), _) if here.is_of(inode) => Some(here.identity),
-            (_, Some(origin)) => Some(self.image.host_identity(origin)?),
-            _ => None,
-        };
+        let seen = self.seen(path, inode, replaced)?;
         match seen {
             Some(seen) if self.ledger.same(&seen, &found) || host::is_directory(path) => {}
             Some(_) => self.conflict(path, "changed on the host and in the image"),
             None => self.conflict(path, "made on the host and in the image"),
         }
         Ok(())
+    }
+
+    /// What the host had at `path` when it was last looked at: what a write-back has put there for
+    /// `inode`, or what `origin` says.
+    fn seen(
+        &mut self,
+        path: &Path,
+        inode: Inode,
+        origin: Option<Origin>,
+    ) -> Result<Option<HostIdentity>, Errno> {
+        match (self.ledger.here(path), origin) {
+            (Some(here), _) if here.is_of(inode) => Ok(Some(here.identity)),
+            (_, Some(origin)) => self.image.host_identity(origin).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn changed_by_both(
@@ -332,11 +343,7 @@ impl Look<'_> {
         one: &There,
     ) -> Result<(), Errno> {
         let found = host::identity_of(&one.found);
-        let seen: Option<HostIdentity> = match (self.ledger.here(path), shown.origin) {
-            (Some(here), _) if here.is_of(inode) => Some(here.identity),
-            (_, Some(origin)) => Some(self.image.host_identity(origin)?),
-            _ => None,
-        };
+        let seen = self.seen(path, inode, shown.origin)?;
         if !seen.is_some_and(|seen| self.ledger.same(&seen, &found)) {
             self.conflict(path, "changed on the host and in the image");
         }
@@ -364,13 +371,6 @@ impl Look<'_> {
         })?;
         Ok(whiteouts)
     }
-
-    fn origin_path(&mut self, shown: &Attributes) -> Result<Option<PathBuf>, Errno> {
-        let Some(origin) = shown.origin else { return Ok(None) };
-        let mut bytes = vec![0; PATH_BYTES_MAX];
-        let length = self.image.host_path(origin, &mut bytes)?;
-        Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
-    }
 }
 
 /// All names of a directory of the host but Husk's own.
@@ -388,30 +388,4 @@ fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
         there.insert(name, There { found, target });
     }
     Ok(there)
-}
-
-fn kind_of(found: &Metadata, device: u64) -> Kind {
-    match found.file_type() {
-        kind if kind.is_symlink() => Kind::Symlink,
-        _ if found.dev() != device => Kind::Portal,
-        kind if kind.is_dir() => Kind::Directory,
-        kind if kind.is_file() => Kind::File,
-        _ => Kind::Portal,
-    }
-}
-
-fn imported<'a>(name: &'a OsStr, one: &'a There, kind: Kind) -> Imported<'a> {
-    let found = &one.found;
-    Imported {
-        name: name.as_bytes(),
-        kind,
-        mode: found.mode() & 0o7777,
-        uid: found.uid(),
-        gid: found.gid(),
-        identity: host::identity_of(found),
-        accessed_ns: found.atime() * host::NS_PER_S + found.atime_nsec(),
-        born_ns: clock::born_ns(found),
-        blocks_512: found.blocks(),
-        target: one.target.as_os_str().as_bytes(),
-    }
 }

@@ -16,12 +16,14 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, HEADER_BYTES, Header, Layout};
 use husk_proto::Errno;
+use husk_proto::image::{Cover, Image as _};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::failure::Failure;
 use crate::image;
 use crate::named;
 use crate::request::reason;
+use crate::write_back::{Overlay, host};
 
 /// What is said of an image that holds more objects than it has room for.
 pub const SENSELESS: &str = "its numbers of objects make no sense: it is damaged";
@@ -82,6 +84,13 @@ impl Visit {
             true => Ok(visit),
             false => Err(Failure::new(what(), SENSELESS, "end it")),
         }
+    }
+
+    /// Its overlays, as it knows them itself.
+    pub fn overlays(&self) -> Vec<Overlay> {
+        let mounts = (0..self.direct.mounts()).map(|index| self.direct.mount(index));
+        let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
+        overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect()
     }
 
     /// Maps in all that there is to look at: a page costs more than the look at it.

@@ -112,15 +112,20 @@ fn is_trusted(found: &Metadata) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&found.uid())
 }
 
-/// Why what was found does not count, and what to do about it.
-fn objection(found: &Metadata) -> Option<(&'static str, &'static str)> {
+/// Whether anybody but its owner (and root) may write to it.
+pub fn others_may_write(found: &Metadata) -> bool {
     // A group with the number of its user is that user's alone.
     let shared = if found.gid() == found.uid() { ALL_WRITE } else { ALL_WRITE | GROUP_WRITES };
+    found.mode() & shared != 0
+}
+
+/// Why what was found does not count, and what to do about it.
+fn objection(found: &Metadata) -> Option<(&'static str, &'static str)> {
     if !is_trusted(found) {
         Some(("it is another user's", "make it your own, or set HUSK_CONFIG=none"))
     } else if !found.is_file() {
         Some(("it is no file", "put one in its place, or name one with HUSK_CONFIG"))
-    } else if found.mode() & shared != 0 {
+    } else if others_may_write(found) {
         Some(("others may write to it", "chmod go-w, or set HUSK_CONFIG=none"))
     } else {
         None

@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
+use super::file::others_may_write;
+
 /// Longest file that is read here.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How long another command may hold the lock.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(5);
-/// Who may write: the group, and everybody.
-const OTHERS_WRITE: u32 = 0o022;
 
 /// The directory, held open.
 pub struct State {
@@ -127,12 +127,10 @@ impl State {
 
 /// Invariant 1.
 fn is_own(found: &fs::Metadata) -> io::Result<()> {
-    // A group with the number of its user is that user's alone.
-    let others = if found.gid() == found.uid() { OTHERS_WRITE & 0o007 } else { OTHERS_WRITE };
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("it is another user's"));
     }
-    if found.mode() & others != 0 {
+    if others_may_write(found) {
         return Err(io::Error::other("others may write to it"));
     }
     Ok(())

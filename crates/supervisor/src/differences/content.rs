@@ -8,7 +8,7 @@ use husk_proto::Inode;
 
 use super::change::{Bytes, Thing};
 use crate::write_back::Source;
-use crate::write_back::content::from_errno;
+use crate::write_back::content::{from_errno, read_all};
 
 /// Longest file of which the text is shown.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
@@ -26,6 +26,14 @@ pub enum Content {
 }
 
 impl Content {
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Content::Text(bytes) => bytes.len() as u64,
+            Content::Binary(length) => *length,
+        }
+    }
+
     fn of(bytes: Vec<u8>) -> Content {
         match bytes.iter().take(LOOKED_BYTES).any(|&byte| byte == 0) {
             true => Content::Binary(bytes.len() as u64),
@@ -64,16 +72,7 @@ fn of_image<S: Source>(source: &mut S, inode: Inode) -> io::Result<Content> {
             if before.size > TEXT_BYTES_MAX {
                 return Ok(Content::Binary(before.size));
             }
-            let mut bytes = vec![0; before.size as usize];
-            let mut filled = 0;
-            while filled < bytes.len() {
-                match source.read_at(inode, filled as u64, &mut bytes[filled..])? {
-                    0 => break,
-                    got => filled += got,
-                }
-            }
-            bytes.truncate(filled);
-            Ok(Content::of(bytes))
+            Ok(Content::of(read_all(source, inode, before.size)?))
         });
         let after = source.attributes(inode);
         if held {

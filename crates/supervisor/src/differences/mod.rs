@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::Direct;
 use husk_proto::Fs;
-use husk_proto::image::Cover;
-use husk_proto::image::Image as _;
 
 use self::change::Change;
 use crate::failure::Failure;
@@ -31,7 +29,7 @@ use crate::named;
 use crate::visit::Visit;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::{Run, scan};
-use crate::write_back::{Overlay, host, on_large_stack};
+use crate::write_back::{Overlay, on_large_stack};
 
 /// An image that is compared with the host.
 pub struct Look {
@@ -56,7 +54,7 @@ impl Look {
     pub fn begin(name: &str) -> Result<Look, Failure> {
         let what = || format!("cannot compare image {name} with the host");
         let visit = Visit::of(name).map_err(|failure| Failure { what: what(), ..failure })?;
-        let overlays = overlays(&visit.direct);
+        let overlays = visit.overlays();
         if overlays.is_empty() {
             let why = "it has no overlay: nothing of it is written back";
             return Err(Failure::new(what(), why, "make one with --overlay"));
@@ -95,13 +93,6 @@ impl Drop for Look {
     fn drop(&mut self) {
         self.visit.direct.detach();
     }
-}
-
-/// The overlays of an image, as it knows them itself.
-fn overlays(direct: &Direct) -> Vec<Overlay> {
-    let mounts = (0..direct.mounts()).map(|index| direct.mount(index));
-    let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
-    overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect()
 }
 
 /// What a write-back of `overlays` would do now to `wanted` and what is below.

@@ -91,7 +91,7 @@ fn part<S: Source>(
         false => match (read(source, old), read(source, new)) {
             (Ok(Content::Text(old)), Ok(Content::Text(new))) => Some((old, new)),
             (Ok(old), Ok(new)) => {
-                let (old, new) = (length(&old), length(&new));
+                let (old, new) = (old.length(), new.length());
                 return writeln!(
                     front,
                     "Binary files {one} and {two} differ ({old} -> {new} bytes)"
@@ -191,13 +191,6 @@ fn mode(thing: &Thing) -> &'static str {
         What::Symlink => "120000",
         _ if thing.mode & EXECUTABLE != 0 => "100755",
         _ => "100644",
-    }
-}
-
-fn length(content: &Content) -> u64 {
-    match content {
-        Content::Text(bytes) => bytes.len() as u64,
-        Content::Binary(length) => *length,
     }
 }
 

@@ -176,13 +176,7 @@ fn lines<S: Source>(source: &mut S, change: &Change) -> Lines {
             let count = |tag| diff.iter_all_changes().filter(|one| one.tag() == tag).count();
             Lines::Text(count(ChangeTag::Insert), count(ChangeTag::Delete))
         }
-        (Ok(old), Ok(new)) => {
-            let length = |content: &Content| match content {
-                Content::Text(bytes) => bytes.len() as u64,
-                Content::Binary(length) => *length,
-            };
-            Lines::Binary(length(&old), length(&new))
-        }
+        (Ok(old), Ok(new)) => Lines::Binary(old.length(), new.length()),
         (Err(problem), _) | (_, Err(problem)) => Lines::Unseen(crate::request::reason(&problem)),
     }
 }

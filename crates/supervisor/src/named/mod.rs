@@ -51,7 +51,6 @@ pub use parcel::{pack, unpack};
 pub(crate) use place::Name;
 pub use place::{Ended, names, say_base};
 pub use programs::{Process, kill, process, process_table, processes};
-pub(crate) use sync::ledger_of;
 pub use sync::sync;
 pub(crate) use sync::written;
 pub use tend::{resume, tend};

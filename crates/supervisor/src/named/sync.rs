@@ -116,13 +116,6 @@ impl From<Outcome> for Synced {
     }
 }
 
-/// What write-backs of the image with this name have put on the host; an image without a name, or
-/// that is none of this user's, has no such notes.
-pub(crate) fn ledger_of(name: &str) -> Option<Ledger> {
-    let name = Name::parse(OsStr::new(name)).ok()?;
-    Some(Ledger::at(Place::find(&name).ok()?.ledger()))
-}
-
 /// Has an image written back as it is now.
 pub fn sync(name: &OsStr) -> Result<Synced, Failure> {
     let name = Name::parse(name)?;

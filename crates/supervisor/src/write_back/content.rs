@@ -139,6 +139,20 @@ fn look<S: Source>(
     Ok((held || times(&before) == times(&after)).then_some((after, content?)))
 }
 
+/// The first `size` bytes of `inode`, or all there are.
+pub fn read_all<S: Source>(source: &mut S, inode: Inode, size: u64) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; size as usize];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match source.read_at(inode, filled as u64, &mut bytes[filled..])? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
 /// A hash of the bytes of `inode`; holes are zeros.
 pub fn hash<S: Source>(source: &mut S, inode: Inode) -> io::Result<u64> {
     let size = source.attributes(inode).map_err(from_errno)?.size;

@@ -26,7 +26,7 @@ use husk_proto::Inode;
 use husk_proto::fs::HostIdentity;
 
 use super::git_index::Index;
-use super::{Source, host};
+use super::{Source, content, host};
 
 /// Name of git's index.
 pub const INDEX: &str = "index";
@@ -158,13 +158,9 @@ fn index_of_image<S: Source>(source: &mut S, inode: Inode, size: u64) -> Option<
     if size > INDEX_BYTES_MAX {
         return None;
     }
-    let mut bytes = vec![0; size as usize];
-    let mut at = 0;
-    while at < bytes.len() {
-        match source.read_at(inode, at as u64, &mut bytes[at..]).ok()? {
-            0 => return None,
-            got => at += got,
-        }
+    let bytes = content::read_all(source, inode, size).ok()?;
+    if bytes.len() as u64 != size {
+        return None;
     }
     Index::parse(bytes)
 }

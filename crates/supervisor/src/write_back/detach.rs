@@ -17,14 +17,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, Backing, Imported, Kind, Origin, SetExtended};
+use husk_proto::fs::{Attributes, Backing, Kind, Origin, SetExtended};
 use husk_proto::{Credentials, Errno, Inode};
-
-use crate::clock;
 
 use super::content;
 use super::extended;
@@ -231,33 +228,10 @@ pub fn list<S: Source>(source: &mut S, dir: Inode, path: &Path) -> Result<(), Er
         // Gone meanwhile.
         let Ok(found) = entry.metadata() else { continue };
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        let imported = Imported {
-            name: name.as_bytes(),
-            kind: kind_of(&found, device),
-            mode: found.mode() & 0o7777,
-            uid: found.uid(),
-            gid: found.gid(),
-            identity: host::identity_of(&found),
-            accessed_ns: found.atime() * host::NS_PER_S + found.atime_nsec(),
-            born_ns: clock::born_ns(&found),
-            blocks_512: found.blocks(),
-            target: target.as_os_str().as_bytes(),
-        };
+        let imported = host::imported(&name, host::kind_of(&found, device), &found, &target);
         if !source.import(dir, &[imported])? {
             return Ok(());
         }
     }
     source.import_done(dir)
-}
-
-fn kind_of(found: &fs::Metadata, device: u64) -> Kind {
-    let kind = found.file_type();
-    if kind.is_symlink() {
-        return Kind::Symlink;
-    }
-    let special = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
-    if found.dev() != device || special || kind.is_block_device() {
-        return Kind::Portal;
-    }
-    if kind.is_dir() { Kind::Directory } else { Kind::File }
 }

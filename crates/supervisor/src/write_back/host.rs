@@ -13,11 +13,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
 use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
 
 use super::unlock;
+use crate::clock;
 
 /// Nanoseconds.
 pub const NS_PER_S: i64 = 1_000_000_000;
@@ -126,6 +127,38 @@ pub fn identity_of(found: &fs::Metadata) -> HostIdentity {
         size: found.size(),
         modified_ns: found.mtime() * NS_PER_S + found.mtime_nsec(),
         changed_ns: found.ctime() * NS_PER_S + found.ctime_nsec(),
+    }
+}
+
+/// What an image makes of an object in a directory of this device.
+pub fn kind_of(found: &fs::Metadata, device: u64) -> Kind {
+    match found.file_type() {
+        kind if kind.is_symlink() => Kind::Symlink,
+        _ if found.dev() != device => Kind::Portal,
+        kind if kind.is_dir() => Kind::Directory,
+        kind if kind.is_file() => Kind::File,
+        _ => Kind::Portal,
+    }
+}
+
+/// As what an image imports it by this name; `target`: of a symlink.
+pub fn imported<'a>(
+    name: &'a OsStr,
+    kind: Kind,
+    found: &fs::Metadata,
+    target: &'a Path,
+) -> Imported<'a> {
+    Imported {
+        name: name.as_bytes(),
+        kind,
+        mode: found.mode() & 0o7777,
+        uid: found.uid(),
+        gid: found.gid(),
+        identity: identity_of(found),
+        accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
+        born_ns: clock::born_ns(found),
+        blocks_512: found.blocks(),
+        target: target.as_os_str().as_bytes(),
     }
 }
 

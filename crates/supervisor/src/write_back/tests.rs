@@ -14,7 +14,7 @@ use husk_proto::fs::{Change, Imported, Kind, Node, Time};
 use husk_proto::image::Cover;
 use husk_proto::{Credentials, Fs, Inode};
 
-use super::host::identity_of;
+use super::host::{identity_of, imported};
 use super::ledger::Ledger;
 use super::rescue::Rescue;
 use super::scan::Run;
@@ -209,18 +209,7 @@ fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Import
         kind if kind.is_symlink() => Kind::Symlink,
         _ => Kind::File,
     };
-    give(&Imported {
-        name: path.file_name().unwrap().as_bytes(),
-        kind,
-        mode: found.mode() & 0o7777,
-        uid: found.uid(),
-        gid: found.gid(),
-        identity: identity_of(found),
-        accessed_ns: found.atime() * 1_000_000_000 + found.atime_nsec(),
-        born_ns: clock::born_ns(found),
-        blocks_512: found.blocks(),
-        target: target.as_os_str().as_bytes(),
-    })
+    give(&imported(path.file_name().unwrap(), kind, found, &target))
 }
 
 /// Now, once the host's coarse clock has passed what was made before.
