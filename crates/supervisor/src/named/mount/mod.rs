@@ -101,12 +101,11 @@ impl Wish {
         format!("husk:{}", self.name)
     }
 
-    /// Where the image's trees begin, of which some are to be seen.
+    /// Where the image's trees begin, overlays first, of which some are to be seen.
     fn trees(&self) -> Result<Vec<String>, Failure> {
         let status = look(&self.name)?;
         let mut trees = status.overlays;
         trees.extend(status.mounts);
-        trees.sort_unstable();
         let seen =
             |tree: &String| self.root.starts_with(tree) || Path::new(tree).starts_with(&self.root);
         if trees.iter().any(seen) {

@@ -74,7 +74,8 @@ struct Node {
 
 impl Nodes {
     /// Those of `trees` that lie in `root`, or the part of one that `root` is; at most `room`
-    /// directories are held open.
+    /// directories are held open. What is on the first one's device keeps its number: a mount has
+    /// one device.
     pub fn plant(root: &Path, trees: &[PathBuf], room: usize) -> Result<Nodes> {
         let table = Mutex::new(Table { nodes: HashMap::new(), room });
         let mut nodes = Nodes { joints: HashMap::new(), table, device: 0 };
@@ -87,7 +88,9 @@ impl Nodes {
         let inner = |tree: &Path| trees.iter().any(|one| one != tree && tree.starts_with(one));
         for tree in trees.iter().filter(|tree| !inner(tree)) {
             let Ok(way) = tree.strip_prefix(root) else { continue };
-            nodes.device = statat(CWD, tree, AtFlags::empty())?.st_dev;
+            if nodes.device == 0 {
+                nodes.device = statat(CWD, tree, AtFlags::empty())?.st_dev;
+            }
             nodes.lead_to(tree, way)?;
         }
         Ok(nodes)
