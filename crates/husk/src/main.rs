@@ -208,7 +208,7 @@ enum Command {
     /// Show the system calls of a running image's programs, a line each, with who answered and how
     /// long that took. Ctrl-C ends it.
     Trace(trace::Options),
-    /// Print what completes the commands in a shell.
+    /// Print a shell completion script.
     Completions {
         /// bash, zsh, fish, elvish or powershell.
         shell: clap_complete::Shell,
