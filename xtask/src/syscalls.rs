@@ -1,7 +1,7 @@
 //! `docs/syscalls.md` from the client's table of calls: one declaration, read as text.
 //!
 //! ```text
-//! crates/client/src/calls.rs   --rows()-->   docs/syscalls.md
+//! crates/client/src/call/table.rs   --rows()-->   docs/syscalls.md
 //!     // ---- bytes                              ## Bytes
 //!     read Full "" => ...;                       | `read` | full | |
 //! ```
@@ -11,12 +11,12 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::fs;
 
-const SOURCE: &str = "crates/client/src/calls.rs";
+const SOURCE: &str = "crates/client/src/call/table.rs";
 const PAGE: &str = "docs/syscalls.md";
 const HEAD: &str = "\
 # System calls on files of an image
 
-Made by `cargo xtask syscalls` from [the client's table](../crates/client/src/calls.rs), not by
+Made by `cargo xtask syscalls` from [the client's table](../crates/client/src/call/table.rs), not by
 hand. It says how each call is answered where it concerns Husk: *full* as Linux does, *partial* with
 what is missing in the note, *passed* to the host while the client takes notes, *refused* with the
 error in the note. A call that is not listed goes to the host unchanged, and so does every call that
@@ -33,7 +33,7 @@ enum Row<'a> {
 pub fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
     let fresh = page(&source(workspace)?);
     let stale = workspace.file(PAGE).is_none_or(|file| file.text != fresh);
-    let finding = || Finding::new(PAGE, 0, "not what calls.rs says; type: cargo xtask syscalls");
+    let finding = || Finding::new(PAGE, 0, "not what the table says; type: cargo xtask syscalls");
     Ok(stale.then(finding).into_iter().collect())
 }
 

@@ -1,8 +1,8 @@
 //! Scratch memory and cached facts of one thread, all bounded.
 
-use crate::known::{KNOWN_MAX, Known, STEPS_MAX};
-use crate::lately::{LATELY_MAX, Lately};
-use crate::spares::{SPARES_MAX, Spare};
+use crate::fd::fd_cache::{SPARES_MAX, Spare};
+use crate::path::dir_cache::{KNOWN_MAX, Known, STEPS_MAX};
+use crate::path::outside_cache::{LATELY_MAX, Lately};
 use husk_abi::PATH_MAX;
 use husk_proto::fs::Witness;
 use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};

@@ -1,7 +1,7 @@
 //! Who asks: file-system ids, groups and capabilities, fetched from the host when first needed.
 //!
 //! Credentials belong to a thread on Linux, and so they do here: each thread's client asks for
-//! its own and forgets them when a passed call may have changed them (`passing`).
+//! its own and forgets them when a passed call may have changed them (`passthrough`).
 
 use crate::buffers::GROUPS_MAX;
 use crate::{Client, Host, Memory};

@@ -4,11 +4,11 @@
 //! touches application memory, the host or a kernel by itself: all three are traits.
 //!
 //! ```text
-//!   call ─► calls (table) ─► names / open / data / attributes / ...
-//!                               │            │
-//!                               ▼            ▼
-//!                             path         descriptor slot ──► Husk, shadow or host?
-//!              (mounts, magic, known, outside, descend)
+//!   a call ─► call (table) ─► ready, socket, pipe, memory, file, fd
+//!                                │               │
+//!                                ▼               ▼
+//!                              path            descriptor slot ──► Husk, shadow or host?
+//!                (mounts, magic_links, dir_cache, outside, descend)
 //! ```
 //!
 //! Invariants
@@ -21,78 +21,36 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod addresses;
-mod attributes;
-mod borrowing;
 mod boundary;
 mod buffers;
-mod calls;
-mod data;
-mod descend;
-mod descriptors;
-mod directory;
-mod epoll;
-mod exec;
-mod extended;
-mod fifo;
-mod flights;
-mod glance;
-mod ground;
+mod call;
+mod fd;
+mod file;
 mod identity;
-mod known;
-mod lanes;
-mod lately;
+mod iovec;
 mod layout;
-mod lending;
-mod limit;
-mod locks;
-mod magic;
-mod mapping;
-mod maps;
-mod mounts;
-mod names;
-mod open;
-mod outside;
+mod memory;
 mod overlay;
-mod passing;
 mod path;
-mod peers;
 mod pipe;
-mod places;
-mod polling;
-mod refusals;
-mod scoped;
-mod sealed;
-mod seek;
-mod socket_name;
-mod sockets;
-mod space;
-mod spares;
-mod splice;
-mod statfs;
-mod stranger;
-mod streams;
-mod times;
-mod transfer;
-mod vector;
-mod walk;
-mod watching;
+mod ready;
+mod socket;
 
 pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};
 pub use buffers::Buffers;
-pub use calls::{CALLS, Entry, Support, wants};
-pub use exec::{ExecTarget, Program};
-pub use glance::{GLANCED, Seen};
-pub use lately::Shortcut;
+pub use call::fast_path::{GLANCED, Seen};
+pub use call::table::{CALLS, Entry, Support, wants};
+pub use memory::exec::{ExecTarget, Program};
+pub use path::outside_cache::Shortcut;
 
 use buffers::Identity;
+use fd::fd_cache::Spares;
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::SetBits;
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
-use mounts::{PREFIXES_UNKNOWN, Prefix};
 use path::Target;
-use spares::Spares;
+use path::mounts::{PREFIXES_UNKNOWN, Prefix};
 
 /// How a handler ends.
 pub(crate) type Answer = Result<Verdict, Errno>;
@@ -123,10 +81,10 @@ pub struct Client<S, H, M> {
     pub(crate) effective: Option<(u32, u32, u64)>,
     /// Soft `RLIMIT_NOFILE`; 0 = to be asked.
     pub(crate) limit: u32,
-    /// Flights of this thread so far (`flights`).
+    /// Flights of this thread so far (`scm_rights`).
     pub(crate) flights: u32,
-    /// The last path looked for in `lately` was there: only then is the next one looked for before
-    /// anything else.
+    /// The last path looked for in `outside_cache` was there: only then is the next one looked for
+    /// before anything else.
     pub(crate) last_was_outside: bool,
     /// Files that are kept open.
     pub(crate) spares: Spares,

@@ -87,9 +87,9 @@ pub const DETOUR: u64 = 2;
 /// Make the host call unchanged, and give `outside::opened` the number that it returns.
 pub const OPENS: u64 = 3;
 
-/// `glance` says: make the host call unchanged. Both are no result of a call.
+/// `fast_path` says: make the host call unchanged. Both are no result of a call.
 pub const GLANCE_PASSES: i64 = i64::MIN + 1;
-/// `glance` says: ask `serve`.
+/// `fast_path` says: ask `serve`.
 pub const GLANCE_FAILS: i64 = i64::MIN;
 
 impl Answer {

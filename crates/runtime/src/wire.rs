@@ -280,7 +280,7 @@ impl Wire {
         self.client.as_mut().is_some_and(|served| served.closes_host(fd as u32))
     }
 
-    /// A call on `fd` was passed: the next one is worth a look (`glance`).
+    /// A call on `fd` was passed: the next one is worth a look (`fast_path`).
     #[inline(always)]
     pub fn expect_hosts(&mut self, fd: usize) {
         if fd <= i32::MAX as usize {

@@ -1,0 +1,6 @@
+//! Descriptors: numbers, and what stands behind them.
+
+pub(crate) mod fd_cache;
+pub(crate) mod fd_cache_policy;
+pub(crate) mod foreign_fds;
+pub(crate) mod table;

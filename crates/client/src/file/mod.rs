@@ -1,0 +1,15 @@
+//! Files: opening, bytes, attributes, names.
+
+pub(crate) mod attributes;
+pub(crate) mod data;
+pub(crate) mod directory;
+pub(crate) mod limit;
+pub(crate) mod locks;
+pub(crate) mod names;
+pub(crate) mod open;
+pub(crate) mod seek;
+pub(crate) mod space;
+pub(crate) mod statfs;
+pub(crate) mod times;
+pub(crate) mod transfer;
+pub(crate) mod xattr;

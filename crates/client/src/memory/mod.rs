@@ -1,0 +1,5 @@
+//! Memory: mappings of files, and programs that are to be mapped.
+
+pub(crate) mod exec;
+pub(crate) mod mapping;
+pub(crate) mod maps;

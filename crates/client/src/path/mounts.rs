@@ -1,0 +1,142 @@
+//! Where the trees begin: which mount a text lies below, and mounts inside other mounts.
+//!
+//! Mounts are fixed before the first program starts, so each client looks at them once. An
+//! absolute path is then compared with the first eight bytes of each mount's path before anything
+//! else is: most paths are done with a mount after one comparison.
+
+use crate::path::text::lies_below;
+use crate::{Client, Host, Memory};
+use husk_proto::fs::{Kind, Step};
+use husk_proto::image::MOUNTS_MAX;
+use husk_proto::{Inode, Result, Services};
+
+/// The mounts have not been looked at.
+pub(crate) const PREFIXES_UNKNOWN: usize = usize::MAX;
+
+/// How the path of a mount begins: its first bytes, at most eight, and which they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefix {
+    head: u64,
+    mask: u64,
+}
+
+impl Prefix {
+    /// Of the empty path.
+    pub const EMPTY: Prefix = Prefix { head: 0, mask: 0 };
+
+    /// Of this path.
+    pub fn of(path: &[u8]) -> Prefix {
+        let (mut head, mut mask) = ([0; 8], [0; 8]);
+        for (n, &byte) in path.iter().take(8).enumerate() {
+            (head[n], mask[n]) = (byte, u8::MAX);
+        }
+        Prefix { head: u64::from_le_bytes(head), mask: u64::from_le_bytes(mask) }
+    }
+
+    /// Whether a text with these first bytes may begin with the path.
+    #[inline]
+    pub fn may_match(self, head: u64) -> bool {
+        (self.head ^ head) & self.mask == 0
+    }
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// If the text lies below a mount: that mount's root, the text left to walk from there.
+    #[inline]
+    pub(crate) fn enter_mount(&mut self, w: usize) -> Option<Inode> {
+        if self.prefix_count == PREFIXES_UNKNOWN {
+            self.learn_prefixes();
+        }
+        let head = self.buffers.walks[w].word(0);
+        let mut best: Option<(usize, Inode)> = None;
+        for index in 0..self.prefix_count.min(MOUNTS_MAX) {
+            if self.prefixes[index].may_match(head) {
+                best = self.longer_mount(w, index, best);
+            }
+        }
+        let (length, root) = best?;
+        self.buffers.walks[w].at = length;
+        Some(root)
+    }
+
+    /// Mount `index` if the text lies below it and its path is longer than the best one's.
+    fn longer_mount(
+        &self,
+        w: usize,
+        index: usize,
+        best: Option<(usize, Inode)>,
+    ) -> Option<(usize, Inode)> {
+        let mount = self.services.mount(index);
+        let longer = best.is_none_or(|(length, _)| mount.path.len() > length);
+        let inside = longer && lies_below(self.buffers.walks[w].whole(), mount.path);
+        if inside { Some((mount.path.len(), mount.root)) } else { best }
+    }
+
+    #[cold]
+    fn learn_prefixes(&mut self) {
+        self.prefix_count = self.services.mounts().min(MOUNTS_MAX);
+        for index in 0..self.prefix_count {
+            self.prefixes[index] = Prefix::of(self.services.mount(index).path);
+        }
+    }
+
+    /// The root of the mount that covers a directory, if one does.
+    #[inline]
+    pub(crate) fn covering_root(&self, directory: Inode) -> Option<Inode> {
+        if self.covered >> (directory.number % 64) & 1 == 0 {
+            return None;
+        }
+        self.buffers.nested_root(directory)
+    }
+
+    /// Finds out which directories of Husk trees are covered by other mounts.
+    #[cold]
+    pub(crate) fn learn_mounts(&mut self) {
+        self.mounts_known = true;
+        self.buffers.nested_count = 0;
+        let count = self.services.mounts();
+        for index in 0..if count > 1 { count } else { 0 } {
+            if let Some((covered, root)) = self.covered_directory(index) {
+                let place = self.buffers.nested_count;
+                self.buffers.nested[place] =
+                    [covered.number, covered.generation, root.number, root.generation];
+                self.buffers.nested_count += 1;
+                self.covered |= 1 << (covered.number % 64);
+            }
+        }
+    }
+
+    /// The directory of another tree under mount `index`, if it lies in one.
+    fn covered_directory(&mut self, index: usize) -> Option<(Inode, Inode)> {
+        let mount = self.services.mount(index);
+        let (root, mut length, mut below) = (mount.root, 0, None);
+        let path = self.buffers.base.get_mut(..mount.path.len())?;
+        path.copy_from_slice(mount.path);
+        for other in (0..self.services.mounts()).filter(|&o| o != index) {
+            let other = self.services.mount(other);
+            let inside = lies_below(path, other.path);
+            if inside && other.path.len() > length {
+                (length, below) = (other.path.len(), Some(other.root));
+            }
+        }
+        let end = path.len();
+        let covered = self.directory_below(below?, length, end).ok()?;
+        Some((covered.inode, root))
+    }
+
+    /// What the names in `base[at..end]`, each behind a slash, lead to from a directory: the first
+    /// portal, if there is one on the way.
+    pub(crate) fn directory_below(&mut self, from: Inode, at: usize, end: usize) -> Result<Step> {
+        let (mut step, mut at) = (self.services.step(from)?, at);
+        while at < end && step.kind != Kind::Portal {
+            let start = at + 1;
+            let rest = &self.buffers.base[start..end];
+            at = start + rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+            if step.unlisted {
+                self.import(step.inode)?;
+            }
+            step = self.services.lookup(step.inode, &self.buffers.base[start..at])?;
+        }
+        Ok(step)
+    }
+}

@@ -1,0 +1,5 @@
+//! Readiness: `poll`, `select`, epoll sets, inotify.
+
+pub(crate) mod epoll;
+pub(crate) mod inotify;
+pub(crate) mod poll;
