@@ -218,7 +218,8 @@ impl Direct {
         for _ in 0..BURIAL_NAPS_MAX {
             let owner = region.load(word);
             let gone = || husk_region::judge((owner >> 32) as u32, owner as u32) == Life::Dead;
-            let free = owner == 0 || owner == me || gone() || husk_region::kill::mutant() == 46;
+            let free =
+                owner == 0 || owner == me || gone() || husk_region::observe::kill::mutant() == 46;
             if free && region.swap_if(word, owner, me) {
                 let found = step(self);
                 region.store(word, 0);

@@ -37,7 +37,7 @@ pub fn map_region(fd: u32, layout: Layout) -> Result<()> {
     }
     map_part(STATE_ADDRESS, layout.state_bytes(), fd, 0)?;
     map_part(CACHE_ADDRESS, layout.cache_bytes(), fd, layout.cache_offset())?;
-    husk_region::pipes::announce(fd, &layout);
+    husk_region::rings::pipes::announce(fd, &layout);
     // SAFETY: mapped just now; this crate never unmaps.
     unsafe { assume_mapped() };
     Ok(())

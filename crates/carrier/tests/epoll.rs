@@ -22,7 +22,7 @@ use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Flow, Pipe, Pipes, Withdrawal};
 use husk_proto::{Descriptors, Files, Processes};
-use husk_region::kill;
+use husk_region::observe::kill;
 use support::{LAYOUT, clock, image, program, tid};
 
 /// More points than any play has.

@@ -30,7 +30,7 @@ use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
 use husk_proto::watch::Watches;
 use husk_proto::{Descriptors, Fs, Inode, Processes};
-use husk_region::kill;
+use husk_region::observe::kill;
 use support::{FD_HIGH, format_anew, frozen, map, root_user, tid};
 use system::{Husk, System};
 use world::{WATCHED, WATCHER_FILE, build, findings, imported, remove_all, snapshot, watch};

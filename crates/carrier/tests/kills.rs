@@ -90,12 +90,12 @@ fn run_child(operation: &Operation, root: Inode, point: u64, manner: Manner) -> 
         let mut me = enter();
         me.set_alone(alone);
         (operation.before)(&mut me, root);
-        husk_region::kill::mutate(bug);
+        husk_region::observe::kill::mutate(bug);
         if point > 0 {
-            husk_region::kill::arm(point, die);
+            husk_region::observe::kill::arm(point, die);
         }
         (operation.run)(&mut me, root);
-        husk_region::kill::arm(0, die);
+        husk_region::observe::kill::arm(0, die);
     });
     (pid, wait(pid))
 }
@@ -127,9 +127,9 @@ fn sweep(operation: &Operation, (bug, alone): Manner, stride: u64) -> Outcome {
             break;
         }
         outcome.kills += 1;
-        husk_region::kill::mutate(bug);
+        husk_region::observe::kill::mutate(bug);
         let reaped = boss.reap(pid as u32);
-        husk_region::kill::mutate(0);
+        husk_region::observe::kill::mutate(0);
         let place = format!("{} at {point}", operation.name);
         boss.detach();
         // Embryos without a parent are given time; later they go too.
@@ -220,7 +220,7 @@ fn late_redo(over: bool, bug: u64) -> (u64, Vec<String>) {
             return (point - 1, faults);
         }
         let a = at(&mut boss, root, b"a");
-        husk_region::kill::mutate(bug);
+        husk_region::observe::kill::mutate(bug);
         // Where the dead one still holds locks, this recovers it.
         let gone = boss.unlink(&root_user(), a, target);
         // The line that comes back goes elsewhere, so that slot and line part.
@@ -228,7 +228,7 @@ fn late_redo(over: bool, bug: u64) -> (u64, Vec<String>) {
         boss.create(&root_user(), b, b"decoy", Node::File(0o644)).expect("create");
         let made = boss.create(&root_user(), a, b"heir of the slot", Node::File(0o644));
         let reaped = boss.reap(pid as u32);
-        husk_region::kill::mutate(0);
+        husk_region::observe::kill::mutate(0);
         assert!(gone.is_ok() || gone == Err(husk_proto::Errno::ENOENT), "{gone:?}");
         made.expect("create");
         reaped.expect("reaped");
@@ -371,10 +371,10 @@ fn storm() -> u64 {
 fn recover_in_child(dead: i32, point: u64, bug: u64) -> i32 {
     fork(|| {
         let mut me = enter();
-        husk_region::kill::mutate(bug);
-        husk_region::kill::arm(point, die);
+        husk_region::observe::kill::mutate(bug);
+        husk_region::observe::kill::arm(point, die);
         me.reap(dead as u32).expect("reaped");
-        husk_region::kill::arm(0, die);
+        husk_region::observe::kill::arm(0, die);
     })
 }
 
@@ -427,7 +427,7 @@ fn hold_up() {
     let mut dice = now.tv_nsec as u64 ^ (std::process::id() as u64) << 20;
     let pause = next(&mut dice) >> 56;
     std::thread::sleep(Duration::from_micros(pause));
-    husk_region::kill::arm(1 + (next(&mut dice) >> 61), hold_up);
+    husk_region::observe::kill::arm(1 + (next(&mut dice) >> 61), hold_up);
 }
 
 /// One dies half-way; two settle what it left at the same time, each held up now and then, and go
@@ -444,10 +444,10 @@ fn race(operation: &Operation, bug: u64, stride: u64) -> Vec<String> {
         let peer = |seed: u64| {
             fork(|| {
                 let mut me = enter();
-                husk_region::kill::mutate(bug);
-                husk_region::kill::arm(1, hold_up);
+                husk_region::observe::kill::mutate(bug);
+                husk_region::observe::kill::arm(1, hold_up);
                 me.kernel().session.recover_where(|pid, _| pid == dead as u32).expect("settled");
-                husk_region::kill::arm(0, hold_up);
+                husk_region::observe::kill::arm(0, hold_up);
                 let mut seed = seed;
                 for _ in 0..60 {
                     storm_step(&mut me, root, next(&mut seed) >> 33);

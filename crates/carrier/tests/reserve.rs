@@ -155,14 +155,14 @@ fn who_dies_while_it_borrows_or_pays_back_takes_nothing_along() {
         let dies = |boss: &mut Direct, point: u64| {
             let child = fork(|| {
                 let mut me = enter();
-                husk_region::kill::arm(point, die);
+                husk_region::observe::kill::arm(point, die);
                 for _ in 0..3 {
                     let child = me.prepare_fork(Sharing::default()).expect("fork");
                     assert_eq!(names.add(&mut me, made), Err(Errno::ENOSPC));
                     me.cancel_fork(child);
                     assert_eq!(names.add(&mut me, made), Err(Errno::ENOSPC));
                 }
-                husk_region::kill::arm(0, die);
+                husk_region::observe::kill::arm(0, die);
                 me.exit();
             });
             let status = wait(child);

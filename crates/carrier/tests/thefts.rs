@@ -188,10 +188,10 @@ fn thief_dies(point: u64) -> bool {
         let mut me = enter();
         let file = touch(&mut me, root, "stolen").expect("create");
         let filled = (0..20).map(|n| put(&mut me, file, n * PAGE as u64, PAGE, 2)).sum::<usize>();
-        husk_region::kill::arm(point, die);
+        husk_region::observe::kill::arm(point, die);
         let more = (20..40).map(|n| put(&mut me, file, n * PAGE as u64, PAGE, 2)).sum::<usize>();
         assert_eq!(filled + more, 40 * PAGE, "the victim keeps some of {kept}");
-        husk_region::kill::arm(0, die);
+        husk_region::observe::kill::arm(0, die);
     });
     let died = libc::WIFSIGNALED(wait(thief));
     boss.reap(thief as u32).expect("reaped");

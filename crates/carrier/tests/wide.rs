@@ -40,7 +40,7 @@ fn in_image(layout: Layout, rule: Directories, body: fn(&mut Direct, Inode)) {
 /// With kill points compiled in: others run instead at some of them, or no longer.
 fn delays(on: bool) {
     #[cfg(feature = "kill-points")]
-    husk_region::kill::jitter(if on { JITTER } else { 0 });
+    husk_region::observe::kill::jitter(if on { JITTER } else { 0 });
     let _ = on;
 }
 

@@ -13,8 +13,8 @@
 //!    transactions may be held, and what is freed step by step may be half-way.
 
 use husk_proto::Files;
-use husk_region::epoll::SETS_MAX;
-use husk_region::pipes::PIPES_MAX;
+use husk_region::rings::epoll::SETS_MAX;
+use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;

@@ -9,7 +9,7 @@
 use husk_proto::epoll::{Said, Set, Sight};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Errno, Files, Result};
-use husk_region::epoll::{self, NUMBER_BITS, SETS_MAX};
+use husk_region::rings::epoll::{self, NUMBER_BITS, SETS_MAX};
 use husk_region::{Region, Txn};
 
 use crate::descriptor::table;

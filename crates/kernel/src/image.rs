@@ -5,8 +5,8 @@
 
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::epoll::SETS_MAX;
-use husk_region::pipes::PIPES_MAX;
+use husk_region::rings::epoll::SETS_MAX;
+use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{Cell, FIXED_WORDS, Region};
 
 use crate::Kernel;

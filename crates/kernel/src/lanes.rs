@@ -14,7 +14,8 @@
 
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Process, Result};
-use husk_region::{Cell, Region, Txn, pipes};
+use husk_region::rings::pipes;
+use husk_region::{Cell, Region, Txn};
 
 use crate::descriptor::table;
 use crate::image::LANES_AWAITING;

@@ -9,7 +9,7 @@
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Result};
 use husk_region::Txn;
-use husk_region::pipes::{self, Holder, Lock, PIPES_MAX};
+use husk_region::rings::pipes::{self, Holder, Lock, PIPES_MAX};
 
 use crate::descriptor::table;
 use crate::image::{PIPES, PIPES_LIST, PIPES_WANTED};

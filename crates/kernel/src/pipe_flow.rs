@@ -13,8 +13,8 @@
 use husk_proto::fs::Span;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Withdrawal};
 use husk_proto::{Errno, Result};
-use husk_region::kill;
-use husk_region::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
+use husk_region::observe::kill;
+use husk_region::rings::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
 
 use crate::pipe::{holder, ring};
 use crate::{Kernel, lanes};

@@ -18,7 +18,8 @@
 use husk_proto::descriptor::Shown;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
-use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn, kill};
+use husk_region::observe::kill;
+use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn};
 
 use crate::descriptor::{table, whole};
 use crate::embryo::{self, Expected};

@@ -4,7 +4,9 @@
 //!   state arena  [ header | partitions | slots | buckets | inodes | lines | nodes | heap | chunks
 //!                | fixed ]
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
-//!   pipes        [ words of each | rings | epoll sets ]                 see `pipes`, `epoll`
+//!   pipes        [ words of each | rings | epoll sets ]                 see `rings`
+//!
+//!   rings, observe ─► txn (locks, journal, recovery) ─► arena
 //! ```
 //!
 //! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
@@ -22,45 +24,21 @@
 //! 5. No wait is unbounded: 10 ms a sleep, 1 s against one sleeping holder (`lock`).
 #![no_std]
 
-mod alone;
-mod blocks;
-pub mod epoll;
-mod freeze;
-pub mod hold;
-mod journal;
-pub mod kill;
-mod lanes;
-mod layout;
-mod life;
-mod lock;
-mod lone;
-mod look_out;
-mod magazine;
-mod memory;
-mod outlying;
-mod pace;
-mod passes;
-pub mod pipes;
-mod recover;
-mod reserve;
-mod session;
-mod short;
-mod steal;
-mod tally;
-pub mod trace;
-pub mod watch;
-mod withdrawal;
+mod arena;
+pub mod observe;
+pub mod rings;
+mod txn;
 
-pub use blocks::Blocks;
-pub use freeze::nap;
-pub use journal::{RETRY, Txn};
-pub use layout::{
+pub use arena::blocks::Blocks;
+pub use arena::layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
     LINE, Layout, Map, NEVER_IN_NUMBERS, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
-pub use life::{Life, ended, is_stopped, judge};
-pub use lock::{NEVER_SEEN, is_locked, owner_of};
-pub use memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
-pub use passes::{PASSES_MAX, PassWords};
-pub use session::{ATTENTION_ABOVE, Session, SlotView};
-pub use tally::{LOOKS_MAX, TALLIES_MAX, Tallies};
+pub use arena::memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
+pub use observe::tally::{LOOKS_MAX, TALLIES_MAX, Tallies};
+pub use txn::freeze::nap;
+pub use txn::journal::{RETRY, Txn};
+pub use txn::life::{Life, ended, is_stopped, judge};
+pub use txn::lock::{NEVER_SEEN, is_locked, owner_of};
+pub use txn::passthrough_bits::{PASSES_MAX, PassWords};
+pub use txn::session::{ATTENTION_ABOVE, Session, SlotView};

@@ -11,7 +11,7 @@ unsafe extern "C" {
 /// The gate table.
 pub const TABLE: Range<usize> = 0x60000..0x61000;
 /// The gate table and what is shown behind it.
-const GATE: Range<usize> = TABLE.start..TABLE.start + husk_region::trace::SHOWN_BYTES;
+const GATE: Range<usize> = TABLE.start..TABLE.start + husk_region::observe::trace::SHOWN_BYTES;
 /// State arena, buffer cache and this image: everything between is Husk's.
 const REGION_START: usize = 0x5000_0000_0000;
 

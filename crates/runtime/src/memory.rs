@@ -9,7 +9,8 @@
 use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PAGE};
-use husk_region::{STATE_ADDRESS, pipes::PIPES_ADDRESS};
+use husk_region::STATE_ADDRESS;
+use husk_region::rings::pipes::PIPES_ADDRESS;
 
 unsafe extern "C" {
     /// Copies; returns `target`, or `FAULTED`.

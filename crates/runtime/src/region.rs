@@ -5,7 +5,8 @@ use crate::{guard, memory, table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
-use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS, pipes};
+use husk_region::rings::pipes;
+use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS};
 use husk_runtime::handover;
 
 #[unsafe(link_section = ".bss.hot")]

@@ -9,7 +9,7 @@ use husk_client::{Host, Mapping, Memory};
 use husk_host::{calls, syscall};
 use husk_proto::{Inode, fs::Run, fs::Span};
 use husk_region::CACHE_ADDRESS;
-use husk_region::pipes::PIPES_ADDRESS;
+use husk_region::rings::pipes::PIPES_ADDRESS;
 
 /// Both traits; holds nothing.
 #[derive(Clone, Copy)]

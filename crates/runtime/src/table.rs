@@ -1,7 +1,7 @@
 //! The gate table: where a call of a patched site comes, and one that traps.
 //!
 //! ```text
-//!   region's file  [ live table | control | off | on ]        crates/region/src/trace.rs
+//!   region's file  [ live table | control | off | on ]        crates/region/src/observe/trace.rs
 //!                       │ mapped to read at 0x60000 by all processes of the image
 //!                       ├── off: stubs of `gate`             ├── on: all to husk_traced
 //!                       '── a copy of its own: a process with mappings that have holes (`divert`)
@@ -22,7 +22,8 @@ use crate::{arguments, classes, image, mappings};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use husk_abi::memory::{MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
-use husk_region::{Layout, trace};
+use husk_region::Layout;
+use husk_region::observe::trace;
 
 /// The gate table: what `call *[TABLE + 8 * number]` of a patched site reaches. Only `divert`
 /// writes it, and nobody can but while it does.

@@ -23,7 +23,7 @@ use crate::{memory, service, table};
 use core::mem::offset_of;
 use husk_abi::{nr, shape};
 use husk_host::{calls, syscall};
-use husk_region::trace::{self, By, Kind, RECORD_WORDS, Ring, TEXT_BYTES, TEXT_WORDS};
+use husk_region::observe::trace::{self, By, Kind, RECORD_WORDS, Ring, TEXT_BYTES, TEXT_WORDS};
 
 /// Words of a record before its texts: head, time, number or duration, result, six arguments.
 const FIXED_WORDS: usize = 10;

@@ -15,7 +15,7 @@
 //! Not here: children of the supervisor itself (the first program, orphans), whose stops and ends
 //! its main thread waits for; who is stopped by a debugger, which alone may let it go on; and where
 //! the host does not let the supervisor (`kernel.yama.ptrace_scope` of an image with a name):
-//! others wait as long as `husk_region::lock` says.
+//! others wait as long as `husk_region::txn::lock` says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,8 @@
 //!
 //! Measured where it is asked for (`holds` in a file, `HUSK_HOLDS=1`): a supervisor tells at the
 //! end of its image, a line for each kind of work. `husk bench hold` makes an image, gives each
-//! kind something to do, and shows the lines as a table. What a hold is says `husk_region::hold`.
+//! kind something to do, and shows the lines as a table. What a hold is says
+//! `husk_region::observe::lock_hold_stats`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use husk_carrier::Direct;
 use husk_proto::Errno;
 use husk_proto::image::Image as _;
-use husk_region::hold::{Held, held, switch_on};
-use husk_region::trace::ticks;
+use husk_region::observe::lock_hold_stats::{Held, held, switch_on};
+use husk_region::observe::trace::ticks;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -204,6 +205,6 @@ mod tests {
         for (index, (kind, _)) in ALL.iter().enumerate() {
             assert_eq!(*kind as usize, index);
         }
-        assert!(ALL.len() <= husk_region::hold::HOLDERS);
+        assert!(ALL.len() <= husk_region::observe::lock_hold_stats::HOLDERS);
     }
 }

@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::image::Cover;
 use husk_proto::{Inode, Process};
-use husk_region::watch::{self, Memory};
+use husk_region::observe::model_hooks::{self, Memory};
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Schedule, Scheduler, Task as Runnable, TaskId};
 use shuttle::{Config, FailurePersistence, Runner};
@@ -255,7 +255,7 @@ pub fn world() -> (MutexGuard<'static, Option<Inode>>, Inode) {
         let (mut boss, root) =
             support::shared_image(LAYOUT, Cover::Memory, Directories::ByContention);
         boss.detach();
-        watch::install(&WATCHED);
+        model_hooks::install(&WATCHED);
         root
     });
     let boss = Direct::attach(support::frozen, Process(0), FIRST_PID, FIRST_PID).expect("attached");
@@ -459,9 +459,9 @@ pub fn holds_and_sees(tries: Tries, bugs: &[u64], set_up: fn(), model: fn()) {
     println!("holds, {:?}, {} words matter", start.elapsed(), shared());
     for &bug in bugs {
         let start = std::time::Instant::now();
-        husk_region::kill::mutate(bug);
+        husk_region::observe::kill::mutate(bug);
         let seen = explore(Tries(tries.0 * PATIENCE), set_up, model);
-        husk_region::kill::mutate(0);
+        husk_region::observe::kill::mutate(0);
         println!("planted {bug}, {:?}: {seen:?}", start.elapsed());
         assert!(seen.is_err(), "planted bug {bug} was not seen");
     }

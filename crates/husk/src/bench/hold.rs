@@ -7,8 +7,9 @@
 //!   this process            -> switches that directory to and fro, reads counters, checks all
 //! ```
 //!
-//! A hold is measured by the clock and in processor time (`husk_region::hold`): on a machine with
-//! other work a holder may lose its core, which the clock sees and nobody can help.
+//! A hold is measured by the clock and in processor time (`husk_region::observe::lock_hold_stats`):
+//! on a machine with other work a holder may lose its core, which the clock sees and nobody can
+//! help.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};

@@ -6,7 +6,8 @@
 use husk_abi::capability::FSETID;
 use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, Txn, kill};
+use husk_region::observe::kill;
+use husk_region::{Cell, INODE, Txn};
 
 use crate::fs::extended;
 use crate::fs::share;

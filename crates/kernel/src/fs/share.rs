@@ -26,9 +26,8 @@
 //! Not here: the switches themselves (`switch`), entries and their arrays (`entries`).
 
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{
-    Cell, INODE, LINE, NODE, RETRY, Region, Txn, Without, is_locked, kill, owner_of,
-};
+use husk_region::observe::kill;
+use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, Without, is_locked, owner_of};
 
 use crate::fs::switch;
 use crate::state::{high, ino, kind_bits, live, low, pair};

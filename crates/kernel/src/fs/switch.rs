@@ -13,7 +13,8 @@
 //! 3. When it fails (a full image), nothing changes and nothing is lost.
 
 use husk_proto::{Errno, Inode, Operation, Result};
-use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, kill};
+use husk_region::observe::kill;
+use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
 
 use crate::fs::share::{self, NEVER, PART_ARRAY, PART_HINT, PARTS_MAX, PREPARE, WIDE};
 use crate::fs::{entries, share::Open};

@@ -13,7 +13,8 @@
 use husk_abi::sys::general::{IN_IGNORED, IN_Q_OVERFLOW};
 use husk_proto::watch::{Instance, Taken};
 use husk_proto::{Errno, Result};
-use husk_region::{Cell, Region, Txn, kill};
+use husk_region::observe::kill;
+use husk_region::{Cell, Region, Txn};
 
 use super::{IDLE, INSTANCES_MAX, NUMBER, OWED, live, lock, owe, turn, word};
 use crate::state::{high, low, pair};

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use husk_abi::{nr, shape};
-use husk_region::trace::{self, By, Found, Kind, Pulse, RECORD_WORDS};
+use husk_region::observe::trace::{self, By, Found, Kind, Pulse, RECORD_WORDS};
 
 use crate::failure::Failure;
 use crate::request::reason;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use husk_abi::sys::general as linux;
 use husk_abi::{nr, shape};
-use husk_region::trace::By;
+use husk_region::observe::trace::By;
 use nix::errno::Errno;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //! other way, whether its ring stays out of use, which process connects it, and what was lost at
 //! the other end.
 
-use crate::pipes::{CONNECTS, MATE, Mode, Pipe, RESET};
+use crate::rings::pipes::{CONNECTS, MATE, Mode, Pipe, RESET};
 
 /// In the word that has one more than the mate's name: the ring is not to be used.
 const UNUSED: u64 = 1 << 63;

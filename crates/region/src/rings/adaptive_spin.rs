@@ -10,8 +10,8 @@
 //! 2. A look ends after `LOOK_OUT_TICKS_MAX`, whatever was measured: the three words are guesses
 //!    that others store beside, and a wrong one costs time only.
 
-use crate::pace::{core_number, ticks};
-use crate::pipes::{ASKED, Mode, Pipe, READER_CORE, SENT, WAKING, WRITER_CORE};
+use crate::rings::pace::{core_number, ticks};
+use crate::rings::pipes::{ASKED, Mode, Pipe, READER_CORE, SENT, WAKING, WRITER_CORE};
 
 /// Processor ticks of one look-out: twice what waking a sleeper took here last, which on most
 /// machines is 10 us at 2 to 3 GHz.

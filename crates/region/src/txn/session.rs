@@ -14,12 +14,12 @@ use core::cell::Cell as Local;
 
 use husk_abi::Errno;
 
-use crate::kill;
-use crate::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
-use crate::memory::{Cell, Region};
-use crate::outlying::Outlying;
-use crate::passes::Passes;
-use crate::tally::{LOOKS_MAX, TALLIES_END, WAITS};
+use crate::arena::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
+use crate::arena::memory::{Cell, Region};
+use crate::observe::kill;
+use crate::observe::tally::{LOOKS_MAX, TALLIES_END, WAITS};
+use crate::txn::outlying::Outlying;
+use crate::txn::passthrough_bits::Passes;
 
 pub(crate) const STATE: u32 = 0;
 pub(crate) const TRANSACTIONS: u32 = 1;
@@ -92,12 +92,12 @@ pub struct Session {
     kernel: Local<u32>,
     /// Called before a call that only looks stores something.
     unguard: Local<fn()>,
-    /// Numbers whose calls are the host's (`passes`).
+    /// Numbers whose calls are the host's (`passthrough_bits`).
     pub(crate) passes: Passes,
     /// Numbers of directories in which no name leads into a tree (`outlying`).
     pub(crate) outlying: Outlying,
     #[cfg(feature = "holds")]
-    pub(crate) hold: crate::hold::Hold,
+    pub(crate) hold: crate::observe::lock_hold_stats::Hold,
     pid: u32,
     tid: u32,
 }

@@ -45,7 +45,7 @@ const ESRCH: isize = -3;
 /// Judges thread `tid` of process `pid`. An unreadable `/proc` counts as alive.
 pub fn judge(pid: u32, tid: u32) -> Life {
     #[cfg(feature = "models")]
-    if let Some(dead) = crate::watch::is_dead(pid, tid) {
+    if let Some(dead) = crate::observe::model_hooks::is_dead(pid, tid) {
         return if dead { Life::Dead } else { Life::HeldUp };
     }
     // SAFETY: signal 0 only asks.

@@ -22,9 +22,9 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use husk_abi::nr;
 use husk_host::syscall;
 
-use crate::kill;
-use crate::life::{Holder, Life};
-use crate::pipes::{BUSY, Held, Pipe, SHARED};
+use crate::observe::kill;
+use crate::rings::pipes::{BUSY, Held, Pipe, SHARED};
+use crate::txn::life::{Holder, Life};
 
 /// What an intruder waits for where the host has no `membarrier`: a store is seen long before.
 const BARRIER_NS: u64 = 20_000_000;

@@ -18,8 +18,8 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::kill;
-use crate::pipes::{HEAD, NEAR, Pipe, SHORT, TAIL};
+use crate::observe::kill;
+use crate::rings::pipes::{HEAD, NEAR, Pipe, SHORT, TAIL};
 
 /// Most bytes of a short message.
 const BYTES_MAX: u64 = 32;

@@ -4,7 +4,7 @@
 
 use husk_abi::HUGE_BYTES;
 
-use crate::memory::{Cell, STEP_WORDS};
+use crate::arena::memory::{Cell, STEP_WORDS};
 
 /// Slab class of 128-byte objects.
 pub const INODE: usize = 0;
@@ -369,7 +369,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::{INODE, Layout, NODE};
-    use crate::reserve::RESERVED;
+    use crate::arena::reserve::RESERVED;
 
     #[test]
     fn nodes_are_enough_for_a_long_name_of_each_file_in_one_directory() {

@@ -10,13 +10,13 @@ use husk_abi::{Errno, PAGE, nr};
 use husk_host::huge::{HUGE_BYTES, gather_around};
 use husk_host::syscall;
 
-use crate::journal::Txn;
-use crate::kill;
-use crate::layout::{CHUNK_BLOCKS, header};
-use crate::lock;
-use crate::magazine::BLOCK;
-use crate::memory::{Cell, Without};
-use crate::session::{CHUNK_HINT, COUNTS, LENT, RUN, Session, UNBALANCED};
+use crate::arena::layout::{CHUNK_BLOCKS, header};
+use crate::arena::magazine::BLOCK;
+use crate::arena::memory::{Cell, Without};
+use crate::observe::kill;
+use crate::txn::journal::Txn;
+use crate::txn::lock;
+use crate::txn::session::{CHUNK_HINT, COUNTS, LENT, RUN, Session, UNBALANCED};
 
 /// Blocks in a huge page; a chunk is a whole number of them.
 const HUGE_BLOCKS: u32 = (HUGE_BYTES / PAGE) as u32;
@@ -132,7 +132,8 @@ impl Session {
     }
 
     fn stack_top(&self, base: Cell, count: u64) -> u32 {
-        let at = crate::session::MAGAZINES + BLOCK as u32 * crate::session::MAGAZINE_ITEMS;
+        let at =
+            crate::txn::session::MAGAZINES + BLOCK as u32 * crate::txn::session::MAGAZINE_ITEMS;
         self.region.load(base.word(at + count as u32 - 1)) as u32
     }
 

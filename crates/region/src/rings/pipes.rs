@@ -32,12 +32,13 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::layout::Layout;
-use crate::life::Life;
-use crate::pace::{core_number, ticks};
-use crate::{epoll, kill};
+use crate::arena::layout::Layout;
+use crate::observe::kill;
+use crate::rings::epoll;
+use crate::rings::pace::{core_number, ticks};
+use crate::txn::life::Life;
 
-pub use crate::life::{Held, Holder};
+pub use crate::txn::life::{Held, Holder};
 
 /// Where the pipes are mapped in every process that uses one.
 pub const PIPES_ADDRESS: usize = 0x5410_0000_0000;
@@ -79,7 +80,7 @@ const SERVED: usize = 36;
 const SEEN_SHIFT: usize = 37;
 pub(crate) const ASKED: usize = 38;
 pub(crate) const WAKING: usize = 39;
-/// Of epoll (`epoll`), and of who is alone (`alone`), on a line that others seldom write.
+/// Of epoll (`epoll`), and of who is alone (`single_owner`), on a line that others seldom write.
 pub(crate) const SET: usize = 40;
 pub(crate) const SHARED: usize = 41;
 pub(crate) const BUSY: usize = 42;

@@ -19,11 +19,11 @@ use core::sync::atomic::{Ordering, fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::kill;
-use crate::life::{self, Life};
-use crate::memory::{Cell, Without};
-use crate::session::Session;
-use crate::watch;
+use crate::arena::memory::{Cell, Without};
+use crate::observe::kill;
+use crate::observe::model_hooks;
+use crate::txn::life::{self, Life};
+use crate::txn::session::Session;
 
 pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITERS: u64 = 2;
@@ -160,7 +160,7 @@ impl Session {
             if looks > LOOKS_MAX {
                 return Err(Errno::EIO);
             }
-            watch::spin();
+            model_hooks::spin();
         }
     }
 
@@ -229,9 +229,9 @@ impl Session {
 
     /// One round of waiting for a held word.
     fn wait(&self, cell: Cell, word: u64, patience: &mut Patience) -> Result<(), Errno> {
-        if patience.spins < watch::SPINS {
+        if patience.spins < model_hooks::SPINS {
             patience.spins += 1;
-            watch::spin();
+            model_hooks::spin();
             return Ok(());
         }
         let flagged = word | WAITERS;
@@ -258,7 +258,7 @@ impl Session {
     /// Sleeps while the word's low half is `value`, at most `most_ns`; whether the time ran out.
     pub(crate) fn sleep(&self, cell: Cell, value: u32, most_ns: u64) -> bool {
         #[cfg(feature = "models")]
-        if watch::rest() {
+        if model_hooks::rest() {
             return true;
         }
         let time = [0u64, most_ns];

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{self, Layout, Map, header};
-use crate::watch::Word;
+use crate::arena::layout::{self, Layout, Map, header};
+use crate::observe::model_hooks::Word;
 
 /// Where the state arena is mapped in every process: with the pipes, the runtime, its heap and what
 /// is started from recordings in the same 512 GiB, which one table of the host leads to.
@@ -154,7 +154,11 @@ impl Region {
             map: layout.map(),
             layout,
             without,
-            doubt: if without.has(Without::OPTIMISTIC) { u64::MAX } else { crate::lock::LOCKED },
+            doubt: if without.has(Without::OPTIMISTIC) {
+                u64::MAX
+            } else {
+                crate::txn::lock::LOCKED
+            },
             pools: if without.has(Without::AFFINITY) { 0 } else { u32::MAX },
         }
     }
@@ -183,7 +187,7 @@ impl Region {
     /// A lock word that nobody has held is none that readers could doubt: it is made so.
     pub(crate) fn doubt_new(&self, cell: Cell) {
         if self.load(cell) == 0 {
-            self.store(cell, crate::lock::SEQUENCE_ONE);
+            self.store(cell, crate::txn::lock::SEQUENCE_ONE);
         }
     }
 

@@ -8,14 +8,14 @@
 
 use husk_abi::Errno;
 
-use crate::journal::{COMMITTED, ROLLED};
-use crate::kill;
-use crate::layout::header;
-use crate::life::{self, Life};
-use crate::lock::{LOCKED, owner_of};
-use crate::memory::Cell;
-use crate::session::{LONG, LONG_MAX, STATE, Session};
-use crate::tally::RECOVERED;
+use crate::arena::layout::header;
+use crate::arena::memory::Cell;
+use crate::observe::kill;
+use crate::observe::tally::RECOVERED;
+use crate::txn::journal::{COMMITTED, ROLLED};
+use crate::txn::life::{self, Life};
+use crate::txn::lock::{LOCKED, owner_of};
+use crate::txn::session::{LONG, LONG_MAX, STATE, Session};
 
 /// Looks at the recovery word before a waiter gives up: about a minute.
 const TURNS_MAX: u32 = 60_000;

@@ -9,7 +9,7 @@
 
 use core::cell::Cell as Local;
 
-use crate::session::Session;
+use crate::txn::session::Session;
 
 /// Numbers that can be here: who walks a tree has few directories open.
 const NUMBERS: usize = 1024;

@@ -17,10 +17,10 @@
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::layout::header;
-use crate::lock::{is_locked, owner_of};
-use crate::memory::Cell;
-use crate::session::{STATE, Session};
+use crate::arena::layout::header;
+use crate::arena::memory::Cell;
+use crate::txn::lock::{is_locked, owner_of};
+use crate::txn::session::{STATE, Session};
 
 /// Looks at one journal before its transaction counts as stuck, 50 us each.
 const LOOKS_MAX: u32 = 40_000;
@@ -86,7 +86,7 @@ impl Session {
 /// Sleeps for about as long as one look at somebody else's work takes.
 pub fn nap() {
     #[cfg(feature = "models")]
-    if crate::watch::rest() {
+    if crate::observe::model_hooks::rest() {
         return;
     }
     let time = [0u64, LOOK_NS];

@@ -23,13 +23,13 @@
 
 use husk_abi::Errno;
 
-use crate::freeze::nap;
-use crate::journal::Txn;
-use crate::kill;
-use crate::layout::header;
-use crate::magazine::{BLOCK, HIGH, count_of, item};
-use crate::memory::Cell;
-use crate::session::{RUN, STATE, Session};
+use crate::arena::layout::header;
+use crate::arena::magazine::{BLOCK, HIGH, count_of, item};
+use crate::arena::memory::Cell;
+use crate::observe::kill;
+use crate::txn::freeze::nap;
+use crate::txn::journal::Txn;
+use crate::txn::session::{RUN, STATE, Session};
 
 /// Objects, or single blocks, that one theft takes at most.
 const LOOT_MAX: u64 = 16;

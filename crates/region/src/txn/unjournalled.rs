@@ -3,9 +3,9 @@
 //! Who dies between the two stores leaves the bit over a word that is 0, and whoever cleans up, or
 //! looks meanwhile, takes that for no word.
 
-use crate::kill;
-use crate::memory::Cell;
-use crate::session::Session;
+use crate::arena::memory::Cell;
+use crate::observe::kill;
+use crate::txn::session::Session;
 
 impl Session {
     /// Changes `word`, which nobody else changes, to `value`, and its bit in `map`: set unless the

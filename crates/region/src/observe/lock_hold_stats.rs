@@ -24,8 +24,8 @@ pub use measured::*;
 #[cfg(feature = "holds")]
 mod measured {
     use super::HOLDERS;
-    use crate::session::Session;
-    use crate::trace::ticks;
+    use crate::observe::trace::ticks;
+    use crate::txn::session::Session;
     use core::cell::Cell as Local;
     use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use husk_abi::nr;
@@ -157,7 +157,7 @@ mod measured {
 }
 
 #[cfg(not(feature = "holds"))]
-impl crate::session::Session {
+impl crate::txn::session::Session {
     /// What this thread does from now on is work of that kind.
     #[inline(always)]
     pub fn work_as(&self, _: usize) {}

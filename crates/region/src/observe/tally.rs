@@ -12,8 +12,8 @@
 //! 3. Looks take no lock and must not store into the region (a guard may be closed), but for one in
 //!    `LOOKS_KEPT`. A killed thread takes at most that many with it, of each kind that has them.
 
-use crate::memory::{Cell, Region};
-use crate::session::{Session, TALLIES, TRANSACTIONS};
+use crate::arena::memory::{Cell, Region};
+use crate::txn::session::{Session, TALLIES, TRANSACTIONS};
 
 /// Counters of a slot for the room above; the first `LOOKS_MAX` are of looks.
 pub const TALLIES_MAX: u32 = 28;

@@ -15,11 +15,11 @@
 
 use husk_abi::Errno;
 
-use crate::kill;
-use crate::layout::{CLASSES, NODE, RECORD, header};
-use crate::magazine::{LOW, count_of, item};
-use crate::memory::Cell;
-use crate::session::Session;
+use crate::arena::layout::{CLASSES, NODE, RECORD, header};
+use crate::arena::magazine::{LOW, count_of, item};
+use crate::arena::memory::Cell;
+use crate::observe::kill;
+use crate::txn::session::Session;
 
 /// Objects of each class, the last never used ones, that only `refill_reserved` hands out: an image
 /// full of names and bytes can still start the program that removes them.

@@ -19,12 +19,12 @@
 
 use husk_abi::Errno;
 
-use crate::journal::{RETRIES_MAX, RETRY, Txn};
-use crate::kill;
-use crate::layout::{CLASSES, header};
-use crate::memory::{Cell, Without};
-use crate::reserve::{RESERVED, paid_back};
-use crate::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
+use crate::arena::layout::{CLASSES, header};
+use crate::arena::memory::{Cell, Without};
+use crate::arena::reserve::{RESERVED, paid_back};
+use crate::observe::kill;
+use crate::txn::journal::{RETRIES_MAX, RETRY, Txn};
+use crate::txn::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 
 /// Magazine of single blocks, beside the slab classes.
 pub(crate) const BLOCK: usize = CLASSES;
@@ -278,7 +278,7 @@ impl Session {
         if kill::refuses() {
             return Err(Errno::ENOSPC);
         }
-        let run = self.base()?.word(crate::session::HEAP);
+        let run = self.base()?.word(crate::txn::session::HEAP);
         let value = self.region.load(run);
         if (value >> 32).saturating_sub(value & 0xffff_ffff) >= words as u64 {
             return Ok(());
@@ -375,7 +375,7 @@ impl Txn<'_> {
 
     /// `words` of the heap that `heap_ready` has set aside.
     pub fn heap(&mut self, words: u32) -> Result<Cell, Errno> {
-        let run = self.base.word(crate::session::HEAP);
+        let run = self.base.word(crate::txn::session::HEAP);
         let value = self.get(run);
         let next = value & 0xffff_ffff;
         if next + words as u64 > value >> 32 {

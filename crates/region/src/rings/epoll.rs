@@ -23,8 +23,8 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::kill;
-use crate::pipes::{self, FLIGHT, PIPES_ADDRESS, PIPES_MAX, Pipe, SET, SHARED, WORDS_BYTES};
+use crate::observe::kill;
+use crate::rings::pipes::{self, FLIGHT, PIPES_ADDRESS, PIPES_MAX, Pipe, SET, SHARED, WORDS_BYTES};
 
 /// Most sets of an image that are remembered; a number has eight bits.
 pub const SETS_MAX: u32 = 256;

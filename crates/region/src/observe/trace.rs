@@ -25,8 +25,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::layout::Layout;
-use crate::life::{Life, judge};
+use crate::arena::layout::Layout;
+use crate::txn::life::{Life, judge};
 
 /// Where the area is mapped in a process that traces or is traced.
 pub const TRACE_ADDRESS: usize = 0x5300_0000_0000;
@@ -90,7 +90,7 @@ static MAPPED: AtomicBool = AtomicBool::new(false);
 impl Layout {
     /// Offset of the traces in the region memfd.
     pub fn trace_offset(&self) -> u64 {
-        self.programs_offset() + crate::layout::PROGRAMS_BYTES
+        self.programs_offset() + crate::arena::layout::PROGRAMS_BYTES
     }
 
     /// Bytes of the traces' area; what is never used costs nothing.

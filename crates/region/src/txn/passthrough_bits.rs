@@ -13,7 +13,7 @@
 use core::cell::Cell as Local;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::session::Session;
+use crate::txn::session::Session;
 
 /// Numbers that have a bit: a server has some hundreds of connections, and some have thousands.
 pub const PASSES_MAX: usize = 4096;

@@ -1,0 +1,10 @@
+//! Rings: the bytes of pipes and sockets, and what epoll sets remember of them.
+
+pub(crate) mod adaptive_spin;
+pub mod epoll;
+pub(crate) mod inline_message;
+pub(crate) mod lanes;
+pub(crate) mod pace;
+pub mod pipes;
+pub(crate) mod single_owner;
+pub(crate) mod withdrawal;

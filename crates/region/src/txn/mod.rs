@@ -1,0 +1,11 @@
+//! Transactions: locks, the journal, seats, and recovery from the dead.
+
+pub(crate) mod freeze;
+pub(crate) mod journal;
+pub(crate) mod life;
+pub(crate) mod lock;
+pub(crate) mod outlying;
+pub(crate) mod passthrough_bits;
+pub(crate) mod recover;
+pub(crate) mod session;
+pub(crate) mod unjournalled;
