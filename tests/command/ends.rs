@@ -139,7 +139,7 @@ fn a_program_whose_supervisor_dies_before_it_knows_the_program_keeps_its_files()
 trap '' HUP
 kill -KILL $PPID
 exec 3> before
-# Longer than EMBRYO_NS (kernel/src/process.rs): a record nobody came for is released then.
+# Longer than EMBRYO_NS (kernel/src/process/embryo.rs): a record nobody came for is released then.
 sleep 10.5
 sh -c 'exec 9> lock; flock 9; kill -KILL $$' 2> /dev/null
 exec 8> lock; flock 8

@@ -1,6 +1,6 @@
 //! `Epolls`, by calling the handlers.
 
-use husk_kernel::epoll;
+use husk_kernel::readiness::epoll;
 use husk_proto::epoll::{Epolls, Set, Sight};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Files, Operation, Result};

@@ -67,7 +67,7 @@ impl Fs for Direct {
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         self.kernel.count(Operation::List);
-        husk_kernel::fs::list::list(&self.kernel, dir, cookie, true, emit)
+        husk_kernel::fs::directory::list::list(&self.kernel, dir, cookie, true, emit)
     }
     #[inline]
     fn list_numbers(
@@ -77,7 +77,7 @@ impl Fs for Direct {
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         self.kernel.count(Operation::List);
-        husk_kernel::fs::list::list(&self.kernel, dir, cookie, false, emit)
+        husk_kernel::fs::directory::list::list(&self.kernel, dir, cookie, false, emit)
     }
     #[inline]
     fn parent(&mut self, dir: Inode) -> Result<Inode> {
@@ -104,7 +104,7 @@ impl Fs for Direct {
         node: Node<'_>,
     ) -> Result<Inode> {
         self.kernel.count(Operation::Create);
-        husk_kernel::fs::names::create(&self.kernel, who, dir, name, node, self.now())
+        husk_kernel::fs::directory::names::create(&self.kernel, who, dir, name, node, self.now())
     }
     #[inline]
     fn create_nameless(
@@ -121,17 +121,17 @@ impl Fs for Direct {
     #[inline]
     fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Link);
-        husk_kernel::fs::names::link(&self.kernel, who, inode, dir, name, self.now())
+        husk_kernel::fs::directory::names::link(&self.kernel, who, inode, dir, name, self.now())
     }
     #[inline]
     fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Remove);
-        husk_kernel::fs::names::unlink(&self.kernel, who, dir, name, self.now())
+        husk_kernel::fs::directory::names::unlink(&self.kernel, who, dir, name, self.now())
     }
     #[inline]
     fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Remove);
-        husk_kernel::fs::names::rmdir(&self.kernel, who, dir, name, self.now())
+        husk_kernel::fs::directory::names::rmdir(&self.kernel, who, dir, name, self.now())
     }
     #[inline]
     fn rename(
@@ -144,7 +144,7 @@ impl Fs for Direct {
         flags: u32,
     ) -> Result<()> {
         self.kernel.count(Operation::Rename);
-        husk_kernel::fs::rename::rename(
+        husk_kernel::fs::directory::rename::rename(
             &self.kernel,
             who,
             source_dir,
@@ -313,7 +313,7 @@ impl Fs for Direct {
         emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
     ) -> Result<()> {
         self.kernel.count(Operation::List);
-        husk_kernel::fs::list::whiteouts(&self.kernel, dir, emit)
+        husk_kernel::fs::directory::list::whiteouts(&self.kernel, dir, emit)
     }
     #[inline]
     fn usage(&mut self) -> Usage {

@@ -70,40 +70,40 @@ impl Image for Direct {
     }
     #[inline]
     fn rewritten(&self, file: &HostIdentity) -> Rewritten {
-        husk_kernel::copies::rewritten(&self.kernel, file)
+        husk_kernel::image::copies::rewritten(&self.kernel, file)
     }
     #[inline]
     fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]) {
-        husk_kernel::copies::request_rewrite(&self.kernel, file, path)
+        husk_kernel::image::copies::request_rewrite(&self.kernel, file, path)
     }
     #[inline]
     fn next_wish(&mut self, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
-        husk_kernel::copies::next_wish(&self.kernel, path)
+        husk_kernel::image::copies::next_wish(&self.kernel, path)
     }
     #[inline]
     fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten) {
-        husk_kernel::copies::set_rewritten(&self.kernel, file, state)
+        husk_kernel::image::copies::set_rewritten(&self.kernel, file, state)
     }
     #[inline]
     fn count_start(&mut self, file: &HostIdentity) -> bool {
-        husk_kernel::copies::count_start(&self.kernel, file)
+        husk_kernel::image::copies::count_start(&self.kernel, file)
     }
     fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]) {
-        husk_kernel::copies::request_gathered(&self.kernel, file, path)
+        husk_kernel::image::copies::request_gathered(&self.kernel, file, path)
     }
     fn request_recorded(&mut self, file: &HostIdentity, path: &[u8]) {
-        husk_kernel::copies::request_recorded(&self.kernel, file, path)
+        husk_kernel::image::copies::request_recorded(&self.kernel, file, path)
     }
     fn request_remembered(&mut self, file: &HostIdentity, path: &[u8]) {
-        husk_kernel::copies::request_remembered(&self.kernel, file, path)
+        husk_kernel::image::copies::request_remembered(&self.kernel, file, path)
     }
     fn room_to_gather(&self) -> (u64, u64) {
-        husk_kernel::copies::room_to_gather(&self.kernel)
+        husk_kernel::image::copies::room_to_gather(&self.kernel)
     }
     fn set_gathered(&mut self, file: &HostIdentity, bytes: u64) {
-        husk_kernel::copies::set_gathered(&self.kernel, file, bytes)
+        husk_kernel::image::copies::set_gathered(&self.kernel, file, bytes)
     }
     fn refuse_to_gather(&mut self, file: &HostIdentity) {
-        husk_kernel::copies::refuse_to_gather(&self.kernel, file)
+        husk_kernel::image::copies::refuse_to_gather(&self.kernel, file)
     }
 }

@@ -158,15 +158,15 @@ impl Direct {
     /// Widens or narrows one directory now, whatever the image's rule says.
     pub fn switch_directory(&mut self, dir: Inode, wide: bool) -> Result<()> {
         if wide {
-            husk_kernel::fs::switch::widen(&self.kernel, dir, true)
+            husk_kernel::fs::directory::switch::widen(&self.kernel, dir, true)
         } else {
-            husk_kernel::fs::switch::narrow(&self.kernel, dir, true)
+            husk_kernel::fs::directory::switch::narrow(&self.kernel, dir, true)
         }
     }
 
     /// Whether a directory is wide.
     pub fn is_wide(&self, dir: Inode) -> bool {
-        husk_kernel::fs::share::is_wide_now(&self.kernel.session.region, dir)
+        husk_kernel::fs::directory::share::is_wide_now(&self.kernel.session.region, dir)
     }
 
     /// Makes the record of the first program, host process `pid`, with these host numbers open.
@@ -183,18 +183,18 @@ impl Direct {
     /// Where the host is to write which process the embryo becomes (`CLONE_PARENT_SETTID`): then it
     /// is known however soon who makes it is killed.
     pub fn child_told_at(&self, child: Process) -> usize {
-        let cell = husk_kernel::embryo::told_at(&self.kernel, child);
+        let cell = husk_kernel::process::embryo::told_at(&self.kernel, child);
         STATE_ADDRESS + cell.index() as usize * size_of::<u64>()
     }
 
     /// In the parent, after the host's fork: false where the host has not written there after all.
     pub fn child_was_told(&self, child: Process) -> bool {
-        husk_kernel::embryo::was_told(&self.kernel, child)
+        husk_kernel::process::embryo::was_told(&self.kernel, child)
     }
 
     /// In the parent, before the host's fork: the host will not write there.
     pub fn child_untold(&mut self, child: Process) {
-        let _ = husk_kernel::embryo::set_untold(&self.kernel, child);
+        let _ = husk_kernel::process::embryo::set_untold(&self.kernel, child);
     }
 
     /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and
@@ -259,7 +259,7 @@ impl Direct {
 
     /// Forgets which copies were asked for of a supervisor that has died.
     pub fn forget_requests(&mut self) {
-        husk_kernel::copies::forget_requests(&self.kernel)
+        husk_kernel::image::copies::forget_requests(&self.kernel)
     }
 
     /// How often system call `number` was refused (`Image::count_unsupported`).

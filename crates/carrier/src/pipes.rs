@@ -39,46 +39,46 @@ impl Pipes for Direct {
     }
     fn lanes_make(&mut self, files: Files, pair: [u32; 2], hosts: [u64; 2]) -> Result<()> {
         self.kernel.count(Operation::Pipe);
-        husk_kernel::lanes::make(&self.kernel, files, pair, hosts)
+        husk_kernel::pipe::lanes::make(&self.kernel, files, pair, hosts)
     }
     fn lane_make_one(&mut self, files: Files, fd: u32, host: u64) -> Result<()> {
-        husk_kernel::lanes::make_one(&self.kernel, files, fd, host)
+        husk_kernel::pipe::lanes::make_one(&self.kernel, files, fd, host)
     }
     #[inline(always)]
     fn any_lane_awaits(&self) -> bool {
-        husk_kernel::lanes::any_awaits(&self.kernel)
+        husk_kernel::pipe::lanes::any_awaits(&self.kernel)
     }
     fn lane_mate_awaits(&self, lane: Pipe) -> bool {
-        husk_kernel::lanes::mate_awaits(&self.kernel, lane)
+        husk_kernel::pipe::lanes::mate_awaits(&self.kernel, lane)
     }
     fn lane_introduce(&mut self, lane: Pipe) {
-        husk_kernel::lanes::introduce(&self.kernel, lane);
+        husk_kernel::pipe::lanes::introduce(&self.kernel, lane);
     }
     fn lane_claim(&mut self, files: Files, fd: u32, host: u64, lane: Pipe, pid: u32) -> Result<()> {
-        husk_kernel::lanes::claim(&self.kernel, files, fd, host, (lane, pid))
+        husk_kernel::pipe::lanes::claim(&self.kernel, files, fd, host, (lane, pid))
     }
     fn lane_reset(&mut self, lane: Pipe, told: bool) -> bool {
-        husk_kernel::lanes::reset(lane, told)
+        husk_kernel::pipe::lanes::reset(lane, told)
     }
     fn lane_take_reset(&mut self, lane: Pipe) -> bool {
-        husk_kernel::lanes::take_reset(lane)
+        husk_kernel::pipe::lanes::take_reset(lane)
     }
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
-        husk_kernel::lanes::is_hosts(lane)
+        husk_kernel::pipe::lanes::is_hosts(lane)
     }
     fn lane_forget(&mut self, files: Files, fd: u32) {
         // Somebody else has a number of it, or the other end has come.
-        let _ = husk_kernel::lanes::forget(&self.kernel, files, fd);
+        let _ = husk_kernel::pipe::lanes::forget(&self.kernel, files, fd);
     }
     #[inline(always)]
     fn lane_mate(&self, lane: Pipe) -> Option<Pipe> {
-        husk_kernel::lanes::mate(&self.kernel, lane)
+        husk_kernel::pipe::lanes::mate(&self.kernel, lane)
     }
     fn lane_reader(&mut self, lane: Pipe, skipped: usize) -> Option<(u32, u32)> {
-        husk_kernel::lanes::reader(&self.kernel, lane, skipped)
+        husk_kernel::pipe::lanes::reader(&self.kernel, lane, skipped)
     }
     fn lane_find(&mut self, host: u64) -> Option<Pipe> {
-        husk_kernel::lanes::find_lane(&self.kernel, host)
+        husk_kernel::pipe::lanes::find_lane(&self.kernel, host)
     }
     fn pipe_find(&mut self, host: u64) -> Option<Pipe> {
         husk_kernel::pipe::find(&self.kernel, host)
@@ -94,7 +94,7 @@ impl Pipes for Direct {
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<Flow> {
         self.kernel.count(Operation::Pipe);
-        husk_kernel::pipe_flow::take(&self.kernel, pipe, length, copy)
+        husk_kernel::pipe::flow::take(&self.kernel, pipe, length, copy)
     }
     #[inline]
     fn pipe_put(
@@ -105,7 +105,7 @@ impl Pipes for Direct {
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<Flow> {
         self.kernel.count(Operation::Pipe);
-        husk_kernel::pipe_flow::put(&self.kernel, pipe, length, whole, copy)
+        husk_kernel::pipe::flow::put(&self.kernel, pipe, length, whole, copy)
     }
     #[inline(always)]
     fn pipe_take_swiftly(
@@ -115,7 +115,7 @@ impl Pipes for Direct {
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> usize {
-        let taken = husk_kernel::pipe_flow::take_swiftly(&self.kernel, pipe, alone, length, copy);
+        let taken = husk_kernel::pipe::flow::take_swiftly(&self.kernel, pipe, alone, length, copy);
         if taken != 0 {
             self.kernel.count(Operation::Pipe);
         }
@@ -129,20 +129,20 @@ impl Pipes for Direct {
         length: usize,
         copy: impl FnOnce(Span) -> Result<()>,
     ) -> bool {
-        let put = husk_kernel::pipe_flow::put_swiftly(&self.kernel, pipe, alone, length, copy);
+        let put = husk_kernel::pipe::flow::put_swiftly(&self.kernel, pipe, alone, length, copy);
         if put {
             self.kernel.count(Operation::Pipe);
         }
         put
     }
     fn pipe_landed(&mut self, pipe: Pipe, writes: bool, bytes: u64) {
-        husk_kernel::pipe_flow::landed(&self.kernel, pipe, writes, bytes);
+        husk_kernel::pipe::flow::landed(&self.kernel, pipe, writes, bytes);
     }
     fn pipe_fetched(&mut self, pipe: Pipe, bytes: u64) {
-        husk_kernel::pipe_flow::fetched(&self.kernel, pipe, bytes);
+        husk_kernel::pipe::flow::fetched(&self.kernel, pipe, bytes);
     }
     fn pipe_settled(&mut self, pipe: Pipe, bytes: u64) {
-        husk_kernel::pipe_flow::settled(&self.kernel, pipe, bytes);
+        husk_kernel::pipe::flow::settled(&self.kernel, pipe, bytes);
     }
     fn pipe_peek(
         &mut self,
@@ -151,45 +151,45 @@ impl Pipes for Direct {
         copy: &mut dyn FnMut(Span) -> Result<()>,
         behind: &mut dyn FnMut(usize) -> usize,
     ) -> Result<Flow> {
-        husk_kernel::pipe_flow::peek(&self.kernel, pipe, length, copy, behind)
+        husk_kernel::pipe::flow::peek(&self.kernel, pipe, length, copy, behind)
     }
     fn pipe_watch(&mut self, pipe: Pipe) -> Result<Flow> {
-        husk_kernel::pipe_flow::watch(&self.kernel, pipe)
+        husk_kernel::pipe::flow::watch(&self.kernel, pipe)
     }
     fn pipe_waiting(&self, pipe: Pipe) -> u64 {
-        husk_kernel::pipe_flow::waiting(&self.kernel, pipe)
+        husk_kernel::pipe::flow::waiting(&self.kernel, pipe)
     }
     fn pipe_show(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::show(&self.kernel, pipe);
+        husk_kernel::pipe::flow::show(&self.kernel, pipe);
     }
     fn pipe_pin(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::pin(&self.kernel, pipe);
+        husk_kernel::pipe::flow::pin(&self.kernel, pipe);
     }
     fn pipe_has_reader(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::has_reader(&self.kernel, pipe);
+        husk_kernel::pipe::flow::has_reader(&self.kernel, pipe);
     }
     fn pipe_leave(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::leave(&self.kernel, pipe);
+        husk_kernel::pipe::flow::leave(&self.kernel, pipe);
     }
     fn pipe_leave_if_full(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::leave_if_full(&self.kernel, pipe);
+        husk_kernel::pipe::flow::leave_if_full(&self.kernel, pipe);
     }
     fn pipe_empty(&mut self, pipe: Pipe) -> Emptiness {
-        husk_kernel::pipe_flow::empty(&self.kernel, pipe)
+        husk_kernel::pipe::flow::empty(&self.kernel, pipe)
     }
     fn pipe_withdraw(&mut self, pipe: Pipe, stuck: bool) -> Result<Withdrawal> {
-        husk_kernel::pipe_flow::withdraw(&self.kernel, pipe, stuck)
+        husk_kernel::pipe::flow::withdraw(&self.kernel, pipe, stuck)
     }
     fn pipe_withdrawing(&mut self, pipe: Pipe, behind: u64) {
-        husk_kernel::pipe_flow::withdrawing(&self.kernel, pipe, behind);
+        husk_kernel::pipe::flow::withdrawing(&self.kernel, pipe, behind);
     }
     fn pipe_unsettled(&mut self, pipe: Pipe) {
-        husk_kernel::pipe_flow::unsettled(&self.kernel, pipe);
+        husk_kernel::pipe::flow::unsettled(&self.kernel, pipe);
     }
     fn pipe_is_leaving(&self, pipe: Pipe) -> bool {
-        husk_kernel::pipe_flow::is_leaving(&self.kernel, pipe)
+        husk_kernel::pipe::flow::is_leaving(&self.kernel, pipe)
     }
     fn pipe_withdrawn(&mut self, pipe: Pipe, bytes: u64) {
-        husk_kernel::pipe_flow::withdrawn(&self.kernel, pipe, bytes);
+        husk_kernel::pipe::flow::withdrawn(&self.kernel, pipe, bytes);
     }
 }

@@ -1,6 +1,6 @@
 //! Placement, for who starts and forks, and for who asks why.
 
-use husk_kernel::place::{self, Choice};
+use husk_kernel::process::placement::{self, Choice};
 use husk_proto::place::{LOADS_SHOWN, Placement, Policy, Rule};
 
 use crate::Direct;
@@ -9,35 +9,35 @@ impl Direct {
     /// What holds in the image where a program says nothing.
     #[inline]
     pub fn place_rule(&self) -> Rule {
-        place::rule(&self.kernel.session.region)
+        placement::rule(&self.kernel.session.region)
     }
 
     /// Sets it, and the core of each kernel, before the first program runs.
     pub fn set_place_rule(&mut self, rule: Rule, cores: &[u32]) {
-        place::set_rule(&self.kernel.session.region, rule, cores);
+        placement::set_rule(&self.kernel.session.region, rule, cores);
     }
 
     /// The core of a kernel.
     pub fn core_of(&self, kernel: u32) -> Option<u32> {
-        place::core(&self.kernel.session.region, kernel)
+        placement::core(&self.kernel.session.region, kernel)
     }
 
     /// How the process of record `process` was placed, host process `pid`, if it was.
     #[inline]
     pub fn placement(&self, process: u32, pid: u32) -> Option<Placement> {
-        place::placement(&self.kernel.session.region, process, pid)
+        placement::placement(&self.kernel.session.region, process, pid)
     }
 
     /// How host process `pid` was placed, also of one that has ended.
     pub fn placement_of(&self, pid: u32) -> Option<Placement> {
-        place::placement_of(&self.kernel.session.region, pid)
+        placement::placement_of(&self.kernel.session.region, pid)
     }
 
     /// How the processes that there are were placed, those that were.
     pub fn each_placed(&self, emit: &mut dyn FnMut(Placement)) {
         let region = &self.kernel.session.region;
         husk_kernel::process::each(&self.kernel, &mut |process, pid| {
-            place::placement(region, process, pid).into_iter().for_each(&mut *emit);
+            placement::placement(region, process, pid).into_iter().for_each(&mut *emit);
         });
     }
 
@@ -48,12 +48,12 @@ impl Direct {
 
     /// Notes how the process of record `process` was placed.
     pub fn note_placement(&mut self, process: u32, placement: &Placement) {
-        place::note(&self.kernel.session.region, process, placement);
+        placement::note(&self.kernel.session.region, process, placement);
     }
 
     /// Forgets it.
     pub fn forget_placement(&mut self, process: u32) {
-        place::forget(&self.kernel.session.region, process);
+        placement::forget(&self.kernel.session.region, process);
     }
 
     /// The calling thread takes a seat of that kernel, when it takes one; `None`: any.
@@ -75,27 +75,27 @@ impl Direct {
         let kernels = region.kernels().min(husk_region::KERNELS_MAX) as usize;
         let mut loads = [0; husk_region::KERNELS_MAX as usize];
         if policy == Policy::LeastLoaded {
-            place::want_loads(region);
+            placement::want_loads(region);
         }
         for (kernel, load) in (0..).zip(&mut loads[..kernels]) {
-            *load = place::load(region, kernel);
+            *load = placement::load(region, kernel);
         }
-        let shown = place::shown(&loads[..kernels]);
+        let shown = placement::shown(&loads[..kernels]);
         if here && let Some(own) = loads.get_mut(current as usize) {
             *own = own.saturating_sub(husk_proto::place::LOAD_ONE);
         }
         let number = match policy {
-            Policy::RoundRobin => place::turn(region),
+            Policy::RoundRobin => placement::turn(region),
             Policy::Random => {
-                let mixed = (seed ^ place::turn(region) << 16).wrapping_mul(husk_abi::SPREAD);
+                let mixed = (seed ^ placement::turn(region) << 16).wrapping_mul(husk_abi::SPREAD);
                 mixed >> 33
             }
             _ => 0,
         };
         let loads = &loads[..kernels];
-        let kernel = place::choose(&Choice { policy, allowed, current, number, loads });
+        let kernel = placement::choose(&Choice { policy, allowed, current, number, loads });
         if policy == Policy::LeastLoaded {
-            place::arrive(region, kernel);
+            placement::arrive(region, kernel);
         }
         (kernel, shown)
     }
@@ -103,22 +103,22 @@ impl Direct {
     /// A process that was placed by load ends, or is placed anew.
     pub fn leave_kernel(&mut self, placement: &Placement) {
         if placement.policy == Policy::LeastLoaded {
-            place::depart(&self.kernel.session.region, placement.kernel);
+            placement::depart(&self.kernel.session.region, placement.kernel);
         }
     }
 
     /// Supervisor: whether loads are to be looked after.
     pub fn are_loads_wanted(&self) -> bool {
-        place::are_loads_wanted(&self.kernel.session.region)
+        placement::are_loads_wanted(&self.kernel.session.region)
     }
 
     /// Supervisor: the core of a kernel had so much to do lately (`LOAD_ONE`).
     pub fn fold_load(&mut self, kernel: u32, sample: u32) {
-        place::fold(&self.kernel.session.region, kernel, sample);
+        placement::fold(&self.kernel.session.region, kernel, sample);
     }
 
     /// What a kernel's core has to do.
     pub fn load_of(&self, kernel: u32) -> u32 {
-        place::load(&self.kernel.session.region, kernel)
+        placement::load(&self.kernel.session.region, kernel)
     }
 }

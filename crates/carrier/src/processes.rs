@@ -85,16 +85,16 @@ impl Processes for Direct {
     }
     #[inline]
     fn pin(&mut self, inode: Inode) -> Result<()> {
-        husk_kernel::pins::pin(&self.kernel, inode)
+        husk_kernel::process::pins::pin(&self.kernel, inode)
     }
     fn pin_writes(&mut self, inode: Inode) -> Result<()> {
-        husk_kernel::pins::pin_writes(&self.kernel, inode)
+        husk_kernel::process::pins::pin_writes(&self.kernel, inode)
     }
     fn pin_for(&mut self, child: Process, inode: Inode, count: u32, writes: bool) -> Result<()> {
-        husk_kernel::pins::pin_for(&self.kernel, child, inode, count, writes)
+        husk_kernel::process::pins::pin_for(&self.kernel, child, inode, count, writes)
     }
     #[inline]
     fn unpin(&mut self, inode: Inode) {
-        let _ = husk_kernel::pins::unpin(&self.kernel, inode);
+        let _ = husk_kernel::process::pins::unpin(&self.kernel, inode);
     }
 }

@@ -19,16 +19,19 @@ use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;
 use crate::descriptor::{flight, open, table};
-use crate::fs::entries::{self, slot_hole, slot_line};
+use crate::fs::directory::entries::{self, slot_hole, slot_line};
+use crate::fs::directory::share;
 use crate::fs::extended;
-use crate::fs::share;
 use crate::image::{
     LANES_AWAITING, PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts,
 };
+use crate::pipe::lanes;
 use crate::process::{Holding, context_facts, each_held};
+use crate::readiness::epoll;
 use crate::state::{ent, high, ino, kind_bits, low, tag};
+use crate::state::{text, tree};
 use crate::watch::INSTANCES_MAX;
-use crate::{epoll, lanes, lock, pipe, text, tree, watch};
+use crate::{lock, pipe, watch};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,39 +1,30 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> fs | descriptor | process | lock | pipe | epoll | watch | image | copies
-//!                 '--> names, tree, text --> region
+//!   carrier --> descriptor | process | readiness | pipe | fs | lock | watch | image
+//!                 '--> state (words, numbers, trees, text) --> region
 //! ```
 //!
 //! Invariants
 //! 1. A handler is one transaction: it returns an error and nothing happened, or it happened.
 //!    What takes more than one (freeing a large file, the end of a process) is repeatable, and
 //!    noted in the slot or the record until it is through.
-//! 2. Locks are taken in this order: long locks (offset, writer: `fs::share`), process, descriptor
-//!    table, context, rename lock, tokens by partition, buckets by address, descriptions, pipes,
-//!    inodes by number, watches, chunks.
+//! 2. Locks are taken in this order: long locks (offset, writer: `fs::directory::share`), process,
+//!    descriptor table, context, rename lock, tokens by partition, buckets by address,
+//!    descriptions, pipes, inodes by number, watches, chunks.
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub mod check;
-pub mod copies;
 pub mod descriptor;
-pub mod embryo;
-pub mod epoll;
 pub mod fs;
 pub mod image;
-pub mod lanes;
 pub mod lock;
-mod names;
-pub mod pins;
 pub mod pipe;
-pub mod pipe_flow;
-pub mod place;
 pub mod process;
+pub mod readiness;
 mod state;
-mod text;
-mod tree;
 pub mod watch;
 
 use husk_proto::fs::SetBits;
@@ -63,7 +54,7 @@ pub(crate) fn no_room(word: Errno) -> impl Fn(Errno) -> Errno {
 
 /// Attention: this thread is noted as waiting for a lock (`lock`).
 pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
-/// Attention: a directory is to be widened or narrowed (`fs::switch`).
+/// Attention: a directory is to be widened or narrowed (`fs::directory::switch`).
 pub(crate) const SWITCH: u32 = ATTENTION_ABOVE << 1;
 /// Attention: an instance of inotify is to be told (`watch`); the room above asks for it.
 pub(crate) const TELL: u32 = ATTENTION_ABOVE << 2;
@@ -104,7 +95,7 @@ impl Kernel {
                 self.attend(false)?;
             }
             match result {
-                Err(fs::share::PREPARE) => fs::switch::serve_before(self)?,
+                Err(fs::directory::share::PREPARE) => fs::directory::switch::serve_before(self)?,
                 result => return result,
             }
         }
@@ -153,7 +144,7 @@ impl Kernel {
         }
         if self.session.attention() & SWITCH != 0 {
             self.session.forget(SWITCH);
-            fs::switch::serve_after(self);
+            fs::directory::switch::serve_after(self);
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
 use crate::image::{LOCK_WORDS, LOCK_WORDS_MAX};
+use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag, whole};
-use crate::text;
 
 const NEXT: u32 = 1;
 const OWNER: u32 = 2;

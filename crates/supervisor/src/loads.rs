@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nothing is looked at before somebody is placed by load. Whoever comes or goes between two looks
-//! is counted in the region by itself (`husk_kernel::place`).
+//! is counted in the region by itself (`husk_kernel::process::placement`).
 
 use std::fs;
 

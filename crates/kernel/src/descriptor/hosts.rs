@@ -8,8 +8,8 @@ use crate::Kernel;
 use crate::descriptor::open;
 use crate::descriptor::table::{self, CLOSE_ON_EXEC, HOST, OTHER, SHADOW};
 use crate::process;
+use crate::state::tree;
 use crate::state::{high, ino, live, low};
-use crate::tree;
 
 /// Whether an entry is such a number's.
 #[inline(always)]

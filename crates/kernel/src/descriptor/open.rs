@@ -7,8 +7,9 @@ use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, RECORD, RETRY, Region, Session, Txn};
 
 use crate::descriptor::table;
-use crate::fs::entries::{self, Key};
-use crate::fs::{bytes, inodes, named, names};
+use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::names;
+use crate::fs::{bytes, inodes, named};
 use crate::state::{high, ino, low, pair, tag};
 use crate::watch::post;
 use crate::{Kernel, no_room, process};

@@ -15,12 +15,12 @@ use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, NODE, RECORD, Region, Txn};
 
 use crate::descriptor::{hosts, open};
-use crate::epoll;
 use crate::fs::inodes;
 use crate::pipe;
 use crate::process;
+use crate::readiness::epoll;
+use crate::state::tree;
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::tree;
 use crate::watch;
 use crate::{Kernel, no_room};
 

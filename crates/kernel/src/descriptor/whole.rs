@@ -11,11 +11,11 @@ use husk_region::{Cell, INODE, RECORD, RETRY, Txn};
 use crate::Kernel;
 use crate::descriptor::open;
 use crate::descriptor::table::{self, HOST, KIND, PIPE, SET, WATCH};
-use crate::epoll;
 use crate::fs::inodes;
 use crate::pipe;
+use crate::readiness::epoll;
+use crate::state::tree;
 use crate::state::{high, pair, tag};
-use crate::tree;
 use crate::watch;
 
 /// Makes an empty table.

@@ -7,7 +7,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, names, share};
+use crate::fs::directory::{entries, names, share};
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
 

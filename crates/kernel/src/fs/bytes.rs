@@ -24,9 +24,10 @@ use husk_region::{Blocks, Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::attributes::after_change;
-use crate::fs::{entries, extent};
+use crate::fs::directory::entries;
+use crate::fs::extent;
+use crate::state::tree;
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
-use crate::tree;
 use crate::watch::{self, post};
 
 const PAGE: u64 = 4096;

@@ -22,9 +22,10 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, extent, inodes};
+use crate::fs::directory::entries;
+use crate::fs::{extent, inodes};
+use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag, whole};
-use crate::text;
 use crate::watch::post;
 
 const LINKS: u32 = 1;

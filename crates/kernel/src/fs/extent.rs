@@ -6,8 +6,8 @@
 use husk_proto::Result;
 use husk_region::{Blocks, Cell, Region, Txn};
 
+use crate::state::tree;
 use crate::state::{high, ino, low, pair};
-use crate::tree;
 
 /// Blocks that one file can have.
 pub const BLOCKS_MAX: u64 = 2 << 30;

@@ -9,10 +9,10 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::observe::kill;
 use husk_region::{Cell, INODE, Txn};
 
+use crate::fs::directory::share;
 use crate::fs::extended;
-use crate::fs::share;
+use crate::state::text;
 use crate::state::{high, ino, kind_bits, live, low, pair};
-use crate::text;
 use crate::watch::post;
 
 const SET_GROUP: u32 = 0o2000;

@@ -15,7 +15,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
-use crate::fs::entries;
+use crate::fs::directory::entries;
 use crate::state::{ent, high, ino, kind_bits, live, low, pair, tag};
 
 /// Looks at a name before a moving one is given up.

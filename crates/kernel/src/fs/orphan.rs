@@ -7,10 +7,11 @@ use husk_proto::Result;
 use husk_region::{Cell, INODE, LINE, NODE, Txn};
 
 use crate::Kernel;
-use crate::fs::{entries, extended, extent, inodes, share};
+use crate::fs::directory::{entries, share};
+use crate::fs::{extended, extent, inodes};
 use crate::state::{high, ino, kind_bits, low};
+use crate::state::{text, tree};
 use crate::watch::{self, list};
-use crate::{text, tree};
 
 /// Entries forgotten in one step.
 const ENTRIES_A_STEP: u32 = 6;

@@ -11,11 +11,11 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Region, Txn};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Key};
+use crate::fs::directory::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
 use crate::image;
+use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
-use crate::text;
 
 const SHOWN: u32 = 7;
 const NAME: u32 = 8;

@@ -13,10 +13,11 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{INODE, LINE, Txn};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Key};
-use crate::fs::{inodes, overlay, share};
+use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::share;
+use crate::fs::{inodes, overlay};
+use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
-use crate::text;
 use crate::watch::post;
 
 /// `Fs::renew`. `found`: what the host has now.

@@ -5,11 +5,12 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Key};
-use crate::fs::{extended, named, overlay, share};
+use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::share;
+use crate::fs::{extended, named, overlay};
 use crate::image;
+use crate::state::text;
 use crate::state::{high, ino, kind_bits, live, low, pair, step_of, whole};
-use crate::text;
 
 #[inline]
 fn directory(region: &Region, dir: Inode) -> Result<Cell> {

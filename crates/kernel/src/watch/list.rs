@@ -18,10 +18,11 @@ use husk_region::{Cell, LINE, Region, Txn};
 
 use super::queue::{self, Event};
 use super::{HOSTS, NEXT, WATCHES, add_to, live, lock, number_of, record_at, word};
+use crate::Kernel;
 use crate::fs::inodes;
 use crate::image::WATCH_COUNT;
 use crate::state::{high, low, pair, tag};
-use crate::{Kernel, text, tree};
+use crate::state::{text, tree};
 
 /// Where the heads begin.
 pub(crate) const HEADS: u32 = 4096;

@@ -30,8 +30,9 @@ use husk_region::{Cell, Region, Txn};
 
 use crate::descriptor::table;
 use crate::image::{WATCH, WATCH_COUNT, WATCH_INSTANCES};
+use crate::state::tree;
 use crate::state::{high, low, pair};
-use crate::{Kernel, TELL, tree};
+use crate::{Kernel, TELL};
 
 /// Most instances of one image, as many as Linux gives a user.
 pub const INSTANCES_MAX: u32 = 128;

@@ -17,8 +17,8 @@ use husk_region::observe::kill;
 use husk_region::{Cell, Region, Txn};
 
 use super::{IDLE, INSTANCES_MAX, NUMBER, OWED, live, lock, owe, turn, word};
+use crate::state::text::{copy_words, word_at};
 use crate::state::{high, low, pair};
-use crate::text::{copy_words, word_at};
 use crate::{Kernel, TELL, image};
 
 const TAIL: u32 = 2;

@@ -9,10 +9,11 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Region};
 
 use crate::Kernel;
-use crate::fs::{entries, overlay, share};
+use crate::fs::directory::{entries, share};
+use crate::fs::overlay;
 use crate::image;
+use crate::state::tree;
 use crate::state::{ent, high, ino, kind_bits, kind_of, live, low, tag};
-use crate::tree;
 
 /// Arrays that a cookie has room for: the inode's and each part's.
 const ARRAYS: u64 = 128;

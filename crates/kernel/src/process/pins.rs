@@ -15,8 +15,8 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::fs::{bytes, inodes, named};
 use crate::process::{PINS, record};
+use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::text;
 use crate::{Kernel, no_room};
 
 /// Some mapping of the process may be written through.

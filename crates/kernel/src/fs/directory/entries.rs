@@ -16,11 +16,11 @@
 use husk_proto::{Errno, Result};
 use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
 
-pub use crate::fs::share::{Open, open_directory};
-use crate::fs::{share, switch};
+pub use crate::fs::directory::share::{Open, open_directory};
+use crate::fs::directory::{share, switch};
+use crate::state::text::{self, word_at};
+use crate::state::tree;
 use crate::state::{ent, high, ino, low, pair, tag};
-use crate::text::{self, word_at};
-use crate::tree;
 
 /// A slot that leads to an entry.
 const LIVE: u64 = 1 << 32;

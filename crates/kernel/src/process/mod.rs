@@ -15,6 +15,10 @@
 //! 4. Who cleans up after a dead process recovers its journals first: it may have changed its own
 //!    table without a lock (`descriptor`).
 
+pub mod embryo;
+pub mod pins;
+pub mod placement;
+
 use husk_proto::descriptor::Shown;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
@@ -22,13 +26,14 @@ use husk_region::observe::kill;
 use husk_region::{Cell, INODE, LINE, RECORD, Region, Txn};
 
 use crate::descriptor::{table, whole};
-use crate::embryo::{self, Expected};
-use crate::fs::entries;
+use crate::fs::directory::entries;
+use crate::fs::directory::names;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::{named, names};
+use crate::fs::named;
 use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSES_MAX};
+use crate::process::embryo::Expected;
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::{Kernel, no_room, pins};
+use crate::{Kernel, no_room};
 
 pub(crate) const STATE: u32 = 1;
 const PARTS: u32 = 2;

@@ -16,11 +16,12 @@ use husk_proto::{Errno, Inode, Operation, Result};
 use husk_region::observe::kill;
 use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
 
-use crate::fs::share::{self, NEVER, PART_ARRAY, PART_HINT, PARTS_MAX, PREPARE, WIDE};
-use crate::fs::{entries, share::Open};
+use crate::Kernel;
+use crate::fs::directory::share::{self, NEVER, PART_ARRAY, PART_HINT, PARTS_MAX, PREPARE, WIDE};
+use crate::fs::directory::{entries, share::Open};
 use crate::image::{self, Directories};
+use crate::state::tree;
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::{Kernel, tree};
 
 /// Waits in one directory that widen it.
 const WAITS_MAX: u32 = 8;

@@ -1,6 +1,7 @@
 //! Service `epoll`: which sets there are, which numbers name them, which pipes are in them.
 //!
-//! 1. A set has a name (`names`: 24 bits of life, 8 of number), which a pipe's words carry, too.
+//! 1. A set has a name (`state::numbers`: 24 bits of life, 8 of number), which a pipe's words
+//!    carry, too.
 //! 2. What is in it and what the host said lies beside the pipes (`region::epoll`), and is begun
 //!    before a table names the new life.
 //! 3. A second number of a set, or a third of a pipe in one, makes it the host's alone: another
@@ -14,10 +15,11 @@ use husk_region::{Region, Txn};
 
 use crate::descriptor::table;
 use crate::image::{SETS, SETS_LIST};
-use crate::names::Names;
 use crate::pipe::ring;
+use crate::state::numbers::Names;
+use crate::state::tree;
 use crate::state::{high, pair};
-use crate::{Kernel, process, tree};
+use crate::{Kernel, process};
 
 /// The sets.
 pub(crate) const NAMES: Names = Names { list: SETS_LIST, records: SETS, number_bits: NUMBER_BITS };

@@ -15,8 +15,8 @@ use husk_region::{Cell, PROGRAMS_BYTES};
 
 use crate::Kernel;
 use crate::image::{COPIES_STATE, COPIES_STATE_END, fixed, hash};
+use crate::state::text;
 use crate::state::{high, low, pair};
-use crate::text;
 
 const QUEUE_LOCK: u32 = 24;
 const QUEUE: u32 = 25;

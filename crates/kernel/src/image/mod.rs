@@ -3,6 +3,8 @@
 //! Written once at the start (mounts, paths), marks that are only ever set
 //! (whether there are sockets), or caches whose loss costs time only.
 
+pub mod copies;
+
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::rings::epoll::SETS_MAX;
@@ -10,8 +12,8 @@ use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{Cell, FIXED_WORDS, Region};
 
 use crate::Kernel;
+use crate::state::text::word_at;
 use crate::state::{high, ino, low, pair};
-use crate::text::word_at;
 
 const DEVICE: u32 = 0;
 const MOUNTS: u32 = 1;
@@ -29,7 +31,7 @@ const DIRECTORIES: u32 = 4;
 pub(crate) const WATCH_COUNT: u32 = 5;
 /// Instances of inotify there are.
 pub(crate) const WATCH_INSTANCES: u32 = 6;
-/// How processes are placed, beside what every path walk reads (`place`).
+/// How processes are placed, beside what every path walk reads (`placement`).
 pub(crate) const PLACE_RULE: u32 = 7;
 const COPIES_LENGTH: u32 = 32;
 const COPIES: u32 = 64;
@@ -79,7 +81,7 @@ pub(crate) const FLIGHTS_MAX: u32 = 1024;
 pub(crate) const SETS_LIST: u32 = 424_000;
 /// Sets' records.
 pub(crate) const SETS: u32 = 424_008;
-/// Cores and loads of kernels, and whose turn it is (`place`).
+/// Cores and loads of kernels, and whose turn it is (`placement`).
 pub(crate) const PLACE_KERNELS: u32 = 430_080;
 /// What is known of how processes were placed, a line each.
 pub(crate) const PLACES: u32 = FIXED_WORDS - PROCESSES_MAX * 8;
@@ -99,7 +101,7 @@ const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
 const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= SETS_LIST);
 const _: () = assert!(SETS + SETS_MAX * 4 <= PLACE_KERNELS);
-const _: () = assert!(PLACE_KERNELS + crate::place::KERNELS_WORDS <= WATCH);
+const _: () = assert!(PLACE_KERNELS + crate::process::placement::KERNELS_WORDS <= WATCH);
 
 pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

@@ -16,8 +16,9 @@ use husk_proto::{Errno, Result};
 use husk_region::observe::kill;
 use husk_region::rings::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
 
+use crate::Kernel;
+use crate::pipe::lanes;
 use crate::pipe::{holder, ring};
-use crate::{Kernel, lanes};
 
 /// What is written as a whole or not at all.
 const PIPE_BUF: usize = 4096;

@@ -6,11 +6,12 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Key, Open};
+use crate::fs::directory::entries::{self, Key, Open};
+use crate::fs::directory::share;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::{named, share};
+use crate::fs::named;
+use crate::state::text;
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
-use crate::text;
 use crate::watch::post;
 
 /// To change names of a directory.

@@ -14,7 +14,12 @@
 //! ```
 //!
 //! An inode's words are guarded by its lock, except: a directory's 3..8 and 12..15 by the token of
-//! its home partition (`fs::share`); a file's 13 only grows, every reader of blocks compares it.
+//! its home partition (`fs::directory::share`); a file's 13 only grows, every reader of blocks
+//! compares it.
+
+pub(crate) mod numbers;
+pub(crate) mod text;
+pub(crate) mod tree;
 
 use husk_proto::fs::{Kind, Step};
 use husk_proto::{Errno, Inode, Result};

@@ -1,10 +1,13 @@
 //! Service `pipe`: which pipes there are, and which host numbers are their ends.
 //!
-//! 1. A pipe has a name (`names`: 22 bits of life, 10 of number), which a ring's state carries,
-//!    too; its record has the host's number.
+//! 1. A pipe has a name (`state::numbers`: 22 bits of life, 10 of number), which a ring's state
+//!    carries, too; its record has the host's number.
 //! 2. The ring's words are made new under both its locks before a table names the new life.
 //! 3. A read end that goes makes the ring's writers ask the host: before the number goes (a death
 //!    in between loses nothing), and once more after.
+
+pub mod flow;
+pub mod lanes;
 
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Result};
@@ -13,9 +16,9 @@ use husk_region::rings::pipes::{self, Holder, Lock, PIPES_MAX};
 
 use crate::descriptor::table;
 use crate::image::{PIPES, PIPES_LIST, PIPES_WANTED};
-use crate::names::Names;
+use crate::state::numbers::Names;
 use crate::state::{high, pair};
-use crate::{Kernel, lanes, process};
+use crate::{Kernel, process};
 
 pub(crate) const HOST: u32 = 3;
 /// What is wanted: rings for pipes, for sockets.

@@ -9,9 +9,9 @@
 //! 1. Nodes are zero before they are linked in; a reader that follows a stale link stays inside the
 //!    slab.
 //! 2. The bitmap (word 0) is kept by descriptor tables only. A directory's table of parts is a node
-//!    of the same shape, with other bits there (`fs::share`). A bit of a descriptor table's leaf
-//!    may stand over an entry of 0 after a death (`Session::put_alone`): who reads bits asks the
-//!    entry, too.
+//!    of the same shape, with other bits there (`fs::directory::share`). A bit of a descriptor
+//!    table's leaf may stand over an entry of 0 after a death (`Session::put_alone`): who reads
+//!    bits asks the entry, too.
 //! 3. A tree that `prune` keeps has no empty node: once its words are all 0, its root is.
 
 use husk_proto::{Errno, Result};

@@ -12,9 +12,10 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{INODE, RETRY, Txn};
 
 use crate::Kernel;
-use crate::fs::entries::{self, Found, Key};
-use crate::fs::share::{self, Open, Seat};
-use crate::fs::{inodes, named, names, overlay};
+use crate::fs::directory::entries::{self, Found, Key};
+use crate::fs::directory::names;
+use crate::fs::directory::share::{self, Open, Seat};
+use crate::fs::{inodes, named, overlay};
 use crate::image::RENAME_LOCK;
 use crate::state::{high, ino, live};
 use crate::watch::post;

@@ -29,9 +29,9 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::observe::kill;
 use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn, Without, is_locked, owner_of};
 
-use crate::fs::switch;
+use crate::fs::directory::switch;
+use crate::state::tree;
 use crate::state::{high, ino, kind_bits, live, low, pair};
-use crate::tree;
 
 /// What a handler returns when something is to be done first, as the session's wish says.
 pub const PREPARE: Errno = Errno(4002);

@@ -1,0 +1,3 @@
+//! Readiness: what epoll sets there are.
+
+pub mod epoll;
