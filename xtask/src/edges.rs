@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str], &[&str])] = &[
         &["husk-abi", "husk-proto", "husk-region", "husk-kernel", "husk-host"],
         &["linux-raw-sys"],
     ),
+    ("husk-wire", &["husk-abi"], &[]),
     ("husk-client", &["husk-abi", "husk-proto"], &[]),
     (
         "husk-runtime",

@@ -15,7 +15,8 @@ const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-h
 /// Kinds of targets that are shipped.
 const SHIPPED: &[&str] = &["lib", "bin"];
 /// What must do without `std`, in its library at least.
-const NO_STD: &[&str] = &["husk-abi", "husk-proto", "husk-kernel", "husk-client", "husk-region"];
+const NO_STD: &[&str] =
+    &["husk-abi", "husk-proto", "husk-kernel", "husk-client", "husk-region", "husk-wire"];
 /// How far above an unsafe block its argument may begin, in lines.
 const REASON_DISTANCE_LINES: usize = 12;
 

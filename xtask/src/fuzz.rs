@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const VERSION: &str = "0.13.2";
-const TARGETS: &[&str] = &["calls", "operations"];
+const TARGETS: &[&str] = &["calls", "operations", "messages"];
 const RUN_S: u64 = 60;
 /// To fetch and build the tool, and a target.
 const BUILD_MAX: Duration = Duration::from_secs(600);

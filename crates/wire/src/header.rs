@@ -1,0 +1,187 @@
+//! What stands before every body.
+//!
+//! ```text
+//!    0 magic    2 major    3 minor    4 kind      6 status    8 source   10 target
+//!   12 role    13 spare   16 length  20 epoch    24 sequence 28 request  32 answered  36 behalf
+//! ```
+//!
+//! Magic, versions and kind keep their places in every version to come, so that a peer of another
+//! major version can be refused in its own words.
+
+use crate::field::{Reader, Writer};
+use crate::version::{MAJOR, Version};
+use crate::{BODY_BYTES_MAX, Failure, Fault, Field, Kind, NODES_MAX};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 40;
+/// The first bytes of every message: `HK`.
+const MAGIC: u16 = u16::from_le_bytes(*b"HK");
+
+crate::field::choices! {
+    /// What a message is to its receiver.
+    Role {
+        /// Asks, and is answered.
+        Request = "request",
+        /// Answers.
+        Reply = "reply",
+        /// Tells, and is not answered.
+        Posted = "posted",
+    }
+}
+
+/// What stands before every body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The version that both sides agreed on at HELLO.
+    pub version: Version,
+    /// Number of the kind: one that this version does not know is no fault.
+    pub kind: u16,
+    /// Of a reply: 0, or why it failed (`Failure`).
+    pub status: u16,
+    /// The node that sends.
+    pub source: u16,
+    /// The node that is meant.
+    pub target: u16,
+    /// Bytes of the body.
+    pub length: u32,
+    /// Epoch of the pair: what is of an older one is answered with `Failure::Fenced`.
+    pub epoch: u32,
+    /// Number among all that source sends to target in this epoch.
+    pub sequence: u32,
+    /// Number of the request, or of the one that this answers; 0 where nothing is asked.
+    pub request: u32,
+    /// All requests up to this one have been answered: their replies need not be kept.
+    pub answered: u32,
+    /// The process on whose behalf it is sent: host x 2^22 + its number there; 0: the node itself.
+    pub behalf: u32,
+    /// What it is.
+    pub role: Role,
+}
+
+/// Magic, versions, four of two bytes, role, spare, six of four bytes: four-byte fields lie at
+/// multiples of four, and nothing is left over.
+const SPARE_BYTES: usize = 3;
+const _: () = assert!(2 + 2 + 4 * 2 + 1 + SPARE_BYTES == 16);
+const _: () = assert!(16 + 6 * 4 == HEADER_BYTES && HEADER_BYTES.is_multiple_of(8));
+
+impl Header {
+    /// A request, reply or posted message of `kind`; the other fields are the sender's to fill.
+    pub const fn new(kind: Kind, role: Role) -> Self {
+        Self {
+            version: Version::CURRENT,
+            kind: kind as u16,
+            status: 0,
+            source: 0,
+            target: 0,
+            length: 0,
+            epoch: 0,
+            sequence: 0,
+            request: 0,
+            answered: 0,
+            behalf: 0,
+            role,
+        }
+    }
+
+    /// The header of the answer to this request.
+    pub const fn answer(&self, failed: Option<Failure>) -> Self {
+        let status = match failed {
+            Some(failure) => failure.number(),
+            None => 0,
+        };
+        let (source, target) = (self.target, self.source);
+        Self { status, source, target, length: 0, answered: 0, role: Role::Reply, ..*self }
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut to = Writer::new(&mut bytes);
+        MAGIC.put(&mut to);
+        self.version.put(&mut to);
+        for field in [self.kind, self.status, self.source, self.target] {
+            field.put(&mut to);
+        }
+        self.role.put(&mut to);
+        to.put(&[0; SPARE_BYTES]);
+        for field in
+            [self.length, self.epoch, self.sequence, self.request, self.answered, self.behalf]
+        {
+            field.put(&mut to);
+        }
+        bytes
+    }
+
+    /// Reads and checks one; the body is judged by `body`.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Fault> {
+        let mut from = Reader::new(bytes);
+        let from = &mut from;
+        if u16::take(from)? != MAGIC {
+            return Err(Fault::Magic);
+        }
+        let version = Version::take(from)?;
+        if version.major != MAJOR {
+            return Err(Fault::Major);
+        }
+        let [kind, status, source, target] =
+            [u16::take(from)?, u16::take(from)?, u16::take(from)?, u16::take(from)?];
+        let role = Role::take(from).map_err(|_| Fault::Role)?;
+        if from.array()? != [0; SPARE_BYTES] {
+            return Err(Fault::Spare);
+        }
+        let mut next = || u32::take(from);
+        let header = Self {
+            version,
+            kind,
+            status,
+            source,
+            target,
+            length: next()?,
+            epoch: next()?,
+            sequence: next()?,
+            request: next()?,
+            answered: next()?,
+            behalf: next()?,
+            role,
+        };
+        header.judge()
+    }
+
+    fn judge(self) -> Result<Self, Fault> {
+        if self.length as usize > BODY_BYTES_MAX {
+            return Err(Fault::Length);
+        }
+        if self.source >= NODES_MAX || self.target >= NODES_MAX {
+            return Err(Fault::Node);
+        }
+        // A reply fails or not; others have no status. Who asks has a number, who tells has none.
+        let answers = self.role == Role::Reply;
+        let failed = self.status != 0;
+        if failed && (!answers || Failure::of(self.status).is_none()) {
+            return Err(Fault::Status);
+        }
+        let numbered = self.request != 0;
+        if numbered == (self.role == Role::Posted) {
+            return Err(Fault::Role);
+        }
+        Ok(self)
+    }
+
+    /// Splits a whole message into its header and its body.
+    pub fn split(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
+        let (head, body) = message.split_first_chunk().ok_or(Fault::Short)?;
+        let header = Self::decode(head)?;
+        if header.length as usize != body.len() {
+            return Err(Fault::Length);
+        }
+        Ok((header, body))
+    }
+
+    /// The major version that some message is of, if it is one of Husk's at all: all that may be
+    /// asked of a message of another major version.
+    pub fn version_of(message: &[u8]) -> Option<Version> {
+        let mut from = Reader::new(message);
+        let magic = u16::take(&mut from).ok()?;
+        (magic == MAGIC).then(|| Version::take(&mut from).ok()).flatten()
+    }
+}
