@@ -231,14 +231,25 @@ fn a_killed_supervisor_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_supervisor_without_its_keeper_goes_on() {
+fn a_keeper_that_is_killed_is_replaced_and_the_list_says_so() {
     if against_native() {
         return;
     }
     let images = Images::new("unkept");
     images.up("ci");
-    kill(images.row("ci")["keeper"].as_i64().expect("a number") as i32);
     images.script("ci", "echo x > file");
+    let keeper = || images.row("ci")["keeper"].as_i64().expect("a number") as i32;
+    for _ in 0..2 {
+        let before = keeper();
+        kill(before);
+        until("another keeper", || ![0, before].contains(&keeper()));
+        let note = format!("its keeper was killed: process {} keeps it now", keeper());
+        assert!(images.done(&["ls"]).contains(&note));
+        assert_eq!(images.row("ci")["note"], note);
+        images.kill_supervisor("ci");
+        assert_eq!(images.row("ci")["keeper"], keeper());
+        assert_eq!(images.script("ci", "cat file"), "x\n");
+    }
     assert_eq!(images.down("ci"), "");
     assert_eq!(fs::read(images.work.join("file")).expect("written back"), b"x\n");
 }
@@ -495,10 +506,13 @@ fn the_end_of_an_image_whose_directory_is_gone_leaves_the_next_of_its_name_alone
     let images = Images::new("orphaned");
     images.up("ci");
     let first = images.supervisor("ci");
+    let orphan = Pid::from_raw(first).expect("a number");
+    // It would make it again.
+    kill_process(orphan, Signal::STOP).expect("it lives");
     fs::remove_dir_all(images.place("ci")).expect("it goes");
     images.up("ci");
     assert_ne!(images.supervisor("ci"), first);
-    let orphan = Pid::from_raw(first).expect("a number");
+    kill_process(orphan, Signal::CONT).expect("it lives");
     kill_process(orphan, Signal::TERM).expect("it lives");
     until("the first one has ended", || test_kill_process(orphan).is_err());
     assert_eq!(images.script("ci", "echo here"), "here\n");

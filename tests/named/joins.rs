@@ -166,7 +166,7 @@ fn a_command_finds_the_memory_that_an_exec_leaves() {
     // Without `timeout`, which would be another process.
     let mut command = Command::new(binary());
     command.args(NARROW).args(["sleep", "1000"]);
-    command.env("XDG_RUNTIME_DIR", images.runtime()).env("TOLD", "x");
+    command.env("HUSK_IMAGES", images.all()).env("TOLD", "x");
     let mut sleeper = command.spawn().expect("husk");
     let seen = |file: &str| {
         let path = format!("/proc/{}/{file}", sleeper.id());
@@ -205,7 +205,7 @@ fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
         // Without `timeout`, which translates.
         let mut command = Command::new(husk);
         command.args(["exec", "ci", "--", "sh", "-c", &format!("kill -{signal} $$")]);
-        let status = command.env("XDG_RUNTIME_DIR", images.runtime()).status().expect("it starts");
+        let status = command.env("HUSK_IMAGES", images.all()).status().expect("it starts");
         assert_eq!(status.signal(), Some(number), "{signal}");
     }
     images.script("ci", "echo '#!/bin/sh' > plain; echo 'echo made' > made; chmod +x made");

@@ -221,21 +221,3 @@ fn hints_lead_to_what_helps() {
     assert!(said.contains("husk explain ci PID: see `husk ps ci`"), "{said}");
     images.down("ci");
 }
-
-#[test]
-fn a_directory_for_images_that_is_not_there_is_said() {
-    if against_native() {
-        return;
-    }
-    let images = Images::new("nowhere");
-    let husk = binary().to_str().expect("a plain path");
-    let told = |arguments: &[&str]| {
-        let output = images.command(husk, arguments).env("XDG_RUNTIME_DIR", "/nope").output();
-        output.expect("husk")
-    };
-    let said = text(&told(&["ls"]).stderr);
-    let why = "XDG_RUNTIME_DIR says /nope, which is not there";
-    assert!(said.contains(&format!("note: {why}: images are kept in /tmp/husk-")), "{said}");
-    let said = crate::refusal(&told(&["exec", "nightly-of-nobody", "--", "true"]), 125);
-    assert!(said.contains("there is no such image in /tmp/husk-") && said.contains(why), "{said}");
-}

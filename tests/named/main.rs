@@ -18,6 +18,7 @@ mod mount;
 mod placing;
 mod refresh;
 mod scarce;
+mod sessions;
 mod storms;
 mod sync;
 mod top;
@@ -29,6 +30,8 @@ use std::time::{Duration, Instant};
 
 use husk_tests::Scratch;
 use husk_tests::husk::binary;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// No command of these tests takes longer, on a busy machine.
 const LIMIT_S: u32 = 60;
@@ -41,15 +44,15 @@ pub struct Images {
     pub scratch: Scratch,
     /// What images overlay.
     pub work: PathBuf,
-    runtime: PathBuf,
+    room: PathBuf,
 }
 
 impl Images {
     /// None yet.
     pub fn new(name: &str) -> Images {
         let scratch = Scratch::new(name);
-        let (work, runtime) = (scratch.fresh("work"), scratch.fresh("runtime"));
-        Images { scratch, work, runtime }
+        let (work, room) = (scratch.fresh("work"), scratch.fresh("images"));
+        Images { scratch, work, room }
     }
 
     /// `program ARGUMENTS` in the overlaid directory, with these images.
@@ -59,7 +62,7 @@ impl Images {
         let limit = (LIMIT_S * husk_tests::run::patience()).to_string();
         command.args(["--foreground", "--kill-after=5", &limit, program]).args(arguments);
         command.current_dir(&self.work).stdin(Stdio::null());
-        command.env("XDG_RUNTIME_DIR", &self.runtime).env("LC_ALL", "C").env("HUSK_FSCK", "1");
+        command.env("HUSK_IMAGES", self.all()).env("LC_ALL", "C").env("HUSK_FSCK", "1");
         command.env("HOME", husk_tests::run::home("own"));
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command
@@ -119,8 +122,12 @@ impl Images {
     /// Kills an image's keeper and supervisor; it is dead then.
     pub fn kill(&self, name: &str) {
         let row = self.row(name);
+        let number = |who: &str| row[who].as_i64().expect("a number") as i32;
+        // One that is stopped starts no other keeper.
+        let supervisor = Pid::from_raw(number("pid")).expect("a number");
+        kill_process(supervisor, Signal::STOP).expect("it lives");
         for who in ["keeper", "pid"] {
-            husk_tests::process::kill(row[who].as_i64().expect("a number") as i32);
+            husk_tests::process::kill(number(who));
         }
         until("it is dead", || self.row(name)["state"] == "dead");
     }
@@ -137,27 +144,33 @@ impl Images {
 
     /// The directory of an image.
     pub fn place(&self, name: &str) -> PathBuf {
-        self.runtime.join("husk").join(name)
+        self.all().join(name)
     }
 
     /// The directory of all.
-    pub fn runtime(&self) -> &Path {
-        &self.runtime
+    pub fn all(&self) -> PathBuf {
+        self.room.join("husk")
     }
 }
 
 impl Drop for Images {
     fn drop(&mut self) {
-        let base = self.runtime.join("husk");
-        // A failed test may have left it open to others; then it is not used.
-        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let _ = std::fs::set_permissions(&base, closed);
+        let base = self.all();
+        close(&base);
         let left = std::fs::read_dir(base).into_iter().flatten().flatten();
         for name in left.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
             // Whatever a failed test has left.
             self.husk(&["down", &name, "--discard", "--force"]);
         }
     }
+}
+
+/// Closes a directory to others, if it is one: a failed test may have left it open, or a link in
+/// its place, which leads to what is none of the test's.
+fn close(base: &Path) {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(base, flags, Mode::empty());
+    let _ = opened.map(|opened| rustix::fs::fchmod(opened, Mode::RWXU));
 }
 
 /// The one line of a refusal with this status.

@@ -34,7 +34,7 @@ fn crowd(images: &Images, count: usize) -> Child {
     // Not by `timeout`: what runs is to be the process itself.
     let mut start = Command::new(binary());
     start.args(["exec", "ci", "--", program, &count.to_string()]).current_dir(&images.work);
-    start.env("XDG_RUNTIME_DIR", images.runtime()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    start.env("HUSK_IMAGES", images.all()).stdin(Stdio::piped()).stdout(Stdio::piped());
     // A group of its own: what is killed is the crowd alone.
     start.process_group(0);
     start.spawn().expect("it starts")

@@ -133,7 +133,7 @@ fn a_socket_serves_its_user_and_goes_with_the_server() {
     }
     let images = Images::new("metrics-socket");
     images.up("ci");
-    let path = images.runtime().join("metrics.sock");
+    let path = images.room.join("metrics.sock");
     let place = format!("unix:{}", path.display());
     let server = Server::new(&images, &place);
     let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().expect("it").permissions());

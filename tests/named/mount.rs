@@ -567,7 +567,7 @@ fn users_mount_through_fusermount3_and_others_see_nothing() {
         let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
         let words: Vec<_> = user.into_iter().chain(words.iter().copied()).collect();
         let mut command = shown.images.command("setpriv", &words);
-        command.env("XDG_RUNTIME_DIR", &theirs).env("HOME", &theirs).current_dir("/");
+        command.env("HUSK_IMAGES", theirs.join("husk")).env("HOME", &theirs).current_dir("/");
         if let Some(path) = path {
             command.env("PATH", path);
         }

@@ -149,7 +149,7 @@ impl Ordinary<'_> {
             false => self.images.command(shell[0], &shell[1..]),
         };
         command.current_dir(self.place.join("work"));
-        command.env("XDG_RUNTIME_DIR", &self.place).env("HOME", &self.place);
+        command.env("HUSK_IMAGES", self.place.join("husk")).env("HOME", &self.place);
         command.output().expect("a shell")
     }
 }

@@ -18,7 +18,7 @@ struct Terminal<'a> {
 
 impl Terminal<'_> {
     fn new(images: &Images) -> Terminal<'_> {
-        let socket = images.runtime().join("tmux").to_str().expect("a plain path").to_owned();
+        let socket = images.room.join("tmux").to_str().expect("a plain path").to_owned();
         let terminal = Terminal { images, socket };
         let size = ["-x", "120", "-y", "30"];
         let shell = ["env", "PS1=$ ", "bash", "--norc"];
@@ -114,7 +114,7 @@ fn busy(images: &Images) -> Busy {
     let script = "while :; do echo x > busy; done";
     let mut command = Command::new(binary());
     command.args(["exec", "ci", "--", "bash", "-c", script]);
-    command.current_dir(&images.work).env("XDG_RUNTIME_DIR", images.runtime());
+    command.current_dir(&images.work).env("HUSK_IMAGES", images.all());
     command.env("HOME", husk_tests::run::home("own"));
     Busy(command.spawn().expect("husk"))
 }

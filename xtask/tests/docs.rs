@@ -76,7 +76,7 @@ fn type_in(line: &str) -> Output {
     shell.args(["--kill-after=5", &LINE_LIMIT_S.to_string(), "sh", "-c", line]);
     // The README's first command has built it.
     let path = format!("{}:{}", root().join("target/release").display(), env!("PATH"));
-    shell.env("PATH", path).env("XDG_RUNTIME_DIR", images());
+    shell.env("PATH", path).env("HUSK_IMAGES", images().join("husk"));
     // What the tests are told by is none of Husk's.
     for name in ["HUSK_FULL", "HUSK_TEST_PATIENCE", "HUSK_BIN"] {
         shell.env_remove(name);

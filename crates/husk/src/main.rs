@@ -169,6 +169,12 @@ enum Command {
         /// Name of the image.
         name: OsString,
     },
+    /// The keeper that the supervisor starts when another was killed.
+    #[command(hide = true)]
+    Attend {
+        /// Name of the image.
+        name: OsString,
+    },
     /// Show or check the configuration: what images are made from where no option is given.
     Config {
         #[command(subcommand)]
@@ -351,6 +357,7 @@ fn begin() -> ExitCode {
         Command::Keep(options) => named::keep(&options),
         Command::Tend(options) => named::tend(options),
         Command::Resume { name } => named::resume(&name),
+        Command::Attend { name } => named::attend(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Completions { shell } => pages::completions(shell),

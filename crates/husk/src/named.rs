@@ -171,6 +171,11 @@ pub fn resume(name: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+pub fn attend(name: &OsStr) -> ExitCode {
+    named::attend(name);
+    ExitCode::SUCCESS
+}
+
 pub fn exec(options: &Exec) -> ExitCode {
     let Err(failure) =
         named::enter(&options.name, &options.command, options.argv0.as_deref(), options.place);
@@ -178,10 +183,9 @@ pub fn exec(options: &Exec) -> ExitCode {
 }
 
 pub fn list(json: bool) -> ExitCode {
-    named::say_base();
     let rows = named::list();
     if rows.as_ref().is_ok_and(Vec::is_empty) && named::is_inside() {
-        say("note: this is inside an image, whose /tmp is its own: images are listed outside");
+        say("note: this is inside an image, where others may be out of sight: list them outside");
     }
     listed(rows, json, named::table)
 }

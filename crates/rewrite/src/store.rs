@@ -146,13 +146,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// `$XDG_CACHE_HOME/husk/copies`, or `~/.cache/husk/copies`.
-    pub fn default_path() -> Result<PathBuf, Unusable> {
-        let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-        Ok(cache.ok_or(Unusable::Nowhere)?.join("husk/copies"))
-    }
-
     /// Opens the store in a directory, which is made if it is missing.
     pub fn open(root: &Path) -> Result<Store, Unusable> {
         let table = Table::measure();

@@ -12,6 +12,7 @@ use rustix::fs::{Access, MemfdFlags, access};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
+use crate::config::state;
 use crate::descriptors::can_be_borrowed;
 use crate::named::mount::{DEVICE, helper};
 
@@ -258,7 +259,8 @@ fn available_bytes() -> Option<u64> {
 }
 
 fn copies() -> Fact {
-    let opened = husk_rewrite::Store::default_path()
+    let opened = state::copies()
+        .ok_or(husk_rewrite::Unusable::Nowhere)
         .and_then(|path| husk_rewrite::Store::open(&path).map(|store| (path, store)));
     let (state, found) = match opened {
         Ok((path, _)) => (State::Ok, path.display().to_string()),

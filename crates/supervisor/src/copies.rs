@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 use husk_carrier::Direct;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten, Wish};
-use husk_rewrite::{Identity, Outcome, Store};
+use husk_rewrite::{Identity, Outcome, Store, Unusable};
 
+use crate::config::state;
 use crate::gathered;
 use crate::holds::{self, Work};
 use crate::image::attach;
@@ -56,7 +57,7 @@ pub struct Copies {
 impl Copies {
     /// Opens the user's store.
     pub fn open() -> Copies {
-        match Store::default_path().and_then(|path| Store::open(&path)) {
+        match state::copies().ok_or(Unusable::Nowhere).and_then(|path| Store::open(&path)) {
             Ok(store) => Copies { store: Some(store), note: None },
             Err(problem) => {
                 let note = format!("no rewritten copies, calls will be slower: {problem}");

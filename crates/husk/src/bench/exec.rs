@@ -88,7 +88,7 @@ impl Images {
     /// `program WORDS`, with these images and none of the user's configuration.
     pub fn command(&self, program: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(words).current_dir(&self.path).env("XDG_RUNTIME_DIR", &self.path);
+        command.args(words).current_dir(&self.path).env("HUSK_IMAGES", self.path.join("husk"));
         command.env("HUSK_CONFIG", "none").stdin(Stdio::null()).stdout(Stdio::null());
         command
     }

@@ -64,6 +64,14 @@ pub fn directory(path: &CStr) -> Option<Descriptor> {
     unsafe { raw(nr::open, [path.as_ptr() as usize, flags, 0, 0, 0, 0]) }.ok().map(Descriptor)
 }
 
+/// The file at `path`, to read.
+pub fn file(path: &CStr) -> Option<Descriptor> {
+    // SAFETY: the path ends with NUL.
+    unsafe { raw(nr::open, [path.as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0, 0]) }
+        .ok()
+        .map(Descriptor)
+}
+
 /// Room for the path of a socket, with its NUL.
 pub const ADDRESS_BYTES: usize = 108;
 

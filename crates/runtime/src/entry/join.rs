@@ -5,6 +5,7 @@ use core::ffi::CStr;
 use husk_abi::proc;
 use husk_host::calls::{is_close_on_exec, pread};
 use husk_host::probe;
+use husk_proto::entry::{IMAGES_BELOW_HOME, home_in};
 use husk_region::{HEADER_BYTES, Header, read_header};
 use husk_runtime::entry::{Joined, Newcomer, Text, is_name, joined, letter};
 use husk_runtime::handover::{GIVEN, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
@@ -124,21 +125,26 @@ impl Found<'_> {
     }
 }
 
-/// A connection to the supervisor of image `name`, where its place is as it should be.
+/// A connection to the supervisor of image `name`, where its place is as it should be: the first
+/// that the whole command would look in (`husk-supervisor`, `named::base`).
 fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
-    let us = host::user();
-    let ours = |path: &&CStr| host::status(path, true).is_some_and(|found| found.uid == us);
-    let runtime =
-        start.variable(b"XDG_RUNTIME_DIR=").filter(|path| path.to_bytes().starts_with(b"/"));
     let mut room = [0; PATH_BYTES_MAX];
-    let mut base = Text::new(&mut room);
-    match runtime.filter(ours) {
-        Some(runtime) => base.put(runtime.to_bytes()).put(b"/husk"),
-        None => base.put(b"/tmp/husk-").number(us),
+    let length = match start.variable(b"HUSK_IMAGES=").filter(|said| !said.is_empty()) {
+        // What is relative, the whole command refuses.
+        Some(said) if !said.to_bytes().starts_with(b"/") => return None,
+        Some(said) => Text::new(&mut room).put(said.to_bytes()).whole()?.len(),
+        None => {
+            let home = home(&mut room)?;
+            let below = Text::new(room.get_mut(home..)?)
+                .put(b"/")
+                .put(IMAGES_BELOW_HOME.as_bytes())
+                .whole()?
+                .len();
+            home + below
+        }
     };
-    let length = base.whole()?.len();
-    base.put(b"\0");
-    private(string(&base)?)?;
+    *room.get_mut(length)? = 0;
+    private(CStr::from_bytes_until_nul(&room).ok()?)?;
     let mut rest = Text::new(room.get_mut(length..)?);
     let named = rest.put(b"/").put(name).whole()?.len() + length;
     rest.put(b"/socket\0").whole()?;
@@ -152,6 +158,29 @@ fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
     let mut socket = Text::new(&mut room);
     socket.put(proc::DESCRIPTORS).number(place.0 as u32).put(b"/socket\0");
     host::connect(string(&socket)?)
+}
+
+/// Puts this user's home directory, as `/etc/passwd` names it, into `room`; its length.
+fn home(room: &mut [u8; PATH_BYTES_MAX]) -> Option<usize> {
+    let users = host::file(c"/etc/passwd")?;
+    let (us, mut at) = (host::user(), 0);
+    loop {
+        let got = pread(users.0, room, at).ok()?;
+        // A line that is longer than the room is left to the whole command, and so is the last one
+        // without an end.
+        let lines = room.get(..got)?;
+        let end = lines.iter().rposition(|byte| *byte == b'\n')?;
+        let lines = lines.get(..end)?.split(|byte| *byte == b'\n');
+        if let Some(home) = lines.filter_map(|line| home_in(line, us)).next() {
+            let length = home.len();
+            let from = home.as_ptr() as usize - room.as_ptr() as usize;
+            room.copy_within(from..from + length, 0);
+            *room.get_mut(length)? = 0;
+            let path = CStr::from_bytes_until_nul(&*room).ok()?;
+            return host::status(path, true).filter(|found| found.uid == us).map(|_| length);
+        }
+        at += end as u64 + 1;
+    }
 }
 
 /// Whether a directory is this user's alone: so is all that lies in it.

@@ -15,7 +15,7 @@
 
 mod file;
 mod keys;
-mod state;
+pub(crate) mod state;
 mod trust;
 
 use std::env;
@@ -34,6 +34,8 @@ pub use keys::{Decides, KEYS, Key, Kind};
 
 /// Says which files count: `none`, or the one of this path.
 pub const FILES: &str = "HUSK_CONFIG";
+/// The variable that says where this user's images are to be found.
+pub const IMAGES: &str = "HUSK_IMAGES";
 /// Value of `FILES`: variables and flags only.
 const NONE: &str = "none";
 const SYSTEM: &str = "/etc/husk/husk.toml";
@@ -379,7 +381,9 @@ struct Shown {
 /// Whether every variable that begins as ours do is one of ours.
 pub fn check_names_of_variables() -> Result<(), Failure> {
     const PREFIX: &str = "HUSK_";
-    let is_ours = |name: &str| name == FILES || KEYS.iter().any(|key| key.variable() == name);
+    let is_ours = |name: &str| {
+        [FILES, IMAGES].contains(&name) || KEYS.iter().any(|key| key.variable() == name)
+    };
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let unknown = names.filter(|name| name.starts_with(PREFIX)).find(|name| !is_ours(name));
     let Some(name) = unknown else { return Ok(()) };

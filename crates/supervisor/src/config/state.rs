@@ -16,10 +16,12 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use husk_proto::entry::home_in;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
@@ -138,30 +140,48 @@ fn is_own(found: &fs::Metadata) -> io::Result<()> {
 
 /// Where it is.
 fn path() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let own = |home: &PathBuf| {
-        let uid = rustix::process::geteuid().as_raw();
-        fs::metadata(home).is_ok_and(|found| found.uid() == uid)
-    };
-    let home = || absolute("HOME").filter(own).or_else(|| home_of_passwd().filter(own));
+    let home = || home_of_environment().or_else(home_of_passwd);
     let named = absolute("XDG_STATE_HOME").filter(|base| !base.exists() || own(base));
     let base = named.or_else(|| Some(home()?.join(".local/state")))?;
     Some(base.join("husk"))
 }
 
+/// The home directory that every session of this user finds: the environment has no say where
+/// `/etc/passwd` names one.
+pub fn lasting_home() -> Option<PathBuf> {
+    home_of_passwd().or_else(home_of_environment)
+}
+
+/// Where copies of programs are kept: `$XDG_CACHE_HOME/husk/copies` or `~/.cache/husk/copies`. One
+/// of somebody else is used where this user has none: what is made there is this user's alone.
+pub fn copies() -> Option<PathBuf> {
+    let home = || home_of_environment().or_else(home_of_passwd).or_else(|| absolute("HOME"));
+    let named = absolute("XDG_CACHE_HOME").filter(|base| !base.exists() || own(base));
+    Some(named.or_else(|| Some(home()?.join(".cache")))?.join("husk/copies"))
+}
+
+fn absolute(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn own(home: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    fs::metadata(home).is_ok_and(|found| found.uid() == uid)
+}
+
+fn home_of_environment() -> Option<PathBuf> {
+    absolute("HOME").filter(|home| own(home))
+}
+
 /// The home directory that the host's list of users names.
 fn home_of_passwd() -> Option<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw().to_string();
+    let uid = rustix::process::geteuid().as_raw();
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open("/etc/passwd");
     let mut text = Vec::new();
     file.ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
-    let line = text.split(|&byte| byte == b'\n').find_map(|line| {
-        let fields: Vec<&[u8]> = line.split(|&byte| byte == b':').collect();
-        (fields.get(2) == Some(&uid.as_bytes())).then(|| fields.get(5).copied()).flatten()
-    })?;
-    let home = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(line);
-    Some(Path::new(home).to_owned()).filter(|home| home.is_absolute())
+    let home = text.split(|&byte| byte == b'\n').find_map(|line| home_in(line, uid))?;
+    Some(PathBuf::from(OsStr::from_bytes(home))).filter(|home| own(home))
 }
 
 #[cfg(test)]

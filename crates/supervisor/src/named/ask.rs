@@ -133,7 +133,8 @@ pub fn table(rows: &[Row]) -> String {
                 writeln!(text, " {processes:>9} {:>8} {memory:>9} {overlays}", facts.pid)
             }
         };
-        let full = row.facts.iter().filter(|_| row.state == State::Up).flat_map(|one| &one.full);
+        let told = row.facts.iter().filter(|_| row.state == State::Up);
+        let full = told.flat_map(|one| one.full.iter().chain(&one.note));
         full.for_each(|line| text += &format!("{:<16} {line}\n", ""));
         if let Some(word) = &row.last_word {
             let _ = writeln!(text, "{:<16} {word}", "");

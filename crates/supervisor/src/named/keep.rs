@@ -5,6 +5,8 @@
 //!   keeper ── starts ──► supervisor ── makes the image, and leaves to the keeper, over a socket:
 //!                           region, loader, lock, listener, private lock, what it knows
 //!   killed? ── starts ──► another one ◄── all of that; it finds the rest in the region
+//!
+//!   supervisor ── starts, where its keeper was killed ──► another keeper ◄── the same (`kept`)
 //! ```
 //!
 //! Invariants
@@ -14,7 +16,8 @@
 //! 3. A supervisor that is killed again and again is given up, and the image's log says so.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -24,6 +27,7 @@ use std::time::{Duration, Instant};
 use crate::descriptors::inherited;
 use crate::failure::Failure;
 use crate::named::ask::GIVEN_UP;
+use crate::named::kept::OVER;
 use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
@@ -31,6 +35,11 @@ use crate::named::up::{Begun, SELF, START_MAX};
 use crate::request::reason;
 use crate::work::take_signals;
 
+/// What the halves of an image are: the supervisor of a new one, of one whose supervisor was
+/// killed, and the keeper of one whose keeper was.
+const TEND: &str = "tend";
+const RESUME: &str = "resume";
+pub const ATTEND: &str = "attend";
 /// Supervisors that may be killed within `WHILE` before the image is given up.
 const KILLED_MAX: usize = 10;
 /// The time in which they count.
@@ -41,62 +50,109 @@ const STANDARD_END: u32 = 3;
 /// What `husk keep` does: starts a supervisor with `arguments`, and others when it is killed.
 pub fn keep(name: &OsStr, arguments: &[OsString]) {
     let started = part_from_caller().and_then(|()| {
-        let words = [OsStr::new("tend")].into_iter().chain(arguments.iter().map(AsRef::as_ref));
-        start(words, false)
+        Name::parse(name)
+            .and_then(|name| Ok((start(&name, TEND, arguments, false).map_err(unstarted)?, name)))
     });
-    let (mut supervisor, stream) = match started {
+    let ((mut supervisor, stream), name) = match started {
         Ok(started) => started,
         Err(failure) => return say_begun(&Begun::Failed(failure)),
     };
     // None: it could not begin, and has said why, or it was killed, which `husk up` sees.
     let left = stream.set_read_timeout(Some(START_MAX)).and_then(|()| receive(&stream, true));
-    let Ok((text, descriptors)) = left else {
+    match left {
+        Ok(left) => Keeper { name, stream, supervisor: Some(supervisor), left }.keep(),
         // If it is stopped, `husk up` has given up, too.
-        let _ = supervisor.kill();
-        return;
-    };
-    // The supervisor answers; here only its own end matters.
-    let _signals = take_signals();
-    if let_go().is_err() || std::env::set_current_dir("/").is_err() {
-        return;
+        Err(_) => drop(supervisor.kill()),
     }
-    let mut killed = Vec::new();
-    loop {
-        if supervisor.wait().is_ok_and(|status| status.code().is_some()) {
+}
+
+/// What `husk attend` does: becomes the keeper of an image whose keeper was killed.
+pub fn attend(name: &OsStr) {
+    let Ok(name) = Name::parse(name) else { return };
+    let stream = part_from_caller().ok().and_then(|()| partner().ok());
+    let Some(stream) = stream else { return };
+    let left = stream.set_read_timeout(Some(START_MAX)).and_then(|()| receive(&stream, true));
+    if let Ok(left) = left {
+        Keeper { name, stream, supervisor: None, left }.keep();
+    }
+}
+
+/// A keeper that has what it needs.
+struct Keeper {
+    name: Name,
+    stream: UnixStream,
+    /// `None`: it was started by the supervisor, and not the other way round.
+    supervisor: Option<Child>,
+    left: (Vec<u8>, Vec<OwnedFd>),
+}
+
+impl Keeper {
+    fn keep(mut self) {
+        // The supervisor answers; here only its own end matters.
+        let _signals = take_signals();
+        if let_go().is_err() || std::env::set_current_dir("/").is_err() {
             return;
         }
-        killed.retain(|at: &Instant| at.elapsed() < WHILE);
-        killed.push(Instant::now());
-        if killed.len() > KILLED_MAX {
-            let why = format!("{} supervisors were killed in {} s", killed.len(), WHILE.as_secs());
-            return give_up(name, &why);
+        let mut killed = Vec::new();
+        while self.supervisor_was_killed() {
+            killed.retain(|at: &Instant| at.elapsed() < WHILE);
+            killed.push(Instant::now());
+            if killed.len() > KILLED_MAX {
+                let (count, seconds) = (killed.len(), WHILE.as_secs());
+                return self.give_up(&format!("{count} supervisors were killed in {seconds} s"));
+            }
+            if let Err(failure) = self.start_another() {
+                return self.give_up(&failure.to_string());
+            }
         }
-        let words = [OsStr::new("resume"), OsStr::new("--"), name];
-        let (next, stream) = match start(words, true) {
-            Ok(started) => started,
-            Err(failure) => return give_up(name, &failure.to_string()),
-        };
-        let held: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
+    }
+
+    /// Waits for the supervisor's end, and takes what it leaves meanwhile.
+    fn supervisor_was_killed(&mut self) -> bool {
+        // A clock is of no use here.
+        let _ = self.stream.set_read_timeout(None);
+        loop {
+            match receive(&self.stream, true) {
+                Ok((text, _)) if text == OVER => return false,
+                Ok(left) => self.left = left,
+                Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        // One that has ended by itself has said why.
+        let ended = self.supervisor.as_mut().map(Child::wait);
+        !ended.is_some_and(|ended| ended.is_ok_and(|status| status.code().is_some()))
+    }
+
+    fn start_another(&mut self) -> Result<(), Failure> {
+        let (next, stream) = start(&self.name, RESUME, &[], true).map_err(unstarted)?;
+        let held: Vec<_> = self.left.1.iter().map(OwnedFd::as_fd).collect();
         let sent = stream.set_write_timeout(Some(START_MAX));
-        if let Err(problem) = sent.and_then(|()| send(&stream, &text, &held)) {
-            note(name, &format!("cannot tell the next supervisor: {}", reason(&problem)));
+        if let Err(problem) = sent.and_then(|()| send(&stream, &self.left.0, &held)) {
+            self.note(&format!("cannot tell the next supervisor: {}", reason(&problem)));
         }
-        supervisor = next;
+        (self.supervisor, self.stream) = (Some(next), stream);
+        Ok(())
+    }
+
+    /// Says in the image's log why it dies, for `husk ls` and whoever cleans up.
+    fn give_up(&self, why: &str) {
+        self.note(&format!("{GIVEN_UP}: {why}"));
+    }
+
+    /// The keeper's own standard error leads nowhere.
+    fn note(&self, what: &str) {
+        let place = Place::find(&self.name);
+        // Without a log nobody can be told.
+        if let Some(mut log) = place.ok().and_then(|place| place.open_log().ok()) {
+            let _ = writeln!(log, "husk: {what}");
+        }
     }
 }
 
-/// Says in the image's log why it dies, for `husk ls` and whoever cleans up.
-fn give_up(name: &OsStr, why: &str) {
-    note(name, &format!("{GIVEN_UP}: {why}"));
-}
-
-/// The keeper's own standard error leads nowhere.
-fn note(name: &OsStr, what: &str) {
-    let place = Name::parse(name).and_then(|name| Place::find(&name));
-    // Without a log nobody can be told.
-    if let Some(mut log) = place.ok().and_then(|place| place.open_log().ok()) {
-        let _ = writeln!(log, "husk: {what}");
-    }
+fn unstarted(problem: io::Error) -> Failure {
+    let remedy = "raise the limits on processes and open files";
+    Failure::new("cannot start a supervisor", reason(&problem), remedy)
 }
 
 /// Nothing is kept of the caller's but standard output and error, for the answer and notes: no
@@ -112,20 +168,30 @@ pub fn part_from_caller() -> Result<(), Failure> {
     rustix::process::setsid().map(drop).map_err(failed)
 }
 
-/// Starts a supervisor with a socket to us as its standard input.
-fn start<'a>(
-    words: impl IntoIterator<Item = &'a OsStr>,
+/// Starts the other half of an image, in `role`, with a socket to us as its standard input.
+pub fn start(
+    name: &Name,
+    role: &str,
+    arguments: &[OsString],
     quiet: bool,
-) -> Result<(Child, UnixStream), Failure> {
-    let failed = |problem: std::io::Error| {
-        let remedy = "raise the limits on processes and open files";
-        Failure::new("cannot start a supervisor", reason(&problem), remedy)
-    };
-    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(SELF);
-    command.arg0("husk").args(words).stdin(OwnedFd::from(theirs));
+    command.arg0("husk").arg(role).stdin(OwnedFd::from(theirs));
+    if arguments.is_empty() {
+        command.args(["--", &name.to_string()]);
+    } else {
+        command.args(arguments);
+    }
     if quiet {
         command.stdout(Stdio::null());
     }
-    Ok((command.spawn().map_err(failed)?, ours))
+    Ok((command.spawn()?, ours))
+}
+
+/// The socket to who started this process, which is standard input no more.
+pub fn partner() -> io::Result<UnixStream> {
+    let stream = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
+    rustix::stdio::dup2_stdin(&File::open("/dev/null")?)?;
+    Ok(stream)
 }

@@ -154,8 +154,11 @@ pub struct Status {
     pub version: String,
     /// Its supervisor.
     pub pid: u32,
-    /// Its keeper, who starts another supervisor when this one is killed.
+    /// Its keeper, who starts another supervisor when this one is killed; 0 = it has none.
     pub keeper: u32,
+    /// What tells its names beside others' on the host: the same whoever keeps it.
+    #[serde(default)]
+    pub number: u32,
     /// When it was made, s since the epoch.
     pub started_s: i64,
     /// Kernels.
@@ -178,6 +181,9 @@ pub struct Status {
     /// What it has no room for now, a line each; others' versions say nothing of that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub full: Vec<String>,
+    /// What has become of its keeper, if that is to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl Letter {

@@ -3,7 +3,7 @@
 //! ```text
 //!   husk up NAME ──starts──► husk keep NAME (own session) ──starts, again if it is killed──►
 //!                            husk tend NAME, the supervisor ── Work: image, copies, deaths
-//!                                 │ STATE/NAME/{lock,socket,facts,log}
+//!                                 │ images/NAME/{lock,socket,facts,log}
 //!   husk exec NAME ──Join──►      │  ◄── region and loader, by descriptor; becomes the program
 //!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
 //!   husk cp NAME:PATH TARGET ──► (a `husk exec` that packs, or unpacks)
@@ -21,14 +21,17 @@
 //!    is free. From the first change of the host on a mark says that the end has begun, and from
 //!    the last on that it is complete, until somebody was told.
 //! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
-//!    the region and goes on, also with its end (`keep`).
+//!    the region and goes on, also with its end (`keep`). It outlives its keeper: its supervisor
+//!    starts another one (`kept`).
 //! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
 //!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
 mod ask;
+mod base;
 mod copy;
 mod enter;
 mod keep;
+mod kept;
 mod message;
 pub mod mount;
 pub mod offer;
@@ -45,11 +48,11 @@ pub(crate) use ask::NOT_TAKEN_OVER;
 pub use ask::{Row, down, is_inside, list, region, table};
 pub use copy::copy;
 pub use enter::enter;
-pub use keep::keep;
+pub use keep::{attend, keep};
 pub use message::{Status, Synced};
 pub use parcel::{pack, unpack};
 pub(crate) use place::Name;
-pub use place::{Ended, names, say_base};
+pub use place::{Ended, names};
 pub use programs::{Process, kill, process, process_table, processes};
 pub use sync::sync;
 pub(crate) use sync::written;

@@ -1,8 +1,8 @@
 //! Where a named image is found: a directory of its user's alone.
 //!
 //! ```text
-//!   $XDG_RUNTIME_DIR/husk/  or  /tmp/husk-UID/      0700, its owner checked; locked while a name
-//!     NAME/                                         is taken or given back
+//!   ~/.local/state/husk/images/     or another place (`base`)
+//!     NAME/
 //!       lock      held by the supervisor as long as it lives
 //!       socket    there while it answers
 //!       facts     what the image was made from (JSON), for `husk ls`
@@ -12,13 +12,15 @@
 //!       written   what the write-back has put on the host, for a successor (JSON)
 //!       ended     the end is complete, and what there is to tell of it (JSON)
 //!       mount-N   where the server of `husk mount` with number N shows the image (JSON)
+//!       room      nothing: on a full disk its place is for the others
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is read, written or connected to below a directory that is another user's, or that
-//!    others may write to, or that is a symbolic link.
+//! 1. Nothing is read, written or connected to through a symbolic link that takes its place.
 //! 2. A directory whose lock nobody holds is left of a supervisor that has died, or that had ended
 //!    the image and found nobody to tell (`ended`).
+//! 3. What vanishes while the image is up - socket, lock or all of it - is made again by its
+//!    supervisor (`is_whole`, `restore`).
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,30 +32,23 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::named::base;
 use crate::named::message::Status;
 use crate::named::mount::Record;
-use crate::named::up::START_MAX;
 use crate::request::reason;
-use crate::say::say;
 use crate::write_back::host;
 
 /// What to do where there is no image of a name.
 pub const MISSING: &str = "see `husk ls` for those there are";
 /// Longest name of an image.
 const NAME_BYTES_MAX: usize = 64;
-/// How long another `husk` may take to make or remove a name.
-const BASE_LOCK_MAX: Duration = Duration::from_secs(5);
-/// What `husk mount` locks; no image has such a name.
-const MOUNTING: &str = ".mounting";
-/// How long another `husk mount` may take: longer than it waits for a server that never starts.
-const MOUNTING_MAX: Duration = START_MAX.saturating_add(Duration::from_secs(10));
 /// How long a supervisor may leave somebody in its queue.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long those who only look whether a lock is held may hold it, all together.
@@ -67,6 +62,9 @@ const DISCARD: &str = "discard\n";
 const WRITE_BACK: &str = "write back\n";
 /// How the files of minders begin.
 pub const MOUNT: &str = "mount-";
+/// What is kept free for the image's own files.
+const ROOM: &str = "room";
+const ROOM_BYTES: u64 = 64 << 10;
 /// Most of a file of ours that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -139,100 +137,6 @@ pub struct Ended {
     pub complete: bool,
 }
 
-/// Where the directories of this user's images are to lie, and why not where `XDG_RUNTIME_DIR`
-/// says, if that says something.
-fn wanted_base() -> (PathBuf, Option<String>) {
-    let us = rustix::process::geteuid().as_raw();
-    let otherwise = PathBuf::from(format!("/tmp/husk-{us}"));
-    let said = std::env::var_os("XDG_RUNTIME_DIR").filter(|said| !said.is_empty());
-    let Some(said) = said.map(PathBuf::from) else { return (otherwise, None) };
-    let why = match fs::metadata(&said) {
-        _ if !said.is_absolute() => "which is no absolute path",
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => "which is not there",
-        Err(_) => "which cannot be looked at",
-        Ok(found) if found.uid() != us => "which is another user's",
-        Ok(_) => return (said.join("husk"), None),
-    };
-    let odd = format!("XDG_RUNTIME_DIR says {}, {why}", said.display());
-    (otherwise, Some(odd))
-}
-
-/// Says it where images are not kept where `XDG_RUNTIME_DIR` says.
-pub fn say_base() {
-    if let (path, Some(odd)) = wanted_base() {
-        say(&format!("note: {odd}: images are kept in {}", path.display()));
-    }
-}
-
-/// Where the directories of this user's images lie; `None`: there is none yet.
-fn base(make: bool) -> Result<Option<PathBuf>, Failure> {
-    let us = rustix::process::geteuid().as_raw();
-    let (path, _) = wanted_base();
-    let what = || format!("cannot use {}", path.display());
-    if make {
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(problem) if problem.kind() != io::ErrorKind::AlreadyExists => {
-                let remedy = "make it writable, or set XDG_RUNTIME_DIR";
-                return Err(Failure::new(what(), reason(&problem), remedy));
-            }
-            _ => {}
-        }
-    }
-    let found = match fs::symlink_metadata(&path) {
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(problem) => return Err(Failure::new(what(), reason(&problem), "set XDG_RUNTIME_DIR")),
-        Ok(found) => found,
-    };
-    let why = if !found.is_dir() {
-        "it is not a directory"
-    } else if found.uid() != us {
-        "it is another user's"
-    } else if found.mode() & 0o077 != 0 {
-        "other users may enter it"
-    } else {
-        return Ok(Some(path));
-    };
-    Err(Failure::new(what(), why, "remove it, or set XDG_RUNTIME_DIR to a directory of yours"))
-}
-
-/// Holds the base directory, so that names are taken and given back one at a time.
-fn lock_base(base: &Path) -> Result<OwnedFd, Failure> {
-    let what = || format!("cannot lock {}", base.display());
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = open(base, flags, Mode::empty())
-        .map_err(|errno| Failure::new(what(), reason(&errno.into()), "check it"))?;
-    let end = Instant::now() + BASE_LOCK_MAX;
-    while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() >= end {
-            let why = "another husk holds it for long";
-            return Err(Failure::new(what(), why, "look for a stopped `husk up` or `husk down`"));
-        }
-        sleep(LOOK);
-    }
-    Ok(directory)
-}
-
-/// Until it is dropped no other `husk mount` of this user is at work.
-pub fn lock_mounting() -> Result<File, Failure> {
-    let what = "cannot mount";
-    let failed = |why: String| Failure::new(what, why, "try again");
-    let missing = || failed("there is no such image".to_owned());
-    let path = base(false)?.ok_or_else(missing)?.join(MOUNTING);
-    let nofollow = OFlags::NOFOLLOW.bits() as i32;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let lock =
-        options.custom_flags(nofollow).open(path).map_err(|problem| failed(reason(&problem)))?;
-    let end = Instant::now() + MOUNTING_MAX;
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() >= end {
-            return Err(failed("another `husk mount` is at it, and does not end".to_owned()));
-        }
-        sleep(LOOK);
-    }
-    Ok(lock)
-}
-
 /// Takes the lock of an image that has no supervisor; whoever looks at it may hold it for a moment.
 fn lock_own(lock: &File) -> io::Result<()> {
     let end = Instant::now() + LOOKED_MAX;
@@ -247,11 +151,12 @@ fn lock_own(lock: &File) -> io::Result<()> {
 
 /// Names of all images of this user, in order, also of those that have died.
 pub fn names() -> Result<Vec<Name>, Failure> {
-    let Some(base) = base(false)? else { return Ok(Vec::new()) };
-    let entries = fs::read_dir(&base).into_iter().flatten().flatten();
+    let bases = base::all()?;
+    let entries = bases.iter().flat_map(fs::read_dir).flatten().flatten();
     let mut names: Vec<Name> =
         entries.filter_map(|entry| Name::parse(&entry.file_name()).ok()).collect();
     names.sort_by(|one, two| one.0.cmp(&two.0));
+    names.dedup();
     Ok(names)
 }
 
@@ -276,24 +181,22 @@ impl Place {
     /// The directory of an image that is there, alive or not.
     pub fn find(name: &Name) -> Result<Place, Failure> {
         let missing = || {
-            let why = match wanted_base() {
-                (path, Some(odd)) => {
-                    format!("there is no such image in {} ({odd})", path.display())
-                }
-                (_, None) => "there is no such image".to_owned(),
-            };
-            Failure::new(format!("cannot find image {name}"), why, MISSING)
+            let what = format!("cannot find image {name}");
+            Failure::new(what, "there is no such image", MISSING)
         };
-        let path = base(false)?.ok_or_else(missing)?.join(&name.0);
-        match Place::open(name, &path) {
-            Ok(place) => Ok(place),
-            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Err(missing()),
-            Err(problem) => {
-                let what = format!("cannot look at image {name}");
-                let remedy = remedy(&problem, format!("remove {}", path.display()));
-                Err(Failure::new(what, reason(&problem), remedy))
+        for base in base::all()? {
+            let path = base.join(&name.0);
+            match Place::open(name, &path) {
+                Ok(place) => return Ok(place),
+                Err(problem) if problem.kind() == io::ErrorKind::NotFound => {}
+                Err(problem) => {
+                    let what = format!("cannot look at image {name}");
+                    let remedy = remedy(&problem, format!("remove {}", path.display()));
+                    return Err(Failure::new(what, reason(&problem), remedy));
+                }
             }
         }
+        Err(missing())
     }
 
     fn open(name: &Name, path: &Path) -> io::Result<Place> {
@@ -304,30 +207,40 @@ impl Place {
 
     /// Takes a name for a new image.
     pub fn take(name: &Name) -> Result<Held, Failure> {
-        let what = || format!("cannot make image {name}");
-        let failed =
-            |problem: io::Error| Failure::new(what(), reason(&problem), "check the directory");
-        let base = base(true)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        let _base = lock_base(&base)?;
-        let path = base.join(&name.0);
-        if let Err(problem) = DirBuilder::new().mode(0o700).create(&path) {
-            if problem.kind() != io::ErrorKind::AlreadyExists {
-                return Err(failed(problem));
-            }
+        let there = || base::all().map(|bases| bases.into_iter().map(|base| base.join(&name.0)));
+        if let Some(path) = there()?.find(|path| path.symlink_metadata().is_ok()) {
             return Err(taken(name, &path));
         }
-        let place = Place::open(name, &path).map_err(failed)?;
-        let lock = place.lock_file(true).and_then(|lock| {
-            lock_own(&lock)?;
-            Ok(lock)
-        });
-        match lock {
-            Ok(lock) => Ok(Held { place, lock }),
-            Err(problem) => {
-                // Nothing is in it that anybody needs.
-                let _ = fs::remove_dir_all(&path);
-                Err(failed(problem))
+        base::first(|base| Place::take_in(base, name))?.map_err(|path| taken(name, &path))
+    }
+
+    /// The same in one place; the path, where another `husk` has just taken it.
+    fn take_in(base: &Path, name: &Name) -> io::Result<Result<Held, PathBuf>> {
+        let _base = base::lock(base)?;
+        let path = base.join(&name.0);
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
+                return Ok(Err(path));
             }
+            made => made?,
+        }
+        let held = Place::open(name, &path).and_then(Place::hold);
+        if held.is_err() {
+            // Nothing is in it that anybody needs.
+            let _ = fs::remove_dir_all(&path);
+        }
+        held.map(Ok)
+    }
+
+    /// The directory that was just made, with its lock and its room.
+    fn hold(self) -> io::Result<Held> {
+        let lock = self.lock_file(true)?;
+        lock_own(&lock)?;
+        let room = OpenOptions::new().write(true).create(true).open(self.inside(ROOM))?;
+        match fallocate(&room, FallocateFlags::empty(), 0, ROOM_BYTES) {
+            // Not every file system can promise room.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(Held { place: self, lock }),
+            Err(problem) => Err(problem.into()),
         }
     }
 
@@ -338,8 +251,7 @@ impl Place {
         if self.is_held() {
             return Ok(Adopted::Supervised);
         }
-        let base = self.path.parent().unwrap_or(Path::new("/")).to_owned();
-        let _base = lock_base(&base)?;
+        let _base = base::lock(self.base()).map_err(failed)?;
         let lock = match self.lock_file(true) {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(Adopted::Gone),
             other => other.map_err(failed)?,
@@ -361,6 +273,11 @@ impl Place {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(problem) => Err(problem),
         }
+    }
+
+    /// The directory that this one is in.
+    fn base(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
     }
 
     fn lock_file(&self, make: bool) -> io::Result<File> {
@@ -474,7 +391,14 @@ impl Place {
 
     /// Writes `text` to `file`, as a whole.
     pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        host::replace(&self.inside(file), text.as_bytes())
+        let write = || host::replace(&self.inside(file), text.as_bytes());
+        write().or_else(|problem| match problem.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.remove(ROOM);
+                write()
+            }
+            _ => Err(problem),
+        })
     }
 
     /// What `file` holds; an error also where that is no text or too long.
@@ -529,10 +453,41 @@ impl Place {
 impl Held {
     /// Gives the name back: nothing is left of the image.
     pub fn remove(&self) -> io::Result<()> {
-        let base = self.place.path.parent().unwrap_or(Path::new("/"));
         // Without the lock somebody may find half a directory: that is better than a whole one.
-        let _base = lock_base(base);
+        let _base = base::lock(self.place.base());
         if self.place.is_there()? { fs::remove_dir_all(&self.place.path) } else { Ok(()) }
+    }
+
+    /// Whether all is there by which others find the image (invariant 3).
+    pub fn is_whole(&self) -> bool {
+        let ours = || Some((fstat(&self.lock).ok()?, self.place.lock_file(false).ok()?));
+        let same = ours().is_some_and(|(ours, found)| {
+            fstat(&found)
+                .is_ok_and(|found| (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino))
+        });
+        same && self.place.is_there().unwrap_or(true)
+            && self.place.inside("socket").symlink_metadata().is_ok()
+    }
+
+    /// Makes directory and lock again where they have vanished. Not where another image has taken
+    /// the name since.
+    pub fn restore(&mut self) -> io::Result<()> {
+        base::restore(self.place.base())?;
+        let _base = base::lock(self.place.base())?;
+        match DirBuilder::new().mode(0o700).create(&self.place.path) {
+            Err(problem) if problem.kind() != io::ErrorKind::AlreadyExists => return Err(problem),
+            _ => {}
+        }
+        let place = Place::open(&self.place.name, &self.place.path)?;
+        let lock = place.lock_file(true)?;
+        let mine = fstat(&self.lock)?;
+        let found = fstat(&lock)?;
+        if (mine.st_dev, mine.st_ino) != (found.st_dev, found.st_ino) {
+            lock_own(&lock).map_err(|_| io::Error::other("another image has its name now"))?;
+            self.lock = lock;
+        }
+        self.place = place;
+        Ok(())
     }
 }
 

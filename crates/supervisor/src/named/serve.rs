@@ -15,7 +15,8 @@
 //!    is taken, for `ANSWER_MAX`; who asks for the end while programs run waits a moment aside.
 //! 2. Who is another user, or counts processes by other numbers, gets no descriptor.
 //!    An end whose asker has gone before it began is none.
-//! 3. A program is noticed at once when it ends; so is one it started, unless it came after the
+//! 3. What others find the image by is made again within `LOOK_EVERY` of its loss.
+//! 4. A program is noticed at once when it ends; so is one it started, unless it came after the
 //!    last tick.
 
 use std::io::{self, Read};
@@ -35,6 +36,7 @@ use crate::descent::{self, QUIET, Stragglers};
 use crate::failure::Failure;
 use crate::full;
 use crate::image::Newcomer;
+use crate::named::kept::Kept;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, Whole, answer, line, send_some,
 };
@@ -42,6 +44,7 @@ use crate::named::mount;
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
 use crate::named::sync::Syncing;
+use crate::named::tend::{log_to, write_facts};
 use crate::onlooker::Progress;
 use crate::request::reason;
 use crate::say::say;
@@ -53,6 +56,8 @@ use crate::write_back::scan::Run;
 
 /// Between two looks for the dead nobody tells us about.
 const TICK: Duration = Duration::from_millis(25);
+/// Between two looks whether others still find the image.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a letter may take to arrive.
 const TALK_MAX: Duration = Duration::from_secs(5);
 /// How long an answer may take to be taken.
@@ -72,6 +77,7 @@ pub struct Server {
     replies: Vec<Reply>,
     ends: Vec<End>,
     syncing: Option<Syncing>,
+    unfound: Option<String>,
 }
 
 /// What a supervisor is made of.
@@ -147,21 +153,40 @@ impl Server {
     /// Nobody has connected yet.
     pub fn new(held: Held, made: Made) -> Server {
         let (talks, replies, ends) = Default::default();
-        Server { held, made, talks, replies, ends, syncing: None }
+        Server { held, made, talks, replies, ends, syncing: None, unfound: None }
+    }
+
+    /// Leaves to the keeper at the other end of `stream` what is needed to go on without us.
+    pub fn kept_by(&self, stream: io::Result<UnixStream>) -> io::Result<Kept> {
+        Kept::begin(&self.held.place.name, stream?, &self.made, self.held.lock.as_fd())
     }
 
     /// Serves until the image has ended.
-    pub fn serve(mut self) {
-        let mut next_tick = Instant::now();
+    pub fn serve(mut self, kept: Kept) {
+        let asker = self.serve_until_end(&kept);
+        kept.over();
+        drop(self);
+        // Who waits for the end is the last to hear of it.
+        drop(asker);
+    }
+
+    /// The last asker, if there was one.
+    fn serve_until_end(&mut self, kept: &Kept) -> Option<UnixStream> {
+        let (mut next_tick, mut next_look) = (Instant::now(), Instant::now());
         if let Some(ended) = self.held.place.ended() {
             // Where another supervisor was killed after it, before it could say so.
-            return self.part(ended, None);
+            self.part(ended, None);
+            return None;
         }
         if let Some(discard) = self.held.place.is_ending() {
             // Where another supervisor was killed in the middle of it.
             return self.end(End::new(discard, true, None));
         }
         loop {
+            if Instant::now() >= next_look {
+                next_look = Instant::now() + LOOK_EVERY;
+                self.look_after(kept);
+            }
             let ready = self.wait();
             if ready.ends {
                 self.made.work.bury();
@@ -179,6 +204,37 @@ impl Server {
                 return self.end(end);
             }
         }
+    }
+
+    /// Sees to it that others find the image, whatever was removed, and knows of its keeper.
+    fn look_after(&mut self, kept: &Kept) {
+        let (keeper, note) = kept.state();
+        if (keeper, &note) != (self.made.status.keeper, &self.made.status.note) {
+            (self.made.status.keeper, self.made.status.note) = (keeper, note);
+            // For people only.
+            let _ = write_facts(&self.held, &self.made.status);
+        }
+        if self.held.is_whole() {
+            return;
+        }
+        let why = match self.be_found(kept) {
+            Ok(()) => "what others find the image by was removed: it is there again".to_owned(),
+            Err(problem) => format!("others cannot find the image: {}", reason(&problem)),
+        };
+        if self.unfound.as_ref() != Some(&why) {
+            say(&why);
+            self.unfound = Some(why);
+        }
+    }
+
+    fn be_found(&mut self, kept: &Kept) -> io::Result<()> {
+        self.held.restore()?;
+        // Nobody reaches the one before.
+        self.held.place.stop_listening();
+        self.made.listener = self.held.place.listen()?;
+        write_facts(&self.held, &self.made.status)?;
+        log_to(&self.held.place)?;
+        kept.update(&self.made, self.held.lock.as_fd())
     }
 
     /// Sleeps until something happens or the tick; what is to be looked at. Who enters the image
@@ -315,8 +371,7 @@ impl Server {
         } else if self.syncing.is_some() {
             Err((asker, refuse("another `husk sync` is at it", "try again when that has ended")))
         } else {
-            // All supervisors of an image have one keeper, and so one number.
-            let number = self.made.status.keeper;
+            let number = self.made.status.number;
             let started_ns = self.made.work.image.started_ns;
             let run = Run { number, started_ns, live: true };
             Syncing::begin(asker, &self.held.place, run, overlays)
@@ -389,8 +444,8 @@ impl Server {
         Ok((Answer::Joined { process, guard, trap_only }, pidfd))
     }
 
-    /// Ends the image.
-    fn end(&mut self, end: End) {
+    /// Ends the image; the asker, who has been told.
+    fn end(&mut self, end: End) -> Option<UnixStream> {
         if let Err(problem) = self.held.place.begin_end(end.discard) {
             say(&format!("cannot note that the image ends: {}", reason(&problem)));
         }
@@ -409,8 +464,7 @@ impl Server {
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
-        // All supervisors of an image have one keeper, and so one number.
-        let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.keeper);
+        let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.number);
         let ended = self.made.work.finish(end.discard, &progress, Some(ledger));
         drop(pulse);
         lines.extend(ended.lines);
@@ -420,6 +474,7 @@ impl Server {
             say(&format!("cannot note that the image has ended: {}", reason(&problem)));
         }
         self.part(ended, end.asker.as_ref());
+        end.asker
     }
 
     /// The last word of an image that has ended: all that is left is to tell, and to go.

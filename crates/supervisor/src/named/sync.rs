@@ -161,7 +161,7 @@ pub fn written(name: &str) -> Option<(Ledger, u32)> {
         })?,
     };
     let place = Place::find(&name).ok()?;
-    Some((Ledger::at(place.ledger()), look(&name).ok()?.keeper))
+    Some((Ledger::at(place.ledger()), look(&name).ok()?.number))
 }
 
 fn ask(stream: &UnixStream) -> io::Result<Answer> {

@@ -6,20 +6,20 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 
 use husk_proto::image::Cover;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER};
-use crate::named::message::{Status, VERSION, line, receive, send};
-use crate::named::place::{Held, Name, Place, say_base};
+use crate::named::keep::partner;
+use crate::named::kept::{Kept, Left};
+use crate::named::message::{Status, VERSION, receive};
+use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
 use crate::request::{Request, Settings, reason};
@@ -29,14 +29,6 @@ use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// What a supervisor leaves to its successor, beside descriptors.
-#[derive(Serialize, Deserialize)]
-struct Left {
-    started_ns: i64,
-    status: Status,
-    trap_only: bool,
-}
-
 /// What `husk tend` does: becomes the supervisor of a new image. Returns once it has ended.
 pub fn tend(name: &OsStr, request: Request, runtime: &[u8]) {
     let begun = Name::parse(name).and_then(|name| begin(&name, request, runtime));
@@ -44,13 +36,17 @@ pub fn tend(name: &OsStr, request: Request, runtime: &[u8]) {
         Ok(server) => server,
         Err(failure) => return say_begun(&Begun::Failed(failure)),
     };
-    let ready = leave(&server).and_then(|()| tell(&Begun::Up)).and_then(|()| let_go());
-    if ready.and_then(|()| log_to(&server.held.place)).is_err() {
+    let kept = server.kept_by(partner());
+    let ready = kept.and_then(|kept| tell(&Begun::Up).map(|()| kept)).and_then(|kept| {
+        let_go()?;
+        log_to(&server.held.place)?;
+        Ok(kept)
+    });
+    match ready {
+        Ok(kept) => server.serve(kept),
         // `husk up` has been killed: nobody knows of the image.
-        let _ = server.held.remove();
-        return;
+        Err(_) => drop(server.held.remove()),
     }
-    server.serve();
 }
 
 /// What `husk resume` does: becomes the supervisor of an image whose supervisor was killed.
@@ -61,9 +57,9 @@ pub fn resume(name: &OsStr) {
     let _ = log_to(&place);
     let variables = Config::load().map(|config| Variables::of(&config));
     match variables.and_then(|variables| take_over(place, &variables)) {
-        Ok(server) => {
+        Ok((server, kept)) => {
             say(GOES_ON);
-            server.serve();
+            server.serve(kept);
         }
         Err(failure) => say(&failure.to_string()),
     }
@@ -90,7 +86,7 @@ pub fn let_go() -> io::Result<()> {
 }
 
 /// What the supervisor says goes to the log from now on.
-fn log_to(place: &Place) -> io::Result<()> {
+pub fn log_to(place: &Place) -> io::Result<()> {
     rustix::stdio::dup2_stderr(&place.open_log()?)?;
     Ok(())
 }
@@ -101,7 +97,6 @@ fn begin(name: &Name, request: Request, runtime: &[u8]) -> Result<Server, Failur
     ensure_able()?;
     let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
-    say_base();
     let held = Place::take(name)?;
     let made = make(&held, &settings, &variables, runtime);
     match made {
@@ -130,7 +125,11 @@ fn make(
     let written = write_facts(held, &status);
     let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
         let what = format!("cannot make image {}", held.place.name);
-        Failure::new(what, reason(&problem), "make room, or set XDG_RUNTIME_DIR")
+        Failure::new(
+            what,
+            reason(&problem),
+            "make room, or set HUSK_IMAGES to a directory of yours",
+        )
     })?;
     // Nothing here holds a file system any more; all paths are absolute.
     let _ = std::env::set_current_dir("/");
@@ -138,10 +137,10 @@ fn make(
 }
 
 /// What a supervisor needs to go on where another was killed.
-fn take_over(place: Place, variables: &Variables) -> Result<Server, Failure> {
+fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept), Failure> {
     let failed = |why: &str| Failure::new(NOT_TAKEN_OVER, why, "take it down");
     let unread = |problem: io::Error| failed(&reason(&problem));
-    let keeper = keeper().map_err(unread)?;
+    let keeper = partner().map_err(unread)?;
     keeper.set_read_timeout(Some(START_MAX)).map_err(unread)?;
     let (text, descriptors) = receive(&keeper, true).map_err(unread)?;
     let mut left: Left = serde_json::from_slice(&text).map_err(|p| unread(p.into()))?;
@@ -160,32 +159,16 @@ fn take_over(place: Place, variables: &Variables) -> Result<Server, Failure> {
     let _ = write_facts(&held, &left.status);
     let (listener, trap_only) = (UnixListener::from(listener), left.trap_only);
     let made = Made { work, loader, listener, signals, status: left.status, trap_only };
-    Ok(Server::new(held, made))
-}
-
-/// Leaves to the keeper what a successor needs.
-fn leave(server: &Server) -> io::Result<()> {
-    let Made { work, loader, listener, status, trap_only, .. } = &server.made;
-    let left =
-        Left { started_ns: work.image.started_ns, status: status.clone(), trap_only: *trap_only };
-    let mut descriptors =
-        vec![work.image.region.as_fd(), loader.as_fd(), server.held.lock.as_fd(), listener.as_fd()];
-    descriptors.extend(work.private_lock().map(AsFd::as_fd));
-    send(&keeper()?, &line(&left)?, &descriptors)
-}
-
-/// The socket to the keeper, which is standard input no more.
-fn keeper() -> io::Result<UnixStream> {
-    let stream = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
-    rustix::stdio::dup2_stdin(&File::open("/dev/null")?)?;
-    Ok(stream)
+    let server = Server::new(held, made);
+    let kept = server.kept_by(Ok(keeper)).map_err(unread)?;
+    Ok((server, kept))
 }
 
 fn parent() -> u32 {
     nix::unistd::getppid().as_raw() as u32
 }
 
-fn write_facts(held: &Held, status: &Status) -> io::Result<()> {
+pub fn write_facts(held: &Held, status: &Status) -> io::Result<()> {
     held.place.write("facts", &(serde_json::to_string_pretty(status)? + "\n"))
 }
 
@@ -205,6 +188,7 @@ fn status(settings: &Settings, work: &Work) -> Status {
         version: VERSION.to_owned(),
         pid: std::process::id(),
         keeper: parent(),
+        number: parent(),
         started_s: work.image.started_ns / NS_PER_S,
         kernels: settings.kernels,
         memory_bytes: settings.memory_bytes,
@@ -215,5 +199,6 @@ fn status(settings: &Settings, work: &Work) -> Status {
         mounts: of(Cover::Memory),
         processes: 0,
         full: Vec::new(),
+        note: None,
     }
 }

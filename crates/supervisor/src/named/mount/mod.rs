@@ -46,7 +46,8 @@ pub use start::serve;
 
 use crate::failure::Failure;
 use crate::named::ask::{look, pids};
-use crate::named::place::{self, MOUNT, Name, Place};
+use crate::named::base;
+use crate::named::place::{MOUNT, Name, Place};
 use crate::named::up::{Begun, SELF, START_MAX, answer};
 use crate::request::reason;
 use crate::work::ensure_able;
@@ -123,7 +124,7 @@ pub fn mount(typed: &OsStr, directory: &Path) -> Result<bool, Failure> {
     let wish = Wish::parse(typed)?;
     let trees = wish.trees()?;
     let name = &wish.name;
-    let _alone = place::lock_mounting()?;
+    let _alone = base::lock_mounting()?;
     let point = point::settle(&name.to_string(), directory)?;
     let failed = |why: &str| {
         let what = format!("cannot show image {name} at {}", point.path.display());
