@@ -4,6 +4,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use husk_rewrite::{Form, Reason, Verdict, make_copy, patch};
 use support::{check_copy, compile, count};
