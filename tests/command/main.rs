@@ -12,6 +12,7 @@ mod guard;
 mod json;
 mod limits;
 mod memory;
+mod net;
 mod portals;
 mod read_only_outside;
 mod recorded;

@@ -19,6 +19,7 @@
 //!   husk config show | check             what is an image made from where nothing is typed?
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
+//!   husk net sim [--json]                how does Angel even out connections from outside?
 //!   husk completions SHELL               what does a shell complete?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
 //! ```
@@ -35,6 +36,7 @@ mod ends;
 mod explain;
 mod metrics;
 mod named;
+mod net;
 mod pages;
 mod reference;
 mod settings;
@@ -236,6 +238,11 @@ enum Command {
     /// Print the page of all commands for the documentation.
     #[command(hide = true)]
     Reference,
+    /// See and steer connections from outside.
+    Net {
+        #[command(subcommand)]
+        command: net::Command,
+    },
     /// Measure calls natively and in an image, side by side.
     Bench(bench::Options),
 }
@@ -365,6 +372,7 @@ fn begin() -> ExitCode {
         Command::Man { directory } => pages::manual(&directory),
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
+        Command::Net { command } => net::run(&command),
         Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options),
         Command::Trace(options) => trace::run(&options),

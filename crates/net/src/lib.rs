@@ -1,0 +1,19 @@
+//! Connections from outside: which kernel accepts which, and how load is kept even.
+//!
+//! ```text
+//!   source port ──upper 12 bits──► flow group ──Table──► kernel (whoever accepts)
+//!                                     ▲
+//!       SYN, FIN, CPU ──sample──► Angel ──balance──► Move { group, source, target }
+//! ```
+//!
+//! `angel` decides and `groups` remembers; neither has a clock, a thread or I/O, so the simulator
+//! (`sim`) runs the same code from a seed.
+//!
+//! After NetPopcorn's Snap Bean (flow groups of the source port) and Angel (its balancer), and
+//! Affinity-Accept (Pesterev et al., EuroSys 2012).
+#![forbid(unsafe_code)]
+
+pub mod angel;
+mod average;
+pub mod groups;
+pub mod sim;
