@@ -31,7 +31,7 @@ pub struct Options {
 }
 
 /// How changes are shown.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 struct Form {
     /// Lines added and removed, by file.
     #[arg(long, group = "form")]
@@ -63,17 +63,26 @@ pub fn run(options: &Options) -> ExitCode {
 fn shown(options: &Options) -> Result<bool, Failure> {
     let mut look = Look::begin(&options.image)?;
     let found = look.differences(&options.paths)?;
-    found.unseen.iter().for_each(|line| say(&format!("would not be written back: {line}")));
-    let unprinted = |problem: io::Error| {
-        let (what, why) = ("cannot print the differences", reason(&problem));
-        Failure::new(what, why, "look where the output goes").with_status(STATUS_HUSK)
-    };
-    let text = options.form.text(&mut look, &found).map_err(unprinted)?;
-    print_bytes(&text).map_err(unprinted)?;
+    options.form.print(&mut look, &found)?;
     Ok(!found.changes.is_empty())
 }
 
+/// Shows what a write-back would do.
+pub fn show(look: &mut Look, found: &Differences, stat: bool, json: bool) -> Result<(), Failure> {
+    Form { stat, json, ..Form::default() }.print(look, found)
+}
+
 impl Form {
+    fn print(&self, look: &mut Look, found: &Differences) -> Result<(), Failure> {
+        found.unseen.iter().for_each(|line| say(&format!("would not be written back: {line}")));
+        let unprinted = |problem: io::Error| {
+            let (what, why) = ("cannot print the differences", reason(&problem));
+            Failure::new(what, why, "look where the output goes").with_status(STATUS_HUSK)
+        };
+        let text = self.text(look, found).map_err(unprinted)?;
+        print_bytes(&text).map_err(unprinted)
+    }
+
     fn text(&self, look: &mut Look, found: &Differences) -> io::Result<Vec<u8>> {
         let changes = &found.changes;
         if self.patch {

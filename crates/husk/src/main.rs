@@ -107,8 +107,10 @@ enum Command {
     ///
     /// Each file comes to the host as it was at one moment, under its name or not at all. A file
     /// that both sides have changed is a conflict: the host's keeps the name, the image's stands
-    /// beside it as NAME.husk-N. What changes too fast is left for the next time. Status 125: not
-    /// everything is on the host as the image has it, and a line says what.
+    /// beside it as NAME.husk-N. What changes too fast is left for the next time. Of paths that are
+    /// named, directories that lead there, the other end of a move and other names of the same file
+    /// come, too. Status 125: not everything is on the host as the image has it, and a line says
+    /// what.
     Sync(named::Sync),
     /// Take in what programs outside have changed below an image's overlays.
     ///
@@ -117,7 +119,8 @@ enum Command {
     /// go on. What both sides have changed stays as it is on each, and a line says so. Status 125:
     /// there is such, or something could not be looked at.
     Refresh(named::Refresh),
-    /// End an image: its changes are written back, and its name is free.
+    /// End an image: its changes are written back, and its name is free. A line says before what
+    /// that comes to.
     Down(named::Down),
     /// Copy a file, or with -r a tree, out of an image or into one.
     Cp(named::Cp),

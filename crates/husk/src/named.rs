@@ -60,6 +60,16 @@ pub struct Down {
 pub struct Sync {
     /// Name of the image.
     name: OsString,
+    /// Only these paths and what is below, taken from the current directory if that is in an
+    /// overlay, else from each overlay.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Write nothing: show what would be written, as `husk diff` does.
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// With --dry-run: lines added and removed, by file.
+    #[arg(long, requires = "dry_run", conflicts_with = "json")]
+    stat: bool,
     /// Print one JSON document instead of lines.
     #[arg(long)]
     json: bool,
@@ -271,7 +281,14 @@ pub fn umount(options: &Umount) -> ExitCode {
 }
 
 pub fn sync(options: &Sync) -> ExitCode {
-    let synced = match named::sync(&options.name) {
+    if options.dry_run {
+        let planned = named::planned(&options.name, &options.paths);
+        let shown = planned.and_then(|(mut look, found)| {
+            crate::diff::show(&mut look, &found, options.stat, options.json)
+        });
+        return shown.map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS);
+    }
+    let synced = match named::sync(&options.name, &options.paths) {
         Err(failure) => return failed(&failure),
         Ok(synced) => synced,
     };
@@ -308,6 +325,9 @@ pub fn refresh(options: &Refresh) -> ExitCode {
 }
 
 pub fn down(options: &Down) -> ExitCode {
+    if let Some(line) = named::foreseen(&options.name, options.discard, options.force) {
+        say(&line);
+    }
     match named::down(&options.name, options.discard, options.force) {
         Err(failure) => failed(&failure),
         Ok(down) => {

@@ -281,8 +281,8 @@ impl Work {
         let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
         let run = Run { number, started_ns: self.image.started_ns, live: false };
         let overlays = self.image.overlays();
-        let outcome =
-            write_back::write_back(&mut self.image.direct, run, &overlays, progress, ledger);
+        let direct = &mut self.image.direct;
+        let outcome = write_back::write_back(direct, run, &overlays, &[], progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         lines.extend(soundness.line(false, outcome.is_complete()));

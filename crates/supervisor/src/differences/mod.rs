@@ -16,7 +16,9 @@ pub mod patch;
 pub mod show;
 
 use std::env;
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use husk_carrier::Direct;
@@ -28,8 +30,11 @@ use crate::holds::{self, Work};
 use crate::named;
 use crate::visit::Visit;
 use crate::write_back::ledger::Ledger;
-use crate::write_back::scan::{Run, scan};
-use crate::write_back::{Overlay, on_large_stack};
+use crate::write_back::scan::Run;
+use crate::write_back::{Overlay, on_large_stack, planned};
+
+/// What to do about a path that is in no overlay.
+const ELSEWHERE: &str = "name one below an overlay: see `husk ls`";
 
 /// An image that is compared with the host.
 pub struct Look {
@@ -47,6 +52,7 @@ pub struct Differences {
     pub unseen: Vec<String>,
     /// More than one overlay is shown.
     pub several: bool,
+    overlays: Vec<PathBuf>,
 }
 
 impl Look {
@@ -69,13 +75,65 @@ impl Look {
     pub fn differences(&mut self, paths: &[PathBuf]) -> Result<Differences, Failure> {
         let wanted = wanted(paths, &self.overlays).map_err(|(path, why)| {
             let what = format!("cannot compare {}", path.display());
-            Failure::new(what, why, "name one below an overlay: see `husk ls`")
+            Failure::new(what, why, ELSEWHERE)
         })?;
+        let mut found = self.of(&[]);
+        found.keep(&wanted);
+        Ok(found)
+    }
+
+    /// What `husk sync` would do now, with `paths` or, where none is named, with all.
+    pub fn planned(&mut self, paths: &[PathBuf]) -> Result<Differences, Failure> {
+        let chosen = self.chosen(paths)?;
+        Ok(self.of(&chosen))
+    }
+
+    /// The host paths that were named for a write-back of no others.
+    pub fn chosen(&mut self, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+        let refuse = |path: &Path, why, remedy| {
+            Err(Failure::new(format!("cannot sync {}", path.display()), why, remedy))
+        };
+        let mut chosen = Vec::new();
+        for path in paths {
+            let found = match wanted(std::slice::from_ref(path), &self.overlays) {
+                Err((path, why)) => return refuse(&path, why, ELSEWHERE),
+                Ok(found) => found,
+            };
+            let before = chosen.len();
+            chosen.extend(found.into_iter().filter(|path| self.is_there(path)));
+            if chosen.len() == before {
+                let why = "neither the image nor the host has it";
+                return refuse(path, why, "see `husk diff`");
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// Whether the image or the host has something at `path`.
+    fn is_there(&mut self, path: &Path) -> bool {
+        let holds = self.overlays.iter().any(|(_, overlay)| overlay.starts_with(path));
+        if holds || fs::symlink_metadata(path).is_ok() {
+            return true;
+        }
+        let direct = &mut self.visit.direct;
+        self.overlays.iter().any(|(root, overlay)| {
+            let mut names = path.strip_prefix(overlay).into_iter().flatten().peekable();
+            let found = names.peek().is_some()
+                && names
+                    .try_fold(*root, |dir, name| {
+                        direct.lookup(dir, name.as_bytes()).map(|step| step.inode)
+                    })
+                    .is_ok();
+            found
+        })
+    }
+
+    fn of(&mut self, chosen: &[PathBuf]) -> Differences {
         let Look { visit, run, ledger, overlays } = self;
         let direct = &mut visit.direct;
         holds::work(direct, Work::WriteBack);
         direct.leave_access_times(true);
-        Ok(differences(direct, *run, ledger, overlays, &wanted))
+        differences(direct, *run, ledger, overlays, chosen)
     }
 
     /// Writes changes as a patch.
@@ -95,29 +153,39 @@ impl Drop for Look {
     }
 }
 
-/// What a write-back of `overlays` would do now to `wanted` and what is below.
+/// What a write-back of `overlays` would do now with `chosen` paths; with all, where none is.
 pub fn differences(
     direct: &mut Direct,
     run: Run,
     ledger: &Ledger,
     overlays: &[Overlay],
-    wanted: &[PathBuf],
+    chosen: &[PathBuf],
 ) -> Differences {
     let collected = on_large_stack(|| {
-        let plan = scan(direct, run, ledger, overlays);
+        let plan = planned(direct, run, ledger, overlays, chosen);
         collect::collect(direct, &plan, run.number, overlays)
     });
     let mut changes = collected.changes;
-    changes.retain(|change| {
-        let is_below = |path: &Path| wanted.iter().any(|wanted| path.starts_with(wanted));
-        is_below(&change.target()) || change.from.as_deref().is_some_and(is_below)
-    });
     // Paths of a nested overlay are between those of the outer one.
     changes.sort_by(|one, two| (&one.overlay, &one.path).cmp(&(&two.overlay, &two.path)));
-    let shown = overlays.iter().filter(|(_, overlay)| {
-        wanted.iter().any(|wanted| wanted.starts_with(overlay) || overlay.starts_with(wanted))
-    });
-    Differences { changes, unseen: collected.unseen, several: shown.count() > 1 }
+    let overlays: Vec<PathBuf> = overlays.iter().map(|(_, path)| path.clone()).collect();
+    Differences { changes, unseen: collected.unseen, several: overlays.len() > 1, overlays }
+}
+
+impl Differences {
+    /// Leaves what concerns `wanted` and what is below.
+    fn keep(&mut self, wanted: &[PathBuf]) {
+        self.changes.retain(|change| {
+            let is_below = |path: &Path| wanted.iter().any(|wanted| path.starts_with(wanted));
+            is_below(&change.target()) || change.from.as_deref().is_some_and(is_below)
+        });
+        let shown = self.overlays.iter().filter(|overlay| {
+            let meets =
+                |wanted: &PathBuf| wanted.starts_with(overlay) || overlay.starts_with(wanted);
+            wanted.iter().any(meets)
+        });
+        self.several = shown.count() > 1;
+    }
 }
 
 /// The host paths that were named: below the current directory, or where that is in no overlay,

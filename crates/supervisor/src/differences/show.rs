@@ -12,6 +12,8 @@ use super::content::{Content, read};
 use super::patch::{attributes, printable};
 use crate::write_back::Source;
 
+/// Removed paths that one line names.
+const REMOVED_MAX: usize = 5;
 /// Widest bar of `stat`.
 const BAR_MAX: usize = 40;
 /// How long the smallest difference of one file is looked for.
@@ -101,6 +103,18 @@ pub fn sum(changes: &[Change]) -> Option<String> {
         count => format!("; {count} conflicts"),
     };
     (!parts.is_empty()).then(|| parts.join(", ") + &conflicts)
+}
+
+/// The same in one line with what goes, as far as there is room for that.
+pub fn sum_with_removed(changes: &[Change]) -> Option<String> {
+    let sum = sum(changes)?;
+    let removed = told(changes).filter(|change| change.verb == Verb::Removed);
+    let mut names: Vec<String> = removed.map(name).collect();
+    let more = names.len().saturating_sub(REMOVED_MAX);
+    names.truncate(REMOVED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let removed = format!(" (removed: {}{more})", names.join(", "));
+    Some(if names.is_empty() { sum } else { sum + &removed })
 }
 
 /// Paths alone, each ended by `end`: a line feed, with names quoted where they must be, or a NUL.

@@ -73,16 +73,22 @@ pub fn is_inside() -> bool {
     husk_host::probe::syscall_user_dispatch() == Err(husk_abi::Errno::EPERM)
 }
 
+/// What there is to know of an image that answers at once.
+pub fn glance(place: &Place) -> Option<Status> {
+    let stream = place.connect().ok()?;
+    stream.set_read_timeout(Some(LOOK_MAX)).ok()?;
+    match ask(&stream, &Ask::Look).ok()?.0 {
+        Answer::Look(status) => Some(status),
+        _ => None,
+    }
+}
+
 /// `None`: it has ended meanwhile.
 fn row(name: &Name) -> Option<Row> {
     let place = Place::find(name).ok()?;
-    let told = place.connect().ok().and_then(|stream| {
-        stream.set_read_timeout(Some(LOOK_MAX)).ok()?;
-        ask(&stream, &Ask::Look).ok()
-    });
-    let (state, facts) = match told {
-        Some((Answer::Look(status), _)) => (State::Up, Some(status)),
-        _ => {
+    let (state, facts) = match glance(&place) {
+        Some(status) => (State::Up, Some(status)),
+        None => {
             let state = match place.is_held() {
                 true => State::Busy,
                 false if place.ended().is_some() => State::Ended,

@@ -14,6 +14,7 @@
 //! 2. `version` is read before anything else: what another version asks need not make sense.
 //! 3. Neither side waits for ever for the other, nor takes more than it has room for.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -79,7 +80,10 @@ pub enum Ask {
     /// Who runs in it.
     Processes,
     /// What has changed is written back, and the image goes on.
-    Sync,
+    Sync {
+        /// Only these paths of the host, and what is below; all, where there are none.
+        paths: Vec<OsString>,
+    },
     /// The end.
     Down {
         /// Nothing is written back.

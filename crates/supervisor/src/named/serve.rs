@@ -22,6 +22,7 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ use crate::named::message::{
 use crate::named::mount;
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
-use crate::named::sync::Syncing;
+use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
 use crate::onlooker::Progress;
 use crate::request::reason;
@@ -338,8 +339,8 @@ impl Server {
                 Answer::Region { pid: self.made.status.pid },
                 vec![self.made.work.image.region.as_fd()],
             ),
-            Ok(Ask::Sync) => {
-                self.sync(talk.stream);
+            Ok(Ask::Sync { paths }) => {
+                self.sync(talk.stream, paths.into_iter().map(PathBuf::from).collect());
                 return None;
             }
             Ok(Ask::Look) => (Answer::Look(self.look()), vec![]),
@@ -356,15 +357,14 @@ impl Server {
     }
 
     /// Begins to write back, or says why not.
-    fn sync(&mut self, asker: UnixStream) {
+    fn sync(&mut self, asker: UnixStream, paths: Vec<PathBuf>) {
         let name = &self.held.place.name;
         let refuse = |why: &str, remedy: &str| {
             Failure::new(format!("cannot sync image {name}"), why, remedy)
         };
         let overlays = self.made.work.image.overlays();
         let begun = if self.made.status.discard {
-            let why = "it was made with --discard: nothing of it is written back";
-            Err((asker, refuse(why, "copy what you need: husk cp NAME:PATH TARGET")))
+            Err((asker, refuse(DISCARDS, "copy what you need: husk cp NAME:PATH TARGET")))
         } else if overlays.is_empty() {
             let why = "it has no overlay: there is nothing to write back";
             Err((asker, refuse(why, "make one with --overlay")))
@@ -374,7 +374,7 @@ impl Server {
             let number = self.made.status.number;
             let started_ns = self.made.work.image.started_ns;
             let run = Run { number, started_ns, live: true };
-            Syncing::begin(asker, &self.held.place, run, overlays)
+            Syncing::begin(asker, &self.held.place, run, overlays, paths)
         };
         match begun {
             Ok(syncing) => self.syncing = Some(syncing),

@@ -15,18 +15,21 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
 use husk_proto::{Errno, Fs};
 
+use crate::differences::{Differences, Look, show};
 use crate::failure::Failure;
 use crate::holds::{self, Work};
 use crate::image;
-use crate::named::ask::{look, pids};
+use crate::named::ask::{glance, look, pids};
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Synced, ask_patiently};
+use crate::named::mount;
 use crate::named::place::{Name, Place, names};
 use crate::named::pulse;
 use crate::onlooker::{Onlooker, Progress};
@@ -38,6 +41,8 @@ use crate::write_back::{self, Outcome, Overlay};
 
 /// Supervisors that may be killed under one who asks; as many as a keeper bears.
 const ASKED_MAX: u32 = 12;
+/// Why an image is not written back.
+pub const DISCARDS: &str = "it was made with --discard: nothing of it is written back";
 /// Before the next one is asked.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -55,6 +60,7 @@ impl Syncing {
         place: &Place,
         run: Run,
         overlays: Vec<Overlay>,
+        chosen: Vec<PathBuf>,
     ) -> Result<Syncing, (UnixStream, Failure)> {
         let failed = |problem: io::Error| {
             let what = format!("cannot sync image {}", place.name);
@@ -72,7 +78,8 @@ impl Syncing {
                 let mut direct = image::attach()?;
                 holds::work(&direct, Work::WriteBack);
                 direct.leave_access_times(true);
-                let outcome = write_back::bring(&mut direct, run, &overlays, &known, ledger);
+                let outcome =
+                    write_back::bring(&mut direct, run, &overlays, &chosen, &known, ledger);
                 direct.detach();
                 Ok(outcome)
             })
@@ -116,10 +123,45 @@ impl From<Outcome> for Synced {
     }
 }
 
-/// Has an image written back as it is now.
-pub fn sync(name: &OsStr) -> Result<Synced, Failure> {
+/// What `husk sync` would do to these paths, or to all, where none is named.
+pub fn planned(name: &OsStr, paths: &[PathBuf]) -> Result<(Look, Differences), Failure> {
+    let name = Name::parse(name)?;
+    if look(&name)?.discard {
+        let what = format!("cannot sync image {name}");
+        return Err(Failure::new(what, DISCARDS, "copy what you need: husk cp NAME:PATH TARGET"));
+    }
+    let mut look = Look::begin(&name.to_string())?;
+    let found = look.planned(paths)?;
+    Ok((look, found))
+}
+
+/// What the end of an image comes to, in a line, if it changes anything or drops changes. Whoever
+/// cannot be asked, or would not end, says so when it is told to.
+pub fn foreseen(name: &OsStr, discard: bool, force: bool) -> Option<String> {
+    let name = Name::parse(name).ok()?;
+    let status = glance(&Place::find(&name).ok()?)?;
+    let discards = discard || status.discard;
+    // Those of mounts end with what they show.
+    let serves = |pid: &u32| mount::serves(*pid);
+    if !force && status.processes > 0 && !pids(&name).ok()?.iter().all(serves) {
+        return None;
+    }
+    let found = Look::begin(&name.to_string()).ok()?.planned(&[]).ok()?;
+    let sum = show::sum_with_removed(&found.changes)?;
+    let what = if discards { "dropped" } else { "written back" };
+    Some(format!("image {name}: to be {what}: {sum}"))
+}
+
+/// Has an image written back as it is now: these paths and what is below, or all, where none is
+/// named.
+pub fn sync(name: &OsStr, paths: &[PathBuf]) -> Result<Synced, Failure> {
     let name = Name::parse(name)?;
     let what = format!("cannot sync image {name}");
+    let chosen = match paths.is_empty() {
+        true => Vec::new(),
+        false => Look::begin(&name.to_string())?.chosen(paths)?,
+    };
+    let ask = Ask::Sync { paths: chosen.into_iter().map(PathBuf::into_os_string).collect() };
     let mut asked = 0;
     loop {
         let place = Place::find(&name)?;
@@ -128,7 +170,7 @@ pub fn sync(name: &OsStr) -> Result<Synced, Failure> {
             Err(failure) => return Err(Failure { what, ..failure }),
             Ok(stream) => stream,
         };
-        let problem = match ask(&stream) {
+        let problem = match answer(&stream, &ask) {
             Ok(Answer::Synced(synced)) => return Ok(synced),
             Ok(Answer::Refused(failure)) => return Err(failure),
             Ok(_) => io::ErrorKind::InvalidData.into(),
@@ -164,9 +206,9 @@ pub fn written(name: &str) -> Option<(Ledger, u32)> {
     Some((Ledger::at(place.ledger()), look(&name).ok()?.number))
 }
 
-fn ask(stream: &UnixStream) -> io::Result<Answer> {
+fn answer(stream: &UnixStream, ask: &Ask) -> io::Result<Answer> {
     let progress = Arc::<Progress>::default();
     let _line = ProgressLine::new(&progress);
     let told = &mut |done, total| progress.set(done, total);
-    ask_patiently(stream, &Ask::Sync, ANSWER_MAX, told)
+    ask_patiently(stream, ask, ANSWER_MAX, told)
 }

@@ -29,6 +29,7 @@
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
+pub mod choose;
 pub mod commit;
 pub mod content;
 pub mod derived;
@@ -58,6 +59,7 @@ use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{Access, access};
 
 use self::ledger::Ledger;
+use self::plan::Plan;
 use self::rescue::Rescue;
 use self::scan::Run;
 use crate::onlooker::Progress;
@@ -134,27 +136,30 @@ pub struct Work {
 pub type Overlay = (Inode, PathBuf);
 
 /// Writes all overlays back; `progress` says how far it is, `ledger` what one that was killed has
-/// done.
+/// done. `chosen`: nothing but these paths and what is below; all, where none is named.
 pub fn write_back<S: Source + Send>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
+    chosen: &[PathBuf],
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
     // A place of this very process: what another one has saved stays.
-    write_back_with(source, run, overlays, Rescue::new(std::process::id()), progress, ledger)
+    let rescue = Rescue::new(std::process::id());
+    write_back_with(source, run, overlays, chosen, rescue, progress, ledger)
 }
 
 fn write_back_with<S: Source + Send>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
+    chosen: &[PathBuf],
     rescue: Rescue,
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
-    on_large_stack(|| scan_and_commit(source, run, overlays, rescue, progress, ledger))
+    on_large_stack(|| scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger))
 }
 
 /// The same on the stack there is (`on_large_stack`).
@@ -162,11 +167,12 @@ pub fn bring<S: Source>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
+    chosen: &[PathBuf],
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
     let rescue = Rescue::new(std::process::id());
-    scan_and_commit(source, run, overlays, rescue, progress, ledger)
+    scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger)
 }
 
 /// Invariant 7. Where no thread can be had, the work is done right here.
@@ -204,10 +210,23 @@ fn unsaid(noted: io::Result<()>) -> Vec<String> {
     noted.err().map(line).into_iter().collect()
 }
 
+/// What a write-back of `chosen` paths would do now; of all, where none is named.
+pub fn planned<S: Source>(
+    source: &mut S,
+    run: Run,
+    ledger: &Ledger,
+    overlays: &[Overlay],
+    chosen: &[PathBuf],
+) -> Plan {
+    let plan = scan::scan(source, run, ledger, overlays);
+    if chosen.is_empty() { plan } else { choose::choose(source, plan, run.number, chosen) }
+}
+
 fn scan_and_commit<S: Source>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
+    chosen: &[PathBuf],
     rescue: Rescue,
     progress: &Arc<Progress>,
     mut ledger: Ledger,
@@ -215,7 +234,7 @@ fn scan_and_commit<S: Source>(
     // Without notes both versions are kept of what was written before.
     let mut unsettled = unsaid(ledger.settle());
     overlays.iter().for_each(|(_, path)| host::remove_leftovers(path));
-    let plan = scan::scan(source, run, &ledger, overlays);
+    let plan = planned(source, run, &ledger, overlays, chosen);
     if plan.is_empty() {
         return Outcome { failures: unsettled, ..Outcome::default() };
     }

@@ -20,6 +20,7 @@ use super::rescue::Rescue;
 use super::scan::Run;
 use super::{Outcome, write_back_with};
 
+mod chosen;
 mod synced;
 use crate::{clock, descriptors, image};
 
@@ -164,21 +165,28 @@ impl Scene {
     }
 
     fn write_back(&mut self) -> Outcome {
-        self.bring(false)
+        self.bring(false, &[])
     }
 
     /// As while programs go on.
     fn sync(&mut self) -> Outcome {
-        self.bring(true)
+        self.bring(true, &[])
     }
 
-    fn bring(&mut self, live: bool) -> Outcome {
+    /// Only these paths.
+    fn sync_some(&mut self, paths: &[&str]) -> Outcome {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| self.path.join(path)).collect();
+        self.bring(true, &paths)
+    }
+
+    fn bring(&mut self, live: bool, chosen: &[PathBuf]) -> Outcome {
         let run = Run { number: RUN, started_ns: self.started_ns, live };
         let overlays = [(self.root, self.path.clone())];
         let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
         let progress = Arc::default();
         let ledger = Ledger::at(self.scratch.path().join("written"));
-        let outcome = write_back_with(&mut self.direct, run, &overlays, rescue, &progress, ledger);
+        let direct = &mut self.direct;
+        let outcome = write_back_with(direct, run, &overlays, chosen, rescue, &progress, ledger);
         self.assert_no_temporary_names();
         outcome
     }

@@ -310,6 +310,22 @@ impl Twins<'_> {
         assert!(matches!(renamed, Ok(()) | Err(Errno::EEXIST)), "{renamed:?}");
     }
 
+    /// Writes one path back: what is there and below is on the host then, and the image as before.
+    fn sync_some(&mut self, tree: &str, host: &Path) {
+        let (path, before) = (self.dice.path(), self.scene.shown(self.top));
+        self.said.push(format!("sync {path}"));
+        let outcome = self.scene.sync_some(&[&format!("{tree}/{path}")]);
+        let said = self.said.join("\n");
+        assert!(outcome.is_complete(), "{outcome:?}\nafter\n{said}");
+        let after = self.scene.shown(self.top);
+        assert_eq!(before, after, "the image has changed after\n{said}");
+        let chosen = |tree: Tree| -> BTreeMap<PathBuf, _> {
+            let tree = tree.into_iter().filter(|(one, _)| one.starts_with(&path));
+            tree.map(|(one, shown)| (one, (shown.kind, shown.mode, shown.content))).collect()
+        };
+        assert_eq!(chosen(after), chosen(on_host(host, false)), "image / host after\n{said}");
+    }
+
     fn agree(&mut self, host: &Path) {
         self.said.push("look".to_owned());
         let image = self.scene.shown(self.top);
@@ -364,17 +380,23 @@ fn seed(tree: u64) -> Dice {
 
 #[test]
 fn a_tree_that_is_changed_at_random_is_on_the_host_after_each_write_back() {
-    at_random(false);
+    at_random(false, false);
+}
+
+#[test]
+fn so_it_is_where_some_paths_were_written_before() {
+    at_random(false, true);
 }
 
 /// As some network file systems are.
 #[test]
 fn so_it_is_where_the_host_knows_no_flags_of_renames() {
-    at_random(true);
+    at_random(true, false);
 }
 
-/// `without`: on a file system without `RENAME_EXCHANGE` and `RENAME_NOREPLACE`.
-fn at_random(without: bool) {
+/// `without`: on a file system without `RENAME_EXCHANGE` and `RENAME_NOREPLACE`. `some`: chosen
+/// paths are written back in between.
+fn at_random(without: bool, some: bool) {
     let trees = if std::env::var_os("HUSK_FULL").is_some() { TREES * 20 } else { TREES };
     let mut scene = Scene::new(|path| {
         // Behind the turn of this test.
@@ -397,6 +419,9 @@ fn at_random(without: bool) {
         let mut twins = Twins { scene: &mut scene, top, model: model.clone(), dice, said };
         for _ in 0..STEPS {
             twins.step();
+            if some && twins.dice.throw(3) == 0 {
+                twins.sync_some(&name, &host);
+            }
             if twins.dice.throw(8) == 0 {
                 let outcome = twins.scene.sync();
                 twins.said.push("sync".to_owned());
