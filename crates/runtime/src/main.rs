@@ -5,90 +5,24 @@
 //!     cargo build -p husk-runtime --bin husk-rt --release --target x86_64-unknown-none
 //!
 //! ```text
-//!   start ─► load ─► program        gate ─► service ─► wire ─► husk_client ─► husk_carrier
-//!                                     ▲        ├─► exec, spawn, signal, actions, mappings, ...
-//!                            fault ───┘        └─► host
+//!   load ─► program        gate ─► gate::service ─► client ─► husk_client ─► husk_carrier
+//!                           ▲          ├─► process, memory, signal
+//!         signal::fault ────┘          └─► host
 //! ```
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
-mod actions;
-#[cfg(target_os = "none")]
-mod again;
-#[cfg(target_os = "none")]
-mod apart;
-#[cfg(target_os = "none")]
-mod arguments;
-#[cfg(target_os = "none")]
-mod classes;
-#[cfg(target_os = "none")]
-mod clock;
-#[cfg(target_os = "none")]
-mod copies;
-#[cfg(target_os = "none")]
-mod elsewhere;
-#[cfg(target_os = "none")]
-mod exec;
-#[cfg(target_os = "none")]
-mod fault;
-#[cfg(target_os = "none")]
-mod filters;
+mod client;
 #[cfg(target_os = "none")]
 mod gate;
 #[cfg(target_os = "none")]
-mod guard;
-#[cfg(target_os = "none")]
-mod image;
-#[cfg(target_os = "none")]
-mod limits;
-#[cfg(target_os = "none")]
 mod load;
-#[cfg(target_os = "none")]
-mod mappings;
-#[cfg(target_os = "none")]
-mod masks;
 #[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
-mod mortal;
-#[cfg(target_os = "none")]
-mod outside;
-#[cfg(target_os = "none")]
-mod place;
-#[cfg(target_os = "none")]
-mod programs;
-#[cfg(target_os = "none")]
-mod protect;
-#[cfg(target_os = "none")]
-mod region;
-#[cfg(target_os = "none")]
-mod remap;
-#[cfg(target_os = "none")]
-mod restore;
-#[cfg(target_os = "none")]
-mod sealed;
-#[cfg(target_os = "none")]
-mod service;
-#[cfg(target_os = "none")]
-mod side;
+mod process;
 #[cfg(target_os = "none")]
 mod signal;
-#[cfg(target_os = "none")]
-mod spawn;
-#[cfg(target_os = "none")]
-mod start;
-#[cfg(target_os = "none")]
-mod still;
-#[cfg(target_os = "none")]
-mod table;
-#[cfg(target_os = "none")]
-mod thread;
-#[cfg(target_os = "none")]
-mod touch;
-#[cfg(target_os = "none")]
-mod trace;
-#[cfg(target_os = "none")]
-mod wire;
 
 #[cfg(not(target_os = "none"))]
 fn main() {

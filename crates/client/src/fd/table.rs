@@ -11,7 +11,8 @@
 //!    have another thread's descriptor in transit (`call::passthrough`); `dup2` waits until that is
 //!    noted.
 //! 4. What was on its way by the old descriptor fails with `EBADF` on the host's plug, or in the
-//!    table: it looks again at what the number is (`Client::look_again`, the runtime's `again`).
+//!    table: it looks again at what the number is (`Client::look_again`, the runtime's
+//!    `fd_race_retry`).
 
 use crate::call::passthrough;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};

@@ -1,0 +1,4 @@
+//! Where the runtime meets the client.
+
+pub(crate) mod glue;
+pub(crate) mod host;

@@ -1,0 +1,121 @@
+//! What the application may not do to the runtime under it: map over it, close its descriptors,
+//! take gs, Syscall User Dispatch or the guard's protection key away.
+
+use crate::gate::frame::{Answer, Frame};
+use crate::gate::seccomp;
+use crate::load::start;
+use crate::memory::{guard, image};
+use crate::process::clock;
+use crate::process::thread::Thread;
+use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
+use husk_abi::{Errno, nr};
+use husk_host::syscall;
+
+const SHM_REMAP: usize = 0o40000;
+const MADV_DONTFORK: usize = 10;
+
+/// Why a change of memory is refused.
+pub fn range(frame: &Frame) -> Option<Errno> {
+    let [address, length, second, third, fourth, _] = frame.args;
+    let fixed = |flags: usize| flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    let ours = match frame.number {
+        nr::mmap => fixed(third) && image::covers(address, length),
+        nr::mremap => {
+            let target = third & MREMAP_FIXED != 0 && image::covers(fourth, second);
+            target || image::covers(address, length)
+        }
+        nr::shmat => second & SHM_REMAP != 0 && image::covers(length, 1),
+        nr::pkey_mprotect => guard::is_key(third) || image::covers(address, length),
+        _ => image::covers(address, length),
+    };
+    heed(frame);
+    ours.then_some(Errno::EINVAL)
+}
+
+/// What of the host's in this memory the runtime uses, and may not from now on.
+fn heed(frame: &Frame) {
+    let [address, length, second, third, fourth, _] = frame.args;
+    match frame.number {
+        nr::mmap if third & MAP_FIXED == 0 => {}
+        nr::madvise if second == MADV_DONTFORK => clock::heed(address, length, true),
+        nr::madvise => {}
+        // How much is attached nobody knows here.
+        nr::shmat if second & SHM_REMAP != 0 => clock::heed(length, usize::MAX, false),
+        nr::shmat => {}
+        nr::mremap => {
+            clock::heed(address, length.max(1), true);
+            if third & MREMAP_FIXED != 0 {
+                clock::heed(fourth, second, false);
+            }
+        }
+        number => clock::heed(address, length, number == nr::munmap),
+    }
+}
+
+/// Whether a call the client lets pass would take a descriptor that Husk keeps.
+pub fn descriptor(frame: &Frame) -> bool {
+    let kept = start::kept_fds();
+    let hit = |fd: usize| kept.contains(&(fd as u32));
+    match frame.number {
+        nr::dup2 | nr::dup3 => hit(frame.args[1]),
+        nr::close | nr::fcntl => hit(frame.args[0]),
+        _ => false,
+    }
+}
+
+/// `close_range` on the host around the kept descriptors, in up to three pieces.
+pub fn close_range(frame: &Frame) -> Answer {
+    let (first, last) = (frame.args[0] as u32, frame.args[1] as u32);
+    let [a, b] = start::kept_fds();
+    let (low, high) = (a.min(b), a.max(b));
+    if first > last || (low > last && high > last) || high < first {
+        return Answer::PASSED;
+    }
+    let mut from = first;
+    for keep in [low, high] {
+        if keep > from && keep <= last {
+            let result = piece(from, keep - 1, frame.args[2]);
+            if result < 0 {
+                return Answer::value(result);
+            }
+        }
+        if keep >= from && keep <= last {
+            from = keep.saturating_add(1);
+        }
+    }
+    Answer::value(if from <= last { piece(from, last, frame.args[2]) } else { 0 })
+}
+
+fn piece(first: u32, last: u32, flags: usize) -> i64 {
+    // SAFETY: closes only descriptors the application asked to close.
+    unsafe { syscall(nr::close_range, [first as usize, last as usize, flags, 0, 0, 0]) as i64 }
+}
+
+/// `pkey_free`: as if the guard's key had never been handed out.
+pub fn free_key(frame: &Frame) -> Answer {
+    match guard::is_key(frame.args[0]) {
+        true => Answer::value(Errno::EINVAL.as_return()),
+        false => Answer::PASSED,
+    }
+}
+
+/// `prctl` and `arch_prctl`.
+pub fn control(thread: &mut Thread, frame: &Frame) -> Answer {
+    const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+    const ARCH_SET_GS: usize = 0x1001;
+    const ARCH_GET_GS: usize = 0x1004;
+    let what = frame.args[0];
+    match (frame.number, what) {
+        // Not EINVAL: that a host without it answers, and `husk run` tells the two apart.
+        (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EPERM.as_return()),
+        (nr::prctl, seccomp::PR_SET_SECCOMP) => seccomp::prctl(thread, frame),
+        (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
+        (nr::arch_prctl, ARCH_GET_GS) => {
+            Answer::value(match crate::memory::write_value(frame.args[1], &0usize) {
+                Ok(()) => 0,
+                Err(errno) => errno.as_return(),
+            })
+        }
+        _ => Answer::PASSED,
+    }
+}

@@ -1,0 +1,9 @@
+//! Processes and threads.
+
+pub(crate) mod clock;
+pub(crate) mod exec;
+pub(crate) mod landlock;
+pub(crate) mod limits;
+pub(crate) mod placement;
+pub(crate) mod spawn;
+pub(crate) mod thread;
