@@ -19,6 +19,7 @@ mod recorded;
 mod space;
 mod status;
 mod techniques;
+mod volume;
 mod write_back;
 
 use std::path::Path;

@@ -77,6 +77,8 @@ fn type_in(line: &str) -> Output {
     // The README's first command has built it.
     let path = format!("{}:{}", root().join("target/release").display(), env!("PATH"));
     shell.env("PATH", path).env("HUSK_IMAGES", images().join("husk"));
+    // And volumes one of theirs.
+    shell.env("XDG_STATE_HOME", images().join("state"));
     // What the tests are told by is none of Husk's.
     for name in ["HUSK_FULL", "HUSK_TEST_PATIENCE", "HUSK_BIN"] {
         shell.env_remove(name);
@@ -87,6 +89,8 @@ fn type_in(line: &str) -> Output {
 #[test]
 fn every_command_of_the_documents_works() {
     let _ = fs::remove_file(root().join(EXAMPLE_RESULT));
+    // What a run that failed has left.
+    let _ = fs::remove_dir_all(images().join("state"));
     let mut count = 0;
     for path in documents() {
         let text = fs::read_to_string(&path).expect("a document");

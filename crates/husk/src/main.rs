@@ -17,6 +17,7 @@
 //!   husk diff IMAGE [PATH...]            what would a write-back do now?
 //!   husk down NAME                       end one, with its changes written back
 //!   husk config show | check             what is an image made from where nothing is typed?
+//!   husk volume create NAME --size S     a storage area that outlives images; ls, check, rm
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
 //!   husk net sim [--json]                how does Angel even out connections from outside?
@@ -42,6 +43,7 @@ mod reference;
 mod settings;
 mod top;
 mod trace;
+mod volume;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -184,6 +186,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: settings::Command,
+    },
+    /// Make, list, check and remove volumes: storage areas that outlive images.
+    Volume {
+        #[command(subcommand)]
+        command: volume::Command,
     },
     /// Say whether this host is able, and what each missing thing costs.
     Check {
@@ -376,6 +383,7 @@ fn begin() -> ExitCode {
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
         Command::Net { command } => net::run(&command),
+        Command::Volume { command } => volume::run(command),
         Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options),
         Command::Trace(options) => trace::run(&options),

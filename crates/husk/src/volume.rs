@@ -1,0 +1,135 @@
+//! `husk volume`: storage areas that outlive images.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use husk_storage::Problem;
+use husk_storage::catalogue::{Catalogue, Report, Row, State};
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::request::parse_size;
+use husk_supervisor::say::say;
+
+use crate::{failed, shown};
+
+/// Status of a check with findings.
+const STATUS_FINDINGS: u8 = 1;
+
+/// What was typed.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Make a volume: its whole size is written once, so that it takes that room from now on.
+    Create {
+        /// What to call it: up to 64 letters, digits, - and _, beginning with a letter.
+        name: String,
+        /// How large, e.g. 512M or 8G; at least 1M.
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Directory of a local disk, or an empty block device, that it is made on [default:
+        /// ~/.local/state/husk/volumes].
+        #[arg(long, value_name = "DIR|DEVICE")]
+        on: Option<PathBuf>,
+    },
+    /// List this user's volumes.
+    Ls {
+        /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read a whole volume, while nobody uses it, and say what is damaged, and where. Status 0:
+    /// clean, 1: findings, 125: it could not be checked.
+    Check {
+        /// Which volume.
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a volume with all that is in it.
+    Rm {
+        /// Which volume.
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Forget its name and leave what is on the disk.
+        #[arg(long)]
+        forget: bool,
+    },
+}
+
+/// What is typed as `husk volume`.
+pub fn run(command: Command) -> ExitCode {
+    match done(command) {
+        Ok(status) => status,
+        Err(problem) => failed(&Failure::new(problem.what, problem.why, problem.remedy)),
+    }
+}
+
+fn done(command: Command) -> Result<ExitCode, Problem> {
+    let catalogue = Catalogue::of_user()?;
+    match command {
+        Command::Create { name, size, on } => {
+            catalogue.create(&name, size, on.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Ls { json } => list(&catalogue, json),
+        Command::Check { volume, json } => {
+            let report = catalogue.check(&volume)?;
+            let printed = shown(&report, json, findings);
+            Ok(match (printed, report.findings.is_empty()) {
+                (false, _) => ExitCode::from(STATUS_HUSK),
+                (true, true) => ExitCode::SUCCESS,
+                (true, false) => ExitCode::from(STATUS_FINDINGS),
+            })
+        }
+        Command::Rm { volume, forget } => {
+            catalogue.remove(&volume, forget)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn list(catalogue: &Catalogue, json: bool) -> Result<ExitCode, Problem> {
+    let (rows, problems) = catalogue.list()?;
+    problems.iter().for_each(|problem| say(&problem.to_string()));
+    let printed = shown(&rows, json, |rows| table(rows));
+    let whole = printed && problems.is_empty();
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) })
+}
+
+/// A line for each volume; why one cannot be used, at its end.
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:<16} {:>8} {:>6} {:<10} AREA\n", "NAME", "SIZE", "EPOCH", "STATE");
+    for row in rows {
+        let state = match (row.state, row.holder_pid) {
+            (State::Free, _) => "free".to_owned(),
+            (State::InUse, Some(pid)) => format!("used:{pid}"),
+            (State::InUse, None) => "used".to_owned(),
+            (State::BeingMade, _) => "being-made".to_owned(),
+            (State::HalfMade, _) => "half-made".to_owned(),
+            (State::Missing, _) => "missing".to_owned(),
+            (State::Unfit, _) => "unfit".to_owned(),
+        };
+        let epoch = row.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
+        let size = size(row.size_bytes);
+        let place = row.why.clone().unwrap_or_else(|| row.path.display().to_string());
+        text += &format!("{:<16} {size:>8} {epoch:>6} {state:<10} {place}\n", row.name);
+    }
+    text
+}
+
+/// Bytes as they are typed.
+fn size(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let whole = units.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+fn findings(report: &Report) -> String {
+    if report.findings.is_empty() {
+        return format!("{}: clean\n", report.name);
+    }
+    let line = |finding: &husk_storage::area::Finding| {
+        format!("{}: byte {}: {}\n", report.path.display(), finding.at_bytes, finding.what)
+    };
+    report.findings.iter().map(line).collect()
+}

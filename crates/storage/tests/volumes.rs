@@ -1,0 +1,285 @@
+//! Volumes from their making to their end, on the disk that the tests are on: who has one, and what
+//! is said of one that is not as it was made.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use husk_storage::area::header::CONTENT_AT;
+use husk_storage::catalogue::{Catalogue, Row, State};
+use husk_storage::disk::{Aligned, BLOCK_BYTES, Disk};
+
+const SIZE_BYTES: u64 = 1 << 20;
+/// Names the catalogue whose volume `v` a second process is to hold.
+const HOLD: &str = "HUSK_TEST_HOLD";
+
+/// A directory of a disk: /tmp may be in memory.
+struct Room {
+    directory: tempfile::TempDir,
+    catalogue: Catalogue,
+}
+
+impl Room {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let catalogue = Catalogue::at(directory.path().to_owned());
+        Self { directory, catalogue }
+    }
+
+    /// One with a volume `v`.
+    fn with_volume() -> Self {
+        let room = Self::new();
+        room.catalogue.create("v", SIZE_BYTES, None).unwrap();
+        room
+    }
+
+    fn area(&self) -> PathBuf {
+        self.directory.path().join("v.husk-area")
+    }
+
+    fn row(&self) -> Row {
+        let (rows, problems) = self.catalogue.list().unwrap();
+        assert!(problems.is_empty() && rows.len() == 1, "{problems:?}");
+        rows.into_iter().next().unwrap()
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(self.area()).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    /// What is said of whoever wants to have the volume, and of a check that cannot be made or
+    /// finds something.
+    fn refused(&self) -> String {
+        self.catalogue.acquire("v").unwrap_err().to_string()
+    }
+}
+
+fn files(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn a_volume_is_made_filled_listed_used_and_removed() {
+    let room = Room::with_volume();
+    let row = room.row();
+    assert_eq!((row.name.as_str(), row.size_bytes, row.epoch), ("v", SIZE_BYTES, Some(0)));
+    assert_eq!(row.state, State::Free);
+    assert!(room.catalogue.check("v").unwrap().findings.is_empty());
+    let mut block = Aligned::zeroed(BLOCK_BYTES);
+    block.fill(7);
+    let area = room.catalogue.acquire("v").unwrap();
+    area.disk().write_durable(CONTENT_AT, &block).unwrap();
+    drop(area);
+    let area = room.catalogue.acquire("v").unwrap();
+    block.fill(0);
+    area.disk().read(CONTENT_AT, &mut block).unwrap();
+    assert!(block.iter().all(|&byte| byte == 7));
+    assert_eq!((area.header.epoch, area.disk().size_bytes()), (2, SIZE_BYTES));
+    drop(area);
+    room.catalogue.remove("v", false).unwrap();
+    assert_eq!(files(room.directory.path()), 0);
+}
+
+#[test]
+fn the_extent_is_written_whatever_is_done_with_it_later() {
+    use std::os::unix::fs::MetadataExt;
+    let room = Room::with_volume();
+    assert!(fs::metadata(room.area()).unwrap().blocks() * 512 >= SIZE_BYTES);
+    assert_eq!(fs::metadata(room.area()).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn who_wants_a_volume_that_is_in_use_is_refused_with_the_number_of_who_has_it() {
+    let room = Room::with_volume();
+    let area = room.catalogue.acquire("v").unwrap();
+    let me = std::process::id();
+    assert_eq!((room.row().state, room.row().holder_pid), (State::InUse, Some(me)));
+    for problem in [
+        room.catalogue.acquire("v").unwrap_err(),
+        room.catalogue.check("v").unwrap_err(),
+        room.catalogue.remove("v", false).unwrap_err(),
+    ] {
+        assert!(problem.to_string().contains(&format!("process {me} uses it; end")), "{problem}");
+    }
+    // A descriptor that was passed on has the volume as well.
+    let passed = area.as_fd().try_clone_to_owned().unwrap();
+    drop(area);
+    assert!(room.refused().contains("uses it"));
+    drop(passed);
+    assert_eq!(room.catalogue.acquire("v").unwrap().header.epoch, 2);
+}
+
+/// Not a test of its own: the process that `who_is_killed` kills.
+#[test]
+fn holds_a_volume_when_asked_to() {
+    let Some(directory) = std::env::var_os(HOLD) else { return };
+    let area = Catalogue::at(directory.into()).acquire("v").unwrap();
+    println!("\nhas epoch {}", area.header.epoch);
+    let _ = std::io::stdin().lines().next();
+}
+
+#[test]
+fn who_is_killed_gives_the_volume_to_the_next_with_a_higher_epoch() {
+    let room = Room::with_volume();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "holds_a_volume_when_asked_to", "--nocapture"])
+        .env(HOLD, room.directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "has epoch 1"));
+    assert!(room.refused().contains(&format!("process {} uses it", holder.id())));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(room.catalogue.acquire("v").unwrap().header.epoch, 2);
+}
+
+#[test]
+fn of_two_that_make_the_same_name_one_is_refused_and_changes_nothing() {
+    let room = Room::with_volume();
+    let before = fs::read(room.directory.path().join("v.json")).unwrap();
+    let problem = room.catalogue.create("v", SIZE_BYTES, None).unwrap_err();
+    assert!(problem.to_string().contains("there is one of that name"), "{problem}");
+    assert_eq!(fs::read(room.directory.path().join("v.json")).unwrap(), before);
+    assert!(room.catalogue.acquire("v").is_ok());
+}
+
+#[test]
+fn a_file_that_is_there_already_is_not_overwritten() {
+    let room = Room::new();
+    fs::write(room.area(), "mine").unwrap();
+    let problem = room.catalogue.create("v", SIZE_BYTES, None).unwrap_err();
+    assert!(problem.to_string().contains("is already there; remove it"), "{problem}");
+    assert_eq!(fs::read(room.area()).unwrap(), b"mine");
+    assert_eq!(files(room.directory.path()), 1);
+}
+
+#[test]
+fn a_turned_bit_of_the_header_is_located_and_the_other_copy_used_with_a_note() {
+    for at in [16_u64, 4096 + 70] {
+        let room = Room::with_volume();
+        room.write_at(at, &[0xff]);
+        let report = room.catalogue.check("v").unwrap();
+        let found: Vec<u64> = report.findings.iter().map(|finding| finding.at_bytes).collect();
+        assert_eq!(found, [at / 4096 * 4096]);
+        // The look has changed nothing.
+        assert_eq!(room.catalogue.check("v").unwrap().findings, report.findings);
+        assert_eq!(room.catalogue.acquire("v").unwrap().notes, report.findings);
+        assert!(room.catalogue.check("v").unwrap().findings.is_empty());
+    }
+}
+
+#[test]
+fn a_header_with_both_copies_damaged_is_refused_and_left_as_it_is() {
+    let room = Room::with_volume();
+    room.write_at(100, &[0xff]);
+    room.write_at(4096 + 100, &[0xff]);
+    let before = fs::read(room.area()).unwrap();
+    assert!(room.refused().contains("damaged: both copies of its header (bytes 0, 4096)"));
+    assert_eq!(room.row().state, State::Unfit);
+    assert_eq!(room.catalogue.check("v").unwrap().findings.len(), 1);
+    let problem = room.catalogue.remove("v", false).unwrap_err();
+    assert!(problem.to_string().contains("--forget"), "{problem}");
+    assert_eq!(fs::read(room.area()).unwrap(), before);
+    room.catalogue.remove("v", true).unwrap();
+    assert_eq!(fs::read(room.area()).unwrap(), before);
+}
+
+#[test]
+fn an_area_that_is_cut_off_foreign_or_gone_is_told() {
+    let room = Room::with_volume();
+    let file = File::options().write(true).open(room.area()).unwrap();
+    file.set_len(SIZE_BYTES - 512).unwrap();
+    assert!(room.refused().contains("ends at byte 1048064; restore it"), "{}", room.refused());
+    assert_eq!(room.catalogue.check("v").unwrap().findings[0].at_bytes, SIZE_BYTES - 512);
+    fs::write(room.area(), "x".repeat(SIZE_BYTES as usize)).unwrap();
+    assert!(room.refused().contains("is something else (byte 0)"), "{}", room.refused());
+    fs::write(room.area(), "x").unwrap();
+    assert!(room.refused().contains("is something else (byte 0)"), "{}", room.refused());
+    assert!(room.catalogue.remove("v", false).is_err());
+    fs::remove_file(room.area()).unwrap();
+    assert!(room.refused().contains("is gone; bring it back"), "{}", room.refused());
+    assert_eq!(room.row().state, State::Missing);
+    room.catalogue.remove("v", false).unwrap();
+}
+
+#[test]
+fn the_area_of_another_volume_in_its_place_is_told() {
+    let room = Room::with_volume();
+    room.catalogue.create("w", SIZE_BYTES, None).unwrap();
+    fs::copy(room.directory.path().join("w.husk-area"), room.area()).unwrap();
+    assert!(room.refused().contains("is something else"), "{}", room.refused());
+    assert!(room.catalogue.remove("v", false).is_err());
+    assert!(room.area().exists());
+}
+
+#[test]
+fn what_a_killed_create_leaves_is_told_and_can_be_removed() {
+    let room = Room::with_volume();
+    let entry = room.directory.path().join("v.json");
+    let text = fs::read_to_string(&entry).unwrap();
+    fs::write(&entry, text.replace("\"is_made\": true", "\"is_made\": false")).unwrap();
+    for length in [0, 4096, SIZE_BYTES] {
+        // Killed before its room was taken, meanwhile, and before its header was written.
+        fs::write(room.area(), vec![0; length as usize]).unwrap();
+        assert_eq!(room.row().state, State::HalfMade);
+        assert!(room.refused().contains("half-made"), "{}", room.refused());
+    }
+    let again = room.catalogue.create("v", SIZE_BYTES, None).unwrap_err();
+    assert!(again.to_string().contains("husk volume rm"), "{again}");
+    room.catalogue.remove("v", false).unwrap();
+    assert_eq!(files(room.directory.path()), 0);
+}
+
+#[test]
+fn an_entry_that_is_damaged_or_newer_is_told_and_hides_no_other() {
+    let room = Room::with_volume();
+    fs::write(room.directory.path().join("bad.json"), "{").unwrap();
+    let text = fs::read_to_string(room.directory.path().join("v.json")).unwrap();
+    let newer = text.replace("\"version\": 1", "\"version\": 2").replace("\"v\"", "\"new\"");
+    fs::write(room.directory.path().join("new.json"), newer).unwrap();
+    let (rows, problems) = room.catalogue.list().unwrap();
+    assert_eq!((rows.len(), problems.len()), (1, 2), "{problems:?}");
+    let new = room.catalogue.acquire("new").unwrap_err();
+    assert!(new.to_string().contains("version 2; use a newer husk"), "{new}");
+    assert!(room.catalogue.acquire("bad").unwrap_err().to_string().contains("bad.json"));
+    room.catalogue.remove("bad", true).unwrap();
+}
+
+#[test]
+fn names_and_sizes_out_of_range_are_refused_and_leave_nothing() {
+    let room = Room::new();
+    for name in ["", "1st", "a/b", "../v", &"n".repeat(65)] {
+        let problem = room.catalogue.create(name, SIZE_BYTES, None).unwrap_err();
+        assert!(problem.to_string().contains("beginning with a letter"), "{problem}");
+    }
+    for size_bytes in [0, SIZE_BYTES - 1, 65 << 40, u64::MAX] {
+        let problem = room.catalogue.create("v", size_bytes, None).unwrap_err();
+        assert!(problem.to_string().contains("choose --size 1M to 64T"), "{problem}");
+    }
+    assert!(room.catalogue.acquire("v").unwrap_err().to_string().contains("none of that name"));
+    assert_eq!(files(room.directory.path()), 0);
+}
+
+#[test]
+fn a_volume_in_memory_or_larger_than_the_disk_is_refused_and_leaves_nothing() {
+    let room = Room::new();
+    let memory = room.catalogue.create("v", SIZE_BYTES, Some(Path::new("/dev/shm"))).unwrap_err();
+    assert!(memory.to_string().contains("in memory (tmpfs); name a directory"), "{memory}");
+    // More than an ext4 file may have, or than there is room for.
+    let full = room.catalogue.create("v", 40 << 40, None).unwrap_err();
+    assert!(full.to_string().contains("cannot make volume v: "), "{full}");
+    for on in ["/dev/null", "/no/such/place"] {
+        let problem = room.catalogue.create("v", SIZE_BYTES, Some(Path::new(on))).unwrap_err();
+        assert!(problem.to_string().contains("name a directory or a block device"), "{problem}");
+    }
+    assert_eq!(files(room.directory.path()), 0);
+}
