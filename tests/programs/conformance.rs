@@ -379,6 +379,14 @@ fn what_shortens_a_file_takes_as_long_as_it_has_places_and_not_their_square() {
 }
 
 #[test]
+fn calls_that_fit_no_file_say_so_and_descriptors_are_told_of_in_proc() {
+    let scratch = Scratch::new("errnos-build");
+    let program = scratch.path().join("errnos");
+    build_c(include_str!("sources/errnos.c"), &program);
+    Case::new("errnos", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
 fn threads_that_touch_a_page_together_all_find_it() {
     let scratch = Scratch::new("together-build");
     let program = scratch.path().join("together");

@@ -389,6 +389,8 @@ calls! {
     getxattrat = 464,
     listxattrat = 465,
     removexattrat = 466,
+    file_getattr = 468,
+    file_setattr = 469,
 }
 
 /// One past the largest number this table knows.

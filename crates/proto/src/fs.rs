@@ -176,6 +176,12 @@ impl Credentials<'_> {
         self.capabilities >> bit & 1 == 1
     }
 
+    /// May keep the times of what `step` is from changing (`O_NOATIME`).
+    pub fn permit_no_times(&self, step: &Step) -> Result<()> {
+        let may = self.uid == step.uid || self.can(husk_abi::capability::FOWNER);
+        if may { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
     /// Belongs to `gid`.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

@@ -3,7 +3,7 @@
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PAGE;
-use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_PATH};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_PATH};
 use husk_abi::sys::ioctl::{
     FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
     TIOCOUTQ,
@@ -41,6 +41,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.refuse_path(c, crate::path::at(0), aim, Errno::EOPNOTSUPP)
     }
 
+    /// `file_getattr`, `file_setattr`.
+    pub(crate) fn file_attributes(&mut self, c: &Call) -> Answer {
+        let flags = c.args[4] as u32;
+        let (follow, empty) = (flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0);
+        let aim = Aim { follow, empty, ..Aim::STAY };
+        self.refuse_path(c, crate::path::at(0), aim, Errno::EOPNOTSUPP)
+    }
+
     /// `open_by_handle_at`: no handle leads to a Husk file.
     pub(crate) fn open_by_handle(&mut self, c: &Call) -> Answer {
         match self.refuse_open(c, 0, Errno::ESTALE) {
@@ -54,9 +62,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call that means something only for other kinds of descriptors.
     #[inline]
     pub(crate) fn other_kind(&mut self, c: &Call, errno: Errno) -> Answer {
-        match self.described(c.args[0])? {
+        match self.opened(c.args[0])? {
+            Some(file) if file.flags & O_PATH != 0 => Err(Errno::EBADF),
             Some(_) => Err(errno),
             None => Ok(Verdict::Pass),
+        }
+    }
+
+    /// `kcmp`: two descriptors of this process, at least one of which is the image's.
+    pub(crate) fn kcmp(&mut self, c: &Call) -> Answer {
+        const FILE: usize = 0;
+        /// Not equal, and in no order.
+        const OTHER: u64 = 3;
+        let own = self.process_id() as usize;
+        if c.args[2] != FILE || c.args[0] != own || c.args[1] != own {
+            return Ok(Verdict::Pass);
+        }
+        match (self.described(c.args[3])?, self.described(c.args[4])?) {
+            (None, None) => Ok(Verdict::Pass),
+            (Some(one), Some(other)) if one == other => value(0),
+            _ => value(OTHER),
         }
     }
 

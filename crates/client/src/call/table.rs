@@ -141,10 +141,11 @@ calls! { |client, c, a|
         => client.fcntl(c);
     flock Full "" => client.flock(c);
     ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO, FIGETBSZ; others ENOTTY" => {
-        if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) {
-            passthrough::then(c, passthrough::ASK)
-        } else {
-            client.ioctl(c)
+        match client.ioctl(c)? {
+            Verdict::Pass if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) => {
+                passthrough::then(c, passthrough::ASK)
+            }
+            other => Ok(other),
         }
     };
 
@@ -266,6 +267,9 @@ calls! { |client, c, a|
     io_uring_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
     io_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
 
+    file_getattr Refused "EOPNOTSUPP" => client.file_attributes(c);
+    file_setattr Refused "EOPNOTSUPP" => client.file_attributes(c);
+
     // ---- sockets
     bind Full "a socket bound to a name in a tree is reached from within the image"
         => client.bind(c);
@@ -313,6 +317,9 @@ calls! { |client, c, a|
         passthrough::then(c, passthrough::ASK)
     };
     perf_event_open Passed "" => passthrough::then(c, passthrough::ASK);
+    timerfd_settime Passed "" => client.other_kind(c, Errno::EINVAL);
+    timerfd_gettime Passed "" => client.other_kind(c, Errno::EINVAL);
+    kcmp Partial "files of the image: those of the caller" => client.kcmp(c);
     pidfd_open Passed "" => passthrough::then(c, passthrough::opened(true));
     pidfd_getfd Passed "" => passthrough::then(c, passthrough::STRANGER);
     mq_open Passed "" => client.then_opened(c, passthrough::ASK);

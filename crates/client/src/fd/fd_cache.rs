@@ -10,8 +10,7 @@
 //!
 //! Invariants
 //! 1. A number is lent by a thread that has its table alone, and is free in both tables then. Calls
-//!    that could tell come here first (`before`), and end that; but for some that the gate passes
-//!    without a look (`timerfd_settime`, `kcmp`), which find no descriptor.
+//!    that could tell come here first (`before`), and end that.
 //! 2. A spare is lent to one number at a time, and only its bytes and attributes are used, never
 //!    its offset. So it can become that number: a description of its own, and as it was opened.
 //! 3. What is lent is what the host would open: a look has found the same file, with the same mode,

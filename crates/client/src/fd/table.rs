@@ -522,6 +522,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `F_SETFL`: of `flags`, those that may be set become `wanted`.
     fn set_status(&mut self, d: Description, flags: u32, wanted: u32) -> Answer {
         let inode = self.services.description(d)?.inode;
+        if wanted & !flags & O_NOATIME != 0 {
+            let step = self.services.step(inode)?;
+            self.credentials().permit_no_times(&step)?;
+        }
         let direct = wanted & O_DIRECT != 0;
         if direct && self.services.step(inode)?.kind == Kind::Directory {
             return Err(Errno::EINVAL);

@@ -135,6 +135,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        if i32::try_from(c.args[2] as u32).is_err() {
+            return Err(Errno::EINVAL);
+        }
         if self.services.attributes(file.inode)?.links == 0 {
             return Err(Errno::ENOENT);
         }

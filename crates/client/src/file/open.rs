@@ -14,7 +14,6 @@ use crate::call::passthrough;
 use crate::path::openat2::{How, SCOPE};
 use crate::path::{Aim, Last, Lead, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::capability::FOWNER;
 use husk_abi::sys::general::{
     AT_FDCWD, FASYNC, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY,
     O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_SYNC, O_TMPFILE, O_TRUNC,
@@ -95,6 +94,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_hosts(&mut self, c: &Call, spot: Spot, flags: u32, follow: bool) -> Answer {
         let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
         self.may_open(directory, c.args[spot.path], flags)?;
+        if let Some(fd) = self.reads_fd_info(flags) {
+            return self.open_fd_info(fd, flags);
+        }
         match () {
             () if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
             () if self.reads_maps(flags) => self.open_maps(flags),
@@ -241,8 +243,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let who = self.credentials();
         who.permit(&step, moves | truncates)?;
-        if flags & O_NOATIME != 0 && who.uid != step.uid && !who.can(FOWNER) {
-            return Err(Errno::EPERM);
+        if flags & O_NOATIME != 0 {
+            who.permit_no_times(&step)?;
         }
         match kind {
             Kind::Fifo => self.open_fifo(inode, flags & !O_TRUNC),

@@ -8,8 +8,8 @@ use crate::memory::mapping::Fill;
 use crate::path::{Aim, Place, Target};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, O_CLOEXEC,
-    O_NOFOLLOW, O_NONBLOCK, RESOLVE_NO_SYMLINKS,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFL, O_CLOEXEC,
+    O_NOFOLLOW, O_NONBLOCK, O_PATH, RESOLVE_NO_SYMLINKS,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::{Backing, HostIdentity, Kind, want};
@@ -122,6 +122,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.buffers.link[length + 1..end].copy_from_slice(name);
         Ok(end)
     }
+    /// Another number of what `fd` is; one that names a file only is opened.
+    fn program_of(&self, fd: u32) -> i64 {
+        if self.host_fcntl(fd as usize, F_GETFL, 0) as u32 & O_PATH == 0 {
+            return self.host_fcntl(fd as usize, F_DUPFD_CLOEXEC, 0);
+        }
+        let link = core::hint::black_box(husk_abi::proc::descriptor(fd));
+        let how = (O_CLOEXEC | O_NONBLOCK) as usize;
+        self.host.call(nr::openat, [AT_FDCWD as usize, link.as_ptr() as usize, how, 0, 0, 0])
+    }
 
     fn open_host_program(&mut self, directory: i32, flags: u32) -> Result<Program> {
         let path = self.buffers.walks[0].for_host();
@@ -132,7 +141,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let nofollow = if flags & AT_SYMLINK_NOFOLLOW != 0 { O_NOFOLLOW } else { 0 };
         let named = self.open_as_named(directory, path);
         let fd = if empty {
-            self.host_fcntl(directory as usize, F_DUPFD_CLOEXEC, 0)
+            self.program_of(directory as u32)
         } else if let Ok(fd) = named {
             fd as i64
         } else {

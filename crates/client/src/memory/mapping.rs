@@ -60,7 +60,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EBADF);
         }
         let length = length.checked_next_multiple_of(PAGE).ok_or(Errno::ENOMEM)?;
-        offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+        offset
+            .checked_add(length)
+            .filter(|&end| end <= isize::MAX as usize)
+            .ok_or(Errno::EOVERFLOW)?;
         let access = file.flags & O_ACCMODE;
         let shared = match flags as u32 & MAP_TYPE {
             MAP_PRIVATE => false,

@@ -1,4 +1,5 @@
-//! `/proc/self/maps` and `smaps`: the rows name the files that a program has mapped.
+//! `/proc/self/maps` and `smaps`: the rows name the files that a program has mapped. And `fdinfo`
+//! of descriptors of the image.
 //!
 //! ```text
 //!   host's row                                   shown
@@ -13,6 +14,7 @@
 //! Not here: the maps of other processes, which are the host's.
 
 use crate::buffers::BOUNCE_BYTES;
+use crate::fd::table::shown_flags;
 use crate::layout::{STAT_INODE_AT, get64, major, minor};
 use crate::path::magic_links::Proc;
 use crate::{Answer, Client, Host, Memory, Verdict};
@@ -63,19 +65,70 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Opens it.
     #[cold]
     pub(crate) fn open_maps(&mut self, flags: u32) -> Answer {
+        self.open_shown(flags, |client, into| {
+            let path = client.buffers.walks[0].for_host();
+            let from = client.host_open(path, O_CLOEXEC)?;
+            let copied = client.copy_maps(from, into);
+            client.host_close(from as u32);
+            copied
+        })
+    }
+
+    /// The descriptor of the image whose `fdinfo` the text of walk 0 is, opened to be read.
+    pub(crate) fn reads_fd_info(&mut self, flags: u32) -> Option<u32> {
+        if flags & (O_ACCMODE | O_PATH | O_DIRECTORY) != 0 {
+            return None;
+        }
+        let Some((Proc::FdInfo(fd), end)) = self.magic_name(0) else { return None };
+        let husks = self.described(fd as usize).is_ok_and(|found| found.is_some());
+        (end == self.buffers.walks[0].length && husks).then_some(fd)
+    }
+
+    /// Opens what is to be known of a descriptor of the image: no mount of the host has it, so that
+    /// its mount is 0.
+    #[cold]
+    pub(crate) fn open_fd_info(&mut self, fd: u32, flags: u32) -> Answer {
+        let description = self.described(fd as usize)?.ok_or(Errno::ENOENT)?;
+        let open = self.services.description(description)?;
+        let offset = self.services.offset(description).unwrap_or(0);
+        let files = self.services.files();
+        let closes = self.services.close_on_exec(files, fd)?;
+        let shown = shown_flags(open.flags) | if closes { O_CLOEXEC } else { 0 };
+        let number = self.services.attributes(open.inode)?.shown_number;
+        self.open_shown(flags, |client, into| {
+            let (mut position, mut mode, mut inode) = ([0; 20], [0; 11], [0; 20]);
+            let parts: [&[u8]; 6] = [
+                b"pos:\t",
+                decimal(offset, &mut position),
+                b"\nflags:\t0",
+                octal(shown, &mut mode),
+                b"\nmnt_id:\t0\nino:\t",
+                decimal(number, &mut inode),
+            ];
+            for part in parts.into_iter().chain([&b"\n"[..]]) {
+                client.write_all(
+                    into,
+                    core::hint::black_box(part).as_ptr() as usize,
+                    part.len(),
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Opens a file of the moment, which `write` fills.
+    fn open_shown(
+        &mut self,
+        flags: u32,
+        write: impl FnOnce(&mut Self, usize) -> Result<()>,
+    ) -> Answer {
         self.need_numbers(1)?;
         let on_exec = flags & O_CLOEXEC != 0;
         let closes = if on_exec { MFD_CLOEXEC as usize } else { 0 };
-        let name = c"maps".as_ptr() as usize;
+        let name = c"proc".as_ptr() as usize;
         let into = self.host.call(nr::memfd_create, [name, closes, 0, 0, 0, 0]);
         let into = Errno::check(into)? as usize;
-        let path = self.buffers.walks[0].for_host();
-        let copied = self.host_open(path, O_CLOEXEC).and_then(|from| {
-            let copied = self.copy_maps(from, into);
-            self.host_close(from as u32);
-            copied
-        });
-        if let Err(errno) = copied {
+        if let Err(errno) = write(self, into) {
             self.host_close(into as u32);
             return Err(errno);
         }
@@ -285,6 +338,14 @@ fn hexadecimal(value: u64, least: usize, out: &mut [u8; 16]) -> &[u8] {
     &out[16 - digits..]
 }
 
+fn octal(value: u32, out: &mut [u8; 11]) -> &[u8] {
+    for (n, place) in out.iter_mut().rev().enumerate() {
+        *place = b'0' + (value >> (3 * n) & 7) as u8;
+    }
+    let digits = (32 - value.leading_zeros() as usize).div_ceil(3).max(1);
+    &out[11 - digits..]
+}
+
 fn decimal(value: u64, out: &mut [u8; 20]) -> &[u8] {
     let (mut rest, mut at) = (value, out.len());
     loop {
@@ -321,5 +382,7 @@ mod tests {
         assert_eq!(hexadecimal(0, 8, &mut [0; 16]), b"00000000");
         assert_eq!(hexadecimal(0x1_2345_6789, 8, &mut [0; 16]), b"123456789");
         assert_eq!(decimal(1273, &mut [0; 20]), b"1273");
+        assert_eq!(octal(0o2100002, &mut [0; 11]), b"2100002");
+        assert_eq!(octal(u32::MAX, &mut [0; 11]), b"37777777777");
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Proc {
     Program,
     /// What this process has mapped.
     Maps,
+    /// What is to be known of a descriptor.
+    FdInfo(u32),
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -87,7 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.walks[w].replace_front(rest, path)?;
                 Ok(Magic::Rewritten)
             }
-            Proc::Maps => Ok(Magic::Host),
+            Proc::Maps | Proc::FdInfo(_) => Ok(Magic::Host),
         }
     }
 
@@ -152,9 +154,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             b"cwd" => (Proc::WorkingDirectory, end),
             b"exe" => (Proc::Program, end),
             b"maps" | b"smaps" => (Proc::Maps, end),
-            b"fd" => {
+            b"fd" | b"fdinfo" => {
                 let (number, end) = names.next()?;
-                (Proc::Fd(decimal(number)?), end)
+                let number = decimal(number)?;
+                (if name == b"fd" { Proc::Fd(number) } else { Proc::FdInfo(number) }, end)
             }
             _ => return None,
         };
@@ -223,7 +226,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
                 return Ok((length > 0).then_some(length.min(PATH_MAX)));
             }
-            Proc::Maps => return Ok(None),
+            Proc::Maps | Proc::FdInfo(_) => return Ok(None),
         };
         match self.path_of(inode) {
             Err(Errno::ENOENT) => Ok(Some(self.path_of_nameless(inode))),

@@ -28,6 +28,7 @@ const TRUNCATE: u32 = 0o1000;
 const CREATION: u32 = 0o100 | 0o200 | 0o400 | TRUNCATE | CLOSE_ON_EXEC;
 const CLOSE_ON_EXEC: u32 = 0o2000000;
 const PATH: u32 = 0o10000000;
+const NO_TIMES: u32 = 0o1000000;
 /// What `F_SETFL` may change: append, nonblock, async, direct, noatime.
 const SETTABLE: u32 = 0o2000 | 0o4000 | 0o20000 | 0o40000 | 0o1000000;
 
@@ -240,7 +241,8 @@ fn may_open(who: &Credentials<'_>, step: &husk_proto::fs::Step, flags: u32) -> R
         Kind::Directory if want & 2 != 0 => return Err(Errno::EISDIR),
         _ => {}
     }
-    who.permit(step, want)
+    who.permit(step, want)?;
+    if flags & NO_TIMES != 0 { who.permit_no_times(step) } else { Ok(()) }
 }
 
 /// `Fs::open`. `ENFILE` when there is no room for what is open, and then nothing is truncated.

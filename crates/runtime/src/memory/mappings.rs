@@ -527,7 +527,9 @@ pub fn keep_noted(wire: &mut Wire) -> Result<(), Errno> {
 /// keeps it until then.
 fn dooms_its_stack(frame: &Frame) -> bool {
     let [start, length, ..] = frame.args;
-    frame.number == nr::munmap && frame.rsp.wrapping_sub(start) < length
+    // What goes beyond all addresses is the host's to refuse.
+    let is_range = start.checked_add(length).is_some_and(|end| end <= isize::MAX as usize);
+    frame.number == nr::munmap && is_range && frame.rsp.wrapping_sub(start) < length
 }
 
 /// Unmaps what the thread that ends has left for it.
