@@ -105,15 +105,17 @@ const STEPS: &[(&str, Work)] = &[
             "--show-output",
         ]),
     ),
-    // The region's protocols under a model checker, in the place of the region's memory.
+    // The protocols of the region and of links under a model checker, in the place of their memory.
     (
         "models",
         Work::Tests(&[
             "test",
             "--package",
             "husk-carrier",
+            "--package",
+            "husk-link",
             "--features",
-            "models",
+            "husk-carrier/models,husk-link/models",
             "--test",
             "models",
         ]),

@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str], &[&str])] = &[
         &["linux-raw-sys"],
     ),
     ("husk-wire", &["husk-abi"], &[]),
+    ("husk-link", &["husk-abi", "husk-host", "husk-wire"], &[]),
     ("husk-client", &["husk-abi", "husk-proto"], &[]),
     (
         "husk-runtime",

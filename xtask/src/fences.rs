@@ -1,9 +1,10 @@
-//! Unsafe code has addresses: `region`, `carrier`, `runtime`, `host`, and nowhere else.
+//! Unsafe code has addresses: `region`, `carrier`, `link`, `runtime`, `host`, and nowhere
+//! else.
 //!
 //! Invariants
 //! 1. The libraries and programs of any other package forbid unsafe code; its tests, examples and
 //!    build scripts have none.
-//! 2. Every unsafe block and impl of the four says why it is sound, in a `// SAFETY:` comment.
+//! 2. Every unsafe block and impl of these says why it is sound, in a `// SAFETY:` comment.
 //! 3. What runs inside an application or decides for a kernel is `no_std`.
 //! 4. Every package takes the workspace's lints.
 
@@ -11,7 +12,7 @@ use crate::finding::Finding;
 use crate::workspace::{File, Package, Target, Workspace};
 
 /// Where unsafe code may live.
-const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-host"];
+const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-host", "husk-link"];
 /// Kinds of targets that are shipped.
 const SHIPPED: &[&str] = &["lib", "bin"];
 /// What must do without `std`, in its library at least.
@@ -99,7 +100,7 @@ fn unsafe_here(file: &File) -> Vec<Finding> {
         ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe(", "unsafe trait"];
     file.code()
         .filter(|(_, code)| forms.iter().any(|form| code.contains(form)))
-        .map(|(line, _)| Finding::new(&file.path, line, "unsafe code outside of its four rooms"))
+        .map(|(line, _)| Finding::new(&file.path, line, "unsafe code outside of its rooms"))
         .collect()
 }
 
@@ -147,7 +148,7 @@ mod tests {
         let beside = "// no unsafe { here\nfn f() {\n    unsafe { g() }\n}\n";
         assert_eq!(
             check_both("husk-rewrite", "#![forbid(unsafe_code)]\n", beside),
-            ["crates/one/tests/all.rs:3: unsafe code outside of its four rooms"]
+            ["crates/one/tests/all.rs:3: unsafe code outside of its rooms"]
         );
     }
 
