@@ -17,7 +17,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::change::{Bytes, Change, Thing, Verb, What};
-use crate::write_back::extended::{self, Extended};
+use crate::write_back::beneath::held::Held;
+use crate::write_back::extended::Extended;
 use crate::write_back::plan::{Content, Object, Plan, Put, Wanted, beside};
 use crate::write_back::{Overlay, Source, content, origin_path};
 
@@ -194,7 +195,8 @@ impl<S: Source> Collect<'_, S> {
         let content =
             before.what != after.what || !directory && !self.has_same_bytes(before, after);
         let differs = extended.is_some_and(|wanted| {
-            extended::on_host(target).is_ok_and(|found| !is_alike(&found, wanted))
+            let found = Held::at(target).and_then(|held| held.extended());
+            found.is_ok_and(|found| !is_alike(&found, wanted))
         });
         let (mode, owner) = (before.mode != after.mode, before.owner != after.owner);
         // Names that come and go change the times of a directory.
@@ -212,8 +214,9 @@ impl<S: Source> Collect<'_, S> {
     fn has_same_bytes(&mut self, before: &Thing, after: &Thing) -> bool {
         match (&before.bytes, &after.bytes) {
             (Bytes::Host(path), Bytes::Image(inode)) => {
-                before.size == after.size
-                    && content::equal(self.source, *inode, path).unwrap_or(false)
+                let file = || Held::at(path).and_then(|held| held.read());
+                let equal = |file| content::equal(self.source, *inode, file);
+                before.size == after.size && file().and_then(equal).unwrap_or(false)
             }
             (one, two) => one == two,
         }

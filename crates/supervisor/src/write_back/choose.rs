@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
 
+use super::beneath::Beneath;
 use super::plan::{Content, Delete, Object, Plan, Put, beside};
-use super::{Source, host, origin_path};
+use super::{Source, origin_path};
 
 /// Paths with all that is below, and what leads to them.
 #[derive(Debug, Default)]
@@ -57,7 +58,13 @@ impl Chosen {
 }
 
 /// What of `plan` concerns `paths` and what is below. `number`: of the run whose plan it is.
-pub fn choose<S: Source>(source: &mut S, plan: Plan, number: u32, paths: &[PathBuf]) -> Plan {
+pub fn choose<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    plan: Plan,
+    number: u32,
+    paths: &[PathBuf],
+) -> Plan {
     let mut chosen = Chosen::default();
     for path in paths {
         chosen.add(path);
@@ -92,7 +99,7 @@ pub fn choose<S: Source>(source: &mut S, plan: Plan, number: u32, paths: &[PathB
     }
     for delete in plan.deletes {
         if chosen.leads(&delete.path) {
-            some.deletes.extend(below(&delete.path, &chosen));
+            some.deletes.extend(below(beneath, &delete.path, &chosen));
         } else if chosen.has(&delete.path) {
             some.deletes.push(delete);
         }
@@ -133,13 +140,13 @@ fn divide(object: &mut Object, place: &Path, chosen: &Chosen) {
 }
 
 /// What is chosen below a directory that goes: the uppermost of each.
-fn below(directory: &Path, chosen: &Chosen) -> Vec<Delete> {
+fn below(beneath: &Beneath, directory: &Path, chosen: &Chosen) -> Vec<Delete> {
     let is_below = |path: &&PathBuf| {
         let nested = path.ancestors().skip(1).any(|above| chosen.paths.contains(above));
         path.starts_with(directory) && !nested
     };
     let delete = |path: &PathBuf| {
-        let identity = host::identity(path).ok().flatten()?;
+        let identity = beneath.identity(path).ok().flatten()?;
         Some(Delete { path: path.clone(), identity })
     };
     let mut deletes: Vec<Delete> =

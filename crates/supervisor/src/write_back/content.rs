@@ -1,15 +1,17 @@
 //! File bytes from the image to the host, holes kept.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Inode};
 
 use super::Source;
+use super::beneath::held::Held;
+use super::beneath::{Beneath, set_len, write_all_at};
 
 /// One copy at a time; large enough that the two calls around it do not matter.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -22,61 +24,57 @@ const SHORT_BYTES: u64 = 4 << 20;
 /// Longest file of which writers are kept out while it is looked at once more.
 const HELD_BYTES: u64 = 16 << 20;
 
-/// Writes the bytes of `inode` into the new file `path` (mode 0600); returns it, not yet synced.
-pub fn export<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<File> {
+/// Writes the bytes of `inode` into a new `file`.
+pub fn export<S: Source>(source: &mut S, inode: Inode, file: &File) -> io::Result<()> {
     let size = source.attributes(inode).map_err(from_errno)?.size;
-    let file = new_file(path)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut offset = 0;
     while let Some((start, end)) = next_data(source, inode, offset, size)? {
-        copy(source, inode, &file, start, end, &mut buffer)?;
+        copy(source, inode, file, start, end, &mut buffer)?;
         offset = end;
     }
-    file.set_len(size)?;
-    Ok(file)
+    set_len(file, size)
 }
 
 /// A file that was copied while programs go on.
 pub struct Still {
-    /// The host's, not yet synced.
-    pub file: File,
     /// What else it was at that moment.
     pub attributes: Attributes,
     /// `hash` of its bytes.
     pub content: u64,
 }
 
-/// Writes the bytes that `inode` has at one moment into the new file `path`. `None`: it changes
-/// each time while it is copied.
+/// Writes the bytes that `inode` has at one moment into a new `file`. `None`: it changes each time
+/// while it is copied.
 pub fn export_still<S: Source>(
     source: &mut S,
     inode: Inode,
-    path: &Path,
+    file: &File,
 ) -> io::Result<Option<Still>> {
     for _ in 0..TRIES {
         let size = source.attributes(inode).map_err(from_errno)?.size;
         if size <= SHORT_BYTES {
-            match export_short(source, inode, path)? {
+            match export_short(source, inode, file)? {
                 Some(still) => return Ok(Some(still)),
                 None => continue,
             }
         }
-        let file = export(source, inode, path)?;
+        export(source, inode, file)?;
         // What was written is looked at, not what was read: between them lies the host.
-        let copied = hash_of_host(&file)?;
+        let copied = hash_of_host(file)?;
         let seen = look(source, inode, size <= HELD_BYTES)?;
         match seen {
             Some((attributes, content)) if content == copied => {
-                return Ok(Some(Still { file, attributes, content }));
+                return Ok(Some(Still { attributes, content }));
             }
-            _ => fs::remove_file(path)?,
+            _ => set_len(file, 0)?,
         }
     }
     Ok(None)
 }
 
 /// The same of a file that memory has room for. `None`: it is longer by now, or held up.
-fn export_short<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<Option<Still>> {
+fn export_short<S: Source>(source: &mut S, inode: Inode, file: &File) -> io::Result<Option<Still>> {
     if source.keep_writers_out(inode).is_err() {
         return Ok(None);
     }
@@ -87,13 +85,12 @@ fn export_short<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Res
         return Ok(None);
     }
     let mut hasher = ByBytes::new(attributes.size);
-    let file = new_file(path)?;
     for (offset, bytes) in pieces {
-        file.write_all_at(&bytes, offset)?;
+        write_all_at(file, &bytes, offset)?;
         hasher.add(offset, &bytes);
     }
-    file.set_len(attributes.size)?;
-    Ok(Some(Still { file, attributes, content: hasher.finish() }))
+    set_len(file, attributes.size)?;
+    Ok(Some(Still { attributes, content: hasher.finish() }))
 }
 
 /// Attributes and data of a file, by offset; no more than `SHORT_BYTES`.
@@ -111,11 +108,6 @@ fn pieces<S: Source>(source: &mut S, inode: Inode) -> io::Result<Pieces> {
         offset = end;
     }
     Ok((attributes, pieces))
-}
-
-fn new_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Attributes and a hash of the bytes as they are together; `held`: whoever writes waits. Without,
@@ -250,15 +242,14 @@ fn copy<S: Source>(
         if got == 0 {
             return Ok(());
         }
-        file.write_all_at(&buffer[..got], offset)?;
+        write_all_at(file, &buffer[..got], offset)?;
         offset += got as u64;
     }
     Ok(())
 }
 
-/// Whether the host file at `path` has the bytes of `inode`.
-pub fn equal<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+/// Whether a host `file` has the bytes of `inode`.
+pub fn equal<S: Source>(source: &mut S, inode: Inode, mut file: File) -> io::Result<bool> {
     let mut ours = vec![0; CHUNK_BYTES];
     let mut theirs = vec![0; CHUNK_BYTES];
     let mut offset = 0;
@@ -278,19 +269,20 @@ pub fn equal<S: Source>(source: &mut S, inode: Inode, path: &Path) -> io::Result
     }
 }
 
-/// Makes `target` the same file as `origin` (a hard link), or a copy where links are not possible.
-/// Devices, FIFOs and sockets are linked or refused.
-pub fn link_or_copy(origin: &Path, target: &Path) -> io::Result<()> {
-    let Err(problem) = fs::hard_link(origin, target) else { return Ok(()) };
-    let found = fs::symlink_metadata(origin)?;
-    if found.is_symlink() {
-        return std::os::unix::fs::symlink(fs::read_link(origin)?, target);
+/// Makes what is at `path` the same file as `origin` (a hard link), or a copy where links are not
+/// possible; `None`: it is the same. Devices, FIFOs and sockets are linked or refused.
+pub fn link_or_copy(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result<Option<Held>> {
+    let Err(problem) = beneath.link(origin, path) else { return Ok(None) };
+    if origin.found().is_symlink() {
+        return beneath.make_symlink(&origin.read_link()?, path).map(Some);
     }
-    if !found.is_file() {
+    if !origin.found().is_file() {
         return Err(problem);
     }
-    // `copy` follows no link here: `origin` is a file. It keeps holes where the host can.
-    fs::copy(origin, target).map(|_| ())
+    let (mut from, mut to) = (origin.read()?, beneath.create(path)?);
+    // Within the kernel, where it can.
+    io::copy(&mut from, &mut to)?;
+    Held::of_file(&to).map(Some)
 }
 
 /// An errno of the image as an I/O error.

@@ -25,6 +25,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use husk_proto::Inode;
 use husk_proto::fs::HostIdentity;
 
+use super::beneath::Beneath;
 use super::git_index::Index;
 use super::{Source, content, host};
 
@@ -80,9 +81,9 @@ pub fn remember(path: &Path, identity: &HostIdentity) {
     }
 }
 
-/// The same of whatever is there.
-pub fn remember_what_is_at(path: &Path) {
-    if let Some((found, index)) = index_at(path) {
+/// The same of whatever is there, beneath an overlay.
+pub fn remember_what_is_at(beneath: &Beneath, path: &Path) {
+    if let Some((found, index)) = beneath.read(path).ok().and_then(|file| index_in(&file)) {
         note(&found, index.content());
     }
 }
@@ -93,10 +94,11 @@ pub fn is_index(name: &[u8]) -> bool {
 }
 
 /// Whether a name is that of SQLite's shared memory.
-pub fn is_shared_memory(path: &Path) -> bool {
+pub fn is_shared_memory(beneath: &Beneath, path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let base = name.strip_suffix(b"-shm").filter(|base| !base.is_empty());
-    base.is_some_and(|base| path.with_file_name(host::path_of(base)).exists())
+    let there = |base| beneath.found(&path.with_file_name(host::path_of(base)));
+    base.is_some_and(|base| matches!(there(base), Ok(Some(_))))
 }
 
 /// The index at `path`, as it is at one moment.
@@ -122,17 +124,23 @@ pub fn index_in(file: &File) -> Option<(HostIdentity, Index)> {
     Some((after, Index::parse(bytes)?))
 }
 
-/// What becomes of `inode`, a file with its bytes in the image that is to be at `target`, where the
-/// host has `found` instead of what the image saw, `expected`. `None`: no rule.
-pub fn verdict<S: Source>(
-    source: &mut S,
-    inode: Inode,
-    target: &Path,
-    expected: Option<&HostIdentity>,
-    found: &HostIdentity,
-) -> Option<Verdict> {
+/// Where a file is to be, and what the host has there.
+pub struct Look<'a> {
+    /// The way to it.
+    pub beneath: &'a Beneath,
+    /// Where.
+    pub target: &'a Path,
+    /// What the image saw there.
+    pub expected: Option<&'a HostIdentity>,
+    /// What is there instead.
+    pub found: &'a HostIdentity,
+}
+
+/// What becomes of `inode`, a file with its bytes in the image. `None`: no rule.
+pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Option<Verdict> {
+    let Look { beneath, target, expected, found } = *look;
     let name = target.file_name()?.as_encoded_bytes();
-    if is_shared_memory(target) {
+    if is_shared_memory(beneath, target) {
         return Some(Verdict::Host);
     }
     if name.ends_with(b"-wal") && found.size == 0 {
@@ -141,7 +149,8 @@ pub fn verdict<S: Source>(
     if !is_index(name) {
         return None;
     }
-    let (there, theirs) = index_at(target).filter(|(there, _)| object(there) == object(found))?;
+    let theirs = beneath.read(target).ok().and_then(|file| index_in(&file));
+    let (there, theirs) = theirs.filter(|(there, _)| object(there) == object(found))?;
     let attributes = source.attributes(inode).ok()?;
     let ours = index_of_image(source, inode, attributes.size)?.content();
     let (theirs, before) = (theirs.content(), expected.and_then(known));

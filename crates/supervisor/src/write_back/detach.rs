@@ -15,7 +15,7 @@
 //!    listed, so that rounds end.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, Backing, Kind, Origin, SetExtended};
 use husk_proto::{Credentials, Errno, Inode};
 
+use super::beneath::Beneath;
 use super::content;
-use super::extended;
 use super::host;
 use super::ledger::Ledger;
 use super::make::Kept;
@@ -39,6 +39,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Takes over what `plan` is about to take away from the image.
 pub fn detach<S: Source>(
     source: &mut S,
+    beneath: &Beneath,
     plan: &Plan,
     kept: &mut Kept,
     ledger: &mut Ledger,
@@ -61,7 +62,7 @@ pub fn detach<S: Source>(
             if !done.insert(inode) {
                 continue;
             }
-            match take(source, inode, &path) {
+            match take(source, beneath, inode, &path) {
                 Ok(Some(content)) => {
                     ledger.learn(inode, content);
                     adopted.insert(inode, content);
@@ -136,23 +137,28 @@ fn leaning<S: Source>(
 }
 
 /// Makes `inode` independent of what is at `path`; the hash of the bytes, if they were taken.
-fn take<S: Source>(source: &mut S, inode: Inode, path: &Path) -> Result<Option<u64>, Problem> {
+fn take<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    inode: Inode,
+    path: &Path,
+) -> Result<Option<u64>, Problem> {
     let attributes = source.attributes(inode)?;
     let kind = attributes.step.kind;
     if kind == Kind::Portal {
         return Err(Problem::Portal);
     }
     if attributes.extended == Backing::Host {
-        for (name, value) in extended::on_host(path)? {
+        for (name, value) in beneath.hold(path)?.extended()? {
             source.set_extended(inode, name.to_bytes(), Some(&value), SetExtended::Any)?;
         }
         source.take_extended_over(inode)?;
     }
     if kind == Kind::Directory && attributes.step.unlisted {
-        list(source, inode, path)?;
+        list(source, beneath, inode, path)?;
     }
     if kind == Kind::File && attributes.backing == Backing::Host {
-        return adopt(source, inode, &attributes, path);
+        return adopt(source, inode, &attributes, &beneath.read(path)?);
     }
     Ok(None)
 }
@@ -162,13 +168,12 @@ fn adopt<S: Source>(
     source: &mut S,
     inode: Inode,
     attributes: &Attributes,
-    path: &Path,
+    file: &File,
 ) -> Result<Option<u64>, Problem> {
-    let file = File::open(path)?;
     let step = &attributes.step;
     let who = Credentials { uid: step.uid, gid: step.gid, groups: &[], capabilities: u64::MAX };
     let donor = source.create_nameless(&who, inode, 0o600, false)?;
-    let filled = fill(source, donor, &file);
+    let filled = fill(source, donor, file);
     let content = filled.and_then(|()| Ok(content::hash(source, donor)?));
     let taken = content.and_then(|content| Ok((content, source.adopt(inode, donor)?)));
     source.unpin(donor);
@@ -216,19 +221,23 @@ fn write<S: Source>(
 }
 
 /// Reads the host's listing of `dir` into the image, as a program that needs it does.
-pub fn list<S: Source>(source: &mut S, dir: Inode, path: &Path) -> Result<(), Errno> {
+pub fn list<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    dir: Inode,
+    path: &Path,
+) -> Result<(), Errno> {
     let errno = |problem: io::Error| Errno(problem.raw_os_error().unwrap_or(Errno::EIO.0));
-    let device = fs::symlink_metadata(path).map_err(errno)?.dev();
-    for entry in fs::read_dir(path).map_err(errno)? {
-        let entry = entry.map_err(errno)?;
-        let name = entry.file_name();
+    let device = beneath.hold(path).map_err(errno)?.found().dev();
+    for name in beneath.names(path).map_err(errno)? {
         if host::is_own(&name) {
             continue;
         }
         // Gone meanwhile.
-        let Ok(found) = entry.metadata() else { continue };
-        let target = fs::read_link(entry.path()).unwrap_or_default();
-        let imported = host::imported(&name, host::kind_of(&found, device), &found, &target);
+        let Ok(held) = beneath.hold(&path.join(&name)) else { continue };
+        let found = held.found();
+        let target = held.read_link().unwrap_or_default();
+        let imported = host::imported(&name, host::kind_of(found, device), found, &target);
         if !source.import(dir, &[imported])? {
             return Ok(());
         }

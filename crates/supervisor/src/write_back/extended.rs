@@ -6,15 +6,13 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::path::Path;
-
-use husk_proto::fs::{Attributes, Backing};
-use husk_proto::{Errno, Inode};
-use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
 
 use super::Source;
+use super::beneath::held::{Held, names};
+use husk_proto::fs::{Attributes, Backing};
+use husk_proto::{Errno, Inode};
 
-/// Longest list of names, and longest value, that Linux has.
+/// Longest value that Linux has.
 const LONGEST_BYTES: usize = 65536;
 
 /// Names and values.
@@ -41,41 +39,20 @@ pub fn of<S: Source>(
     Ok(Some(found))
 }
 
-/// The attributes of what is at `path` on the host; none where there cannot be any.
-pub fn on_host(path: &Path) -> io::Result<Extended> {
-    let mut list = vec![0; LONGEST_BYTES];
-    let length = match llistxattr(path, &mut list[..]) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOENT) => 0,
-        other => other?,
-    };
-    let mut found = Extended::new();
-    for name in names(&list[..length]) {
-        let mut value = vec![0; LONGEST_BYTES];
-        let length = lgetxattr(path, name, &mut value[..])?;
-        value.truncate(length);
-        found.push((name.to_owned(), value));
-    }
-    Ok(found)
-}
-
-fn names(list: &[u8]) -> impl Iterator<Item = &CStr> {
-    list.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok())
-}
-
-/// Sets `wanted` on what is at `path` and removes others. Goes on after a refusal, and tells
-/// the first.
-pub fn set(path: &Path, wanted: &Extended) -> io::Result<()> {
-    let present = on_host(path)?;
+/// Sets `wanted` on what is `held` and removes others. Goes on after a refusal, and tells the
+/// first.
+pub fn set(held: &Held, wanted: &Extended) -> io::Result<()> {
+    let present = held.extended()?;
     let mut refused = Ok(());
     for (name, value) in wanted {
         if !present.contains(&(name.clone(), value.clone())) {
-            let done = lsetxattr(path, name.as_c_str(), value, XattrFlags::empty());
+            let done = held.set_one(name, value);
             refused = refused.and(done.map_err(|problem| about(name, problem)));
         }
     }
     for (name, _) in &present {
         if is_ours(name.to_bytes()) && !wanted.iter().any(|(kept, _)| kept == name) {
-            let done = lremovexattr(path, name.as_c_str());
+            let done = held.remove_one(name);
             refused = refused.and(done.map_err(|problem| about(name, problem)));
         }
     }
@@ -88,7 +65,7 @@ fn is_ours(name: &[u8]) -> bool {
     kinds.iter().any(|kind| name.starts_with(kind))
 }
 
-fn about(name: &CStr, problem: rustix::io::Errno) -> io::Error {
-    let why = super::reason(&problem.into());
+fn about(name: &CStr, problem: io::Error) -> io::Error {
+    let why = super::reason(&problem);
     io::Error::other(format!("extended attribute {}: {why}", name.to_string_lossy()))
 }

@@ -1,6 +1,6 @@
 //! The host's side: identities, temporary names, times.
 //!
-//! A temporary name is `.husk-tmp-<pid namespace>-<pid>-<counter>`. Whatever carries such a name
+//! A temporary name is `.husk-tmp-<pid namespace>-<pid>-<random>`. Whatever carries such a name
 //! is either new and not yet in place, or old and already replaced: it can be removed once its
 //! maker is gone, and the next write-back that touches the directory does so. `husk cp` makes such
 //! names as well (`named::parcel`).
@@ -11,13 +11,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
+use husk_proto::fs::{HostIdentity, Imported, Kind};
 use husk_proto::image::OWN_NAMES as PREFIX;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::FileType;
+use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::unlock;
+use super::beneath::Beneath;
 use crate::clock;
 
 /// Nanoseconds.
@@ -29,9 +29,6 @@ pub struct Names {
     stem: String,
 }
 
-/// The last number given to a name of this process, whoever asked for it.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
 impl Names {
     /// Names of this process.
     pub fn of_this_process() -> Self {
@@ -39,17 +36,18 @@ impl Names {
         Self { stem: format!("{prefix}{:x}-{}-", pid_namespace(), std::process::id()) }
     }
 
-    /// A path in `directory` at which nothing is: what a process of the same number has left may
-    /// stand under any name of ours.
+    /// A path in `directory` that nobody can guess, and so at which nothing is.
     pub fn fresh(&mut self, directory: &Path) -> PathBuf {
-        loop {
-            let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-            let path = directory.join(format!("{}{number}", self.stem));
-            if !matches!(identity(&path), Ok(Some(_))) {
-                return path;
-            }
-        }
+        directory.join(format!("{}{}", self.stem, unguessable()))
     }
+}
+
+/// 128 random bits in hexadecimal.
+pub fn unguessable() -> String {
+    let mut bytes = [0; 16];
+    let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
+    assert_eq!(drawn, Ok(bytes.len()), "the host has random numbers");
+    format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
 fn pid_namespace() -> u64 {
@@ -57,12 +55,11 @@ fn pid_namespace() -> u64 {
 }
 
 /// Removes what earlier, interrupted write-backs left in `directory`.
-pub fn remove_leftovers(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        if is_leftover(&entry.file_name()) {
+pub fn remove_leftovers(beneath: &Beneath, directory: &Path) {
+    for name in beneath.names(directory).unwrap_or_default() {
+        if is_leftover(&name) {
             // A leftover that cannot be removed does no harm: it stays recognisable.
-            let _ = remove_tree(&entry.path());
+            let _ = beneath.remove_tree(&directory.join(name));
         }
     }
 }
@@ -82,44 +79,7 @@ pub fn is_leftover(name: &OsStr) -> bool {
     ours && pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Removes a file, symlink or whole directory, unwritable ones of ours too; missing is fine.
-pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => remove_directory(path),
-        Ok(_) => fs::remove_file(path),
-        Err(problem) => Err(problem),
-    };
-    match removed {
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn remove_directory(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
-            unlock::open_tree(path);
-            fs::remove_dir_all(path)
-        }
-        other => other,
-    }
-}
-
-/// Identity of what is at `path` now, not following a symlink; `None` when nothing is.
-pub fn identity(path: &Path) -> io::Result<Option<HostIdentity>> {
-    match fs::symlink_metadata(path) {
-        Ok(found) => Ok(Some(identity_of(&found))),
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(problem)
-            if problem.raw_os_error() == Some(rustix::io::Errno::NOTDIR.raw_os_error()) =>
-        {
-            Ok(None)
-        }
-        Err(problem) => Err(problem),
-    }
-}
-
-/// The same of metadata in hand.
+/// Identity of what was found.
 pub fn identity_of(found: &fs::Metadata) -> HostIdentity {
     HostIdentity {
         device: found.dev(),
@@ -162,46 +122,14 @@ pub fn imported<'a>(
     }
 }
 
-/// Makes the FIFO, socket or device that `wanted` describes. Devices need a privilege.
-pub fn make_special(path: &Path, wanted: &Attributes) -> io::Result<()> {
-    let kind = match wanted.step.kind {
+/// A FIFO, socket or device, as the host names its kind.
+pub fn special_kind(kind: Kind) -> FileType {
+    match kind {
         Kind::Fifo => FileType::Fifo,
         Kind::Socket => FileType::Socket,
         Kind::BlockDevice => FileType::BlockDevice,
         _ => FileType::CharacterDevice,
-    };
-    rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), wanted.device.into())?;
-    Ok(())
-}
-
-/// Sets owner (if permitted), mode and times of `path`, which may be a symlink (no mode then).
-pub fn set_attributes(path: &Path, wanted: &Attributes) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    let owner = (wanted.step.uid, wanted.step.gid);
-    if owner != (found.uid(), found.gid()) {
-        // Owner if permitted: an ordinary user may not give files away, as with `cp -a`.
-        let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
-        let _ = rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
     }
-    // After the owner: changing it clears the set-ID bits.
-    let mode = wanted.step.mode & 0o7777;
-    let differs = fs::symlink_metadata(path)?.mode() & 0o7777 != mode;
-    if differs && !found.file_type().is_symlink() {
-        rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
-    }
-    let times = Timestamps {
-        last_access: timespec(wanted.accessed_ns),
-        last_modification: timespec(wanted.modified_ns),
-    };
-    match rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW) {
-        // A directory of somebody else that we may write into: its times follow by themselves.
-        Err(rustix::io::Errno::PERM) if found.is_dir() => Ok(()),
-        other => Ok(other?),
-    }
-}
-
-fn timespec(ns: i64) -> Timespec {
-    Timespec { tv_sec: ns.div_euclid(NS_PER_S), tv_nsec: ns.rem_euclid(NS_PER_S) }
 }
 
 /// Replaces `file` as a whole, by way of a name beside it that nobody else makes.
@@ -214,11 +142,6 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
 /// Where the image's version stands, and what to do about there being two.
 pub fn beside_in_words(aside: &Path) -> String {
     format!("{}; compare them, and keep one", aside.display())
-}
-
-/// Makes names in `directory` durable.
-pub fn sync_directory(directory: &Path) -> io::Result<()> {
-    fs::File::open(directory)?.sync_all()
 }
 
 /// Bytes of a path as the image names it.
@@ -252,13 +175,8 @@ mod tests {
         fs::create_dir(&left).unwrap();
         fs::write(left.join("half"), b"x").unwrap();
         fs::write(scratch.path().join("mine"), b"x").unwrap();
-        remove_leftovers(scratch.path());
+        remove_leftovers(&Beneath::new([scratch.path()]), scratch.path());
         assert!(!left.exists());
         assert!(scratch.path().join("mine").exists());
-    }
-
-    #[test]
-    fn times_before_the_epoch_are_set_exactly() {
-        assert_eq!(timespec(-1), Timespec { tv_sec: -1, tv_nsec: NS_PER_S - 1 });
     }
 }

@@ -30,6 +30,7 @@ use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Kind};
 use serde::{Deserialize, Serialize};
 
+use super::beneath::{Beneath, Object as Which};
 use super::extended::Extended;
 use super::host;
 use super::make::Noted;
@@ -215,6 +216,11 @@ impl Ledger {
         ours.is_some_and(|&ns| found.changed_ns == ns || ns < 0 && found.changed_ns <= -ns)
     }
 
+    /// Whether an object is one that write-backs have changed.
+    pub fn knows(&self, which: Which) -> bool {
+        self.own.contains_key(&which)
+    }
+
     /// Whether `found` is what was `expected`, as far as others are concerned.
     pub fn same(&self, expected: &HostIdentity, found: &HostIdentity) -> bool {
         let content = HostIdentity { changed_ns: expected.changed_ns, ..*found } == *expected;
@@ -246,22 +252,22 @@ impl Ledger {
     }
 
     /// Temporary names are about to be made for `plan`.
-    pub fn begin(&mut self, plan: &Plan) -> io::Result<()> {
+    pub fn begin(&mut self, beneath: &Beneath, plan: &Plan) -> io::Result<()> {
         if !self.notes() {
             return Ok(());
         }
         let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
         let all = plan.puts.iter().map(|put| &*put.directory).chain(deletes);
         self.working.extend(all.map(Path::to_owned));
-        plan.puts.iter().for_each(|put| self.note_links(&put.object));
+        plan.puts.iter().for_each(|put| self.note_links(beneath, &put.object));
         self.save()
     }
 
     /// Files of the host from which `object` is made: they change with their new name.
-    fn note_links(&mut self, object: &Object) {
+    fn note_links(&mut self, beneath: &Beneath, object: &Object) {
         match &object.content {
             Content::Host(path) => {
-                let Ok(Some(identity)) = host::identity(path) else { return };
+                let Ok(Some(identity)) = beneath.identity(path) else { return };
                 let inode = (object.inode.number, object.inode.generation);
                 let (content, facts, made, aside) = (None, 0, false, false);
                 let here = Here { identity, inode, content, facts, made, aside };
@@ -269,24 +275,24 @@ impl Ledger {
                 self.pending.push(Intent::Link { path: Text::of(path), here, modified_ns });
             }
             Content::Tree(children) => {
-                children.iter().for_each(|(_, child)| self.note_links(child));
+                children.iter().for_each(|(_, child)| self.note_links(beneath, child));
             }
             _ => {}
         }
     }
 
     /// Notes all that `plan` is about to do, with what was made for its puts.
-    pub fn note(&mut self, plan: &Plan, made: Vec<Noted>) -> io::Result<()> {
+    pub fn note(&mut self, beneath: &Beneath, plan: &Plan, made: Vec<Noted>) -> io::Result<()> {
         if !self.notes() {
             return Ok(());
         }
         let noted_ns = clock::exact_ns();
         for put in &plan.puts {
             let replaced = put.replaces.map(|_| put.target());
-            self.pending.extend(replaced.iter().flat_map(|path| relinks(path)));
+            self.pending.extend(replaced.iter().flat_map(|path| relinks(beneath, path)));
         }
         for delete in &plan.deletes {
-            self.pending.extend(relinks(&delete.path));
+            self.pending.extend(relinks(beneath, &delete.path));
             self.pending.push(Intent::Delete { path: Text::of(&delete.path), noted_ns });
         }
         let replaced: BTreeSet<PathBuf> =
@@ -329,14 +335,14 @@ impl Ledger {
 
     /// Removes what is left under temporary names, makes names durable that may not be, and turns
     /// what was noted into entries (invariant 1).
-    pub fn settle(&mut self) -> io::Result<()> {
+    pub fn settle(&mut self, beneath: &Beneath) -> io::Result<()> {
         if self.working.is_empty() && self.pending.is_empty() {
             return Ok(());
         }
         for directory in std::mem::take(&mut self.working) {
-            host::remove_leftovers(&directory);
+            host::remove_leftovers(beneath, &directory);
             // One that has gone has nothing to sync; nor does one that cannot be opened.
-            let _ = host::sync_directory(&directory);
+            let _ = beneath.sync_directory(&directory);
         }
         let pending = std::mem::take(&mut self.pending);
         let latest = -clock::exact_ns();
@@ -346,14 +352,14 @@ impl Ledger {
             }
         }
         for intent in &pending {
-            self.settle_top(intent);
+            self.settle_top(beneath, intent);
         }
         for intent in &pending {
-            self.settle_one(intent);
+            self.settle_one(beneath, intent);
         }
         for intent in &pending {
             if let Intent::Put { path, .. } | Intent::Delete { path, .. } = intent {
-                self.settle_directory(&path.path());
+                self.settle_directory(beneath, &path.path());
             }
         }
         self.index();
@@ -361,11 +367,11 @@ impl Ledger {
     }
 
     /// What is replaced or removed as a whole. What cannot be looked at is there.
-    fn settle_top(&mut self, intent: &Intent) {
+    fn settle_top(&mut self, beneath: &Beneath, intent: &Intent) {
         match intent {
             Intent::Put { path, here, top: true, replaces, .. } => {
                 let path = path.path();
-                match host::identity(&path) {
+                match beneath.identity(&path) {
                     Ok(Some(found)) if is_object(&found, &here.identity) => self.forget(&path),
                     // Killed between two renames, on a file system that cannot exchange.
                     Ok(None) if *replaces => self.gone(path),
@@ -374,7 +380,7 @@ impl Ledger {
             }
             Intent::Delete { path, noted_ns } => {
                 let path = path.path();
-                match host::identity(&path) {
+                match beneath.identity(&path) {
                     Ok(None) => self.gone(path),
                     _ => drop(self.to_go.entry(path).or_insert(*noted_ns)),
                 }
@@ -383,11 +389,11 @@ impl Ledger {
         }
     }
 
-    fn settle_one(&mut self, intent: &Intent) {
+    fn settle_one(&mut self, beneath: &Beneath, intent: &Intent) {
         match intent {
             Intent::Link { path, here, modified_ns } => {
                 let path = path.path();
-                let Some(found) = self.own_if(&path, &here.identity) else { return };
+                let Some(found) = self.own_if(beneath, &path, &here.identity) else { return };
                 let before = here.identity;
                 let ours = found.size == before.size && found.modified_ns == *modified_ns;
                 if ours && found.modified_ns != before.modified_ns {
@@ -397,15 +403,15 @@ impl Ledger {
             }
             Intent::Put { path, here, .. } => {
                 let path = path.path();
-                if let Some(found) = self.own_if(&path, &here.identity) {
+                if let Some(found) = self.own_if(beneath, &path, &here.identity) {
                     let identity = as_found(&found, here);
                     self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
                 }
             }
             Intent::Touch { path, here, mode, modified_ns } => {
                 let path = path.path();
-                let Some(identity) = self.own_if(&path, &here.identity) else { return };
-                let Ok(found) = fs::symlink_metadata(&path) else { return };
+                let Some(identity) = self.own_if(beneath, &path, &here.identity) else { return };
+                let Ok(Some(found)) = beneath.found(&path) else { return };
                 let whole = found.is_symlink() || found.mode() & 0o7777 == *mode & 0o7777;
                 let size = found.is_dir() || identity.size == here.identity.size;
                 if whole && size && identity.modified_ns == *modified_ns {
@@ -417,16 +423,21 @@ impl Ledger {
     }
 
     /// The directory of a name that came or went.
-    fn settle_directory(&mut self, path: &Path) {
-        let found = path.parent().map(host::identity);
+    fn settle_directory(&mut self, beneath: &Beneath, path: &Path) {
+        let found = path.parent().map(|parent| beneath.identity(parent));
         if let Some(Ok(Some(found))) = found {
             self.own.insert((found.device, found.inode), found.changed_ns);
         }
     }
 
     /// The object, if it is at `path`; its last change is ours then.
-    fn own_if(&mut self, path: &Path, object: &HostIdentity) -> Option<HostIdentity> {
-        let found = host::identity(path).ok().flatten();
+    fn own_if(
+        &mut self,
+        beneath: &Beneath,
+        path: &Path,
+        object: &HostIdentity,
+    ) -> Option<HostIdentity> {
+        let found = beneath.identity(path).ok().flatten();
         let found = found.filter(|found| is_object(found, object))?;
         self.own.insert((found.device, found.inode), found.changed_ns);
         Some(found)
@@ -473,13 +484,13 @@ fn as_found(found: &HostIdentity, here: &Here) -> HostIdentity {
 }
 
 /// Objects at and below `path` that have other names, which will see them go.
-fn relinks(path: &Path) -> Vec<Intent> {
+fn relinks(beneath: &Beneath, path: &Path) -> Vec<Intent> {
     let (mut open, mut found) = (vec![path.to_owned()], Vec::new());
     while let Some(path) = open.pop() {
-        let Ok(one) = fs::symlink_metadata(&path) else { continue };
+        let Ok(Some(one)) = beneath.found(&path) else { continue };
         if one.is_dir() {
-            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
-            open.extend(entries.map(|entry| entry.path()));
+            let names = beneath.names(&path).unwrap_or_default();
+            open.extend(names.iter().map(|name| path.join(name)));
         } else if one.nlink() > 1 {
             found.push(Intent::Relink(one.dev(), one.ino()));
         }

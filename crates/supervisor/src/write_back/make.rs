@@ -15,15 +15,19 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, HostIdentity};
 use husk_proto::{Errno, Inode};
 
+use super::beneath::held::Held;
+use super::beneath::{self, Beneath, object_of};
+use super::extended::Extended;
+use super::ledger::Ledger;
 use super::plan::{Content, Object, Put};
 use super::rescue::Rescue;
-use super::{Outcome, Source, content, extended, host, ledger};
+use super::{Outcome, Source, Work, content, extended, host, ledger};
 use crate::onlooker::Progress;
 
 /// What is said of what cannot be copied as it was at one moment.
@@ -36,6 +40,8 @@ const SYNCED_SINGLY_MAX: usize = 16;
 pub struct Made {
     /// Where.
     pub temporary: PathBuf,
+    /// What it is: something else may be there by now.
+    pub which: beneath::Object,
     /// Everything below it could be made, too.
     pub complete: bool,
 }
@@ -58,7 +64,7 @@ pub struct Noted {
 }
 
 /// What the making tells the second half.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kept {
     /// Host paths whose content did not make it to its new place: they must stay.
     pub withheld: Vec<PathBuf>,
@@ -73,60 +79,61 @@ pub struct Kept {
 
 /// Makes the objects of a plan.
 pub struct Maker<'a, S> {
+    beneath: &'a Beneath,
     source: &'a mut S,
     names: &'a mut host::Names,
     rescue: &'a mut Rescue,
     progress: &'a Progress,
     outcome: &'a mut Outcome,
+    ledger: &'a Ledger,
     /// Where an inode of the image already lies on the host (invariant 3).
-    made: HashMap<Inode, (PathBuf, Option<u64>, u64)>,
+    made: HashMap<Inode, First>,
     /// Programs go on: what cannot be made now is still in the image the next time.
     live: bool,
-    /// What was made, if a ledger wants to know.
-    noted: Option<Vec<Noted>>,
-    /// Host paths whose content did not make it to its new place: they must stay.
-    withheld: Vec<PathBuf>,
-    /// As in `Kept`.
-    unmade: Vec<Inode>,
-    /// As in `Kept`.
-    linked: HashMap<(u64, u64), i64>,
+    /// What was made, if the ledger wants to know.
+    noted: Vec<Noted>,
+    kept: Kept,
     /// Files to sync one by one.
     files: Vec<fs::File>,
     /// One file or directory of each host file system that is synced as a whole, by `st_dev`.
     devices: HashMap<u64, fs::File>,
 }
 
+/// The first name of an inode that has several, and what is known of it.
+#[derive(Debug, Clone)]
+struct First {
+    path: PathBuf,
+    which: beneath::Object,
+    content: Option<u64>,
+    facts: u64,
+}
+
 impl<'a, S: Source> Maker<'a, S> {
     /// A maker that has made nothing yet.
     pub fn new(
         source: &'a mut S,
-        names: &'a mut host::Names,
-        rescue: &'a mut Rescue,
-        progress: &'a Progress,
+        work: &'a mut Work,
+        beneath: &'a Beneath,
         outcome: &'a mut Outcome,
     ) -> Self {
-        let (made, withheld, unmade, linked, files, devices, noted) = Default::default();
-        let live = false;
+        let Work { names, rescue, progress, ledger, live, .. } = work;
+        let (made, noted, kept, files, devices) = Default::default();
+        let live = *live;
         Self {
+            beneath,
             source,
             names,
             rescue,
             progress,
             outcome,
+            ledger,
             made,
             live,
             noted,
-            withheld,
-            unmade,
-            linked,
+            kept,
             files,
             devices,
         }
-    }
-
-    /// `live`: programs go on; `notes`: what is made is noted.
-    pub fn of_run(self, live: bool, notes: bool) -> Self {
-        Self { live, noted: notes.then(Vec::new), ..self }
     }
 
     /// Makes the object of `put` under a temporary name in its directory.
@@ -136,89 +143,129 @@ impl<'a, S: Source> Maker<'a, S> {
         let before = troubles(self.outcome);
         let made = self.object(&put.object, &temporary, &put.target());
         let complete = troubles(self.outcome) == before;
-        made.then_some(Made { temporary, complete })
+        made.map(|which| Made { temporary, which, complete })
     }
 
     /// Makes everything made so far durable; then hands out what must not be deleted, and notes.
-    pub fn finish(self) -> (Kept, Vec<Noted>) {
+    pub fn finish(mut self) -> (Kept, Vec<Noted>) {
         let failures = self.outcome.failures.len();
         for device in self.devices.values() {
-            let synced = rustix::fs::syncfs(device).map_err(io::Error::from);
-            self.outcome.note(Path::new("file system"), synced);
+            self.outcome.note(Path::new("file system"), beneath::sync_file_system(device));
         }
         for file in &self.files {
-            self.outcome.note(Path::new("file"), file.sync_all());
+            self.outcome.note(Path::new("file"), beneath::sync(file));
         }
-        let durable = self.outcome.failures.len() == failures;
-        let (withheld, unmade, linked) = (self.withheld, self.unmade, self.linked);
-        (Kept { withheld, unmade, durable, linked }, self.noted.unwrap_or_default())
+        self.kept.durable = self.outcome.failures.len() == failures;
+        (self.kept, self.noted)
     }
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
-    fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> bool {
+    fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> Option<beneath::Object> {
         let made = self.attempt(object, path, shown);
         self.progress.step();
-        let Err(problem) = made else { return true };
+        let problem = match made {
+            Ok(which) => return Some(which),
+            Err(problem) => problem,
+        };
         // What is half there under a temporary name is of no use.
-        let _ = host::remove_tree(path);
+        let _ = self.beneath.remove_tree(path);
         if self.live {
             self.put_off(object, shown, &problem);
         } else {
-            self.lose(object, shown, &problem);
+            let mut loss = Loss {
+                source: self.source,
+                rescue: self.rescue,
+                kept: &mut self.kept,
+                lines: &mut self.outcome.failures,
+            };
+            loss.lose(object, shown, &super::reason(&problem));
         }
-        false
+        None
     }
 
-    fn attempt(&mut self, object: &Object, path: &Path, shown: &Path) -> io::Result<()> {
-        if let Some((first, content, facts)) = self.made.get(&object.inode)
-            && fs::hard_link(first, path).is_ok()
+    fn attempt(
+        &mut self,
+        object: &Object,
+        path: &Path,
+        shown: &Path,
+    ) -> io::Result<beneath::Object> {
+        if let Some(first) = self.made.get(&object.inode).cloned()
+            && let Ok(held) = self.beneath.hold(&first.path)
+            && object_of(held.found()) == first.which
+            && self.beneath.link(&held, path).is_ok()
         {
-            let (content, facts) = (*content, *facts);
-            return self.note(object, path, shown, content, facts);
+            return self.note(object, &held, shown, first.content, first.facts);
         }
-        let (mut attributes, mut hash) = (object.attributes, None);
-        match &object.content {
-            Content::Image if self.live => {
-                let still = content::export_still(self.source, object.inode, path)?;
-                let still = still.ok_or_else(|| io::Error::other(STILL_CHANGING))?;
-                (attributes, hash) = (still.attributes, Some(still.content));
-                self.keep(still.file)?;
-            }
+        let (mut attributes, mut hash, mut from) = (object.attributes, None, None);
+        let held = match &object.content {
             Content::Image => {
-                let file = content::export(self.source, object.inode, path)?;
+                let file = self.beneath.create(path)?;
+                if self.live {
+                    let still = content::export_still(self.source, object.inode, &file)?;
+                    let still = still.ok_or_else(|| io::Error::other(STILL_CHANGING))?;
+                    (attributes, hash) = (still.attributes, Some(still.content));
+                } else {
+                    content::export(self.source, object.inode, &file)?;
+                }
+                let held = Held::of_file(&file)?;
                 self.keep(file)?;
+                held
             }
-            Content::Host(origin) => content::link_or_copy(origin, path)?,
-            Content::Symlink(target) => symlink(target, path)?,
-            Content::Special => host::make_special(path, &object.attributes)?,
+            Content::Host(origin) => {
+                let origin = self.beneath.hold(origin)?;
+                let copied = content::link_or_copy(self.beneath, &origin, path)?;
+                from = Some(origin.extended());
+                copied.unwrap_or(origin)
+            }
+            Content::Symlink(target) => self.beneath.make_symlink(target, path)?,
+            Content::Special => {
+                let kind = host::special_kind(object.attributes.step.kind);
+                self.beneath.make_special(path, kind, object.attributes.device.into())?
+            }
             Content::Tree(children) => self.tree(children, path, shown)?,
             Content::HostTree(origin) => self.host_tree(origin, path)?,
+        };
+        if from.is_none() || self.is_own(object, &held) {
+            self.set_all(object, &attributes, &held, from, shown)?;
         }
-        self.set_all(object, &attributes, path, shown)?;
         if let Content::Host(_) = object.content {
-            let found = host::identity_of(&fs::symlink_metadata(path)?);
-            self.linked.insert((found.device, found.inode), found.modified_ns);
+            let found = host::identity_of(&held.now()?);
+            self.kept.linked.insert((found.device, found.inode), found.modified_ns);
         }
         let facts = ledger::facts(&attributes, object.extended.as_ref());
         if !object.is_tree() && object.attributes.links > 1 {
-            self.made.insert(object.inode, (path.to_owned(), hash, facts));
+            let which = object_of(held.found());
+            let first = First { path: path.to_owned(), which, content: hash, facts };
+            self.made.insert(object.inode, first);
         }
-        self.note(object, path, shown, hash, facts)
+        self.note(object, &held, shown, hash, facts)
+    }
+
+    /// Whether what a name of the host leads to is what the image has its attributes from, or what
+    /// was put there, or is new. Another one may be anybody's: it gets a name, and nothing else.
+    fn is_own(&mut self, object: &Object, held: &Held) -> bool {
+        let which = object_of(held.found());
+        let origin = object.attributes.origin;
+        let imported = origin.and_then(|origin| self.source.host_identity(origin).ok());
+        let imported = imported.is_some_and(|one| (one.device, one.inode) == which);
+        imported || self.ledger.knows(which) || held.found().nlink() == 1
     }
 
     fn note(
         &mut self,
         object: &Object,
-        path: &Path,
+        held: &Held,
         shown: &Path,
         content: Option<u64>,
         facts: u64,
-    ) -> io::Result<()> {
-        let Some(noted) = &mut self.noted else { return Ok(()) };
-        let identity = host::identity_of(&fs::symlink_metadata(path)?);
-        let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
-        noted.push(Noted { path, inode, identity, content, facts, tree });
-        Ok(())
+    ) -> io::Result<beneath::Object> {
+        let which = object_of(held.found());
+        if self.ledger.notes() {
+            let identity = host::identity_of(&held.now()?);
+            let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
+            self.noted.push(Noted { path, inode, identity, content, facts, tree });
+        }
+        Ok(which)
     }
 
     /// What cannot be made while programs go on: it is in the image, and the old one stays.
@@ -237,7 +284,7 @@ impl<'a, S: Source> Maker<'a, S> {
     }
 
     fn withhold_all(&mut self, object: &Object) {
-        self.withhold(object);
+        self.kept.withhold(self.source, object);
         if let Content::Tree(children) = &object.content {
             children.iter().for_each(|(_, child)| self.withhold_all(child));
         }
@@ -249,26 +296,31 @@ impl<'a, S: Source> Maker<'a, S> {
         &mut self,
         object: &Object,
         attributes: &Attributes,
-        path: &Path,
+        held: &Held,
+        from: Option<io::Result<Extended>>,
         shown: &Path,
     ) -> io::Result<()> {
-        let linked = matches!(object.content, Content::Host(_));
-        let extended = match &object.extended {
-            Some(extended) => Ok(extended.clone()),
-            None if linked => extended::on_host(path),
-            None => match super::origin_path(self.source, &object.attributes) {
-                Ok(Some(origin)) => extended::on_host(&origin),
-                _ => Ok(Vec::new()),
-            },
+        let extended = match (&object.extended, from) {
+            (Some(extended), _) => Ok(extended.clone()),
+            (None, Some(from)) => from,
+            (None, None) => self.extended_of_origin(object),
         };
-        let early = extended.as_ref().is_ok_and(|all| extended::set(path, all).is_ok());
-        host::set_attributes(path, attributes)?;
-        let late = |all: extended::Extended| match early && all.is_empty() {
+        let early = extended.as_ref().is_ok_and(|all| extended::set(held, all).is_ok());
+        held.set_attributes(attributes)?;
+        let late = |all: Extended| match early && all.is_empty() {
             true => Ok(()),
-            false => extended::set(path, &all),
+            false => extended::set(held, &all),
         };
         self.outcome.note(shown, extended.and_then(late));
         Ok(())
+    }
+
+    fn extended_of_origin(&mut self, object: &Object) -> io::Result<Extended> {
+        let Ok(Some(origin)) = super::origin_path(self.source, &object.attributes) else {
+            return Ok(Extended::new());
+        };
+        let origin = self.beneath.hold_if_there(&origin)?;
+        origin.map_or_else(|| Ok(Extended::new()), |origin| origin.extended())
     }
 
     /// Keeps a new file to be synced.
@@ -285,63 +337,67 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(())
     }
 
+    /// What is made is held again when all below is: one descriptor a level would be too many.
     fn tree(
         &mut self,
         children: &[(OsString, Object)],
         path: &Path,
         shown: &Path,
-    ) -> io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).create(path)?;
+    ) -> io::Result<Held> {
+        self.beneath.make_directory(path)?;
         for (name, child) in children {
             self.object(child, &path.join(name), &shown.join(name));
         }
-        Ok(())
+        self.beneath.hold(path)
     }
 
     /// All of a host directory, by hard links (invariant 2).
-    fn host_tree(&mut self, origin: &Path, path: &Path) -> io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).create(path)?;
-        for entry in fs::read_dir(origin)? {
-            let entry = entry?;
-            let (from, to) = (entry.path(), path.join(entry.file_name()));
-            let found = entry.metadata()?;
-            if !found.is_dir() {
-                content::link_or_copy(&from, &to)?;
+    fn host_tree(&mut self, origin: &Path, path: &Path) -> io::Result<Held> {
+        self.beneath.make_directory(path)?;
+        for name in self.beneath.names(origin)? {
+            let (from, to) = (origin.join(&name), path.join(&name));
+            let held = self.beneath.hold(&from)?;
+            if !held.found().is_dir() {
+                content::link_or_copy(self.beneath, &held, &to)?;
                 continue;
             }
-            self.host_tree(&from, &to)?;
-            copy_directory_attributes(&found, &to)?;
+            let found = held.found().clone();
+            drop(held);
+            self.host_tree(&from, &to)?.set_like(&found)?;
         }
-        Ok(())
+        self.beneath.hold(path)
     }
+}
 
+impl Kept {
     /// Invariant 5.
-    fn withhold(&mut self, object: &Object) {
+    fn withhold<S: Source>(&mut self, source: &mut S, object: &Object) {
         self.unmade.push(object.inode);
         if let Content::Host(origin) | Content::HostTree(origin) = &object.content {
             return self.withheld.push(origin.clone());
         }
         // Where the image does not say, there is nothing of it on the host.
-        let origin = super::origin_path(self.source, &object.attributes);
+        let origin = super::origin_path(source, &object.attributes);
         self.withheld.extend(origin.ok().flatten());
     }
+}
 
-    /// Saves a file's bytes in the rescue directory; says how that went.
-    fn saved(&mut self, inode: Inode, shown: &Path) -> String {
-        let Some(saved) = self.rescue.path_for(shown) else {
-            return "; its content is lost".into();
-        };
-        if content::export(self.source, inode, &saved).is_ok() {
-            return format!("; saved as {}", saved.display());
-        }
-        // Half a file takes room that the next one may need.
-        let _ = host::remove_tree(&saved);
-        "; its content is lost".into()
-    }
+/// What becomes of objects that cannot be written (invariants 4 and 5).
+pub struct Loss<'a, S> {
+    /// The image.
+    pub source: &'a mut S,
+    /// Where content is saved.
+    pub rescue: &'a mut Rescue,
+    /// What must not be deleted now.
+    pub kept: &'a mut Kept,
+    /// What is told.
+    pub lines: &'a mut Vec<String>,
+}
 
-    fn lose(&mut self, object: &Object, shown: &Path, problem: &io::Error) {
-        self.withhold(object);
-        let why = super::reason(problem);
+impl<S: Source> Loss<'_, S> {
+    /// Saves what can be saved of `object` and all below, which should have been `shown`.
+    pub fn lose(&mut self, object: &Object, shown: &Path, why: &str) {
+        self.kept.withhold(self.source, object);
         let mut line = format!("{}: {why}", shown.display());
         match &object.content {
             Content::Host(origin) | Content::HostTree(origin) => {
@@ -353,21 +409,21 @@ impl<'a, S: Source> Maker<'a, S> {
             }
             Content::Special => line.push_str("; it was a FIFO, a socket or a device"),
             Content::Tree(children) => {
-                self.outcome.failures.push(line);
+                self.lines.push(line);
                 for (name, child) in children {
-                    self.lose(child, &shown.join(name), problem);
+                    self.lose(child, &shown.join(name), why);
                 }
                 return;
             }
         }
-        self.outcome.failures.push(line);
+        self.lines.push(line);
     }
-}
 
-fn copy_directory_attributes(found: &fs::Metadata, target: &Path) -> io::Result<()> {
-    let _ = std::os::unix::fs::lchown(target, Some(found.uid()), Some(found.gid()));
-    fs::set_permissions(target, found.permissions())?;
-    let times =
-        fs::FileTimes::new().set_accessed(found.accessed()?).set_modified(found.modified()?);
-    fs::File::open(target)?.set_times(times)
+    fn saved(&mut self, inode: Inode, shown: &Path) -> String {
+        let source = &mut *self.source;
+        match self.rescue.save(shown, &mut |file| content::export(source, inode, file)) {
+            Some(saved) => format!("; saved as {}", saved.display()),
+            None => "; its content is lost".into(),
+        }
+    }
 }

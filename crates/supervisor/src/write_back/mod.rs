@@ -24,11 +24,14 @@
 //!    (`content::export_still`), nothing goes that the image still needs (`detach`), and what
 //!    changes too fast is left for the next time.
 //!
-//! 9. What is made of other files is brought together by rule (`derived`), and git's index told of
-//!    what was written (`restat`).
+//! 9. The host is reached beneath the overlays' roots only, by descriptors (`beneath`).
+//!
+//! 10. What is made of other files is brought together by rule (`derived`), and git's index told of
+//!     what was written (`restat`).
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
+pub mod beneath;
 pub mod choose;
 pub mod commit;
 pub mod content;
@@ -58,6 +61,7 @@ use husk_proto::fs::{Attributes, Origin};
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{Access, access};
 
+use self::beneath::Beneath;
 use self::ledger::Ledger;
 use self::plan::Plan;
 use self::rescue::Rescue;
@@ -145,21 +149,7 @@ pub fn write_back<S: Source + Send>(
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
-    // A place of this very process: what another one has saved stays.
-    let rescue = Rescue::new(std::process::id());
-    write_back_with(source, run, overlays, chosen, rescue, progress, ledger)
-}
-
-fn write_back_with<S: Source + Send>(
-    source: &mut S,
-    run: Run,
-    overlays: &[Overlay],
-    chosen: &[PathBuf],
-    rescue: Rescue,
-    progress: &Arc<Progress>,
-    ledger: Ledger,
-) -> Outcome {
-    on_large_stack(|| scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger))
+    on_large_stack(|| bring(source, run, overlays, chosen, progress, ledger))
 }
 
 /// The same on the stack there is (`on_large_stack`).
@@ -171,8 +161,7 @@ pub fn bring<S: Source>(
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
-    let rescue = Rescue::new(std::process::id());
-    scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger)
+    scan_and_commit(source, run, overlays, chosen, Rescue::new(), progress, ledger)
 }
 
 /// Invariant 7. Where no thread can be had, the work is done right here.
@@ -218,8 +207,23 @@ pub fn planned<S: Source>(
     overlays: &[Overlay],
     chosen: &[PathBuf],
 ) -> Plan {
-    let plan = scan::scan(source, run, ledger, overlays);
-    if chosen.is_empty() { plan } else { choose::choose(source, plan, run.number, chosen) }
+    let beneath = Beneath::new(overlays.iter().map(|(_, path)| &**path));
+    planned_beneath(source, &beneath, run, ledger, overlays, chosen)
+}
+
+fn planned_beneath<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    run: Run,
+    ledger: &Ledger,
+    overlays: &[Overlay],
+    chosen: &[PathBuf],
+) -> Plan {
+    let plan = scan::scan(source, beneath, run, ledger, overlays);
+    match chosen.is_empty() {
+        true => plan,
+        false => choose::choose(source, beneath, plan, run.number, chosen),
+    }
 }
 
 fn scan_and_commit<S: Source>(
@@ -232,9 +236,10 @@ fn scan_and_commit<S: Source>(
     mut ledger: Ledger,
 ) -> Outcome {
     // Without notes both versions are kept of what was written before.
-    let mut unsettled = unsaid(ledger.settle());
-    overlays.iter().for_each(|(_, path)| host::remove_leftovers(path));
-    let plan = planned(source, run, &ledger, overlays, chosen);
+    let beneath = &Beneath::new(overlays.iter().map(|(_, path)| &**path));
+    let mut unsettled = unsaid(ledger.settle(beneath));
+    overlays.iter().for_each(|(_, path)| host::remove_leftovers(beneath, path));
+    let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {
         return Outcome { failures: unsettled, ..Outcome::default() };
     }
@@ -243,9 +248,9 @@ fn scan_and_commit<S: Source>(
     let (names, progress) = (host::Names::of_this_process(), Arc::clone(progress));
     let Run { number, live, .. } = run;
     let mut work = Work { number, live, names, rescue, progress, ledger };
-    let mut outcome = commit::carry_out(source, &mut work, plan);
-    unsettled.extend(unsaid(work.ledger.settle()));
-    if restat::renew(source, overlays, &placed, &mut work.names, &mut work.ledger) {
+    let mut outcome = commit::carry_out(source, &mut work, beneath, plan);
+    unsettled.extend(unsaid(work.ledger.settle(beneath)));
+    if restat::renew(source, beneath, overlays, &placed, &mut work) {
         unsettled.extend(unsaid(work.ledger.save()));
     }
     unsettled.dedup();

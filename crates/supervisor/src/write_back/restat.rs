@@ -18,25 +18,26 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, Backing, HostIdentity};
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, fchmod, fchown, flistxattr, futimens, openat,
-    renameat, statat, unlinkat,
-};
+use rustix::fs::{RenameFlags, flistxattr};
 
+use super::beneath::held::Held;
+use super::beneath::{Beneath, Object as Which, sync, write_all_at};
 use super::derived;
 use super::git_index::Remembered;
 use super::host::{self, NS_PER_S};
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Plan};
-use super::{Overlay, Source};
+use super::{Overlay, Source, Work};
+
+/// Longest configuration of a repository that is looked into.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// What of a plan matters here.
 #[derive(Debug, Default)]
@@ -77,23 +78,24 @@ impl Placed {
 /// Whether the ledger knows more than before.
 pub fn renew<S: Source>(
     source: &mut S,
+    beneath: &Beneath,
     overlays: &[Overlay],
     placed: &Placed,
-    names: &mut host::Names,
-    ledger: &mut Ledger,
+    work: &mut Work,
 ) -> bool {
+    let Work { names, ledger, .. } = work;
     let mut any = false;
     for (path, inode) in &placed.indexes {
         let overlay = overlays.iter().filter(|(_, root)| path.starts_with(root));
         let overlay = overlay.max_by_key(|(_, root)| root.as_os_str().len());
         if let Some(overlay) = overlay
             && let Ok(Some(found)) =
-                renew_one(source, overlay, (path, *inode), placed, names, ledger)
+                renew_one(source, beneath, overlay, (path, *inode), placed, names, ledger)
         {
             ledger.replaced(path, found);
             any = true;
         }
-        derived::remember_what_is_at(path);
+        derived::remember_what_is_at(beneath, path);
     }
     any
 }
@@ -101,6 +103,7 @@ pub fn renew<S: Source>(
 /// One of them: what it is then, if it is another one.
 fn renew_one<S: Source>(
     source: &mut S,
+    beneath: &Beneath,
     overlay: &Overlay,
     (path, inode): (&Path, Inode),
     placed: &Placed,
@@ -108,11 +111,9 @@ fn renew_one<S: Source>(
     ledger: &Ledger,
 ) -> io::Result<Option<HostIdentity>> {
     let Some(directory) = path.parent() else { return Ok(None) };
-    let Some(tree) = working_tree(directory) else { return Ok(None) };
+    let Some(tree) = working_tree(beneath, directory) else { return Ok(None) };
     let Ok(below) = tree.strip_prefix(&overlay.1) else { return Ok(None) };
-    let own = open_below(&overlay.1, directory)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(&own, derived::INDEX, flags, Mode::empty())?);
+    let file = beneath.read(&directory.join(derived::INDEX))?;
     let (Some((found, index)), Ok(wanted)) = (derived::index_in(&file), source.attributes(inode))
     else {
         return Ok(None);
@@ -121,56 +122,49 @@ fn renew_one<S: Source>(
     if !same || file.metadata()?.nlink() != 1 || has_attributes(&file) {
         return Ok(None);
     }
-    let mut look = Look { source, root: overlay.0, known: HashMap::new(), placed, ledger };
+    let mut look = Look { source, beneath, root: overlay.0, known: HashMap::new(), placed, ledger };
     let renewed = index.renewed(&mut |name, old| {
         let name = host::path_of(name);
         look.renewed(&below.join(&name), &tree.join(&name), old)
     });
     let Some(bytes) = renewed else { return Ok(None) };
     let name = names.fresh(directory);
-    let Some(name) = name.file_name() else { return Ok(None) };
-    let written = replace(&own, name.as_bytes(), &file, &found, &bytes);
+    let written = replace(beneath, &name, path, &file, &found, &bytes);
     if !matches!(written, Ok(Some(_))) {
         // It is not there, or it is left over for the next one (`host::remove_leftovers`).
-        let _ = unlinkat(&own, name, AtFlags::empty());
+        let _ = beneath.remove(&name);
     }
     written
 }
 
-/// Replaces the index in `directory` that `old` is by `bytes`, if it is still as it was `found`.
+/// Replaces the index at `path` that `old` is by `bytes`, if it is still as it was `found`.
 fn replace(
-    directory: &OwnedFd,
-    name: &[u8],
+    beneath: &Beneath,
+    name: &Path,
+    path: &Path,
     old: &File,
     found: &HostIdentity,
     bytes: &[u8],
 ) -> io::Result<Option<HostIdentity>> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut new = File::from(openat(directory, name, flags, Mode::from_raw_mode(0o600))?);
-    new.write_all(bytes)?;
-    let before = old.metadata()?;
-    let owner = rustix::fs::Uid::from_raw(before.uid());
-    // Owner if permitted, as in the write-back itself.
-    let _ = fchown(&new, Some(owner), Some(rustix::fs::Gid::from_raw(before.gid())));
-    fchmod(&new, Mode::from_raw_mode(before.mode() & 0o7777))?;
-    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-    futimens(
-        &new,
-        &Timestamps {
-            last_access: time(before.atime(), before.atime_nsec()),
-            last_modification: time(before.mtime(), before.mtime_nsec()),
-        },
-    )?;
-    new.sync_all()?;
-    let locked = statat(directory, "index.lock", AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    let there = statat(directory, derived::INDEX, AtFlags::SYMLINK_NOFOLLOW)?;
-    let is_it = (there.st_dev, there.st_ino) == (found.device, found.inode)
+    let new = beneath.create(name)?;
+    write_all_at(&new, bytes, 0)?;
+    Held::of_file(&new)?.set_like(&old.metadata()?)?;
+    sync(&new)?;
+    let made = host::identity_of(&new.metadata()?);
+    let there = |path: &Path| Ok::<_, io::Error>(beneath.identity(path)?.map(which));
+    let locked = there(&path.with_file_name("index.lock"))?.is_some();
+    let is_it = there(path)? == Some(which(*found))
+        && there(name)? == Some(which(made))
         && host::identity_of(&old.metadata()?).modified_ns == found.modified_ns;
     if locked || !is_it {
         return Ok(None);
     }
-    renameat(directory, name, directory, derived::INDEX)?;
+    beneath.rename(name, path, RenameFlags::empty())?;
     Ok(Some(host::identity_of(&new.metadata()?)))
+}
+
+fn which(one: HostIdentity) -> Which {
+    (one.device, one.inode)
 }
 
 /// Attributes that a new file would not have by itself.
@@ -181,34 +175,30 @@ fn has_attributes(file: &File) -> bool {
     names.any(|name| name != b"security.selinux")
 }
 
-/// Directory `path`, reached from `root` without following a link.
-fn open_below(root: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut here = openat(CWD, root, flags, Mode::empty())?;
-    for name in path.strip_prefix(root).unwrap_or(Path::new("")).components() {
-        let Component::Normal(name) = name else { return Err(io::ErrorKind::InvalidInput.into()) };
-        here = openat(here.as_fd(), name, flags, Mode::empty())?;
-    }
-    Ok(here)
-}
-
 /// The tree whose files the index in `directory` is about: beside `.git`, or where a worktree or
 /// submodule says.
-fn working_tree(directory: &Path) -> Option<PathBuf> {
-    let tree = match configured(directory) {
+fn working_tree(beneath: &Beneath, directory: &Path) -> Option<PathBuf> {
+    let tree = match configured(beneath, directory) {
         Some(tree) => directory.join(tree),
-        None => match fs::read_to_string(directory.join("gitdir")) {
-            Ok(link) => directory.join(link.trim_end()).parent()?.to_owned(),
-            Err(_) if directory.file_name()? == ".git" => directory.parent()?.to_owned(),
-            Err(_) => return None,
+        None => match text_of(beneath, &directory.join("gitdir")) {
+            Some(link) => directory.join(link.trim_end()).parent()?.to_owned(),
+            None if directory.file_name()? == ".git" => directory.parent()?.to_owned(),
+            None => return None,
         },
     };
     fs::canonicalize(tree).ok()
 }
 
+/// The text of a file of a repository.
+fn text_of(beneath: &Beneath, path: &Path) -> Option<String> {
+    let mut text = String::new();
+    beneath.read(path).ok()?.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 /// `core.worktree` as it stands in a repository's own configuration.
-fn configured(directory: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(directory.join("config")).ok()?;
+fn configured(beneath: &Beneath, directory: &Path) -> Option<PathBuf> {
+    let text = text_of(beneath, &directory.join("config"))?;
     let mut core = false;
     let mut found = None;
     for line in text.lines().map(str::trim) {
@@ -227,6 +217,7 @@ fn configured(directory: &Path) -> Option<PathBuf> {
 /// What is looked at in the image, and what is known of its directories.
 struct Look<'a, S> {
     source: &'a mut S,
+    beneath: &'a Beneath,
     root: Inode,
     known: HashMap<PathBuf, Option<Inode>>,
     placed: &'a Placed,
@@ -243,7 +234,7 @@ impl<S: Source> Look<'_, S> {
         if self.is_the_hosts(&shown) || !says(&old, &shown) {
             return None;
         }
-        let found = fs::symlink_metadata(path).ok()?;
+        let found = self.beneath.found(path).ok()??;
         let identity = host::identity_of(&found);
         let same = (identity.size, identity.modified_ns) == (shown.size, shown.modified_ns);
         (same && self.is_placed(path, step.inode, &identity)).then(|| Remembered {

@@ -24,13 +24,11 @@
 //!    search a directory, but not read it, works so); whatever else it holds is left alone.
 
 mod beside;
+mod gone;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -38,13 +36,13 @@ use std::time::Duration;
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
+use super::beneath::Beneath;
 use super::content;
-use super::derived;
 use super::detach;
 use super::extended::{self, Extended};
 use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
-use super::plan::{Conflict, Content, Delete, Object, Plan, Put, Touch, Wanted, beside};
+use super::plan::{Conflict, Content, Object, Plan, Put, Touch, Wanted, beside};
 use super::{PATH_BYTES_MAX, Source};
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
@@ -74,12 +72,13 @@ const LOOKS: u32 = 8;
 /// `ledger`: what earlier ones have put there.
 pub fn scan<S: Source>(
     source: &mut S,
+    beneath: &Beneath,
     run: Run,
     ledger: &Ledger,
     overlays: &[(Inode, PathBuf)],
 ) -> Plan {
     for look in 1.. {
-        let mut scan = Scan::new(source, run, ledger);
+        let mut scan = Scan::new(source, beneath, run, ledger);
         for (root, path) in overlays {
             scan.directory_in_place(*root, path);
         }
@@ -104,6 +103,7 @@ pub fn scan<S: Source>(
 }
 
 struct Scan<'a, S> {
+    beneath: &'a Beneath,
     source: &'a mut S,
     run: Run,
     ledger: &'a Ledger,
@@ -138,9 +138,9 @@ struct Whiteout {
 }
 
 impl<'a, S: Source> Scan<'a, S> {
-    fn new(source: &'a mut S, run: Run, ledger: &'a Ledger) -> Self {
+    fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
         let (plan, hashes, visited) = Default::default();
-        Scan { source, run, ledger, plan, hashes, visited }
+        Scan { beneath, source, run, ledger, plan, hashes, visited }
     }
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
@@ -217,10 +217,10 @@ impl<'a, S: Source> Scan<'a, S> {
         let (dir, path) = (place.inode, &*place.path);
         let attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
-        let Ok(Some(found)) = host::identity(path) else { return self.lost_directory(dir, path) };
-        if !host::is_directory(path) {
+        let opened = self.beneath.directory(path).and_then(|opened| opened.metadata());
+        let Ok(found) = opened.map(|found| host::identity_of(&found)) else {
             return self.lost_directory(dir, path);
-        }
+        };
         let extended = extended::of(self.source, dir, &attributes)?;
         let differs = self.differs(path, dir, &attributes, extended.as_ref())?;
         let before = self.plan.puts.len() + self.plan.deletes.len();
@@ -244,7 +244,7 @@ impl<'a, S: Source> Scan<'a, S> {
             if self.nothing_in(dir)? {
                 return Ok(());
             }
-            detach::list(self.source, dir, path)?;
+            detach::list(self.source, self.beneath, dir, path)?;
         }
         let names = self.names(dir)?;
         let whiteouts = self.whiteouts(dir)?;
@@ -357,9 +357,9 @@ impl<'a, S: Source> Scan<'a, S> {
         if let Some(known) = here.content {
             return Ok(known == content);
         }
-        let found = host::identity(path).ok().flatten();
+        let found = self.beneath.identity(path).ok().flatten();
         let same = found.is_some_and(|found| self.ledger.same(&here.identity, &found));
-        let of_host = || File::open(path).and_then(|file| content::hash_of_host(&file)).ok();
+        let of_host = || self.beneath.read(path).and_then(|file| content::hash_of_host(&file)).ok();
         Ok(same && of_host() == Some(content))
     }
 
@@ -372,7 +372,7 @@ impl<'a, S: Source> Scan<'a, S> {
     fn on_host(&mut self, inode: Inode, attributes: &Attributes) -> Result<Option<PathBuf>, Errno> {
         let ledger = self.ledger;
         for (path, here) in ledger.places(inode) {
-            let found = host::identity(path).ok().flatten();
+            let found = self.beneath.identity(path).ok().flatten();
             let same = found.is_some_and(|found| ledger.same(&here.identity, &found));
             if same && self.has_bytes_of(inode, here, path)? {
                 return Ok(Some(path.to_owned()));
@@ -391,7 +391,7 @@ impl<'a, S: Source> Scan<'a, S> {
             return Ok(None);
         };
         let imported = self.source.host_identity(origin)?;
-        let found = host::identity(&path).ok().flatten();
+        let found = self.beneath.identity(&path).ok().flatten();
         let same = found.is_some_and(|found| self.ledger.same(&imported, &found));
         let same = same && self.same_bytes(inode, attributes, &imported, &path);
         Ok(same.then_some(path))
@@ -426,7 +426,7 @@ impl<'a, S: Source> Scan<'a, S> {
         attributes: Attributes,
         extended: Option<Extended>,
     ) {
-        match host::identity(&path) {
+        match self.beneath.identity(&path) {
             Ok(Some(before)) if self.may_touch(&before, expected, &attributes) => {
                 self.plan.touches.push(Touch { path, inode, before, attributes, extended });
             }
@@ -459,7 +459,13 @@ impl<'a, S: Source> Scan<'a, S> {
     ) -> bool {
         let untouched =
             attributes.size == imported.size && attributes.modified_ns == imported.modified_ns;
-        untouched && content::equal(self.source, inode, path).unwrap_or(false)
+        untouched && self.has_bytes(inode, path)
+    }
+
+    /// Whether the host's file at `path` has the bytes that the image has.
+    fn has_bytes(&mut self, inode: Inode, path: &Path) -> bool {
+        let file = self.beneath.read(path);
+        file.and_then(|file| content::equal(self.source, inode, file)).unwrap_or(false)
     }
 
     /// Whether anything of an imported object differs from what was imported.
@@ -492,7 +498,7 @@ impl<'a, S: Source> Scan<'a, S> {
     /// Whether the host object at `path` is no longer what the image saw.
     fn tampered(&self, path: &Path, expected: HostIdentity, found: HostIdentity) -> Option<String> {
         let noted_ns = self.ledger.to_go_since(path);
-        if !host::is_directory(path) {
+        if !self.beneath.is_directory(path) {
             // Links that were made of it changed its status.
             let changed_ns =
                 if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
@@ -520,7 +526,7 @@ impl<'a, S: Source> Scan<'a, S> {
     ) -> Result<Object, Errno> {
         let content = match (attributes.step.kind, attributes.backing, origin) {
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted && self.run.live => {
-                detach::list(self.source, inode, &origin)?;
+                detach::list(self.source, self.beneath, inode, &origin)?;
                 Content::Tree(self.children(inode, depth + 1)?)
             }
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
@@ -566,6 +572,9 @@ impl<'a, S: Source> Scan<'a, S> {
         attributes: Attributes,
         content: Content,
     ) -> Result<Object, Errno> {
+        if let Content::Host(origin) | Content::HostTree(origin) = &content {
+            self.beneath.pin(origin);
+        }
         let extended = extended::of(self.source, inode, &attributes)?;
         Ok(Object { inode, attributes, extended, content })
     }
@@ -608,7 +617,7 @@ impl<'a, S: Source> Scan<'a, S> {
     /// written beside, so that nothing is lost.
     fn lost_directory(&mut self, dir: Inode, path: &Path) -> Result<(), Errno> {
         let attributes = self.source.attributes(dir)?;
-        let Some(parent) = path.parent().filter(|parent| host::is_directory(parent)) else {
+        let Some(parent) = path.parent().filter(|parent| self.beneath.is_directory(parent)) else {
             self.fail(path, "it was removed on the host meanwhile, and so was what holds it");
             return Ok(());
         };
@@ -623,7 +632,7 @@ impl<'a, S: Source> Scan<'a, S> {
         self.conflict(path, Wanted::Object, what, &in_words(&aside));
         let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
-        let found = host::identity(&aside).ok().flatten();
+        let found = self.beneath.identity(&aside).ok().flatten();
         let ours = |found: &HostIdentity| self.trouble(&aside, Some(*found), known).is_none();
         let replaces = found.filter(ours);
         self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
@@ -647,7 +656,8 @@ impl<'a, S: Source> Scan<'a, S> {
             let attributes = self.source.attributes(name.inode)?;
             let (origin, here) = (self.origin_path(&attributes)?, place.join(&name.name));
             let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
-            let moved = origin.as_ref().is_some_and(|origin| *origin != here && is_there(origin));
+            let moved =
+                origin.as_ref().is_some_and(|origin| *origin != here && self.is_there(origin));
             if moved && (kind == Kind::Directory || kind == Kind::File && !in_image) {
                 let object = self.object(name.inode, attributes, origin, depth)?;
                 children.push((name.name, object));
@@ -666,78 +676,6 @@ impl<'a, S: Source> Scan<'a, S> {
             children.push((name.name, self.made_of(name.inode, attributes, content)?));
         }
         Ok(children)
-    }
-
-    // ---- objects that go ------------------------------------------------------------------------
-
-    fn deleted(&mut self, dir: &Path, whiteout: &Whiteout) -> Result<(), Errno> {
-        let identity = self.source.host_identity(whiteout.origin)?;
-        self.removed(&dir.join(&whiteout.name), identity);
-        Ok(())
-    }
-
-    /// The image has no `path` any more, where the host had `identity`.
-    fn removed(&mut self, path: &Path, identity: HostIdentity) {
-        let found = match host::identity(path) {
-            Ok(None) => return,
-            Ok(Some(found)) => found,
-            Err(problem) => return self.fail(path, &super::reason(&problem)),
-        };
-        let Some(trouble) = self.tampered(path, identity, found) else {
-            return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
-        };
-        if derived::is_shared_memory(path) {
-            return;
-        }
-        let outcome = "that is kept, the image removed or moved it";
-        self.conflict(path, Wanted::Removal, &trouble, outcome);
-        let same = (found.device, found.inode) == (identity.device, identity.inode);
-        let below = same && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-        if below && let Err(problem) = self.older_below(path) {
-            self.fail(path, &super::reason(&problem));
-        }
-    }
-
-    /// Of a directory that the image removed or moved, and that the host put something into: what
-    /// was there before goes, what is newer stays, with the directories that lead to it.
-    fn older_below(&mut self, path: &Path) -> io::Result<()> {
-        let mut open = vec![path.to_owned()];
-        while let Some(directory) = open.pop() {
-            for entry in fs::read_dir(&directory)? {
-                let entry = entry?;
-                let (path, found) = (entry.path(), entry.metadata()?);
-                let identity = host::identity_of(&found);
-                let noted_ns = self.ledger.to_go_since(&path);
-                let since_ns = noted_ns.unwrap_or(self.run.started_ns);
-                let older = identity.changed_ns <= since_ns || self.ledger.is_ours(&identity);
-                if found.is_dir() && self.newer_below(&path, since_ns)?.is_some() {
-                    open.push(path);
-                } else if found.is_dir() || older {
-                    self.plan.deletes.push(Delete { path, identity });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Something below `path` that somebody changed after `started_ns`, if there is such.
-    fn newer_below(&self, path: &Path, started_ns: i64) -> io::Result<Option<PathBuf>> {
-        let device = fs::symlink_metadata(path)?.dev();
-        let mut open = vec![path.to_owned()];
-        while let Some(directory) = open.pop() {
-            for entry in fs::read_dir(&directory)? {
-                let entry = entry?;
-                let found = entry.metadata()?;
-                let identity = host::identity_of(&found);
-                if identity.changed_ns > started_ns && !self.ledger.is_ours(&identity) {
-                    return Ok(Some(entry.path()));
-                }
-                if found.is_dir() && found.dev() == device {
-                    open.push(entry.path());
-                }
-            }
-        }
-        Ok(None)
     }
 
     // ---- asking the image -----------------------------------------------------------------------
@@ -771,6 +709,11 @@ impl<'a, S: Source> Scan<'a, S> {
         Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]))
     }
 
+    /// Whether the host still has an object.
+    fn is_there(&self, path: &Path) -> bool {
+        self.beneath.identity(path).is_ok_and(|found| found.is_some())
+    }
+
     fn conflict(&mut self, path: &Path, wanted: Wanted, what: &str, outcome: &str) {
         let (path, what, outcome) = (path.to_owned(), what.to_owned(), outcome.to_owned());
         self.plan.conflicts.push(Conflict { path, wanted, what, outcome });
@@ -779,11 +722,6 @@ impl<'a, S: Source> Scan<'a, S> {
     fn fail(&mut self, path: &Path, why: &str) {
         self.plan.failures.push(format!("{}: {why}", path.display()));
     }
-}
-
-/// Whether the host still has an object.
-fn is_there(path: &Path) -> bool {
-    host::identity(path).is_ok_and(|found| found.is_some())
 }
 
 fn in_words(aside: &Path) -> String {

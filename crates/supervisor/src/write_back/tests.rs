@@ -7,19 +7,21 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Change, Imported, Kind, Node, Time};
 use husk_proto::image::Cover;
 use husk_proto::{Credentials, Fs, Inode};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::host::{identity_of, imported};
 use super::ledger::Ledger;
 use super::rescue::Rescue;
 use super::scan::Run;
-use super::{Outcome, write_back_with};
+use super::{Outcome, on_large_stack, scan_and_commit};
 
+mod adversary;
 mod chosen;
 mod synced;
 use crate::{clock, descriptors, image};
@@ -28,11 +30,11 @@ const RUN: u32 = 77;
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 128 << 20 };
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-static IMAGE: OnceLock<Base> = OnceLock::new();
+static IMAGE: Mutex<Option<Base>> = Mutex::new(None);
 
 /// The image and its overlay.
 struct Base {
-    _region: std::os::fd::OwnedFd,
+    region: std::os::fd::OwnedFd,
     directory: tempfile::TempDir,
     root: Inode,
 }
@@ -42,8 +44,22 @@ impl Base {
         use std::os::fd::AsRawFd;
         let region = descriptors::region(LAYOUT.total_bytes()).unwrap();
         husk_carrier::map_region(region.as_raw_fd() as u32, LAYOUT).unwrap();
+        Base::format(region)
+    }
+
+    /// Another image in the same region, which stays mapped.
+    fn renew(self) -> Base {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.region, flags, 0, LAYOUT.total_bytes()).unwrap();
+        Base::format(self.region)
+    }
+
+    fn format(region: std::os::fd::OwnedFd) -> Base {
         husk_carrier::format(LAYOUT, 99, b"/nonexistent").unwrap();
-        let directory = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap());
+        // Memory, if there is such a place: some tests write back a thousand times.
+        let base = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
+        let base = base.into_iter().find(|base| fs::metadata(base).is_ok_and(|one| one.is_dir()));
+        let directory = tempfile::tempdir_in(fs::canonicalize(base.unwrap()).unwrap());
         let directory = directory.unwrap();
         let found = fs::metadata(directory.path()).unwrap();
         let path = directory.path().as_os_str().as_bytes();
@@ -53,7 +69,7 @@ impl Base {
         });
         let root = root.unwrap();
         direct.detach();
-        Base { _region: region, directory, root }
+        Base { region, directory, root }
     }
 }
 
@@ -75,8 +91,16 @@ struct Scene {
 impl Scene {
     /// `fill` makes the host's side before the image sees it.
     fn new(fill: impl Fn(&Path)) -> Scene {
+        let mut scene = Scene::at_once(fill);
+        scene.started_ns = settle();
+        scene
+    }
+
+    /// The same without waiting for the host's clock.
+    fn at_once(fill: impl Fn(&Path)) -> Scene {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let base = IMAGE.get_or_init(Base::make);
+        let mut image = IMAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = image.get_or_insert_with(Base::make);
         let scratch = tempfile::tempdir_in(base.directory.path()).unwrap();
         let path = scratch.path().join("tree");
         fs::create_dir(&path).unwrap();
@@ -89,8 +113,15 @@ impl Scene {
             assert_eq!(listed, Ok(true));
             direct.lookup(dir, path.file_name().unwrap().as_bytes()).unwrap().inode
         });
-        let started_ns = settle();
+        let started_ns = clock::exact_ns();
         Scene { direct, root, path, scratch, started_ns, _turn: turn }
+    }
+
+    /// The next scene is in an image that has nothing in it yet.
+    fn renew_the_image() {
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut image = IMAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        *image = image.take().map(Base::renew);
     }
 
     /// Reads the host's listing into the image, as a client does.
@@ -180,15 +211,20 @@ impl Scene {
     }
 
     fn bring(&mut self, live: bool, chosen: &[PathBuf]) -> Outcome {
-        let run = Run { number: RUN, started_ns: self.started_ns, live };
-        let overlays = [(self.root, self.path.clone())];
-        let rescue = Rescue::into_directory(self.scratch.path().join("rescue"));
-        let progress = Arc::default();
-        let ledger = Ledger::at(self.scratch.path().join("written"));
-        let direct = &mut self.direct;
-        let outcome = write_back_with(direct, run, &overlays, chosen, rescue, &progress, ledger);
+        let parts = self.parts();
+        let outcome = on_large_stack(|| bring_to(parts, live, chosen));
         self.assert_no_temporary_names();
         outcome
+    }
+
+    /// The same in this thread.
+    fn bring_here(&mut self, live: bool) -> Outcome {
+        bring_to(self.parts(), live, &[])
+    }
+
+    fn parts(&mut self) -> Parts<'_> {
+        let (direct, root, started_ns) = (&mut self.direct, self.root, self.started_ns);
+        Parts { direct, root, path: &self.path, scratch: self.scratch.path(), started_ns }
     }
 
     fn assert_no_temporary_names(&self) {
@@ -208,6 +244,24 @@ impl Scene {
     fn host(&self, path: &str) -> String {
         fs::read_to_string(self.path.join(path)).unwrap_or_else(|problem| format!("{problem}"))
     }
+}
+
+/// What a write-back needs of a scene; the scene stays in its thread.
+struct Parts<'a> {
+    direct: &'a mut Direct,
+    root: Inode,
+    path: &'a Path,
+    scratch: &'a Path,
+    started_ns: i64,
+}
+
+fn bring_to(parts: Parts<'_>, live: bool, chosen: &[PathBuf]) -> Outcome {
+    let Parts { direct, root, path, scratch, started_ns } = parts;
+    let run = Run { number: RUN, started_ns, live };
+    let rescue = Rescue::into_directory(scratch.join("rescue"));
+    let ledger = Ledger::at(scratch.join("written"));
+    let overlays = [(root, path.to_owned())];
+    scan_and_commit(direct, run, &overlays, chosen, rescue, &Arc::default(), ledger)
 }
 
 fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Imported<'_>) -> T) -> T {

@@ -1,7 +1,6 @@
 //! What is to get a name, and what is laid beside one that somebody else has changed.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use husk_proto::fs::HostIdentity;
 use super::Scan;
 use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
-use crate::write_back::{Source, content, host, ledger};
+use crate::write_back::{Source, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
     pub(super) fn put(
@@ -23,7 +22,7 @@ impl<S: Source> Scan<'_, S> {
         let directory = dir.to_owned();
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
-        let found = host::identity(&target);
+        let found = self.beneath.identity(&target);
         let trouble = match &found {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),
@@ -60,15 +59,16 @@ impl<S: Source> Scan<'_, S> {
         if !matches!(put.object.content, Content::Image) {
             return None;
         }
-        let found = host::identity(target).ok().flatten()?;
+        let found = self.beneath.identity(target).ok().flatten()?;
         let expected = put.replaces.as_ref();
-        derived::verdict(self.source, put.object.inode, target, expected, &found)
+        let look = derived::Look { beneath: self.beneath, target, expected, found: &found };
+        derived::verdict(self.source, put.object.inode, &look)
     }
 
     /// The host's file at `target`, which the image's newer one replaces, goes beside it.
     fn keep_hosts(&mut self, put: &Put, target: &Path, trouble: &str) {
         let aside = beside(target, self.run.number);
-        let Ok(found) = fs::symlink_metadata(target) else { return };
+        let Ok(Some(found)) = self.beneath.found(target) else { return };
         let kept = format!(
             "the image's is the newer one and takes its place, the host's is {}",
             host::beside_in_words(&aside)
@@ -80,9 +80,10 @@ impl<S: Source> Scan<'_, S> {
         attributes.modified_ns = host::identity_of(&found).modified_ns;
         attributes.accessed_ns = found.atime() * host::NS_PER_S + found.atime_nsec();
         let (inode, content) = (put.object.inode, Content::Host(target.to_owned()));
+        self.beneath.pin(target);
         let object = Object { inode, attributes, extended: None, content };
         let known = self.ledger.here(&aside).map(|known| known.identity);
-        let there = host::identity(&aside).ok().flatten();
+        let there = self.beneath.identity(&aside).ok().flatten();
         let ours = |there: &HostIdentity| self.trouble(&aside, Some(*there), known).is_none();
         let (directory, replaces) = (put.directory.clone(), there.filter(ours));
         let name = aside.file_name().unwrap_or_default().to_owned();
@@ -91,9 +92,7 @@ impl<S: Source> Scan<'_, S> {
 
     /// Whether both sides have made the same of a file: then neither is lost.
     fn is_alike(&mut self, object: &Object, target: &Path) -> bool {
-        let file = fs::symlink_metadata(target).is_ok_and(|found| found.is_file());
-        let image = file && matches!(object.content, Content::Image);
-        image && content::equal(self.source, object.inode, target).unwrap_or(false)
+        matches!(object.content, Content::Image) && self.has_bytes(object.inode, target)
     }
 
     /// Turns a put into one beside its name; false: an earlier write-back has put it there.
@@ -101,7 +100,7 @@ impl<S: Source> Scan<'_, S> {
         put.name = aside.file_name().unwrap_or_default().to_owned();
         (put.replaces, put.aside) = (None, true);
         // Somebody may have removed it since.
-        let there = host::identity(aside).ok().flatten();
+        let there = self.beneath.identity(aside).ok().flatten();
         let (Some(known), Some(found)) = (self.ledger.here(aside).copied(), there) else {
             return true;
         };

@@ -10,6 +10,7 @@ use husk_proto::fs::{Attributes, Backing, Change, Kind, Node, Time};
 use husk_proto::{Errno, Fs, Inode};
 
 use super::{Scene, complete, settle, who};
+use crate::write_back::beneath::Beneath;
 use crate::write_back::{detach, lacking, origin_path};
 
 /// Trees of one run, and changes of each.
@@ -85,7 +86,8 @@ impl Scene {
     fn list_own(&mut self, dir: Inode, attributes: &Attributes) {
         if attributes.step.unlisted {
             let origin = origin_path(&mut self.direct, attributes).unwrap().unwrap();
-            detach::list(&mut self.direct, dir, &origin).unwrap();
+            let beneath = Beneath::new([&*self.path]);
+            detach::list(&mut self.direct, &beneath, dir, &origin).unwrap();
         }
     }
 

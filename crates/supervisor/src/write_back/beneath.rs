@@ -1,0 +1,539 @@
+//! The host beneath the overlays: the only way by which a write-back reaches it.
+//!
+//! ```text
+//!   /project/tree/a/b   =   root (opened once)  +  "a" (opened beneath it)  +  name "b"
+//!                                                   identity compared each time
+//! ```
+//!
+//! Whoever may write to a directory of an overlay can put a link, or something else, in the place
+//! of what is there, at any moment. So a path is a name for people here, and leads nowhere.
+//!
+//! Invariants
+//! 1. Every call acts on a name in a directory that was opened beneath an overlay's root, or on a
+//!    descriptor. Opening follows no link and leaves no root (`openat2`, or a walk of one name
+//!    after the other). Only roots, and the directory that holds one, are opened by their paths,
+//!    which must not lead over links either.
+//! 2. A directory has one identity from the first look of a write-back to its end. Another one
+//!    under its name is an error. So it is for whatever is `pin`ned.
+//! 3. Whatever is made is made anew (O_EXCL and the like) under a name that nobody can guess. What
+//!    cannot be had as a descriptor by making it is looked at before it is changed: it has one name
+//!    and the owner that new objects have.
+//! 4. Modes, owners, times and attributes are set on descriptors (`Held`), and what is read is a
+//!    regular file: a FIFO holds nobody up.
+//! 5. Each host call comes after `schedule::before`, which tests know.
+
+pub mod held;
+pub mod schedule;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Bound;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use husk_proto::fs::HostIdentity;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, mknodat,
+    openat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use self::held::Held;
+use self::schedule::before;
+use super::{PATH_BYTES_MAX, host};
+
+/// Directories that are kept open at a time.
+const OPENED_MAX: usize = 64;
+/// Tries to open a path while somebody moves what is on it.
+const TRIES: u32 = 16;
+
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const ANYTHING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Device and inode.
+pub type Object = (u64, u64);
+
+/// The directories of all overlays.
+#[derive(Debug)]
+pub struct Beneath {
+    roots: Vec<PathBuf>,
+    /// Directories opened by their paths (invariant 1).
+    bases: RefCell<HashMap<PathBuf, Rc<File>>>,
+    opened: RefCell<HashMap<PathBuf, Rc<File>>>,
+    /// Invariant 2.
+    known: RefCell<BTreeMap<PathBuf, Object>>,
+}
+
+impl Beneath {
+    /// What is beneath these directories; nothing is opened yet.
+    pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
+        let roots = roots.into_iter().map(Path::to_owned).collect();
+        let (bases, opened, known) = Default::default();
+        Beneath { roots, bases, opened, known }
+    }
+
+    /// The directory at `path` (an O_PATH descriptor).
+    pub fn directory(&self, path: &Path) -> io::Result<Rc<File>> {
+        if let Some(opened) = self.opened.borrow().get(path) {
+            return Ok(Rc::clone(opened));
+        }
+        let opened = self.open(path)?;
+        self.compare(path, &opened.metadata()?, true)?;
+        let mut all = self.opened.borrow_mut();
+        if all.len() >= OPENED_MAX {
+            all.clear();
+        }
+        all.insert(path.to_owned(), Rc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Whether the path of a directory still leads to the one that was worked in; what this
+    /// write-back has taken away itself counts as there.
+    pub fn is_still(&self, path: &Path) -> bool {
+        let Some(known) = self.known.borrow().get(path).copied() else { return true };
+        let now = self.open(path).and_then(|opened| opened.metadata());
+        now.is_ok_and(|now| object_of(&now) == known)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Rc<File>> {
+        let roots = self.roots.iter().filter(|root| path.starts_with(root));
+        let root = match roots.max_by_key(|root| root.as_os_str().len()) {
+            Some(root) => root,
+            None if self.roots.iter().any(|root| root.parent() == Some(path)) => path,
+            None => return Err(io::Error::other("it is outside of the overlays")),
+        };
+        let base = self.base(root)?;
+        match path.strip_prefix(root) {
+            Ok(rest) if !rest.as_os_str().is_empty() => Ok(Rc::new(open_beneath(&base, rest)?)),
+            _ => Ok(base),
+        }
+    }
+
+    fn base(&self, path: &Path) -> io::Result<Rc<File>> {
+        if let Some(base) = self.bases.borrow().get(path) {
+            return Ok(Rc::clone(base));
+        }
+        let base = Rc::new(open_without_links(path)?);
+        self.bases.borrow_mut().insert(path.to_owned(), Rc::clone(&base));
+        Ok(base)
+    }
+
+    /// Invariant 2; `learn`: what is not known is from now on.
+    fn compare(&self, path: &Path, found: &Metadata, learn: bool) -> io::Result<()> {
+        let object = object_of(found);
+        let known = self.known.borrow().get(path).copied();
+        match known {
+            Some(known) if known != object => {
+                Err(io::Error::other("it was replaced on the host meanwhile"))
+            }
+            None if learn => {
+                self.known.borrow_mut().insert(path.to_owned(), object);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is at `path` now is what `hold` is to find there.
+    pub fn pin(&self, path: &Path) {
+        if let Ok(Some(found)) = self.identity(path) {
+            self.known.borrow_mut().insert(path.to_owned(), (found.device, found.inode));
+        }
+    }
+
+    /// What is at and below `path` is another thing by now.
+    fn forget(&self, path: &Path) {
+        self.opened.borrow_mut().retain(|one, _| !one.starts_with(path));
+        let mut known = self.known.borrow_mut();
+        let below = known.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
+        for one in below.cloned().collect::<Vec<_>>() {
+            known.remove(&one);
+        }
+    }
+
+    /// The directory that holds `path`, and its name there.
+    fn place<'p>(&self, path: &'p Path) -> io::Result<(Rc<File>, &'p OsStr)> {
+        if path.as_os_str().len() >= PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok((self.directory(parent)?, name)),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    // ---- looking --------------------------------------------------------------------------------
+
+    /// What is at `path`, not followed; `None`: nothing.
+    pub fn found(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        missing(self.held(path).map(|held| held.found().clone()))
+    }
+
+    /// Its identity.
+    pub fn identity(&self, path: &Path) -> io::Result<Option<HostIdentity>> {
+        if self.is_root(path) {
+            return Ok(self.found(path)?.map(|found| host::identity_of(&found)));
+        }
+        missing(self.place(path).and_then(|(directory, name)| {
+            before("fstatat")?;
+            let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let ns = |seconds: i64, rest: u64| seconds * host::NS_PER_S + rest as i64;
+            Ok(HostIdentity {
+                device: found.st_dev,
+                inode: found.st_ino,
+                size: found.st_size as u64,
+                modified_ns: ns(found.st_mtime, found.st_mtime_nsec),
+                changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
+            })
+        }))
+    }
+
+    fn is_root(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| root == path)
+    }
+
+    /// Whether there is a directory, not a link to one.
+    pub fn is_directory(&self, path: &Path) -> bool {
+        self.directory(path).is_ok()
+    }
+
+    /// The same as `hold`; `None`: nothing is there.
+    pub fn hold_if_there(&self, path: &Path) -> io::Result<Option<Held>> {
+        missing(self.hold(path))
+    }
+
+    /// A descriptor of what is at `path`, whatever it is, if it is what was `pin`ned.
+    pub fn hold(&self, path: &Path) -> io::Result<Held> {
+        let held = self.held(path)?;
+        self.compare(path, held.found(), false)?;
+        Ok(held)
+    }
+
+    fn held(&self, path: &Path) -> io::Result<Held> {
+        if self.is_root(path) {
+            return Held::of_path(self.directory(path)?.try_clone()?);
+        }
+        let (directory, name) = self.place(path)?;
+        before("openat")?;
+        Held::of_path(File::from(openat(&directory, name, ANYTHING, Mode::empty())?))
+    }
+
+    /// The regular file at `path`, for reading.
+    pub fn read(&self, path: &Path) -> io::Result<File> {
+        self.held(path)?.read()
+    }
+
+    /// The names in the directory at `path`.
+    pub fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        names_in(&*self.directory(path)?)
+    }
+
+    // ---- making ---------------------------------------------------------------------------------
+
+    /// A new file, mode 0600.
+    pub fn create(&self, path: &Path) -> io::Result<File> {
+        let (directory, name) = self.place(path)?;
+        before("openat")?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC;
+        Ok(File::from(openat(&directory, name, flags, Mode::from_raw_mode(0o600))?))
+    }
+
+    /// A new directory, mode 0700.
+    pub fn make_directory(&self, path: &Path) -> io::Result<Held> {
+        let (directory, name) = self.place(path)?;
+        before("mkdirat")?;
+        mkdirat(&directory, name, Mode::from_raw_mode(0o700))?;
+        self.forget(path);
+        let made = Held::of_path(self.directory(path)?.try_clone()?)?;
+        self.is_new(path, made.found())?;
+        Ok(made)
+    }
+
+    /// A new link to `target`.
+    pub fn make_symlink(&self, target: &Path, path: &Path) -> io::Result<Held> {
+        let (directory, name) = self.place(path)?;
+        before("symlinkat")?;
+        symlinkat(target, &directory, name)?;
+        let made = self.hold(path)?;
+        let same = made.found().is_symlink() && made.read_link()? == target;
+        self.is_new(path, made.found())?;
+        if same { Ok(made) } else { Err(taken()) }
+    }
+
+    /// A new FIFO, socket or device.
+    pub fn make_special(&self, path: &Path, kind: FileType, device: u64) -> io::Result<Held> {
+        let (directory, name) = self.place(path)?;
+        before("mknodat")?;
+        mknodat(&directory, name, kind, Mode::from_raw_mode(0o600), device)?;
+        let made = self.hold(path)?;
+        self.is_new(path, made.found())?;
+        let same = FileType::from_raw_mode(made.found().mode()) == kind;
+        if same { Ok(made) } else { Err(taken()) }
+    }
+
+    /// Invariant 3.
+    fn is_new(&self, path: &Path, found: &Metadata) -> io::Result<()> {
+        let own = rustix::process::geteuid().as_raw();
+        let single = found.is_dir() || found.nlink() == 1;
+        if single && (found.uid() == own || found.uid() == self.owner_of_new(path)?) {
+            return Ok(());
+        }
+        Err(taken())
+    }
+
+    /// Whom new objects beside `path` belong to: some file systems know one user only.
+    fn owner_of_new(&self, path: &Path) -> io::Result<u32> {
+        let probe = host::Names::of_this_process().fresh(path.parent().unwrap_or(path));
+        let owner = self.create(&probe)?.metadata()?.uid();
+        self.remove(&probe)?;
+        Ok(owner)
+    }
+
+    /// Gives what is `held` another name.
+    pub fn link(&self, held: &Held, path: &Path) -> io::Result<()> {
+        let (directory, name) = self.place(path)?;
+        before("linkat")?;
+        Ok(linkat(CWD, held.through(), &directory, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    // ---- moving and removing --------------------------------------------------------------------
+
+    /// `renameat2`, or a checked plain rename on file systems without the flag.
+    pub fn rename(&self, source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
+        let ((from, old), (to, new)) = (self.place(source)?, self.place(target)?);
+        before("renameat2")?;
+        let renamed = match super::lacking::flags() && !flags.is_empty() {
+            true => Err(Errno::INVAL),
+            false => renameat_with(&from, old, &to, new, flags),
+        };
+        let renamed = match renamed.map_err(io::Error::from) {
+            Err(problem) if lacks_flag(&problem) && flags == RenameFlags::NOREPLACE => {
+                rename_to_free((&from, old), (&to, new))
+            }
+            other => other,
+        };
+        if renamed.is_ok() {
+            self.forget(source);
+            self.forget(target);
+        }
+        renamed
+    }
+
+    /// Removes what is no directory.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        let (directory, name) = self.place(path)?;
+        before("unlinkat")?;
+        Ok(unlinkat(&directory, name, AtFlags::empty())?)
+    }
+
+    /// Removes anything, unwritable directories of ours too; missing is fine.
+    pub fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        let (directory, name) = match missing(self.place(path))? {
+            Some(place) => place,
+            None => return Ok(()),
+        };
+        self.forget(path);
+        remove_below(directory.as_fd(), name)
+    }
+
+    // ---- making durable -------------------------------------------------------------------------
+
+    /// Makes names in the directory at `path` durable.
+    pub fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        sync(&self.open_to_sync(path)?)
+    }
+
+    /// The directory at `path`, to be made durable later.
+    pub fn open_to_sync(&self, path: &Path) -> io::Result<File> {
+        readable(self.directory(path)?.as_fd())
+    }
+}
+
+/// Device and inode of what was `found`.
+pub fn object_of(found: &Metadata) -> Object {
+    (found.dev(), found.ino())
+}
+
+/// Whether that is what a file system says that knows no flags of `renameat2`.
+pub fn lacks_flag(problem: &io::Error) -> bool {
+    let errno = Errno::from_io_error(problem);
+    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+}
+
+/// Writes all of `bytes` at `offset`.
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    before("pwrite")?;
+    file.write_all_at(bytes, offset)
+}
+
+/// Gives a file its length.
+pub fn set_len(file: &File, size: u64) -> io::Result<()> {
+    before("ftruncate")?;
+    file.set_len(size)
+}
+
+/// Makes a file durable.
+pub fn sync(file: &File) -> io::Result<()> {
+    before("fsync")?;
+    file.sync_all()
+}
+
+/// Makes all of the file system durable that a file is on.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    before("syncfs")?;
+    Ok(rustix::fs::syncfs(file)?)
+}
+
+fn taken() -> io::Error {
+    io::Error::other("somebody else has taken the name it was made under")
+}
+
+fn missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(problem) => match Errno::from_io_error(&problem) {
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            _ => Err(problem),
+        },
+    }
+}
+
+// ---- opening ------------------------------------------------------------------------------------
+
+/// The directory `rest`, beneath `base`.
+fn open_beneath(base: &File, rest: &Path) -> io::Result<File> {
+    let resolve = ResolveFlags::BENEATH | NO_LINKS;
+    opened(base.as_fd(), rest, resolve, || walk(base.try_clone()?, rest))
+}
+
+/// The directory at an absolute path.
+fn open_without_links(path: &Path) -> io::Result<File> {
+    opened(CWD, path, NO_LINKS, || {
+        let root = File::from(openat(CWD, "/", DIRECTORY, Mode::empty())?);
+        walk(root, path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?)
+    })
+}
+
+fn opened(
+    base: BorrowedFd<'_>,
+    path: &Path,
+    resolve: ResolveFlags,
+    step_by_step: impl Fn() -> io::Result<File>,
+) -> io::Result<File> {
+    for _ in 0..TRIES {
+        let opened = before("openat2")
+            .and_then(|()| Ok(openat2(base, path, DIRECTORY, Mode::empty(), resolve)?));
+        match opened {
+            Ok(opened) => return Ok(File::from(opened)),
+            Err(problem) => match Errno::from_io_error(&problem) {
+                Some(Errno::AGAIN) => {}
+                // An older host, or a filter of system calls.
+                Some(Errno::NOSYS | Errno::PERM) => return step_by_step(),
+                _ => return Err(problem),
+            },
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// One name after the other: a link is no directory.
+fn walk(start: File, rest: &Path) -> io::Result<File> {
+    let mut here = start;
+    for name in rest.components() {
+        let Component::Normal(name) = name else { return Err(io::ErrorKind::InvalidInput.into()) };
+        before("openat")?;
+        here = File::from(openat(&here, name, DIRECTORY, Mode::empty())?);
+    }
+    Ok(here)
+}
+
+/// The same directory, for listing and syncing.
+fn readable(directory: BorrowedFd<'_>) -> io::Result<File> {
+    before("openat")?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(File::from(openat(directory, ".", flags, Mode::empty())?))
+}
+
+fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
+    let entries = Dir::new(readable(directory.as_fd())?)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name));
+        }
+    }
+    Ok(names)
+}
+
+// ---- file systems that lack something -----------------------------------------------------------
+
+/// A link never replaces anything; directories have none, but replace only empty ones.
+fn rename_to_free(source: (&File, &OsStr), target: (&File, &OsStr)) -> io::Result<()> {
+    let ((from, old), (to, new)) = (source, target);
+    before("linkat")?;
+    match linkat(from, old, to, new, AtFlags::empty()) {
+        Ok(()) => Ok(unlinkat(from, old, AtFlags::empty())?),
+        Err(Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) if statat(to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
+            Err(io::ErrorKind::AlreadyExists.into())
+        }
+        Err(_) => Ok(renameat(from, old, to, new)?),
+    }
+}
+
+// ---- removing trees -----------------------------------------------------------------------------
+
+/// Removes `name` in `parent`, with all below: recursion as deep as the tree, one descriptor a
+/// level.
+fn remove_below(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    before("unlinkat")?;
+    let directory = match unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        // POSIX has the second; what cannot be removed for another reason cannot be opened either.
+        Err(Errno::ISDIR | Errno::PERM) => openat(parent, name, DIRECTORY, Mode::empty()),
+        Err(problem) => return Err(problem.into()),
+    };
+    let directory = match directory {
+        Err(Errno::NOTDIR) => return Err(Errno::PERM.into()),
+        other => Held::of_path(File::from(other?))?,
+    };
+    let emptied = match empty(&directory) {
+        Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
+            // Closed by its owner, who is about to remove it.
+            directory.unlock()?;
+            empty(&directory)
+        }
+        other => other,
+    };
+    emptied?;
+    before("unlinkat")?;
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+fn empty(directory: &Held) -> io::Result<()> {
+    names_in(directory)?.iter().try_for_each(|name| remove_below(directory.as_fd(), name))
+}
+
+/// A path that leads to the very object a descriptor is open on.
+fn through(descriptor: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
+}
+
+/// Bytes of a path as the host gives it.
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&bytes))
+}

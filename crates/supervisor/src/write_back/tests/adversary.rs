@@ -1,0 +1,329 @@
+//! Somebody who may write to a directory of the overlay moves before each host call of a
+//! write-back, and each host call fails once.
+//!
+//! The tree of these tests has all that a write-back does in one directory, `pub`, to which others
+//! may write. Each run builds it anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use husk_proto::Fs;
+use husk_proto::fs::{Change, Kind, Node, Time};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use rustix::io::Errno;
+
+use super::{Scene, who};
+use crate::write_back::Outcome;
+use crate::write_back::beneath::schedule;
+
+/// What the image has written, and where it is to be.
+const OURS: &[(&str, &str)] = &[
+    ("pub/new", "ours: new"),
+    ("pub/changed", "ours: changed"),
+    ("pub/replaced", "ours: replaced"),
+    ("pub/was-dir", "ours: was-dir"),
+    ("pub/tree/one", "ours: one"),
+    ("pub/tree/in/two", "ours: two"),
+    ("pub/first", "ours: linked"),
+];
+/// What the host had, and the image has moved or left alone.
+const KEPT: &[(&str, &str)] = &[
+    ("pub/moved", "host: moving"),
+    ("pub/whole/inner", "host: inner"),
+    ("pub/touched", "host: touched"),
+    ("pub/alone", "host: alone"),
+];
+const RUNS_OF_AN_IMAGE: u32 = 32;
+/// More host calls than a run has: a bound, so that a plan that is never reached ends.
+const CALLS_MAX: u32 = 5000;
+
+/// The tree of run `n`. What runs leave in an image fills it in the end: there is a new one now and
+/// then.
+fn scene(n: u32) -> Scene {
+    if n % RUNS_OF_AN_IMAGE == 0 {
+        Scene::renew_the_image();
+    }
+    let mut scene = Scene::at_once(|path| {
+        let public = path.join("pub");
+        fs::create_dir(&public).unwrap();
+        fs::set_permissions(&public, fs::Permissions::from_mode(0o777)).unwrap();
+        for name in ["changed", "replaced", "moving", "touched", "alone", "gone"] {
+            fs::write(public.join(name), format!("host: {name}")).unwrap();
+        }
+        for name in ["was-dir", "unseen", "gone-dir"] {
+            fs::create_dir(public.join(name)).unwrap();
+            fs::write(public.join(name).join("inner"), "host: inner").unwrap();
+        }
+        // What nobody may touch, and the door to it.
+        let outside = path.with_file_name("outside");
+        fs::create_dir(&outside).unwrap();
+        for name in ["secret", "inner", "new", "changed", "tree"] {
+            fs::write(outside.join(name), "outside").unwrap();
+            let mode = fs::Permissions::from_mode(0o604);
+            fs::set_permissions(outside.join(name), mode).unwrap();
+        }
+        fs::create_dir(path.join("other")).unwrap();
+    });
+    scene.write("pub/new", b"ours: new");
+    scene.rewrite("pub/changed", b"ours: changed");
+    scene.unlink("pub/replaced");
+    scene.write("pub/replaced", b"ours: replaced");
+    for path in ["pub/was-dir", "pub/gone-dir"] {
+        scene.unlink(&format!("{path}/inner"));
+        let (dir, name) = scene.split(path);
+        scene.direct.rmdir(&who(), dir, name).unwrap();
+    }
+    scene.write("pub/was-dir", b"ours: was-dir");
+    scene.mkdir("pub/tree");
+    scene.write("pub/tree/one", b"ours: one");
+    scene.mkdir("pub/tree/in");
+    scene.write("pub/tree/in/two", b"ours: two");
+    let first = scene.write("pub/first", b"ours: linked");
+    let (dir, name) = scene.split("pub/second");
+    scene.direct.link(&who(), first, dir, name).unwrap();
+    scene.rename("pub/moving", "pub/moved");
+    scene.rename("pub/unseen", "pub/whole");
+    scene.unlink("pub/gone");
+    let touched = scene.at("pub/touched");
+    let modified = Some(Time::At(1_000_000_007));
+    let mode = Change { mode: Some(0o640), modified, ..Change::default() };
+    scene.direct.change(&who(), touched, mode).unwrap();
+    let (dir, name) = scene.split("pub/link");
+    scene.direct.create(&who(), dir, name, Node::Symlink(b"new")).unwrap();
+    let (dir, name) = scene.split("pub/fifo");
+    scene
+        .direct
+        .create(&who(), dir, name, Node::Special { kind: Kind::Fifo, mode: 0o600, device: 0 })
+        .unwrap();
+    scene
+}
+
+/// All regular files below, but for what an adversary has stolen, and temporary names.
+fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
+    let (mut open, mut found) = (vec![top.to_owned()], BTreeMap::new());
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with(".husk-tmp-") || name.starts_with("stolen") || name == "outside" {
+                continue;
+            }
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                found.insert(entry.path(), fs::read_to_string(entry.path()).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Everything about what is outside that a call can change, but for the count of links.
+fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
+    let directory = scene.path.with_file_name("outside");
+    let mut all: Vec<_> = fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read_to_string(&path).unwrap()))
+        .collect();
+    all.push((directory, String::new()));
+    all.sort();
+    let fact = |(path, text): (PathBuf, String)| {
+        let found = fs::symlink_metadata(&path).unwrap();
+        let (mode, uid) = (found.mode(), found.uid());
+        (path, mode, uid, found.mtime(), found.mtime_nsec(), text)
+    };
+    all.into_iter().map(fact).collect()
+}
+
+/// What there is to say of a run that did not go as it should.
+#[track_caller]
+fn judge(scene: &Scene, outcome: &Outcome, what: &str) {
+    let found = contents(scene.scratch.path());
+    for (path, content) in OURS.iter().chain(KEPT) {
+        let there = found.values().filter(|one| one == content).count();
+        assert!(there >= 1, "{what}: {path} is lost: {outcome:#?}\n{found:#?}");
+    }
+}
+
+#[track_caller]
+fn as_expected(scene: &Scene, outcome: &Outcome, what: &str) {
+    let found = contents(&scene.path);
+    for (path, content) in OURS.iter().chain(KEPT).chain(&[("pub/second", "ours: linked")]) {
+        let there = found.get(&scene.path.join(path));
+        assert_eq!(there, Some(&(*content).to_owned()), "{what}: {path}: {outcome:#?}");
+    }
+    for gone in ["pub/gone", "pub/gone-dir", "pub/moving", "pub/unseen"] {
+        assert!(!scene.path.join(gone).exists(), "{what}: {gone} is there: {outcome:#?}");
+    }
+    assert_eq!(fs::read_link(scene.path.join("pub/link")).unwrap(), Path::new("new"), "{what}");
+    let touched = fs::metadata(scene.path.join("pub/touched")).unwrap();
+    assert_eq!(touched.mode() & 0o7777, 0o640, "{what}");
+}
+
+/// Runs `act` before the n-th host call. Whether there was such a call, and how it ended.
+fn run(
+    scene: &mut Scene,
+    n: u32,
+    live: bool,
+    act: impl Fn(&'static str) -> io::Result<()> + 'static,
+) -> (bool, Outcome) {
+    let count = Rc::new(std::cell::Cell::new(0));
+    let seen = Rc::clone(&count);
+    let plan = move |call| {
+        count.set(count.get() + 1);
+        if count.get() == n { act(call) } else { Ok(()) }
+    };
+    let outcome = schedule::during(plan, || scene.bring_here(live));
+    assert!(seen.get() < CALLS_MAX, "{} host calls", seen.get());
+    (seen.get() >= n, outcome)
+}
+
+/// What an adversary does to the tree at `path`, beside which is `outside`.
+type Move = fn(&Path) -> io::Result<()>;
+
+/// The directory goes, and a link to another one takes its name.
+fn swap_for_a_link(path: &Path) -> io::Result<()> {
+    fs::rename(path.join("pub"), path.join("real"))?;
+    symlink(path.with_file_name("outside"), path.join("pub"))
+}
+
+/// Another directory of the tree takes its name.
+fn swap_for_another(path: &Path) -> io::Result<()> {
+    let (from, to) = (path.join("pub"), path.join("other"));
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?)
+}
+
+/// Links to files outside take the names of files.
+fn replace_by_links(path: &Path) -> io::Result<()> {
+    replace(path, |path, outside| symlink(outside.join("secret"), path))
+}
+
+/// So do further names of them.
+fn replace_by_hard_links(path: &Path) -> io::Result<()> {
+    replace(path, |path, outside| fs::hard_link(outside.join("secret"), path))
+}
+
+/// So do FIFOs.
+fn replace_by_fifos(path: &Path) -> io::Result<()> {
+    replace(path, |path, _| fifo(path))
+}
+
+fn fifo(path: &Path) -> io::Result<()> {
+    Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0)?)
+}
+
+fn replace(path: &Path, by: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
+    let (public, outside) = (path.join("pub"), path.with_file_name("outside"));
+    for name in ["changed", "moving", "touched", "new", "was-dir", "replaced"] {
+        let (one, away) = (public.join(name), public.join(format!("{name}.theirs")));
+        if fs::rename(&one, away).is_ok() {
+            by(&one, &outside)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whatever has a temporary name goes, and a link or a further name takes it.
+fn take_the_temporary_names(path: &Path) -> io::Result<()> {
+    take(path, |path, outside| symlink(outside, path))
+}
+
+fn take_them_by_hard_links(path: &Path) -> io::Result<()> {
+    take(path, |path, outside| fs::hard_link(outside.join("secret"), path))
+}
+
+fn take(path: &Path, by: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
+    let (public, outside) = (path.join("pub"), path.with_file_name("outside"));
+    for (number, entry) in fs::read_dir(&public)?.flatten().enumerate() {
+        if entry.file_name().to_string_lossy().starts_with(".husk-tmp-") {
+            fs::rename(entry.path(), public.join(format!("stolen{number}")))?;
+            by(&entry.path(), &outside)?;
+        }
+    }
+    Ok(())
+}
+
+const MOVES: &[(&str, Move)] = &[
+    ("swap for a link", swap_for_a_link),
+    ("swap for another", swap_for_another),
+    ("replace by links", replace_by_links),
+    ("replace by hard links", replace_by_hard_links),
+    ("replace by FIFOs", replace_by_fifos),
+    ("take temporary names", take_the_temporary_names),
+    ("take them by hard links", take_them_by_hard_links),
+];
+
+#[test]
+fn an_adversary_beside_every_host_call_reaches_nothing_outside_and_nothing_is_lost() {
+    for (what, act) in MOVES {
+        let mut reached = true;
+        let mut n = 0;
+        while reached {
+            n += 1;
+            let scene = &mut scene(n);
+            let before = outside(scene);
+            let path = scene.path.clone();
+            let outcome;
+            (reached, outcome) = run(scene, n, false, move |_| {
+                act(&path).unwrap();
+                Ok(())
+            });
+            let what = format!("{what} before host call {n}");
+            assert_eq!(outside(scene), before, "{what}: {outcome:#?}");
+            judge(scene, &outcome, &what);
+        }
+        assert!(n > 100, "{what}: {n} host calls");
+    }
+}
+
+#[test]
+fn every_host_call_may_fail_once_and_nothing_is_lost_or_untold() {
+    let all = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::ROFS,
+        Errno::NAMETOOLONG,
+        Errno::ACCESS,
+        Errno::XDEV,
+    ];
+    for errno in all {
+        let mut reached = true;
+        let mut n = 0;
+        while reached {
+            n += 1;
+            let scene = &mut scene(n);
+            let outcome;
+            (reached, outcome) = run(scene, n, false, move |_| Err(errno.into()));
+            let what = format!("{errno:?} at host call {n}");
+            judge(scene, &outcome, &what);
+            if outcome.is_complete() {
+                as_expected(scene, &outcome, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_openat2_all_is_written_step_by_step() {
+    for errno in [Errno::NOSYS, Errno::PERM] {
+        let scene = &mut scene(1);
+        let without = move |call| if call == "openat2" { Err(errno.into()) } else { Ok(()) };
+        let outcome = schedule::during(without, || scene.bring_here(false));
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        as_expected(scene, &outcome, "without openat2");
+    }
+    let scene = &mut scene(1);
+    swap_for_a_link(&scene.path).unwrap();
+    let before = outside(scene);
+    let without = |call| if call == "openat2" { Err(Errno::NOSYS.into()) } else { Ok(()) };
+    let outcome = schedule::during(without, || scene.bring_here(false));
+    assert_eq!(outside(scene), before, "{outcome:#?}");
+    judge(scene, &outcome, "without openat2");
+}
