@@ -3,6 +3,7 @@
 //! Each test has its own directory of images, and its images end with it.
 #![forbid(unsafe_code)]
 
+mod adopted;
 mod bad_input;
 mod chosen;
 mod completing;
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use husk_tests::Scratch;
 use husk_tests::husk::binary;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// No command of these tests takes longer, on a busy machine.
@@ -131,8 +132,14 @@ impl Images {
         self.row(name)["pid"].as_i64().expect("a supervisor") as i32
     }
 
-    /// Kills an image's keeper and supervisor; it is dead then.
+    /// Kills an image's keeper and supervisor; it is dead then, if no program has kept it.
     pub fn kill(&self, name: &str) {
+        self.kill_both(name);
+        until("it is dead", || self.row(name)["state"] == "dead");
+    }
+
+    /// The same without a look at what becomes of it.
+    pub fn kill_both(&self, name: &str) {
         let row = self.row(name);
         let number = |who: &str| row[who].as_i64().expect("a number") as i32;
         // One that is stopped starts no other keeper.
@@ -141,7 +148,10 @@ impl Images {
         for who in ["keeper", "pid"] {
             husk_tests::process::kill(number(who));
         }
-        until("it is dead", || self.row(name)["state"] == "dead");
+        let lock = std::fs::File::open(self.place(name).join("lock")).expect("it is there");
+        until("nobody holds it", || {
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_ok()
+        });
     }
 
     /// Kills the supervisor of an image, and waits for the next one.

@@ -318,9 +318,26 @@ fn a_mount_that_nobody_serves_is_told_and_ends_with_its_image() {
 }
 
 #[test]
+fn an_image_that_its_mount_has_kept_goes_on() {
+    let Some(shown) = Shown::new("mount-kept") else { return };
+    shown.mount();
+    shown.outside("echo kept > file");
+    shown.images.kill_both("ci");
+    // Nobody asks: the mount's minder looks.
+    let facts = shown.images.place("ci").join("facts");
+    let before = fs::read(&facts).expect("facts");
+    until("others go on", || fs::read(&facts).is_ok_and(|now| now != before));
+    assert_eq!(shown.outside("cat file"), "kept\n");
+    assert_eq!(shown.images.down("ci"), "");
+    assert_eq!(fs::read(shown.images.work.join("file")).expect("written back"), b"kept\n");
+}
+
+#[test]
 fn a_dead_image_is_shown_no_more() {
     let Some(shown) = Shown::new("mount-dead") else { return };
     shown.mount();
+    // Without its facts nobody knows its memory.
+    fs::remove_file(shown.images.place("ci").join("facts")).expect("it goes");
     shown.images.kill("ci");
     until("the mount is gone", || !shown.is_mounted());
     let said = shown.images.husk(&["down", "ci"]);

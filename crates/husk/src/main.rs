@@ -182,6 +182,12 @@ enum Command {
         /// Name of the image.
         name: OsString,
     },
+    /// The keeper of an image that has lost both supervisor and keeper, but not its programs.
+    #[command(hide = true)]
+    Adopt {
+        /// Name of the image.
+        name: OsString,
+    },
     /// Show or check the configuration: what images are made from where no option is given.
     Config {
         #[command(subcommand)]
@@ -343,7 +349,8 @@ fn begin() -> ExitCode {
     if let Some(exec) = named::Exec::at_a_glance(std::env::args_os()) {
         return named::exec(&exec);
     }
-    let options = match Options::try_parse() {
+    let words = husk_supervisor::named::told().unwrap_or_else(|| std::env::args_os().collect());
+    let options = match Options::try_parse_from(&words) {
         Ok(options) => options,
         Err(error) => return tell_mistake(&error),
     };
@@ -371,10 +378,11 @@ fn begin() -> ExitCode {
         Command::ServeMount(shown) => named::serve(&shown),
         Command::Parcel(options) => named::parcel(&options),
         Command::Unparcel { target } => named::unparcel(&target),
-        Command::Keep(options) => named::keep(&options),
+        Command::Keep(options) => named::keep(&options, &words[2..]),
         Command::Tend(options) => named::tend(options),
         Command::Resume { name } => named::resume(&name),
         Command::Attend { name } => named::attend(&name),
+        Command::Adopt { name } => named::adopt(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),
         Command::Completions { shell } => pages::completions(shell),

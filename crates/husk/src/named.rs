@@ -166,8 +166,8 @@ fn arguments() -> Vec<OsString> {
     std::env::args_os().skip(2).collect()
 }
 
-pub fn keep(options: &Up) -> ExitCode {
-    named::keep(&options.name, &arguments());
+pub fn keep(options: &Up, arguments: &[OsString]) -> ExitCode {
+    named::keep(&options.name, arguments);
     ExitCode::SUCCESS
 }
 
@@ -178,6 +178,11 @@ pub fn tend(options: Up) -> ExitCode {
 
 pub fn resume(name: &OsStr) -> ExitCode {
     named::resume(name);
+    ExitCode::SUCCESS
+}
+
+pub fn adopt(name: &OsStr) -> ExitCode {
+    named::adopt(name, RUNTIME);
     ExitCode::SUCCESS
 }
 

@@ -89,6 +89,9 @@ impl Image {
         let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);
         let direct = joined.and_then(|()| attach());
         let direct = direct.map_err(|errno| failed(format!("{errno:?}")))?;
+        if direct.made_ns() != started_ns {
+            return Err(failed("its memory is another image's".to_owned()));
+        }
         let mounts = (0..direct.mounts()).map(|index| {
             let mount = direct.mount(index);
             let plan = MountPlan { path: host::path_of(mount.path), cover: mount.cover };

@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod named;
 mod neighbours;
 mod onlooker;
+mod oom;
 pub mod private;
 pub mod program;
 pub mod punch;

@@ -107,6 +107,29 @@ impl Private {
         Some(Private { outer, inner, lock, next_look: Instant::now() })
     }
 
+    /// The directory with this path, of which nobody has kept the lock: another image may have
+    /// removed it since. Without it, FIFOs cannot be opened.
+    pub fn again(path: &[u8]) -> Option<Private> {
+        let inner = PathBuf::from(OsStr::from_bytes(path.strip_suffix(b"/")?));
+        let outer = inner.parent()?.to_owned();
+        let made = |made: io::Result<()>| match made {
+            Err(problem) if problem.kind() != io::ErrorKind::AlreadyExists => None,
+            made => Some(made.is_ok()),
+        };
+        made(DirBuilder::new().mode(0o700).create(&outer))?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = File::from(rustix::fs::open(&outer, flags, Mode::empty()).ok()?);
+        let us = rustix::process::geteuid();
+        lock.metadata().ok().filter(|found| found.uid() == us.as_raw())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        if made(fs::create_dir(&inner))? {
+            fs::set_permissions(&inner, Permissions::from_mode(0o777)).ok()?;
+        }
+        let mode = if us.is_root() { 0o711 } else { 0o700 };
+        lock.set_permissions(Permissions::from_mode(mode)).ok()?;
+        Some(Private { outer, inner, lock, next_look: Instant::now() })
+    }
+
     /// What keeps others from removing it.
     pub fn lock(&self) -> &File {
         &self.lock

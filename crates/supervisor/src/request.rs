@@ -144,16 +144,18 @@ impl Request {
         let rule = settle_rule(self.place, self.pin == Some(true))?;
         let asked = self.kernels.or(rule.pin.then(|| default_kernels().min(able.len() as u32)));
         let kernels = settle_kernels(asked)?;
+        let group = control_group::memory_bytes();
+        let (memory_bytes, note) = fit_group(settle_memory(self.memory_bytes)?, group);
         Ok(Settings {
             kernels,
-            memory_bytes: settle_memory(self.memory_bytes)?,
+            memory_bytes,
             mounts: self.named_mounts()?,
             discard: self.discards(),
             sealed: self.sealed == Some(true),
             guard: settle_guard(self.guard, crate::check::can_guard)?,
             rule,
             cores: settle_cores(kernels, rule.pin, &able)?,
-            notes: Vec::new(),
+            notes: note.into_iter().collect(),
         })
     }
 
@@ -267,6 +269,21 @@ pub(crate) fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
     let least = size(MEMORY_BYTES_MIN);
     let remedy = format!("choose --memory {least} to {}M", most >> 20);
     Err(Failure::new(format!("cannot make an image of {}", size(bytes)), why, remedy))
+}
+
+/// The same within the memory of the control group, and a line where that is less than was asked
+/// for: an image that outgrows its group ends one program after the other, and frees nothing.
+fn fit_group(bytes: u64, group: Option<u64>) -> (u64, Option<String>) {
+    let Some(group) = group.filter(|group| bytes > *group) else { return (bytes, None) };
+    // Programs need some for themselves.
+    let most = (group / 4 * 3 >> 20 << 20).max(MEMORY_BYTES_MIN);
+    let note = format!(
+        "the control group has {}M of memory: the image holds at most {}M, not {}",
+        group >> 20,
+        most >> 20,
+        size(bytes)
+    );
+    (most, Some(note))
 }
 
 /// Bytes as they are typed.
@@ -475,6 +492,11 @@ mod tests {
         let none = settle_kernels(Some(0)).unwrap_err();
         assert!(none.to_string().contains("1 to 64"), "{none}");
         assert!(settle_kernels(Some(1000)).is_err());
+        assert_eq!(fit_group(1 << 30, None), (1 << 30, None));
+        assert_eq!(fit_group(1 << 30, Some(1 << 30)), (1 << 30, None));
+        let (most, note) = fit_group(8 << 30, Some(2 << 30));
+        let told = "the control group has 2048M of memory: the image holds at most 1536M, not 8G";
+        assert_eq!((most, note.as_deref()), (1536 << 20, Some(told)));
         let small = settle_memory(Some(1 << 20)).unwrap_err();
         assert!(small.to_string().contains("of 1M: too small; choose --memory 32M to"), "{small}");
         assert_eq!(small.status, 125);

@@ -177,10 +177,18 @@ fn find(name: &str) -> Result<(u32, File), Refusal> {
 
 /// Where process `pid` has a region open, if it does.
 fn region_of(pid: u32) -> io::Result<Option<PathBuf>> {
-    let is_region =
-        |path: &Path| fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK);
     let listing = fs::read_dir(format!("/proc/{pid}/fd"))?;
     Ok(listing.flatten().map(|entry| entry.path()).find(|path| is_region(path)))
+}
+
+/// Where it has any region open.
+pub fn regions_of(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let listing = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    listing.map(|entry| entry.path()).filter(|path| is_region(path))
+}
+
+fn is_region(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|link| link.as_os_str() == REGION_LINK)
 }
 
 /// What the region was made from, once it is certain that it is one; or why it is none.

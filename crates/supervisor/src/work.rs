@@ -134,7 +134,10 @@ impl Work {
         }
         image.direct.forget_requests();
         let path = image.direct.private_path().to_vec();
-        let private = lock.and_then(|lock| Private::resume(&path, lock));
+        let private = match lock {
+            Some(lock) => Private::resume(&path, lock),
+            None => Private::again(&path),
+        };
         let punch = Punch::new(&image.direct);
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(Copies::open()), *variables);

@@ -109,7 +109,7 @@ fn row(name: &Name) -> Option<Row> {
 }
 
 /// Whether a line of the log says why an image died: any other is of when it lived.
-fn tells_of_death(word: &str) -> bool {
+pub fn tells_of_death(word: &str) -> bool {
     word.starts_with(GIVEN_UP) || word.starts_with(NOT_TAKEN_OVER)
 }
 

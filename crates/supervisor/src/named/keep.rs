@@ -20,18 +20,18 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::descriptors::inherited;
 use crate::failure::Failure;
 use crate::named::ask::GIVEN_UP;
+use crate::named::half;
 use crate::named::kept::OVER;
 use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
-use crate::named::up::{Begun, SELF, START_MAX};
+use crate::named::up::{Begun, START_MAX};
 use crate::request::reason;
 use crate::work::take_signals;
 
@@ -40,6 +40,8 @@ use crate::work::take_signals;
 const TEND: &str = "tend";
 const RESUME: &str = "resume";
 pub const ATTEND: &str = "attend";
+/// The keeper of one that has lost both.
+pub const ADOPT: &str = "adopt";
 /// Supervisors that may be killed within `WHILE` before the image is given up.
 const KILLED_MAX: usize = 10;
 /// The time in which they count.
@@ -78,7 +80,7 @@ pub fn attend(name: &OsStr) {
 }
 
 /// A keeper that has what it needs.
-struct Keeper {
+pub struct Keeper {
     name: Name,
     stream: UnixStream,
     /// `None`: it was started by the supervisor, and not the other way round.
@@ -87,7 +89,16 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn keep(mut self) {
+    /// One that has what an image needs, and starts its supervisor.
+    pub fn begin(name: Name, left: (Vec<u8>, Vec<OwnedFd>)) -> Result<Keeper, Failure> {
+        let (supervisor, stream) = start(&name, RESUME, &[], true).map_err(unstarted)?;
+        let keeper = Keeper { name, stream, supervisor: Some(supervisor), left };
+        keeper.leave();
+        Ok(keeper)
+    }
+
+    /// Keeps until the image has ended.
+    pub fn keep(mut self) {
         // The supervisor answers; here only its own end matters.
         let _signals = take_signals();
         if let_go().is_err() || std::env::set_current_dir("/").is_err() {
@@ -126,13 +137,18 @@ impl Keeper {
 
     fn start_another(&mut self) -> Result<(), Failure> {
         let (next, stream) = start(&self.name, RESUME, &[], true).map_err(unstarted)?;
+        (self.supervisor, self.stream) = (Some(next), stream);
+        self.leave();
+        Ok(())
+    }
+
+    /// Tells the supervisor what it needs.
+    fn leave(&self) {
         let held: Vec<_> = self.left.1.iter().map(OwnedFd::as_fd).collect();
-        let sent = stream.set_write_timeout(Some(START_MAX));
-        if let Err(problem) = sent.and_then(|()| send(&stream, &self.left.0, &held)) {
+        let sent = self.stream.set_write_timeout(Some(START_MAX));
+        if let Err(problem) = sent.and_then(|()| send(&self.stream, &self.left.0, &held)) {
             self.note(&format!("cannot tell the next supervisor: {}", reason(&problem)));
         }
-        (self.supervisor, self.stream) = (Some(next), stream);
-        Ok(())
     }
 
     /// Says in the image's log why it dies, for `husk ls` and whoever cleans up.
@@ -176,17 +192,18 @@ pub fn start(
     quiet: bool,
 ) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let mut command = Command::new(SELF);
-    command.arg0("husk").arg(role).stdin(OwnedFd::from(theirs));
-    if arguments.is_empty() {
-        command.args(["--", &name.to_string()]);
-    } else {
-        command.args(arguments);
-    }
+    let mut command = half::command(name, theirs);
     if quiet {
         command.stdout(Stdio::null());
     }
-    Ok((command.spawn()?, ours))
+    let child = command.spawn()?;
+    // What is left in the command is the other end of the socket.
+    drop(command);
+    let (dashes, named) = (OsString::from("--"), OsString::from(name.to_string()));
+    let own = [dashes, named];
+    let words = if arguments.is_empty() { &own } else { arguments };
+    half::tell(&ours, [OsStr::new(role)].into_iter().chain(words.iter().map(AsRef::as_ref)))?;
+    Ok((child, ours))
 }
 
 /// The socket to who started this process, which is standard input no more.

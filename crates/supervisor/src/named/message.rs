@@ -185,9 +185,25 @@ pub struct Status {
     /// What it has no room for now, a line each; others' versions say nothing of that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub full: Vec<String>,
+    /// What its memory is known by.
+    #[serde(default)]
+    pub region: Option<Region>,
     /// What has become of its keeper, if that is to be known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// What the memory of an image is known by, for who finds it in a program.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Its device.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+    /// When the image was made, ns since the epoch.
+    pub made_ns: i64,
+    /// Rewritten copies not wanted.
+    pub trap_only: bool,
 }
 
 impl Letter {

@@ -22,14 +22,16 @@
 //!    the last on that it is complete, until somebody was told.
 //! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
 //!    the region and goes on, also with its end (`keep`). It outlives its keeper: its supervisor
-//!    starts another one (`kept`).
+//!    starts another one (`kept`). It outlives both where one of its programs lives (`adopt`).
 //! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
 //!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
+mod adopt;
 mod ask;
 mod base;
 mod copy;
 mod enter;
+mod half;
 mod keep;
 mod kept;
 mod message;
@@ -44,10 +46,12 @@ mod sync;
 mod tend;
 mod up;
 
+pub use adopt::adopt;
 pub(crate) use ask::NOT_TAKEN_OVER;
 pub use ask::{Row, down, is_inside, list, region, table};
 pub use copy::copy;
 pub use enter::enter;
+pub use half::told;
 pub use keep::{attend, keep};
 pub use message::{Status, Synced};
 pub use parcel::{pack, unpack};

@@ -39,6 +39,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::named::adopt;
 use crate::named::base;
 use crate::named::message::Status;
 use crate::named::mount::Record;
@@ -164,7 +165,7 @@ pub fn names() -> Result<Vec<Name>, Failure> {
 fn taken(name: &Name, path: &Path) -> Failure {
     let what = format!("cannot make image {name}");
     let place = Place::open(name, path).ok();
-    if place.as_ref().is_some_and(Place::is_held) {
+    if place.as_ref().is_some_and(|place| place.is_held() || adopt::revive(place)) {
         let remedy = format!("husk exec {name} -- COMMAND, or choose another name");
         return Failure::new(what, "it is up already", remedy);
     }
@@ -320,6 +321,13 @@ impl Place {
         let name = &self.name;
         let what = format!("cannot reach image {name}");
         let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        if gone.contains(&problem.kind())
+            && !self.is_held()
+            && adopt::revive(self)
+            && let Ok(stream) = self.connect_within(CONNECT_MAX)
+        {
+            return Ok(stream);
+        }
         Err(if problem.kind() == io::ErrorKind::WouldBlock {
             let why = "its supervisor is stopped or busy, and many wait for it already";
             Failure::new(what, why, "let it go on (kill -CONT, see `husk ls`), or try again")

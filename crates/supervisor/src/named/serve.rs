@@ -47,6 +47,7 @@ use crate::named::pulse;
 use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
 use crate::onlooker::Progress;
+use crate::oom;
 use crate::request::reason;
 use crate::say::say;
 use crate::signals::{Event, Signals};
@@ -414,6 +415,9 @@ impl Server {
         // Who does not listen is not told.
         let reply = Reply::begin(talk.stream, &told, &descriptors).ok().flatten();
         self.replies.extend(reply);
+        if pidfd.is_some() {
+            oom::give_way(newcomer.pid);
+        }
         // Where no descriptor could be had, the tick finds it.
         if let Some(pidfd) = pidfd {
             self.made.work.watch(peer, pidfd);

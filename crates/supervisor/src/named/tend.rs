@@ -18,7 +18,7 @@ use crate::image::Image;
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER};
 use crate::named::keep::partner;
 use crate::named::kept::{Kept, Left};
-use crate::named::message::{Status, VERSION, receive};
+use crate::named::message::{Region, Status, VERSION, receive};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
@@ -121,7 +121,8 @@ fn make(
     let loader = loader(runtime)?;
     let mut work = Work::make(settings, variables, None)?;
     work.serve();
-    let status = status(settings, &work);
+    let mut status = status(settings, &work);
+    status.region = known_by(&work, variables.trap_only);
     let written = write_facts(held, &status);
     let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
         let what = format!("cannot make image {}", held.place.name);
@@ -164,6 +165,12 @@ fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept), Fail
     Ok((server, kept))
 }
 
+fn known_by(work: &Work, trap_only: bool) -> Option<Region> {
+    let found = rustix::fs::fstat(&work.image.region).ok()?;
+    let (device, inode, made_ns) = (found.st_dev, found.st_ino, work.image.started_ns);
+    Some(Region { device, inode, made_ns, trap_only })
+}
+
 fn parent() -> u32 {
     nix::unistd::getppid().as_raw() as u32
 }
@@ -199,6 +206,7 @@ fn status(settings: &Settings, work: &Work) -> Status {
         mounts: of(Cover::Memory),
         processes: 0,
         full: Vec::new(),
+        region: None,
         note: None,
     }
 }

@@ -11,10 +11,10 @@
 //! also that nothing happens at all.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::descent::descendants;
 use crate::failure::Failure;
+use crate::named::half;
 use crate::named::place::Name;
 use crate::request::reason;
 use crate::say::say;
@@ -54,15 +55,15 @@ pub fn up(name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
     let config = Config::load()?;
     config.notes().for_each(|note| say(&format!("note: {note}")));
     let said = config.variables();
-    let mut keeper = Command::new(SELF)
-        .arg0("husk")
-        .arg("keep")
-        .args(arguments)
-        .envs(said)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|problem| failed(&reason(&problem)))?;
+    let unstarted = |problem: io::Error| failed(&reason(&problem));
+    let (ours, theirs) = UnixStream::pair().map_err(unstarted)?;
+    let mut command = half::command(&name, theirs);
+    let started = command.envs(said).stdout(Stdio::piped()).spawn();
+    drop(command);
+    let mut keeper = started.map_err(unstarted)?;
+    let words = [OsStr::new("keep")].into_iter().chain(arguments.iter().map(AsRef::as_ref));
+    // One that does not take them does not answer.
+    let _ = half::tell(&ours, words);
     let Some(text) = answer(&mut keeper, START_MAX) else {
         let why = format!("its supervisor did not start in {} s", START_MAX.as_secs());
         return Err(failed(&why));
@@ -117,6 +118,7 @@ fn kill_all(keeper: &mut Child) {
 mod tests {
     use super::*;
     use crate::descent::state_and_parent;
+    use std::process::Command;
 
     /// What a shell as the keeper says within `patience`.
     fn said(script: &str, patience: Duration) -> (Option<Vec<u8>>, Child) {

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
+use crate::named::adopt;
 use crate::named::keep::part_from_caller;
 use crate::named::place::Place;
 use crate::named::tend::{let_go, say_begun};
@@ -148,7 +149,9 @@ impl Mount {
             if poll(&mut watched, Some(&look)).is_ok_and(|ready| ready > 0) {
                 break;
             }
-            dead = if self.place.is_held() { 0 } else { dead + 1 };
+            // The server keeps the image's memory.
+            let lives = self.place.is_held() || adopt::revive(&self.place);
+            dead = if lives { 0 } else { dead + 1 };
         }
         if dead == DEAD_LOOKS {
             self.end();

@@ -1,0 +1,113 @@
+//! An image whose supervisor and keeper have both died goes on where one of its programs lives: the
+//! program has the image's memory open.
+//!
+//! ```text
+//!   husk COMMAND ── nobody answers, a program has the memory ── starts ──► husk adopt NAME
+//!        ◄── it is up ──────────────── which is a keeper, and starts ──► a supervisor
+//! ```
+//!
+//! Invariants
+//! 1. Only processes of this user are looked into, and only memory is taken of which device, inode
+//!    and time of making are those that the image's facts name.
+//! 2. Who adopts holds the image's lock: one at a time.
+//! 3. An image that was given up, or could not be taken over, is left alone: what ended its
+//!    supervisors would end the next.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use crate::descriptors::loader;
+use crate::failure::Failure;
+use crate::named::ask::tells_of_death;
+use crate::named::keep::{self, Keeper, part_from_caller, partner};
+use crate::named::kept::Left;
+use crate::named::message::{Region, line, receive, send};
+use crate::named::place::{Adopted, Name, Place};
+use crate::named::up::{Begun, START_MAX};
+use crate::request::reason;
+use crate::say::say;
+use crate::visit;
+
+/// Has the image at `place`, whose supervisor and keeper have died, go on if a program has kept its
+/// memory. Whether it does.
+pub fn revive(place: &Place) -> bool {
+    let given_up = || place.last_word().is_some_and(|word| tells_of_death(&word));
+    let known = place.facts().and_then(|facts| facts.region);
+    if place.ended().is_some() || given_up() || known.and_then(|known| find(&known)).is_none() {
+        return false;
+    }
+    let begun = || {
+        let (_, stream) = keep::start(&place.name, keep::ADOPT, &[], true).ok()?;
+        stream.set_read_timeout(Some(START_MAX)).ok()?;
+        serde_json::from_slice::<Begun>(&receive(&stream, true).ok()?.0).ok()
+    };
+    let why = match begun() {
+        Some(Begun::Up) => {
+            say(&format!(
+                "note: supervisor and keeper of image {} were killed: a program has kept it, and \
+                 others go on",
+                place.name
+            ));
+            return true;
+        }
+        Some(Begun::Failed(failure)) => failure.to_string(),
+        None => "its new keeper was killed, or could not be started".to_owned(),
+    };
+    say(&format!("note: image {} is kept by a program, but: {why}", place.name));
+    false
+}
+
+/// What `husk adopt` does.
+pub fn adopt(name: &OsStr, runtime: &[u8]) {
+    let Ok(asker) = partner() else { return };
+    let begun = part_from_caller().and_then(|()| take(&Name::parse(name)?, runtime));
+    let (told, keeper) = match begun {
+        Ok(keeper) => (Begun::Up, keeper),
+        Err(failure) => (Begun::Failed(failure), None),
+    };
+    // Who has gone finds the image up.
+    let _ = line(&told).and_then(|told| send(&asker, &told, &[]));
+    drop(asker);
+    if let Some(keeper) = keeper {
+        keeper.keep();
+    }
+}
+
+/// A keeper for the image, with a supervisor that begins. `None`: somebody else was faster.
+fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
+    let failed = |why: String| Failure::new(format!("cannot adopt image {name}"), why, "try again");
+    let unread = |problem: std::io::Error| failed(reason(&problem));
+    let gone = || failed("no program has its memory any more".to_owned());
+    let held = match Place::find(name)?.adopt()? {
+        Adopted::Held(held) => held,
+        Adopted::Supervised => return Ok(None),
+        Adopted::Gone => return Err(gone()),
+    };
+    let status = held.place.facts().ok_or_else(|| failed("its facts cannot be read".to_owned()))?;
+    let known = status.region.ok_or_else(gone)?;
+    let region = find(&known).ok_or_else(gone)?;
+    let loader = loader(runtime)?;
+    // Nobody answers there.
+    held.place.stop_listening();
+    let listener = held.place.listen().map_err(unread)?;
+    let left = Left { started_ns: known.made_ns, trap_only: known.trap_only, status };
+    let lock = held.lock.as_fd().try_clone_to_owned().map_err(unread)?;
+    let descriptors: Vec<OwnedFd> = vec![region.into(), loader, lock, listener.into()];
+    let text = line(&left).map_err(unread)?;
+    Keeper::begin(name.clone(), (text, descriptors)).map(Some)
+}
+
+/// The memory of an image, out of a program that has it open.
+fn find(known: &Region) -> Option<File> {
+    let us = rustix::process::geteuid().as_raw();
+    let listing = fs::read_dir("/proc").ok()?.flatten();
+    let ours = listing.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == us));
+    let pids = ours.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.flat_map(visit::regions_of).find_map(|path| {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let found = file.metadata().ok()?;
+        ((found.dev(), found.ino()) == (known.device, known.inode)).then_some(file)
+    })
+}
