@@ -109,8 +109,8 @@ fn processes_are_listed_and_signalled() {
     let own = std::process::id().to_string();
     for (arguments, why) in [
         (["kill", "ci", &own, "-sTERM"], "no such process runs in it"),
-        (["kill", "ci", "x", "-sTERM"], "no number of a process"),
-        (["kill", "ci", "0", "-sTERM"], "no number of a process"),
+        (["kill", "ci", "x", "-sTERM"], "not a process id"),
+        (["kill", "ci", "0", "-sTERM"], "not a process id"),
         (["kill", "ci", &pid, "-sNONE"], "no such signal"),
         (["kill", "nix", &pid, "-sTERM"], "no such image"),
     ] {

@@ -238,8 +238,8 @@ fn who_cannot_be_explained_is_told_in_a_line() {
     let own = std::process::id().to_string();
     let supervisor = images.supervisor("ci").to_string();
     for (arguments, why) in [
-        (&["explain", "ci", "x"][..], "no number of a process"),
-        (&["explain", "0"], "no number of a process"),
+        (&["explain", "ci", "x"][..], "not a process id"),
+        (&["explain", "0"], "not a process id"),
         (&["explain", "ci", &own], "no such process runs in the image"),
         (&["explain", &own], "in no image"),
         (&["explain", &supervisor], "no such process runs in the image"),

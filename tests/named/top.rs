@@ -160,7 +160,7 @@ fn mistakes_are_told_in_one_line() {
     }
     images.up("ci");
     let said = images.refused(&["top", "ci"], 125);
-    assert!(said.contains("no terminal") && said.contains("--once"), "{said}");
+    assert!(said.contains("not a terminal") && said.contains("--once"), "{said}");
     for bad in ["0", "-1", "x", "4000"] {
         images.refused(&["top", "ci", "--once", "--interval", bad], 125);
     }

@@ -19,13 +19,13 @@ const STATUS_CHANGES: u8 = 1;
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
     image: String,
-    /// Only these paths and what is below, taken from the current directory if that is in an
-    /// overlay, else from each overlay.
+    /// Show only these paths and what is below them; relative to the current directory if that is
+    /// in an overlay, otherwise to each overlay.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     form: Form,
-    /// Status 1 where there are changes.
+    /// Exit with status 1 if there are changes.
     #[arg(long)]
     exit_code: bool,
 }
@@ -33,20 +33,20 @@ pub struct Options {
 /// How changes are shown.
 #[derive(clap::Args, Debug, Default)]
 struct Form {
-    /// Lines added and removed, by file.
+    /// Print how many lines were added and removed, by file.
     #[arg(long, group = "form")]
     stat: bool,
-    /// A patch that `git apply` and `patch -p1` take; what one cannot say (bytes that are no text,
+    /// Print a patch for `git apply` and `patch -p1`; what a patch cannot contain (binary files,
     /// owners, devices) is a line that they skip.
     #[arg(long, short, group = "form")]
     patch: bool,
-    /// One JSON document: a list with an object for each change.
+    /// Print one JSON document: a list with an object for each change.
     #[arg(long, group = "form")]
     json: bool,
-    /// The paths alone.
+    /// Print only the paths.
     #[arg(long, group = "form")]
     name_only: bool,
-    /// With --name-only: a NUL behind each path, and none in quotes.
+    /// With --name-only: end each path with a NUL byte, and quote none.
     #[arg(short = 'z', requires = "name_only")]
     nul: bool,
 }

@@ -15,7 +15,7 @@ use crate::{failed, shown};
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "husk explain [OPTIONS] [NAME] <PID>")]
 pub struct Options {
-    /// Name of the image; without it: the one in which the process runs.
+    /// Name of the image [default: the one in which the process runs].
     #[arg(value_name = "NAME")]
     name: String,
     /// Number of the process.

@@ -72,11 +72,11 @@ struct Options {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run a command in a throw-away image; its changes are written back when it has ended.
+    /// Run a command in a throw-away image; write its changes back when it has ended.
     Run(RunOptions),
-    /// Make an image that stays, with a name: `husk exec` runs commands in it.
+    /// Make an image with a name, which stays; `husk exec` runs commands in it.
     Up(named::Up),
-    /// Run a command in an image; this process becomes it.
+    /// Run a command in an image, with this terminal, directory, environment and exit status.
     Exec(named::Exec),
     /// List this user's images.
     Ls {
@@ -98,12 +98,12 @@ enum Command {
     },
     /// Send a signal to a process of an image.
     Kill(named::Kill),
-    /// Show what a write-back of an image would do now to the host's files, without doing it.
+    /// Show what a write-back of an image would change on the host now, without doing it.
     ///
-    /// A line a path: A added, M changed, T another kind of object, D removed, R moved, m other
-    /// attributes; ! marks a conflict, where somebody else has changed it on the host meanwhile.
-    /// Paths are those below the overlay. Status 0, or with --exit-code 1 where there are changes;
-    /// 125: it could not be looked at.
+    /// One line for each path: A added, M changed, T another kind of object, D removed, R moved, m
+    /// attributes only; ! marks a conflict: the host has changed it, too. Paths are relative to the
+    /// overlay. Exit status 0, with --exit-code 1 if there are changes; 125 if the image could not
+    /// be read.
     Diff(diff::Options),
     /// Write back what has changed in an image so far; the image and its programs go on.
     ///
@@ -114,21 +114,21 @@ enum Command {
     /// come, too. Status 125: not everything is on the host as the image has it, and a line says
     /// what.
     Sync(named::Sync),
-    /// Take in what programs outside have changed below an image's overlays.
+    /// Show in an image what programs outside have changed below its overlays.
     ///
-    /// What the image has not changed shows name, size, times and bytes as the host has them now;
-    /// files that came or went on the host come and go in the image. Open descriptors and mappings
-    /// go on. What both sides have changed stays as it is on each, and a line says so. Status 125:
-    /// there is such, or something could not be looked at.
+    /// Files that the image has not changed get the names, sizes, times and bytes that they have on
+    /// the host now; files added or removed on the host appear and disappear. Open descriptors and
+    /// mappings stay as they are. Where both sides have changed a file, each keeps its version, and
+    /// a line reports it. Exit status 125: there are such files, or something could not be read.
     Refresh(named::Refresh),
     /// End an image: its changes are written back, and its name is free. A line says before what
     /// that comes to.
     Down(named::Down),
-    /// Copy a file, or with -r a tree, out of an image or into one.
+    /// Copy a file, or with -r a directory tree, out of an image or into one.
     Cp(named::Cp),
-    /// Show the files of an image at a directory of the host, to read and to write, through FUSE.
+    /// Mount the files of an image at a directory of the host, to read and write (FUSE).
     Mount(named::Mount),
-    /// End what `husk mount` shows at a directory.
+    /// Unmount what `husk mount` has mounted at a directory.
     Umount(named::Umount),
     /// The half of a copy that runs in the image and reads.
     #[command(hide = true)]
@@ -188,7 +188,7 @@ enum Command {
         /// Name of the image.
         name: OsString,
     },
-    /// Show or check the configuration: what images are made from where no option is given.
+    /// Show, check or trust the configuration: the settings of images where no option is given.
     Config {
         #[command(subcommand)]
         command: settings::Command,
@@ -198,14 +198,14 @@ enum Command {
         #[command(subcommand)]
         command: volume::Command,
     },
-    /// Say whether this host is able, and what each missing thing costs.
+    /// Show whether this machine can run Husk, and what each missing feature costs.
     Check {
         /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
     },
-    /// Check the whole structure of a running image; its programs go on. Status 0: clean, 1:
-    /// findings, 2: it could not be checked.
+    /// Check the whole structure of a running image; its programs go on. Exit status 0: clean, 1:
+    /// errors found, 2: it could not be checked.
     Fsck {
         /// Name of an image, or process id of a `husk run` or of a program in it.
         image: String,
@@ -213,8 +213,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what has been done in a running image, by kernel and type of operation, and what it
-    /// holds.
+    /// Count the operations in a running image so far, by kernel and type, and show what it holds.
     Stat {
         /// Name of an image, or process id of a `husk run` or of a program in it.
         image: String,
@@ -222,22 +221,22 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say where a process of an image runs, and why there.
+    /// Show where a process of an image runs, and why it was placed there.
     Explain(explain::Options),
-    /// Show what goes on in a running image, again and again: rates of kernels by type of
-    /// operation, and processes with their share.
+    /// Show what happens in a running image, updated like top: operations a second by kernel and
+    /// type, and the share of each process.
     Top(top::Options),
-    /// Print what `husk stat` shows in the form of OpenMetrics, or serve it on request.
+    /// Print the counters of `husk stat` as OpenMetrics (Prometheus), or serve them over HTTP.
     Metrics(metrics::Options),
-    /// Show the system calls of a running image's programs, a line each, with who answered and how
-    /// long that took. Ctrl-C ends it.
+    /// Show the system calls of a running image's programs, one a line, with who answered each and
+    /// how long that took. Ctrl-C ends it.
     Trace(trace::Options),
     /// Print a shell completion script.
     Completions {
         /// bash, zsh, fish, elvish or powershell.
         shell: clap_complete::Shell,
     },
-    /// Write a page of the manual for each command into a directory.
+    /// Write a manual page for each command into a directory.
     Man {
         /// Where to.
         directory: PathBuf,
@@ -259,46 +258,46 @@ enum Command {
         #[command(subcommand)]
         command: net::Command,
     },
-    /// Measure calls natively and in an image, side by side.
+    /// Measure an image beside the host, in turn.
     Bench(bench::Options),
 }
 
 /// What an image is made from.
 #[derive(clap::Args, Debug)]
 struct ImageOptions {
-    /// Kernels of the image [default: one per online core].
+    /// Number of kernels [default: one per online core].
     #[arg(long, value_name = "N", value_parser = parse_kernels)]
     kernels: Option<u32>,
-    /// Most the image may hold, e.g. 512M or 8G: bytes, or a whole number with K, M, G or T (KB and
-    /// KiB mean the same, 1024 bytes) [default: a quarter of the memory of the machine or of the
-    /// control group, at most 16G].
+    /// Most memory the image may use, e.g. 512M or 8G: bytes, or a whole number with K, M, G or T
+    /// (KB and KiB mean the same, 1024 bytes) [default: a quarter of the memory of the machine or
+    /// of the control group, at most 16G].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Keep changes below DIR in the image and write them back at the end [default: the current
     /// directory]. May be repeated.
     #[arg(long, value_name = "DIR")]
     overlay: Vec<PathBuf>,
-    /// An empty tree in memory over DIR, gone at the end [default: /tmp]. May be repeated.
+    /// Put an empty tree in memory over DIR; it is gone at the end [default: /tmp]. May be
+    /// repeated.
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
     /// Write nothing back.
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     discard: Option<bool>,
-    /// Writes outside of the overlays and mounts fail (read-only file system) instead of reaching
-    /// the host.
+    /// Make writes outside of the overlays and mounts fail (EROFS) instead of reaching the host.
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     read_only_outside: Option<bool>,
-    /// Guard the image's state with a memory protection key [default: on, where the processor has
-    /// keys].
+    /// Protect the image's state from stray stores with a memory protection key [default: on, if
+    /// the processor has keys].
     #[arg(long, value_name = "WHEN")]
     guard: Option<Switch>,
-    /// How processes are placed on kernels and cores: host (by Linux), stay, round-robin, random or
+    /// How to place processes on kernels and cores: host (by Linux), stay, round-robin, random or
     /// least-loaded [default: host; with --pin: least-loaded].
     #[arg(long, value_name = "POLICY", value_parser = explain::PolicyParser)]
     place: Option<Policy>,
-    /// Dedicate a core to each kernel: its processes run there only.
+    /// Give each kernel a core of its own; its processes run only there.
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pin: Option<bool>,

@@ -22,7 +22,7 @@ use crate::{ImageOptions, RUNTIME, failed, shown};
 
 #[derive(clap::Args, Debug)]
 pub struct Up {
-    /// What to call it: up to 64 letters, digits, - and _, beginning with a letter.
+    /// The new image's name: up to 64 letters, digits, - and _, beginning with a letter.
     name: OsString,
     #[command(flatten)]
     image: ImageOptions,
@@ -32,8 +32,8 @@ pub struct Up {
 pub struct Exec {
     /// Name of the image.
     name: OsString,
-    /// How it and all that it starts are placed on kernels and cores: host (by Linux), stay,
-    /// round-robin, random or least-loaded [default: HUSK_PLACE, or as the image was made].
+    /// How to place the command and all that it starts on kernels and cores: host (by Linux), stay,
+    /// round-robin, random or least-loaded [default: HUSK_PLACE, or the image's own policy].
     #[arg(long, value_name = "POLICY", value_parser = crate::explain::PolicyParser)]
     place: Option<Policy>,
     /// What the command finds as its own name.
@@ -80,7 +80,7 @@ pub struct Refresh {
     /// Name of the image, or process id of a `husk run` or of a program in it.
     #[arg(value_name = "IMAGE")]
     name: String,
-    /// Look at this directory and what is below it alone.
+    /// Refresh only this directory and what is below it.
     path: Option<PathBuf>,
     /// Print one JSON document instead of lines.
     #[arg(long)]
@@ -89,12 +89,12 @@ pub struct Refresh {
 
 #[derive(clap::Args, Debug)]
 pub struct Cp {
-    /// Directories with all they hold; symbolic links stay links.
+    /// Copy directories with all that they contain; symbolic links stay links.
     #[arg(long, short)]
     recursive: bool,
-    /// What to copy; NAME:PATH is one in image NAME.
+    /// What to copy; NAME:PATH is a path in image NAME.
     source: OsString,
-    /// Where to, or into which directory; NAME:PATH is one in image NAME.
+    /// Where to, or into which directory; NAME:PATH is a path in image NAME.
     target: OsString,
 }
 
@@ -107,17 +107,17 @@ pub struct Parcel {
 
 #[derive(clap::Args, Debug)]
 pub struct Mount {
-    /// Name of the image; NAME:/PATH shows that part of it alone.
+    /// Name of the image; NAME:/PATH mounts only that part of it.
     name: OsString,
-    /// Where to: an empty directory that no image overlays.
+    /// Where to mount it: an empty directory that no image overlays.
     directory: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
 pub struct Umount {
-    /// Where the image is shown.
+    /// Where the image is mounted.
     directory: PathBuf,
-    /// Also if it is in use: whoever uses it finds it gone.
+    /// Unmount even if it is in use; programs that use it get errors.
     #[arg(long)]
     force: bool,
 }

@@ -19,11 +19,10 @@ use crate::pages::command;
 const HEAD: &str = "\
 # Commands
 
-Made from the options themselves, not by hand: what `--help` of each command says. The test that
-compares the two says how to make it anew. [images.md](images.md) and the [tutorial](tutorial.md)
-show them at work.
+The `--help` text of each command. This page is generated: `cargo run --release -- reference >
+docs/commands.md`. [images.md](images.md) and the [tutorial](tutorial.md) show the commands in use.
 
-Where Husk itself fails, the status is 125 (`husk fsck`: 2), and one line on standard error says
+If Husk itself fails, the exit status is 125 (`husk fsck`: 2), and one line on standard error says
 what failed, why, and what to do.
 ";
 

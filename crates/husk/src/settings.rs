@@ -12,30 +12,31 @@ use crate::{failed, shown};
 /// What was typed.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Print what counts, as a file that says the same; defaults stand behind a #.
+    /// Print the settings in effect as a configuration file; defaults are comments.
     Show {
-        /// Say beside each key which file or variable it comes from.
+        /// Show for each key which file or variable sets it.
         #[arg(long)]
         origin: bool,
-        /// Print one JSON document: of each key its value and origin.
+        /// Print one JSON document with value and origin of each key.
         #[arg(long)]
         json: bool,
     },
-    /// Let a husk.toml decide about your data, as it is now: which directories an image overlays or
-    /// mounts, and whether changes are dropped. One of the current directory needs that, as it may
-    /// have come with somebody else's files; after a change it needs it again.
+    /// Let a husk.toml, with its present content, decide about your data: which directories an
+    /// image overlays or mounts, and whether changes are dropped. A husk.toml in the current
+    /// directory needs this, because it may have come with somebody else's files, and again after
+    /// each change.
     Trust {
         /// The file [default: husk.toml in the current directory].
         file: Option<PathBuf>,
     },
-    /// Take back what `husk config trust` has said of a file, whatever is in it.
+    /// Undo `husk config trust` for a file, whatever its content.
     Untrust {
         /// The file [default: husk.toml in the current directory].
         file: Option<PathBuf>,
     },
-    /// Check the files that count and the variables, or one file. Status 0: all is well.
+    /// Check the configuration files and variables, or one file. Exit status 0: no errors.
     Check {
-        /// This file alone.
+        /// Check only this file.
         file: Option<PathBuf>,
     },
 }

@@ -41,24 +41,24 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
     image: String,
-    /// Calls of this process alone, until it ends [default: of all in the image].
+    /// Trace only this process, until it ends [default: all processes of the image].
     #[arg(long, short, value_name = "PID")]
     pid: Option<u32>,
-    /// These calls alone: names with commas between them. The name of an old call stands for its
-    /// newer forms, too: open for openat and openat2.
+    /// Trace only these calls: names, separated by commas. The name of an old call includes its
+    /// newer forms: open includes openat and openat2.
     #[arg(long = "expression", short = 'e', value_name = "CALLS", value_delimiter = ',')]
     calls: Vec<String>,
-    /// Where the lines go [default: standard output; with a command standard error].
+    /// Write the lines to FILE [default: standard output; with a command standard error].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Each line is a JSON document.
+    /// Print each line as a JSON document.
     #[arg(long)]
     json: bool,
     /// Write a file for the Perfetto viewer (ui.perfetto.dev) instead of lines.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "json"])]
     chrome: Option<PathBuf>,
-    /// A command that is run in the image (given by its name) and traced until it ends, with all
-    /// else in the image.
+    /// Run this command in the image (which must be given by its name) and trace until it ends,
+    /// with everything else in the image.
     #[arg(last = true)]
     command: Vec<String>,
 }

@@ -99,7 +99,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         let is_name = name.is_none() && Name::parse(OsStr::new(pid)).is_ok();
         let remedy = format!("husk explain {pid} PID: see `husk ps {pid}` for those there are");
         let remedy = if is_name { remedy.as_str() } else { listed };
-        refuse("that is no number of a process", remedy)
+        refuse("that is not a process id", remedy)
     })?;
     let visit = match name {
         Some(name) => Visit::of(name)?,

@@ -26,9 +26,9 @@ use crate::request::reason;
 use crate::write_back::{Overlay, host};
 
 /// What is said of an image that holds more objects than it has room for.
-pub const SENSELESS: &str = "its numbers of objects make no sense: it is damaged";
+pub const SENSELESS: &str = "its counts of objects are impossible: it is damaged";
 /// What is said of a region that makes no sense.
-const DAMAGED: &str = "its memory is damaged, or none of Husk's";
+const DAMAGED: &str = "its memory is damaged, or not Husk's";
 /// How the host names a region's descriptor.
 const REGION_LINK: &str = "/memfd:husk-region (deleted)";
 /// Bytes of what the host counts as a block.

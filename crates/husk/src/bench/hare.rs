@@ -52,16 +52,16 @@ pub struct Options {
     /// is made if only it is missing.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Rounds of each row, at least.
+    /// Minimum number of rounds of each row.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Most processes at once [default: the cores online; of commands, 1].
+    /// Maximum number of processes at once [default: the cores online; for commands, 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Option<u32>,
-    /// Passed to `husk run` as it is: `on` or `off`.
+    /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Measures an image without this technique, too; several times for several, each alone.
+    /// Also measure an image without this optimisation; may be repeated, each is left out alone.
     #[arg(long, value_name = "TECHNIQUE")]
     without: Vec<Technique>,
     /// Only workloads whose name contains this.

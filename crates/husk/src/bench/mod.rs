@@ -58,17 +58,17 @@ pub struct Options {
 
 #[derive(clap::Subcommand, Debug)]
 enum Suite {
-    /// File-system calls and process start, one process, against tmpfs.
+    /// File-system calls and process start, by one process, compared with tmpfs.
     Fs(FsOptions),
-    /// Hare's thirteen workloads, one process and several, against tmpfs.
+    /// Hare's thirteen workloads, by one process and several, compared with tmpfs.
     Workloads(hare::Options),
-    /// Commands that everybody runs, on a tree of some 10,000 entries, against tmpfs.
+    /// Common commands on a tree of some 10,000 entries, compared with tmpfs.
     Commands(hare::Options),
-    /// Pipes in shared memory, in one process and between several, against the host's.
+    /// Pipes in shared memory, in one process and between several, compared with the host's.
     Pipes(pipes::Options),
-    /// What it costs to enter an image, and to make one.
+    /// The time to run a command in an image, and to make an image.
     Exec(exec::Options),
-    /// How long the supervisor holds what programs wait for, by what it does.
+    /// How long the supervisor holds locks that programs wait for, by kind of work.
     Hold(hold::Options),
     /// What `hold` runs in the image.
     #[command(hide = true)]
@@ -77,9 +77,9 @@ enum Suite {
         /// Where its files are, and how they are called.
         name: PathBuf,
     },
-    /// Servers whose sockets are the host's: processor time of a request, against native ones.
+    /// Servers whose sockets are the host's: CPU time of a request, compared with native servers.
     Servers(servers::Options),
-    /// Policies of placement, on a build and on a script that forks, against Linux's scheduler.
+    /// Placement policies on a build and on a script that forks, compared with Linux's scheduler.
     Place(place::Options),
     /// The side of `place` in an image.
     #[command(hide = true)]
@@ -132,10 +132,10 @@ pub struct FsOptions {
     /// Directory on a tmpfs for the native side [default: a new one in /dev/shm].
     #[arg(long, value_name = "DIR")]
     tmpfs: Option<PathBuf>,
-    /// Passed to `husk run` as it is: `on` or `off`.
+    /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Measures an image without this technique, too; several times for several, each alone.
+    /// Also measure an image without this optimisation; may be repeated, each is left out alone.
     #[arg(long, value_name = "TECHNIQUE")]
     without: Vec<technique::Technique>,
     /// Only rows whose name contains this.

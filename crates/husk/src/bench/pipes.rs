@@ -29,7 +29,7 @@ pub struct Options {
     /// Rounds of each row.
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Passed to `husk run` as it is: `on` or `off`.
+    /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
     /// Measure an image whose pipes and sockets are the host's instead (HUSK_PIPES=host).

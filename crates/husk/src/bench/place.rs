@@ -42,7 +42,7 @@ pub struct Options {
     /// Jobs of `make` at a time [default: the cores online].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// Passed to `husk run` as it is: `on` or `off`.
+    /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
 }

@@ -60,7 +60,7 @@ pub struct Options {
     /// Connections of wrk at a time [default: wrk's own, 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     connections: Option<u32>,
-    /// Passed to `husk run` as it is: `on` or `off`.
+    /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
     /// Only rows whose name contains this.

@@ -11,17 +11,17 @@ use std::process::Command;
 pub enum Technique {
     /// Directories that several kernels change at once (off: HUSK_DIR=narrow).
     Wide,
-    /// Looks at names, facts and block maps without a lock.
+    /// Names, attributes and block maps read without a lock.
     Optimistic,
     /// Bytes copied straight to and from the buffer cache, not by calls of the host.
     Direct,
     /// Free objects and blocks of its own for each thread.
     Affinity,
-    /// Memory for many blocks brought at once to a thread that fills one run after the other.
+    /// Memory for many blocks mapped at once for a thread that fills one run after the other.
     Ahead,
-    /// Large programs that start often, in huge pages.
+    /// Large programs that start often run from huge pages.
     Gathered,
-    /// Programs that start often, linked once and started from a recording of that.
+    /// Programs that start often are linked once, and started from a recording of that.
     Recorded,
     /// Calls answered at patched call sites, not by a trap (off: HUSK_REWRITE=off).
     Rewrite,

@@ -37,13 +37,13 @@ const INTERVAL_MAX_S: f64 = 3600.0;
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
     image: String,
-    /// Time between two looks, in seconds (0.1 to 3600).
+    /// Time between two updates, in seconds (0.1 to 3600).
     #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
     interval: Duration,
-    /// Print what goes on during one interval, and end; no terminal is needed.
+    /// Print one interval and end; needs no terminal.
     #[arg(long)]
     once: bool,
-    /// The same as one JSON document.
+    /// Print one interval as a JSON document and end.
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ fn watch(options: &Options) -> Result<bool, Failure> {
     let what = || format!("cannot show image {}", options.image);
     let mut watcher = Watcher::begin(&options.image)?;
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-        let why = "input and output are no terminal";
+        let why = "input or output is not a terminal";
         return Err(Failure::new(what(), why, "add --once or --json"));
     }
     let failed = |problem: io::Error| {

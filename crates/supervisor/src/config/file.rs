@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Option<Found>, Failure> {
 pub fn fetch(path: &Path) -> Result<Option<Fetched>, Failure> {
     let what = || format!("cannot read {}", path.display());
     let failed = |problem: io::Error| {
-        Failure::new(what(), reason(&problem), "mend it, or set HUSK_CONFIG=none")
+        Failure::new(what(), reason(&problem), "fix it, or set HUSK_CONFIG=none")
     };
     let (held, found) = match reach(path) {
         Err(problem) if is_absent(&problem) => return Ok(None),

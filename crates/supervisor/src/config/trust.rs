@@ -103,7 +103,7 @@ fn changed(path: &Path, verb: &str, change: impl FnOnce(&mut Records)) -> Result
     done.map_err(|problem| {
         let records = state.path.join(RECORDS);
         let why = format!("{}: {}", records.display(), reason(&problem));
-        Failure::new(&what, why, "mend or remove that file")
+        Failure::new(&what, why, "fix or remove that file")
     })
 }
 

@@ -172,7 +172,7 @@ pub fn kill(name: &OsStr, pid: &str, signal: &str) -> Result<(), Failure> {
         .ok_or_else(|| refuse("there is no such signal", "name one, as TERM or 15"))?;
     let number = pid.parse().ok().filter(|&number: &i32| number > 0);
     let process = number.and_then(Pid::from_raw);
-    let process = process.ok_or_else(|| refuse("that is no number of a process", &listed))?;
+    let process = process.ok_or_else(|| refuse("that is not a process id", &listed))?;
     // Held before it is looked for: its number cannot become another's between.
     let held = pidfd_open(process, PidfdFlags::empty());
     if !living(name)?.contains(&(process.as_raw_nonzero().get() as u32)) {
