@@ -30,6 +30,8 @@ mod memory;
 mod pool;
 mod ring;
 mod serve;
+#[cfg(not(target_os = "none"))]
+pub mod sim;
 #[cfg(feature = "models")]
 pub mod word;
 #[cfg(not(feature = "models"))]
