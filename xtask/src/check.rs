@@ -5,7 +5,9 @@ use crate::finding::Finding;
 use crate::toolchain;
 use crate::watch::{self, Limits};
 use crate::workspace::{Workspace, cargo};
-use crate::{edges, fences, fuzz, licences, links, packages, pins, summary, syscalls, tidy};
+use crate::{
+    edges, fences, fuzz, licences, links, packages, pins, siblings, summary, syscalls, tidy,
+};
 use anyhow::Result;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -51,7 +53,10 @@ pub enum Extent {
 
 /// The steps: name, work.
 const STEPS: &[(&str, Work)] = &[
-    ("edges", Work::Look(|workspace| Ok(edges::check(workspace)))),
+    (
+        "edges",
+        Work::Look(|workspace| Ok([edges::check(workspace), siblings::check(workspace)].concat())),
+    ),
     ("licences", Work::Look(licences::check)),
     ("fences", Work::Look(|workspace| Ok(fences::check(workspace)))),
     ("tidy", Work::Look(tidy::check)),

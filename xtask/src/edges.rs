@@ -11,6 +11,8 @@
 //! 3. What runs inside an application links nothing but `linux-raw-sys`.
 //! 4. `anyhow` stays with the programs people start.
 //!
+//! Between the folders of one crate: `siblings`.
+//!
 //! Dev-dependencies are free: a test may look at anything. A new row needs a decision in
 //! `docs/adr/`.
 

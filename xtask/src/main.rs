@@ -26,6 +26,7 @@ mod licences;
 mod links;
 mod packages;
 mod pins;
+mod siblings;
 mod summary;
 mod syscalls;
 mod tidy;
