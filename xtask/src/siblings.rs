@@ -21,7 +21,7 @@ const ORDER: &[(&str, &[&str])] = &[
         "crates/client/src/",
         &[
             "call", "ready", "socket", "pipe", "memory", "file", "fd", "overlay", "path",
-            "identity", "buffers", "iovec", "layout", "boundary",
+            "identity", "buffers", "iovec", "layout", "boundary", "reason",
         ],
     ),
     (
@@ -43,8 +43,8 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "crates/runtime/src/",
         &[
-            "signal", "gate", "memory", "process", "load", "client", "entry", "handover", "script",
-            "elf",
+            "signal", "gate", "memory", "process", "load", "client", "frame", "entry", "handover",
+            "script", "elf",
         ],
     ),
 ];

@@ -71,7 +71,7 @@ impl After {
     /// Whether a call with such a reason moves bytes of a pipe, and has moved none at the host if
     /// that ends with `EINTR`: it can start again then.
     pub const fn is_of_pipe(reason: u32) -> bool {
-        matches!(reason, crate::call::passthrough::PIPE_READ | crate::call::passthrough::PIPE_WRITE)
+        matches!(reason, crate::reason::PIPE_READ | crate::reason::PIPE_WRITE)
     }
 }
 

@@ -34,6 +34,7 @@ mod overlay;
 mod path;
 mod pipe;
 mod ready;
+mod reason;
 mod socket;
 
 pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};

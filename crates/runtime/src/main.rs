@@ -14,6 +14,8 @@
 #[cfg(target_os = "none")]
 mod client;
 #[cfg(target_os = "none")]
+mod frame;
+#[cfg(target_os = "none")]
 mod gate;
 #[cfg(target_os = "none")]
 mod load;

@@ -52,7 +52,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `open_by_handle_at`: no handle leads to a Husk file.
     pub(crate) fn open_by_handle(&mut self, c: &Call) -> Answer {
         match self.refuse_open(c, 0, Errno::ESTALE) {
-            Ok(_) => self.then_opened(c, crate::call::passthrough::ASK),
+            Ok(_) => self.then_opened(c, crate::reason::ASK),
             // Not what `Client::call` takes as the wish to begin again.
             Err(Errno::ESTALE) => Ok(Verdict::Return(Errno::ESTALE.as_return())),
             Err(errno) => Err(errno),
@@ -88,7 +88,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `signalfd`.
     pub(crate) fn signalfd(&mut self, c: &Call) -> Answer {
         match self.other_kind(c, Errno::EINVAL)? {
-            Verdict::Pass => crate::call::passthrough::then(c, crate::call::passthrough::ASK),
+            Verdict::Pass => crate::reason::then(c, crate::reason::ASK),
             other => Ok(other),
         }
     }

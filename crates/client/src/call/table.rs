@@ -3,11 +3,11 @@
 //! Every call that is not here goes to the host without the client (`wants`). The documentation's
 //! list of calls is made from `CALLS`.
 
-use crate::call::passthrough;
 use crate::file::attributes::{mode_change, owner_change};
 use crate::file::xattr::Asking;
 use crate::overlay::read_only_outside;
 use crate::path::{Aim, at, plain};
+use crate::reason;
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::{Errno, nr};
 use husk_proto::Services;
@@ -143,7 +143,7 @@ calls! { |client, c, a|
     ioctl Partial "FIONREAD, FIOCLEX, FIONCLEX, FIONBIO, FIGETBSZ; others ENOTTY" => {
         match client.ioctl(c)? {
             Verdict::Pass if IOCTL_OPENERS.contains(&(a[1] as u32 as usize)) => {
-                passthrough::then(c, passthrough::ASK)
+                reason::then(c, reason::ASK)
             }
             other => Ok(other),
         }
@@ -229,8 +229,8 @@ calls! { |client, c, a|
     epoll_pwait2 Full "" => client.other_kind(c, Errno::EINVAL);
 
     // ---- being told of changes
-    inotify_init Full "" => client.then_opened(c, passthrough::WATCHER);
-    inotify_init1 Full "" => client.then_opened(c, passthrough::WATCHER);
+    inotify_init Full "" => client.then_opened(c, reason::WATCHER);
+    inotify_init1 Full "" => client.then_opened(c, reason::WATCHER);
     inotify_add_watch Partial "reads of unmodified host files are not told" => client.add_watch(c);
     inotify_rm_watch Full "" => client.remove_watch(c);
 
@@ -246,11 +246,11 @@ calls! { |client, c, a|
     umount2 Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
     pivot_root Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
     open_tree Refused "EPERM" => match client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EPERM)? {
-        Verdict::Pass => passthrough::then(c, passthrough::ASK),
+        Verdict::Pass => reason::then(c, reason::ASK),
         other => Ok(other),
     };
     fspick Refused "EPERM" => match client.refuse_path(c, at(0), Aim::FOLLOW, Errno::EPERM)? {
-        Verdict::Pass => passthrough::then(c, passthrough::ASK),
+        Verdict::Pass => reason::then(c, reason::ASK),
         other => Ok(other),
     };
     move_mount Refused "EPERM" => client.refuse_path(c, at(2), Aim::FOLLOW, Errno::EPERM);
@@ -290,45 +290,45 @@ calls! { |client, c, a|
     accept4 Passed "" => client.accept(c, a[3] & CLOSE_ON_EXEC != 0);
 
     // ---- new host descriptors
-    socket Passed "" => passthrough::then(c, passthrough::SOCKET);
-    socketpair Passed "" => client.then_pair(c, passthrough::SOCKET_PAIR);
-    pipe Passed "" => client.then_pair(c, passthrough::PAIR);
-    pipe2 Passed "" => client.then_pair(c, passthrough::PAIR);
-    epoll_create Passed "" => passthrough::then(c, passthrough::EPOLL);
-    epoll_create1 Passed "" => passthrough::then(c, passthrough::EPOLL);
-    eventfd Passed "" => passthrough::then(c, passthrough::opened(false));
-    eventfd2 Passed "" => passthrough::then(c, passthrough::opened(a[1] & CLOSE_ON_EXEC != 0));
+    socket Passed "" => reason::then(c, reason::SOCKET);
+    socketpair Passed "" => client.then_pair(c, reason::SOCKET_PAIR);
+    pipe Passed "" => client.then_pair(c, reason::PAIR);
+    pipe2 Passed "" => client.then_pair(c, reason::PAIR);
+    epoll_create Passed "" => reason::then(c, reason::EPOLL);
+    epoll_create1 Passed "" => reason::then(c, reason::EPOLL);
+    eventfd Passed "" => reason::then(c, reason::opened(false));
+    eventfd2 Passed "" => reason::then(c, reason::opened(a[1] & CLOSE_ON_EXEC != 0));
     signalfd Passed "" => client.signalfd(c);
     signalfd4 Passed "" => client.signalfd(c);
     timerfd_create Passed "" => {
-        passthrough::then(c, passthrough::opened(a[1] & CLOSE_ON_EXEC != 0))
+        reason::then(c, reason::opened(a[1] & CLOSE_ON_EXEC != 0))
     };
     fanotify_init Passed "" => {
         // Its reads make descriptors that nobody tells of.
         client.forgo_spares();
-        passthrough::then(c, passthrough::ASK)
+        reason::then(c, reason::ASK)
     };
     memfd_create Passed "" => {
-        passthrough::then(c, passthrough::opened(a[1] & MEMFD_CLOSE_ON_EXEC != 0))
+        reason::then(c, reason::opened(a[1] & MEMFD_CLOSE_ON_EXEC != 0))
     };
-    memfd_secret Passed "" => passthrough::then(c, passthrough::ASK);
+    memfd_secret Passed "" => reason::then(c, reason::ASK);
     userfaultfd Passed "" => {
         client.forgo_spares();
-        passthrough::then(c, passthrough::ASK)
+        reason::then(c, reason::ASK)
     };
-    perf_event_open Passed "" => passthrough::then(c, passthrough::ASK);
+    perf_event_open Passed "" => reason::then(c, reason::ASK);
     timerfd_settime Passed "" => client.other_kind(c, Errno::EINVAL);
     timerfd_gettime Passed "" => client.other_kind(c, Errno::EINVAL);
     kcmp Partial "files of the image: those of the caller" => client.kcmp(c);
-    pidfd_open Passed "" => passthrough::then(c, passthrough::opened(true));
-    pidfd_getfd Passed "" => passthrough::then(c, passthrough::STRANGER);
-    mq_open Passed "" => client.then_opened(c, passthrough::ASK);
-    fsopen Passed "" => passthrough::then(c, passthrough::ASK);
-    fsmount Passed "" => passthrough::then(c, passthrough::ASK);
-    bpf Passed "" => if BPF_OPENERS.contains(&a[0]) { passthrough::then(c, passthrough::ASK) }
+    pidfd_open Passed "" => reason::then(c, reason::opened(true));
+    pidfd_getfd Passed "" => reason::then(c, reason::STRANGER);
+    mq_open Passed "" => client.then_opened(c, reason::ASK);
+    fsopen Passed "" => reason::then(c, reason::ASK);
+    fsmount Passed "" => reason::then(c, reason::ASK);
+    bpf Passed "" => if BPF_OPENERS.contains(&a[0]) { reason::then(c, reason::ASK) }
         else { Ok(Verdict::Pass) };
     landlock_create_ruleset Passed "" => if a[0] == 0 { Ok(Verdict::Pass) }
-        else { passthrough::then(c, passthrough::opened(true)) };
+        else { reason::then(c, reason::opened(true)) };
 
     // ---- what the client remembers of the host
     setuid Passed "" => client.then_identity(c);
@@ -344,6 +344,6 @@ calls! { |client, c, a|
     setns Passed "not into a PID namespace (EPERM)" => client.setns(c);
     unshare Passed "no PID namespace (EPERM)" =>
         client.unshare(c, a[0] & SHARE_FILES != 0, a[0] & SHARE_CONTEXT != 0);
-    setrlimit Passed "" => passthrough::then(c, passthrough::LIMIT);
-    prlimit64 Passed "" => passthrough::then(c, passthrough::LIMIT);
+    setrlimit Passed "" => reason::then(c, reason::LIMIT);
+    prlimit64 Passed "" => reason::then(c, reason::LIMIT);
 }

@@ -28,12 +28,12 @@
 //! The host tells its own watchers of no opening and no closing of what is lent. A process that
 //! sleeps may keep `SPARES_MAX` files open, as one with a cache of open files does.
 
-use crate::call::passthrough;
 use crate::fd::fd_cache_policy::{KEEPING, LENDING};
 use crate::iovec::check_buffer;
 use crate::layout::get64;
 use crate::overlay::lower::Fact;
 use crate::path::outside_cache::Lately;
+use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -598,7 +598,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut args = c.args;
         args[3] -= sent as usize;
         args[4] = sent as usize;
-        let call = After { number: c.number, args, reason: passthrough::REST };
+        let call = After { number: c.number, args, reason: reason::REST };
         Some(Ok(Verdict::Instead { call, room: 0 }))
     }
 }

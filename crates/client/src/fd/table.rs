@@ -14,7 +14,7 @@
 //!    table: it looks again at what the number is (`Client::look_again`, the runtime's
 //!    `fd_race_retry`).
 
-use crate::call::passthrough;
+use crate::reason;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -226,7 +226,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return if self.is_kept(fd) {
                 Err(Errno::EBADF)
             } else {
-                passthrough::then(c, passthrough::DUPLICATE)
+                reason::then(c, reason::DUPLICATE)
             };
         }
         if minimum >= self.descriptor_limit() as usize {
@@ -459,7 +459,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.surrender(fd as usize)?;
                 Ok(Verdict::Pass)
             }
-            Slot::Host(_) if command == F_SETFD => passthrough::then(c, passthrough::CLOSE_ON_EXEC),
+            Slot::Host(_) if command == F_SETFD => reason::then(c, reason::CLOSE_ON_EXEC),
             _ => Ok(Verdict::Pass),
         }
     }

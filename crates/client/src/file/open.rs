@@ -10,9 +10,9 @@
 //!   socket, device of the image ── refused: they are names only
 //! ```
 
-use crate::call::passthrough;
 use crate::path::openat2::{How, SCOPE};
 use crate::path::{Aim, Last, Lead, Spot};
+use crate::reason;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::sys::general::{
     AT_FDCWD, FASYNC, IN_OPEN, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY,
@@ -101,9 +101,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             () if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
             () if self.reads_maps(flags) => self.open_maps(flags),
             () if self.services.pipes_wanted() && self.names_a_process() => {
-                self.then_opened(c, passthrough::STRANGER)
+                self.then_opened(c, reason::STRANGER)
             }
-            () => self.then_opened(c, passthrough::opened(flags & O_CLOEXEC != 0)),
+            () => self.then_opened(c, reason::opened(flags & O_CLOEXEC != 0)),
         }
     }
 
@@ -124,13 +124,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             && self.is_in_outlying(c.args[directory] as i32, 0)
             && !self.buffers.walks[0].whole().contains(&b'/')
         {
-            return self.then_opened(c, passthrough::opened_below(flags & O_CLOEXEC != 0));
+            return self.then_opened(c, reason::opened_below(flags & O_CLOEXEC != 0));
         }
         match self.linked_descriptor(0)? {
             Some(_) if flags & O_EXCL != 0 => Err(Errno::EEXIST),
             Some(_) if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),
             Some(_) => Err(Errno::ELOOP),
-            None => self.then_opened(c, passthrough::opened(flags & O_CLOEXEC != 0)),
+            None => self.then_opened(c, reason::opened(flags & O_CLOEXEC != 0)),
         }
     }
 
@@ -348,12 +348,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             // Whatever is odd here is the host's to judge: same error on any path.
             return match self.services.outside_is_sealed() {
                 true => Err(Errno::EINVAL),
-                false => self.then_opened(c, passthrough::ASK),
+                false => self.then_opened(c, reason::ASK),
             };
         }
         if resolve == 0 {
             return match self.open(c, crate::path::at(0), flags as usize, mode as usize)? {
-                Verdict::PassThen(_) => passthrough::then(c, passthrough::ASK),
+                Verdict::PassThen(_) => reason::then(c, reason::ASK),
                 other => Ok(other),
             };
         }

@@ -1,7 +1,7 @@
 //! Where a process works: `chdir`, `fchdir`, `umask`, `chroot`.
 
-use crate::call::passthrough;
 use crate::path::{Aim, Place, plain};
+use crate::reason;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_proto::fs::{Kind, Step, want};
@@ -29,7 +29,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.chdir_elsewhere(c)
             }
             Place::Elsewhere => self.chdir_elsewhere(c),
-            Place::Host => passthrough::then(c, passthrough::DIRECTORY),
+            Place::Host => reason::then(c, reason::DIRECTORY),
         }
     }
 
@@ -58,7 +58,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let step = self.services.step(inode)?;
                 self.work_in(step)
             }
-            None => passthrough::then(c, passthrough::DIRECTORY),
+            None => reason::then(c, reason::DIRECTORY),
         }
     }
 

@@ -13,12 +13,12 @@
 //! goes one name at a time, in trees and on the host alike (`walk_position`): every flag is held on
 //! every step, and a path may cross from one to the other as often as it likes.
 
-use crate::call::passthrough;
 use crate::path::descend::count_link;
 use crate::path::magic_links::Magic;
 use crate::path::text::{Piece, lies_below};
 use crate::path::walk_position::{Ground, Held};
 use crate::path::{Aim, Last, Target};
+use crate::reason;
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::sys::general::{
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, RESOLVE_BENEATH, RESOLVE_IN_ROOT,
@@ -98,7 +98,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let from_root = absolute && !how.has(IN_ROOT);
         let root = if from_root { self.host_root()? } else { self.ground_of(c.args[0] as i32)? };
         if how.has(SCOPE) && self.is_all_the_hosts(&root)? && !self.services.outside_is_sealed() {
-            return self.then_opened(c, passthrough::ASK);
+            return self.then_opened(c, reason::ASK);
         }
         let resolve = how.resolve;
         let mut hike = Hike { resolve, aim, here: root.lent(), root, links: 0 };

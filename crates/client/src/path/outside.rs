@@ -522,7 +522,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn then_named(&mut self, c: &Call) -> Answer {
         match self.services.mounts() {
             0 => Ok(Verdict::Pass),
-            _ => crate::call::passthrough::then(c, crate::call::passthrough::NAMED),
+            _ => crate::reason::then(c, crate::reason::NAMED),
         }
     }
 

@@ -14,7 +14,7 @@
 //!
 //! Limit: bytes that pass do not change the times of the node.
 
-use crate::call::passthrough;
+use crate::reason;
 use crate::{After, Answer, Client, Host, Memory, Verdict};
 use husk_abi::nr;
 use husk_abi::proc::put_decimal;
@@ -85,7 +85,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         // Who may leave its times alone, the node says: the host is told when the FIFO is open.
         let (later, at_once) = ((flags & O_NOATIME) as usize, (flags & !O_NOATIME) as usize);
         let args = [AT_FDCWD as usize, at, at_once, later, number, generation];
-        let call = After { number: nr::openat, args, reason: passthrough::FIFO };
+        let call = After { number: nr::openat, args, reason: reason::FIFO };
         Ok(Verdict::Instead { call, room: PATH_BYTES })
     }
 

@@ -7,10 +7,10 @@
 pub(crate) mod fifo;
 pub(crate) mod splice;
 
-use crate::call::passthrough;
 use crate::iovec::{Cursor, MOVE_MAX};
 use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64, put};
 use crate::pipe::splice::read_pipe;
+use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -317,7 +317,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A counted host call is over: what the application gets.
     pub(crate) fn pipe_landed(&mut self, after: &After, result: i64) -> i64 {
         let moved = result.max(0);
-        let writes = after.reason == passthrough::PIPE_WRITE;
+        let writes = after.reason == reason::PIPE_WRITE;
         let pipe = Pipe(after.args[0] as u32);
         self.services.pipe_landed(pipe, writes, moved as u64);
         if result == 0 && !writes && self.tells_lost_peer(after.args[2], pipe) {
@@ -487,7 +487,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 /// A host call of what is left after `done` bytes, counted as in flight.
 #[inline]
 fn in_flight(c: &Call, end: End, done: usize) -> Verdict {
-    let reason = if end.writes { passthrough::PIPE_WRITE } else { passthrough::PIPE_READ };
+    let reason = if end.writes { reason::PIPE_WRITE } else { reason::PIPE_READ };
     let args = [end.pipe.0 as usize, done, c.args[0], 0, 0, 0];
     let after = After { number: c.number, args, reason };
     if done == 0 { Verdict::PassThen(after) } else { Verdict::PassRest { after, done } }

@@ -17,10 +17,10 @@
 //! 3. The marker is touched after the operation, with nothing held. Who dies or fails before leaves
 //!    it to the supervisor.
 
-use crate::call::passthrough;
 use crate::layout::{STAT_INODE_AT, get32, get64, put};
 use crate::path::{Aim, plain};
 use crate::pipe::fifo::Text;
+use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
@@ -150,7 +150,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         })?;
         match (answer, instance) {
-            (Verdict::Pass, Some(_)) => passthrough::then(c, passthrough::WATCH),
+            (Verdict::Pass, Some(_)) => reason::then(c, reason::WATCH),
             (Verdict::Return(wd), Some(_)) if !husk && wd > 0 => {
                 Ok(Verdict::Return(self.note_watch(c.args[0], wd as u32)))
             }

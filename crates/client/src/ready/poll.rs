@@ -8,8 +8,8 @@
 //! goes by. A write end needs less: its writer goes to the host when the ring is full.
 
 use crate::buffers::BOUNCE_BYTES;
-use crate::call::passthrough;
 use crate::layout::{get16, get32, put};
+use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
@@ -460,7 +460,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
 /// The call itself, during which the host waits for bytes of `watched`.
 fn asleep(c: &Call, watched: &Watched) -> Verdict {
-    let reason = passthrough::WATCHING;
+    let reason = reason::WATCHING;
     Verdict::PassThen(After { number: c.number, args: watched.names, reason })
 }
 

@@ -16,9 +16,9 @@
 //!    as on Linux: the socket belongs to the node, not to the path.
 //! 3. No name of ours is shown to the application. The supervisor removes it once its node is gone.
 
-use crate::call::passthrough;
 use crate::layout::{STAT_MODE_AT, get32, get64, put};
 use crate::path::{Aim, Last, Place};
+use crate::reason;
 use crate::socket::messages::{MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::socket::name::{ADDRESS_BYTES, Name, PATH_AT, TEXT_MAX, UNIX};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
@@ -141,7 +141,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         });
         match answer {
             Ok(Verdict::Instead { mut call, room }) if self.leads_to_node(call.args[1]) => {
-                call.reason = passthrough::CONNECTED;
+                call.reason = reason::CONNECTED;
                 Ok(Verdict::Instead { call, room })
             }
             Ok(Verdict::Pass) => {
@@ -195,7 +195,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.memory.write(at, &name.bytes)?;
         let mut args = c.args;
         change(&mut args, at, name.length);
-        let call = After { number: c.number, args, reason: passthrough::NOTHING };
+        let call = After { number: c.number, args, reason: reason::NOTHING };
         Ok(Verdict::Instead { call, room: ADDRESS_BYTES })
     }
 
@@ -220,7 +220,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.memory.write(at + NAME_AT, &name.bytes)?;
         let mut args = c.args;
         args[1] = at;
-        let call = After { number: c.number, args, reason: passthrough::NOTHING };
+        let call = After { number: c.number, args, reason: reason::NOTHING };
         Ok(Verdict::Instead { call, room: NAME_AT + ADDRESS_BYTES })
     }
 

@@ -6,8 +6,8 @@
 //!                               cmsghdr ...
 //! ```
 
-use crate::call::passthrough;
 use crate::layout::{get32, get64};
+use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict};
 use husk_proto::{Result, Services};
 
@@ -62,7 +62,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let mut args = c.args;
             args[2] = index;
-            let call = After { number: c.number, args, reason: passthrough::NOTHING };
+            let call = After { number: c.number, args, reason: reason::NOTHING };
             return Ok(Verdict::Instead { call, room: 0 });
         }
         Ok(Verdict::Pass)

@@ -3,8 +3,8 @@
 //! The host knows a name of a Husk tree by the name of its node (`addresses`); here that
 //! becomes the text again, in place, after the host has written it.
 
-use crate::call::passthrough;
 use crate::layout::{get32, get64};
+use crate::reason;
 use crate::socket::addresses::TYPE;
 use crate::socket::messages::{MESSAGES_MAX, MMSGHDR_BYTES, MSGHDR_BYTES, NAME_LENGTH_AT};
 use crate::socket::name::{ADDRESS_BYTES, Name, PATH_AT, may_be_lanes, node_of};
@@ -58,7 +58,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[4] == 0 || c.args[5] == 0 || !self.services.sockets() {
             return self.other_kind(c, Errno::ENOTSOCK);
         }
-        self.then_name(c, passthrough::SENDER, c.args[5], 1)
+        self.then_name(c, reason::SENDER, c.args[5], 1)
     }
 
     /// `accept`: as any new descriptor, unless there are names of ours.
@@ -69,10 +69,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let named = c.args[1] != 0 && c.args[2] != 0;
         match (named, close_on_exec) {
-            (false, true) => self.socket_then(c, passthrough::ACCEPTED_CLOSE_ON_EXEC),
-            (false, false) => self.socket_then(c, passthrough::ACCEPTED),
-            (true, true) => self.then_name(c, passthrough::ACCEPTED_CLOSE_ON_EXEC, c.args[2], 4),
-            (true, false) => self.then_name(c, passthrough::ACCEPTED, c.args[2], 4),
+            (false, true) => self.socket_then(c, reason::ACCEPTED_CLOSE_ON_EXEC),
+            (false, false) => self.socket_then(c, reason::ACCEPTED),
+            (true, true) => self.then_name(c, reason::ACCEPTED_CLOSE_ON_EXEC, c.args[2], 4),
+            (true, false) => self.then_name(c, reason::ACCEPTED, c.args[2], 4),
         }
     }
 
@@ -82,10 +82,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return answer;
         }
         if !self.services.sockets() {
-            return self.socket_then(c, passthrough::MESSAGE);
+            return self.socket_then(c, reason::MESSAGE);
         }
         let length = c.args[1].saturating_add(NAME_LENGTH_AT);
-        self.then_name(c, passthrough::NAMED_MESSAGE, length, 3)
+        self.then_name(c, reason::NAMED_MESSAGE, length, 3)
     }
 
     /// `recvmmsg`: the least room that is given for a name is what each has, for the host
@@ -98,7 +98,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let mut args = c.args;
         args[5] = if self.services.sockets() { self.least_room(c.args[1], c.args[2]) } else { 0 };
-        Ok(Verdict::PassThen(After { number: c.number, args, reason: passthrough::MESSAGES }))
+        Ok(Verdict::PassThen(After { number: c.number, args, reason: reason::MESSAGES }))
     }
 
     /// The least room for a name in `count` messages at `messages`; 0: no name is asked for.
@@ -120,7 +120,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on a socket that leaves something to note.
     pub(crate) fn socket_then(&mut self, c: &Call, reason: u32) -> Answer {
         match self.other_kind(c, Errno::ENOTSOCK)? {
-            Verdict::Pass => passthrough::then(c, reason),
+            Verdict::Pass => reason::then(c, reason),
             other => Ok(other),
         }
     }

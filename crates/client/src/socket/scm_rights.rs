@@ -15,9 +15,9 @@
 //!
 //! Limits: outside the image a stand-in is a FIFO that nobody writes to.
 
-use crate::call::passthrough;
 use crate::layout::{get32, get64, put};
 use crate::pipe::fifo::Text;
+use crate::reason;
 use crate::socket::messages::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MSGHDR_BYTES, NAME_LENGTH_AT, PASSED_MAX,
     is_rights,
@@ -84,7 +84,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let list = at + room - stand_ins.bytes();
         let flags = if sent == 0 { c.args[2] } else { c.args[3] };
         let args = [c.args[0], at, flags, list, stand_ins.count, sent];
-        let call = After { number: nr::sendmsg, args, reason: passthrough::CARRIED };
+        let call = After { number: nr::sendmsg, args, reason: reason::CARRIED };
         Ok(Verdict::Instead { call, room })
     }
 

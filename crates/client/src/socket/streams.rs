@@ -6,11 +6,11 @@
 //!                                           lane is the host's for ever
 //! ```
 
-use crate::call::passthrough;
 use crate::iovec::{Cursor, MOVE_MAX};
 use crate::layout::get64;
 use crate::pipe::ROUNDS_MAX;
 use crate::ready::poll::watched_alone;
+use crate::reason;
 use crate::socket::lanes::SO_PASSPIDFD;
 use crate::socket::messages::{CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES};
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
@@ -171,7 +171,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Verdict::Pass) if done > 0 => {
                     let mut args = c.args;
                     args[4] = done;
-                    let after = After { number: c.number, args, reason: passthrough::REST };
+                    let after = After { number: c.number, args, reason: reason::REST };
                     return Ok(Verdict::PassRest { after, done });
                 }
                 Ok(Verdict::Wait { address, value, .. }) if done > 0 && looks < ROUNDS_MAX => {

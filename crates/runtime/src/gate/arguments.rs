@@ -5,8 +5,8 @@
 //! listed; of others all arguments count. What none of the lists counts is a structure of at most
 //! `page_fault::STRUCTURE_BYTES`.
 
+use crate::frame::Frame;
 use crate::gate::classes::NUMBERS;
-use crate::gate::frame::Frame;
 use husk_abi::{PAGE, nr};
 
 const NO_ADDRESSES: [usize; 88] = [

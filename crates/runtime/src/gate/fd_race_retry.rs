@@ -20,7 +20,7 @@
 //! where it is traced, or where a handler on a signal stack makes it.
 
 use crate::client::glue::After;
-use crate::gate::frame::{Answer, Detour, Frame, THEN_AFTER, THEN_AFTER_AGAIN};
+use crate::frame::{Answer, Detour, Frame, THEN_AFTER, THEN_AFTER_AGAIN};
 use crate::gate::{self, push_frame};
 use crate::gate::{classes, outside, service};
 use crate::process::thread::Thread;

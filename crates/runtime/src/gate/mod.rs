@@ -43,7 +43,6 @@
 pub(crate) mod arguments;
 pub(crate) mod classes;
 pub(crate) mod fd_race_retry;
-pub(crate) mod frame;
 pub(crate) mod outside;
 pub(crate) mod protect;
 pub(crate) mod seccomp;
@@ -52,7 +51,7 @@ pub(crate) mod sigaltstack_entry;
 pub(crate) mod table;
 pub(crate) mod trace;
 
-use crate::gate::frame::{Detour, THEN_AFTER_AGAIN};
+use crate::frame::{Detour, THEN_AFTER_AGAIN};
 use crate::process::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -123,7 +122,8 @@ unsafe extern "C" {
     pub fn husk_vanish(owner: *const u32, app_rsp: usize, status: usize) -> !;
 }
 
-/// Pushes what lies before `rsp` in a [`frame::Frame`], and eight bytes that align the stack.
+/// Pushes what lies before `rsp` in a [`Frame`](crate::frame::Frame), and eight bytes that align
+/// the stack.
 macro_rules! push_frame {
     () => {
         "push rcx; push rax; push r9; push r8; push r10; push rdx; push rsi; push rdi; sub rsp, 8"
@@ -131,8 +131,8 @@ macro_rules! push_frame {
 }
 pub(crate) use push_frame;
 
-/// Leaves service by a [`frame::Frame`] at `rsp` for a call of the host: the application's stack,
-/// and its registers but the flags.
+/// Leaves service by a [`Frame`](crate::frame::Frame) at `rsp` for a call of the host: the
+/// application's stack, and its registers but the flags.
 macro_rules! pop_frame {
     () => {
         "pop rdi; pop rsi; pop rdx; pop r10; pop r8; pop r9; pop rax; pop rcx; pop rsp; \

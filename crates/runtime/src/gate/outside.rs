@@ -13,8 +13,8 @@
 //! on its stack: a handler may fork, or never come back.
 
 use crate::client::glue::Shortcut;
+use crate::frame::{Answer, Frame};
 use crate::gate::classes;
-use crate::gate::frame::{Answer, Frame};
 use crate::gate::pop_frame;
 use crate::process::thread::Thread;
 use core::arch::global_asm;

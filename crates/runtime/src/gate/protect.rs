@@ -1,7 +1,7 @@
 //! What the application may not do to the runtime under it: map over it, close its descriptors,
 //! take gs, Syscall User Dispatch or the guard's protection key away.
 
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::gate::seccomp;
 use crate::load::start;
 use crate::memory::{guard, image};

@@ -16,7 +16,7 @@
 //!
 //! Not here: what is answered without the host asks no filter, and exec asks it as the runtime.
 
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::gate::outside;
 use crate::gate::{self, NUMBERS, STUB_BYTES};
 use crate::memory;

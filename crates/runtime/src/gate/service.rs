@@ -6,7 +6,7 @@
 //! ```
 
 use crate::client::glue::{After, Seen, Verdict};
-use crate::gate::frame::{
+use crate::frame::{
     Answer, DETOUR, Detour, Frame, GLANCE_FAILS, GLANCE_PASSES, PASS, THEN_AFTER, THEN_AFTER_AGAIN,
     THEN_AGAIN, THEN_BITS, THEN_LEAVE,
 };

@@ -16,7 +16,7 @@
 //! 4. A call's end is found by its number, which travels in the `Detour`: handlers that run in
 //!    between may make calls of their own, or never come back.
 
-use crate::gate::frame::{
+use crate::frame::{
     Answer, DETOUR, Detour, Frame, PASS, RETURN, THEN_AGAIN, THEN_BITS, THEN_LEAVE, THEN_TRACED,
     THEN_TRACED_AGAIN,
 };

@@ -14,7 +14,7 @@
 //!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
 
 use crate::client::glue::{Mapping, Wire};
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::gate::service;
 use crate::gate::table;
 use crate::process::thread::Thread;

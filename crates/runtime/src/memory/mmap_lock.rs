@@ -10,7 +10,7 @@
 //! 2. While it sleeps in vfork it has let go: the child does that for it, who shares its memory
 //!    (`let_go_for`), or nobody can, and it does so before.
 
-use crate::gate::frame::Frame;
+use crate::frame::Frame;
 use crate::memory::mappings;
 use crate::memory::robust_lock::{Held, Lock};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MREMAP_FIXED};

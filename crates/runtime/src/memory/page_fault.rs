@@ -22,8 +22,8 @@
 //!    asked about `WINDOW_MAX` pages at a time.
 
 use crate::client::host;
+use crate::frame::Frame;
 use crate::gate::arguments;
-use crate::gate::frame::Frame;
 use crate::memory;
 use crate::memory::mappings::{self, Entry};
 use crate::memory::mmap_lock;

@@ -6,7 +6,7 @@
 //! moves when the host can move it as it is.
 
 use crate::client::glue::Mapping;
-use crate::gate::frame::Frame;
+use crate::frame::Frame;
 use crate::gate::service;
 use crate::memory::mappings::{self, Entry};
 use crate::process::thread::Thread;

@@ -10,7 +10,7 @@
 //! because after it there is nobody left to hear it.
 
 use crate::client::glue::{ExecTarget, Program};
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::load::start::{self, facts};
 use crate::memory;
 use crate::process::limits;

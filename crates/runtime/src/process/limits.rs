@@ -11,7 +11,7 @@
 //! Not here: a limit that is set from outside the image counts all that is mapped, and processes
 //! outside have no share of Husk's.
 
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::load::start::facts;
 use crate::memory;
 use crate::memory::region;

@@ -15,7 +15,7 @@
 //! 4. What goes wrong is no error: the process stays where it is.
 //! 5. How its parent was placed a child is told, and does not look: the parent may have ended.
 
-use crate::gate::frame::{Answer, Frame};
+use crate::frame::{Answer, Frame};
 use crate::gate::service;
 use crate::load::start::facts;
 use crate::process::clock;

@@ -27,8 +27,8 @@
 //!    record before the child runs, with the guard open: it honours the key as we do.
 
 use crate::client::glue;
+use crate::frame::{Answer, Frame};
 use crate::gate;
-use crate::gate::frame::{Answer, Frame};
 use crate::memory;
 use crate::memory::guard;
 use crate::memory::mappings;

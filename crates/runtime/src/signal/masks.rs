@@ -3,7 +3,7 @@
 //!
 //! The copy lies in the detour on the application's stack, so the call stays interruptible.
 
-use crate::gate::frame::{Answer, Detour, Frame};
+use crate::frame::{Answer, Detour, Frame};
 use crate::gate::service::{detour, detour_address, take};
 use crate::{memory, signal};
 use core::mem::offset_of;

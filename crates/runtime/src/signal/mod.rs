@@ -20,9 +20,9 @@ pub(crate) mod masks;
 pub(crate) mod redirect;
 pub(crate) mod sigaction;
 
+use crate::frame::{Detour, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
 use crate::gate;
 use crate::gate::fd_race_retry;
-use crate::gate::frame::{Detour, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
 use crate::load::start::facts;
 use crate::memory::guard;
 use crate::process::thread::{SIGNALS, Thread};

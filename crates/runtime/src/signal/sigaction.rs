@@ -17,8 +17,8 @@
 //! 3. What the host does besides storing the action, the host does: it throws pending signals away
 //!    when they are ignored from now on, be it by default.
 
+use crate::frame::{Answer, Frame};
 use crate::gate;
-use crate::gate::frame::{Answer, Frame};
 use crate::memory;
 use crate::process::thread::{Group, SIGNALS, Thread};
 use crate::signal::{self, HostAction, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, bit, kept};

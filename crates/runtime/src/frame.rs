@@ -1,7 +1,7 @@
 //! What a call is while it is served: the application's registers, the answer, and the way out.
 
-use crate::client::glue::Call;
 use core::ops::Deref;
+use husk_client::Call;
 
 /// The registers of the application as the entry code pushes them.
 #[repr(C)]
