@@ -18,6 +18,7 @@ mod read_only_outside;
 mod recorded;
 mod space;
 mod status;
+mod steering;
 mod techniques;
 mod volume;
 mod write_back;

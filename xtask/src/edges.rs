@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str], &[&str])] = &[
         ],
         &["*"],
     ),
-    ("husk-net", &[], &["*"]),
+    ("husk-net", &["husk-abi", "husk-host"], &["*"]),
     ("husk-storage", &[], &["rustix", "serde", "serde_json", "crc-fast", "zerocopy"]),
     ("husk", &["husk-net", "husk-storage", "husk-supervisor", "husk-abi", "husk-proto"], &["*"]),
     ("husk-models", &["husk-abi", "husk-proto"], &[]),

@@ -5,6 +5,8 @@
 //! makes often, with errors as `Errno`.
 #![no_std]
 
+#[cfg(not(target_os = "none"))]
+pub mod bpf;
 pub mod calls;
 #[cfg(not(target_os = "none"))]
 pub mod early;

@@ -20,6 +20,7 @@
 //!   husk volume create NAME --size S     a storage area that outlives images; ls, check, rm
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
+//!   husk net attach PID|PORT             spread the connections of a server that runs
 //!   husk net sim [--json]                how does Angel even out connections from outside?
 //!   husk completions SHELL               what does a shell complete?
 //!   husk bench fs [--json]               what do calls cost natively and in an image?
@@ -389,7 +390,7 @@ fn begin() -> ExitCode {
         Command::Man { directory } => pages::manual(&directory),
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
-        Command::Net { command } => net::run(&command),
+        Command::Net { command } => net::run(command),
         Command::Volume { command } => volume::run(command),
         Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options),

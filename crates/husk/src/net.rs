@@ -1,22 +1,98 @@
-//! `husk net`: connections from outside, and which kernel accepts them.
+//! `husk net`: connections from outside, and who accepts them.
 
-use std::process::ExitCode;
+use std::net::SocketAddr;
+use std::process::{Command as Program, ExitCode};
+use std::thread::sleep;
+use std::time::Duration;
 
 use clap::Subcommand;
+use husk_net::angel::Tuning;
 use husk_net::sim;
-use husk_supervisor::failure::STATUS_HUSK;
+use husk_net::steer::{self, Problem, Snapshot};
+use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::say::say;
 
-use crate::shown;
+use crate::{failed, shown};
+
+/// How often `husk net top` looks.
+const TOP_EVERY: Duration = Duration::from_secs(1);
 
 /// `husk net COMMAND`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Steer the connections of a TCP server that runs, and keep its processes evenly loaded.
+    ///
+    /// The server listens with SO_REUSEPORT (nginx: `listen ... reuseport`), a socket for each
+    /// process. Which one accepts is chosen by flow group, the upper 12 bits of the source port;
+    /// idle groups move away from processes with too much. Connections that are open stay where
+    /// they are. Needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE. A program that the
+    /// server itself has attached to these sockets is replaced.
+    Attach(Attach),
+    /// End steering: Linux spreads connections by hash again. Also where the balancer was killed.
+    Detach {
+        /// Process, port, or address with port.
+        #[arg(value_name = "PID|PORT")]
+        target: String,
+    },
+    /// Show what is steered, each second: listening sockets with the processes that accept, flow
+    /// groups, connections, moves.
+    Top {
+        /// Process, port, or address with port [default: all that is steered].
+        #[arg(value_name = "PID|PORT")]
+        target: Option<String>,
+        /// Show it once.
+        #[arg(long)]
+        once: bool,
+        /// Print a JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which way of steering this host has. Status 0: `husk net attach` works.
+    Check {
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
     /// Simulate how Angel evens out load: an even load, all flow groups on one kernel, and an
     /// attack on one kernel, without Angel and with it.
     ///
     /// Clients connect, wait for the answer and think; one connection takes 1 ms of a kernel on
     /// average. The same seed gives the same figures.
     Sim(Simulation),
+    /// The balancer that `attach` starts.
+    #[command(hide = true)]
+    Balance {
+        /// One process of the server.
+        pid: u32,
+        /// Where it listens.
+        address: SocketAddr,
+        /// In which network namespace.
+        namespace: u64,
+        #[command(flatten)]
+        tuning: Tuned,
+    },
+}
+
+/// `husk net attach`.
+#[derive(clap::Args, Debug)]
+pub struct Attach {
+    /// Process, port, or address with port.
+    #[arg(value_name = "PID|PORT")]
+    target: String,
+    #[command(flatten)]
+    tuning: Tuned,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Tuned {
+    /// Window of the moving averages, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 200,
+          value_parser = clap::value_parser!(u64).range(100..=10_000))]
+    window_ms: u64,
+    /// Share of a CPU, in per cent, from which on a process may have too much.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25,
+          value_parser = clap::value_parser!(u8).range(0..=100))]
+    wake_percent: u8,
 }
 
 /// `husk net sim`.
@@ -38,12 +114,76 @@ pub struct Simulation {
     json: bool,
 }
 
-pub fn run(command: &Command) -> ExitCode {
-    let Command::Sim(options) = command;
+pub fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Attach(options) => done(attach(&options)),
+        Command::Detach { target } => done(steer::detach(&target).map(|()| true)),
+        Command::Top { target, once, json } => done(top(target.as_deref(), once, json)),
+        Command::Check { json } => {
+            let report = steer::check::check();
+            let printed = shown(&report, json, steer::check::Report::text);
+            status(printed && report.way != "none")
+        }
+        Command::Sim(options) => simulate(&options),
+        Command::Balance { pid, address, namespace, tuning } => {
+            let tuning = Tuning {
+                window_us: tuning.window_ms * 1000,
+                wake_cpu: f64::from(tuning.wake_percent) / 100.0,
+                ..Tuning::default()
+            };
+            let wanted = steer::Wanted { pid, address, namespace, tuning };
+            done(steer::balance(&wanted).map(|()| true))
+        }
+    }
+}
+
+fn status(fine: bool) -> ExitCode {
+    if fine { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+}
+
+fn done(result: Result<bool, Problem>) -> ExitCode {
+    match result {
+        Ok(fine) => status(fine),
+        Err(Problem { what, why, remedy }) => failed(&Failure::new(what, why, remedy)),
+    }
+}
+
+/// Whether it steers; the balancer has said why not.
+fn attach(options: &Attach) -> Result<bool, Problem> {
+    let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let mut balance = Program::new(husk);
+    let Tuned { window_ms, wake_percent } = options.tuning;
+    balance.args(["net", "balance", "--window-ms", &window_ms.to_string()]);
+    balance.args(["--wake-percent", &wake_percent.to_string()]);
+    let Some(Snapshot { address, kernels, .. }) = steer::attach(&options.target, balance)? else {
+        return Ok(false);
+    };
+    say(&format!(
+        "steers the connections of {address} among {} sockets; `husk net detach {address}` ends it",
+        kernels.len()
+    ));
+    Ok(true)
+}
+
+/// Whether all could be printed.
+fn top(target: Option<&str>, once: bool, json: bool) -> Result<bool, Problem> {
+    loop {
+        let all = match target {
+            Some(target) => vec![steer::look(target)?],
+            None => steer::everywhere()?,
+        };
+        if !shown(&all, json, |all| steer::table(all)) {
+            return Ok(false);
+        }
+        if once {
+            return Ok(true);
+        }
+        sleep(TOP_EVERY);
+    }
+}
+
+fn simulate(options: &Simulation) -> ExitCode {
     let kernels = options.kernels.iter().map(|&kernels| kernels as usize).collect();
     let wanted = sim::Options { kernels, seed: options.seed, seconds: options.seconds };
-    match shown(&sim::run(&wanted), options.json, sim::Report::table) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(STATUS_HUSK),
-    }
+    status(shown(&sim::run(&wanted), options.json, sim::Report::table))
 }

@@ -215,6 +215,12 @@ impl Angel {
         askers.into_iter().flat_map(|asker| self.ask(asker, &mut scales)).collect()
     }
 
+    /// Whether groups would move if they are idle.
+    pub fn is_uneven(&self) -> bool {
+        let uneven = |scales| !self.overloaded(&scales).is_empty();
+        uneven(self.scales_now()) || uneven(self.scales_of_history())
+    }
+
     /// What one connection costs, in seconds of a CPU.
     fn cost_s(&self) -> f64 {
         let arrivals: f64 = self.kernels.iter().map(|kernel| kernel.arrivals_per_s.get()).sum();

@@ -43,15 +43,16 @@ impl Table {
     /// other. At least one kernel.
     pub fn spread(kernels: usize) -> Table {
         assert!(kernels > 0, "a table needs a kernel");
-        Table::mapped(|group| group % kernels)
+        Table::of(|group| group % kernels)
     }
 
     /// All groups belong to one kernel.
     pub fn all_on(kernel: usize) -> Table {
-        Table::mapped(|_| kernel)
+        Table::of(|_| kernel)
     }
 
-    fn mapped(kernel: impl Fn(usize) -> usize) -> Table {
+    /// Each group belongs to the kernel that `kernel` names.
+    pub fn of(kernel: impl Fn(usize) -> usize) -> Table {
         let group = |group| Group { kernel: kernel(group), ..Group::default() };
         Table { groups: (0..GROUPS).map(group).collect() }
     }
@@ -76,6 +77,13 @@ impl Table {
         let group = &mut self.groups[group];
         group.fins += 1;
         assert!(group.fins <= group.syns, "invariant 2");
+    }
+
+    /// So many connections have come, and so many of them are open.
+    pub fn count(&mut self, group: usize, syns: u64, open: u64) {
+        assert!(open <= syns, "invariant 2");
+        let group = &mut self.groups[group];
+        (group.syns, group.fins) = (syns, syns - open);
     }
 
     /// Gives a group to another kernel.

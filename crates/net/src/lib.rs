@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `angel` decides and `groups` remembers; neither has a clock, a thread or I/O, so the simulator
-//! (`sim`) runs the same code from a seed.
+//! (`sim`) runs the same code from a seed. `steer` does it to a server that runs: it looks at its
+//! sockets and lets a program in the kernel select who accepts.
 //!
 //! After NetPopcorn's Snap Bean (flow groups of the source port) and Angel (its balancer), and
 //! Affinity-Accept (Pesterev et al., EuroSys 2012).
@@ -17,3 +18,4 @@ pub mod angel;
 mod average;
 pub mod groups;
 pub mod sim;
+pub mod steer;

@@ -1,0 +1,110 @@
+//! Who asks: starts a balancer, sees what it shows, ends it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::listeners::{Place, borrow, family, find, listening};
+use super::problem::Problem;
+use super::seen::Snapshot;
+use super::way::take_away;
+
+/// Where balancers are found.
+pub(super) const STATE: &str = "/run/husk-net";
+/// Requests, one byte each.
+pub(super) const LOOK: u8 = b'l';
+pub(super) const DETACH: u8 = b'd';
+/// What a balancer says when it steers, and when it has undone everything.
+pub(super) const READY: &str = "ready";
+pub(super) const DONE: &str = "done";
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
+    Path::new(STATE).join(format!("{}.{kind}", place.key()))
+}
+
+/// Begins to steer; `balance` is the command that a balancer is started by. What happens is said
+/// by the balancer itself where it fails.
+pub fn attach(target: &str, mut balance: Command) -> Result<Option<Snapshot>, Problem> {
+    let (pid, place) = find(target)?;
+    let failed = |why: std::io::Error| {
+        Problem::new("cannot start a balancer", why, "see that processes can be started")
+    };
+    balance.args([pid.to_string(), place.address.to_string(), place.namespace.to_string()]);
+    let balance = balance.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = balance.spawn().map_err(failed)?;
+    let mut said = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut said).map_err(failed)?;
+    }
+    if said.trim_end() == READY {
+        return ask(&file(&place, "socket")).map(Some);
+    }
+    child.wait().map_err(failed)?;
+    Ok(None)
+}
+
+fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    stream.write_all(&[request])?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn ask(socket: &Path) -> Result<Snapshot, Problem> {
+    let silent = |why: String| {
+        Problem::new("cannot see what is steered", why, "`husk net attach` begins to steer")
+    };
+    let text = answer(socket, LOOK).map_err(|why| silent(why.to_string()))?;
+    serde_json::from_str(&text).map_err(|why| silent(why.to_string()))
+}
+
+/// What a balancer shows.
+pub fn look(target: &str) -> Result<Snapshot, Problem> {
+    ask(&file(&find(target)?.1, "socket"))
+}
+
+/// What all balancers show.
+pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
+    let entries = match fs::read_dir(STATE) {
+        Ok(entries) => entries,
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(why) => return Err(Problem::new("cannot see what is steered", why, "run it as root")),
+    };
+    let mut sockets: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
+    sockets.sort();
+    // Who was killed does not answer.
+    Ok(sockets.iter().filter_map(|socket| ask(socket).ok()).collect())
+}
+
+/// Ends steering: Linux chooses as before. Also where the balancer was killed.
+pub fn detach(target: &str) -> Result<(), Problem> {
+    let (pid, place) = find(target)?;
+    let what = format!("cannot detach from {place}");
+    match answer(&file(&place, "socket"), DETACH) {
+        Ok(said) if said == DONE => return Ok(()),
+        Ok(said) => return Err(Problem::new(what, said, "try again")),
+        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
+            let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
+            return Err(Problem::new(what, "its balancer does not answer", remedy));
+        }
+        Err(_) => {}
+    }
+    let inodes = listening(pid, &place);
+    let family = family(pid, &inodes);
+    let refused = |errno| Problem::refused("take the program from these sockets", errno);
+    let socket = inodes.first().ok_or(husk_abi::Errno::ENOENT);
+    let socket = socket.and_then(|&inode| borrow(&family, inode)).map_err(refused)?;
+    // What a killed balancer left; another would replace it.
+    let _ = fs::remove_file(file(&place, "socket"));
+    match take_away(&socket).map_err(refused)? {
+        true => Ok(()),
+        false => Err(Problem::new(what, "nothing is attached", "see `husk net top`")),
+    }
+}

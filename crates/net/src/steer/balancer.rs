@@ -1,0 +1,363 @@
+//! The balancer of one place: a process of its own, until somebody detaches or nobody listens.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use husk_abi::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
+use super::listeners::{
+    Member, Place, accepts, borrow, cpu_ns, family, listening, open_connections, shares_its_port,
+};
+use super::problem::Problem;
+use super::seen::{Kernel, Snapshot};
+use super::way::{SOCKETS_MAX, Way, take_away};
+use crate::angel::{Angel, Tuning};
+use crate::groups::{GROUPS, Table};
+
+/// How often Angel looks.
+const TICK_US: u64 = 100_000;
+/// How often listeners, processes and open connections are looked at; open connections also before
+/// groups move.
+const LOOK_US: u64 = 1_000_000;
+/// The program steers so long after a sign of life.
+const LIFE_NS: u64 = 2_000_000_000;
+/// Who asks must have written by then.
+const REQUEST_WITHIN: Duration = Duration::from_millis(100);
+
+/// What a balancer is to do.
+pub struct Wanted {
+    /// One process of the server.
+    pub pid: u32,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// In which network namespace.
+    pub namespace: u64,
+    /// What Angel is set to.
+    pub tuning: Tuning,
+}
+
+struct Balancer {
+    place: Place,
+    way: Way,
+    angel: Angel,
+    tuning: Tuning,
+    family: Vec<Member>,
+    /// Listening sockets: kernel 0, 1, ...
+    inodes: Vec<u64>,
+    workers: Vec<Option<u32>>,
+    cpu_seen_ns: HashMap<u32, u64>,
+    /// Connections by group: those that were there before, and those that are open.
+    before: Vec<u64>,
+    open: Vec<u64>,
+    began_us: u64,
+    ticked_us: u64,
+    looked_us: u64,
+    moves: u64,
+}
+
+/// Balances until the end. What is said before `ready` is for who has started it.
+pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
+    // It fails where this process leads a group already, as it does when a shell started it.
+    let _ = rustix::process::setsid();
+    let place = Place { address: wanted.address, namespace: wanted.namespace };
+    let _lock = lock(&place)?;
+    let mut balancer = Balancer::begin(wanted.pid, place, wanted.tuning)?;
+    let socket = file(&balancer.place, "socket");
+    // A balancer that was killed has left it.
+    let _ = fs::remove_file(&socket);
+    let door = UnixListener::bind(&socket).and_then(|door| {
+        door.set_nonblocking(true)?;
+        leave_the_terminal()?;
+        Ok(door)
+    });
+    let door = match door {
+        Ok(door) => door,
+        Err(why) => {
+            balancer.undo()?;
+            return Err(unusable(&why));
+        }
+    };
+    balancer.go_on(&door);
+    // It is gone where /run is gone, too.
+    let _ = fs::remove_file(&socket);
+    Ok(())
+}
+
+fn unusable(why: &std::io::Error) -> Problem {
+    Problem::new(format!("cannot use {STATE}"), why, "run it as root, with a /run to write to")
+}
+
+fn lock(place: &Place) -> Result<File, Problem> {
+    let opened = fs::create_dir_all(STATE).and_then(|()| {
+        OpenOptions::new().create(true).truncate(false).write(true).open(file(place, "lock"))
+    });
+    let lock = opened.map_err(|why| unusable(&why))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
+        Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy)
+    })?;
+    Ok(lock)
+}
+
+/// Says that it steers, and needs nothing more of who has started it.
+fn leave_the_terminal() -> std::io::Result<()> {
+    let mut output = std::io::stdout();
+    output.write_all(format!("{READY}\n").as_bytes())?;
+    output.flush()?;
+    std::env::set_current_dir("/")?;
+    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok(())
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn now_us() -> u64 {
+    now_ns() / 1000
+}
+
+impl Balancer {
+    fn begin(pid: u32, place: Place, tuning: Tuning) -> Result<Balancer, Problem> {
+        let way = Way::load()?;
+        let now_us = now_us();
+        let mut balancer = Balancer {
+            place,
+            way,
+            angel: Angel::new(tuning, Table::spread(1), 1, now_us),
+            tuning,
+            family: vec![Member { pid, holds: HashMap::new(), waits: Default::default() }],
+            inodes: Vec::new(),
+            workers: Vec::new(),
+            cpu_seen_ns: HashMap::new(),
+            before: vec![0; GROUPS],
+            open: vec![0; GROUPS],
+            began_us: now_us,
+            ticked_us: now_us,
+            looked_us: now_us,
+            moves: 0,
+        };
+        balancer.look_at_listeners()?;
+        if balancer.inodes.is_empty() {
+            let why = format!("nobody listens at {} any more", balancer.place);
+            return Err(Problem::new("cannot attach", why, "name a server that runs"));
+        }
+        Ok(balancer)
+    }
+
+    /// Ticks and answers until somebody detaches or nobody listens.
+    fn go_on(&mut self, door: &UnixListener) {
+        loop {
+            let rest_us = (self.ticked_us + TICK_US).saturating_sub(now_us());
+            let limit = Timespec { tv_sec: 0, tv_nsec: (rest_us * 1000) as i64 };
+            let mut asked = [PollFd::new(door, PollFlags::IN)];
+            // An interrupted wait is a short one.
+            let _ = poll(&mut asked, Some(&limit));
+            if let Ok((stream, _)) = door.accept()
+                && self.answer(stream)
+            {
+                return;
+            }
+            if now_us() >= self.ticked_us + TICK_US && !self.tick() {
+                return;
+            }
+        }
+    }
+
+    /// Answers one request; whether that was the end.
+    fn answer(&mut self, mut stream: UnixStream) -> bool {
+        let mut request = [0];
+        let asked = stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.set_read_timeout(Some(REQUEST_WITHIN)))
+            .and_then(|()| stream.read_exact(&mut request));
+        let (text, over) = match (asked, request[0]) {
+            (Ok(()), LOOK) => (serde_json::to_string(&self.seen()).unwrap_or_default(), false),
+            (Ok(()), DETACH) => match self.undo() {
+                Ok(()) => {
+                    // Whoever asks next finds nobody.
+                    let _ = fs::remove_file(file(&self.place, "socket"));
+                    (DONE.to_owned(), true)
+                }
+                Err(problem) => (format!("{}: {}", problem.what, problem.why), false),
+            },
+            _ => return false,
+        };
+        // Who has gone needs no answer.
+        let _ = stream.write_all(text.as_bytes());
+        over
+    }
+
+    /// Linux chooses again.
+    fn undo(&mut self) -> Result<(), Problem> {
+        self.way.live_until(0);
+        let Some(&inode) = self.inodes.first() else { return Ok(()) };
+        let undone = borrow(&self.family, inode).and_then(|socket| take_away(&socket));
+        match undone {
+            Ok(_) | Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF) => Ok(()),
+            Err(errno) => Err(Problem::refused("take the program from these sockets", errno)),
+        }
+    }
+
+    /// One look and what follows; whether anybody listens.
+    fn tick(&mut self) -> bool {
+        let now_us = now_us();
+        if now_us >= self.looked_us + LOOK_US {
+            self.looked_us = now_us;
+            // What cannot be steered this time, Linux spreads by hash until the next.
+            let _ = self.look_at_listeners();
+            if self.inodes.is_empty() {
+                return false;
+            }
+            self.count_open();
+        }
+        self.way.live_until(now_ns() + LIFE_NS);
+        self.tell_angel();
+        let cpu = self.cpu(now_us - self.ticked_us);
+        self.ticked_us = now_us;
+        self.angel.sample(now_us, &cpu);
+        if self.angel.is_uneven() {
+            self.count_open();
+            self.tell_angel();
+            for one in self.angel.balance() {
+                self.way.assign(one.group, one.target);
+                self.moves += 1;
+            }
+        }
+        true
+    }
+
+    /// Takes in which sockets listen, and who accepts from them.
+    fn look_at_listeners(&mut self) -> Result<(), Problem> {
+        let found =
+            self.family.iter().map(|member| (member.pid, listening(member.pid, &self.place)));
+        let found = found.collect::<Vec<_>>().into_iter().find(|(_, inodes)| !inodes.is_empty());
+        let Some((pid, inodes)) = found else {
+            self.inodes.clear();
+            return Ok(());
+        };
+        self.family = family(pid, &inodes);
+        let known = self.inodes.iter().copied().filter(|inode| inodes.contains(inode));
+        let new = inodes.iter().copied().filter(|inode| !self.inodes.contains(inode));
+        let listens: Vec<u64> = known.chain(new).take(SOCKETS_MAX).collect();
+        if listens != self.inodes {
+            self.steer(listens)?;
+        }
+        let worker = |&inode: &u64| accepts(&self.family, inode);
+        self.workers = self.inodes.iter().map(worker).collect();
+        Ok(())
+    }
+
+    /// Steers among these sockets from now on. Groups stay with those that are still there.
+    fn steer(&mut self, listens: Vec<u64>) -> Result<(), Problem> {
+        let what = format!("cannot steer the connections of {}", self.place);
+        let sockets = listens.iter().map(|&inode| borrow(&self.family, inode));
+        let sockets: Vec<OwnedFd> = sockets
+            .collect::<Result<_, _>>()
+            .map_err(|errno| Problem::refused("borrow the sockets of that process", errno))?;
+        if !sockets.iter().all(shares_its_port) {
+            let remedy = "let it listen with SO_REUSEPORT (nginx: `listen ... reuseport`)";
+            return Err(Problem::new(what, "its socket does not share its port", remedy));
+        }
+        let kernel = |group: usize| {
+            let before = self.inodes.get(self.angel.table.group(group).kernel);
+            let still = before.and_then(|inode| listens.iter().position(|one| one == inode));
+            still.unwrap_or(group % listens.len())
+        };
+        let mut table = Table::of(kernel);
+        (0..GROUPS).for_each(|group| self.way.assign(group, table.group(group).kernel));
+        self.way.live_until(now_ns() + LIFE_NS);
+        self.way.steer(&sockets)?;
+        self.count_open();
+        if self.inodes.is_empty() {
+            self.before = self.open.clone();
+        }
+        self.count(&mut table);
+        self.angel = Angel::new(self.tuning, table, listens.len(), now_us());
+        self.inodes = listens;
+        Ok(())
+    }
+
+    /// Takes in how many connections have come. (One that is open may not have been counted, where
+    /// the program did not steer.)
+    fn count(&self, table: &mut Table) {
+        for group in 0..GROUPS {
+            let syns = self.way.syns(group) + self.before[group];
+            table.count(group, syns, self.open[group].min(syns));
+        }
+    }
+
+    fn count_open(&mut self) {
+        let pid = self.family.first().map_or(0, |member| member.pid);
+        self.open = open_connections(pid, &self.place);
+    }
+
+    /// What has come, in Angel's table.
+    fn tell_angel(&mut self) {
+        let mut table = self.angel.table.clone();
+        self.count(&mut table);
+        self.angel.table = table;
+    }
+
+    /// Shares of a CPU of those who accept; who accepts from several sockets counts in parts.
+    fn cpu(&mut self, step_us: u64) -> Vec<f64> {
+        let mut ran = HashMap::new();
+        for pid in self.workers.iter().flatten() {
+            ran.entry(*pid).or_insert_with(|| {
+                let now_ns = cpu_ns(*pid);
+                let before_ns = self.cpu_seen_ns.insert(*pid, now_ns).unwrap_or(now_ns);
+                now_ns.saturating_sub(before_ns)
+            });
+        }
+        let share = |worker: &Option<u32>| {
+            let same = self.workers.iter().filter(|other| *other == worker).count();
+            let ran_ns = worker.and_then(|pid| ran.get(&pid)).copied().unwrap_or_default();
+            ran_ns as f64 / 1e3 / step_us.max(1) as f64 / same as f64
+        };
+        self.workers.iter().map(share).collect()
+    }
+
+    fn seen(&mut self) -> Snapshot {
+        self.count_open();
+        self.tell_angel();
+        let looks = self.angel.looks();
+        let kernel = |(kernel, look): (usize, &crate::angel::Look)| {
+            let groups = self.angel.table.groups().iter().filter(move |one| one.kernel == kernel);
+            Kernel {
+                kernel,
+                pid: self.workers[kernel],
+                groups: groups.clone().count(),
+                syns: groups.clone().map(|group| group.syns).sum(),
+                open: groups.map(|group| group.open()).sum(),
+                arrivals_per_s: look.arrivals_per_s,
+                connections: look.connections,
+                cpu: look.cpu,
+                load: look.load,
+            }
+        };
+        let loads: f64 = looks.iter().map(|look| look.load).sum();
+        let worst = looks.iter().map(|look| look.load).fold(0.0, f64::max);
+        Snapshot {
+            address: self.place.to_string(),
+            pid: self.family.first().map_or(0, |member| member.pid),
+            balancer: std::process::id(),
+            seconds: (now_us() - self.began_us) / 1_000_000,
+            connections: self.angel.table.groups().iter().map(|group| group.syns).sum(),
+            moves: self.moves,
+            worst_over_mean: if loads > 0.0 { worst * looks.len() as f64 / loads } else { 1.0 },
+            kernels: looks.iter().enumerate().map(kernel).collect(),
+        }
+    }
+}

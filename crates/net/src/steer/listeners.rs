@@ -1,0 +1,325 @@
+//! Who listens where, and who accepts: read from `/proc`.
+//!
+//! ```text
+//!   /proc/PID/net/tcp{,6}   address, state, inode        of all sockets of its network namespace
+//!   /proc/PID/fd            socket:[inode]               who has one
+//!   /proc/PID/fdinfo        tfd: ... ino:inode           who waits for one, in an epoll set
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use husk_abi::Errno;
+use rustix::net::sockopt::socket_reuseport;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use super::problem::Problem;
+use crate::groups::{GROUPS, group_of};
+
+const LISTENS: &str = "0A";
+const TIME_WAIT: &str = "06";
+/// Processes of a server that are looked at.
+const FAMILY_MAX: usize = 256;
+
+/// An address that sockets listen on, in one network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Number of the network namespace.
+    pub namespace: u64,
+}
+
+impl Place {
+    /// Names its files.
+    pub fn key(&self) -> String {
+        let address = self.address.ip().to_string().replace(':', "_");
+        format!("{}-{address}-{}", self.namespace, self.address.port())
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// One TCP socket of a namespace.
+struct Socket {
+    local: SocketAddr,
+    remote_port: u16,
+    state: String,
+    inode: u64,
+}
+
+/// A process that has sockets of a place.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its number.
+    pub pid: u32,
+    /// Descriptors of listening sockets, by inode.
+    pub holds: HashMap<u64, i32>,
+    /// Inodes that it waits for.
+    pub waits: HashSet<u64>,
+}
+
+fn sockets(pid: &str) -> Vec<Socket> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}"));
+    let texts = ["tcp", "tcp6"].map(|name| read(name).unwrap_or_default());
+    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(socket)).collect()
+}
+
+fn socket(line: &str) -> Option<Socket> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let local = address(words.next()?)?;
+    let remote_port = address(words.next()?)?.port();
+    let state = words.next()?.to_owned();
+    let inode = words.nth(5)?.parse().ok()?;
+    Some(Socket { local, remote_port, state, inode })
+}
+
+/// `0100007F:1F90`: words of the address as numbers of this machine, the port as one.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let word = |at: usize| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok();
+    let ip = match ip.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?.to_ne_bytes())),
+        32 => {
+            let mut bytes = [0; 16];
+            for (at, part) in bytes.chunks_mut(4).enumerate() {
+                part.copy_from_slice(&word(at)?.to_ne_bytes());
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Connections that are open at a place, by flow group.
+pub fn open_connections(pid: u32, place: &Place) -> Vec<u64> {
+    let mut open = vec![0; GROUPS];
+    let here = |socket: &Socket| {
+        let ip = place.address.ip();
+        let local = socket.local;
+        local.port() == place.address.port() && (ip.is_unspecified() || local.ip() == ip)
+    };
+    let lives = |socket: &Socket| socket.state != LISTENS && socket.state != TIME_WAIT;
+    for socket in sockets(&pid.to_string()).iter().filter(|one| here(one) && lives(one)) {
+        open[group_of(socket.remote_port)] += 1;
+    }
+    open
+}
+
+/// Inodes of the sockets that listen at a place, the oldest first; none: the process has gone, or
+/// they have.
+pub fn listening(pid: u32, place: &Place) -> Vec<u64> {
+    let all = sockets(&pid.to_string());
+    let here = all.iter().filter(|one| one.state == LISTENS && one.local == place.address);
+    let mut inodes: Vec<_> = here.map(|socket| socket.inode).collect();
+    inodes.sort_unstable();
+    inodes
+}
+
+/// Descriptors of sockets, by inode.
+fn held(pid: u32) -> HashMap<u64, i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let socket = |path: &Path| {
+        let name = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
+        name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    entries.filter_map(|entry| Some((socket(&entry.path())?, number(&entry)?))).collect()
+}
+
+/// Inodes in the epoll sets of a process.
+fn awaited(pid: u32) -> HashSet<u64> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let inode = |line: &str| {
+        let (_, rest) = line.strip_prefix("tfd:")?.split_once("ino:")?;
+        u64::from_str_radix(rest.split_ascii_whitespace().next()?, 16).ok()
+    };
+    texts.flat_map(|text| text.lines().filter_map(inode).collect::<Vec<_>>()).collect()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let numbers = |text: String| -> Vec<u32> {
+        text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    texts.flat_map(numbers).collect()
+}
+
+/// The processes of a server that have these sockets: from the eldest that has one, down.
+pub fn family(pid: u32, inodes: &[u64]) -> Vec<Member> {
+    let has_one = |pid: &u32| {
+        let held = held(*pid);
+        inodes.iter().any(|inode| held.contains_key(inode))
+    };
+    let mut eldest = pid;
+    while let Some(above) = parent(eldest).filter(|above| *above > 0 && has_one(above)) {
+        eldest = above;
+    }
+    let mut pids = vec![eldest];
+    let mut at = 0;
+    while at < pids.len() && pids.len() < FAMILY_MAX {
+        pids.extend(children(pids[at]));
+        at += 1;
+    }
+    let member = |pid: u32| {
+        let holds = held(pid).into_iter().filter(|(inode, _)| inodes.contains(inode)).collect();
+        Member { pid, holds, waits: awaited(pid) }
+    };
+    pids.into_iter().map(member).filter(|member| !member.holds.is_empty()).collect()
+}
+
+/// Who accepts from a listening socket: who waits for it, or who alone has it.
+pub fn accepts(family: &[Member], inode: u64) -> Option<u32> {
+    let one = |fits: &dyn Fn(&&Member) -> bool| {
+        let mut found = family.iter().filter(fits);
+        found.next().filter(|_| found.next().is_none()).map(|member| member.pid)
+    };
+    one(&|member| member.waits.contains(&inode))
+        .or(one(&|member| member.holds.contains_key(&inode)))
+}
+
+/// A listening socket of another process, for a moment.
+pub fn borrow(family: &[Member], inode: u64) -> Result<OwnedFd, Errno> {
+    let holder = family.iter().find_map(|member| Some((member.pid, *member.holds.get(&inode)?)));
+    let (pid, number) = holder.ok_or(Errno::ENOENT)?;
+    let pid = Pid::from_raw(pid as i32).ok_or(Errno::ESRCH)?;
+    let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(errno)?;
+    pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).map_err(errno)
+}
+
+/// What is typed: a process, a port, or an address with a port. Where it listens, and one process
+/// that does.
+pub fn find(target: &str) -> Result<(u32, Place), Problem> {
+    let what = format!("cannot find what to steer at {target}");
+    let (address, number) = (target.parse::<SocketAddr>().ok(), target.parse::<u32>().ok());
+    if address.is_none() && number.is_none() {
+        let why = "it is neither a process, a port nor an address";
+        return Err(Problem::new(what, why, "type e.g. 4711, 8080 or 127.0.0.1:8080"));
+    }
+    let fits = |local: SocketAddr| match address {
+        Some(address) => local == address,
+        None => Some(u32::from(local.port())) == number,
+    };
+    let process = number.filter(|&pid| !addresses(pid, |_| true).is_empty());
+    let (pid, places) = match (process, holders(fits).first()) {
+        (Some(pid), None) => (pid, addresses(pid, |_| true)),
+        (None, Some(&pid)) => (pid, addresses(pid, fits)),
+        (Some(_), Some(_)) => {
+            let why = "there is a process and a port of that number";
+            return Err(Problem::new(what, why, format!("type e.g. 127.0.0.1:{target}")));
+        }
+        (None, None) => {
+            let why = "nobody listens there on TCP whose descriptors can be seen";
+            let remedy = "as root, name a process or port of `ss -ltp`, and the process where it \
+                          has a network namespace of its own";
+            return Err(Problem::new(what, why, remedy));
+        }
+    };
+    match places[..] {
+        [address] => Ok((pid, Place { address, namespace: namespace(pid) })),
+        _ => {
+            let all: Vec<_> = places.iter().map(ToString::to_string).collect();
+            let why = format!("process {pid} listens at {}", all.join(", "));
+            Err(Problem::new(what, why, "name one of these"))
+        }
+    }
+}
+
+/// Where a process listens.
+fn addresses(pid: u32, fits: impl Fn(SocketAddr) -> bool) -> Vec<SocketAddr> {
+    let held = held(pid);
+    if held.is_empty() {
+        return Vec::new();
+    }
+    let all = sockets(&pid.to_string());
+    let own = all.iter().filter(|one| one.state == LISTENS && held.contains_key(&one.inode));
+    let mut found: Vec<_> = own.map(|one| one.local).filter(|&local| fits(local)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn namespace(pid: u32) -> u64 {
+    let name = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.trim_start_matches("net:[").trim_end_matches(']').parse().unwrap_or_default()
+}
+
+/// Processes that have a listening socket of this network namespace.
+fn holders(fits: impl Fn(SocketAddr) -> bool) -> Vec<u32> {
+    let all = sockets("self");
+    let wanted = all.iter().filter(|one| one.state == LISTENS && fits(one.local));
+    let inodes: HashSet<u64> = wanted.map(|socket| socket.inode).collect();
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_one = |pid: &u32| held(*pid).keys().any(|inode| inodes.contains(inode));
+    let mut pids: Vec<u32> = pids.filter(has_one).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Several sockets may share a port only with `SO_REUSEPORT`.
+pub fn shares_its_port(socket: &OwnedFd) -> bool {
+    socket_reuseport(socket).unwrap_or(false)
+}
+
+/// Time that the threads of a process have run, in nanoseconds.
+pub fn cpu_ns(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_net_tcp_is_a_socket() {
+        let line = "   1: 0100007F:1F90 0200007F:A001 01 00000000:00000000 00:00000000 00000000  \
+                    65534        0 4711 1 0000000000000000 100 0 0 10 0";
+        let socket = socket(line).expect("a socket");
+        assert_eq!(socket.local, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!((socket.remote_port, &*socket.state, socket.inode), (40961, "01", 4711));
+    }
+
+    #[test]
+    fn addresses_of_both_families_are_read_and_others_are_not() {
+        let six = address("00000000000000000000000001000000:0050");
+        assert_eq!(six, Some("[::1]:80".parse().unwrap()));
+        assert_eq!(address("0100007F"), None);
+        assert_eq!(address("7F:0050"), None);
+        assert_eq!(address("0100007F:xyz"), None);
+    }
+
+    #[test]
+    fn who_waits_for_a_socket_accepts_from_it_or_who_alone_has_it() {
+        let member = |pid, holds: &[u64], waits: &[u64]| Member {
+            pid,
+            holds: holds.iter().map(|&inode| (inode, 0)).collect(),
+            waits: waits.iter().copied().collect(),
+        };
+        let family = [member(1, &[5, 6], &[]), member(2, &[5, 6], &[6]), member(3, &[7], &[])];
+        assert_eq!([5, 6, 7].map(|inode| accepts(&family, inode)), [None, Some(2), Some(3)]);
+    }
+}

@@ -1,0 +1,31 @@
+//! Steering from outside: the connections of a server that runs already, by flow group.
+//!
+//! ```text
+//!   husk net attach ──starts──► balancer (a process of its own)
+//!                                 │ listeners: whose sockets, who waits for them   (/proc, pidfd)
+//!                                 │ way: program and table of sockets              (eBPF)
+//!                                 │ every 100 ms: SYNs, CPU ─► Angel ─► a store per move
+//!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket
+//! ```
+//!
+//! Invariants
+//! 1. Nothing of the server is changed or kept: its sockets are borrowed for a moment and closed,
+//!    so that a listener that the server closes is closed.
+//! 2. The program steers only for two seconds after the balancer's last sign of life, and then
+//!    leaves the choice to Linux, as before: also when the balancer is killed.
+//! 3. One balancer for each address: it holds a lock as long as it lives.
+
+mod asking;
+mod balancer;
+pub mod check;
+mod listeners;
+mod problem;
+mod program;
+mod seen;
+mod way;
+
+pub use asking::{attach, detach, everywhere, look};
+pub use balancer::{Wanted, balance};
+pub use listeners::Place;
+pub use problem::Problem;
+pub use seen::{Snapshot, table};

@@ -1,0 +1,328 @@
+//! `husk net attach`: the connections of an nginx that runs, steered and left as they were.
+//!
+//! Each test has a server of its own with two workers, whose answer is the worker's process id. To
+//! steer needs root; an ordinary user is refused, which is a test, too.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::{Child, Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use husk_tests::husk::binary;
+use husk_tests::{Scratch, against_native};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::as_nobody;
+
+/// No wait is longer, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+/// Source ports that Linux itself does not give to clients.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Whether there is nothing to test here.
+fn unable() -> bool {
+    against_native() || !rustix::process::getuid().is_root()
+}
+
+/// `husk net ARGUMENTS`, bounded.
+fn net(arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(LIMIT.as_secs().to_string()).arg(binary()).arg("net").args(arguments);
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().expect("it starts")
+}
+
+fn done(arguments: &[&str]) {
+    let output = output(net(arguments));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+}
+
+/// The one line of a refusal.
+fn refused(command: Command) -> String {
+    let output = output(command);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {LIMIT:?}: {what}");
+        sleep(PAUSE);
+    }
+}
+
+/// An nginx.
+struct Server {
+    scratch: Scratch,
+    master: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Server {
+        let scratch = Scratch::new("steering");
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|any| any.local_addr());
+        let port = port.expect("a free port").port();
+        write_configuration(&scratch, port, 2);
+        let path = scratch.path().to_str().expect("a plain path");
+        let mut nginx = Command::new("nginx");
+        nginx.args(["-p", path, "-e", "errors", "-c", &format!("{path}/conf")]);
+        let master = nginx.spawn().expect("nginx is there: apt-get install nginx-light");
+        let server = Server { scratch, master, port };
+        until("both workers answer", || server.workers().len() == 2 && server.ask(20_000).is_ok());
+        server
+    }
+
+    fn workers(&self) -> Vec<i32> {
+        let pid = self.master.id();
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let text = text.unwrap_or_default();
+        text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
+
+    fn signal(&self, pid: i32, signal: Signal) {
+        kill_process(Pid::from_raw(pid).expect("a process"), signal).expect("a signal");
+    }
+
+    fn place(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Who answers a connection from a source port.
+    fn ask(&self, source: u16) -> std::io::Result<String> {
+        let address = |port| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address(source))?;
+        connect(&socket, &address(self.port))?;
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
+        Ok(body.trim().to_owned())
+    }
+
+    /// Who answers connections of flow groups that `is_wanted` takes; none may fail.
+    fn answers(&self, number: usize, is_wanted: impl Fn(u16) -> bool) -> Vec<String> {
+        let ports = PORTS.filter(|port| is_wanted(port >> 4)).cycle();
+        // Somebody else may have the port, or Linux may not yet be done with the last time.
+        let taken = [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable];
+        let asked = ports.filter_map(|port| match self.ask(port) {
+            Err(why) if taken.contains(&why.kind()) => None,
+            answer => Some(answer.expect("an answer")),
+        });
+        asked.take(number).collect()
+    }
+
+    /// What `husk net top` shows of it.
+    fn top(&self) -> Value {
+        let output = output(net(&["top", &self.place(), "--once", "--json"]));
+        assert!(output.status.success(), "{output:?}");
+        let mut all: Value = serde_json::from_slice(&output.stdout).expect("one document");
+        all[0].take()
+    }
+
+    fn balancer(&self) -> i32 {
+        self.top()["balancer"].as_i64().expect("a process") as i32
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has gone, in some tests.
+        let _ = output(net(&["detach", &self.place()]));
+        let master = Pid::from_child(&self.master);
+        let _ = kill_process(master, Signal::TERM);
+        let end = Instant::now() + LIMIT;
+        while matches!(self.master.try_wait(), Ok(None)) && Instant::now() < end {
+            sleep(PAUSE);
+        }
+        let _ = self.master.kill();
+        let _ = self.master.wait();
+    }
+}
+
+fn write_configuration(scratch: &Scratch, port: u16, workers: usize) {
+    let path = scratch.path().display();
+    let text = format!(
+        "daemon off; user root; worker_processes {workers}; pid {path}/pid; error_log {path}/errors;
+         events {{ worker_connections 512; }}
+         http {{
+             access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
+             uwsgi_temp_path u; scgi_temp_path s;
+             server {{
+                 listen 127.0.0.1:{port} reuseport;
+                 location / {{ return 200 \"$pid\\n\"; }}
+             }}
+         }}"
+    );
+    fs::write(scratch.path().join("conf"), text).expect("a configuration");
+}
+
+fn all_same(answers: &[String]) -> bool {
+    answers.iter().all(|answer| *answer == answers[0])
+}
+
+#[test]
+fn every_connection_goes_to_the_worker_of_its_flow_group_until_detached() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.master.id().to_string(), "--wake-percent", "100"]);
+    let even = server.answers(100, |group| group % 2 == 0);
+    let odd = server.answers(100, |group| group % 2 == 1);
+    assert!(all_same(&even) && all_same(&odd) && even[0] != odd[0], "{even:?} {odd:?}");
+    let top = server.top();
+    let pids: Vec<_> = (0..2).map(|kernel| top["kernels"][kernel]["pid"].to_string()).collect();
+    assert_eq!(pids, [even[0].as_str(), odd[0].as_str()], "{top}");
+    for kernel in 0..2 {
+        assert_eq!(top["kernels"][kernel]["syns"], 100, "{top}");
+        assert_eq!(top["kernels"][kernel]["groups"], 2048, "{top}");
+    }
+    let text = output(net(&["top", "--once"])).stdout;
+    assert!(String::from_utf8_lossy(&text).contains(&server.place()));
+    done(&["detach", &server.port.to_string()]);
+    assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "still steered");
+    let said = refused(net(&["detach", &server.place()]));
+    assert!(said.contains("nothing is attached"), "{said}");
+    let said = refused(net(&["top", &server.place(), "--once"]));
+    assert!(said.contains("husk net attach"), "{said}");
+}
+
+#[test]
+fn angel_evens_out_what_comes_from_the_groups_of_one_worker() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place(), "--wake-percent", "0"]);
+    until("both answer as often", || {
+        let answers = server.answers(200, |group| group % 2 == 0);
+        let first = answers.iter().filter(|answer| **answer == answers[0]).count();
+        first.max(200 - first) <= 120
+    });
+    let top = server.top();
+    assert!(top["moves"].as_u64().is_some_and(|moves| moves > 0), "{top}");
+    assert_eq!(top["kernels"][0]["open"], 0, "{top}");
+}
+
+#[test]
+fn workers_that_are_killed_or_added_are_taken_in_without_a_lost_connection() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place()]);
+    write_configuration(&server.scratch, server.port, 3);
+    server.signal(server.master.id() as i32, Signal::HUP);
+    let pids = || -> Vec<i64> {
+        assert!(!server.answers(10, |_| true).is_empty());
+        let top = server.top();
+        let kernels = top["kernels"].as_array().expect("kernels");
+        kernels.iter().filter_map(|kernel| kernel["pid"].as_i64()).collect()
+    };
+    let workers = || -> Vec<i64> { server.workers().iter().map(|&pid| pid.into()).collect() };
+    let is_taken_in = || {
+        let (mut seen, mut there) = (pids(), workers());
+        seen.sort_unstable();
+        there.sort_unstable();
+        seen.len() == 3 && seen == there
+    };
+    until("a third worker accepts", is_taken_in);
+    server.signal(server.workers()[0], Signal::KILL);
+    until("another one has its place", is_taken_in);
+    write_configuration(&server.scratch, server.port, 1);
+    server.signal(server.master.id() as i32, Signal::HUP);
+    until("one is left", || pids().len() == 1);
+    assert!(all_same(&server.answers(100, |_| true)));
+}
+
+#[test]
+fn a_balancer_that_is_killed_leaves_the_choice_to_linux_and_nothing_to_undo_by_hand() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place(), "--wake-percent", "100"]);
+    assert!(all_same(&server.answers(50, |group| group % 2 == 0)));
+    server.signal(server.balancer(), Signal::KILL);
+    until("Linux chooses", || !all_same(&server.answers(50, |group| group % 2 == 0)));
+    // Another may take its place, also where that is killed at once.
+    done(&["attach", &server.place(), "--wake-percent", "100"]);
+    assert!(all_same(&server.answers(50, |group| group % 2 == 0)));
+    server.signal(server.balancer(), Signal::KILL);
+    done(&["detach", &server.place()]);
+    assert!(!all_same(&server.answers(100, |group| group % 2 == 0)));
+    assert!(refused(net(&["detach", &server.place()])).contains("nothing is attached"));
+}
+
+#[test]
+fn a_second_attach_is_refused_and_a_balancer_ends_with_its_server() {
+    if unable() {
+        return;
+    }
+    let mut server = Server::start();
+    done(&["attach", &server.place()]);
+    let said = refused(net(&["attach", &server.place()]));
+    assert!(said.contains("already") && said.contains("husk net detach"), "{said}");
+    let balancer = server.balancer();
+    server.signal(server.master.id() as i32, Signal::TERM);
+    server.master.wait().expect("its status");
+    until("the balancer has gone", || !fs::exists(format!("/proc/{balancer}")).unwrap_or(true));
+    let said = refused(net(&["detach", &server.place()]));
+    assert!(said.contains("nobody listens"), "{said}");
+}
+
+#[test]
+fn a_listener_that_does_not_share_its_port_is_refused_and_left_alone() {
+    if unable() {
+        return;
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    let said = refused(net(&["attach", &address.to_string()]));
+    assert!(said.contains("SO_REUSEPORT") && said.contains("nginx"), "{said}");
+    TcpStream::connect(address).expect("it listens");
+    listener.accept().expect("it accepts");
+}
+
+#[test]
+fn who_has_no_privilege_is_told_and_told_what_to_do() {
+    if against_native() {
+        return;
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let address = listener.local_addr().expect("its address").to_string();
+    assert!(refused(as_nobody(&net(&["attach", &address]))).contains("root"));
+    let check = output(as_nobody(&net(&["check", "--json"])));
+    let report: Value = serde_json::from_slice(&check.stdout).expect("one document");
+    assert_eq!((check.status.code(), &report["way"]), (Some(125), &"none".into()), "{report}");
+    let said = report["facts"][0]["found"].as_str().expect("what was found");
+    assert!(said.contains("root"), "{said}");
+}
+
+#[test]
+fn what_is_no_target_is_refused_with_a_line() {
+    if against_native() {
+        return;
+    }
+    for (wrong, mentions) in [("nginx", "neither"), ("127.0.0.1:1", "nobody listens")] {
+        let said = refused(net(&["attach", wrong]));
+        assert!(said.contains(mentions) && said.contains(wrong), "{said}");
+    }
+}
