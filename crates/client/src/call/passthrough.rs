@@ -13,7 +13,7 @@
 //!    number already, the host's moves to the lowest number free in both tables, and the hole in
 //!    the host's table is plugged, so that this happens once a number.
 //! 2. Only the thread that has a number in transit changes what the host has under it; `dup2` onto
-//!    such a number waits until it is noted (`descriptors.rs`).
+//!    such a number waits until it is noted (`fd::table`).
 //! 3. A call that changes something besides numbers (a file made or emptied, a connection taken,
 //!    a child) is not passed while no number is free: Husk's occupy none of the host's, who would
 //!    carry it out. Threads that race for the last number may yet lose what such a call gave.

@@ -101,7 +101,6 @@ const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
 const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= SETS_LIST);
 const _: () = assert!(SETS + SETS_MAX * 4 <= PLACE_KERNELS);
-const _: () = assert!(PLACE_KERNELS + crate::process::placement::KERNELS_WORDS <= WATCH);
 
 pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

@@ -21,7 +21,7 @@ use husk_proto::place::{
 };
 use husk_region::{Cell, KERNELS_MAX, Region};
 
-use crate::image::{PLACE_KERNELS, PLACE_RULE, PLACES, PROCESS_HIGH, PROCESSES_MAX};
+use crate::image::{PLACE_KERNELS, PLACE_RULE, PLACES, PROCESS_HIGH, PROCESSES_MAX, WATCH};
 use crate::process;
 use crate::state::{high, low, pair};
 
@@ -29,7 +29,8 @@ const TURN: u32 = 64;
 const WANTED: u32 = 72;
 const LINES: u32 = 80;
 /// Words for kernels.
-pub(crate) const KERNELS_WORDS: u32 = LINES + KERNELS_MAX * 8;
+const KERNELS_WORDS: u32 = LINES + KERNELS_MAX * 8;
+const _: () = assert!(PLACE_KERNELS + KERNELS_WORDS <= WATCH);
 
 const LOAD: u32 = 0;
 const ARRIVALS: u32 = 1;
