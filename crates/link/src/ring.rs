@@ -54,6 +54,7 @@ pub struct Ring<'m> {
     area: Area<'m>,
     side: usize,
     node: u16,
+    channels: usize,
     writers: [Option<Writer<'m>>; LANES_MAX],
     readers: [Option<Reader<'m>>; LANES_MAX],
     /// Pools by the lane that uses them, and the other side's.
@@ -68,7 +69,7 @@ pub struct Ring<'m> {
     owed: u32,
     /// The lane and role of the message that came last.
     last: Option<(usize, Role)>,
-    /// Where to look first for the next one.
+    /// The channel to look at first for the next one.
     turn: usize,
     ended: Option<Ending>,
 }
@@ -128,6 +129,7 @@ impl<'m> Ring<'m> {
             area,
             side: me,
             node,
+            channels,
             writers,
             readers: core::array::from_fn(|n| {
                 (n <= channels).then(|| Reader::begin(area, lane(other, n), epoch, lazy))
@@ -140,12 +142,13 @@ impl<'m> Ring<'m> {
             asked: count(PairAt::asked(me)),
             owed: count(PairAt::owed(me)),
             last: None,
-            turn: PRIORITY,
+            turn: 0,
             ended: None,
         })
     }
 
     /// The lane of a message, and who may use its room.
+    #[inline]
     fn choose(&self, lane: Lane) -> Result<(usize, Room), Unsent> {
         if let Some(Ending::Broken(broken)) = self.ended {
             return Err(broken.into());
@@ -228,6 +231,7 @@ impl<'m> Ring<'m> {
         self.writers[PRIORITY].as_mut().map_or(Ok(true), Writer::is_drained)
     }
 
+    #[inline]
     fn finish(&mut self, keeps: bool) {
         let Some((n, role)) = self.last.take() else { return };
         if role == Role::Request {
@@ -245,6 +249,7 @@ impl<'m> Ring<'m> {
     }
 
     /// Whether a message with this header may come now, on lane `n`.
+    #[inline]
     fn judge(&self, n: usize, header: &Header) -> Result<(), Broken> {
         match header.role {
             Role::Request if self.owed >= OUTSTANDING_MAX => Err(Broken::Flood),
@@ -254,14 +259,18 @@ impl<'m> Ring<'m> {
     }
 
     /// The lane that has a message, the priority lane first, then each channel in turn.
+    #[inline]
     fn find(&mut self) -> Option<usize> {
         let has = |n: usize| self.readers[n].as_ref().is_some_and(Reader::has_message);
         if has(PRIORITY) {
             return Some(PRIORITY);
         }
-        let found = (0..CHANNELS_MAX).map(|n| 1 + (self.turn + n) % CHANNELS_MAX).find(|&n| has(n));
+        let channels = self.channels;
+        let in_turn =
+            |n| if self.turn + n < channels { self.turn + n } else { self.turn + n - channels };
+        let found = (0..channels).map(|n| 1 + in_turn(n)).find(|&n| has(n));
         if let Some(n) = found {
-            self.turn = n % CHANNELS_MAX;
+            self.turn = if n < channels { n } else { 0 };
         }
         found
     }

@@ -248,10 +248,12 @@ macro_rules! choices {
         impl<'a> crate::Field<'a> for $name {
             const SHAPE: crate::Shape = crate::Shape::Choice(stringify!($name), &[$($text),*]);
 
+            #[inline]
             fn put(&self, to: &mut crate::Writer<'_>) {
                 to.put(&[*self as u8]);
             }
 
+            #[inline]
             fn take(from: &mut crate::Reader<'a>) -> Result<Self, crate::Fault> {
                 const ALL: &[$name] = &[$($name::$case),*];
                 let [number] = from.array()?;

@@ -8,7 +8,7 @@
 //! Magic, versions and kind keep their places in every version to come, so that a peer of another
 //! major version can be refused in its own words.
 
-use crate::field::{Reader, Writer};
+use crate::field::Reader;
 use crate::version::{MAJOR, Version};
 use crate::{BODY_BYTES_MAX, Failure, Fault, Field, Kind, NODES_MAX};
 
@@ -58,11 +58,11 @@ pub struct Header {
     pub role: Role,
 }
 
-/// Magic, versions, four of two bytes, role, spare, six of four bytes: four-byte fields lie at
-/// multiples of four, and nothing is left over.
+/// Magic, versions, four of two bytes, role, three spare, six of four bytes: five whole words, and
+/// nothing is left over.
 const SPARE_BYTES: usize = 3;
-const _: () = assert!(2 + 2 + 4 * 2 + 1 + SPARE_BYTES == 16);
-const _: () = assert!(16 + 6 * 4 == HEADER_BYTES && HEADER_BYTES.is_multiple_of(8));
+const _: () = assert!(2 + 2 + 4 * 2 + 1 + SPARE_BYTES + 6 * 4 == HEADER_BYTES);
+const _: () = assert!(HEADER_BYTES.is_multiple_of(8));
 
 impl Header {
     /// A request, reply or posted message of `kind`; the other fields are the sender's to fill.
@@ -94,59 +94,66 @@ impl Header {
     }
 
     /// Its bytes.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let Version { major, minor } = self.version;
+        let versions = u64::from(major) | u64::from(minor) << 8;
+        let words = [
+            u64::from(MAGIC) | versions << 16 | both(self.kind, self.status) << 32,
+            both(self.source, self.target) | (self.role as u64) << 32,
+            u64::from(self.length) | u64::from(self.epoch) << 32,
+            u64::from(self.sequence) | u64::from(self.request) << 32,
+            u64::from(self.answered) | u64::from(self.behalf) << 32,
+        ];
         let mut bytes = [0; HEADER_BYTES];
-        let mut to = Writer::new(&mut bytes);
-        MAGIC.put(&mut to);
-        self.version.put(&mut to);
-        for field in [self.kind, self.status, self.source, self.target] {
-            field.put(&mut to);
-        }
-        self.role.put(&mut to);
-        to.put(&[0; SPARE_BYTES]);
-        for field in
-            [self.length, self.epoch, self.sequence, self.request, self.answered, self.behalf]
-        {
-            field.put(&mut to);
+        for (room, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *room = word.to_le_bytes();
         }
         bytes
     }
 
-    /// Reads and checks one; the body is judged by `body`.
+    /// Reads and checks one; the body is judged by `decode`.
+    #[inline]
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Fault> {
-        let mut from = Reader::new(bytes);
-        let from = &mut from;
-        if u16::take(from)? != MAGIC {
+        let word = |n: usize| {
+            let chunk = bytes.as_chunks().0.get(n);
+            chunk.map_or(0, |chunk| u64::from_le_bytes(*chunk))
+        };
+        let [first, second, third, fourth, fifth] = [word(0), word(1), word(2), word(3), word(4)];
+        if first as u16 != MAGIC {
             return Err(Fault::Magic);
         }
-        let version = Version::take(from)?;
+        let version = Version { major: (first >> 16) as u8, minor: (first >> 24) as u8 };
         if version.major != MAJOR {
             return Err(Fault::Major);
         }
-        let [kind, status, source, target] =
-            [u16::take(from)?, u16::take(from)?, u16::take(from)?, u16::take(from)?];
-        let role = Role::take(from).map_err(|_| Fault::Role)?;
-        if from.array()? != [0; SPARE_BYTES] {
+        let role = match (second >> 32) as u8 {
+            0 => Role::Request,
+            1 => Role::Reply,
+            2 => Role::Posted,
+            _ => return Err(Fault::Role),
+        };
+        if second >> 40 != 0 {
             return Err(Fault::Spare);
         }
-        let mut next = || u32::take(from);
         let header = Self {
             version,
-            kind,
-            status,
-            source,
-            target,
-            length: next()?,
-            epoch: next()?,
-            sequence: next()?,
-            request: next()?,
-            answered: next()?,
-            behalf: next()?,
+            kind: (first >> 32) as u16,
+            status: (first >> 48) as u16,
+            source: second as u16,
+            target: (second >> 16) as u16,
+            length: third as u32,
+            epoch: (third >> 32) as u32,
+            sequence: fourth as u32,
+            request: (fourth >> 32) as u32,
+            answered: fifth as u32,
+            behalf: (fifth >> 32) as u32,
             role,
         };
         header.judge()
     }
 
+    #[inline]
     fn judge(self) -> Result<Self, Fault> {
         if self.length as usize > BODY_BYTES_MAX {
             return Err(Fault::Length);
@@ -184,4 +191,8 @@ impl Header {
         let magic = u16::take(&mut from).ok()?;
         (magic == MAGIC).then(|| Version::take(&mut from).ok()).flatten()
     }
+}
+
+const fn both(low: u16, high: u16) -> u64 {
+    low as u64 | (high as u64) << 16
 }
