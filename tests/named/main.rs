@@ -10,6 +10,7 @@ mod completing;
 mod config;
 mod copies;
 mod ends;
+mod failing;
 mod git;
 mod joins;
 mod lives;

@@ -308,6 +308,10 @@ struct ImageOptions {
 struct RunOptions {
     #[command(flatten)]
     image: ImageOptions,
+    /// What becomes of the changes if the command fails (its status is not 0, or a signal ends it):
+    /// write them back, discard them, or keep the image under a name that is printed.
+    #[arg(long, value_name = "WHAT", default_value = "write")]
+    on_failure: OnFailure,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -326,6 +330,23 @@ impl ImageOptions {
             place: self.place.map(|policy| (policy, Origin::Image)),
             pin: self.pin,
             covers_here: false,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum OnFailure {
+    Write,
+    Discard,
+    Keep,
+}
+
+impl From<OnFailure> for husk_supervisor::OnFailure {
+    fn from(typed: OnFailure) -> Self {
+        match typed {
+            OnFailure::Write => Self::Write,
+            OnFailure::Discard => Self::Discard,
+            OnFailure::Keep => Self::Keep,
         }
     }
 }
@@ -478,7 +499,8 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    match husk_supervisor::run(options.image.request(), &options.command, RUNTIME) {
+    let on_failure = options.on_failure.into();
+    match husk_supervisor::run(options.image.request(), on_failure, &options.command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),
     }

@@ -63,4 +63,4 @@ pub mod write_back;
 
 pub use failure::Failure;
 pub use request::{Request, Settings};
-pub use run::run;
+pub use run::{OnFailure, run};

@@ -21,6 +21,7 @@ use crate::descent::{self, Descendants};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::launch::{self, HandOver};
+use crate::named;
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
 use crate::say::{say, say_aside, settle};
@@ -29,9 +30,26 @@ use crate::watch::{Burial, End, watch};
 use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
 use crate::write_back::progress::ProgressLine;
 
+/// What becomes of the changes of a command that failed: its status is not 0, or a signal ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// They are written back, as always.
+    #[default]
+    Write,
+    /// They are dropped.
+    Discard,
+    /// The image stays, under a name.
+    Keep,
+}
+
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status,
 /// unless a signal ended the command.
-pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
+pub fn run(
+    request: Request,
+    on_failure: OnFailure,
+    command: &[OsString],
+    runtime: &[u8],
+) -> Result<u8, Failure> {
     let config = Config::load()?;
     config.notes().for_each(|note| say(&format!("note: {note}")));
     let variables = Variables::of(&config);
@@ -41,10 +59,12 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };
     let end = match program::look(typed, &settings.mounts)? {
-        Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,
+        Program::Image(path) => {
+            in_image(&settings, on_failure, command, &variables, &path, runtime)?
+        }
         Program::Native(path) if settings.sealed => {
             say(&program::plain_note(&path));
-            in_image(&settings, command, &variables, &path, runtime)?
+            in_image(&settings, on_failure, command, &variables, &path, runtime)?
         }
         Program::Native(path) => natively(command, &path)?,
     };
@@ -68,6 +88,7 @@ impl Burial for NoImage {
 
 fn in_image(
     settings: &Settings,
+    on_failure: OnFailure,
     command: &[OsString],
     variables: &Variables,
     path: &Path,
@@ -111,9 +132,18 @@ fn in_image(
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
+    let fate = match end {
+        End::Exit(0) => Some(settings.discard),
+        _ => discards(on_failure, settings, variables, runtime, &work),
+    };
+    let Some(discard) = fate else {
+        // What it has made is its successor's.
+        std::mem::forget(work);
+        return Ok(end);
+    };
     let progress = Arc::default();
     let line = ProgressLine::new(&progress);
-    let ended = work.finish(settings.discard, &progress, None);
+    let ended = work.finish(discard, &progress, None);
     drop(line);
     settle();
     ended.lines.iter().for_each(|line| say(line));
@@ -122,6 +152,37 @@ fn in_image(
         return Ok(End::Signal(signal as i32));
     }
     Ok(if end == End::Exit(0) && !ended.complete { End::Exit(STATUS_HUSK.into()) } else { end })
+}
+
+/// Whether the changes of a command that failed are dropped. `None`: the image stays.
+fn discards(
+    on_failure: OnFailure,
+    settings: &Settings,
+    variables: &Variables,
+    runtime: &[u8],
+    work: &Work,
+) -> Option<bool> {
+    match on_failure {
+        OnFailure::Discard if !settings.discard => {
+            say("the command failed: its changes are dropped");
+            return Some(true);
+        }
+        OnFailure::Write | OnFailure::Discard => return Some(settings.discard),
+        OnFailure::Keep => {}
+    }
+    let kept = named::leave(settings, variables.trap_only, runtime, work);
+    settle();
+    match kept {
+        Ok(name) => say(&format!(
+            "the command failed: image {name} keeps its changes; `husk diff {name}` shows them, \
+             `husk down {name}` writes them back, with --discard it drops them"
+        )),
+        Err(failure) => {
+            say(&format!("{failure}; the changes are written back"));
+            return Some(settings.discard);
+        }
+    }
+    None
 }
 
 /// A descriptor of the image could not be had.

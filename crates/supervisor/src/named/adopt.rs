@@ -92,7 +92,8 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
     // Nobody answers there.
     held.place.stop_listening();
     let listener = held.place.listen().map_err(unread)?;
-    let left = Left { started_ns: known.made_ns, trap_only: known.trap_only, status };
+    let (started_ns, trap_only) = (known.made_ns, known.trap_only);
+    let left = Left { started_ns, trap_only, status, of_run: false };
     let lock = held.lock.as_fd().try_clone_to_owned().map_err(unread)?;
     let descriptors: Vec<OwnedFd> = vec![region.into(), loader, lock, listener.into()];
     let text = line(&left).map_err(unread)?;

@@ -45,6 +45,9 @@ pub struct Left {
     pub status: Status,
     /// Rewritten copies not wanted.
     pub trap_only: bool,
+    /// It was a `husk run` that left it: nobody was killed.
+    #[serde(default)]
+    pub of_run: bool,
 }
 
 /// The keeper of an image.
@@ -125,8 +128,12 @@ fn locked(keeper: &Mutex<Keeper>) -> MutexGuard<'_, Keeper> {
 /// What a successor needs. The order is that in which it takes them.
 fn left(made: &Made, lock: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let Made { work, loader, listener, status, trap_only, .. } = made;
-    let left =
-        Left { started_ns: work.image.started_ns, status: status.clone(), trap_only: *trap_only };
+    let left = Left {
+        started_ns: work.image.started_ns,
+        status: status.clone(),
+        trap_only: *trap_only,
+        of_run: false,
+    };
     let mut descriptors = vec![work.image.region.as_fd(), loader.as_fd(), lock, listener.as_fd()];
     descriptors.extend(work.private_lock().map(AsFd::as_fd));
     let descriptors: io::Result<_> =

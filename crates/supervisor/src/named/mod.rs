@@ -60,6 +60,7 @@ pub use place::{Ended, names};
 pub use programs::{Process, kill, process, process_table, processes};
 pub(crate) use sync::written;
 pub use sync::{foreseen, planned, sync};
+pub(crate) use tend::leave;
 pub use tend::{resume, tend};
 pub(crate) use up::SELF;
 pub use up::up;

@@ -6,7 +6,10 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use husk_proto::image::Cover;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,10 +18,10 @@ use crate::config::Config;
 use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
-use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER};
-use crate::named::keep::partner;
+use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
+use crate::named::keep::{self, partner};
 use crate::named::kept::{Kept, Left};
-use crate::named::message::{Region, Status, VERSION, receive};
+use crate::named::message::{Region, Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
@@ -28,6 +31,8 @@ use crate::variables::Variables;
 use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
 
 const NS_PER_S: i64 = 1_000_000_000;
+/// Between two looks for a supervisor that takes over.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What `husk tend` does: becomes the supervisor of a new image. Returns once it has ended.
 pub fn tend(name: &OsStr, request: Request, runtime: &[u8]) {
@@ -57,12 +62,70 @@ pub fn resume(name: &OsStr) {
     let _ = log_to(&place);
     let variables = Config::load().map(|config| Variables::of(&config));
     match variables.and_then(|variables| take_over(place, &variables)) {
-        Ok((server, kept)) => {
-            say(GOES_ON);
+        Ok((server, kept, of_run)) => {
+            if !of_run {
+                say(GOES_ON);
+            }
             server.serve(kept);
         }
         Err(failure) => say(&failure.to_string()),
     }
+}
+
+/// Leaves the image of a `husk run`, in which nobody runs, to a keeper and a supervisor under a
+/// name. Where that fails, it is still ours.
+pub fn leave(
+    settings: &Settings,
+    trap_only: bool,
+    runtime: &[u8],
+    work: &Work,
+) -> Result<Name, Failure> {
+    let name = Name::parse(OsStr::new(&format!("run-{}", std::process::id())))?;
+    let held = Place::take(&name)?;
+    let left = give_away(&held, settings, trap_only, runtime, work);
+    if left.is_err() {
+        // What cannot be removed is found by `husk ls`.
+        let _ = held.remove();
+    }
+    left.map(|()| name)
+}
+
+/// The keeper starts a supervisor where one was killed: we are as good as that.
+fn give_away(
+    held: &Held,
+    settings: &Settings,
+    trap_only: bool,
+    runtime: &[u8],
+    work: &Work,
+) -> Result<(), Failure> {
+    let failed = |problem: io::Error| {
+        let what = format!("cannot keep the image as {}", held.place.name);
+        Failure::new(what, reason(&problem), "see `husk check`")
+    };
+    let loader = loader(runtime)?;
+    let number = std::process::id();
+    let region = known_by(work, trap_only);
+    let status = Status { keeper: 0, number, region, ..status(settings, work) };
+    write_facts(held, &status).map_err(failed)?;
+    let listener = held.place.listen().map_err(failed)?;
+    let (mut keeper, stream) =
+        keep::start(&held.place.name, keep::ATTEND, &[], true).map_err(failed)?;
+    let left = Left { started_ns: work.image.started_ns, status, trap_only, of_run: true };
+    let mut descriptors =
+        vec![work.image.region.as_fd(), loader.as_fd(), held.lock.as_fd(), listener.as_fd()];
+    descriptors.extend(work.private_lock().map(AsFd::as_fd));
+    let sent = line(&left).and_then(|left| send(&stream, &left, &descriptors));
+    drop(stream);
+    let end = Instant::now() + START_MAX;
+    while sent.is_ok() && Instant::now() < end {
+        if glance(&held.place).is_some_and(|status| status.pid != number) {
+            return Ok(());
+        }
+        sleep(LOOK);
+    }
+    // It may have ended by itself.
+    let _ = keeper.kill();
+    Err(failed(sent.err().unwrap_or_else(|| io::ErrorKind::TimedOut.into())))
 }
 
 /// The one answer to `husk up`.
@@ -137,8 +200,8 @@ fn make(
     Ok(Made { work, loader, listener, signals, status, trap_only: variables.trap_only })
 }
 
-/// What a supervisor needs to go on where another was killed.
-fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept), Failure> {
+/// What a supervisor needs to go on where another was killed; whether that was a `husk run`.
+fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept, bool), Failure> {
     let failed = |why: &str| Failure::new(NOT_TAKEN_OVER, why, "take it down");
     let unread = |problem: io::Error| failed(&reason(&problem));
     let keeper = partner().map_err(unread)?;
@@ -162,7 +225,7 @@ fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept), Fail
     let made = Made { work, loader, listener, signals, status: left.status, trap_only };
     let server = Server::new(held, made);
     let kept = server.kept_by(Ok(keeper)).map_err(unread)?;
-    Ok((server, kept))
+    Ok((server, kept, left.of_run))
 }
 
 fn known_by(work: &Work, trap_only: bool) -> Option<Region> {
