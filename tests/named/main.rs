@@ -22,6 +22,7 @@ mod placing;
 mod refresh;
 mod scarce;
 mod sessions;
+mod stays;
 mod storms;
 mod sync;
 mod top;

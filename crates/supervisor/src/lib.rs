@@ -46,6 +46,7 @@ pub mod rates;
 pub mod recording;
 pub mod refresh;
 pub mod request;
+mod room;
 pub mod run;
 mod runtime_file;
 pub mod say;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
+use husk_proto::Fs as _;
 use husk_proto::image::Image as _;
 use husk_proto::watch::Watches;
 use nix::unistd::Pid;
@@ -36,6 +37,7 @@ use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
 use crate::request::Settings;
+use crate::room;
 use crate::say::say;
 use crate::signals::Signals;
 use crate::soundness::{self, Soundness};
@@ -47,6 +49,8 @@ use crate::write_back::{self, ledger::Ledger, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;
+/// Bytes of what the host counts as a block.
+const HOST_BLOCK_BYTES: u64 = 512;
 /// All of the image is looked through for the dead so seldom that it takes a fiftieth of a core at
 /// most, but at least so often.
 const SCAN_COSTS: u32 = 50;
@@ -245,6 +249,35 @@ impl Work {
     /// Says what the image has no room for, if anything: a look beside the regular ones.
     pub fn look_for_room(&mut self) {
         self.full.look(&self.image.direct);
+    }
+
+    /// Every call of its programs is trapped.
+    pub fn traps_only(&self) -> bool {
+        self.variables.trap_only
+    }
+
+    /// Whether there is room for all that could be written back, or for saving it elsewhere. Of a
+    /// damaged image that is never the question.
+    pub fn finds_room(&self) -> bool {
+        let bytes = rustix::fs::fstat(&self.image.region).map_or(0, |found| found.st_blocks);
+        let bytes = bytes as u64 * HOST_BLOCK_BYTES;
+        room::is_there(&self.image.overlays(), bytes)
+            || !soundness::look(&self.image, &mut |_| {}).is_sound()
+    }
+
+    /// Writes back what finds room, as while programs go on: the image has all of it as before.
+    pub fn write_what_fits(
+        &mut self,
+        run: Run,
+        ledger: Ledger,
+        progress: &Arc<Progress>,
+    ) -> write_back::Outcome {
+        let (overlays, direct) = (self.image.overlays(), &mut self.image.direct);
+        holds::work(direct, Kind::WriteBack);
+        direct.leave_access_times(true);
+        let outcome = write_back::write_back(direct, run, &overlays, &[], progress, ledger);
+        direct.leave_access_times(false);
+        outcome
     }
 
     /// Ends the image: the last dead, the checks that were asked for, write-back. `progress` says

@@ -53,6 +53,7 @@ use crate::say::say;
 use crate::signals::{Event, Signals};
 use crate::watch::Burial;
 use crate::work::Work;
+use crate::write_back::Outcome;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
 
@@ -131,6 +132,24 @@ struct End {
     since: Instant,
 }
 
+/// How many things found no place, and the first of them.
+fn in_short(outcome: &Outcome) -> String {
+    let lines = || outcome.failures.iter().chain(&outcome.busy);
+    let first = lines().next().map_or("", String::as_str);
+    match lines().count() {
+        0 | 1 => first.to_owned(),
+        count => format!("{first} (and {} more)", count - 1),
+    }
+}
+
+/// What has become of an end.
+enum Over {
+    /// The image has ended; who asked for it.
+    Ended(Option<UnixStream>),
+    /// It goes on.
+    Stays,
+}
+
 impl End {
     fn new(discard: bool, force: bool, asker: Option<UnixStream>) -> End {
         End { discard, force, asker, told: false, since: Instant::now() }
@@ -182,7 +201,9 @@ impl Server {
         }
         if let Some(discard) = self.held.place.is_ending() {
             // Where another supervisor was killed in the middle of it.
-            return self.end(End::new(discard, true, None));
+            if let Over::Ended(asker) = self.end(End::new(discard, true, None), kept) {
+                return asker;
+            }
         }
         loop {
             if Instant::now() >= next_look {
@@ -202,8 +223,10 @@ impl Server {
                 next_tick = Instant::now() + TICK;
                 self.made.work.tick();
             }
-            if let Some(end) = self.due() {
-                return self.end(end);
+            if let Some(end) = self.due()
+                && let Over::Ended(asker) = self.end(end, kept)
+            {
+                return asker;
             }
         }
     }
@@ -449,7 +472,7 @@ impl Server {
     }
 
     /// Ends the image; the asker, who has been told.
-    fn end(&mut self, end: End) -> Option<UnixStream> {
+    fn end(&mut self, end: End, kept: &Kept) -> Over {
         if let Err(problem) = self.held.place.begin_end(end.discard) {
             say(&format!("cannot note that the image ends: {}", reason(&problem)));
         }
@@ -466,6 +489,17 @@ impl Server {
             let _ = deliver(&asker, &told);
         }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        if !end.discard && !self.made.work.finds_room() {
+            let (number, started_ns) = (self.made.status.number, self.made.work.image.started_ns);
+            let run = Run { number, started_ns, live: true };
+            let ledger = Ledger::at(self.held.place.ledger());
+            let outcome = self.made.work.write_what_fits(run, ledger, &progress);
+            if !outcome.failures.is_empty() || !outcome.busy.is_empty() {
+                drop(pulse);
+                self.stay(end.asker, &outcome, kept);
+                return Over::Stays;
+            }
+        }
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
         let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.number);
@@ -478,7 +512,25 @@ impl Server {
             say(&format!("cannot note that the image has ended: {}", reason(&problem)));
         }
         self.part(ended, end.asker.as_ref());
-        end.asker
+        Over::Ended(end.asker)
+    }
+
+    /// The image goes on: it has what found room neither in its place nor elsewhere.
+    fn stay(&mut self, asker: Option<UnixStream>, outcome: &Outcome, kept: &Kept) {
+        let name = &self.held.place.name;
+        let remedy =
+            format!("make room and try again, or drop it: husk down {name} --discard; it stays");
+        let what = format!("cannot take image {name} down");
+        let failure =
+            Failure::new(what, format!("not written back: {}", in_short(outcome)), remedy);
+        say(&failure.to_string());
+        self.held.place.remove("ending");
+        if let Err(problem) = self.be_found(kept) {
+            // It is tried again at the next look.
+            say(&format!("others cannot find the image: {}", reason(&problem)));
+        }
+        // Who does not listen is not told.
+        let _ = asker.map(|asker| deliver(&asker, &Answer::Refused(failure)));
     }
 
     /// The last word of an image that has ended: all that is left is to tell, and to go.

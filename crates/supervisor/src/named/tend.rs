@@ -104,7 +104,7 @@ fn give_away(
     };
     let loader = loader(runtime)?;
     let number = std::process::id();
-    let region = known_by(work, trap_only);
+    let region = known_by(work);
     let status = Status { keeper: 0, number, region, ..status(settings, work) };
     write_facts(held, &status).map_err(failed)?;
     let listener = held.place.listen().map_err(failed)?;
@@ -184,8 +184,7 @@ fn make(
     let loader = loader(runtime)?;
     let mut work = Work::make(settings, variables, None)?;
     work.serve();
-    let mut status = status(settings, &work);
-    status.region = known_by(&work, variables.trap_only);
+    let status = status(settings, &work);
     let written = write_facts(held, &status);
     let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
         let what = format!("cannot make image {}", held.place.name);
@@ -228,7 +227,8 @@ fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept, bool)
     Ok((server, kept, left.of_run))
 }
 
-fn known_by(work: &Work, trap_only: bool) -> Option<Region> {
+fn known_by(work: &Work) -> Option<Region> {
+    let trap_only = work.traps_only();
     let found = rustix::fs::fstat(&work.image.region).ok()?;
     let (device, inode, made_ns) = (found.st_dev, found.st_ino, work.image.started_ns);
     Some(Region { device, inode, made_ns, trap_only })
@@ -269,7 +269,7 @@ fn status(settings: &Settings, work: &Work) -> Status {
         mounts: of(Cover::Memory),
         processes: 0,
         full: Vec::new(),
-        region: None,
+        region: known_by(work),
         note: None,
     }
 }
