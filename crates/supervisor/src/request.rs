@@ -276,7 +276,7 @@ pub(crate) fn settle_memory(asked: Option<u64>) -> Result<u64, Failure> {
 fn fit_group(bytes: u64, group: Option<u64>) -> (u64, Option<String>) {
     let Some(group) = group.filter(|group| bytes > *group) else { return (bytes, None) };
     // Programs need some for themselves.
-    let most = (group / 4 * 3 >> 20 << 20).max(MEMORY_BYTES_MIN);
+    let most = ((group / 4 * 3) >> 20 << 20).max(MEMORY_BYTES_MIN);
     let note = format!(
         "the control group has {}M of memory: the image holds at most {}M, not {}",
         group >> 20,

@@ -118,13 +118,12 @@ impl Look {
         let direct = &mut self.visit.direct;
         self.overlays.iter().any(|(root, overlay)| {
             let mut names = path.strip_prefix(overlay).into_iter().flatten().peekable();
-            let found = names.peek().is_some()
+            names.peek().is_some()
                 && names
                     .try_fold(*root, |dir, name| {
                         direct.lookup(dir, name.as_bytes()).map(|step| step.inode)
                     })
-                    .is_ok();
-            found
+                    .is_ok()
         })
     }
 

@@ -237,7 +237,8 @@ impl Place {
     fn hold(self) -> io::Result<Held> {
         let lock = self.lock_file(true)?;
         lock_own(&lock)?;
-        let room = OpenOptions::new().write(true).create(true).open(self.inside(ROOM))?;
+        let room =
+            OpenOptions::new().write(true).create(true).truncate(false).open(self.inside(ROOM))?;
         match fallocate(&room, FallocateFlags::empty(), 0, ROOM_BYTES) {
             // Not every file system can promise room.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(Held { place: self, lock }),

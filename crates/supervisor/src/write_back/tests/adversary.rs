@@ -44,7 +44,7 @@ const CALLS_MAX: u32 = 5000;
 /// The tree of run `n`. What runs leave in an image fills it in the end: there is a new one now and
 /// then.
 fn scene(n: u32) -> Scene {
-    if n % RUNS_OF_AN_IMAGE == 0 {
+    if n.is_multiple_of(RUNS_OF_AN_IMAGE) {
         Scene::renew_the_image();
     }
     let mut scene = Scene::at_once(|path| {
