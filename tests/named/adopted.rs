@@ -26,7 +26,7 @@ fn an_image_goes_on_that_one_of_its_programs_has_kept() {
         let note = "note: supervisor and keeper of image ci were killed: a program has kept it";
         assert!(text(&output.stderr).contains(note), "{command:?}: {}", shown(&output));
         assert_eq!(images.row("ci")["state"], "up");
-        assert!(images.script("ci", "cat file").starts_with("precious\ntick\n"));
+        until("it writes on", || images.script("ci", "cat file").starts_with("precious\ntick\n"));
         assert_eq!(images.script("ci", "echo through > pipe & cat pipe"), "through\n");
     }
     // What was adopted is kept like any other.
