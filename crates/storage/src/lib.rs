@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   catalogue   name ─► uuid, place, size              a small file for each volume
+//!     log       records, durable in order          frames in a ring, and snapshots
 //!     area      two copies of a header, then content   one pre-written extent
 //!       disk    read, write, write and flush, flush    `Pwrite` (O_DIRECT) or `Sim`
 //! ```
@@ -18,6 +19,7 @@
 pub mod area;
 pub mod catalogue;
 pub mod disk;
+pub mod log;
 mod problem;
 mod uuid;
 

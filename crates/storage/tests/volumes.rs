@@ -9,9 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use husk_storage::area::header::CONTENT_AT;
 use husk_storage::catalogue::{Catalogue, Row, State};
-use husk_storage::disk::{Aligned, BLOCK_BYTES, Disk};
+use husk_storage::log::{Found, Lsn};
 
 const SIZE_BYTES: u64 = 1 << 20;
 /// Names the catalogue whose volume `v` a second process is to hold.
@@ -71,17 +70,22 @@ fn a_volume_is_made_filled_listed_used_and_removed() {
     assert_eq!((row.name.as_str(), row.size_bytes, row.epoch), ("v", SIZE_BYTES, Some(0)));
     assert_eq!(row.state, State::Free);
     assert!(room.catalogue.check("v").unwrap().findings.is_empty());
-    let mut block = Aligned::zeroed(BLOCK_BYTES);
-    block.fill(7);
+    let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| panic!("empty")).unwrap();
+    log.wait(log.append(b"record").unwrap()).unwrap();
+    log.checkpoint(Lsn(1), |to| to.write(b"one record")).unwrap();
+    log.wait(log.append(b"another").unwrap()).unwrap();
+    log.close().unwrap();
     let area = room.catalogue.acquire("v").unwrap();
-    area.disk().write_durable(CONTENT_AT, &block).unwrap();
-    drop(area);
-    let area = room.catalogue.acquire("v").unwrap();
-    block.fill(0);
-    area.disk().read(CONTENT_AT, &mut block).unwrap();
-    assert!(block.iter().all(|&byte| byte == 7));
-    assert_eq!((area.header.epoch, area.disk().size_bytes()), (2, SIZE_BYTES));
-    drop(area);
+    assert_eq!(area.header.epoch, 2);
+    let mut found = Vec::new();
+    let opened = area.open_log(|one| match one {
+        Found::Snapshot(lsn, bytes) | Found::Record(lsn, bytes) => {
+            found.push((lsn, bytes.to_vec()))
+        }
+    });
+    assert_eq!(found, [(Lsn(1), b"one record".to_vec()), (Lsn(2), b"another".to_vec())]);
+    drop(opened);
+    assert!(room.catalogue.check("v").unwrap().findings.is_empty());
     room.catalogue.remove("v", false).unwrap();
     assert_eq!(files(room.directory.path()), 0);
 }
@@ -121,11 +125,16 @@ fn holds_a_volume_when_asked_to() {
     let Some(directory) = std::env::var_os(HOLD) else { return };
     let area = Catalogue::at(directory.into()).acquire("v").unwrap();
     println!("\nhas epoch {}", area.header.epoch);
+    let (log, _) = area.open_log(|_| ()).unwrap();
+    while let Ok(lsn) = log.append(b"0123456789") {
+        log.wait(lsn).unwrap();
+        println!("{}", lsn.0);
+    }
     let _ = std::io::stdin().lines().next();
 }
 
 #[test]
-fn who_is_killed_gives_the_volume_to_the_next_with_a_higher_epoch() {
+fn who_is_killed_gives_the_volume_to_the_next_with_a_higher_epoch_and_all_that_was_durable() {
     let room = Room::with_volume();
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "holds_a_volume_when_asked_to", "--nocapture"])
@@ -134,12 +143,43 @@ fn who_is_killed_gives_the_volume_to_the_next_with_a_higher_epoch() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "has epoch 1"));
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "has epoch 1"));
     assert!(room.refused().contains(&format!("process {} uses it", holder.id())));
+    assert!(lines.any(|line| line == "9"));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    assert_eq!(room.catalogue.acquire("v").unwrap().header.epoch, 2);
+    let acknowledged = lines.filter_map(|line| line.parse().ok()).last().unwrap_or(9);
+    let area = room.catalogue.acquire("v").unwrap();
+    assert_eq!(area.header.epoch, 2);
+    let mut last = Lsn(0);
+    let opened = area.open_log(|found| match found {
+        Found::Record(lsn, record) => {
+            assert_eq!((lsn.0, record), (last.0 + 1, &b"0123456789"[..]));
+            last = lsn;
+        }
+        Found::Snapshot(..) => panic!("nobody has made one"),
+    });
+    opened.unwrap();
+    assert!(last.0 >= acknowledged, "{last:?} of {acknowledged}");
+}
+
+#[test]
+fn a_log_that_is_damaged_is_located_and_left_as_it_is() {
+    let room = Room::with_volume();
+    let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();
+    for _ in 0..3 {
+        log.wait(log.append(b"record").unwrap()).unwrap();
+    }
+    drop(log);
+    // The second frame: behind the header and the root, two blocks each.
+    room.write_at(5 * 4096 + 110, b"x");
+    let report = room.catalogue.check("v").unwrap();
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+    assert_eq!(report.findings[0].at_bytes, 5 * 4096);
+    let damage = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap_err();
+    assert!(damage.to_string().contains("record 2 is damaged, there is 3 behind it"), "{damage}");
+    assert_eq!(room.catalogue.check("v").unwrap().findings, report.findings);
 }
 
 #[test]

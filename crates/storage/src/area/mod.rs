@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk, Pwrite};
+use crate::log::{self, Damage, Found, Log};
 use crate::{Problem, Uuid};
 use header::{Copies, Fault, Header};
 use place::{CHUNK_BYTES, Use};
@@ -225,6 +226,7 @@ impl Locked {
         let disk = Pwrite::new(file, header.size_bytes);
         let mut findings = faults(&copies, uuid);
         findings.extend(unreadable(&disk).take(FINDINGS_MAX));
+        findings.extend(log::check(&disk, (header::CONTENT_AT, header.size_bytes), uuid));
         Ok(findings)
     }
 }
@@ -255,19 +257,49 @@ impl Area {
         }
         let fill = || {
             place::fill(file, header.size_bytes)?;
-            header::write(&Pwrite::new(file.try_clone()?, header.size_bytes), header)
+            let disk = Pwrite::new(file.try_clone()?, header.size_bytes);
+            Log::format(&disk, header::CONTENT_AT, header.size_bytes, header.uuid)?;
+            header::write(&disk, header)
         };
         fill().map_err(failed)
     }
 
-    /// What is read and written.
-    pub fn disk(&self) -> &Pwrite {
-        &self.disk
+    /// Opens the log in it, which has the area from then on: `found` is given what it holds. What
+    /// is noted is told, and has been put right.
+    pub fn open_log(
+        self,
+        found: impl FnMut(Found<'_>),
+    ) -> Result<(Log<Area>, Vec<Damage>), Damage> {
+        let place = (header::CONTENT_AT, self.header.size_bytes);
+        let user = (self.header.uuid, self.header.epoch);
+        Log::open(self, place, user, found)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Disk for Area {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read(at, into)
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.disk.write(at, from)
+    }
+
+    fn write_durable(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.disk.write_durable(at, from)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()
     }
 }
 

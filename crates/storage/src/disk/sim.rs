@@ -173,7 +173,8 @@ impl Sim {
     /// The power is gone and back: any part of what was not flushed is kept. Faults that have not
     /// come yet do not come any more.
     pub fn crash(&self) {
-        let state = &mut *self.state();
+        let mut state_guard = self.state();
+        let state = &mut *state_guard;
         // From nothing at all to everything.
         let kept_of_four = state.random.below(5);
         let mut unsure = std::mem::take(&mut state.doomed);
@@ -187,6 +188,13 @@ impl Sim {
             let range = sector.at..sector.at + SECTOR_BYTES;
             state.current[range.clone()].copy_from_slice(&state.durable[range]);
         }
+        drop(state_guard);
+        self.come_back();
+    }
+
+    /// Who used it was killed; the power stays. Faults that have not come yet do not come any more.
+    pub fn come_back(&self) {
+        let state = &mut *self.state();
         state.is_off = false;
         (state.cut_after, state.write_fails, state.flush_fails) = (None, None, None);
         state.misdirected = None;
