@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use husk_storage::Problem;
 use husk_storage::catalogue::{Catalogue, Report, Row, State};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::parse_size;
+use husk_supervisor::request::{parse_size, size};
 use husk_supervisor::say::say;
 
 use crate::{failed, shown};
@@ -115,13 +115,6 @@ fn table(rows: &[Row]) -> String {
         text += &format!("{:<16} {size:>8} {epoch:>6} {state:<10} {place}\n", row.name);
     }
     text
-}
-
-/// Bytes as they are typed.
-fn size(bytes: u64) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let whole = units.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
-    whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
 fn findings(report: &Report) -> String {

@@ -287,8 +287,8 @@ fn fit_group(bytes: u64, group: Option<u64>) -> (u64, Option<String>) {
 }
 
 /// Bytes as they are typed.
-fn size(bytes: u64) -> String {
-    let units = [(30, "G"), (20, "M"), (10, "K")];
+pub fn size(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let whole = units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
     match whole {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),

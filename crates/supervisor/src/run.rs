@@ -134,7 +134,7 @@ fn in_image(
     }
     let fate = match end {
         End::Exit(0) => Some(settings.discard),
-        _ => discards(on_failure, settings, variables, runtime, &work),
+        _ => discards(on_failure, settings, runtime, &work),
     };
     let Some(discard) = fate else {
         // What it has made is its successor's.
@@ -158,7 +158,6 @@ fn in_image(
 fn discards(
     on_failure: OnFailure,
     settings: &Settings,
-    variables: &Variables,
     runtime: &[u8],
     work: &Work,
 ) -> Option<bool> {
@@ -170,7 +169,7 @@ fn discards(
         OnFailure::Write | OnFailure::Discard => return Some(settings.discard),
         OnFailure::Keep => {}
     }
-    let kept = named::leave(settings, variables.trap_only, runtime, work);
+    let kept = named::leave(settings, runtime, work);
     settle();
     match kept {
         Ok(name) => say(&format!(

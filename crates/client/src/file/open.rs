@@ -10,6 +10,7 @@
 //!   socket, device of the image ── refused: they are names only
 //! ```
 
+use crate::path::magic_links::Proc;
 use crate::path::openat2::{How, SCOPE};
 use crate::path::{Aim, Last, Lead, Spot};
 use crate::reason;
@@ -94,16 +95,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_hosts(&mut self, c: &Call, spot: Spot, flags: u32, follow: bool) -> Answer {
         let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
         self.may_open(directory, c.args[spot.path], flags)?;
-        if let Some(fd) = self.reads_fd_info(flags) {
-            return self.open_fd_info(fd, flags);
-        }
-        match () {
-            () if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
-            () if self.reads_maps(flags) => self.open_maps(flags),
-            () if self.services.pipes_wanted() && self.names_a_process() => {
+        match self.reads_shown(flags) {
+            Some(Proc::FdInfo(fd)) => self.open_fd_info(fd, flags),
+            _ if !follow && flags & O_PATH == 0 => self.open_unfollowed(c, spot, flags),
+            Some(_) => self.open_maps(flags),
+            None if self.services.pipes_wanted() && self.names_a_process() => {
                 self.then_opened(c, reason::STRANGER)
             }
-            () => self.then_opened(c, reason::opened(flags & O_CLOEXEC != 0)),
+            None => self.then_opened(c, reason::opened(flags & O_CLOEXEC != 0)),
         }
     }
 

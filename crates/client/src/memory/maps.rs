@@ -55,14 +55,22 @@ struct Named {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// Whether the text of walk 0 is such a file of this process, opened to be read.
-    pub(crate) fn reads_maps(&self, flags: u32) -> bool {
-        flags & (O_ACCMODE | O_PATH | O_DIRECTORY) == 0
-            && matches!(self.magic_name(0),
-                Some((Proc::Maps, end)) if end == self.buffers.walks[0].length)
+    /// Which such file of this process the text of walk 0 is, opened to be read.
+    pub(crate) fn reads_shown(&mut self, flags: u32) -> Option<Proc> {
+        if flags & (O_ACCMODE | O_PATH | O_DIRECTORY) != 0 {
+            return None;
+        }
+        let (what, end) = self.magic_name(0)?;
+        let shown = end == self.buffers.walks[0].length
+            && match what {
+                Proc::Maps => true,
+                Proc::FdInfo(fd) => self.described(fd as usize).is_ok_and(|found| found.is_some()),
+                _ => false,
+            };
+        shown.then_some(what)
     }
 
-    /// Opens it.
+    /// Opens the maps.
     #[cold]
     pub(crate) fn open_maps(&mut self, flags: u32) -> Answer {
         self.open_shown(flags, |client, into| {
@@ -72,16 +80,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             client.host_close(from as u32);
             copied
         })
-    }
-
-    /// The descriptor of the image whose `fdinfo` the text of walk 0 is, opened to be read.
-    pub(crate) fn reads_fd_info(&mut self, flags: u32) -> Option<u32> {
-        if flags & (O_ACCMODE | O_PATH | O_DIRECTORY) != 0 {
-            return None;
-        }
-        let Some((Proc::FdInfo(fd), end)) = self.magic_name(0) else { return None };
-        let husks = self.described(fd as usize).is_ok_and(|found| found.is_some());
-        (end == self.buffers.walks[0].length && husks).then_some(fd)
     }
 
     /// Opens what is to be known of a descriptor of the image: no mount of the host has it, so that
@@ -96,12 +94,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let shown = shown_flags(open.flags) | if closes { O_CLOEXEC } else { 0 };
         let number = self.services.attributes(open.inode)?.shown_number;
         self.open_shown(flags, |client, into| {
-            let (mut position, mut mode, mut inode) = ([0; 20], [0; 11], [0; 20]);
+            let (mut position, mut mode, mut inode) = ([0; 20], [0; 22], [0; 20]);
             let parts: [&[u8]; 6] = [
                 b"pos:\t",
                 decimal(offset, &mut position),
                 b"\nflags:\t0",
-                octal(shown, &mut mode),
+                digits(shown.into(), 3, 1, &mut mode),
                 b"\nmnt_id:\t0\nino:\t",
                 decimal(number, &mut inode),
             ];
@@ -267,11 +265,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             line[at..at + text.len()].copy_from_slice(text);
             at += text.len();
         };
-        put(hexadecimal(named.offset, 8, &mut [0; 16]));
+        put(digits(named.offset, 4, 8, &mut [0; 22]));
         put(b" ");
-        put(hexadecimal(major(named.device), 2, &mut [0; 16]));
+        put(digits(major(named.device), 4, 2, &mut [0; 22]));
         put(b":");
-        put(hexadecimal(minor(named.device), 2, &mut [0; 16]));
+        put(digits(minor(named.device), 4, 2, &mut [0; 22]));
         put(b" ");
         put(decimal(named.inode, &mut [0; 20]));
         put(b" ");
@@ -330,20 +328,14 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-fn hexadecimal(value: u64, least: usize, out: &mut [u8; 16]) -> &[u8] {
+/// `value` in digits of so many bits (3: octal, 4: hexadecimal), `least` digits at least.
+fn digits(value: u64, bits: usize, least: usize, out: &mut [u8; 22]) -> &[u8] {
     for (n, place) in out.iter_mut().rev().enumerate() {
-        *place = b"0123456789abcdef"[(value >> (4 * n) & 15) as usize];
+        let digit = value.checked_shr((bits * n) as u32).unwrap_or(0) & ((1 << bits) - 1);
+        *place = b"0123456789abcdef"[digit as usize];
     }
-    let digits = (16 - value.leading_zeros() as usize / 4).max(least);
-    &out[16 - digits..]
-}
-
-fn octal(value: u32, out: &mut [u8; 11]) -> &[u8] {
-    for (n, place) in out.iter_mut().rev().enumerate() {
-        *place = b'0' + (value >> (3 * n) & 7) as u8;
-    }
-    let digits = (32 - value.leading_zeros() as usize).div_ceil(3).max(1);
-    &out[11 - digits..]
+    let count = (64 - value.leading_zeros() as usize).div_ceil(bits).max(least);
+    &out[22 - count..]
 }
 
 fn decimal(value: u64, out: &mut [u8; 20]) -> &[u8] {
@@ -379,10 +371,11 @@ mod tests {
         let name = b"/c/husk/copies/v1-a98-2d8/fe00-4fa7d-18aa4fead70d5a";
         assert_eq!(copied_from(name), Some((0xfe00, 0x4_fa7d)));
         assert_eq!(copied_from(b"/usr/lib/fe00-4fa7d-18"), None);
-        assert_eq!(hexadecimal(0, 8, &mut [0; 16]), b"00000000");
-        assert_eq!(hexadecimal(0x1_2345_6789, 8, &mut [0; 16]), b"123456789");
+        assert_eq!(digits(0, 4, 8, &mut [0; 22]), b"00000000");
+        assert_eq!(digits(0x1_2345_6789, 4, 8, &mut [0; 22]), b"123456789");
         assert_eq!(decimal(1273, &mut [0; 20]), b"1273");
-        assert_eq!(octal(0o2100002, &mut [0; 11]), b"2100002");
-        assert_eq!(octal(u32::MAX, &mut [0; 11]), b"37777777777");
+        assert_eq!(digits(0o2100002, 3, 1, &mut [0; 22]), b"2100002");
+        assert_eq!(digits(u32::MAX.into(), 3, 1, &mut [0; 22]), b"37777777777");
+        assert_eq!(digits(u64::MAX, 3, 1, &mut [0; 22]), b"1777777777777777777777");
     }
 }

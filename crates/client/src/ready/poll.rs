@@ -95,9 +95,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn poll(&mut self, c: &Call) -> Answer {
         let (address, count) = (c.args[0], c.args[1] as u32 as usize);
         if count > BATCH {
-            let judge =
-                |limit: u32| if count > limit as usize { Err(Errno::EMFILE) } else { Ok(()) };
-            self.with_limit(|_, limit| judge(limit)).map_err(|_| Errno::EINVAL)?;
+            let fits = |limit: u32| count <= limit as usize;
+            self.with_limit(|_, limit| fits(limit).then_some(()).ok_or(Errno::EMFILE))
+                .map_err(|_| Errno::EINVAL)?;
         }
         for _ in 0..ROUNDS_MAX {
             let mut waits = self.poll_waits(c);

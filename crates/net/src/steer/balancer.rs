@@ -129,6 +129,15 @@ fn now_us() -> u64 {
     now_ns() / 1000
 }
 
+/// Takes in how many connections have come: those that were there before, and since. (One that is
+/// open may not have been counted, where the program did not steer.)
+fn count(way: &Way, before: &[u64], open: &[u64], table: &mut Table) {
+    for group in 0..GROUPS {
+        let syns = way.syns(group) + before[group];
+        table.count(group, syns, open[group].min(syns));
+    }
+}
+
 impl Balancer {
     fn begin(pid: u32, place: Place, tuning: Tuning) -> Result<Balancer, Problem> {
         let way = Way::load()?;
@@ -284,19 +293,10 @@ impl Balancer {
         if self.inodes.is_empty() {
             self.before = self.open.clone();
         }
-        self.count(&mut table);
+        count(&self.way, &self.before, &self.open, &mut table);
         self.angel = Angel::new(self.tuning, table, listens.len(), now_us());
         self.inodes = listens;
         Ok(())
-    }
-
-    /// Takes in how many connections have come. (One that is open may not have been counted, where
-    /// the program did not steer.)
-    fn count(&self, table: &mut Table) {
-        for group in 0..GROUPS {
-            let syns = self.way.syns(group) + self.before[group];
-            table.count(group, syns, self.open[group].min(syns));
-        }
     }
 
     fn count_open(&mut self) {
@@ -306,9 +306,7 @@ impl Balancer {
 
     /// What has come, in Angel's table.
     fn tell_angel(&mut self) {
-        let mut table = self.angel.table.clone();
-        self.count(&mut table);
-        self.angel.table = table;
+        count(&self.way, &self.before, &self.open, &mut self.angel.table);
     }
 
     /// Shares of a CPU of those who accept; who accepts from several sockets counts in parts.

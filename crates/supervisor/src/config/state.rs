@@ -140,10 +140,14 @@ fn is_own(found: &fs::Metadata) -> io::Result<()> {
 
 /// Where it is.
 fn path() -> Option<PathBuf> {
+    Some(base()?.join("husk"))
+}
+
+/// Where this user's programs keep such directories.
+pub fn base() -> Option<PathBuf> {
     let home = || home_of_environment().or_else(home_of_passwd);
     let named = absolute("XDG_STATE_HOME").filter(|base| !base.exists() || own(base));
-    let base = named.or_else(|| Some(home()?.join(".local/state")))?;
-    Some(base.join("husk"))
+    named.or_else(|| Some(home()?.join(".local/state")))
 }
 
 /// The home directory that every session of this user finds: the environment has no say where

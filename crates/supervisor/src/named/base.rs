@@ -20,7 +20,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use husk_proto::entry::IMAGES_BELOW_HOME;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
+use rustix::io::Errno;
 
 use crate::config::IMAGES;
 use crate::config::state::lasting_home;
@@ -151,15 +152,23 @@ pub fn restore(path: &Path) -> io::Result<()> {
 pub fn lock(base: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(base, flags, Mode::empty())?;
-    let end = Instant::now() + LOCK_MAX;
-    while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() >= end {
-            let why = "another husk holds it for long (a stopped `husk up` or `husk down`?)";
-            return Err(io::Error::other(why));
-        }
-        sleep(LOOK);
-    }
+    lock_within(&directory, LOCK_MAX).map_err(|_| {
+        let why = "another husk holds it for long (a stopped `husk up` or `husk down`?)";
+        io::Error::other(why)
+    })?;
     Ok(directory)
+}
+
+/// Takes the lock of an open file that others hold for a moment.
+pub fn lock_within(file: &impl AsFd, most: Duration) -> Result<(), Errno> {
+    let end = Instant::now() + most;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(problem) if Instant::now() >= end => return Err(problem),
+            Err(_) => sleep(LOOK),
+        }
+    }
 }
 
 /// Until it is dropped no other `husk mount` of this user is at work.
@@ -173,12 +182,7 @@ pub fn lock_mounting() -> Result<File, Failure> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock =
         options.custom_flags(nofollow).open(path).map_err(|problem| failed(reason(&problem)))?;
-    let end = Instant::now() + MOUNTING_MAX;
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() >= end {
-            return Err(failed("another `husk mount` is at it, and does not end".to_owned()));
-        }
-        sleep(LOOK);
-    }
+    let others = |_| failed("another `husk mount` is at it, and does not end".to_owned());
+    lock_within(&lock, MOUNTING_MAX).map_err(others)?;
     Ok(lock)
 }

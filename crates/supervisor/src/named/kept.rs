@@ -28,6 +28,7 @@ use crate::named::place::Name;
 use crate::named::serve::Made;
 use crate::request::reason;
 use crate::say::say;
+use crate::work::Work;
 
 /// The last word to a keeper.
 pub const OVER: &[u8] = b"over\n";
@@ -125,7 +126,18 @@ fn locked(keeper: &Mutex<Keeper>) -> MutexGuard<'_, Keeper> {
     keeper.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a successor needs. The order is that in which it takes them.
+/// Descriptors that a successor needs, in the order in which it takes them.
+pub fn descriptors<'a>(
+    work: &'a Work,
+    loader: &'a impl AsFd,
+    lock: BorrowedFd<'a>,
+    listener: &'a impl AsFd,
+) -> Vec<BorrowedFd<'a>> {
+    let all = [work.image.region.as_fd(), loader.as_fd(), lock, listener.as_fd()];
+    all.into_iter().chain(work.private_lock().map(AsFd::as_fd)).collect()
+}
+
+/// What a successor needs.
 fn left(made: &Made, lock: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let Made { work, loader, listener, status, trap_only, .. } = made;
     let left = Left {
@@ -134,11 +146,9 @@ fn left(made: &Made, lock: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)
         trap_only: *trap_only,
         of_run: false,
     };
-    let mut descriptors = vec![work.image.region.as_fd(), loader.as_fd(), lock, listener.as_fd()];
-    descriptors.extend(work.private_lock().map(AsFd::as_fd));
-    let descriptors: io::Result<_> =
-        descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect();
-    Ok((line(&left)?, descriptors?))
+    let held = descriptors(work, loader, lock, listener);
+    let held: io::Result<_> = held.iter().map(BorrowedFd::try_clone_to_owned).collect();
+    Ok((line(&left)?, held?))
 }
 
 /// Waits for the end of one keeper after the other.

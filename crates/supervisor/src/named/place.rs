@@ -29,8 +29,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, open};
 use rustix::io::Errno;
@@ -54,8 +53,6 @@ const NAME_BYTES_MAX: usize = 64;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long those who only look whether a lock is held may hold it, all together.
 const LOOKED_MAX: Duration = Duration::from_millis(200);
-/// Between two tries.
-const LOOK: Duration = Duration::from_millis(2);
 /// Most of a log that is shown.
 const LOG_LINES_MAX: usize = 20;
 /// How an image ends whose end has begun.
@@ -140,14 +137,7 @@ pub struct Ended {
 
 /// Takes the lock of an image that has no supervisor; whoever looks at it may hold it for a moment.
 fn lock_own(lock: &File) -> io::Result<()> {
-    let end = Instant::now() + LOOKED_MAX;
-    loop {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(problem) if Instant::now() >= end => return Err(problem.into()),
-            Err(_) => sleep(LOOK),
-        }
-    }
+    Ok(base::lock_within(lock, LOOKED_MAX)?)
 }
 
 /// Names of all images of this user, in order, also of those that have died.
@@ -519,7 +509,7 @@ mod tests {
         let looks = open();
         flock(&looks, FlockOperation::NonBlockingLockShared).unwrap();
         let gone = std::thread::spawn(move || {
-            sleep(LOOK * 5);
+            std::thread::sleep(Duration::from_millis(10));
             drop(looks);
         });
         let lock = open();

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::image::Image;
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
 use crate::named::keep::{self, partner};
-use crate::named::kept::{Kept, Left};
+use crate::named::kept::{self, Kept, Left};
 use crate::named::message::{Region, Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
@@ -74,15 +74,10 @@ pub fn resume(name: &OsStr) {
 
 /// Leaves the image of a `husk run`, in which nobody runs, to a keeper and a supervisor under a
 /// name. Where that fails, it is still ours.
-pub fn leave(
-    settings: &Settings,
-    trap_only: bool,
-    runtime: &[u8],
-    work: &Work,
-) -> Result<Name, Failure> {
+pub fn leave(settings: &Settings, runtime: &[u8], work: &Work) -> Result<Name, Failure> {
     let name = Name::parse(OsStr::new(&format!("run-{}", std::process::id())))?;
     let held = Place::take(&name)?;
-    let left = give_away(&held, settings, trap_only, runtime, work);
+    let left = give_away(&held, settings, runtime, work);
     if left.is_err() {
         // What cannot be removed is found by `husk ls`.
         let _ = held.remove();
@@ -91,29 +86,21 @@ pub fn leave(
 }
 
 /// The keeper starts a supervisor where one was killed: we are as good as that.
-fn give_away(
-    held: &Held,
-    settings: &Settings,
-    trap_only: bool,
-    runtime: &[u8],
-    work: &Work,
-) -> Result<(), Failure> {
+fn give_away(held: &Held, settings: &Settings, runtime: &[u8], work: &Work) -> Result<(), Failure> {
     let failed = |problem: io::Error| {
         let what = format!("cannot keep the image as {}", held.place.name);
         Failure::new(what, reason(&problem), "see `husk check`")
     };
     let loader = loader(runtime)?;
     let number = std::process::id();
-    let region = known_by(work);
-    let status = Status { keeper: 0, number, region, ..status(settings, work) };
+    let status = Status { keeper: 0, number, ..status(settings, work) };
     write_facts(held, &status).map_err(failed)?;
     let listener = held.place.listen().map_err(failed)?;
     let (mut keeper, stream) =
         keep::start(&held.place.name, keep::ATTEND, &[], true).map_err(failed)?;
-    let left = Left { started_ns: work.image.started_ns, status, trap_only, of_run: true };
-    let mut descriptors =
-        vec![work.image.region.as_fd(), loader.as_fd(), held.lock.as_fd(), listener.as_fd()];
-    descriptors.extend(work.private_lock().map(AsFd::as_fd));
+    let (started_ns, trap_only) = (work.image.started_ns, work.traps_only());
+    let left = Left { started_ns, status, trap_only, of_run: true };
+    let descriptors = kept::descriptors(work, &loader, held.lock.as_fd(), &listener);
     let sent = line(&left).and_then(|left| send(&stream, &left, &descriptors));
     drop(stream);
     let end = Instant::now() + START_MAX;

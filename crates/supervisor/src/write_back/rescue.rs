@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 use super::host;
-use crate::config::state::State;
+use crate::config::state::{self, State};
 
 /// Where a directory of one's own can be made by everybody.
 const EVERYBODYS: [&str; 2] = ["/var/tmp", "/tmp"];
@@ -93,6 +93,13 @@ impl Place {
         let _ = unlinkat(directory, name, AtFlags::empty());
         None
     }
+}
+
+/// Directories that are there and in which something would be saved, one after the other. Of one
+/// that is yet to be made, the one that it will be in.
+pub fn bases() -> impl Iterator<Item = PathBuf> {
+    let there = |path: PathBuf| path.ancestors().find(|path| path.exists()).map(Path::to_owned);
+    state::base().into_iter().chain(EVERYBODYS.map(PathBuf::from)).filter_map(there)
 }
 
 fn places() -> Vec<Place> {
