@@ -10,6 +10,7 @@ mod files;
 mod git;
 mod golang;
 mod interfaces;
+mod kept;
 mod numbers;
 mod pipes;
 mod processes;

@@ -28,26 +28,27 @@ pub enum Kind {
     Directory,
     /// Symbolic link; its target lies in the image.
     Symlink,
-    /// A host object shown at this name that Husk does not serve itself (device, FIFO, socket, or
-    /// a directory of another host file system): calls on it go to the host by its origin's path.
+    /// A host object shown at this name that Husk does not serve itself (an object of another host
+    /// file system): calls on it go to the host by its origin's path.
     Portal,
-    /// FIFO made in the image.
+    /// FIFO. One with an origin is the host's: its names and attributes are the image's, and who
+    /// opens it opens the host's. So are the kinds below.
     Fifo,
-    /// Socket made in the image.
+    /// Unix socket.
     Socket,
-    /// Character device made in the image: a name with a number, nothing behind it.
+    /// Character device. One made in the image is a name with a number, nothing behind it.
     CharacterDevice,
     /// Block device, likewise.
     BlockDevice,
 }
 
 impl Kind {
-    /// A node made in the image that has neither bytes nor names.
+    /// A node that has neither bytes nor names in the image.
     pub fn is_special(self) -> bool {
         self == Kind::Fifo || self == Kind::Socket || self.is_device()
     }
 
-    /// A device made in the image.
+    /// A device.
     pub fn is_device(self) -> bool {
         matches!(self, Kind::CharacterDevice | Kind::BlockDevice)
     }
@@ -260,6 +261,10 @@ pub struct Imported<'a> {
     pub born_ns: i64,
     /// Space it takes on the host (`st_blocks`).
     pub blocks_512: u64,
+    /// Hard links it has on the host (`st_nlink`).
+    pub links: u32,
+    /// Number of a device (`st_rdev`), else 0.
+    pub device: u32,
     /// Target of a symlink, else empty.
     pub target: &'a [u8],
 }

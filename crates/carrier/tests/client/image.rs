@@ -46,6 +46,8 @@ fn make() -> Made {
             accessed_ns: 0,
             born_ns: 0,
             blocks_512: 0,
+            links: 1,
+            device: 0,
             target: b"",
         };
         direct.add_mount(path.as_bytes(), cover, &root).expect("a mount");

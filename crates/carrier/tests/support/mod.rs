@@ -43,6 +43,8 @@ pub fn directory() -> Imported<'static> {
         accessed_ns: 0,
         born_ns: 0,
         blocks_512: 0,
+        links: 1,
+        device: 0,
         target: b"",
     }
 }

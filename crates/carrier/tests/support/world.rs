@@ -58,6 +58,8 @@ pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
         accessed_ns: 5,
         born_ns: 0,
         blocks_512: 8,
+        links: 1,
+        device: 0,
         target,
     }
 }

@@ -213,6 +213,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind == Kind::Symlink && change.mode.is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
+        if change.is_of_owner() && step.kind == Kind::File {
+            self.take_capabilities_over(step.inode)?;
+        }
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.change(&who, step.inode, change)?;
         value(0)

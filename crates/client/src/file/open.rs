@@ -7,6 +7,7 @@
 //!   host-backed, write── copy up, then open
 //!   portal, host path ── the host opens
 //!   FIFO              ── the host opens the one behind it (`fifo`)
+//!   the host's FIFO or device ── the host opens it, and the descriptor shows the image's node
 //!   socket, device of the image ── refused: they are names only
 //! ```
 
@@ -141,13 +142,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The host opens the absolute path in walk 0.
     fn open_elsewhere(&mut self, flags: u32, mode: u32) -> Answer {
         self.need_numbers(1)?;
+        self.open_as(flags, mode, Shown::Nothing)
+    }
+
+    fn open_as(&mut self, flags: u32, mode: u32, shows: Shown) -> Answer {
         let path = self.buffers.walks[0].for_host();
         self.may_open(AT_FDCWD as usize, path, flags)?;
         let args = [AT_FDCWD as usize, path, flags as usize, mode as usize, 0, 0];
         let raw = self.host.call(nr::openat, args);
         let fd = Errno::check(raw)?;
-        let result = self.note_opened(fd as u32, flags & O_CLOEXEC != 0, Shown::Nothing);
-        Ok(Verdict::Return(result))
+        Ok(Verdict::Return(self.note_opened(fd as u32, flags & O_CLOEXEC != 0, shows)))
+    }
+
+    /// Opens the host's FIFO, socket or device that `inode` was imported from. The host judges by
+    /// the mode that it has, too.
+    fn open_hosts_special(&mut self, inode: Inode, flags: u32) -> Answer {
+        self.need_numbers(1)?;
+        let end = self.buffers.walks[0].length;
+        self.portal_text(0, inode, end)?;
+        self.services.pin(inode)?;
+        let opened = self.open_as(flags, 0, Shown::Node(inode));
+        self.services.unpin(inode);
+        opened
     }
 
     /// Opens what walk 0 has found, or makes it.
@@ -230,10 +246,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// mounted `nodev`.
     #[cold]
     fn open_special(&mut self, inode: Inode, kind: Kind, flags: u32) -> Answer {
-        if kind.is_device() {
+        let attributes = self.services.attributes(inode)?;
+        if kind.is_device() && attributes.origin.is_none() {
             return self.refuse(nr::openat, Errno::EACCES);
         }
-        let step = self.services.step(inode)?;
+        let step = attributes.step;
         let truncates = if flags & O_TRUNC != 0 { want::WRITE } else { 0 };
         let moves = match flags & O_ACCMODE {
             O_RDONLY => want::READ,
@@ -244,6 +261,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         who.permit(&step, moves | truncates)?;
         if flags & O_NOATIME != 0 {
             who.permit_no_times(&step)?;
+        }
+        if attributes.origin.is_some() {
+            return self.open_hosts_special(inode, flags);
         }
         match kind {
             Kind::Fifo => self.open_fifo(inode, flags & !O_TRUNC),

@@ -29,6 +29,8 @@ const LIST_MAX: usize = crate::buffers::BOUNCE_BYTES;
 /// Bytes of `struct xattr_args`.
 const ARGS_BYTES: usize = 16;
 const CAPABILITY: &[u8] = b"security.capability";
+/// The same for the host.
+const CAPABILITY_TEXT: &[u8] = b"security.capability\0";
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -301,6 +303,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             at = end + 1;
         }
         self.services.take_extended_over(inode)
+    }
+
+    /// Where the host's file has a program's capabilities, the image has them from now on: who
+    /// writes to a file, or gives it away, takes them from it.
+    pub(crate) fn take_capabilities_over(&mut self, inode: Inode) -> Result<()> {
+        if self.services.attributes(inode)?.extended == Backing::Image {
+            return Ok(());
+        }
+        let path = self.host_text(inode)?;
+        let name = CAPABILITY_TEXT.as_ptr() as usize;
+        match self.host.call(nr::lgetxattr, [path, name, 0, 0, 0, 0]) {
+            ..1 => Ok(()),
+            _ => self.take_over(inode),
+        }
     }
 
     fn change_extended(&mut self, inode: Inode, asked: Asked) -> Answer {

@@ -12,8 +12,9 @@ use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory, layout};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
-    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFDIR, S_IFLNK, S_IFMT,
-    S_IFREG, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, STATX_BTIME,
+    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFBLK, S_IFCHR, S_IFDIR,
+    S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
+    STATX_BTIME,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
@@ -43,6 +44,8 @@ pub(crate) struct Fact {
     accessed_ns: i64,
     born_ns: i64,
     blocks_512: u64,
+    links: u32,
+    device: u32,
 }
 
 impl Fact {
@@ -58,6 +61,8 @@ impl Fact {
             accessed_ns: self.accessed_ns,
             born_ns: self.born_ns,
             blocks_512: self.blocks_512,
+            links: self.links,
+            device: self.device,
             target,
         }
     }
@@ -79,6 +84,8 @@ const NO_FACT: Fact = Fact {
     accessed_ns: 0,
     born_ns: 0,
     blocks_512: 0,
+    links: 1,
+    device: 0,
 };
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -301,6 +308,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
         let result = self.fill_donor((inode, donor), origin, keep);
+        let result = result.and_then(|()| self.take_capabilities_over(inode));
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
         match result {
@@ -450,7 +458,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.services.slot(files, fd as u32) {
             Slot::Husk(description) => Ok(Some(description)),
             Slot::Host(Some(inode)) => {
-                if self.is_fifo(inode) {
+                if self.is_special(inode) {
                     return Ok(None);
                 }
                 self.identify();
@@ -484,6 +492,10 @@ fn read_fact(out: &[u8]) -> Fact {
         S_IFREG => Kind::File,
         S_IFDIR => Kind::Directory,
         S_IFLNK => Kind::Symlink,
+        S_IFIFO => Kind::Fifo,
+        S_IFSOCK => Kind::Socket,
+        S_IFCHR => Kind::CharacterDevice,
+        S_IFBLK => Kind::BlockDevice,
         _ => Kind::Portal,
     };
     Fact {
@@ -501,6 +513,8 @@ fn read_fact(out: &[u8]) -> Fact {
         accessed_ns: time(64),
         born_ns: if get32(out, 0) & STATX_BTIME != 0 { time(80) } else { 0 },
         blocks_512: get64(out, 48),
+        links: get32(out, 16),
+        device: crate::layout::device(get32(out, 128), get32(out, 132)) as u32,
         ..NO_FACT
     }
 }

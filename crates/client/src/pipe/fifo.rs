@@ -20,7 +20,7 @@ use husk_abi::nr;
 use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{AT_FDCWD, F_GETFL, F_SETFL, O_CLOEXEC, O_NOATIME, S_IFIFO};
 use husk_proto::descriptor::Shown;
-use husk_proto::fs::{Kind, RENAME_NOREPLACE};
+use husk_proto::fs::RENAME_NOREPLACE;
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// Bytes of a path in the private directory or in `/proc`, NUL and name of a draft included.
@@ -113,10 +113,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Whether what a host descriptor shows is a FIFO: all but names and attributes is the host's.
+    /// Whether what a host descriptor shows is a FIFO, a socket or a device: all but names and
+    /// attributes is the host's.
     #[cold]
-    pub(crate) fn is_fifo(&mut self, inode: Inode) -> bool {
-        self.services.step(inode).is_ok_and(|step| step.kind == Kind::Fifo)
+    pub(crate) fn is_special(&mut self, inode: Inode) -> bool {
+        self.services.step(inode).is_ok_and(|step| step.kind.is_special())
     }
 
     /// Notes what became of the host's `open`.

@@ -239,6 +239,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if step.kind != Kind::Socket {
                     return Err(Errno::ECONNREFUSED);
                 }
+                if self.services.attributes(step.inode)?.origin.is_some() {
+                    // The host's, which the host finds.
+                    let end = self.buffers.walks[0].length;
+                    self.portal_text(0, step.inode, end)?;
+                    return Name::of(self.buffers.walks[0].whole()).map(Some);
+                }
                 let (text, kind) = self.kept_text(step.inode)?;
                 if self.socket_option(fd, TYPE) != Some(u32::from(kind)) {
                     return Err(Errno::EPROTOTYPE);

@@ -8,6 +8,7 @@ use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::directory::{entries, names, share};
+use crate::fs::extended;
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
 
@@ -106,6 +107,7 @@ fn set_owner(
     if step.kind == husk_proto::fs::Kind::Directory {
         return Ok(());
     }
+    extended::drop_capabilities(txn, cell)?;
     let kept = kept_by_owner_change(who, step, gid);
     if kept != step.mode {
         // Linux takes the change of mode for one of the caller's.

@@ -220,6 +220,23 @@ pub fn set(
     })
 }
 
+/// Takes a program's capabilities from a locked inode, whose owner changes.
+pub(crate) fn drop_capabilities(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
+    let ident = txn.get(cell.word(ino::IDENT));
+    if low(ident) & ino::CAPABLE == 0 {
+        return Ok(());
+    }
+    txn.set(cell.word(ino::IDENT), ident & !(ino::CAPABLE as u64));
+    let (before, found) = find(txn.region, cell, CAPABILITY);
+    // A value in a file is none: the longest has 24 bytes.
+    if let Some(line) = found
+        && txn.get(line_cell(txn.region, line).word(FILE)) == 0
+    {
+        remove(txn, cell, before, line);
+    }
+    Ok(())
+}
+
 /// `Fs::take_extended_over`.
 pub fn take_over(kernel: &Kernel, inode: Inode) -> Result<()> {
     kernel.run(|txn| {

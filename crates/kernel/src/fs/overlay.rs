@@ -79,6 +79,7 @@ fn make_imported(
             txn.init(cell.word(ino::ROOT), target as u64);
             txn.init(cell.word(ino::SIZE), entry.target.len() as u64);
         }
+        kind if kind.is_device() => txn.init(cell.word(ino::SIZE), entry.device.into()),
         _ => {}
     }
     Ok((number, cell))
@@ -281,14 +282,15 @@ pub fn origin_facts(kernel: &Kernel, origin: Origin) -> Result<(u32, Option<Orig
 }
 
 /// Names each inode that needs its host object: for bytes, names, extended attributes, or, as a
-/// portal, for all it is. Who holds none of these any more may be named, too.
+/// portal, FIFO, socket or device, for all it is. Some that need none of these any more may be
+/// named, too.
 pub fn each_on_host(kernel: &Kernel, emit: &mut dyn FnMut(Inode, Origin)) {
     let region = &kernel.session.region;
     for number in 1..kernel.session.never_used(INODE) {
         let cell = region.map.object(INODE, number);
         let ident = region.load(cell.word(ino::IDENT));
         let origin = low(region.load(cell.word(ino::ORIGIN)));
-        let whole = kind_bits(ident) == ino::PORTAL;
+        let whole = (ino::PORTAL..=ino::BLOCK_DEVICE).contains(&kind_bits(ident));
         let part = low(ident) & (ino::HOST | ino::UNLISTED) != 0 || low(ident) & ino::EXTENDED == 0;
         if kind_bits(ident) != 0 && origin != 0 && (whole || part) {
             emit(Inode { number, generation: high(ident) }, Origin(origin));

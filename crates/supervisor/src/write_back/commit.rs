@@ -120,12 +120,14 @@ impl<S: Source> Commit<'_, S> {
     }
 
     /// Whether `found` is what is `expected`. Links made from it moments ago (`make`) changed its
-    /// status and, as the image has changed them, its times, but not its content.
+    /// status and, as the image has changed them, its times, but not its content. Bytes that pass
+    /// through a FIFO or a socket change its times.
     fn is_same(&self, found: &fs::Metadata, expected: &HostIdentity) -> bool {
         let now = host::identity_of(found);
         let linked = self.kept.linked.get(&(now.device, now.inode));
         let times = now.modified_ns == expected.modified_ns || linked == Some(&now.modified_ns);
-        (now.device, now.inode) == (expected.device, expected.inode) && (found.is_dir() || times)
+        (now.device, now.inode) == (expected.device, expected.inode)
+            && (times || !has_content(found))
     }
 
     fn place_new(&mut self, made: &Made, target: &Path) -> io::Result<PathBuf> {
@@ -297,7 +299,7 @@ impl<S: Source> Commit<'_, S> {
         let now = host::identity_of(found);
         let times = now.modified_ns == touch.attributes.modified_ns;
         let same = (now.device, now.inode) == (touch.before.device, touch.before.inode);
-        same && (found.is_dir() || times || self.is_same(found, &touch.before))
+        same && (times || self.is_same(found, &touch.before))
     }
 
     /// Phase 5: names become durable. A directory that has another place by now is told: what was
@@ -317,6 +319,11 @@ impl<S: Source> Commit<'_, S> {
             self.outcome.note(&directory, synced);
         }
     }
+}
+
+/// What has bytes or a target that its times tell of: no directory, FIFO, socket or device.
+fn has_content(found: &fs::Metadata) -> bool {
+    found.is_file() || found.is_symlink()
 }
 
 /// Why what `put` replaces may not go; `None`: it may, or there is nothing.

@@ -4,7 +4,8 @@
 //! ```text
 //!   names that go or are replaced ──► inodes that lean on what is there or below
 //!      unlisted directory ── its names      host's bytes ── a copy, adopted
-//!      host's extended attributes ── theirs      portal ── cannot: the host's object stays
+//!      host's extended attributes ── theirs
+//!      portal, FIFO, socket, device ── cannot: the host's object stays
 //! ```
 //!
 //! Invariants
@@ -145,7 +146,7 @@ fn take<S: Source>(
 ) -> Result<Option<u64>, Problem> {
     let attributes = source.attributes(inode)?;
     let kind = attributes.step.kind;
-    if kind == Kind::Portal {
+    if kind == Kind::Portal || kind.is_special() && attributes.links > 0 {
         return Err(Problem::Portal);
     }
     if attributes.extended == Backing::Host {

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{HostIdentity, Imported, Kind};
@@ -97,6 +97,10 @@ pub fn kind_of(found: &fs::Metadata, device: u64) -> Kind {
         _ if found.dev() != device => Kind::Portal,
         kind if kind.is_dir() => Kind::Directory,
         kind if kind.is_file() => Kind::File,
+        kind if kind.is_fifo() => Kind::Fifo,
+        kind if kind.is_socket() => Kind::Socket,
+        kind if kind.is_char_device() => Kind::CharacterDevice,
+        kind if kind.is_block_device() => Kind::BlockDevice,
         _ => Kind::Portal,
     }
 }
@@ -118,6 +122,8 @@ pub fn imported<'a>(
         accessed_ns: found.atime() * NS_PER_S + found.atime_nsec(),
         born_ns: clock::born_ns(found),
         blocks_512: found.blocks(),
+        links: u32::try_from(found.nlink()).unwrap_or(u32::MAX),
+        device: found.rdev() as u32,
         target: target.as_os_str().as_bytes(),
     }
 }

@@ -28,6 +28,7 @@ mod gone;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -373,8 +374,9 @@ impl<'a, S: Source> Scan<'a, S> {
         let ledger = self.ledger;
         for (path, here) in ledger.places(inode) {
             let found = self.beneath.identity(path).ok().flatten();
-            let same = found.is_some_and(|found| ledger.same(&here.identity, &found));
-            if same && self.has_bytes_of(inode, here, path)? {
+            let same = found.is_some_and(|found| self.same(path, &here.identity, &found));
+            let file = attributes.step.kind == Kind::File;
+            if same && (!file || self.has_bytes_of(inode, here, path)?) {
                 return Ok(Some(path.to_owned()));
             }
         }
@@ -392,8 +394,9 @@ impl<'a, S: Source> Scan<'a, S> {
         };
         let imported = self.source.host_identity(origin)?;
         let found = self.beneath.identity(&path).ok().flatten();
-        let same = found.is_some_and(|found| self.ledger.same(&imported, &found));
-        let same = same && self.same_bytes(inode, attributes, &imported, &path);
+        let same = found.is_some_and(|found| self.same(&path, &imported, &found));
+        let file = attributes.step.kind == Kind::File;
+        let same = same && (!file || self.same_bytes(inode, attributes, &imported, &path));
         Ok(same.then_some(path))
     }
 
@@ -427,7 +430,7 @@ impl<'a, S: Source> Scan<'a, S> {
         extended: Option<Extended>,
     ) {
         match self.beneath.identity(&path) {
-            Ok(Some(before)) if self.may_touch(&before, expected, &attributes) => {
+            Ok(Some(before)) if self.may_touch(&path, &before, expected, &attributes) => {
                 self.plan.touches.push(Touch { path, inode, before, attributes, extended });
             }
             Ok(_) => {
@@ -441,12 +444,22 @@ impl<'a, S: Source> Scan<'a, S> {
     /// Whether what is there is what is expected, or one that was killed set its attributes.
     fn may_touch(
         &self,
+        path: &Path,
         found: &HostIdentity,
         expected: &HostIdentity,
         wanted: &Attributes,
     ) -> bool {
         let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
-        self.ledger.same(expected, found) || self.ledger.same(&half, found)
+        self.same(path, expected, found) || self.ledger.same(&half, found)
+    }
+
+    /// Whether `found` at `path` is what is expected, as far as others are concerned. Bytes that
+    /// pass through a FIFO or a socket change its times, and nothing that the image has of it.
+    fn same(&self, path: &Path, expected: &HostIdentity, found: &HostIdentity) -> bool {
+        let which = |one: &HostIdentity| (one.device, one.inode);
+        self.ledger.same(expected, found)
+            || which(expected) == which(found)
+                && self.beneath.found(path).is_ok_and(|one| one.as_ref().is_some_and(is_special))
     }
 
     /// A file that was copied into the image for writing, and nothing was written after all.
@@ -503,7 +516,7 @@ impl<'a, S: Source> Scan<'a, S> {
             let changed_ns =
                 if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
             let found = HostIdentity { changed_ns, ..found };
-            let same = self.ledger.same(&expected, &found);
+            let same = self.same(path, &expected, &found);
             return (!same).then(|| "changed on the host meanwhile".into());
         }
         let same = (found.device, found.inode) == (expected.device, expected.inode);
@@ -533,7 +546,10 @@ impl<'a, S: Source> Scan<'a, S> {
                 self.moved_unlisted(inode, origin, depth)?
             }
             (Kind::Directory, ..) => Content::Tree(self.children(inode, depth + 1)?),
-            (Kind::Symlink, ..) => Content::Symlink(self.link_target(inode)?),
+            (Kind::Symlink, ..) => match self.on_host(inode, &attributes)? {
+                Some(path) => Content::Host(path),
+                None => Content::Symlink(self.link_target(inode)?),
+            },
             (Kind::Portal, _, Some(origin)) => Content::Host(origin),
             (Kind::Portal, _, None) => return Err(Errno::EIO),
             (Kind::File, Backing::Host, Some(origin)) => Content::Host(origin),
@@ -542,7 +558,10 @@ impl<'a, S: Source> Scan<'a, S> {
                 None => Content::Image,
             },
             (Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice, ..) => {
-                Content::Special
+                match self.on_host(inode, &attributes)? {
+                    Some(path) => Content::Host(path),
+                    None => Content::Special,
+                }
             }
         };
         self.made_of(inode, attributes, content)
@@ -658,7 +677,7 @@ impl<'a, S: Source> Scan<'a, S> {
             let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
             let moved =
                 origin.as_ref().is_some_and(|origin| *origin != here && self.is_there(origin));
-            if moved && (kind == Kind::Directory || kind == Kind::File && !in_image) {
+            if moved && (kind == Kind::Directory || kind.is_special() || !in_image) {
                 let object = self.object(name.inode, attributes, origin, depth)?;
                 children.push((name.name, object));
                 continue;
@@ -666,7 +685,7 @@ impl<'a, S: Source> Scan<'a, S> {
             let content = match kind {
                 Kind::File if in_image => Content::Image,
                 Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
-                kind if kind.is_special() => Content::Special,
+                kind if kind.is_special() && origin.is_none() => Content::Special,
                 Kind::Directory => match self.changed_children(name.inode, &here, depth + 1)? {
                     below if below.is_empty() && attributes.origin.is_some() => continue,
                     below => Content::Tree(below),
@@ -722,6 +741,11 @@ impl<'a, S: Source> Scan<'a, S> {
     fn fail(&mut self, path: &Path, why: &str) {
         self.plan.failures.push(format!("{}: {why}", path.display()));
     }
+}
+
+/// A FIFO, a socket or a device.
+fn is_special(found: &Metadata) -> bool {
+    !found.is_file() && !found.is_dir() && !found.is_symlink()
 }
 
 fn in_words(aside: &Path) -> String {
