@@ -71,3 +71,30 @@ fn the_image_of_a_failed_command_stays_under_a_name() {
         assert_eq!(images.done(&["ls", "--names"]), "");
     }
 }
+
+#[test]
+fn what_a_file_says_of_failures_counts_and_what_becomes_of_the_changes_is_said() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("on-failure-keys");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let run = |keys: &[(&str, &str)], options: &[&str]| {
+        let script = ["--", "sh", "-c", "echo x > made; exit 3"];
+        let words = [&["run", "--memory", "64M"], options, &script].concat();
+        let mut command = images.command(husk, &words);
+        command.env_remove("HUSK_FSCK").envs(keys.iter().copied());
+        let output = command.output().expect("timeout starts");
+        assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+        (text(&output.stderr), std::fs::remove_file(images.work.join("made")).is_ok())
+    };
+    let discard = ("HUSK_ON_FAILURE", "discard");
+    assert_eq!(run(&[discard], &[]).1, false);
+    assert_eq!(run(&[discard], &["--on-failure", "write"]), (String::new(), true));
+    // Where images cannot be kept.
+    let (keep, nowhere) = (("HUSK_ON_FAILURE", "keep"), ("HUSK_IMAGES", "/proc/nowhere"));
+    let (said, written) = run(&[keep, nowhere], &[]);
+    assert!(written && said.ends_with("; the changes are written back\n"), "{said}");
+    let (said, written) = run(&[keep, nowhere, ("HUSK_DISCARD", "1")], &[]);
+    assert!(!written && said.ends_with("; the changes are dropped\n"), "{said}");
+}

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod adopted;
+mod asked;
 mod bad_input;
 mod chosen;
 mod completing;

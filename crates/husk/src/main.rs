@@ -309,9 +309,15 @@ struct RunOptions {
     #[command(flatten)]
     image: ImageOptions,
     /// What becomes of the changes if the command fails (its status is not 0, or a signal ends it):
-    /// write them back, discard them, or keep the image under a name that is printed.
-    #[arg(long, value_name = "WHAT", default_value = "write")]
-    on_failure: OnFailure,
+    /// write them back, discard them, or keep the image under a name that is printed [default:
+    /// write].
+    #[arg(long, value_name = "WHAT")]
+    on_failure: Option<OnFailure>,
+    /// Show the changes when the command has ended, and ask on the terminal what to write back:
+    /// all, some, or nothing.
+    #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    ask: Option<bool>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -325,6 +331,8 @@ impl ImageOptions {
             overlays: self.overlay,
             mounts: self.mount,
             discard: self.discard,
+            on_failure: None,
+            ask: None,
             sealed: self.read_only_outside,
             guard: self.guard.map(|guard| guard == Switch::On),
             place: self.place.map(|policy| (policy, Origin::Image)),
@@ -499,8 +507,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let on_failure = options.on_failure.into();
-    match husk_supervisor::run(options.image.request(), on_failure, &options.command, RUNTIME) {
+    let RunOptions { image, on_failure, ask, command } = options;
+    let request = Request { on_failure: on_failure.map(Into::into), ask, ..image.request() };
+    match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),
     }

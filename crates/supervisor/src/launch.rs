@@ -11,6 +11,8 @@
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -77,6 +79,25 @@ pub fn in_image(command: &[OsString], hand_over: HandOver, mask: &SigSet) -> Res
 /// Starts `command` on the host, outside the image.
 pub fn natively(path: &Path, command: &[OsString], mask: &SigSet) -> Result<Pid, Failure> {
     spawn(path, command, None, mask)
+}
+
+/// Starts a shell's script that reads `input` and writes to `terminal`.
+pub fn shown_by(
+    script: &[OsString],
+    input: BorrowedFd<'_>,
+    terminal: BorrowedFd<'_>,
+    mask: &SigSet,
+) -> io::Result<Pid> {
+    let unstarted = |failure: Failure| io::Error::other(failure.why);
+    let start = Start::new(Path::new("/bin/sh"), script, None).map_err(unstarted)?;
+    let mut actions = PosixSpawnFileActions::init()?;
+    for (from, to) in [(input, 0), (terminal, 1), (terminal, 2)] {
+        actions.add_dup2(from.as_raw_fd(), to)?;
+    }
+    let attributes = attributes(mask)?;
+    let Start { path, arguments, environment } = &start;
+    let spawned = posix_spawn(path.as_c_str(), &actions, &attributes, arguments, environment);
+    Ok(spawned?)
 }
 
 /// Becomes `command`, a program of the image: this process executes the runtime, as its caller

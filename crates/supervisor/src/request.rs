@@ -26,6 +26,7 @@ use rustix::thread::CpuSet;
 
 use crate::control_group;
 use crate::failure::Failure;
+use crate::fate::OnFailure;
 use crate::named::mount::standing_over;
 
 /// Most kernels in one image.
@@ -51,6 +52,10 @@ pub struct Request {
     pub mounts: Vec<PathBuf>,
     /// `--discard`: nothing is written back; `None` = it is.
     pub discard: Option<bool>,
+    /// `--on-failure`: what becomes of the changes of a command that fails; `None` = as of others.
+    pub on_failure: Option<OnFailure>,
+    /// `--ask`: the user is shown the changes and asked; `None` = nobody is.
+    pub ask: Option<bool>,
     /// `--read-only-outside`: programs change nothing outside the trees; `None` = they may.
     pub sealed: Option<bool>,
     /// `--guard`: protection key on the state arena; `None` = where the machine has keys.
@@ -97,6 +102,10 @@ pub struct Settings {
     pub mounts: Vec<MountPlan>,
     /// Nothing is written back.
     pub discard: bool,
+    /// What becomes of the changes of a command that fails.
+    pub on_failure: OnFailure,
+    /// The user is asked what to write back.
+    pub ask: bool,
     /// Programs change nothing outside the trees.
     pub sealed: bool,
     /// Protection key wanted.
@@ -107,6 +116,13 @@ pub struct Settings {
     pub cores: Vec<u32>,
     /// Remarks for the user, one line each.
     pub notes: Vec<String>,
+}
+
+impl Settings {
+    /// Whether anything could be written back.
+    pub fn has_overlay(&self) -> bool {
+        self.mounts.iter().any(|plan| plan.cover == Cover::Overlay)
+    }
 }
 
 impl Request {
@@ -151,6 +167,8 @@ impl Request {
             memory_bytes,
             mounts: self.named_mounts()?,
             discard: self.discards(),
+            on_failure: self.on_failure.unwrap_or_default(),
+            ask: self.ask == Some(true),
             sealed: self.sealed == Some(true),
             guard: settle_guard(self.guard, crate::check::can_guard)?,
             rule,

@@ -20,8 +20,8 @@ use crate::config::Config;
 use crate::descent::{self, Descendants};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
+use crate::fate::{self, Fate};
 use crate::launch::{self, HandOver};
-use crate::named;
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
 use crate::say::{say, say_aside, settle};
@@ -30,26 +30,9 @@ use crate::watch::{Burial, End, watch};
 use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
 use crate::write_back::progress::ProgressLine;
 
-/// What becomes of the changes of a command that failed: its status is not 0, or a signal ended it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnFailure {
-    /// They are written back, as always.
-    #[default]
-    Write,
-    /// They are dropped.
-    Discard,
-    /// The image stays, under a name.
-    Keep,
-}
-
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status,
 /// unless a signal ended the command.
-pub fn run(
-    request: Request,
-    on_failure: OnFailure,
-    command: &[OsString],
-    runtime: &[u8],
-) -> Result<u8, Failure> {
+pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8, Failure> {
     let config = Config::load()?;
     config.notes().for_each(|note| say(&format!("note: {note}")));
     let variables = Variables::of(&config);
@@ -59,13 +42,12 @@ pub fn run(
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };
     let end = match program::look(typed, &settings.mounts)? {
-        Program::Image(path) => {
-            in_image(&settings, on_failure, command, &variables, &path, runtime)?
-        }
+        Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,
         Program::Native(path) if settings.sealed => {
             say(&program::plain_note(&path));
-            in_image(&settings, on_failure, command, &variables, &path, runtime)?
+            in_image(&settings, command, &variables, &path, runtime)?
         }
+        Program::Native(_) if settings.ask => return Err(fate::refuse_native()),
         Program::Native(path) => natively(command, &path)?,
     };
     Ok(end_as(end))
@@ -88,13 +70,13 @@ impl Burial for NoImage {
 
 fn in_image(
     settings: &Settings,
-    on_failure: OnFailure,
     command: &[OsString],
     variables: &Variables,
     path: &Path,
     runtime: &[u8],
 ) -> Result<End, Failure> {
     ensure_able()?;
+    let terminal = fate::terminal(settings)?;
     let signals = take_signals()?;
     let file_size = lift_file_size_limit();
     let mut work = Work::make(settings, variables, Some(path))?;
@@ -132,18 +114,19 @@ fn in_image(
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
-    let fate = match end {
-        End::Exit(0) => Some(settings.discard),
-        _ => discards(on_failure, settings, runtime, &work),
-    };
-    let Some(discard) = fate else {
-        // What it has made is its successor's.
-        std::mem::forget(work);
-        return Ok(end);
+    let asked = terminal.as_ref().map(|terminal| (terminal, &signals));
+    let (discard, chosen) = match fate::decide(end, settings, runtime, &mut work, asked) {
+        Fate::Written(chosen) => (false, chosen),
+        Fate::Dropped => (true, Vec::new()),
+        Fate::Stays { undecided } => {
+            // What it has made is its successor's.
+            std::mem::forget(work);
+            return Ok(if undecided { incomplete(end) } else { end });
+        }
     };
     let progress = Arc::default();
     let line = ProgressLine::new(&progress);
-    let ended = work.finish(discard, &progress, None);
+    let ended = work.finish(discard, &chosen, &progress, None);
     drop(line);
     settle();
     ended.lines.iter().for_each(|line| say(line));
@@ -151,37 +134,12 @@ fn in_image(
     if let Some(signal) = signals.ending() {
         return Ok(End::Signal(signal as i32));
     }
-    Ok(if end == End::Exit(0) && !ended.complete { End::Exit(STATUS_HUSK.into()) } else { end })
+    Ok(if ended.complete { end } else { incomplete(end) })
 }
 
-/// Whether the changes of a command that failed are dropped. `None`: the image stays.
-fn discards(
-    on_failure: OnFailure,
-    settings: &Settings,
-    runtime: &[u8],
-    work: &Work,
-) -> Option<bool> {
-    match on_failure {
-        OnFailure::Discard if !settings.discard => {
-            say("the command failed: its changes are dropped");
-            return Some(true);
-        }
-        OnFailure::Write | OnFailure::Discard => return Some(settings.discard),
-        OnFailure::Keep => {}
-    }
-    let kept = named::leave(settings, runtime, work);
-    settle();
-    match kept {
-        Ok(name) => say(&format!(
-            "the command failed: image {name} keeps its changes; `husk diff {name}` shows them, \
-             `husk down {name}` writes them back, with --discard it drops them"
-        )),
-        Err(failure) => {
-            say(&format!("{failure}; the changes are written back"));
-            return Some(settings.discard);
-        }
-    }
-    None
+/// The end of a run that has not done all of its own part.
+fn incomplete(end: End) -> End {
+    if end == End::Exit(0) { End::Exit(STATUS_HUSK.into()) } else { end }
 }
 
 /// A descriptor of the image could not be had.

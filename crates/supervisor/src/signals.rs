@@ -63,6 +63,15 @@ pub enum Event {
     Nothing,
 }
 
+/// What a signal means to whoever asks a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// An end.
+    End,
+    /// To be stopped (Ctrl-Z).
+    Stop,
+}
+
 impl Signals {
     /// Blocks the signals of this thread (and of threads it starts) and opens the descriptor.
     pub fn take() -> nix::Result<Self> {
@@ -85,6 +94,21 @@ impl Signals {
             ending = signal.filter(|signal| ENDING.contains(signal)).or(ending);
         }
         ending
+    }
+
+    /// The next signal that somebody sent who wants something of this process, while no program
+    /// runs.
+    pub fn wish(&self) -> Option<Wish> {
+        while let Ok(Some(info)) = self.descriptor.read_signal() {
+            match Signal::try_from(info.ssi_signo as i32) {
+                Ok(Signal::SIGTSTP) => return Some(Wish::Stop),
+                Ok(signal) if ENDING.contains(&signal) || END_REQUESTS.contains(&signal) => {
+                    return Some(Wish::End);
+                }
+                _ => {}
+            }
+        }
+        None
     }
 
     /// The next event, `None` when there is none.

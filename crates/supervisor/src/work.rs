@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -280,16 +280,8 @@ impl Work {
         outcome
     }
 
-    /// Ends the image: the last dead, the checks that were asked for, write-back. `progress` says
-    /// how far that is, `ledger` what a supervisor that was killed has written back, and the
-    /// number of its run.
-    pub fn finish(
-        &mut self,
-        discard: bool,
-        progress: &Arc<Progress>,
-        ledger: Option<(Ledger, u32)>,
-    ) -> Ended {
-        self.rest();
+    /// Releases what the last dead held.
+    pub fn release_dead(&mut self) {
         let direct = &mut self.image.direct;
         holds::work(direct, Kind::Deaths);
         for _ in 0..LAST_ROUNDS {
@@ -297,6 +289,26 @@ impl Work {
                 break;
             }
         }
+    }
+
+    /// The write-back at the end of a `husk run`.
+    pub fn end_run(&self) -> Run {
+        let (number, started_ns) = (std::process::id(), self.image.started_ns);
+        Run { number, started_ns, live: false }
+    }
+
+    /// Ends the image: the last dead, the checks that were asked for, write-back. `progress` says
+    /// how far that is, `chosen` which paths are written back (all, where none is), `ledger` what a
+    /// supervisor that was killed has written back, and the number of its run.
+    pub fn finish(
+        &mut self,
+        discard: bool,
+        chosen: &[PathBuf],
+        progress: &Arc<Progress>,
+        ledger: Option<(Ledger, u32)>,
+    ) -> Ended {
+        self.rest();
+        self.release_dead();
         let mut lines = Vec::new();
         // Of an image with a name others go by its end; a run is not held up unasked.
         let soundness = if self.variables.check || ledger.is_some() {
@@ -314,11 +326,12 @@ impl Work {
             return Ended { lines, complete: soundness.is_sound() };
         }
         holds::work(direct, Kind::WriteBack);
-        let (ledger, number) = ledger.unwrap_or((Ledger::default(), std::process::id()));
-        let run = Run { number, started_ns: self.image.started_ns, live: false };
+        let run = self.end_run();
+        let (ledger, number) = ledger.unwrap_or((Ledger::default(), run.number));
+        let run = Run { number, ..run };
         let overlays = self.image.overlays();
         let direct = &mut self.image.direct;
-        let outcome = write_back::write_back(direct, run, &overlays, &[], progress, ledger);
+        let outcome = write_back::write_back(direct, run, &overlays, chosen, progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         lines.extend(soundness.line(false, outcome.is_complete()));

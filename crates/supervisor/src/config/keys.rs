@@ -4,6 +4,7 @@
 use husk_proto::place::Policy;
 
 use crate::check::can_guard;
+use crate::fate::OnFailure;
 use crate::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
 use crate::variables::TECHNIQUES;
 
@@ -69,12 +70,14 @@ const PLACES: [&str; Policy::ALL.len()] = {
 };
 
 /// All keys, in the order in which they are shown.
-pub static KEYS: [Key; 16] = [
+pub static KEYS: [Key; 18] = [
     key("kernels", Kind::Count, Decides::Work, &[]),
     key("memory", Kind::Size, Decides::Work, &[]),
     key("overlay", Kind::Paths, Decides::Data, &[]),
     key("mount", Kind::Paths, Decides::Data, &["/tmp"]),
     key("discard", Kind::Switch, Decides::Data, &["false"]),
+    key("on_failure", Kind::Words(&OnFailure::NAMES), Decides::Data, &["write"]),
+    key("ask", Kind::Switch, Decides::Data, &["false"]),
     key("read_only_outside", Kind::Switch, Decides::Data, &["false"]),
     key("guard", Kind::Words(&["on", "off"]), Decides::Data, &[]),
     key("place", Kind::Words(&PLACES), Decides::Work, &["host"]),

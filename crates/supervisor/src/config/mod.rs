@@ -27,6 +27,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
+use crate::fate::OnFailure;
 use crate::request::{self, Request, parse_size, reason};
 use file::Fetched;
 use keys::nearest;
@@ -301,12 +302,22 @@ impl Config {
             let policy = Policy::parse(self.one("place")?.as_bytes())?;
             Some((policy, place::Origin::Configuration))
         };
+        // One of the two is typed: what is said of the other elsewhere does not count.
+        let not_dropped = (typed.ask == Some(true)).then_some(false);
+        let not_asked = (typed.discard == Some(true)).then_some(false);
+        let on_failure = || {
+            let index =
+                OnFailure::NAMES.iter().position(|name| Some(*name) == self.one("on_failure"));
+            index.map(|index| OnFailure::ALL[index])
+        };
         Request {
             kernels: typed.kernels.or_else(kernels),
             memory_bytes: typed.memory_bytes.or_else(memory),
             overlays: paths(typed.overlays, "overlay"),
             mounts: paths(typed.mounts, "mount"),
-            discard: typed.discard.or_else(|| self.is_on("discard")),
+            discard: typed.discard.or(not_dropped).or_else(|| self.is_on("discard")),
+            on_failure: typed.on_failure.or_else(on_failure),
+            ask: typed.ask.or(not_asked).or_else(|| self.is_on("ask")),
             sealed: typed.sealed.or_else(|| self.is_on("read_only_outside")),
             guard: typed.guard.or_else(|| self.is_on("guard")),
             place: typed.place.or_else(placed),
@@ -505,7 +516,7 @@ mod tests {
         let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
 guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
 without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin = false
-read_only_outside = true";
+read_only_outside = true\non_failure = 'keep'\nask = true";
         let config = of(&[text]).unwrap();
         let again = of(&[&config.text(false)]).unwrap();
         assert_eq!(config.text(false), again.text(false));

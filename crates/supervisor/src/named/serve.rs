@@ -503,7 +503,7 @@ impl Server {
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
         let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.number);
-        let ended = self.made.work.finish(end.discard, &progress, Some(ledger));
+        let ended = self.made.work.finish(end.discard, &[], &progress, Some(ledger));
         drop(pulse);
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));
