@@ -61,13 +61,37 @@ const ANYTHING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOE
 /// Device and inode.
 pub type Object = (u64, u64);
 
+/// What one look says of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance {
+    /// Which it is, and how it was changed last.
+    pub identity: HostIdentity,
+    /// It is a directory.
+    pub directory: bool,
+    /// It is a file or a link: its times are those of its content.
+    pub content: bool,
+}
+
+impl Glance {
+    /// Of what was `found`.
+    pub fn of(found: &Metadata) -> Glance {
+        let kind = FileType::from_raw_mode(found.mode());
+        Glance::new(host::identity_of(found), kind)
+    }
+
+    fn new(identity: HostIdentity, kind: FileType) -> Glance {
+        let content = matches!(kind, FileType::RegularFile | FileType::Symlink);
+        Glance { identity, directory: kind == FileType::Directory, content }
+    }
+}
+
 /// The directories of all overlays.
 #[derive(Debug)]
 pub struct Beneath {
     roots: Vec<PathBuf>,
     /// Directories opened by their paths (invariant 1).
     bases: RefCell<HashMap<PathBuf, Rc<File>>>,
-    opened: RefCell<HashMap<PathBuf, Rc<File>>>,
+    opened: RefCell<BTreeMap<PathBuf, Rc<File>>>,
     /// Invariant 2.
     known: RefCell<BTreeMap<PathBuf, Object>>,
 }
@@ -151,13 +175,8 @@ impl Beneath {
 
     /// What is at and below `path` is another thing by now.
     fn forget(&self, path: &Path) {
-        self.opened.borrow_mut().retain(|one, _| !one.starts_with(path));
-        let mut known = self.known.borrow_mut();
-        let below = known.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
-        let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
-        for one in below.cloned().collect::<Vec<_>>() {
-            known.remove(&one);
-        }
+        forget_below(&mut self.opened.borrow_mut(), path);
+        forget_below(&mut self.known.borrow_mut(), path);
     }
 
     /// The directory that holds `path`, and its name there.
@@ -180,20 +199,26 @@ impl Beneath {
 
     /// Its identity.
     pub fn identity(&self, path: &Path) -> io::Result<Option<HostIdentity>> {
+        Ok(self.glance(path)?.map(|found| found.identity))
+    }
+
+    /// The same, and whether it is a directory: one host call.
+    pub fn glance(&self, path: &Path) -> io::Result<Option<Glance>> {
         if self.is_root(path) {
-            return Ok(self.found(path)?.map(|found| host::identity_of(&found)));
+            return Ok(self.found(path)?.map(|found| Glance::of(&found)));
         }
         missing(self.place(path).and_then(|(directory, name)| {
             before("fstatat")?;
             let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let ns = |seconds: i64, rest: u64| seconds * host::NS_PER_S + rest as i64;
-            Ok(HostIdentity {
+            let identity = HostIdentity {
                 device: found.st_dev,
                 inode: found.st_ino,
                 size: found.st_size as u64,
                 modified_ns: ns(found.st_mtime, found.st_mtime_nsec),
                 changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
-            })
+            };
+            Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode)))
         }))
     }
 
@@ -201,9 +226,11 @@ impl Beneath {
         self.roots.iter().any(|root| root == path)
     }
 
-    /// Whether there is a directory, not a link to one.
+    /// Whether there is a directory, not a link to one, that can be opened.
     pub fn is_directory(&self, path: &Path) -> bool {
-        self.directory(path).is_ok()
+        let there = self.glance(path);
+        there.is_ok_and(|there| there.is_some_and(|one| one.directory))
+            && self.directory(path).is_ok()
     }
 
     /// The same as `hold`; `None`: nothing is there.
@@ -356,6 +383,14 @@ impl Beneath {
     /// The directory at `path`, to be made durable later.
     pub fn open_to_sync(&self, path: &Path) -> io::Result<File> {
         readable(self.directory(path)?.as_fd())
+    }
+}
+
+fn forget_below<T>(all: &mut BTreeMap<PathBuf, T>, path: &Path) {
+    let below = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+    let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
+    for one in below.cloned().collect::<Vec<_>>() {
+        all.remove(&one);
     }
 }
 

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
-use super::beneath::{Beneath, lacks_flag};
+use super::beneath::{Beneath, Glance, lacks_flag};
 use super::detach;
 use super::extended;
 use super::host;
@@ -122,12 +122,11 @@ impl<S: Source> Commit<'_, S> {
     /// Whether `found` is what is `expected`. Links made from it moments ago (`make`) changed its
     /// status and, as the image has changed them, its times, but not its content. Bytes that pass
     /// through a FIFO or a socket change its times.
-    fn is_same(&self, found: &fs::Metadata, expected: &HostIdentity) -> bool {
-        let now = host::identity_of(found);
+    fn is_same(&self, found: &Glance, expected: &HostIdentity) -> bool {
+        let now = found.identity;
         let linked = self.kept.linked.get(&(now.device, now.inode));
         let times = now.modified_ns == expected.modified_ns || linked == Some(&now.modified_ns);
-        (now.device, now.inode) == (expected.device, expected.inode)
-            && (times || !has_content(found))
+        (now.device, now.inode) == (expected.device, expected.inode) && (times || !found.content)
     }
 
     fn place_new(&mut self, made: &Made, target: &Path) -> io::Result<PathBuf> {
@@ -146,7 +145,7 @@ impl<S: Source> Commit<'_, S> {
         target: &Path,
         expected: &HostIdentity,
     ) -> io::Result<PathBuf> {
-        let Some(found) = self.beneath.found(target)? else {
+        let Some(found) = self.beneath.glance(target)? else {
             return self.place_beside(made, target, "was removed on the host meanwhile");
         };
         if !self.is_same(&found, expected) {
@@ -156,7 +155,7 @@ impl<S: Source> Commit<'_, S> {
             Ok(()) => self.exchanged(made, target, expected),
             Err(problem) if !lacks_flag(&problem) => Err(problem),
             // A file system without exchange.
-            Err(_) if !found.is_dir() && !put.object.is_tree() => {
+            Err(_) if !found.directory && !put.object.is_tree() => {
                 self.beneath.rename(&made.temporary, target, RenameFlags::empty())?;
                 Ok(target.to_owned())
             }
@@ -172,7 +171,7 @@ impl<S: Source> Commit<'_, S> {
         expected: &HostIdentity,
     ) -> io::Result<PathBuf> {
         let temporary = &made.temporary;
-        let old = self.beneath.found(temporary)?;
+        let old = self.beneath.glance(temporary)?;
         if !old.is_some_and(|old| self.is_same(&old, expected)) {
             let back = self.beneath.rename(temporary, target, RenameFlags::EXCHANGE);
             back.map_err(|problem| the_rest_is(temporary, &problem))?;
@@ -244,7 +243,7 @@ impl<S: Source> Commit<'_, S> {
 
     fn delete_if_same(&mut self, delete: &Delete) -> io::Result<()> {
         let path = &delete.path;
-        let Some(found) = self.beneath.found(path)? else { return Ok(()) };
+        let Some(found) = self.beneath.glance(path)? else { return Ok(()) };
         if !self.is_same(&found, &delete.identity) {
             return self.kept_as_changed(path);
         }
@@ -253,7 +252,7 @@ impl<S: Source> Commit<'_, S> {
         // Out of sight at once: a crash in the middle leaves no half directory under its name.
         let temporary = self.names.fresh(directory);
         self.beneath.rename(path, &temporary, RenameFlags::NOREPLACE)?;
-        let same = match self.beneath.found(&temporary) {
+        let same = match self.beneath.glance(&temporary) {
             Ok(found) => found.is_some_and(|found| self.is_same(&found, &delete.identity)),
             Err(_) => false,
         };
@@ -299,7 +298,7 @@ impl<S: Source> Commit<'_, S> {
         let now = host::identity_of(found);
         let times = now.modified_ns == touch.attributes.modified_ns;
         let same = (now.device, now.inode) == (touch.before.device, touch.before.inode);
-        same && (times || self.is_same(found, &touch.before))
+        same && (times || self.is_same(&Glance::of(found), &touch.before))
     }
 
     /// Phase 5: names become durable. A directory that has another place by now is told: what was
@@ -319,11 +318,6 @@ impl<S: Source> Commit<'_, S> {
             self.outcome.note(&directory, synced);
         }
     }
-}
-
-/// What has bytes or a target that its times tell of: no directory, FIFO, socket or device.
-fn has_content(found: &fs::Metadata) -> bool {
-    found.is_file() || found.is_symlink()
 }
 
 /// Why what `put` replaces may not go; `None`: it may, or there is nothing.

@@ -27,13 +27,13 @@ const HELD_BYTES: u64 = 16 << 20;
 /// Writes the bytes of `inode` into a new `file`.
 pub fn export<S: Source>(source: &mut S, inode: Inode, file: &File) -> io::Result<()> {
     let size = source.attributes(inode).map_err(from_errno)?.size;
-    let mut buffer = vec![0; CHUNK_BYTES];
-    let mut offset = 0;
+    let mut buffer = vec![0; CHUNK_BYTES.min(size as usize)];
+    let (mut offset, mut written) = (0, 0);
     while let Some((start, end)) = next_data(source, inode, offset, size)? {
-        copy(source, inode, file, start, end, &mut buffer)?;
+        written = copy(source, inode, file, start, end, &mut buffer)?;
         offset = end;
     }
-    set_len(file, size)
+    if written != size { set_len(file, size) } else { Ok(()) }
 }
 
 /// A file that was copied while programs go on.
@@ -84,12 +84,15 @@ fn export_short<S: Source>(source: &mut S, inode: Inode, file: &File) -> io::Res
     if attributes.size > SHORT_BYTES {
         return Ok(None);
     }
-    let mut hasher = ByBytes::new(attributes.size);
+    let (mut hasher, mut written) = (ByBytes::new(attributes.size), 0);
     for (offset, bytes) in pieces {
         write_all_at(file, &bytes, offset)?;
         hasher.add(offset, &bytes);
+        written = offset + bytes.len() as u64;
     }
-    set_len(file, attributes.size)?;
+    if written != attributes.size {
+        set_len(file, attributes.size)?;
+    }
     Ok(Some(Still { attributes, content: hasher.finish() }))
 }
 
@@ -227,6 +230,7 @@ fn next_data<S: Source>(
     Ok((start < size).then_some((start, end.min(size).max(start + 1))))
 }
 
+/// Copies a stretch of data; up to where.
 fn copy<S: Source>(
     source: &mut S,
     inode: Inode,
@@ -234,18 +238,18 @@ fn copy<S: Source>(
     start: u64,
     end: u64,
     buffer: &mut [u8],
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let mut offset = start;
     while offset < end {
         let want = buffer.len().min((end - offset) as usize);
         let got = source.read_at(inode, offset, &mut buffer[..want]).map_err(from_errno)?;
         if got == 0 {
-            return Ok(());
+            break;
         }
         write_all_at(file, &buffer[..got], offset)?;
         offset += got as u64;
     }
-    Ok(())
+    Ok(offset)
 }
 
 /// Whether a host `file` has the bytes of `inode`.
@@ -282,7 +286,7 @@ pub fn link_or_copy(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result
     let (mut from, mut to) = (origin.read()?, beneath.create(path)?);
     // Within the kernel, where it can.
     io::copy(&mut from, &mut to)?;
-    Held::of_file(&to).map(Some)
+    Held::of_file(to).map(Some)
 }
 
 /// An errno of the image as an I/O error.

@@ -42,6 +42,10 @@ pub fn of<S: Source>(
 /// Sets `wanted` on what is `held` and removes others. Goes on after a refusal, and tells the
 /// first.
 pub fn set(held: &Held, wanted: &Extended) -> io::Result<()> {
+    // What was just made has nothing that somebody set.
+    if wanted.is_empty() && held.is_made() {
+        return Ok(());
+    }
     let present = held.extended()?;
     let mut refused = Ok(());
     for (name, value) in wanted {

@@ -207,8 +207,8 @@ impl<'a, S: Source> Maker<'a, S> {
                 } else {
                     content::export(self.source, object.inode, &file)?;
                 }
-                let held = Held::of_file(&file)?;
-                self.keep(file)?;
+                let held = Held::of_file(file)?;
+                self.keep(&held)?;
                 held
             }
             Content::Host(origin) => {
@@ -324,15 +324,15 @@ impl<'a, S: Source> Maker<'a, S> {
     }
 
     /// Keeps a new file to be synced.
-    fn keep(&mut self, file: fs::File) -> io::Result<()> {
-        let device = file.metadata()?.dev();
+    fn keep(&mut self, held: &Held) -> io::Result<()> {
+        let device = held.found().dev();
         if self.devices.contains_key(&device) {
             return Ok(());
         }
         if self.files.len() < SYNCED_SINGLY_MAX {
-            self.files.push(file);
+            self.files.push(held.to_sync()?);
         } else {
-            self.devices.insert(device, file);
+            self.devices.insert(device, held.to_sync()?);
         }
         Ok(())
     }

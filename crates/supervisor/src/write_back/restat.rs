@@ -148,7 +148,7 @@ fn replace(
 ) -> io::Result<Option<HostIdentity>> {
     let new = beneath.create(name)?;
     write_all_at(&new, bytes, 0)?;
-    Held::of_file(&new)?.set_like(&old.metadata()?)?;
+    Held::of_file(new.try_clone()?)?.set_like(&old.metadata()?)?;
     sync(&new)?;
     let made = host::identity_of(&new.metadata()?);
     let there = |path: &Path| Ok::<_, io::Error>(beneath.identity(path)?.map(which));

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, HostIdentity};
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, accessat,
-    chmodat, chownat, getxattr, listxattr, openat, readlinkat, removexattr, setxattr, utimensat,
+    chmodat, chownat, fchmod, getxattr, listxattr, openat, readlinkat, removexattr, setxattr,
+    utimensat,
 };
 use rustix::io::Errno;
 
@@ -24,12 +25,16 @@ use crate::write_back::host::{self, NS_PER_S};
 const OWNER_ALL: u32 = 0o700;
 /// Longest list of names, and longest value, that Linux has.
 const LONGEST_BYTES: usize = 65536;
+/// What a list of names takes, as a rule.
+const USUAL_BYTES: usize = 1024;
 
 /// The object, and what it was when it was opened.
 #[derive(Debug)]
 pub struct Held {
     descriptor: File,
     found: Metadata,
+    /// The descriptor is for reading and writing, not of the path alone.
+    made: bool,
 }
 
 impl AsFd for Held {
@@ -43,12 +48,22 @@ impl Held {
     pub fn of_path(descriptor: File) -> io::Result<Held> {
         before("fstat")?;
         let found = descriptor.metadata()?;
-        Ok(Held { descriptor, found })
+        Ok(Held { descriptor, found, made: false })
     }
 
-    /// By the same descriptor as a file that was made.
-    pub fn of_file(file: &File) -> io::Result<Held> {
-        Held::of_path(file.try_clone()?)
+    /// By the descriptor of a file that was made.
+    pub fn of_file(file: File) -> io::Result<Held> {
+        Ok(Held { made: true, ..Held::of_path(file)? })
+    }
+
+    /// The descriptor, for whoever makes the file durable.
+    pub fn to_sync(&self) -> io::Result<File> {
+        self.descriptor.try_clone()
+    }
+
+    /// Whether the descriptor is that of a file that this process made.
+    pub fn is_made(&self) -> bool {
+        self.made
     }
 
     /// What is at a path, for those who look and change nothing.
@@ -132,6 +147,9 @@ impl Held {
     /// Sets the mode of what is no link.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         before("fchmod")?;
+        if self.made {
+            return Ok(fchmod(&self.descriptor, Mode::from_raw_mode(mode))?);
+        }
         Ok(chmodat(CWD, self.through(), Mode::from_raw_mode(mode), AtFlags::empty())?)
     }
 
@@ -168,19 +186,22 @@ impl Held {
     /// The extended attributes; none where there cannot be any.
     pub fn extended(&self) -> io::Result<Extended> {
         let path = self.through();
-        let mut list = vec![0; LONGEST_BYTES];
+        let mut list = vec![0; USUAL_BYTES];
         before("listxattr")?;
         let length = match listxattr(&path, &mut list[..]) {
             Err(Errno::OPNOTSUPP) => 0,
+            Err(Errno::RANGE) => {
+                list.resize(LONGEST_BYTES, 0);
+                listxattr(&path, &mut list[..])?
+            }
             other => other?,
         };
-        let mut found = Extended::new();
+        let (mut found, mut value) = (Extended::new(), Vec::new());
         for name in names(&list[..length]) {
-            let mut value = vec![0; LONGEST_BYTES];
+            value.resize(LONGEST_BYTES, 0);
             before("getxattr")?;
             let length = getxattr(&path, name, &mut value[..])?;
-            value.truncate(length);
-            found.push((name.to_owned(), value));
+            found.push((name.to_owned(), value[..length].to_vec()));
         }
         Ok(found)
     }
