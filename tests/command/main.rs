@@ -20,6 +20,7 @@ mod space;
 mod status;
 mod steering;
 mod techniques;
+mod tuning;
 mod volume;
 mod write_back;
 

@@ -29,9 +29,9 @@ const NEEDS: &str = "
     gcc cc:gcc c++:g++ make ar:binutils git python3 go:golang-go tar sqlite3 strace ps:procps
     script:bsdutils setpriv:util-linux bash fusermount3:fuse3 find:findutils diff:diffutils patch
     sed awk:mawk perl stress-ng fio dbench ab:apache2-utils apache2 cmake ninja:ninja-build gdb
-    gzip javac:default-jdk-headless lighttpd memcached musl-gcc:musl-tools clang dash g++ npm wrk
-    nginx:nginx-light node:nodejs pbzip2 pgrep:procps redis-server redis-cli:redis-tools rsync
-    tmux vim xz:xz-utils zstd zsh fish jq getfattr:attr getfacl:acl
+    gzip javac:default-jdk-headless ip:iproute2 lighttpd memcached musl-gcc:musl-tools clang dash
+    g++ npm wrk nginx:nginx-light node:nodejs pbzip2 pgrep:procps redis-server
+    redis-cli:redis-tools rsync tmux vim xz:xz-utils zstd zsh fish jq getfattr:attr getfacl:acl
     /usr/include/stdio.h:libc6-dev /usr/lib/postgresql/*/bin/initdb:postgresql
     /usr/lib/python3*/ensurepip/__init__.py:python3-venv
     /usr/lib/python3*/test/test_os.py:libpython3.11-testsuite";

@@ -13,6 +13,8 @@ pub mod early;
 #[cfg(not(target_os = "none"))]
 pub mod end;
 pub mod huge;
+#[cfg(not(target_os = "none"))]
+pub mod interface;
 pub mod probe;
 #[cfg(not(target_os = "none"))]
 pub mod seized;

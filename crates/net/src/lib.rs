@@ -8,7 +8,8 @@
 //!
 //! `angel` decides and `groups` remembers; neither has a clock, a thread or I/O, so the simulator
 //! (`sim`) runs the same code from a seed. `steer` does it to a server that runs: it looks at its
-//! sockets and lets a program in the kernel select who accepts.
+//! sockets and lets a program in the kernel select who accepts. `tune` sets an interface up so that
+//! each receive queue is served by a core of its own, and sets it back.
 //!
 //! After NetPopcorn's Snap Bean (flow groups of the source port) and Angel (its balancer), and
 //! Affinity-Accept (Pesterev et al., EuroSys 2012).
@@ -17,5 +18,7 @@
 pub mod angel;
 mod average;
 pub mod groups;
+mod problem;
 pub mod sim;
 pub mod steer;
+pub mod tune;

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::listeners::{Place, borrow, family, find, listening};
-use super::problem::Problem;
 use super::seen::Snapshot;
 use super::way::take_away;
+use crate::problem::Problem;
 
 /// Where balancers are found.
 pub(super) const STATE: &str = "/run/husk-net";

@@ -17,11 +17,11 @@ use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
 use super::listeners::{
     Member, Place, accepts, borrow, cpu_ns, family, listening, open_connections, shares_its_port,
 };
-use super::problem::Problem;
 use super::seen::{Kernel, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
 use crate::groups::{GROUPS, Table};
+use crate::problem::Problem;
 
 /// How often Angel looks.
 const TICK_US: u64 = 100_000;

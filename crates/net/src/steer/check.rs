@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 
-use super::problem::Problem;
 use super::way::Way;
+use crate::problem::Problem;
 
 /// What there is.
 #[derive(Debug, Clone, Serialize)]

@@ -17,8 +17,8 @@ use husk_abi::Errno;
 use rustix::net::sockopt::socket_reuseport;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::problem::Problem;
 use crate::groups::{GROUPS, group_of};
+use crate::problem::Problem;
 
 const LISTENS: &str = "0A";
 const TIME_WAIT: &str = "06";

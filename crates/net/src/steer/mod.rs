@@ -19,13 +19,12 @@ mod asking;
 mod balancer;
 pub mod check;
 mod listeners;
-mod problem;
 mod program;
 mod seen;
 mod way;
 
+pub use crate::problem::Problem;
 pub use asking::{attach, detach, everywhere, look};
 pub use balancer::{Wanted, balance};
 pub use listeners::Place;
-pub use problem::Problem;
 pub use seen::{Snapshot, table};

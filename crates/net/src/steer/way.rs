@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use husk_abi::Errno;
 use husk_host::bpf;
 
-use super::problem::Problem;
 use super::program::selector;
+use crate::problem::Problem;
 
 /// Sockets of a place.
 pub const SOCKETS_MAX: usize = 64;

@@ -16,12 +16,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(what: impl Display, why: impl Display, remedy: impl Display) -> Problem {
+    pub(crate) fn new(what: impl Display, why: impl Display, remedy: impl Display) -> Problem {
         Problem { what: what.to_string(), why: why.to_string(), remedy: remedy.to_string() }
     }
 
     /// Linux refused a step of steering.
-    pub(super) fn refused(what: &str, errno: Errno) -> Problem {
+    pub(crate) fn refused(what: &str, errno: Errno) -> Problem {
         let remedy = match errno {
             Errno::EPERM | Errno::EACCES => {
                 "run it as root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_PTRACE)"

@@ -1,5 +1,7 @@
 //! `husk net`: connections from outside, and who accepts them.
 
+mod tune;
+
 use std::net::SocketAddr;
 use std::process::{Command as Program, ExitCode};
 use std::thread::sleep;
@@ -53,6 +55,17 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Set an interface up so that each receive queue has a core of its own, for UDP at full rate:
+    /// the hash that chooses the queue, interrupts, RPS, XPS, GRO, busy polling.
+    ///
+    /// Prints each setting with its value before and after; what the device cannot is said. `husk
+    /// net untune` sets everything back, also after a crash. The two sysctls of busy polling apply
+    /// to the whole host. Needs root, or CAP_NET_ADMIN and a /run to write to.
+    Tune(tune::Tune),
+    /// Set an interface back to what it was before `husk net tune`.
+    ///
+    /// A value that somebody else has changed since is left alone, with a line.
+    Untune(tune::Untune),
     /// Simulate how Angel evens out load: an even load, all flow groups on one kernel, and an
     /// attack on one kernel, without Angel and with it.
     ///
@@ -124,6 +137,8 @@ pub fn run(command: Command) -> ExitCode {
             let printed = shown(&report, json, steer::check::Report::text);
             status(printed && report.way != "none")
         }
+        Command::Tune(typed) => done(tune::tune(&typed)),
+        Command::Untune(typed) => done(tune::untune(&typed)),
         Command::Sim(options) => simulate(&options),
         Command::Balance { pid, address, namespace, tuning } => {
             let tuning = Tuning {

@@ -1,0 +1,84 @@
+//! What Linux sets on a network interface through `ioctl(SIOCETHTOOL)`: by which parts of a packet
+//! its receive queue is chosen, and whether packets are merged (GRO).
+
+use core::mem::size_of;
+
+use husk_abi::{Errno, nr};
+
+use crate::syscall;
+
+const SIOCETHTOOL: usize = 0x8946;
+const GET_GRO: u32 = 0x2b;
+const SET_GRO: u32 = 0x2c;
+const GET_FLOW_HASH: u32 = 0x29;
+const SET_FLOW_HASH: u32 = 0x2a;
+/// `IFNAMSIZ`.
+const NAME_BYTES: usize = 16;
+
+/// `struct ifreq`.
+#[repr(C)]
+struct Request {
+    name: [u8; NAME_BYTES],
+    data: usize,
+    rest: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Request>() == 40);
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    value: u32,
+}
+
+/// The head of `struct ethtool_rxnfc`, and room for what Linux may copy of the rest.
+#[repr(C)]
+struct Flow {
+    command: u32,
+    kind: u32,
+    fields: u64,
+    rest: [u64; 30],
+}
+
+/// One request; `socket` is any socket of the interface's network namespace.
+fn ask<T>(socket: i32, interface: &str, data: &mut T) -> Result<(), Errno> {
+    let mut name = [0; NAME_BYTES];
+    // One byte stays zero: the name ends there.
+    let Some(room) = name[..NAME_BYTES - 1].get_mut(..interface.len()) else {
+        return Err(Errno::ENODEV);
+    };
+    room.copy_from_slice(interface.as_bytes());
+    let mut request = Request { name, data: core::ptr::from_mut(data) as usize, rest: [0; 2] };
+    let address = core::ptr::from_mut(&mut request) as usize;
+    let arguments = [socket as usize, SIOCETHTOOL, address, 0, 0, 0];
+    // SAFETY: the request and what it names live until the call is over; `Value` and `Flow` have
+    // the layouts that their commands say, `Flow` with more room than the host's structure.
+    let raw = unsafe { syscall(nr::ioctl, arguments) };
+    Errno::check(raw as i64).map(|_| ())
+}
+
+/// Whether packets are merged. `EOPNOTSUPP`: the device cannot.
+pub fn gro(socket: i32, interface: &str) -> Result<bool, Errno> {
+    let mut value = Value { command: GET_GRO, value: 0 };
+    ask(socket, interface, &mut value)?;
+    Ok(value.value != 0)
+}
+
+/// Lets packets be merged, or not.
+pub fn set_gro(socket: i32, interface: &str, on: bool) -> Result<(), Errno> {
+    ask(socket, interface, &mut Value { command: SET_GRO, value: on.into() })
+}
+
+/// By which parts of a packet of this kind (`ethtool.h`'s `..._FLOW`) its queue is chosen: `RXH_*`.
+/// `EOPNOTSUPP`: the device does not choose, or does not say how.
+pub fn flow_hash(socket: i32, interface: &str, kind: u32) -> Result<u64, Errno> {
+    let mut flow = Flow { command: GET_FLOW_HASH, kind, fields: 0, rest: [0; 30] };
+    ask(socket, interface, &mut flow)?;
+    Ok(flow.fields)
+}
+
+/// Chooses queues by these parts.
+pub fn set_flow_hash(socket: i32, interface: &str, kind: u32, fields: u64) -> Result<(), Errno> {
+    ask(socket, interface, &mut Flow { command: SET_FLOW_HASH, kind, fields, rest: [0; 30] })
+}
