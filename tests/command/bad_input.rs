@@ -182,6 +182,7 @@ fn mistakes_of_the_other_commands_get_one_line_too() {
         (&["bench", "fs", "--tmpfs", "directory", "--only", "stat"], 125, &["directory", "tmpfs"]),
         (&["bench", "fs", "--tmpfs", "absent", "--only", "stat"], 125, &["absent"]),
         (&["bench", "pipes", "--only", "absent"], 125, &["absent", "one thread"]),
+        (&["bench", "msg", "--only", "absent"], 125, &["absent", "one way"]),
         (&["bench", "workloads", "--only", "creates", "--report", "absent/d"], 125, &["absent/d"]),
     ];
     for (arguments, status, mentions) in cases {

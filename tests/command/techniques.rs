@@ -1,5 +1,5 @@
 //! `HUSK_WITHOUT`: an image does without a technique, and its programs see no difference.
-//! `husk bench pipes`: every row can be measured; `husk bench servers`: a server of each kind.
+//! `husk bench`: every row of `pipes` and `msg` can be measured, and a server of each kind.
 
 use std::process::Command;
 
@@ -99,5 +99,16 @@ fn every_row_of_pipes_can_be_measured() {
         let kind = if row["slowed"].is_null() { "best" } else { "slowed" };
         let measured = ["native_ns", "husk_ns", kind].map(|name| row[name].as_f64() > Some(0.0));
         assert!(measured == [true; 3] && row["error"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn every_row_of_messages_can_be_measured() {
+    let all = rows("msg", "");
+    assert_eq!(all.len(), 16, "{all:?}");
+    for row in all {
+        // Where sides sleep, what they do meanwhile is taken off: on a busy machine too much.
+        let measured = ["least_ns", "median_ns"].map(|name| row[name].is_f64());
+        assert!(measured == [true; 2] && row["name"].is_string(), "{row}");
     }
 }

@@ -89,7 +89,7 @@ fn what_a_file_says_of_failures_counts_and_what_becomes_of_the_changes_is_said()
         (text(&output.stderr), std::fs::remove_file(images.work.join("made")).is_ok())
     };
     let discard = ("HUSK_ON_FAILURE", "discard");
-    assert_eq!(run(&[discard], &[]).1, false);
+    assert!(!run(&[discard], &[]).1);
     assert_eq!(run(&[discard], &["--on-failure", "write"]), (String::new(), true));
     // Where images cannot be kept.
     let (keep, nowhere) = (("HUSK_ON_FAILURE", "keep"), ("HUSK_IMAGES", "/proc/nowhere"));

@@ -24,12 +24,14 @@
 
 mod calm;
 mod commands;
+mod exchange;
 mod exec;
 mod flow;
 mod hare;
 mod hold;
 mod machine;
 mod memory;
+mod msg;
 mod operations;
 mod page;
 mod pair;
@@ -66,6 +68,8 @@ enum Suite {
     Commands(hare::Options),
     /// Pipes in shared memory, in one process and between several, compared with the host's.
     Pipes(pipes::Options),
+    /// Messages between nodes on a ring, compared with a futex, a pipe and sockets.
+    Msg(msg::Options),
     /// The time to run a command in an image, and to make an image.
     Exec(exec::Options),
     /// How long the supervisor holds locks that programs wait for, by kind of work.
@@ -161,6 +165,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)
         }
+        Suite::Msg(options) => measure(|| msg::run(&options)),
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),
         Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),

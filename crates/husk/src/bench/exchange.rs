@@ -1,9 +1,5 @@
-//! What a message costs on a ring, beside a pipe, a unix socket and TCP over loopback, in one run.
-//!
-//! `cargo run --release -p husk-link --example figures [ROUNDS]`: two threads, each on a core of
-//! its own; `chrt -f 1` before the program keeps ordinary ones off both cores. Every row is
-//! measured in each round, one after the other; printed are the least and the median of the
-//! rounds. A neighbour on either core is in all of them: the load is printed, too.
+//! The exchanges of `husk bench msg`: two threads, each on a core of its own, and what lies between
+//! them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +10,10 @@ use std::time::Instant;
 
 use husk_link::{Body, Doorbell, Lane, Link, Memory, Mode, Ring, Side, Unsent, Wait, memory_bytes};
 use husk_wire::{Header, Kind, Role};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use rustix::thread::futex;
+use rustix::time::Timespec;
 
 /// Exchanges of a row of small messages, and of one whose sides sleep or that carries 400 pages.
 const MANY: u32 = 20_000;
@@ -25,40 +25,57 @@ const CORES: [usize; 2] = [0, 1];
 /// A message that fills its slot.
 const SLOT_BODY: usize = 16;
 
-type Measure = fn() -> f64;
+/// What a row should reach.
+#[derive(Clone, Copy)]
+pub enum Goal {
+    Nothing,
+    /// So many ns, at most.
+    Ns(f64),
+    /// So many times another row, at most.
+    Of(f64, &'static str),
+}
 
-const ROWS: &[(&str, Measure)] = &[
-    ("64 B one way, awake", || round_trip(SLOT_BODY, Wait::HYBRID, MANY) / 2.0),
-    ("64 B request and reply, awake", || round_trip(SLOT_BODY, Wait::HYBRID, MANY)),
-    ("64 B request and reply, asleep", || round_trip(SLOT_BODY, Wait::SLEEP, FEW)),
-    ("futex there and back, asleep", futex),
-    ("pipe, 64 B there and back", pipe),
-    ("unix socket, 64 B there and back", unix),
-    ("TCP loopback, 64 B there and back", tcp),
-    ("184 B one way, awake", || round_trip(184, Wait::HYBRID, MANY) / 2.0),
-    ("8 KiB one way, awake", || round_trip(8192, Wait::HYBRID, MANY / 4) / 2.0),
-    ("64 B stream", || stream(SLOT_BODY, 1, Mode::Direct, 20 * MANY)),
-    ("64 B stream, buffered", || stream(SLOT_BODY, 1, Mode::Buffered, 20 * MANY)),
-    ("64 B stream, buffered, 2 channels", || stream(SLOT_BODY, 2, Mode::Buffered, 20 * MANY)),
-    ("64 B stream, buffered, 8 channels", || stream(SLOT_BODY, 8, Mode::Buffered, 20 * MANY)),
-    ("8 KiB stream", || stream(8192, 1, Mode::Direct, MANY)),
-    ("400 pages stream, copied twice", || stream(PAGES, 1, Mode::Direct, FEW / 4)),
-    ("400 pages there, granted, and back", granted),
+/// One row; a measure returns ns for one message, or for one exchange.
+pub struct Row {
+    pub name: &'static str,
+    pub goal: Goal,
+    pub measure: fn() -> f64,
+}
+
+const FUTEX: &str = "futex there and back, asleep";
+
+/// All rows.
+pub const ALL: &[Row] = &[
+    row("64 B one way, awake", Goal::Ns(150.0), || trip(SLOT_BODY, Wait::HYBRID, MANY) / 2.0),
+    row("64 B request and reply, awake", Goal::Ns(700.0), || trip(SLOT_BODY, Wait::HYBRID, MANY)),
+    row("64 B request and reply, asleep", Goal::Of(1.2, FUTEX), || {
+        trip(SLOT_BODY, Wait::SLEEP, FEW)
+    }),
+    row(FUTEX, Goal::Nothing, futex),
+    row("pipe, 64 B there and back", Goal::Nothing, pipe),
+    row("unix socket, 64 B there and back", Goal::Nothing, unix),
+    row("TCP loopback, 64 B there and back", Goal::Nothing, tcp),
+    row("184 B one way, awake", Goal::Nothing, || trip(184, Wait::HYBRID, MANY) / 2.0),
+    row("8 KiB one way, awake", Goal::Ns(1500.0), || trip(8192, Wait::HYBRID, MANY / 4) / 2.0),
+    row("64 B stream", Goal::Ns(10.0), || stream(SLOT_BODY, 1, Mode::Direct, 20 * MANY)),
+    row("64 B stream, buffered", Goal::Ns(10.0), || {
+        stream(SLOT_BODY, 1, Mode::Buffered, 20 * MANY)
+    }),
+    row("64 B stream, buffered, 2 channels", Goal::Nothing, || {
+        stream(SLOT_BODY, 2, Mode::Buffered, 20 * MANY)
+    }),
+    row("64 B stream, buffered, 8 channels", Goal::Nothing, || {
+        stream(SLOT_BODY, 8, Mode::Buffered, 20 * MANY)
+    }),
+    row("8 KiB stream", Goal::Nothing, || stream(8192, 1, Mode::Direct, MANY)),
+    row("400 pages stream, copied twice", Goal::Ns(130_000.0), || {
+        stream(PAGES, 1, Mode::Direct, FEW / 4)
+    }),
+    row("400 pages there, granted, and back", Goal::Ns(5_000.0), granted),
 ];
 
-fn main() {
-    let rounds = std::env::args().nth(1).map_or(11, |text| text.parse().expect("a number"));
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("load {}; ns, {rounds} rounds\n", load.split(' ').next().unwrap_or("?"));
-    let mut rows: Vec<Vec<f64>> = vec![Vec::new(); ROWS.len()];
-    for _ in 0..rounds {
-        rows.iter_mut().zip(ROWS).for_each(|(figures, row)| figures.push(row.1()));
-    }
-    println!("{:<38} {:>10} {:>10}", "", "least", "median");
-    for (figures, row) in rows.iter_mut().zip(ROWS) {
-        figures.sort_by(f64::total_cmp);
-        println!("{:<38} {:>10.0} {:>10.0}", row.0, figures[0], figures[figures.len() / 2]);
-    }
+const fn row(name: &'static str, goal: Goal, measure: fn() -> f64) -> Row {
+    Row { name, goal, measure }
 }
 
 /// Memory of a pair, and both doorbells.
@@ -100,13 +117,10 @@ fn beside(one: impl FnOnce(), other: impl FnOnce() + Send) -> f64 {
     })
 }
 
+/// On a machine of one core, or one that keeps this core from us, both share what there is.
 fn pin(core: usize) {
-    // SAFETY: a set of our own; on a machine of one core it fails, and both share that.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
+    let mut set = CpuSet::new();
+    let _ = set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
 }
 
 /// The next message, whenever it comes.
@@ -117,7 +131,7 @@ fn take(ring: &mut Ring<'_>, bell: &Doorbell<'_>, wait: Wait, room: &mut [u8]) -
     header
 }
 
-fn round_trip(size: usize, wait: Wait, count: u32) -> f64 {
+fn trip(size: usize, wait: Wait, count: u32) -> f64 {
     let pair = Pair::new(1);
     let (mut one, mut other) =
         (pair.side(Side::Maker, Mode::Direct), pair.side(Side::Guest, Mode::Direct));
@@ -225,19 +239,16 @@ fn futex() -> f64 {
             wait_while(&turn, 1 - me);
             gap(Wait::SLEEP);
             turn.store(1 - me, Ordering::SeqCst);
-            // SAFETY: the word outlives both threads.
-            unsafe { libc::syscall(libc::SYS_futex, turn.as_ptr(), libc::FUTEX_WAKE, 1) };
+            let _ = futex::wake(&turn, futex::Flags::PRIVATE, 1);
         }
     };
     beside(|| play(0), || play(1)) / f64::from(FEW) - 2.0 * GAP_NS
 }
 
 fn wait_while(turn: &AtomicU32, value: u32) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while turn.load(Ordering::SeqCst) == value {
-        let (word, time) = (turn.as_ptr(), &raw const time);
-        // SAFETY: word and time outlive the call.
-        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, value, time) };
+        let _ = futex::wait(turn, futex::Flags::PRIVATE, value, Some(&time));
     }
 }
 
