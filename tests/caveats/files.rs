@@ -35,20 +35,6 @@ print(os.read(fd, 5), os.read(came, 5))
 }
 
 #[test]
-fn two_names_of_a_host_file_are_two_files() {
-    fn linked(work: &Path) {
-        one_file(work);
-        fs::hard_link(work.join("file"), work.join("other")).expect("a link");
-    }
-    let script = "
-with open('file', 'a') as file:
-    file.write('more')
-print(open('other').read().endswith('more'))
-";
-    Difference { script, linux: Some("True\n"), husk: "False\n" }.check("links", linked);
-}
-
-#[test]
 fn temporary_names_of_the_host_are_not_seen() {
     fn left(work: &Path) {
         one_file(work);

@@ -212,3 +212,104 @@ change('l', both(lambda name: os.rename(name, name + '2') or os.rename(name + '2
     };
     Case::new("lends", Length::Once, &["python3", "-c", script]).input(input).check();
 }
+
+/// `a`, `d/b`, `e/f/c`, `x` and `y` are one file.
+fn links(work: &Path) {
+    fs::create_dir_all(work.join("e/f")).expect("directories");
+    fs::create_dir(work.join("d")).expect("a directory");
+    fs::write(work.join("a"), "first\n").expect("a file");
+    for name in ["d/b", "e/f/c", "x", "y"] {
+        fs::hard_link(work.join("a"), work.join(name)).expect("a link");
+    }
+}
+
+/// Directory `e` is not looked into by the script.
+#[track_caller]
+fn linked_as_on_linux(name: &'static str, script: &str) {
+    let show = "
+import os
+def show(name):
+    s = os.stat(name)
+    print(name, s.st_nlink, s.st_size, oct(s.st_mode), open(name).read())
+def same(one, two): print(os.path.samefile(one, two))
+";
+    let script = [show, script].concat();
+    Case::new(name, Length::Once, &["python3", "-c", &script]).input(links).check();
+}
+
+#[test]
+fn what_is_written_by_one_name_of_a_host_file_is_read_by_all() {
+    linked_as_on_linux(
+        "links-written",
+        "
+show('a')
+with open('a', 'a') as file: file.write('more\\n')
+show('d/b'); same('a', 'd/b')
+os.chmod('x', 0o600)
+os.utime('y', ns=(5, 7))
+show('a'); print(os.stat('d/b').st_mtime_ns)
+",
+    );
+}
+
+#[test]
+fn names_of_a_host_file_come_and_go_and_the_others_stay() {
+    linked_as_on_linux(
+        "links-named",
+        "
+os.unlink('a')
+show('x')
+os.rename('x', 'z')
+os.link('z', 'd/more')
+with open('d/b', 'w') as file: file.write('else\\n')
+show('z'); show('y')
+os.rename('y', 'd/b')
+show('d/b'); same('z', 'd/b')
+",
+    );
+}
+
+#[test]
+fn who_replaces_one_name_of_a_host_file_leaves_the_others() {
+    linked_as_on_linux(
+        "links-replaced",
+        "
+with open('new', 'w') as file: file.write('new\\n')
+os.rename('new', 'a')
+show('a'); show('d/b')
+os.rename('d', 'moved')
+os.truncate('moved/b', 2)
+show('x')
+os.unlink('x')
+show('moved/b')
+",
+    );
+}
+
+#[test]
+fn attributes_that_one_name_of_a_host_file_gets_are_those_of_all() {
+    linked_as_on_linux("links-touched", "os.chmod('a', 0o640)\nshow('d/b')\nos.unlink('a')\n");
+}
+
+/// What is outside of the overlay is left alone, and a line says so.
+#[test]
+fn a_hard_link_outside_of_the_overlay_keeps_the_old_bytes_and_a_line_says_so() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("links-outside");
+    let work = scratch.fresh("work");
+    links(&work);
+    let outside = scratch.path().join("outside");
+    fs::hard_link(work.join("a"), &outside).expect("a link");
+    let outcome = finished(&scratch, &work, husk(&[], &["sh", "-c", "echo more >> d/b"]));
+    let line = ": 1 other hard link outside of the overlay keeps the old content";
+    let told = outcome.stderr.lines().filter(|one| one.contains("husk: note:")).count();
+    assert!(outcome.status.success() && outcome.stderr.contains(line), "{}", outcome.shown());
+    assert_eq!(told, 1, "{}", outcome.shown());
+    assert_eq!(fs::read_to_string(&outside).expect("a file"), "first\n");
+    for name in ["a", "d/b", "e/f/c", "x", "y"] {
+        let text = fs::read_to_string(work.join(name)).expect("a file");
+        assert_eq!(text, "first\nmore\n", "{name}: {}", outcome.shown());
+    }
+}

@@ -47,6 +47,11 @@ impl Direct {
     pub fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin)) {
         husk_kernel::fs::overlay::each_on_host(&self.kernel, emit);
     }
+
+    /// Names each inode that has names on the host for which the image has none, and how many.
+    pub fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
+        husk_kernel::fs::shared::each_elsewhere(&self.kernel, emit);
+    }
 }
 
 fn copy_out(span: Span, into: &mut [u8]) {

@@ -307,6 +307,7 @@ pub fn sync(options: &Sync) -> ExitCode {
         lines("conflict: ", &synced.conflicts);
         lines("not written back: ", &synced.failures);
         lines("left for the next time: ", &synced.changing);
+        lines("note: ", &synced.notes);
     }
     copied(synced.complete)
 }

@@ -600,7 +600,7 @@ impl Checker<'_> {
         (true, directory)
     }
 
-    /// Nothing but the entries of directories is in the chains.
+    /// Nothing but the entries of directories, and what leads to shared inodes, is in the chains.
     fn chains(&mut self) {
         let mut chained = 0;
         for bucket in 0..=self.region.map.bucket_mask {
@@ -611,7 +611,12 @@ impl Checker<'_> {
             while line != 0 && left > 0 {
                 chained += 1;
                 left -= 1;
-                line = low(self.region.load(self.region.map.object(LINE, line).word(ent::NEXT)));
+                let cell = self.region.map.object(LINE, line);
+                if low(self.region.load(cell)) & 0xff == tag::SHARED {
+                    self.name(LINE, line);
+                    self.entries += 1;
+                }
+                line = low(self.region.load(cell.word(ent::NEXT)));
             }
         }
         self.equal("entries in chains", 0, chained, self.entries);
@@ -630,7 +635,9 @@ impl Checker<'_> {
             let ident = self.region.load(cell.word(ino::IDENT));
             if kind_bits(ident) != ino::DIRECTORY {
                 let links = self.region.load(cell.word(ino::LINKS));
-                self.equal("links", number, links, self.links[n] as u64);
+                self.equal("links", number, low(links) as u64, self.links[n] as u64);
+                // Names of the host that no entry stands for hold it, too (`fs::shared`).
+                self.used[INODE][n] += (high(links) != 0) as u32;
                 let writers = high(self.region.load(cell.word(ino::KNOWN)));
                 self.equal("writers", number, writers as u64, self.writers[n] as u64);
             } else {

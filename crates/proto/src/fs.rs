@@ -378,6 +378,8 @@ pub struct Entry<'a> {
     pub shown_number: u64,
     /// What is there.
     pub kind: Kind,
+    /// The host's own name of it, unchanged.
+    pub from_host: bool,
     /// Cookie that continues behind this entry.
     pub next: u64,
 }

@@ -315,6 +315,10 @@ impl Source for Direct {
         Direct::each_on_host(self, emit);
     }
 
+    fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
+        Direct::each_elsewhere(self, emit);
+    }
+
     fn unpin(&mut self, inode: Inode) {
         Processes::unpin(self, inode);
     }

@@ -155,8 +155,8 @@ impl Look<'_> {
         };
         let whiteouts = self.whiteouts(dir)?;
         let names = self.names(dir)?;
-        for (name, inode) in &names {
-            self.name(dir, (name, *inode), &path.join(name), &there, &whiteouts, open)?;
+        for (name, (inode, from_host)) in &names {
+            self.name(dir, (name, *inode, *from_host), &path.join(name), &there, &whiteouts, open)?;
         }
         if !shown.step.unlisted {
             for (name, one) in &there {
@@ -172,14 +172,14 @@ impl Look<'_> {
     fn name(
         &mut self,
         dir: Inode,
-        (name, inode): (&OsStr, Inode),
+        (name, inode, from_host): (&OsStr, Inode, bool),
         path: &Path,
         there: &HashMap<OsString, There>,
         whiteouts: &HashMap<OsString, Origin>,
         open: &mut Vec<(Inode, PathBuf)>,
     ) -> Result<(), Errno> {
         let shown = self.image.attributes(inode)?;
-        let in_place = origin_path(self.image, &shown)?.as_deref() == Some(path);
+        let in_place = from_host || origin_path(self.image, &shown)?.as_deref() == Some(path);
         let one = there.get(name);
         let directory = shown.step.kind == Kind::Directory;
         if directory && one.is_some_and(|one| one.found.is_dir()) {
@@ -196,7 +196,7 @@ impl Look<'_> {
             None => self.went(dir, name, inode, path).map(|_| ()),
             Some(one) => {
                 let kind = host::kind_of(&one.found, shown.shown_device);
-                if kind == shown.step.kind {
+                if kind == shown.step.kind && !self.is_apart(&shown, one)? {
                     if self.renew(inode, &shown, one, kind)? {
                         return Ok(());
                     }
@@ -214,6 +214,15 @@ impl Look<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a name of a file with several has become another file's on the host.
+    fn is_apart(&mut self, shown: &Attributes, one: &There) -> Result<bool, Errno> {
+        let Some(origin) = shown.origin.filter(|_| shown.links > 1 && !one.found.is_dir()) else {
+            return Ok(false);
+        };
+        let (seen, found) = (self.image.host_identity(origin)?, host::identity_of(&one.found));
+        Ok((seen.device, seen.inode) != (found.device, found.inode))
     }
 
     /// Takes attributes of an object in; whether all of it is the host's, as it is now.
@@ -283,7 +292,7 @@ impl Look<'_> {
         if shown.step.unlisted {
             self.image.import_done(inode)?;
         }
-        for (name, below) in self.names(inode)? {
+        for (name, (below, _)) in self.names(inode)? {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
             match shown.step.kind {
                 Kind::Directory if shown.origin.is_some() => {
@@ -354,10 +363,12 @@ impl Look<'_> {
         self.told.conflicts.push(format!("{}: {what}", path.display()));
     }
 
-    fn names(&mut self, dir: Inode) -> Result<HashMap<OsString, Inode>, Errno> {
+    /// Names, what they lead to, and whether they are the host's, unchanged.
+    fn names(&mut self, dir: Inode) -> Result<HashMap<OsString, (Inode, bool)>, Errno> {
         let mut names = HashMap::new();
         self.image.list(dir, 0, &mut |entry| {
-            names.insert(OsString::from_vec(entry.name.to_vec()), entry.inode);
+            let name = OsString::from_vec(entry.name.to_vec());
+            names.insert(name, (entry.inode, entry.from_host));
             true
         })?;
         Ok(names)

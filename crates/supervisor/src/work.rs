@@ -334,6 +334,7 @@ impl Work {
         let outcome = write_back::write_back(direct, run, &overlays, chosen, progress, ledger);
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
+        lines.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(soundness.line(false, outcome.is_complete()));
         lines.extend(holds::lines());
         Ended { lines, complete: outcome.is_complete() && soundness.is_sound() }

@@ -211,7 +211,8 @@ impl Fs for Model {
             let step = self.nodes[&number].step;
             let next = index as u64 + 1;
             let shown_number = u64::from(number);
-            if !emit(Entry { name, inode: step.inode, shown_number, kind: step.kind, next }) {
+            let (inode, kind, from_host) = (step.inode, step.kind, false);
+            if !emit(Entry { name, inode, shown_number, kind, from_host, next }) {
                 break;
             }
         }

@@ -10,4 +10,5 @@ pub mod named;
 pub mod orphan;
 pub mod overlay;
 pub mod refresh;
+pub mod shared;
 pub mod walk;

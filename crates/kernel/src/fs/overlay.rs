@@ -13,6 +13,7 @@ use husk_region::{Cell, INODE, Region, Txn};
 use crate::Kernel;
 use crate::fs::directory::entries::{self, Key};
 use crate::fs::inodes::{self, Birth};
+use crate::fs::shared;
 use crate::image;
 use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
@@ -136,12 +137,27 @@ pub(crate) fn import_one(
         if (flags & ino::UNLISTED == 0) != late {
             return Ok(false);
         }
-        txn.lock(key.bucket(txn.region))?;
+        let shared = shared::Key::of(entry, flags & ino::TREE);
+        let mine = key.bucket(txn.region);
+        let other = shared.map_or(mine, |shared| shared.bucket(txn.region));
+        txn.lock(mine.min(other))?;
+        txn.lock(mine.max(other))?;
         if entries::find(txn.region, &key).is_some() {
             return Ok(!late);
         }
+        if let Some(shared) = &shared
+            && let Some(number) = shared::join(txn, shared, entry)?
+        {
+            let kind = bits_of(entry.kind);
+            entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
+            entries::count(txn, &open, 1, 0);
+            return Ok(true);
+        }
         let parent = low(txn.get(cell.word(ino::ORIGIN)));
         let (number, inode) = make_imported(txn, parent, entry, flags & ino::TREE, now_ns)?;
+        if let Some(shared) = &shared {
+            shared::note(txn, shared, entry, inode)?;
+        }
         let kind = bits_of(entry.kind);
         let line = entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
         let directory = entry.kind == Kind::Directory;

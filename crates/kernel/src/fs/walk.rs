@@ -7,7 +7,7 @@ use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
 use crate::Kernel;
 use crate::fs::directory::entries::{self, Key};
 use crate::fs::directory::share;
-use crate::fs::{extended, named, overlay};
+use crate::fs::{extended, named, overlay, shared};
 use crate::image;
 use crate::state::text;
 use crate::state::{high, ino, kind_bits, live, low, pair, step_of, whole};
@@ -137,7 +137,7 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
     let word = |n: u32| region.load(cell.word(n));
     let step = step_now(region, number);
     let bits = low(word(ino::IDENT));
-    let (mut links, mut size) = (low(word(ino::LINKS)), word(ino::SIZE));
+    let (mut links, mut size) = (shared::links(word(ino::LINKS)).0, word(ino::SIZE));
     let (mut modified_ns, mut changed_ns) = (word(ino::MTIME) as i64, word(ino::CTIME) as i64);
     if step.kind == Kind::Directory {
         let totals = share::totals(region, cell);

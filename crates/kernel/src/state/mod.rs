@@ -3,7 +3,7 @@
 //! ```text
 //!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 uid:32 gid:32
 //!          3 size | entries | device
-//!          4 mtime  5 ctime   6 links | subdirectories        7 height:32 root:32 (tree)
+//!          4 mtime  5 ctime   6 links (`fs::shared`) | subdirectories   7 height:32 root:32 (tree)
 //!          8 pins:32 opens:32   9 atime   10 born (`fs::extended`)   11 locks:32 origin:32
 //!          12 parent:32 entry:32 (directories) | writers:32 entry:32 (`fs::named`)
 //!             | parent:32 its generation:32 (removed directories)
@@ -130,6 +130,7 @@ pub mod tag {
     pub const PART: u32 = 8;
     pub const ATTRIBUTE: u32 = 9;
     pub const WATCH: u32 = 10;
+    pub const SHARED: u32 = 11;
 }
 
 /// The inode behind a number, and a check that it is still the same.

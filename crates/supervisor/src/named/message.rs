@@ -147,6 +147,9 @@ pub struct Synced {
     pub failures: Vec<String>,
     /// What changes while it is looked at, one line each: it is left for the next time.
     pub changing: Vec<String>,
+    /// What is good to know, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Everything is on the host as the image had it.
     pub complete: bool,
 }

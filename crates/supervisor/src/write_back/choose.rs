@@ -87,7 +87,8 @@ pub fn choose<S: Source>(
             more |= chosen.leads(place) && chosen.add(place);
         }
     }
-    let mut some = Plan { withheld: plan.withheld, ..Plan::default() };
+    let (withheld, notes) = (plan.withheld, plan.notes);
+    let mut some = Plan { withheld, notes, ..Plan::default() };
     for mut put in plan.puts {
         let place = place(&put);
         if chosen.leads(&place) {

@@ -366,7 +366,7 @@ fn carry_out_unlocked<S: Source>(
     mut plan: Plan,
     unlocked: &mut Unlocked,
 ) -> Outcome {
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { notes: std::mem::take(&mut plan.notes), ..Outcome::default() };
     outcome.conflicts.extend(plan.conflicts.iter().map(ToString::to_string));
     outcome.failures.append(&mut plan.failures);
     outcome.busy.append(&mut plan.busy);

@@ -88,6 +88,8 @@ pub trait Source: Fs {
     fn let_writers_in(&mut self, inode: Inode);
     /// Names each inode that needs the host object it was imported from.
     fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin));
+    /// Names each inode that has names on the host for which the image has none, and how many.
+    fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
     /// Gives back the pin of `Fs::create_nameless`.
     fn unpin(&mut self, inode: Inode);
 }
@@ -105,6 +107,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// What changes while it is looked at, one line each: it is left for the next time.
     pub busy: Vec<String>,
+    /// What is good to know, one line each.
+    pub notes: Vec<String>,
 }
 
 impl Outcome {

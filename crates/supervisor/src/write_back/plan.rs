@@ -28,6 +28,8 @@ pub struct Plan {
     pub withheld: Vec<PathBuf>,
     /// What changes too fast to be looked at, one line each.
     pub busy: Vec<String>,
+    /// What is good to know, one line each.
+    pub notes: Vec<String>,
 }
 
 impl Plan {
@@ -40,6 +42,7 @@ impl Plan {
         self.failures.extend(other.failures);
         self.withheld.extend(other.withheld);
         self.busy.extend(other.busy);
+        self.notes.extend(other.notes);
     }
 
     /// Nothing to do and nothing to say.

@@ -3,7 +3,8 @@
 //! For each name of a listed directory one of these holds:
 //!
 //! ```text
-//!   origin is this very path, nothing changed      nothing to do (the usual case: no host call)
+//!   origin is this very path, nothing changed      nothing to do (the usual case: no host call);
+//!                                                  so is a name that came from the host as it is
 //!   origin is this very path, attributes changed   touch
 //!   origin is this very path, bytes changed        put, replacing what was imported
 //!   anything else                                  put, replacing what a whiteout names
@@ -25,6 +26,7 @@
 
 mod beside;
 mod gone;
+mod others;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -78,12 +80,17 @@ pub fn scan<S: Source>(
     ledger: &Ledger,
     overlays: &[(Inode, PathBuf)],
 ) -> Plan {
+    let listed = others::list(source, beneath, overlays);
     for look in 1.. {
         let mut scan = Scan::new(source, beneath, run, ledger);
         for (root, path) in overlays {
             scan.directory_in_place(*root, path);
         }
         let mut plan = std::mem::take(&mut scan.plan);
+        plan.notes.extend(others::told(scan.source, &plan));
+        if let Err(problem) = listed {
+            plan.notes.push(format!("other hard links of files cannot be looked for: {problem:?}"));
+        }
         let takes = !plan.deletes.is_empty() || plan.puts.iter().any(|put| put.replaces.is_some());
         let unseen = !plan.busy.is_empty();
         if !run.live || !takes || !unseen && !scan.names_have_changed() {
@@ -130,6 +137,8 @@ struct Mark([usize; 8]);
 struct Name {
     name: OsString,
     inode: Inode,
+    /// The host's own name of it, unchanged.
+    from_host: bool,
 }
 
 /// A host name that the image removed or replaced.
@@ -312,7 +321,7 @@ impl<'a, S: Source> Scan<'a, S> {
             Some(Entry::Here(here)) => Some(here.identity),
             Some(Entry::Gone) => None,
             None if place.made => None,
-            None if origin.as_deref() == Some(&*target) => {
+            None if name.from_host || origin.as_deref() == Some(&*target) => {
                 if directory {
                     open.push(InPlace { inode: name.inode, path: target, made: false });
                     return Ok(());
@@ -675,8 +684,8 @@ impl<'a, S: Source> Scan<'a, S> {
             let attributes = self.source.attributes(name.inode)?;
             let (origin, here) = (self.origin_path(&attributes)?, place.join(&name.name));
             let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
-            let moved =
-                origin.as_ref().is_some_and(|origin| *origin != here && self.is_there(origin));
+            let elsewhere = |origin: &PathBuf| *origin != here && self.is_there(origin);
+            let moved = !name.from_host && origin.as_ref().is_some_and(elsewhere);
             if moved && (kind == Kind::Directory || kind.is_special() || !in_image) {
                 let object = self.object(name.inode, attributes, origin, depth)?;
                 children.push((name.name, object));
@@ -703,7 +712,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let mut names = Vec::new();
         self.source.list(dir, 0, &mut |entry| {
             let name = OsString::from_vec(entry.name.to_vec());
-            names.push(Name { name, inode: entry.inode });
+            names.push(Name { name, inode: entry.inode, from_host: entry.from_host });
             true
         })?;
         Ok(names)

@@ -116,7 +116,7 @@ impl<'a> Key<'a> {
 
 /// One step of the hash.
 #[inline(always)]
-fn mix(hash: u64, word: u64) -> u64 {
+pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(23) ^ word).wrapping_mul(husk_abi::SPREAD)
 }
 

@@ -139,6 +139,7 @@ pub fn list(
             inode: Inode { number: seen.target, generation },
             shown_number,
             kind: kind_of(seen.head >> 16 & 0xff),
+            from_host: seen.head & ent::FROM_HOST != 0,
             next,
         }))
     })

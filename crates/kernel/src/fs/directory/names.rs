@@ -136,7 +136,7 @@ fn add_link(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
     if links == 0 && low(ident) & ino::LINKABLE == 0 {
         return Err(Errno::ENOENT);
     }
-    if links >= u32::MAX as u64 {
+    if low(links) == u32::MAX {
         return Err(Errno::EMLINK);
     }
     if low(ident) & ino::LINKABLE != 0 {
