@@ -67,7 +67,7 @@ fn number(bytes: &mut Bytes) -> u64 {
 
 fn who(bytes: &mut Bytes) -> Credentials<'static> {
     match bytes.below(3) {
-        0 => Credentials { uid: 7, gid: 7, groups: &[8], capabilities: 0 },
+        0 => Credentials { uid: 7, gid: 7, groups: &[8], capabilities: 0, within: None },
         _ => support::root_user(),
     }
 }

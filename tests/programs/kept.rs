@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use husk_tests::toolchain::build_c;
 use husk_tests::{Case, Length, Outcome, Run, Scratch, against_native, husk};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 
@@ -312,4 +313,18 @@ fn a_hard_link_outside_of_the_overlay_keeps_the_old_bytes_and_a_line_says_so() {
         let text = fs::read_to_string(work.join(name)).expect("a file");
         assert_eq!(text, "first\nmore\n", "{name}: {}", outcome.shown());
     }
+}
+
+/// As root the program makes what is root's and becomes an ordinary user; else there is nothing of
+/// others to try.
+#[test]
+fn in_a_user_namespace_a_program_has_rights_over_what_its_own_ids_own() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("namespace-built");
+    let program = scratch.path().join("namespace");
+    build_c(include_str!("sources/namespace.c"), &program);
+    let program = program.to_str().expect("its name is text");
+    Case::new("namespace", Length::Once, &[program]).check();
 }

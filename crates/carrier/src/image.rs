@@ -61,6 +61,14 @@ impl Image for Direct {
         husk_kernel::image::note_sockets(&self.kernel);
     }
 
+    fn home_namespace(&self) -> u64 {
+        husk_kernel::image::home_namespace(&self.kernel)
+    }
+
+    fn note_home_namespace(&mut self, number: u64) {
+        husk_kernel::image::note_home_namespace(&self.kernel, number);
+    }
+
     fn private_path(&self) -> &[u8] {
         husk_kernel::image::private_path(&self.kernel)
     }

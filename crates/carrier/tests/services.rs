@@ -22,7 +22,7 @@ use support::{LAYOUT, beside, clock, image, in_child, joined, program, root_user
 use world::{at, contents, findings, put};
 
 const USER: Credentials<'static> =
-    Credentials { uid: 1000, gid: 1000, groups: &[50], capabilities: 0 };
+    Credentials { uid: 1000, gid: 1000, groups: &[50], capabilities: 0, within: None };
 
 /// How long a race may take on a busy machine.
 const RACE_MAX: Duration = Duration::from_secs(60);

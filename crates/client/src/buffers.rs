@@ -5,6 +5,7 @@ use crate::path::dir_cache::{KNOWN_MAX, Known, STEPS_MAX};
 use crate::path::outside_cache::{LATELY_MAX, Lately};
 use husk_abi::PATH_MAX;
 use husk_proto::fs::Witness;
+use husk_proto::namespace::Namespace;
 use husk_proto::{Credentials, Inode, image::MOUNTS_MAX};
 
 /// Longest text of a path in the middle of a walk: a link's target before what is left.
@@ -38,7 +39,7 @@ pub struct Buffers {
     /// Of an extended attribute.
     pub(crate) value: [u8; VALUE_BYTES],
     pub(crate) batch: [u8; BATCH_BYTES],
-    pub(crate) groups: [u32; GROUPS_MAX],
+    pub(crate) groups: Groups,
     pub(crate) nested: [[u32; 4]; MOUNTS_MAX],
     pub(crate) nested_count: usize,
     /// Directories reached lately.
@@ -62,7 +63,7 @@ impl Buffers {
             bounce: [0; BOUNCE_BYTES],
             value: [0; VALUE_BYTES],
             batch: [0; BATCH_BYTES],
-            groups: [0; GROUPS_MAX],
+            groups: Groups { list: [0; GROUPS_MAX], namespace: Namespace::NONE },
             nested: [[0; 4]; MOUNTS_MAX],
             nested_count: 0,
             known: [Known::NONE; KNOWN_MAX],
@@ -88,6 +89,12 @@ impl Default for Buffers {
     }
 }
 
+/// Supplementary groups, and the user namespace if it is not the image's: what is long of who asks.
+pub(crate) struct Groups {
+    pub list: [u32; GROUPS_MAX],
+    pub namespace: Namespace,
+}
+
 /// Who the thread is, as the host says; asked once, again after calls that change it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Identity {
@@ -99,13 +106,19 @@ pub(crate) struct Identity {
     pub capabilities: u64,
     pub permitted: u64,
     pub groups: usize,
+    /// Is in another user namespace than the image.
+    pub foreign: bool,
+    /// User and group before it made one.
+    pub before: Option<(u32, u32)>,
 }
 
 impl Identity {
     /// The credentials for operations.
     #[inline]
-    pub fn credentials<'a>(&self, groups: &'a [u32; GROUPS_MAX]) -> Credentials<'a> {
-        let groups = &groups[..self.groups.min(GROUPS_MAX)];
-        Credentials { uid: self.uid, gid: self.gid, groups, capabilities: self.capabilities }
+    pub fn credentials<'a>(&self, known: &'a Groups) -> Credentials<'a> {
+        let groups = &known.list[..self.groups.min(GROUPS_MAX)];
+        let within = if self.foreign { Some(&known.namespace) } else { None };
+        let (uid, gid, capabilities) = (self.uid, self.gid, self.capabilities);
+        Credentials { uid, gid, groups, capabilities, within }
     }
 }

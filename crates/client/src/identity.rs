@@ -28,7 +28,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let asking = u32::MAX as usize;
         self.identity.uid = self.host.call(nr::setfsuid, [asking, 0, 0, 0, 0, 0]) as u32;
         self.identity.gid = self.host.call(nr::setfsgid, [asking, 0, 0, 0, 0, 0]) as u32;
-        let groups = self.buffers.groups.as_mut_ptr() as usize;
+        let groups = self.buffers.groups.list.as_mut_ptr() as usize;
         let count = self.host.call(nr::getgroups, [GROUPS_MAX, groups, 0, 0, 0, 0]);
         self.identity.groups = count.max(0) as usize;
         let mut header = [CAPABILITY_VERSION, 0];
@@ -42,6 +42,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.identity.real = None;
         self.identity.known = true;
+        self.identity.foreign = false;
+        match self.services.home_namespace() {
+            0 => {}
+            home if self.own_namespace() == Some(home) => {}
+            _ => self.identify_within(),
+        }
     }
 
     /// A passed call may have changed who asks.
@@ -90,7 +96,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.as_real = false;
         let (uid, gid) = self.real_ids();
         let mine = &mut self.identity;
-        let capabilities = if uid == 0 { mine.permitted } else { 0 };
+        let namespace = &self.buffers.groups.namespace;
+        let root = if mine.foreign { namespace.uids.inner(uid) } else { Some(uid) };
+        let capabilities = if root == Some(0) { mine.permitted } else { 0 };
         if (mine.uid, mine.gid, mine.capabilities) != (uid, gid, capabilities) {
             self.effective = Some((mine.uid, mine.gid, mine.capabilities));
             (mine.uid, mine.gid, mine.capabilities) = (uid, gid, capabilities);
@@ -120,8 +128,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn fetch_real_ids(&mut self) -> (u32, u32) {
         let uid = self.host.call(nr::getuid, [0; 6]) as u32;
         let gid = self.host.call(nr::getgid, [0; 6]) as u32;
-        self.identity.real = Some((uid, gid));
-        (uid, gid)
+        let ids = if self.identity.foreign { self.outer_ids(uid, gid) } else { (uid, gid) };
+        self.identity.real = Some(ids);
+        ids
     }
 
     /// Soft limit of descriptor numbers.

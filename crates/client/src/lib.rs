@@ -30,6 +30,7 @@ mod identity;
 mod iovec;
 mod layout;
 mod memory;
+mod namespace;
 mod overlay;
 mod path;
 mod pipe;

@@ -8,6 +8,7 @@
 //! (`Backing::Host`). A directory whose host listing has not been read is `unlisted`: whoever
 //! needs its names first lists the host and offers them with `import`.
 
+use crate::namespace::Namespace;
 use crate::{Errno, Files, Result};
 
 /// An inode: its place and the generation that makes a stale reference an `ESTALE`.
@@ -169,18 +170,30 @@ pub struct Credentials<'a> {
     pub groups: &'a [u32],
     /// Effective capabilities, one bit each (`husk_abi::capability`).
     pub capabilities: u64,
+    /// The user namespace they are held in, if it is not the image's.
+    pub within: Option<&'a Namespace>,
 }
 
 impl Credentials<'_> {
-    /// Holds capability number `bit`.
+    /// Holds capability number `bit` over the whole image.
     pub fn can(&self, bit: u32) -> bool {
-        self.capabilities >> bit & 1 == 1
+        self.capabilities >> bit & 1 == 1 && self.within.is_none()
+    }
+
+    /// Holds it over what these ids own.
+    pub fn can_over(&self, uid: u32, gid: u32, bit: u32) -> bool {
+        let held = self.capabilities >> bit & 1 == 1;
+        held && self.within.is_none_or(|namespace| namespace.has(uid, gid))
     }
 
     /// May keep the times of what `step` is from changing (`O_NOATIME`).
     pub fn permit_no_times(&self, step: &Step) -> Result<()> {
-        let may = self.uid == step.uid || self.can(husk_abi::capability::FOWNER);
+        let may = self.uid == step.uid || self.owns_over(step);
         if may { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn owns_over(&self, step: &Step) -> bool {
+        self.can_over(step.uid, step.gid, husk_abi::capability::FOWNER)
     }
 
     /// Belongs to `gid`.
@@ -203,11 +216,12 @@ impl Credentials<'_> {
         }
         let directory = step.kind == Kind::Directory;
         let executable = directory || want & want::EXECUTE == 0 || step.mode & 0o111 != 0;
-        if self.can(DAC_OVERRIDE) && executable {
+        let can = |bit| self.can_over(step.uid, step.gid, bit);
+        if can(DAC_OVERRIDE) && executable {
             return Ok(());
         }
         let search = want == want::READ || (directory && want & want::WRITE == 0);
-        if self.can(DAC_READ_SEARCH) && search { Ok(()) } else { Err(Errno::EACCES) }
+        if can(DAC_READ_SEARCH) && search { Ok(()) } else { Err(Errno::EACCES) }
     }
 }
 

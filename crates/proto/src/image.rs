@@ -93,6 +93,13 @@ pub trait Image {
     /// One has.
     fn note_sockets(&mut self);
 
+    /// Number of the image's user namespace once a process has made another one, else 0.
+    fn home_namespace(&self) -> u64 {
+        0
+    }
+    /// A process in the image's user namespace, which has this number, makes another one.
+    fn note_home_namespace(&mut self, _number: u64) {}
+
     /// Host directory where the host's objects behind FIFOs and sockets stand, absolute and with a
     /// slash at its end; nobody outside the image can enter it. Empty: there is none.
     fn private_path(&self) -> &[u8];

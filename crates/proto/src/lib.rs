@@ -26,6 +26,7 @@ pub mod flight;
 pub mod fs;
 pub mod image;
 pub mod lock;
+pub mod namespace;
 pub mod operation;
 pub mod pipe;
 pub mod place;

@@ -141,6 +141,7 @@ impl Image {
             gid: found.gid(),
             groups: &[],
             capabilities: ALL_CAPABILITIES,
+            within: None,
         };
         match self.direct.create(&who, dir, name, Node::Directory(found.mode() & 0o7777)) {
             Err(Errno::EEXIST) => self.direct.lookup(dir, name).map(|step| step.inode),

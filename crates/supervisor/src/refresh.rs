@@ -34,7 +34,8 @@ use crate::write_back::ledger::Ledger;
 use crate::write_back::{Overlay, host, origin_path};
 
 /// All rights: what happens here has happened on the host.
-const ALL: Credentials<'_> = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
+const ALL: Credentials<'_> =
+    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
 
 /// What was taken in.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub fn frozen() -> i64 {
 }
 
 pub fn root_user() -> Credentials<'static> {
-    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX }
+    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
 }
 
 pub fn directory() -> Imported<'static> {

@@ -185,7 +185,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn copy_lost(&mut self, fd: u32, root: Inode, fact: &Fact, on_exec: bool) -> Result<u32> {
         self.identify();
         let groups = &self.buffers.groups;
-        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
+        let all = self.identity.credentials(groups);
+        let who = Credentials { capabilities: u64::MAX, within: None, ..all };
         let file = self.services.create_nameless(&who, root, fact.mode, false)?;
         let owner = Change { uid: Some(fact.uid), gid: Some(fact.gid), ..Change::default() };
         let filled =

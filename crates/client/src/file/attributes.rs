@@ -99,7 +99,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     pub(crate) fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
-        let attributes = self.services.attributes(inode)?;
+        let mut attributes = self.services.attributes(inode)?;
+        self.shown_within(&mut attributes);
         self.memory.write(out, &layout::stat(&attributes))?;
         value(0)
     }
@@ -166,7 +167,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn give_statx(&mut self, inode: Inode, out: usize) -> Answer {
-        let attributes = self.services.attributes(inode)?;
+        let mut attributes = self.services.attributes(inode)?;
+        self.shown_within(&mut attributes);
         self.memory.write(out, &layout::statx(&attributes))?;
         value(0)
     }
@@ -213,6 +215,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind == Kind::Symlink && change.mode.is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
+        let change = self.change_within(change)?;
         if change.is_of_owner() && step.kind == Kind::File {
             self.take_capabilities_over(step.inode)?;
         }

@@ -323,7 +323,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let files = client.services.files();
             let mut who: Credentials<'_> = client.identity.credentials(&client.buffers.groups);
             if all {
-                who.capabilities = u64::MAX;
+                (who.capabilities, who.within) = (u64::MAX, None);
             }
             client.services.open(&who, files, inode, flags, 0, limit)
         })

@@ -304,7 +304,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(());
         }
         let groups = &self.buffers.groups;
-        let who = Credentials { capabilities: u64::MAX, ..self.identity.credentials(groups) };
+        let all = self.identity.credentials(groups);
+        let who = Credentials { capabilities: u64::MAX, within: None, ..all };
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
         let result = self.fill_donor((inode, donor), origin, keep);

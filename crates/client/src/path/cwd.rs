@@ -12,6 +12,8 @@ use husk_proto::{Errno, Services};
 const CLONE_THREAD: usize = 0x1_0000;
 /// Another numbering of processes.
 const CLONE_NEWPID: usize = 0x2000_0000;
+/// Another user namespace.
+const CLONE_NEWUSER: usize = 0x1000_0000;
 
 /// Looks for other threads before there are some: one that was joined is the host's for a moment
 /// yet.
@@ -74,6 +76,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[0] & CLONE_NEWPID != 0 {
             return self.refuse(c.number, Errno::EPERM);
         }
+        if c.args[0] & CLONE_NEWUSER != 0 {
+            self.leave_namespace().or_else(|errno| self.refuse(c.number, errno))?;
+        }
         if files || context {
             self.part(c, Sharing { files, context })?;
         }
@@ -84,6 +89,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn setns(&mut self, c: &Call) -> Answer {
         if c.args[1] == 0 || c.args[1] & CLONE_NEWPID != 0 {
             return self.refuse(c.number, Errno::EPERM);
+        }
+        if c.args[1] & CLONE_NEWUSER != 0 {
+            self.leave_namespace().or_else(|errno| self.refuse(c.number, errno))?;
         }
         self.then_identity(c)
     }

@@ -63,7 +63,7 @@ fn told_of(change: &Change) -> u32 {
 }
 
 fn owns(who: &Credentials<'_>, step: &Step) -> bool {
-    who.uid == step.uid || who.can(FOWNER)
+    who.uid == step.uid || who.can_over(step.uid, step.gid, FOWNER)
 }
 
 fn set_mode(
@@ -77,7 +77,7 @@ fn set_mode(
         return Err(Errno::EPERM);
     }
     let gid = low(txn.get(cell.word(ino::OWNER)));
-    let keep_group = who.in_group(gid) || who.can(FSETID);
+    let keep_group = who.in_group(gid) || who.can_over(step.uid, step.gid, FSETID);
     let mode = if keep_group { mode } else { mode & !SET_GROUP } & 0o7777;
     write_mode(txn, cell, mode);
     Ok(())
@@ -97,9 +97,10 @@ fn set_owner(
 ) -> Result<()> {
     let (uid, gid) = (change.uid.unwrap_or(step.uid), change.gid.unwrap_or(step.gid));
     let mine = who.uid == step.uid;
-    let uid_ok = change.uid.is_none() || (mine && uid == step.uid) || who.can(CHOWN);
+    let gives = who.can_over(step.uid, step.gid, CHOWN);
+    let uid_ok = change.uid.is_none() || (mine && uid == step.uid) || gives;
     let group_mine = who.in_group(gid) || gid == step.gid;
-    let gid_ok = change.gid.is_none() || (mine && group_mine) || who.can(CHOWN);
+    let gid_ok = change.gid.is_none() || (mine && group_mine) || gives;
     if !uid_ok || !gid_ok {
         return Err(Errno::EPERM);
     }
@@ -122,7 +123,7 @@ fn set_owner(
 /// The mode after a change of owner or group: set-user goes, set-group too, unless it marks locking
 /// and the caller is in the group, and in the new one if the mode changes at all.
 fn kept_by_owner_change(who: &Credentials<'_>, step: &Step, new_gid: u32) -> u32 {
-    let keeps = |gid| who.in_group(gid) || who.can(FSETID);
+    let keeps = |gid| who.in_group(gid) || who.can_over(step.uid, step.gid, FSETID);
     let mode = without_set_bits(step.mode);
     let mode = if keeps(step.gid) { mode } else { mode & !SET_GROUP };
     if mode == step.mode || keeps(new_gid) { mode } else { mode & !SET_GROUP }

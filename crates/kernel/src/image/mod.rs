@@ -67,6 +67,8 @@ pub(crate) const LANES_AWAITING: u32 = 42;
 const SEALED: u32 = 56;
 /// When the image was made.
 const MADE_NS: u32 = 43;
+/// The image's user namespace, once a process has made another one.
+const NAMESPACE: u32 = 44;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
@@ -237,6 +239,16 @@ pub fn sockets(kernel: &Kernel) -> bool {
 /// `Image::note_sockets`.
 pub fn note_sockets(kernel: &Kernel) {
     kernel.session.region.store(fixed(kernel, SOCKETS), 1);
+}
+
+/// `Image::home_namespace`.
+pub fn home_namespace(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, NAMESPACE))
+}
+
+/// `Image::note_home_namespace`. Who comes second says the same.
+pub fn note_home_namespace(kernel: &Kernel, number: u64) {
+    kernel.session.region.store(fixed(kernel, NAMESPACE), number);
 }
 
 /// `Image::copies_path`.

@@ -374,6 +374,13 @@ impl Wire {
         self.served().map_or(Ok(()), |served| served.need_descriptor())
     }
 
+    /// Before another user namespace is entered (`Client::leave_namespace`).
+    #[cold]
+    pub fn leave_namespace(&mut self) -> Result<(), Errno> {
+        let _open = guard::open();
+        self.served().map_or(Ok(()), |served| served.leave_namespace())
+    }
+
     /// Whether a process is one of the image's.
     pub fn knows(&mut self, pid: u32) -> bool {
         let _open = guard::open();

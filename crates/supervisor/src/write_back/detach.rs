@@ -172,7 +172,8 @@ fn adopt<S: Source>(
     file: &File,
 ) -> Result<Option<u64>, Problem> {
     let step = &attributes.step;
-    let who = Credentials { uid: step.uid, gid: step.gid, groups: &[], capabilities: u64::MAX };
+    let (uid, gid) = (step.uid, step.gid);
+    let who = Credentials { uid, gid, groups: &[], capabilities: u64::MAX, within: None };
     let donor = source.create_nameless(&who, inode, 0o600, false)?;
     let filled = fill(source, donor, file);
     let content = filled.and_then(|()| Ok(content::hash(source, donor)?));

@@ -75,7 +75,7 @@ impl Base {
 
 fn who() -> Credentials<'static> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Credentials { uid, gid, groups: &[], capabilities: u64::MAX }
+    Credentials { uid, gid, groups: &[], capabilities: u64::MAX, within: None }
 }
 
 /// An overlay on a fresh host directory.

@@ -1,5 +1,6 @@
 //! Making and removing names: create, link, unlink, rmdir.
 
+use husk_abi::capability::{FOWNER, MKNOD};
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR};
 use husk_proto::fs::{Credentials, Kind, Node, Step, want};
 use husk_proto::{Errno, Inode, Result};
@@ -36,9 +37,10 @@ pub fn permit_removal(txn: &Txn<'_>, dir: u32, inode: u32, who: &Credentials<'_>
     if parent.mode & STICKY == 0 {
         return Ok(());
     }
-    let owner = step(txn, inode).uid;
-    let mine = who.uid == owner || who.uid == parent.uid;
-    if mine || who.can(husk_abi::capability::FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
+    let own = step(txn, inode);
+    let mine = who.uid == own.uid || who.uid == parent.uid;
+    let may = mine || who.can_over(own.uid, own.gid, FOWNER);
+    if may { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 fn birth_of(
@@ -65,7 +67,7 @@ fn permit_node(who: &Credentials<'_>, node: &Node<'_>) -> Result<()> {
     let Node::Special { kind, device, .. } = *node else { return Ok(()) };
     let whiteout = kind == Kind::CharacterDevice && device == 0;
     let free = !kind.is_device() || whiteout;
-    if free || who.can(husk_abi::capability::MKNOD) { Ok(()) } else { Err(Errno::EPERM) }
+    if free || who.can(MKNOD) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// Creates `key` in the open directory `dir`; its token is held. Returns the inode's number.
@@ -151,7 +153,7 @@ fn add_link(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
 fn permit_link(source: &Step, who: &Credentials<'_>) -> Result<()> {
     let lends = source.mode & 0o4000 != 0 || source.mode & 0o2010 == 0o2010;
     let safe = source.kind == Kind::File && !lends;
-    let mine = who.uid == source.uid || who.can(husk_abi::capability::FOWNER);
+    let mine = who.uid == source.uid || who.can_over(source.uid, source.gid, FOWNER);
     let may = mine || safe && who.permit(source, want::READ | want::WRITE).is_ok();
     if may || source.kind == Kind::Directory { Ok(()) } else { Err(Errno::EPERM) }
 }
