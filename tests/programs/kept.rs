@@ -328,3 +328,50 @@ fn in_a_user_namespace_a_program_has_rights_over_what_its_own_ids_own() {
     let program = program.to_str().expect("its name is text");
     Case::new("namespace", Length::Once, &[program]).check();
 }
+
+/// A core dump is made by the host, which knows nothing of trees.
+#[test]
+fn a_program_that_crashes_leaves_no_core_on_the_host() {
+    if against_native() {
+        return;
+    }
+    let pattern = fs::read("/proc/sys/kernel/core_pattern").expect("a pattern");
+    if matches!(pattern.first(), Some(b'|' | b'@')) {
+        return;
+    }
+    let scratch = Scratch::new("crash");
+    let work = scratch.fresh("work");
+    let script = "ulimit -c unlimited 2> /dev/null || echo refused
+        ulimit -c; sh -c 'kill -ABRT $$'; echo $?; ls";
+    let inner = husk(&["--discard"], &["bash", "-c", script]);
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -c unlimited; exec \"$@\"", "bash"]).arg(inner.get_program());
+    command.args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let outcome = finished(&scratch, &work, command);
+    assert_eq!(outcome.stdout, b"refused\n0\n134\n", "{}", outcome.shown());
+    let left = fs::read_dir(&work).expect("a directory").count();
+    assert_eq!(left, 0, "{}", outcome.shown());
+}
+
+/// What lies in the image's memory is not in a core: a shell's has some hundred kilobytes.
+#[test]
+fn memory_of_the_image_is_kept_out_of_core_dumps() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("dumped");
+    let work = scratch.fresh("work");
+    let script = "
+import os, re
+os.stat('/proc/self')
+with open('made', 'wb') as file: file.write(b'x' * 5000)
+with open('made', 'rb') as file: file.read()
+text = open('/proc/self/smaps').read()
+kept = re.split(r'\\n(?=[0-9a-f]+-[0-9a-f]+ )', text)
+image = [part for part in kept if ' rw-s ' in part and 'husk-region' in part]
+print(len(image) > 0, all(' dd' in part for part in image))
+";
+    let outcome = finished(&scratch, &work, husk(&["--discard"], &["python3", "-c", script]));
+    assert_eq!(outcome.stdout, b"True True\n", "{}", outcome.shown());
+}

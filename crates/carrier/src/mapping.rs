@@ -14,6 +14,7 @@ const SHARED: usize = 1;
 const FIXED_NOREPLACE: usize = 0x10_0000;
 const NORESERVE: usize = 0x4000;
 const POPULATE_READ: usize = 22;
+const DONT_DUMP: usize = 16;
 const SEEK_DATA: usize = 3;
 const SEEK_HOLE: usize = 4;
 
@@ -74,5 +75,8 @@ fn map_part(address: usize, bytes: u64, fd: u32, offset: u64) -> Result<()> {
             [address, bytes as usize, READ_WRITE, flags, fd as usize, offset as usize],
         )
     };
-    Errno::check(raw as i64).map(|_| ())
+    Errno::check(raw as i64)?;
+    // SAFETY: only core dumps are told of it: they are to hold nothing of the image.
+    unsafe { syscall(nr::madvise, [address, bytes as usize, DONT_DUMP, 0, 0, 0]) };
+    Ok(())
 }

@@ -32,7 +32,7 @@ use husk_runtime::handover;
 
 pub use husk_client::{After, Call, ExecTarget, Mapping, Program, Seen, Shortcut, Verdict};
 
-type Served = Client<Direct, Side, Side>;
+pub(crate) type Served = Client<Direct, Side, Side>;
 
 /// A child before it runs; `None` for a thread, or without an image.
 pub type Embryo = Option<Unborn>;
@@ -139,7 +139,7 @@ impl Wire {
 
     /// The client; `None` without an image. The guard must be open.
     #[inline(always)]
-    fn served(&mut self) -> Option<&mut Served> {
+    pub(crate) fn served(&mut self) -> Option<&mut Served> {
         if self.client.is_none() { self.attached() } else { self.client.as_mut() }
     }
 
@@ -372,13 +372,6 @@ impl Wire {
     pub fn need_descriptor(&mut self) -> Result<(), Errno> {
         let _open = guard::open();
         self.served().map_or(Ok(()), |served| served.need_descriptor())
-    }
-
-    /// Before another user namespace is entered (`Client::leave_namespace`).
-    #[cold]
-    pub fn leave_namespace(&mut self) -> Result<(), Errno> {
-        let _open = guard::open();
-        self.served().map_or(Ok(()), |served| served.leave_namespace())
     }
 
     /// Whether a process is one of the image's.

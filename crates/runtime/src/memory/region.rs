@@ -77,12 +77,18 @@ fn layout(region: usize) -> Result<(Layout, u64), Errno> {
 
 fn map(address: usize, length: usize, offset: u64) -> Result<(), Errno> {
     const READ_WRITE: usize = 3;
+    const DONT_DUMP: usize = 16;
     const SHARED_FIXED_NOREPLACE_NORESERVE: usize = 0x10_4001;
     let fd = facts().handover.region_fd as usize;
     let flags = SHARED_FIXED_NOREPLACE_NORESERVE;
-    // SAFETY: a new mapping at a place that is Husk's alone; it replaces nothing.
-    unsafe { calls::raw(nr::mmap, [address, length, READ_WRITE, flags, fd, offset as usize]) }
-        .map(|_| ())
+    // SAFETY: a new mapping at a place that is Husk's alone; it replaces nothing. Only core dumps
+    // are told of the second call.
+    unsafe {
+        calls::raw(nr::mmap, [address, length, READ_WRITE, flags, fd, offset as usize])?;
+        // A dump without the image is as good; before Linux 3.4 it has it.
+        let _ = calls::raw(nr::madvise, [address, length, DONT_DUMP, 0, 0, 0]);
+    }
+    Ok(())
 }
 
 /// Whether bytes can be copied to and from the buffer cache.

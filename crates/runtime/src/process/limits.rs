@@ -8,6 +8,8 @@
 //! 2. Who has a limit has the buffer cache mapped, now and in the programs it becomes (`LIMITED`):
 //!    what the application takes up to its limit is never missing to its files.
 //!
+//! The limit of core dumps (`RLIMIT_CORE`) is not raised, by nobody.
+//!
 //! Not here: a limit that is set from outside the image counts all that is mapped, and processes
 //! outside have no share of Husk's.
 
@@ -18,7 +20,7 @@ use crate::memory::region;
 use crate::memory::robust_lock::{Held, Lock};
 use crate::process::thread::Thread;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_NOFILE};
+use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_NOFILE};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
 use husk_runtime::handover::LIMITED;
@@ -37,6 +39,9 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         nr::setrlimit => (0, first, second, 0),
         _ => (first, second, third, fourth),
     };
+    if resource as u32 == RLIMIT_CORE && new != 0 {
+        return may_dump(pid, new).err().map(|errno| Answer::value(errno.as_return()));
+    }
     let ours = resource as u32 == RLIMIT_AS && region::end() != 0;
     if !ours || (pid != 0 && !thread.client.knows(pid as u32)) {
         return None;
@@ -45,6 +50,18 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         Ok(()) => 0,
         Err(errno) => errno.as_return(),
     }))
+}
+
+/// `EPERM` for more than the host lets anybody have: what a process of root could undo, and have
+/// its core written into the host's directory behind a tree (`launch::keep_cores_out`).
+fn may_dump(pid: usize, new: usize) -> Result<(), Errno> {
+    let (mut limit, mut before) = ([NONE; 2], [NONE; 2]);
+    memory::read_value(new, &mut limit)?;
+    let args = [pid, RLIMIT_CORE as usize, 0, (&raw mut before) as usize, 0, 0];
+    // SAFETY: two words of ours.
+    unsafe { calls::raw(nr::prlimit64, args) }?;
+    let [_, most] = core::hint::black_box(before);
+    if limit[1] > most { Err(Errno::EPERM) } else { Ok(()) }
 }
 
 fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {

@@ -194,7 +194,8 @@ fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     if shape.flags & CLONE_NEWUSER != 0 {
         // The child could not look into this process.
         thread.client.forgo_lanes();
-        thread.client.leave_namespace()?;
+        let _open = guard::open();
+        thread.client.served().map_or(Ok(()), |served| served.leave_namespace())?;
     }
     if shape.flags & CLONE_PIDFD != 0 {
         thread.client.need_descriptor()?;
