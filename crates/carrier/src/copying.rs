@@ -48,6 +48,11 @@ impl Direct {
         husk_kernel::fs::overlay::each_on_host(&self.kernel, emit);
     }
 
+    /// Mode, owner and group that a host object had when it was last looked at.
+    pub fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32)> {
+        husk_kernel::fs::overlay::origin_rights(&self.kernel, origin)
+    }
+
     /// Names each inode that has names on the host for which the image has none, and how many.
     pub fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
         husk_kernel::fs::shared::each_elsewhere(&self.kernel, emit);

@@ -316,6 +316,10 @@ impl Source for Direct {
         Direct::each_on_host(self, emit);
     }
 
+    fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno> {
+        Direct::origin_rights(self, origin)
+    }
+
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
         Direct::each_elsewhere(self, emit);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   origin: 0 parent:32 mode:32   1 device   2 inode   3 size   4 modified   5 changed
-//!           6 name length   7 inode as shown   8.. name
+//!           6 name length   7 inode as shown   8 uid:32 gid:32   9.. name
 //!           in the heap, never freed, named by its first word
 //! ```
 
@@ -19,7 +19,8 @@ use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 
 const SHOWN: u32 = 7;
-const NAME: u32 = 8;
+const OWNER: u32 = 8;
+const NAME: u32 = 9;
 const DEPTH_MAX: u32 = 4096;
 /// Looks at a record that keeps changing.
 const LOOKS_MAX: u32 = 1 << 10;
@@ -40,6 +41,7 @@ fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u
     txn.init(cell.word(5), host.changed_ns as u64);
     txn.init(cell.word(6), entry.name.len() as u64);
     txn.init(cell.word(SHOWN), host.inode);
+    txn.init(cell.word(OWNER), pair(entry.uid, entry.gid));
     text::fill_words(txn, cell.word(NAME), entry.name);
     Ok(cell.index())
 }
@@ -279,6 +281,7 @@ pub(crate) fn renew_origin(
     let head = txn.get(cell);
     let host = &found.identity;
     txn.set(cell, pair(high(head), found.mode));
+    txn.set(cell.word(OWNER), pair(found.uid, found.gid));
     txn.set(cell.word(1), host.device);
     txn.set(cell.word(2), host.inode);
     txn.set(cell.word(3), host.size);
@@ -295,6 +298,14 @@ pub fn origin_facts(kernel: &Kernel, origin: Origin) -> Result<(u32, Option<Orig
     let region = &kernel.session.region;
     let word = region.load(record(region, origin.0)?);
     Ok((low(word), (high(word) != 0).then(|| Origin(high(word)))))
+}
+
+/// Mode, owner and group of the host object when it was last looked at.
+pub fn origin_rights(kernel: &Kernel, origin: Origin) -> Result<(u32, u32, u32)> {
+    let region = &kernel.session.region;
+    let cell = record(region, origin.0)?;
+    let owner = region.load(cell.word(OWNER));
+    Ok((low(region.load(cell)) & 0o7777, high(owner), low(owner)))
 }
 
 /// Names each inode that needs its host object: for bytes, names, extended attributes, or, as a

@@ -88,6 +88,8 @@ pub trait Source: Fs {
     fn let_writers_in(&mut self, inode: Inode);
     /// Names each inode that needs the host object it was imported from.
     fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin));
+    /// Mode, owner and group that a host object had when it was last looked at.
+    fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
     /// Gives back the pin of `Fs::create_nameless`.

@@ -26,11 +26,11 @@
 
 mod beside;
 mod gone;
+mod merged;
 mod others;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -438,8 +438,13 @@ impl<'a, S: Source> Scan<'a, S> {
         attributes: Attributes,
         extended: Option<Extended>,
     ) {
+        let mut attributes = attributes;
         match self.beneath.identity(&path) {
-            Ok(Some(before)) if self.may_touch(&path, &before, expected, &attributes) => {
+            Ok(Some(before))
+                if self.may_touch(&path, &before, expected, &attributes)
+                    && self.merge(&path, expected, &mut attributes)
+                    || self.merge_touched(&path, expected, &before, &mut attributes) =>
+            {
                 self.plan.touches.push(Touch { path, inode, before, attributes, extended });
             }
             Ok(_) => {
@@ -460,15 +465,6 @@ impl<'a, S: Source> Scan<'a, S> {
     ) -> bool {
         let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
         self.same(path, expected, found) || self.ledger.same(&half, found)
-    }
-
-    /// Whether `found` at `path` is what is expected, as far as others are concerned. Bytes that
-    /// pass through a FIFO or a socket change its times, and nothing that the image has of it.
-    fn same(&self, path: &Path, expected: &HostIdentity, found: &HostIdentity) -> bool {
-        let which = |one: &HostIdentity| (one.device, one.inode);
-        self.ledger.same(expected, found)
-            || which(expected) == which(found)
-                && self.beneath.found(path).is_ok_and(|one| one.as_ref().is_some_and(is_special))
     }
 
     /// A file that was copied into the image for writing, and nothing was written after all.
@@ -597,11 +593,15 @@ impl<'a, S: Source> Scan<'a, S> {
     fn made_of(
         &mut self,
         inode: Inode,
-        attributes: Attributes,
+        mut attributes: Attributes,
         content: Content,
     ) -> Result<Object, Errno> {
-        if let Content::Host(origin) | Content::HostTree(origin) = &content {
-            self.beneath.pin(origin);
+        if let Content::Host(path) | Content::HostTree(path) = &content {
+            self.beneath.pin(path);
+            if let Some(origin) = attributes.origin {
+                let expected = self.source.host_identity(origin)?;
+                self.merge_or_note(path, &expected, &mut attributes);
+            }
         }
         let extended = extended::of(self.source, inode, &attributes)?;
         Ok(Object { inode, attributes, extended, content })
@@ -750,11 +750,6 @@ impl<'a, S: Source> Scan<'a, S> {
     fn fail(&mut self, path: &Path, why: &str) {
         self.plan.failures.push(format!("{}: {why}", path.display()));
     }
-}
-
-/// A FIFO, a socket or a device.
-fn is_special(found: &Metadata) -> bool {
-    !found.is_file() && !found.is_dir() && !found.is_symlink()
 }
 
 fn in_words(aside: &Path) -> String {

@@ -23,6 +23,7 @@ use super::{Outcome, on_large_stack, scan_and_commit};
 
 mod adversary;
 mod chosen;
+mod merged;
 mod synced;
 use crate::{clock, descriptors, image};
 

@@ -27,6 +27,9 @@ impl<S: Source> Scan<'_, S> {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),
         };
+        if let Some(expected) = expected.filter(|_| trouble.is_none()) {
+            self.merge_or_note(&target, &expected, &mut put.object.attributes);
+        }
         if trouble.is_some() && self.is_alike(&put.object, &target) {
             put.replaces = found.ok().flatten();
         } else if let Some(trouble) = trouble {

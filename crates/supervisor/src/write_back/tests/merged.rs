@@ -1,0 +1,85 @@
+//! What both sides change of one object: what is compatible is no conflict.
+
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn change_mode(scene: &mut Scene, name: &str, mode: u32) {
+    let inode = scene.at(name);
+    let change = Change { mode: Some(mode), ..Change::default() };
+    scene.direct.change(&who(), inode, change).unwrap();
+}
+
+fn scene_of(names: &'static [&'static str]) -> Scene {
+    Scene::new(move |path| {
+        for name in names {
+            fs::write(path.join(name), "imported").unwrap();
+            set_mode(&path.join(name), 0o644);
+        }
+    })
+}
+
+#[test]
+fn modes_and_links_that_the_host_changed_go_with_the_bytes_and_names_of_the_image() {
+    let mut scene = scene_of(&["bytes", "linked", "moved", "removed", "touched"]);
+    scene.rewrite("bytes", b"ours");
+    scene.rewrite("linked", b"ours");
+    scene.rename("moved", "there");
+    scene.unlink("removed");
+    for name in ["bytes", "moved", "removed"] {
+        set_mode(&scene.path.join(name), 0o640);
+    }
+    fs::hard_link(scene.path.join("linked"), scene.path.join("second")).unwrap();
+    let outcome = scene.write_back();
+    complete(&outcome);
+    assert!(outcome.notes.is_empty(), "{outcome:?}");
+    assert_eq!((scene.host("bytes"), scene.host("linked")), ("ours".into(), "ours".into()));
+    assert_eq!(mode_of(&scene.path.join("bytes")), 0o640);
+    assert_eq!(
+        (scene.host("there"), mode_of(&scene.path.join("there"))),
+        ("imported".into(), 0o640)
+    );
+    assert_eq!(scene.host("second"), "imported");
+    assert!(!scene.path.join("removed").exists() && !scene.path.join("moved").exists());
+}
+
+#[test]
+fn a_time_that_the_host_set_goes_with_the_mode_of_the_image() {
+    let mut scene = scene_of(&["file", "same"]);
+    change_mode(&mut scene, "file", 0o600);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let touched = fs::File::options().write(true).open(scene.path.join("file")).unwrap();
+    touched.set_modified(time).unwrap();
+    complete(&scene.write_back());
+    let found = fs::metadata(scene.path.join("file")).unwrap();
+    assert_eq!((mode_of(&scene.path.join("file")), found.modified().unwrap()), (0o600, time));
+    assert_eq!(scene.host("file"), "imported");
+}
+
+#[test]
+fn other_bytes_or_another_mode_of_the_host_are_told_of() {
+    let mut scene = scene_of(&["longer", "modes", "written"]);
+    change_mode(&mut scene, "longer", 0o600);
+    change_mode(&mut scene, "modes", 0o600);
+    scene.rewrite("written", b"ours");
+    change_mode(&mut scene, "written", 0o600);
+    fs::write(scene.path.join("longer"), "longer than that").unwrap();
+    set_mode(&scene.path.join("modes"), 0o640);
+    set_mode(&scene.path.join("written"), 0o640);
+    let outcome = scene.write_back();
+    assert_eq!((outcome.conflicts.len(), outcome.notes.len()), (2, 1), "{outcome:?}");
+    assert_eq!((mode_of(&scene.path.join("longer")), scene.host("longer").len()), (0o644, 16));
+    assert_eq!(mode_of(&scene.path.join("modes")), 0o640);
+    assert_eq!(
+        (mode_of(&scene.path.join("written")), scene.host("written")),
+        (0o600, "ours".into())
+    );
+}
