@@ -22,6 +22,7 @@ mod steering;
 mod techniques;
 mod tuning;
 mod volume;
+mod whole;
 mod write_back;
 
 use std::path::Path;

@@ -61,6 +61,7 @@ mod vigil;
 pub mod visit;
 pub mod watch;
 mod watchers;
+mod whole;
 pub mod work;
 pub mod write_back;
 

@@ -10,6 +10,9 @@
 //!    sorted so that outer ones come first.
 //! 3. An overlay that will be written back is readable and writable, when the user named it.
 //!
+//! An overlay on `/` is one on each of its directories (`whole`), and what lies outside is
+//! read-only then.
+//!
 //! Defaults: an overlay on the current directory (unless `--overlay` says otherwise; never on
 //! `/`), and an empty /tmp in memory (unless the user mounts /tmp in some way); where what lies
 //! outside is read-only, an empty /dev/shm as well.
@@ -28,6 +31,7 @@ use crate::control_group;
 use crate::failure::Failure;
 use crate::fate::OnFailure;
 use crate::named::mount::standing_over;
+use crate::whole;
 
 /// Most kernels in one image.
 pub use husk_carrier::KERNELS_MAX;
@@ -74,7 +78,7 @@ const OF_THE_HOST: [&str; 3] = ["/proc", "/sys", "/dev"];
 const ORDINARY: &str = "/dev/shm";
 
 /// Whether a real path leads to what only the host can answer for.
-fn is_the_hosts(path: &Path) -> bool {
+pub(crate) fn is_the_hosts(path: &Path) -> bool {
     path == Path::new("/")
         || OF_THE_HOST.iter().any(|top| path.starts_with(top)) && !path.starts_with(ORDINARY)
 }
@@ -139,7 +143,7 @@ impl Request {
             // Semaphores and shared memory of programs are files there.
             add_empty(&mut settings.mounts, ORDINARY);
         }
-        if settings.discard {
+        if settings.discard && !settings.sealed {
             settings.notes.extend(kept_here(&settings.mounts));
         }
         if settings.mounts.len() > MOUNTS_MAX {
@@ -162,18 +166,20 @@ impl Request {
         let kernels = settle_kernels(asked)?;
         let group = control_group::memory_bytes();
         let (memory_bytes, note) = fit_group(settle_memory(self.memory_bytes)?, group);
+        let (mounts, whole) = self.named_mounts()?;
+        let sealed = self.sealed.unwrap_or(whole.is_some());
         Ok(Settings {
             kernels,
             memory_bytes,
-            mounts: self.named_mounts()?,
+            mounts,
             discard: self.discards(),
             on_failure: self.on_failure.unwrap_or_default(),
             ask: self.ask == Some(true),
-            sealed: self.sealed == Some(true),
+            sealed,
             guard: settle_guard(self.guard, crate::check::can_guard)?,
             rule,
             cores: settle_cores(kernels, rule.pin, &able)?,
-            notes: note.into_iter().collect(),
+            notes: note.into_iter().chain(whole.into_iter().flatten()).collect(),
         })
     }
 
@@ -181,15 +187,20 @@ impl Request {
         self.discard == Some(true)
     }
 
-    fn named_mounts(&self) -> Result<Vec<MountPlan>, Failure> {
+    /// Trees that were named, and with the whole system what there is to say of it.
+    fn named_mounts(&self) -> Result<(Vec<MountPlan>, Option<Option<String>>), Failure> {
         let mut plans = Vec::new();
-        for path in &self.overlays {
+        for path in self.overlays.iter().filter(|path| !whole::is_root(path)) {
             add(&mut plans, overlay(path, !self.discards())?)?;
         }
         for path in &self.mounts {
             add(&mut plans, memory(path)?)?;
         }
-        Ok(plans)
+        let whole = match self.overlays.iter().any(|path| whole::is_root(path)) {
+            true => Some(whole::add(&mut plans)?),
+            false => None,
+        };
+        Ok((plans, whole))
     }
 }
 

@@ -29,6 +29,7 @@ use serde::{Serialize, Serializer};
 use crate::failure::Failure;
 use crate::fate::OnFailure;
 use crate::request::{self, Request, parse_size, reason};
+use crate::whole;
 use file::Fetched;
 use keys::nearest;
 pub use keys::{Decides, KEYS, Key, Kind};
@@ -358,6 +359,7 @@ fn could_be(key: &Key, value: &str, written_back: bool) -> Result<(), Failure> {
             let remedy = "make it, or name another one";
             Err(Failure::new(value, "there is no such directory", remedy))
         }
+        Kind::Paths if key.name == "overlay" && whole::is_root(path) => Ok(()),
         Kind::Paths if key.name == "overlay" => request::overlay(path, written_back).map(drop),
         Kind::Paths => request::memory(path).map(drop),
         Kind::Size => request::settle_memory(parse_size(value).ok()).map(drop),

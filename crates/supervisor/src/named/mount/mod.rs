@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 
 pub use host::{DEVICE, helper};
 pub use mind::mind;
-pub(crate) use point::standing_over;
+pub(crate) use point::{mounts, standing_over};
 pub use start::serve;
 
 use crate::failure::Failure;

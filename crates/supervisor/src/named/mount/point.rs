@@ -41,6 +41,12 @@ pub struct Standing {
 
 /// All of our mounts that this process can see, in the order in which they were made.
 pub fn standing() -> Vec<Standing> {
+    let all = mounts().into_iter();
+    all.filter(|(kind, _)| kind == KIND).map(|(_, standing)| standing).collect()
+}
+
+/// All mounts that this process can see, each with the kind of its file system.
+pub fn mounts() -> Vec<(String, Standing)> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|byte| *byte == b'\n').filter_map(listed).collect()
 }
@@ -56,16 +62,17 @@ pub fn standing_at(directory: &Path) -> Option<Standing> {
 }
 
 /// A line of `/proc/self/mountinfo`, as proc(5) describes it.
-fn listed(line: &[u8]) -> Option<Standing> {
+fn listed(line: &[u8]) -> Option<(String, Standing)> {
     let mut words = line.split(|byte| *byte == b' ').skip(2);
     let (device, directory) = (words.next()?, words.nth(1)?);
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source) = (words.next()?, words.next()?);
-    (kind == KIND.as_bytes()).then(|| Standing {
+    let standing = Standing {
         directory: PathBuf::from(plain(directory)),
         device: String::from_utf8_lossy(device).into_owned(),
         source: plain(source).to_string_lossy().into_owned(),
-    })
+    };
+    Some((String::from_utf8_lossy(kind).into_owned(), standing))
 }
 
 /// Blanks and the like are written there as `\040`.
@@ -203,18 +210,18 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn our_mounts_are_known_by_their_kind() {
+    fn mounts_are_known_with_their_kinds() {
         let ours = r"36 35 0:52 / /mnt/a\040b rw,nosuid shared:7 - fuse.husk husk:ci rw,user_id=0";
-        let standing = listed(ours.as_bytes()).unwrap();
-        assert_eq!(standing.directory, Path::new("/mnt/a b"));
+        let (kind, standing) = listed(ours.as_bytes()).unwrap();
+        assert_eq!((&*kind, &*standing.directory), (KIND, Path::new("/mnt/a b")));
         assert_eq!((standing.device.as_str(), standing.source.as_str()), ("0:52", "husk:ci"));
-        for other in
-            ["36 35 0:52 / /mnt rw - tmpfs husk:ci rw", "36 35 0:52 / /mnt rw", "", "fuse.husk"]
-        {
-            assert_eq!(listed(other.as_bytes()), None, "{other}");
+        let other = listed(b"36 35 0:52 / /mnt rw - tmpfs husk:ci rw").unwrap();
+        assert_eq!(other.0, "tmpfs");
+        for none in ["36 35 0:52 / /mnt rw", "", "fuse.husk"] {
+            assert_eq!(listed(none.as_bytes()), None, "{none}");
         }
         assert_eq!(plain(br"a\134b\"), r"a\b\");
-        let odd = listed(b"36 35 0:52 / /mnt/\xff rw - fuse.husk husk:ci rw").unwrap();
+        let odd = listed(b"36 35 0:52 / /mnt/\xff rw - fuse.husk husk:ci rw").unwrap().1;
         assert_eq!(odd.directory.as_os_str().as_bytes(), b"/mnt/\xff");
     }
 
