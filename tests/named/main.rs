@@ -21,6 +21,7 @@ mod metrics;
 mod mount;
 mod placing;
 mod refresh;
+mod rescue;
 mod scarce;
 mod sessions;
 mod stays;

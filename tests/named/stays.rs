@@ -66,3 +66,53 @@ change='head -c 8M /dev/zero > /tmp/large; echo image >> old; echo new > new'
     assert_eq!(told, "host\nimage\nnew\nnew\nold\n", "{said}");
     assert_eq!(said, "");
 }
+
+/// What a run says on a terminal on the full disk, where the answers are given, and then `script`.
+fn answered(images: &Images, answers: &[(&str, &str)], script: &str) -> String {
+    let driver = husk_tests::husk::workspace().join("tests/named/sources/answers.py");
+    let answers = serde_json::to_string(answers).expect("JSON");
+    let change = "head -c 9M /dev/zero > big; echo small > small";
+    let script = format!(
+        "mkdir ../other; python3 {} '{answers}' \"$HUSK\" run --memory 64M -- sh -c '{change}' \
+         > ../said || :\n{script}",
+        driver.display()
+    );
+    on_a_full_disk(images, &script).0
+}
+
+#[test]
+fn a_run_without_room_asks_on_a_terminal_and_keeps_the_image_otherwise() {
+    if against_native() {
+        return;
+    }
+    const QUESTION: &str = "[d]iscard: ";
+    let retry = [("no room for 9M in ", "DO rm ../fill"), (QUESTION, "r\n")];
+    let other =
+        [(QUESTION, "o\n"), ("directory: ", "/proc\n"), ("/proc: no room", ""), (QUESTION, "k\n")];
+    let ways: [(&str, &[(&str, &str)], &str); 4] = [
+        ("retry", &retry, "exit 0\nbig\nsmall\n0\n"),
+        ("discard", &[(QUESTION, "?\n"), (QUESTION, "d\n")], "exit 0\n0\n"),
+        ("keep", &[(QUESTION, "\u{3}")], "exit 125\n1\n"),
+        ("other", &other, "exit 125\n1\n"),
+    ];
+    for (way, answers, then) in ways {
+        let images = Images::new("room-asked");
+        let script = "tail -1 ../said; ls; \"$HUSK\" ls --names | wc -l; cat ../said >&2
+            for name in $(\"$HUSK\" ls --names); do
+                \"$HUSK\" down $name --discard 2> ../down
+            done";
+        let told = answered(&images, answers, script);
+        assert_eq!(told, then, "{way}");
+    }
+    // Without a terminal.
+    let images = Images::new("room-unasked");
+    let (told, said) = on_a_full_disk(
+        &images,
+        r#"status=0
+setsid -w "$HUSK" run --memory 64M -- sh -c 'head -c 9M /dev/zero > big' || status=$?
+echo "$status"; ls; rm ../fill; "$HUSK" down "$("$HUSK" ls --names)"; wc -c < big"#,
+    );
+    assert_eq!(told, "125\n9437184\n", "{said}");
+    assert!(said.starts_with("husk: no room for 9M in ") && said.contains(" keeps its changes; "));
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

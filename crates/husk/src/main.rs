@@ -17,6 +17,7 @@
 //!   husk diff IMAGE [PATH...]            what would a write-back do now?
 //!   husk down NAME                       end one, with its changes written back
 //!   husk config show | check             what is an image made from where nothing is typed?
+//!   husk rescue ls | show | restore | rm  what write-backs could not write
 //!   husk volume create NAME --size S     a storage area that outlives images; ls, check, rm
 //!   husk check [--json]                  is this host able?
 //!   husk fsck IMAGE [--json]             is the structure of a running image sound?
@@ -41,6 +42,7 @@ mod named;
 mod net;
 mod pages;
 mod reference;
+mod rescue;
 mod settings;
 mod top;
 mod trace;
@@ -193,6 +195,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: settings::Command,
+    },
+    /// Show, put back or remove what write-backs could not write and have saved.
+    Rescue {
+        #[command(subcommand)]
+        command: rescue::Command,
     },
     /// Make, list, check and remove volumes: storage areas that outlive images.
     Volume {
@@ -420,6 +427,7 @@ fn begin() -> ExitCode {
         Command::Reference => reference::run(),
         Command::Config { command } => settings::run(command),
         Command::Net { command } => net::run(command),
+        Command::Rescue { command } => rescue::run(command),
         Command::Volume { command } => volume::run(command),
         Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options),

@@ -4,13 +4,15 @@
 //!   failed? ─ on_failure ─► dropped | kept under a name
 //!      └─ --ask ─► review ─► all | some | none | kept under a name
 //!      └─ otherwise ─► written back, or with --discard dropped
+//!   to be written: room? ─ no ─► shortage: asked, or kept under a name
 //! ```
 //!
 //! Invariants
 //! 1. Of one who asks to be asked, nothing is written or dropped without an answer. Where the image
 //!    cannot be kept under a name either, this process keeps it until it can be.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,7 +22,9 @@ use crate::request::Settings;
 use crate::review::Review;
 use crate::review::dialogue::{Decision, Talk};
 use crate::review::terminal::{Desk, Terminal};
+use crate::room;
 use crate::say::{say, settle};
+use crate::shortage::{self, Answer};
 use crate::signals::Signals;
 use crate::watch::End;
 use crate::work::Work;
@@ -90,14 +94,15 @@ pub fn refuse_native() -> Failure {
     Failure::new(CANNOT_ASK, why, "leave out --ask")
 }
 
-/// Decides. `terminal`: where to ask.
+/// Decides. `terminal`: where to ask, if that was wished for.
 pub fn decide(
     end: End,
     settings: &Settings,
     runtime: &[u8],
     work: &mut Work,
-    asked: Option<(&Terminal, &Signals)>,
+    (terminal, signals): (Option<&Terminal>, &Signals),
 ) -> Fate {
+    let asked = terminal.map(|terminal| (terminal, signals));
     let failed = end != End::Exit(0);
     let of_discard = if settings.discard { Fate::Dropped } else { Fate::Written(Vec::new()) };
     match settings.on_failure {
@@ -119,9 +124,77 @@ pub fn decide(
         },
         _ => {}
     }
-    let Some((terminal, signals)) = asked else { return of_discard };
-    settle();
-    ask(settings, runtime, work, &mut Desk::begin(terminal, signals))
+    let fate = match asked {
+        None => of_discard,
+        Some((terminal, signals)) => {
+            settle();
+            ask(settings, runtime, work, &mut Desk::begin(terminal, signals))
+        }
+    };
+    match fate {
+        Fate::Written(paths) => written(paths, settings, runtime, work, signals),
+        other => other,
+    }
+}
+
+/// What is to be written finds room, or somebody decides.
+fn written(
+    paths: Vec<PathBuf>,
+    settings: &Settings,
+    runtime: &[u8],
+    work: &mut Work,
+    signals: &Signals,
+) -> Fate {
+    let mut terminal = None;
+    loop {
+        if work.finds_room() {
+            return Fate::Written(paths);
+        }
+        let bytes = Review::begin(work).bytes(&paths);
+        let Some(overlay) = work.lacks_room(bytes) else { return Fate::Written(paths) };
+        let told = shortage::told(&overlay, bytes);
+        if terminal.is_none() {
+            settle();
+            terminal = Terminal::open().ok().filter(Terminal::is_in_front);
+        }
+        let take = |path: &Path| takes(path, bytes);
+        let answer = terminal
+            .as_ref()
+            .map(|terminal| shortage::ask(&mut Desk::begin(terminal, signals), &told, take));
+        match answer {
+            Some(Answer::Retry) => {}
+            Some(Answer::Discard) => return Fate::Dropped,
+            Some(Answer::Into(base)) => {
+                work.save_in(base);
+                return Fate::Written(paths);
+            }
+            None | Some(Answer::Keep) => match kept(settings, runtime, work) {
+                Ok(line) => {
+                    say(&format!("{told}: {line}"));
+                    return Fate::Stays { undecided: true };
+                }
+                Err(failure) if answer.is_none() => {
+                    say(&format!("{told}; {failure}; what fits is written back"));
+                    return Fate::Written(paths);
+                }
+                Err(failure) => {
+                    say(&failure.to_string());
+                    // Whoever has gone is not asked in a circle.
+                    sleep(AGAIN);
+                }
+            },
+        }
+    }
+}
+
+/// Whether a directory takes what is not written.
+fn takes(path: &Path, bytes: u64) -> Result<(), String> {
+    match fs::metadata(path) {
+        Err(problem) => Err(crate::request::reason(&problem)),
+        Ok(found) if !found.is_dir() => Err("it is no directory".to_owned()),
+        Ok(_) if !room::takes(path, bytes) => Err("no room, or no permission".to_owned()),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Gives the image to a keeper and a supervisor; the line that says how to go on.

@@ -22,6 +22,9 @@ use rustix::net::{bind, connect, socket_with};
 /// Images over one directory that are told of; a fifth has no name and is not seen.
 const IMAGES_MAX: u32 = 4;
 
+/// Overlays of others that one line names.
+const NAMED_MAX: usize = 3;
+
 /// The names of an image's overlays.
 #[derive(Default)]
 pub struct Neighbours {
@@ -29,11 +32,21 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Names these overlays of one image; what there is to tell of others, one line each.
-    pub fn announce(&mut self, overlays: &[PathBuf]) -> Vec<String> {
-        overlays.iter().filter_map(|path| self.announce_one(path, overlays)).collect()
+    /// Names these overlays of one image; what there is to tell of others.
+    pub fn announce(&mut self, overlays: &[PathBuf]) -> Option<String> {
+        let found = overlays.iter().filter_map(|path| self.announce_one(path, overlays));
+        let mut found: Vec<String> = found.collect();
+        let more = found.len().saturating_sub(NAMED_MAX);
+        found.truncate(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let found = Some(found.join(", ")).filter(|found| !found.is_empty())?;
+        Some(format!(
+            "another image overlays {found}{more}: neither sees what the other changes, and of \
+             what both change both versions are kept"
+        ))
     }
 
+    /// Names one overlay; which other image's it meets.
     fn announce_one(&mut self, path: &Path, overlays: &[PathBuf]) -> Option<String> {
         let own = (0..IMAGES_MAX).find(|&n| self.take(path, n));
         // Looked for once it has its own: of two that begin at once each finds the other.
@@ -41,16 +54,11 @@ impl Neighbours {
             |path: &Path, own| (0..IMAGES_MAX).any(|n| Some(n) != own && is_taken(path, n));
         let is_outer =
             |one: &&Path| !overlays.iter().any(|own| own == *one) && is_anothers(one, None);
-        let found = if is_anothers(path, own) {
-            path.display().to_string()
-        } else {
-            let outer = path.ancestors().skip(1).find(is_outer)?;
-            format!("{}, which {} lies in", outer.display(), path.display())
-        };
-        Some(format!(
-            "another image overlays {found}: neither sees what the other changes, and of what both \
-             change both versions are kept"
-        ))
+        if is_anothers(path, own) {
+            return Some(path.display().to_string());
+        }
+        let outer = path.ancestors().skip(1).find(is_outer)?;
+        Some(format!("{}, which {} lies in", outer.display(), path.display()))
     }
 
     /// Whether name `n` of an overlay was free; it is this image's now.

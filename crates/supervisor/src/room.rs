@@ -9,13 +9,20 @@ use crate::write_back::{Overlay, rescue};
 
 /// Whether all overlays take `bytes` bytes, or the place where content is saved otherwise does.
 pub fn is_there(overlays: &[Overlay], bytes: u64) -> bool {
-    let mut paths = overlays.iter().map(|(_, path)| path);
+    short(overlays, bytes).is_none()
+}
+
+/// An overlay that does not take `bytes` bytes, where no other place does either.
+pub fn short(overlays: &[Overlay], bytes: u64) -> Option<&Path> {
+    let mut paths = overlays.iter().map(|(_, path)| &**path);
     let saved_at = || rescue::bases().find(|path| access(path, Access::WRITE_OK).is_ok());
-    paths.all(|path| takes(path, bytes)) || saved_at().is_some_and(|path| takes(&path, bytes))
+    paths
+        .find(|path| !takes(path, bytes))
+        .filter(|_| !saved_at().is_some_and(|path| takes(&path, bytes)))
 }
 
 /// Whether this user can write so much in a directory.
-fn takes(path: &Path, bytes: u64) -> bool {
+pub fn takes(path: &Path, bytes: u64) -> bool {
     let free = statvfs(path).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
     access(path, Access::WRITE_OK).is_ok() && free.is_ok_and(|free| free >= bytes)
 }

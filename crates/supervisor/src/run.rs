@@ -114,7 +114,7 @@ fn in_image(
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
-    let asked = terminal.as_ref().map(|terminal| (terminal, &signals));
+    let asked = (terminal.as_ref(), &signals);
     let (discard, chosen) = match fate::decide(end, settings, runtime, &mut work, asked) {
         Fate::Written(chosen) => (false, chosen),
         Fate::Dropped => (true, Vec::new()),

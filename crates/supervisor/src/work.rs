@@ -75,6 +75,7 @@ pub struct Work {
     variables: Variables,
     vigil: Vigil,
     next_scan: Instant,
+    saves_in: Option<PathBuf>,
 }
 
 /// How an image ended.
@@ -124,6 +125,7 @@ impl Work {
             variables,
             vigil,
             next_scan,
+            saves_in: None,
         };
         if !settings.discard {
             work.announce().iter().for_each(|note| say(&format!("note: {note}")));
@@ -162,6 +164,7 @@ impl Work {
             variables,
             vigil,
             next_scan,
+            saves_in: None,
         };
         // Whoever is there was told when it was made.
         let _ = work.announce();
@@ -169,7 +172,7 @@ impl Work {
     }
 
     /// Makes its overlays known; what there is to tell of others'.
-    fn announce(&mut self) -> Vec<String> {
+    fn announce(&mut self) -> Option<String> {
         let overlays: Vec<_> = self.image.overlays().into_iter().map(|(_, path)| path).collect();
         self.neighbours.announce(&overlays)
     }
@@ -265,6 +268,16 @@ impl Work {
             || !soundness::look(&self.image, &mut |_| {}).is_sound()
     }
 
+    /// An overlay that has no room for `bytes` bytes, where no other place has either.
+    pub fn lacks_room(&self, bytes: u64) -> Option<PathBuf> {
+        room::short(&self.image.overlays(), bytes).map(Path::to_owned)
+    }
+
+    /// What finds no room at the end is saved in a new directory in `base`.
+    pub fn save_in(&mut self, base: PathBuf) {
+        self.saves_in = Some(base);
+    }
+
     /// Writes back what finds room, as while programs go on: the image has all of it as before.
     pub fn write_what_fits(
         &mut self,
@@ -331,7 +344,12 @@ impl Work {
         let run = Run { number, ..run };
         let overlays = self.image.overlays();
         let direct = &mut self.image.direct;
-        let outcome = write_back::write_back(direct, run, &overlays, chosen, progress, ledger);
+        let outcome = match &self.saves_in {
+            None => write_back::write_back(direct, run, &overlays, chosen, progress, ledger),
+            Some(base) => write_back::write_back_or_save(
+                direct, run, &overlays, chosen, base, progress, ledger,
+            ),
+        };
         lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         lines.extend(outcome.notes.iter().map(|note| format!("note: {note}")));

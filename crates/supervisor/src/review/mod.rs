@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use self::dialogue::{Changes, Decision, Talk};
 use crate::differences::change::Change;
 use crate::differences::{self, Differences, patch};
+use crate::shortage::bytes_of;
 use crate::work::Work;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
@@ -36,6 +37,14 @@ impl Review<'_> {
         let run = work.end_run();
         let found = look(work, run, &[]);
         Review { work, run, found }
+    }
+
+    /// Bytes that a write-back of `paths` makes; of all, where none is named.
+    pub fn bytes(&mut self, paths: &[PathBuf]) -> u64 {
+        match paths.is_empty() {
+            true => bytes_of(&self.found.changes),
+            false => bytes_of(&self.with(paths)),
+        }
     }
 
     /// Whether there is anything to decide about.

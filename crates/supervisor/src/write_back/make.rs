@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Put};
-use super::rescue::Rescue;
+use super::rescue::{Rescue, Saved};
 use super::{Outcome, Source, Work, content, extended, host, ledger};
 use crate::onlooker::Progress;
 
@@ -395,35 +395,35 @@ pub struct Loss<'a, S> {
 }
 
 impl<S: Source> Loss<'_, S> {
-    /// Saves what can be saved of `object` and all below, which should have been `shown`.
+    /// Saves what can be saved of `object` and all below, which should have been `shown`. What is
+    /// saved is told by the rescue, in one line for all.
     pub fn lose(&mut self, object: &Object, shown: &Path, why: &str) {
         self.kept.withhold(self.source, object);
-        let mut line = format!("{}: {why}", shown.display());
-        match &object.content {
+        let (source, inode) = (&mut *self.source, object.inode);
+        let mut save =
+            |what: &mut Saved<'_>| self.rescue.save(shown, &object.attributes, why, what);
+        let (saved, otherwise) = match &object.content {
             Content::Host(origin) | Content::HostTree(origin) => {
-                line.push_str(&format!("; it is still {}", origin.display()));
+                (false, format!("; it is still {}", origin.display()))
             }
-            Content::Image => line.push_str(&self.saved(object.inode, shown)),
-            Content::Symlink(target) => {
-                line.push_str(&format!("; it was a symlink to {}", target.display()));
+            Content::Image => {
+                let mut fill = |file: &File| content::export(source, inode, file);
+                (save(&mut Saved::File(&mut fill)), "; its content is lost".to_owned())
             }
-            Content::Special => line.push_str("; it was a FIFO, a socket or a device"),
-            Content::Tree(children) => {
-                self.lines.push(line);
-                for (name, child) in children {
-                    self.lose(child, &shown.join(name), why);
-                }
-                return;
-            }
+            Content::Symlink(target) => (
+                save(&mut Saved::Symlink(target)),
+                format!("; it was a symlink to {}", target.display()),
+            ),
+            Content::Special => (false, "; it was a FIFO, a socket or a device".to_owned()),
+            Content::Tree(_) => (save(&mut Saved::Directory), String::new()),
+        };
+        if !saved {
+            self.lines.push(format!("{}: {why}{otherwise}", shown.display()));
         }
-        self.lines.push(line);
-    }
-
-    fn saved(&mut self, inode: Inode, shown: &Path) -> String {
-        let source = &mut *self.source;
-        match self.rescue.save(shown, &mut |file| content::export(source, inode, file)) {
-            Some(saved) => format!("; saved as {}", saved.display()),
-            None => "; its content is lost".into(),
+        if let Content::Tree(children) = &object.content {
+            for (name, child) in children {
+                self.lose(child, &shown.join(name), why);
+            }
         }
     }
 }

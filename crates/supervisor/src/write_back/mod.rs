@@ -158,7 +158,23 @@ pub fn write_back<S: Source + Send>(
     on_large_stack(|| bring(source, run, overlays, chosen, progress, ledger))
 }
 
-/// The same on the stack there is (`on_large_stack`).
+/// The same; what cannot be written is saved in a new directory in `base`, if that takes it.
+pub fn write_back_or_save<S: Source + Send>(
+    source: &mut S,
+    run: Run,
+    overlays: &[Overlay],
+    chosen: &[PathBuf],
+    base: &Path,
+    progress: &Arc<Progress>,
+    ledger: Ledger,
+) -> Outcome {
+    on_large_stack(|| {
+        let rescue = Rescue::preferring(base);
+        scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger)
+    })
+}
+
+/// The same as `write_back` on the stack there is (`on_large_stack`).
 pub fn bring<S: Source>(
     source: &mut S,
     run: Run,
@@ -260,6 +276,7 @@ fn scan_and_commit<S: Source>(
         unsettled.extend(unsaid(work.ledger.save()));
     }
     unsettled.dedup();
+    outcome.failures.extend(work.rescue.summary());
     if !outcome.failures.is_empty() {
         outcome.failures.splice(0..0, overlays.iter().filter_map(|(_, path)| unwritable(path)));
     }

@@ -1,43 +1,156 @@
-//! Where file content goes that its own place did not take (full disk, no permission).
+//! Where goes what its own place did not take (full disk, no permission).
 //!
 //! ```text
 //!   ~/.local/state/husk-rescue-RANDOM   else   /var/tmp/husk-rescue-RANDOM   else   /tmp/...
+//!       list                     a line of JSON for each object: place, attributes, why
+//!       tree/srv/src/a.c         the object that should have been /srv/src/a.c
+//!       deep/7-a.c               one whose path would be too long
 //! ```
 //!
 //! Invariants
-//! 1. Directories are made anew, mode 0700, under names that nobody can guess; files in them are
-//!    made anew, by the descriptor of the directory. So nothing is overwritten, and nobody else
-//!    reads or leads astray what is saved.
+//! 1. Directories are made anew, mode 0700, under names that nobody can guess; what is in them is
+//!    made anew, by the descriptor of a directory. So nothing is overwritten, and nobody else reads
+//!    or leads astray what is saved.
 //! 2. Where one place does not take a file, the next does, which may be another file system.
+//! 3. An object is in the list before it is there: what is saved is always listed.
 
-use std::fs::{DirBuilder, File};
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use husk_proto::fs::{Attributes, HostIdentity};
+use serde::{Deserialize, Serialize};
 
+use super::beneath::Beneath;
 use super::host;
 use crate::config::state::{self, State};
 
+/// How directories of rescues are called; behind it comes what nobody can guess.
+pub const PREFIX: &str = "husk-rescue-";
 /// Where a directory of one's own can be made by everybody.
-const EVERYBODYS: [&str; 2] = ["/var/tmp", "/tmp"];
+pub const EVERYBODYS: [&str; 2] = ["/var/tmp", "/tmp"];
+/// The list of what is saved.
+pub const LIST: &str = "list";
 /// Bytes of a name that are kept: a number comes before.
 const NAME_BYTES_MAX: usize = 200;
+/// Longer paths are not kept as trees.
+const TREE_PATH_BYTES_MAX: usize = 3000;
+
+/// A path in the list: text, or bytes where it is none.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Words {
+    /// It is text.
+    Text(String),
+    /// It is not.
+    Bytes(Vec<u8>),
+}
+
+impl From<&Path> for Words {
+    fn from(path: &Path) -> Words {
+        match path.to_str() {
+            Some(text) => Words::Text(text.to_owned()),
+            None => Words::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}
+
+impl From<&Words> for PathBuf {
+    fn from(words: &Words) -> PathBuf {
+        match words {
+            Words::Text(text) => PathBuf::from(text),
+            Words::Bytes(bytes) => PathBuf::from(std::ffi::OsString::from_vec(bytes.clone())),
+        }
+    }
+}
+
+/// What an object is.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory; what was in it has lines of its own.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// A saved object.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it should have been.
+    pub place: Words,
+    /// Where it is, from the directory of the rescue on.
+    pub saved: Words,
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions, with set-ID bits.
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last modification, ns since the epoch.
+    pub modified_ns: i64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Why it could not be written.
+    pub why: String,
+    /// What was at its place: device, inode, size, times of modification and change. `None`:
+    /// nothing.
+    pub before: Option<[i128; 5]>,
+}
+
+/// An identity as it is in a list.
+pub fn numbers(identity: &HostIdentity) -> [i128; 5] {
+    let HostIdentity { device, inode, size, modified_ns, changed_ns } = *identity;
+    [device.into(), inode.into(), size.into(), modified_ns.into(), changed_ns.into()]
+}
+
+/// What is to be saved.
+pub enum Saved<'a> {
+    /// A file, as this writes it.
+    File(&'a mut dyn FnMut(&File) -> io::Result<()>),
+    /// A directory; what is in it is saved by itself.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(&'a Path),
+}
 
 /// Directories, made when the first file needs them.
 #[derive(Debug, Default)]
 pub struct Rescue {
     places: Vec<Place>,
     asked: bool,
-    saved: u64,
+    number: u64,
 }
 
-/// One of them; `None`: it is not made, or cannot be.
+/// One of them.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
-    directory: Option<File>,
+    /// `None`: it is not made, or cannot be.
+    open: Option<Open>,
+    files: u64,
+    /// The first file, or what is in its place.
+    first: Option<First>,
+}
+
+#[derive(Debug)]
+struct Open {
+    beneath: Beneath,
+    list: File,
+}
+
+#[derive(Debug, Clone)]
+struct First {
+    place: PathBuf,
+    saved: PathBuf,
+    why: String,
+    file: bool,
 }
 
 impl Rescue {
@@ -46,53 +159,173 @@ impl Rescue {
         Self::default()
     }
 
+    /// One that saves in a new directory in `base`, if that takes it, before anywhere else.
+    pub fn preferring(base: &Path) -> Self {
+        Self {
+            places: place_in(base).into_iter().chain(places()).collect(),
+            asked: true,
+            number: 0,
+        }
+    }
+
     /// One that saves below `directory`.
     #[cfg(test)]
     pub fn into_directory(directory: PathBuf) -> Self {
-        Self { places: vec![Place::new(directory)], asked: true, saved: 0 }
+        Self { places: vec![Place::new(directory)], asked: true, number: 0 }
     }
 
-    /// Saves what should have been `shown`, as `fill` writes it; where it is then.
+    /// Saves what should have been `shown`; whether it is saved. `why` it could not be written.
     pub fn save(
         &mut self,
         shown: &Path,
-        fill: &mut dyn FnMut(&File) -> io::Result<()>,
-    ) -> Option<PathBuf> {
+        attributes: &Attributes,
+        why: &str,
+        what: &mut Saved<'_>,
+    ) -> bool {
         if !std::mem::replace(&mut self.asked, true) {
             self.places = places();
         }
-        self.saved += 1;
-        let name = shown.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let end = (0..=name.len().min(NAME_BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
-        let name = format!("{}-{}", self.saved, &name[..end.unwrap_or(0)]);
-        self.places.iter_mut().find_map(|place| place.save(&name, fill))
+        self.number += 1;
+        let kind = match what {
+            Saved::File(_) => Kind::File,
+            Saved::Directory => Kind::Directory,
+            Saved::Symlink(_) => Kind::Symlink,
+        };
+        let before = fs::symlink_metadata(shown).ok();
+        let entry = Entry {
+            place: shown.into(),
+            saved: Path::new("").into(),
+            kind,
+            mode: attributes.step.mode & 0o7777,
+            uid: attributes.step.uid,
+            gid: attributes.step.gid,
+            modified_ns: attributes.modified_ns,
+            size: if kind == Kind::File { attributes.size } else { 0 },
+            why: why.to_owned(),
+            before: before.map(|found| numbers(&host::identity_of(&found))),
+        };
+        let number = self.number;
+        self.places.iter_mut().any(|place| place.save(number, shown, &entry, what).is_some())
+    }
+
+    /// What there is to tell of what was saved: a line for each directory.
+    pub fn summary(&self) -> Vec<String> {
+        self.places.iter().filter_map(Place::summary).collect()
     }
 }
 
 impl Place {
     fn new(path: PathBuf) -> Place {
-        Place { path, directory: None }
+        Place { path, open: None, files: 0, first: None }
     }
 
     fn save(
         &mut self,
-        name: &str,
-        fill: &mut dyn FnMut(&File) -> io::Result<()>,
-    ) -> Option<PathBuf> {
-        if self.directory.is_none() {
-            self.directory = made(&self.path).ok();
+        number: u64,
+        shown: &Path,
+        entry: &Entry,
+        what: &mut Saved<'_>,
+    ) -> Option<()> {
+        if self.open.is_none() {
+            self.open = open(&self.path).ok();
         }
-        let directory = self.directory.as_ref()?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(directory, name, flags, Mode::from_raw_mode(0o600)).ok()?;
-        let file = File::from(file);
-        if fill(&file).and_then(|()| file.sync_all()).is_ok() {
-            return Some(self.path.join(name));
+        let open = self.open.as_mut()?;
+        let is_there = |path: &PathBuf| {
+            let path = self.path.join(path);
+            let directory = entry.kind == Kind::Directory && open.beneath.is_directory(&path);
+            // What leads to something that is saved may be made already.
+            directory || open.is_free(&path)
+        };
+        let tree = in_tree(shown).filter(is_there);
+        let saved = match tree {
+            Some(path) => path,
+            None if entry.kind == Kind::Directory => return None,
+            None => in_deep(number, shown),
+        };
+        let entry = Entry { saved: saved.as_path().into(), ..entry.clone() };
+        let path = self.path.join(&saved);
+        open.save(&self.path, &path, &entry, what).ok()?;
+        let file = entry.kind == Kind::File;
+        self.files += u64::from(entry.kind != Kind::Directory);
+        if self.first.as_ref().is_none_or(|first| file && !first.file) {
+            let (place, why) = (shown.to_owned(), entry.why);
+            self.first = Some(First { place, saved: path, why, file });
         }
-        // Half a file takes room that the next one may need.
-        let _ = unlinkat(directory, name, AtFlags::empty());
-        None
+        Some(())
     }
+
+    fn summary(&self) -> Option<String> {
+        let First { place, saved, why, .. } = self.first.as_ref()?;
+        let more = self.files.saturating_sub(1);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let id = id_of(&self.path).unwrap_or_default();
+        let saved = if self.files == 1 { saved } else { &self.path };
+        let (place, saved) = (place.display(), saved.display());
+        let how = format!("`husk rescue restore {id}` puts back what is saved");
+        Some(format!("{place}{more}: {why}; {how}; saved as {saved}"))
+    }
+}
+
+impl Open {
+    fn is_free(&self, path: &Path) -> bool {
+        // An error that is no answer is found when it is made.
+        !matches!(self.beneath.found(path), Ok(Some(_)))
+    }
+
+    fn save(
+        &mut self,
+        top: &Path,
+        path: &Path,
+        entry: &Entry,
+        what: &mut Saved<'_>,
+    ) -> io::Result<()> {
+        let beneath = &self.beneath;
+        let mut leading = top.to_owned();
+        let parent = path.parent().unwrap_or(top);
+        for name in parent.strip_prefix(top).unwrap_or(Path::new("")) {
+            leading.push(name);
+            if !beneath.is_directory(&leading) {
+                beneath.make_directory(&leading)?;
+            }
+        }
+        // Invariant 3.
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        self.list.write_all(&line)?;
+        self.list.sync_data()?;
+        match what {
+            Saved::Directory if beneath.is_directory(path) => {}
+            Saved::Directory => drop(beneath.make_directory(path)?),
+            Saved::Symlink(target) => drop(beneath.make_symlink(target, path)?),
+            Saved::File(fill) => {
+                let file = beneath.create(path)?;
+                let filled = fill(&file).and_then(|()| file.sync_all());
+                if filled.is_err() {
+                    // Half a file takes room that the next one may need.
+                    let _ = beneath.remove(path);
+                }
+                filled?;
+            }
+        }
+        beneath.sync_directory(parent)
+    }
+}
+
+/// `/srv/a` is `tree/srv/a`.
+fn in_tree(shown: &Path) -> Option<PathBuf> {
+    let below = shown.strip_prefix("/").ok()?;
+    (shown.as_os_str().len() <= TREE_PATH_BYTES_MAX).then(|| Path::new("tree").join(below))
+}
+
+fn in_deep(number: u64, shown: &Path) -> PathBuf {
+    let name = shown.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let end = (0..=name.len().min(NAME_BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
+    Path::new("deep").join(format!("{number}-{}", &name[..end.unwrap_or(0)]))
+}
+
+/// What a rescue is called, by its directory.
+pub fn id_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)
 }
 
 /// Directories that are there and in which something would be saved, one after the other. Of one
@@ -103,40 +336,105 @@ pub fn bases() -> impl Iterator<Item = PathBuf> {
 }
 
 fn places() -> Vec<Place> {
-    let name = format!("husk-rescue-{}", host::unguessable());
-    let own = State::make().ok().map(|state| state.path.with_file_name(&name));
-    let everybodys = EVERYBODYS.iter().map(|base| Path::new(base).join(&name));
-    own.into_iter().chain(everybodys).map(Place::new).collect()
+    let own = State::make().ok().and_then(|state| Some(state.path.parent()?.to_owned()));
+    let bases = own.into_iter().chain(EVERYBODYS.map(PathBuf::from));
+    bases.filter_map(|base| place_in(&base)).collect()
 }
 
-fn made(path: &Path) -> io::Result<File> {
+/// One in a new directory in `base`, reached over no link.
+fn place_in(base: &Path) -> Option<Place> {
+    let base = fs::canonicalize(base).ok()?;
+    Some(Place::new(base.join(format!("{PREFIX}{}", host::unguessable()))))
+}
+
+/// Makes the directory of a rescue (invariant 1).
+fn open(path: &Path) -> io::Result<Open> {
     DirBuilder::new().mode(0o700).create(path)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+    let beneath = Beneath::new([path]);
+    let list = beneath.create(&path.join(LIST))?;
+    Ok(Open { beneath, list })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::io::Write;
+    use husk_proto::fs::{Backing, Step};
+
+    fn attributes() -> Attributes {
+        let inode = husk_proto::Inode { number: 1, generation: 1 };
+        let kind = husk_proto::fs::Kind::File;
+        Attributes {
+            step: Step { inode, kind, mode: 0o640, uid: 0, gid: 0, unlisted: false },
+            shown_device: 0,
+            shown_number: 1,
+            links: 1,
+            size: 1,
+            blocks_512: 0,
+            device: 0,
+            accessed_ns: 0,
+            modified_ns: 0,
+            changed_ns: 0,
+            born_ns: 0,
+            backing: Backing::Image,
+            extended: Backing::Image,
+            origin: None,
+        }
+    }
+
+    fn text(bytes: &'static [u8]) -> impl FnMut(&File) -> io::Result<()> {
+        move |mut file: &File| file.write_all(bytes)
+    }
 
     #[test]
     fn what_one_place_does_not_take_the_next_does() {
         let scratch = tempfile::tempdir().unwrap();
         let (full, free) = (scratch.path().join("full"), scratch.path().join("free"));
         let places = vec![Place::new(full.clone()), Place::new(free.clone())];
-        let mut rescue = Rescue { places, asked: true, saved: 0 };
+        let mut rescue = Rescue { places, asked: true, number: 0 };
         let mut tries = 0;
         let mut fill = |mut file: &File| {
             tries += 1;
             if tries == 1 { Err(io::ErrorKind::StorageFull.into()) } else { file.write_all(b"x") }
         };
-        let name = "n".repeat(255);
-        let saved = rescue.save(Path::new(&name), &mut fill).expect("the second place takes it");
-        assert!(saved.starts_with(&free));
-        assert_eq!(fs::read(saved).unwrap(), b"x");
-        assert_eq!(fs::read_dir(full).unwrap().count(), 0);
+        let name = PathBuf::from("/").join("n".repeat(255));
+        let wanted = attributes();
+        assert!(rescue.save(&name, &wanted, "full", &mut Saved::File(&mut fill)));
+        assert_eq!(fs::read(free.join("tree").join("n".repeat(255))).unwrap(), b"x");
+        assert_eq!(fs::read_dir(full.join("tree")).unwrap().count(), 0);
+        assert_eq!(rescue.summary().len(), 1);
+    }
+
+    #[test]
+    fn trees_stay_trees_and_one_line_tells_of_all() {
+        let scratch = tempfile::tempdir().unwrap();
+        let top = scratch.path().join("husk-rescue-x");
+        let mut rescue = Rescue::into_directory(top.clone());
+        let wanted = attributes();
+        let mut save = |path: &str, what: &mut Saved<'_>| {
+            assert!(rescue.save(Path::new(path), &wanted, "no room", what), "{path}");
+        };
+        save("/none/d", &mut Saved::Directory);
+        save("/none/d/a", &mut Saved::File(&mut text(b"a")));
+        save("/none/d/l", &mut Saved::Symlink(Path::new("a")));
+        save("/none/e/b", &mut Saved::File(&mut text(b"b")));
+        save("/none/e", &mut Saved::Directory);
+        // The same again, and one whose path is too long.
+        save("/none/d/a", &mut Saved::File(&mut text(b"again")));
+        let deep = format!("/none{}/low", "/d".repeat(2000));
+        save(&deep, &mut Saved::File(&mut text(b"low")));
+        let read = |path: &str| fs::read_to_string(top.join(path)).unwrap();
+        assert_eq!((read("tree/none/d/a"), read("tree/none/e/b")), ("a".into(), "b".into()));
+        assert_eq!(fs::read_link(top.join("tree/none/d/l")).unwrap(), Path::new("a"));
+        assert_eq!((read("deep/6-a"), read("deep/7-low")), ("again".into(), "low".into()));
+        assert_eq!(read(LIST).lines().count(), 7);
+        assert_eq!(
+            rescue.summary(),
+            [format!(
+                "/none/d/a and 4 more: no room; `husk rescue restore x` puts back what is saved; \
+                 saved as {}",
+                top.display()
+            )]
+        );
     }
 
     #[test]
@@ -145,7 +443,9 @@ mod tests {
         let taken = scratch.path().join("taken");
         std::os::unix::fs::symlink(scratch.path(), &taken).unwrap();
         let mut rescue = Rescue::into_directory(taken);
-        assert_eq!(rescue.save(Path::new("file"), &mut |_| Ok(())), None);
+        let (wanted, mut fill) = (attributes(), text(b"x"));
+        assert!(!rescue.save(Path::new("/f"), &wanted, "full", &mut Saved::File(&mut fill)));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+        assert!(rescue.summary().is_empty());
     }
 }

@@ -125,6 +125,18 @@ impl Held {
         self.set_times(wanted.accessed_ns, wanted.modified_ns, found.is_dir())
     }
 
+    /// Sets owner (if permitted), mode and the time of the last modification; of a symlink no mode.
+    pub fn set_plain(&self, owner: (u32, u32), mode: u32, modified_ns: i64) -> io::Result<()> {
+        if owner != (self.found.uid(), self.found.gid()) {
+            // As in `set_attributes`.
+            let _ = self.set_owner(owner);
+        }
+        if !self.found.is_symlink() {
+            self.set_mode(mode)?;
+        }
+        self.set_times(modified_ns, modified_ns, self.found.is_dir())
+    }
+
     fn set_times(&self, accessed_ns: i64, modified_ns: i64, directory: bool) -> io::Result<()> {
         let times = Timestamps {
             last_access: timespec(accessed_ns),
