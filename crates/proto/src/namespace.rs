@@ -75,6 +75,8 @@ impl Namespace {
     }
 
     /// Whether capabilities in it count for what `uid` and `gid` of the image own.
+    #[cold]
+    #[inline(never)]
     pub fn has(&self, uid: u32, gid: u32) -> bool {
         self.uids.inner(uid).is_some() && self.gids.inner(gid).is_some()
     }
