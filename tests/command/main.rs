@@ -16,6 +16,7 @@ mod net;
 mod portals;
 mod read_only_outside;
 mod recorded;
+mod recovered;
 mod space;
 mod status;
 mod steering;

@@ -37,7 +37,8 @@ for round in 1 2; do
   status=0; "$HUSK" down ci || status=$?; echo "$status"
   "$HUSK" ls --names; "$HUSK" exec ci -- head -c 1 big; cat small
 done
-rm ../fill; "$HUSK" down ci; head -c 1 big; "$HUSK" ls --names; ls ../home"#,
+rm ../fill; "$HUSK" down ci; head -c 1 big; "$HUSK" ls --names
+ls ../home | grep -v '^husk$' || true"#,
     );
     assert_eq!(told, "125\nci\nxsmall\n".repeat(2) + "x", "{said}");
     let lines: Vec<_> = said.lines().collect();
@@ -61,7 +62,7 @@ fn what_does_find_room_is_written_back_without_a_word() {
         r#"echo host > old
 change='head -c 8M /dev/zero > /tmp/large; echo image >> old; echo new > new'
 "$HUSK" up ci --memory 64M; "$HUSK" exec ci -- sh -c "$change"; "$HUSK" down ci; cat old new; ls
-"$HUSK" ls --names; ls ../home"#,
+"$HUSK" ls --names; ls ../home | grep -v '^husk$' || true"#,
     );
     assert_eq!(told, "host\nimage\nnew\nnew\nold\n", "{said}");
     assert_eq!(said, "");

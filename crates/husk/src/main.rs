@@ -41,6 +41,7 @@ mod metrics;
 mod named;
 mod net;
 mod pages;
+mod recover;
 mod reference;
 mod rescue;
 mod settings;
@@ -117,6 +118,9 @@ enum Command {
     /// come, too. Status 125: not everything is on the host as the image has it, and a line says
     /// what.
     Sync(named::Sync),
+    /// Finish or undo write-backs that were killed half way (a kill, a crash, a loss of power): the
+    /// directory then holds old and new files.
+    Recover(recover::Options),
     /// Show in an image what programs outside have changed below its overlays.
     ///
     /// Files that the image has not changed get the names, sizes, times and bytes that they have on
@@ -400,6 +404,7 @@ fn begin() -> ExitCode {
         Command::Kill(options) => named::kill(&options),
         Command::Diff(options) => diff::run(&options),
         Command::Sync(options) => named::sync(&options),
+        Command::Recover(options) => recover::run(&options),
         Command::Refresh(options) => named::refresh(&options),
         Command::Down(options) => named::down(&options),
         Command::Cp(options) => named::copy(&options),

@@ -45,6 +45,7 @@ pub mod program;
 pub mod punch;
 pub mod rates;
 pub mod recording;
+pub mod recovery;
 pub mod refresh;
 pub mod request;
 pub mod rescues;

@@ -36,6 +36,7 @@ use crate::neighbours::Neighbours;
 use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
+use crate::recovery;
 use crate::request::Settings;
 use crate::room;
 use crate::say::say;
@@ -127,6 +128,8 @@ impl Work {
             next_scan,
             saves_in: None,
         };
+        let directories: Vec<_> = work.image.overlays().into_iter().map(|(_, path)| path).collect();
+        recovery::notes(&directories).iter().for_each(|note| say(&format!("note: {note}")));
         if !settings.discard {
             work.announce().iter().for_each(|note| say(&format!("note: {note}")));
         }

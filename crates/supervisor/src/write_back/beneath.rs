@@ -104,6 +104,11 @@ impl Beneath {
         Beneath { roots, bases, opened, known }
     }
 
+    /// The directories themselves.
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
     /// The directory at `path` (an O_PATH descriptor).
     pub fn directory(&self, path: &Path) -> io::Result<Rc<File>> {
         if let Some(opened) = self.opened.borrow().get(path) {
@@ -264,6 +269,16 @@ impl Beneath {
         names_in(&*self.directory(path)?)
     }
 
+    /// The regular file at `path`, for reading and for writing at its end.
+    pub fn open_to_append(&self, path: &Path) -> io::Result<Held> {
+        let (directory, name) = self.place(path)?;
+        before("openat")?;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file = Held::of_file(File::from(openat(&directory, name, flags, Mode::empty())?))?;
+        if file.found().is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+    }
+
     // ---- making ---------------------------------------------------------------------------------
 
     /// A new file, mode 0600.
@@ -409,6 +424,12 @@ pub fn lacks_flag(problem: &io::Error) -> bool {
 pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     before("pwrite")?;
     file.write_all_at(bytes, offset)
+}
+
+/// Reads all of `into` at `offset`.
+pub fn read_exact_at(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
+    before("pread")?;
+    file.read_exact_at(into, offset)
 }
 
 /// Gives a file its length.

@@ -1,7 +1,8 @@
 //! Second half of a write-back: what was made takes its names, then what the image removed goes.
 //!
 //! ```text
-//!   make (temporary names) -> sync -> rename into place -> delete -> times and modes -> sync
+//!   make (temporary names) -> sync -> manifest -> rename into place -> rename what goes away
+//!     -> remove what is old -> times and modes -> sync
 //! ```
 //!
 //! All of it between opening and closing the directories their owner made unwritable (`unlock`).
@@ -28,13 +29,16 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
-use super::beneath::{Beneath, Glance, lacks_flag};
+use super::beneath::{Beneath, Glance, Object as Which, lacks_flag};
 use super::detach;
 use super::extended;
 use super::host;
-use super::make::{Kept, Loss, Made, Maker};
+use super::ledger::Ledger;
+use super::make::{Kept, Loss, Made, Maker, Unsynced};
+use super::manifest::Manifest;
 use super::plan::{Delete, Put, Touch, beside};
 use super::rescue::Rescue;
+use super::steps::{self, Prepared};
 use super::unlock::Unlocked;
 use super::{Outcome, Source, plan::Plan};
 
@@ -60,9 +64,57 @@ pub struct Commit<'a, S> {
     pub kept: Kept,
     /// Programs go on: what takes no name now is still in the image.
     pub live: bool,
+    /// What is to go when everything new has its name.
+    pub olds: Vec<Old>,
+    /// What happens is noted.
+    pub noted: bool,
+    /// Files that have grown.
+    pub unsynced: Unsynced,
+}
+
+/// What has lost its name, and is still there under another one.
+#[derive(Debug)]
+pub struct Old {
+    /// Where it is.
+    temporary: PathBuf,
+    /// The name it had.
+    target: PathBuf,
+    /// What it is.
+    expected: HostIdentity,
+    /// What has its name now; `None`: nothing.
+    by: Option<Which>,
 }
 
 impl<S: Source> Commit<'_, S> {
+    /// All that is `prepared`, phase by phase.
+    fn carry_out(
+        &mut self,
+        prepared: &Prepared<'_>,
+        ledger: &Ledger,
+        manifest: &mut Option<Manifest>,
+    ) {
+        let Prepared { plan, made, goings } = *prepared;
+        for (put, made) in plan.puts.iter().zip(made) {
+            if let Some(made) = made {
+                self.place(put, made);
+            }
+        }
+        // What could not take its name either.
+        self.kept.withhold_unmade(ledger);
+        if self.kept.durable {
+            let deletes = plan.deletes.iter().zip(goings);
+            deletes.for_each(|(delete, temporary)| self.delete(delete, temporary));
+        } else {
+            let line = "what the image removed is kept: the new files may not be on the disk";
+            self.outcome.failures.push(line.into());
+        }
+        // Who is killed from here on is seen to have been here (`Manifest::past`).
+        let _ = manifest.as_mut().map(Manifest::past);
+        self.remove_olds();
+        plan.touches.iter().for_each(|touch| self.touch(touch));
+        self.sync();
+    }
+
     /// Phase 2: what was made takes its name, unless the old has to stay (invariant 4).
     pub fn place(&mut self, put: &Put, made: &Made) {
         let target = put.target();
@@ -70,18 +122,25 @@ impl<S: Source> Commit<'_, S> {
             return self.not_placed(put, made, &format!("{why}: the old one is kept"));
         }
         self.directories.insert(put.directory.clone());
-        let placed = self.is_at(&made.temporary, made).and_then(|()| match put.replaces {
-            None => self.place_new(made, &target),
-            Some(expected) => self.place_over(put, made, &target, &expected),
-        });
-        match placed.and_then(|path| self.is_at(&path, made)) {
+        let placed = match (&made.tail, put.replaces) {
+            // What takes its name in the end was looked at.
+            (Some(tail), _) => self.grow(put, made, tail).map(drop),
+            (None, replaces) => self.is_at(&made.temporary, made).and_then(|()| {
+                let path = match replaces {
+                    None => self.place_new(made, &target),
+                    Some(expected) => self.place_over(put, made, &target, &expected),
+                };
+                self.is_at(&path?, made)
+            }),
+        };
+        match placed {
             Ok(()) => self.outcome.written += 1,
             Err(problem) => self.not_placed(put, made, &super::reason(&problem)),
         }
     }
 
     /// Invariant 6.
-    fn is_at(&self, path: &Path, made: &Made) -> io::Result<()> {
+    pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<()> {
         match self.beneath.identity(path)? {
             Some(found) if (found.device, found.inode) == made.which => Ok(()),
             _ => Err(io::Error::other("somebody has taken away or replaced what was written")),
@@ -138,7 +197,7 @@ impl<S: Source> Commit<'_, S> {
         }
     }
 
-    fn place_over(
+    pub(super) fn place_over(
         &mut self,
         put: &Put,
         made: &Made,
@@ -159,7 +218,7 @@ impl<S: Source> Commit<'_, S> {
                 self.beneath.rename(&made.temporary, target, RenameFlags::empty())?;
                 Ok(target.to_owned())
             }
-            Err(_) => self.exchange_in_two_steps(made, target),
+            Err(_) => self.exchange_in_two_steps(made, target, expected),
         }
     }
 
@@ -170,21 +229,35 @@ impl<S: Source> Commit<'_, S> {
         target: &Path,
         expected: &HostIdentity,
     ) -> io::Result<PathBuf> {
-        let temporary = &made.temporary;
-        let old = self.beneath.glance(temporary)?;
+        let old = self.beneath.glance(&made.temporary)?;
         if !old.is_some_and(|old| self.is_same(&old, expected)) {
-            let back = self.beneath.rename(temporary, target, RenameFlags::EXCHANGE);
-            back.map_err(|problem| the_rest_is(temporary, &problem))?;
-            return self.place_beside(made, target, "changed on the host meanwhile");
+            return self.give_back(&made.temporary, made.which, target);
         }
-        let removed = self.remove_old(temporary);
-        self.outcome.note(target, removed);
+        self.replaced(&made.temporary, made, target, expected);
         Ok(target.to_owned())
+    }
+
+    fn replaced(&mut self, temporary: &Path, made: &Made, target: &Path, expected: &HostIdentity) {
+        let (temporary, target) = (temporary.to_owned(), target.to_owned());
+        self.olds.push(Old { temporary, target, expected: *expected, by: Some(made.which) });
+    }
+
+    /// Somebody has changed the old one: it gets its name back, and the new one another.
+    fn give_back(&mut self, temporary: &Path, which: Which, target: &Path) -> io::Result<PathBuf> {
+        let back = self.beneath.rename(temporary, target, RenameFlags::EXCHANGE);
+        back.map_err(|problem| the_rest_is(temporary, &problem))?;
+        let made = Made { temporary: temporary.to_owned(), which, complete: true, tail: None };
+        self.place_beside(&made, target, "changed on the host meanwhile")
     }
 
     /// A short moment without the name. Who is killed in it leaves the old one under a name that
     /// nobody removes (invariant 1).
-    fn exchange_in_two_steps(&mut self, made: &Made, target: &Path) -> io::Result<PathBuf> {
+    fn exchange_in_two_steps(
+        &mut self,
+        made: &Made,
+        target: &Path,
+        expected: &HostIdentity,
+    ) -> io::Result<PathBuf> {
         let Some(old) = self.aside(target, target) else {
             return Err(io::Error::other("the old one cannot be put aside"));
         };
@@ -193,8 +266,7 @@ impl<S: Source> Commit<'_, S> {
             let back = self.beneath.rename(&old, target, RenameFlags::NOREPLACE).is_ok();
             return Err(if back { problem } else { the_rest_is(&old, &problem) });
         }
-        let removed = self.remove_old(&old);
-        self.outcome.note(target, removed);
+        self.replaced(&old, made, target, expected);
         Ok(target.to_owned())
     }
 
@@ -225,46 +297,74 @@ impl<S: Source> Commit<'_, S> {
         [aside, short].into_iter().find(free)
     }
 
-    /// Removes what has lost its name to `temporary`; a failure says where the rest is.
-    fn remove_old(&self, temporary: &Path) -> io::Result<()> {
-        let removed = self.beneath.remove_tree(temporary);
-        removed.map_err(|problem| the_rest_is(temporary, &problem))
+    /// Phase 4: all that is new has its name, and what is old goes, if nobody has changed it since.
+    pub fn remove_olds(&mut self) {
+        for old in std::mem::take(&mut self.olds) {
+            let removed = self.remove_old(&old);
+            self.outcome.note(&old.target, removed);
+        }
     }
 
-    /// Phase 3: what the image removed goes, unless its content is needed (`withheld`).
-    pub fn delete(&mut self, delete: &Delete) {
-        let path = &delete.path;
-        if self.kept.withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept)) {
+    fn remove_old(&mut self, old: &Old) -> io::Result<()> {
+        let Old { temporary, target, expected, by } = old;
+        let found = self.beneath.glance(temporary)?;
+        // Somebody else has removed it.
+        let same = found.is_none_or(|found| self.is_same(&found, expected));
+        match (same, *by) {
+            (true, Some(_)) => {
+                let removed = self.beneath.remove_tree(temporary);
+                removed.map_err(|problem| the_rest_is(temporary, &problem))
+            }
+            (false, Some(which)) => {
+                self.outcome.written = self.outcome.written.saturating_sub(1);
+                self.give_back(temporary, which, target).map(drop)
+            }
+            (true, None) => match self.beneath.remove_tree(temporary) {
+                Ok(()) => {
+                    self.outcome.removed += 1;
+                    Ok(())
+                }
+                Err(problem) => self.name_again(temporary, target).and(Err(problem)),
+            },
+            (false, None) => {
+                self.name_again(temporary, target)?;
+                self.kept_as_changed(target)
+            }
+        }
+    }
+
+    /// Invariants 5 and 7. The name may be somebody else's by now.
+    fn name_again(&self, temporary: &Path, path: &Path) -> io::Result<()> {
+        let back = self.beneath.rename(temporary, path, RenameFlags::NOREPLACE);
+        back.map_err(|problem| the_rest_is(temporary, &problem))
+    }
+
+    /// Phase 3: what the image removed loses its name, unless its content is needed (`withheld`).
+    pub fn delete(&mut self, delete: &Delete, temporary: &Path) {
+        if self.kept.is_withheld(&delete.path) {
             return;
         }
-        let deleted = self.delete_if_same(delete);
-        self.outcome.note(path, deleted);
+        let deleted = self.delete_if_same(delete, temporary);
+        self.outcome.note(&delete.path, deleted);
     }
 
-    fn delete_if_same(&mut self, delete: &Delete) -> io::Result<()> {
-        let path = &delete.path;
+    /// Out of sight at once: a crash in the middle leaves no half directory under its name.
+    fn delete_if_same(&mut self, delete: &Delete, temporary: &Path) -> io::Result<()> {
+        let Delete { path, identity } = delete;
         let Some(found) = self.beneath.glance(path)? else { return Ok(()) };
-        if !self.is_same(&found, &delete.identity) {
+        if !self.is_same(&found, identity) {
             return self.kept_as_changed(path);
         }
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        self.directories.insert(directory.to_owned());
-        // Out of sight at once: a crash in the middle leaves no half directory under its name.
-        let temporary = self.names.fresh(directory);
-        self.beneath.rename(path, &temporary, RenameFlags::NOREPLACE)?;
-        let same = match self.beneath.glance(&temporary) {
-            Ok(found) => found.is_some_and(|found| self.is_same(&found, &delete.identity)),
-            Err(_) => false,
-        };
-        let removed = if same { self.beneath.remove_tree(&temporary) } else { Ok(()) };
-        if same && removed.is_ok() {
-            self.outcome.removed += 1;
-            return Ok(());
+        self.directories.insert(path.parent().unwrap_or(Path::new("/")).to_owned());
+        self.beneath.rename(path, temporary, RenameFlags::NOREPLACE)?;
+        let found = self.beneath.glance(temporary);
+        if !matches!(found, Ok(Some(found)) if self.is_same(&found, identity)) {
+            self.name_again(temporary, path)?;
+            return self.kept_as_changed(path);
         }
-        // Invariants 5 and 7. The name may be somebody else's by now.
-        let back = self.beneath.rename(&temporary, path, RenameFlags::NOREPLACE);
-        back.map_err(|problem| the_rest_is(&temporary, &problem))?;
-        if same { removed } else { self.kept_as_changed(path) }
+        let (temporary, target) = (temporary.to_owned(), path.clone());
+        self.olds.push(Old { temporary, target, expected: *identity, by: None });
+        Ok(())
     }
 
     fn kept_as_changed(&mut self, path: &Path) -> io::Result<()> {
@@ -273,7 +373,7 @@ impl<S: Source> Commit<'_, S> {
         Ok(())
     }
 
-    /// Phase 4: attributes of what stays.
+    /// Phase 5: attributes of what stays; what came and went has changed the directories' times.
     pub fn touch(&mut self, touch: &Touch) {
         let held = match self.beneath.hold(&touch.path) {
             Ok(held) => held,
@@ -301,9 +401,10 @@ impl<S: Source> Commit<'_, S> {
         same && (times || self.is_same(&Glance::of(found), &touch.before))
     }
 
-    /// Phase 5: names become durable. A directory that has another place by now is told: what was
+    /// Phase 6: names become durable. A directory that has another place by now is told: what was
     /// written into it is there.
     pub fn sync(&mut self) {
+        self.unsynced.sync(self.outcome);
         for directory in std::mem::take(&mut self.directories) {
             if !self.beneath.is_still(&directory) {
                 let why = "moved or replaced on the host meanwhile, with what was written into it";
@@ -321,7 +422,7 @@ impl<S: Source> Commit<'_, S> {
 }
 
 /// Why what `put` replaces may not go; `None`: it may, or there is nothing.
-fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str> {
+pub fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str> {
     put.replaces?;
     if !kept.durable {
         return Some("the new one may not be on the disk");
@@ -375,9 +476,11 @@ fn carry_out_unlocked<S: Source>(
     }
     // Without its notes, a successor takes what is done for somebody else's, and both are kept.
     if let Err(problem) = run.ledger.begin(beneath, &plan) {
-        outcome.failures.push(format!("no notes of what is written: {}", super::reason(&problem)));
+        outcome.failures.push(no_notes(&problem));
     }
-    let mut maker = Maker::new(source, run, beneath, &mut outcome);
+    let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
+    let goings = steps::goings(&mut run.names, &plan);
+    let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.is_some());
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
     let (mut kept, mut noted) = maker.finish();
     let super::Work { number, live, names, rescue, ledger, .. } = run;
@@ -388,44 +491,35 @@ fn carry_out_unlocked<S: Source>(
         }
     }
     if let Err(problem) = ledger.note(beneath, &plan, noted) {
-        outcome.failures.push(format!("no notes of what is written: {}", super::reason(&problem)));
+        outcome.failures.push(no_notes(&problem));
     }
     kept.withheld.append(&mut plan.withheld);
-    for inode in std::mem::take(&mut kept.unmade) {
-        kept.withheld.extend(ledger.places(inode).map(|(path, _)| path.to_owned()));
-    }
-    let (durable, live, number, directories) = (kept.durable, *live, *number, BTreeSet::new());
+    kept.withhold_unmade(ledger);
+    let prepared = steps::Prepared { plan: &plan, made: &made, goings: &goings };
+    steps::ready(&mut manifest, beneath, &prepared, &kept, unlocked, &mut outcome);
     let mut commit = Commit {
         beneath,
         source,
         rescue,
-        number,
+        number: *number,
         names,
         outcome: &mut outcome,
-        directories,
+        directories: BTreeSet::new(),
         unlocked,
         kept,
-        live,
+        live: *live,
+        olds: Vec::new(),
+        noted: manifest.is_some(),
+        unsynced: Unsynced::default(),
     };
-    for (put, made) in plan.puts.iter().zip(&made) {
-        if let Some(made) = made {
-            commit.place(put, made);
-        }
+    commit.carry_out(&prepared, ledger, &mut manifest);
+    if let Some(Err(problem)) = manifest.map(Manifest::end) {
+        let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
+        outcome.failures.push(line);
     }
-    // What could not take its name either.
-    for inode in std::mem::take(&mut commit.kept.unmade) {
-        let places = ledger.places(inode).map(|(path, _)| path.to_owned());
-        commit.kept.withheld.extend(places);
-    }
-    if durable {
-        plan.deletes.iter().for_each(|delete| commit.delete(delete));
-    } else {
-        let line = "what the image removed is kept: the new files may not be on the disk";
-        commit.outcome.failures.push(line.into());
-    }
-    for touch in &plan.touches {
-        commit.touch(touch);
-    }
-    commit.sync();
     outcome
+}
+
+fn no_notes(problem: &io::Error) -> String {
+    format!("no notes of what is written: {}", super::reason(problem))
 }

@@ -11,7 +11,7 @@ use husk_proto::{Errno, Inode};
 
 use super::Source;
 use super::beneath::held::Held;
-use super::beneath::{Beneath, set_len, write_all_at};
+use super::beneath::{Beneath, read_exact_at, set_len, write_all_at};
 
 /// One copy at a time; large enough that the two calls around it do not matter.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -271,6 +271,44 @@ pub fn equal<S: Source>(source: &mut S, inode: Inode, mut file: File) -> io::Res
         }
         offset += got as u64;
     }
+}
+
+/// Whether the image's file begins with the `size` bytes of a host `file`.
+pub fn begins_with<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    file: &File,
+    size: u64,
+) -> io::Result<bool> {
+    let longest = CHUNK_BYTES.min(size as usize);
+    let (mut ours, mut theirs, mut offset) = (vec![0; longest], vec![0; longest], 0);
+    while offset < size {
+        let want = longest.min((size - offset) as usize);
+        let got = source.read_at(inode, offset, &mut ours[..want]).map_err(from_errno)?;
+        read_exact_at(file, &mut theirs[..got], offset)?;
+        if got == 0 || ours[..got] != theirs[..got] {
+            return Ok(false);
+        }
+        offset += got as u64;
+    }
+    Ok(true)
+}
+
+/// The `bytes` of a file from `offset` on.
+pub fn piece<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    mut offset: u64,
+    bytes: usize,
+) -> io::Result<Vec<u8>> {
+    let (mut piece, mut filled) = (vec![0; bytes], 0);
+    while filled < bytes {
+        match source.read_at(inode, offset, &mut piece[filled..]).map_err(from_errno)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            got => (filled, offset) = (filled + got, offset + got as u64),
+        }
+    }
+    Ok(piece)
 }
 
 /// Makes what is at `path` the same file as `origin` (a hard link), or a copy where links are not

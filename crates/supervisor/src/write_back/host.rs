@@ -18,6 +18,7 @@ use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::beneath::Beneath;
+use super::manifest;
 use crate::clock;
 
 /// Nanoseconds.
@@ -30,10 +31,15 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names of this process.
+    /// Names of this process, which none of its others has.
     pub fn of_this_process() -> Self {
-        let prefix = String::from_utf8_lossy(PREFIX);
-        Self { stem: format!("{prefix}{:x}-{}-", pid_namespace(), std::process::id()) }
+        let (prefix, own) = (String::from_utf8_lossy(PREFIX), &unguessable()[..16]);
+        Self { stem: format!("{prefix}{:x}-{}-{own}-", pid_namespace(), std::process::id()) }
+    }
+
+    /// How all of them begin.
+    pub fn stem(&self) -> &str {
+        &self.stem
     }
 
     /// A path in `directory` that nobody can guess, and so at which nothing is.
@@ -57,8 +63,18 @@ fn pid_namespace() -> u64 {
 /// Removes what earlier, interrupted write-backs left in `directory`.
 pub fn remove_leftovers(beneath: &Beneath, directory: &Path) {
     for name in beneath.names(directory).unwrap_or_default() {
-        if is_leftover(&name) {
+        if is_leftover(&name) && !manifest::keeps(&name) {
             // A leftover that cannot be removed does no harm: it stays recognisable.
+            let _ = beneath.remove_tree(&directory.join(name));
+        }
+    }
+}
+
+/// Removes what has names that begin with `stem` in `directory`.
+pub fn remove_names(beneath: &Beneath, directory: &Path, stem: &str) {
+    for name in beneath.names(directory).unwrap_or_default() {
+        if name.as_bytes().starts_with(stem.as_bytes()) {
+            // What cannot be removed stays recognisable.
             let _ = beneath.remove_tree(&directory.join(name));
         }
     }

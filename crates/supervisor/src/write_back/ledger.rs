@@ -98,22 +98,26 @@ enum Intent {
 }
 
 /// A path as it is written down.
-#[derive(Serialize, Deserialize, Debug, Clone)]
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(untagged)]
-enum Text {
+pub enum Text {
+    /// As it is.
     Plain(String),
+    /// Bytes that are no text.
     Raw(Vec<u8>),
 }
 
 impl Text {
-    fn of(path: &Path) -> Text {
+    /// Of a path.
+    pub fn of(path: &Path) -> Text {
         match path.to_str() {
             Some(text) => Text::Plain(text.to_owned()),
             None => Text::Raw(path.as_os_str().as_bytes().to_vec()),
         }
     }
 
-    fn path(&self) -> PathBuf {
+    /// The path.
+    pub fn path(&self) -> PathBuf {
         match self {
             Text::Plain(text) => PathBuf::from(text),
             Text::Raw(bytes) => PathBuf::from(OsString::from_vec(bytes.clone())),

@@ -44,6 +44,8 @@ pub struct Made {
     pub which: beneath::Object,
     /// Everything below it could be made, too.
     pub complete: bool,
+    /// Nothing was made: this goes to the end of what the name leads to.
+    pub tail: Option<Vec<u8>>,
 }
 
 /// One object that was made, for the ledger.
@@ -79,23 +81,33 @@ pub struct Kept {
 
 /// Makes the objects of a plan.
 pub struct Maker<'a, S> {
-    beneath: &'a Beneath,
-    source: &'a mut S,
+    pub(super) beneath: &'a Beneath,
+    pub(super) source: &'a mut S,
     names: &'a mut host::Names,
     rescue: &'a mut Rescue,
     progress: &'a Progress,
     outcome: &'a mut Outcome,
-    ledger: &'a Ledger,
+    pub(super) ledger: &'a Ledger,
     /// Where an inode of the image already lies on the host (invariant 3).
     made: HashMap<Inode, First>,
     /// Programs go on: what cannot be made now is still in the image the next time.
     live: bool,
     /// What was made, if the ledger wants to know.
-    noted: Vec<Noted>,
+    pub(super) noted: Vec<Noted>,
     kept: Kept,
-    /// Files to sync one by one.
+    unsynced: Unsynced,
+    /// Files may grow in place: that is noted before it happens.
+    grows: bool,
+    /// Bytes of all tails so far.
+    pub(super) tails_bytes: u64,
+}
+
+/// Files that are to be made durable.
+#[derive(Debug, Default)]
+pub struct Unsynced {
+    /// One by one.
     files: Vec<fs::File>,
-    /// One file or directory of each host file system that is synced as a whole, by `st_dev`.
+    /// One file of each host file system that is synced as a whole, by `st_dev`.
     devices: HashMap<u64, fs::File>,
 }
 
@@ -115,10 +127,11 @@ impl<'a, S: Source> Maker<'a, S> {
         work: &'a mut Work,
         beneath: &'a Beneath,
         outcome: &'a mut Outcome,
+        noted: bool,
     ) -> Self {
         let Work { names, rescue, progress, ledger, live, .. } = work;
-        let (made, noted, kept, files, devices) = Default::default();
-        let live = *live;
+        let (live, grows, tails_bytes) = (*live, noted && !*live, 0);
+        let (made, noted, kept, unsynced) = Default::default();
         Self {
             beneath,
             source,
@@ -131,30 +144,32 @@ impl<'a, S: Source> Maker<'a, S> {
             live,
             noted,
             kept,
-            files,
-            devices,
+            unsynced,
+            grows,
+            tails_bytes,
         }
     }
 
     /// Makes the object of `put` under a temporary name in its directory.
     pub fn make(&mut self, put: &Put) -> Option<Made> {
         let temporary = self.names.fresh(&put.directory);
+        if self.grows
+            && let Some((tail, which)) = self.tail(put)
+        {
+            self.progress.step();
+            return Some(Made { temporary, which, complete: true, tail: Some(tail) });
+        }
         let troubles = |outcome: &Outcome| outcome.failures.len() + outcome.busy.len();
         let before = troubles(self.outcome);
         let made = self.object(&put.object, &temporary, &put.target());
         let complete = troubles(self.outcome) == before;
-        made.map(|which| Made { temporary, which, complete })
+        made.map(|which| Made { temporary, which, complete, tail: None })
     }
 
     /// Makes everything made so far durable; then hands out what must not be deleted, and notes.
     pub fn finish(mut self) -> (Kept, Vec<Noted>) {
         let failures = self.outcome.failures.len();
-        for device in self.devices.values() {
-            self.outcome.note(Path::new("file system"), beneath::sync_file_system(device));
-        }
-        for file in &self.files {
-            self.outcome.note(Path::new("file"), beneath::sync(file));
-        }
+        self.unsynced.sync(self.outcome);
         self.kept.durable = self.outcome.failures.len() == failures;
         (self.kept, self.noted)
     }
@@ -208,7 +223,7 @@ impl<'a, S: Source> Maker<'a, S> {
                     content::export(self.source, object.inode, &file)?;
                 }
                 let held = Held::of_file(file)?;
-                self.keep(&held)?;
+                self.unsynced.keep(&held)?;
                 held
             }
             Content::Host(origin) => {
@@ -323,20 +338,6 @@ impl<'a, S: Source> Maker<'a, S> {
         origin.map_or_else(|| Ok(Extended::new()), |origin| origin.extended())
     }
 
-    /// Keeps a new file to be synced.
-    fn keep(&mut self, held: &Held) -> io::Result<()> {
-        let device = held.found().dev();
-        if self.devices.contains_key(&device) {
-            return Ok(());
-        }
-        if self.files.len() < SYNCED_SINGLY_MAX {
-            self.files.push(held.to_sync()?);
-        } else {
-            self.devices.insert(device, held.to_sync()?);
-        }
-        Ok(())
-    }
-
     /// What is made is held again when all below is: one descriptor a level would be too many.
     fn tree(
         &mut self,
@@ -369,7 +370,45 @@ impl<'a, S: Source> Maker<'a, S> {
     }
 }
 
+impl Unsynced {
+    /// Keeps a file to be made durable.
+    pub fn keep(&mut self, held: &Held) -> io::Result<()> {
+        let device = held.found().dev();
+        if self.devices.contains_key(&device) {
+            return Ok(());
+        }
+        if self.files.len() < SYNCED_SINGLY_MAX {
+            self.files.push(held.to_sync()?);
+        } else {
+            self.devices.insert(device, held.to_sync()?);
+        }
+        Ok(())
+    }
+
+    /// Makes all durable.
+    pub fn sync(&mut self, outcome: &mut Outcome) {
+        for (_, device) in self.devices.drain() {
+            outcome.note(Path::new("file system"), beneath::sync_file_system(&device));
+        }
+        for file in self.files.drain(..) {
+            outcome.note(Path::new("file"), beneath::sync(&file));
+        }
+    }
+}
+
 impl Kept {
+    /// Whether something at, above or below `path` must stay.
+    pub fn is_withheld(&self, path: &Path) -> bool {
+        self.withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept))
+    }
+
+    /// Where earlier write-backs have put what was not made now, it stays.
+    pub fn withhold_unmade(&mut self, ledger: &Ledger) {
+        for inode in std::mem::take(&mut self.unmade) {
+            self.withheld.extend(ledger.places(inode).map(|(path, _)| path.to_owned()));
+        }
+    }
+
     /// Invariant 5.
     fn withhold<S: Source>(&mut self, source: &mut S, object: &Object) {
         self.unmade.push(object.inode);

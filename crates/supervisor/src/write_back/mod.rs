@@ -29,6 +29,9 @@
 //! 10. What is made of other files is brought together by rule (`derived`), and git's index told of
 //!     what was written (`restat`).
 //!
+//! 11. What is about to happen is on the disk before it happens (`manifest`): one that is killed is
+//!     gone on with, or taken back, as a whole (`recover`).
+//!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod beneath;
@@ -39,15 +42,19 @@ pub mod derived;
 pub mod detach;
 pub mod extended;
 mod git_index;
+mod grow;
 pub mod host;
 mod lacking;
 pub mod ledger;
 pub mod make;
+pub(crate) mod manifest;
 pub mod plan;
 pub mod progress;
+pub(crate) mod recover;
 pub mod rescue;
 mod restat;
 pub mod scan;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub mod unlock;
@@ -140,6 +147,10 @@ pub struct Work {
     pub progress: Arc<Progress>,
     /// What is done, for a successor.
     pub ledger: Ledger,
+    /// Where is noted what is about to happen.
+    pub manifests: Vec<PathBuf>,
+    /// When the image started, ns.
+    pub started_ns: i64,
 }
 
 /// An overlay to write back: the root of its tree and the host directory it lies on.
@@ -169,8 +180,8 @@ pub fn write_back_or_save<S: Source + Send>(
     ledger: Ledger,
 ) -> Outcome {
     on_large_stack(|| {
-        let rescue = Rescue::preferring(base);
-        scan_and_commit(source, run, overlays, chosen, rescue, progress, ledger)
+        let places = Places { rescue: Rescue::preferring(base), manifests: manifest::places() };
+        scan_and_commit(source, run, overlays, chosen, places, progress, ledger)
     })
 }
 
@@ -183,7 +194,8 @@ pub fn bring<S: Source>(
     progress: &Arc<Progress>,
     ledger: Ledger,
 ) -> Outcome {
-    scan_and_commit(source, run, overlays, chosen, Rescue::new(), progress, ledger)
+    let places = Places { rescue: Rescue::new(), manifests: manifest::places() };
+    scan_and_commit(source, run, overlays, chosen, places, progress, ledger)
 }
 
 /// Invariant 7. Where no thread can be had, the work is done right here.
@@ -248,18 +260,45 @@ fn planned_beneath<S: Source>(
     }
 }
 
+/// Where a write-back keeps what is not in the trees.
+struct Places {
+    rescue: Rescue,
+    manifests: Vec<PathBuf>,
+}
+
+/// Brings to its end what a write-back of this image has left that was killed; of others only what
+/// nobody sees is removed. What there is to tell.
+fn go_on(places: &[PathBuf], run: &Run, overlays: &[Overlay]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for pending in manifest::pending(places) {
+        if pending.is_busy() {
+        } else if !pending.ready {
+            recover::abandon(pending);
+        } else if pending.is_of(run) && overlays.iter().any(|(_, path)| pending.touches(path)) {
+            let told = match recover::is_redoable(&pending) {
+                true => recover::forward(pending),
+                false => recover::back(pending),
+            };
+            lines.extend(told.unwrap_or_default().lines);
+        }
+    }
+    lines
+}
+
 fn scan_and_commit<S: Source>(
     source: &mut S,
     run: Run,
     overlays: &[Overlay],
     chosen: &[PathBuf],
-    rescue: Rescue,
+    places: Places,
     progress: &Arc<Progress>,
     mut ledger: Ledger,
 ) -> Outcome {
+    let Places { rescue, manifests } = places;
+    let mut unsettled = go_on(&manifests, &run, overlays);
     // Without notes both versions are kept of what was written before.
     let beneath = &Beneath::new(overlays.iter().map(|(_, path)| &**path));
-    let mut unsettled = unsaid(ledger.settle(beneath));
+    unsettled.extend(unsaid(ledger.settle(beneath)));
     overlays.iter().for_each(|(_, path)| host::remove_leftovers(beneath, path));
     let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {
@@ -268,8 +307,8 @@ fn scan_and_commit<S: Source>(
     progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());
     let placed = restat::Placed::of(&plan);
     let (names, progress) = (host::Names::of_this_process(), Arc::clone(progress));
-    let Run { number, live, .. } = run;
-    let mut work = Work { number, live, names, rescue, progress, ledger };
+    let Run { number, live, started_ns } = run;
+    let mut work = Work { number, live, names, rescue, progress, ledger, manifests, started_ns };
     let mut outcome = commit::carry_out(source, &mut work, beneath, plan);
     unsettled.extend(unsaid(work.ledger.settle(beneath)));
     if restat::renew(source, beneath, overlays, &placed, &mut work) {

@@ -19,10 +19,11 @@ use super::host::{identity_of, imported};
 use super::ledger::Ledger;
 use super::rescue::Rescue;
 use super::scan::Run;
-use super::{Outcome, on_large_stack, scan_and_commit};
+use super::{Outcome, Places, on_large_stack, scan_and_commit};
 
 mod adversary;
 mod chosen;
+mod killed;
 mod merged;
 mod synced;
 use crate::{clock, descriptors, image};
@@ -262,7 +263,8 @@ fn bring_to(parts: Parts<'_>, live: bool, chosen: &[PathBuf]) -> Outcome {
     let rescue = Rescue::into_directory(scratch.join("rescue"));
     let ledger = Ledger::at(scratch.join("written"));
     let overlays = [(root, path.to_owned())];
-    scan_and_commit(direct, run, &overlays, chosen, rescue, &Arc::default(), ledger)
+    let places = Places { rescue, manifests: vec![scratch.join("manifests")] };
+    scan_and_commit(direct, run, &overlays, chosen, places, &Arc::default(), ledger)
 }
 
 fn with_imported<T>(path: &Path, found: &fs::Metadata, give: impl FnOnce(&Imported<'_>) -> T) -> T {

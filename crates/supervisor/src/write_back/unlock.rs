@@ -35,6 +35,8 @@ struct Opened {
     object: Object,
     /// The mode it is to have in the end.
     mode: u32,
+    /// The mode it had.
+    before: u32,
 }
 
 impl Unlocked {
@@ -47,8 +49,13 @@ impl Unlocked {
             && let Ok(Some(mode)) = held.unlock()
         {
             let object = object_of(held.found());
-            self.directories.insert(directory.to_owned(), Opened { object, mode });
+            self.directories.insert(directory.to_owned(), Opened { object, mode, before: mode });
         }
+    }
+
+    /// The mode that `path` had before, if it is open.
+    pub fn mode_before(&self, path: &Path) -> Option<u32> {
+        self.directories.get(path).map(|opened| opened.before)
     }
 
     /// The mode to set on `path` now, if `mode` is its last: more while it is open.

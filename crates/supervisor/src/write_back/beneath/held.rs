@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use super::schedule::before;
 use super::{ANYTHING, path_of, through};
 use crate::write_back::extended::Extended;
 use crate::write_back::host::{self, NS_PER_S};
+use crate::write_back::manifest::Facts;
 
 /// What work in a directory takes.
 const OWNER_ALL: u32 = 0o700;
@@ -59,6 +60,17 @@ impl Held {
     /// The descriptor, for whoever makes the file durable.
     pub fn to_sync(&self) -> io::Result<File> {
         self.descriptor.try_clone()
+    }
+
+    /// The file, if it was opened or made for reading and writing.
+    pub fn file(&self) -> io::Result<&File> {
+        if self.made { Ok(&self.descriptor) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Writes all of `bytes` at the end of a file that was opened for that.
+    pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        before("write")?;
+        self.file()?.write_all(bytes)
     }
 
     /// Whether the descriptor is that of a file that this process made.
@@ -137,7 +149,8 @@ impl Held {
         self.set_times(modified_ns, modified_ns, self.found.is_dir())
     }
 
-    fn set_times(&self, accessed_ns: i64, modified_ns: i64, directory: bool) -> io::Result<()> {
+    /// Sets the times.
+    pub fn set_times(&self, accessed_ns: i64, modified_ns: i64, directory: bool) -> io::Result<()> {
         let times = Timestamps {
             last_access: timespec(accessed_ns),
             last_modification: timespec(modified_ns),
@@ -163,6 +176,18 @@ impl Held {
             return Ok(fchmod(&self.descriptor, Mode::from_raw_mode(mode))?);
         }
         Ok(chmodat(CWD, self.through(), Mode::from_raw_mode(mode), AtFlags::empty())?)
+    }
+
+    /// Sets these, the owner as far as that is permitted.
+    pub fn set_facts(&self, wanted: &Facts) -> io::Result<()> {
+        let found = self.now()?;
+        if (wanted.uid, wanted.gid) != (found.uid(), found.gid()) {
+            let _ = self.set_owner((wanted.uid, wanted.gid));
+        }
+        if self.now()?.mode() & 0o7777 != wanted.mode && !found.is_symlink() {
+            self.set_mode(wanted.mode)?;
+        }
+        self.set_times(wanted.accessed_ns, wanted.modified_ns, found.is_dir())
     }
 
     /// The same attributes as `found`, as far as they can be given.

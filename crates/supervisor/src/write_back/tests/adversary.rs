@@ -24,6 +24,7 @@ use crate::write_back::beneath::schedule;
 const OURS: &[(&str, &str)] = &[
     ("pub/new", "ours: new"),
     ("pub/changed", "ours: changed"),
+    ("pub/grown", "host: grown, ours"),
     ("pub/replaced", "ours: replaced"),
     ("pub/was-dir", "ours: was-dir"),
     ("pub/tree/one", "ours: one"),
@@ -43,7 +44,7 @@ const CALLS_MAX: u32 = 5000;
 
 /// The tree of run `n`. What runs leave in an image fills it in the end: there is a new one now and
 /// then.
-fn scene(n: u32) -> Scene {
+pub(super) fn scene(n: u32) -> Scene {
     if n.is_multiple_of(RUNS_OF_AN_IMAGE) {
         Scene::renew_the_image();
     }
@@ -51,7 +52,7 @@ fn scene(n: u32) -> Scene {
         let public = path.join("pub");
         fs::create_dir(&public).unwrap();
         fs::set_permissions(&public, fs::Permissions::from_mode(0o777)).unwrap();
-        for name in ["changed", "replaced", "moving", "touched", "alone", "gone"] {
+        for name in ["changed", "grown", "replaced", "moving", "touched", "alone", "gone"] {
             fs::write(public.join(name), format!("host: {name}")).unwrap();
         }
         for name in ["was-dir", "unseen", "gone-dir"] {
@@ -70,6 +71,7 @@ fn scene(n: u32) -> Scene {
     });
     scene.write("pub/new", b"ours: new");
     scene.rewrite("pub/changed", b"ours: changed");
+    scene.rewrite("pub/grown", b"host: grown, ours");
     scene.unlink("pub/replaced");
     scene.write("pub/replaced", b"ours: replaced");
     for path in ["pub/was-dir", "pub/gone-dir"] {
@@ -152,7 +154,7 @@ fn judge(scene: &Scene, outcome: &Outcome, what: &str) {
 }
 
 #[track_caller]
-fn as_expected(scene: &Scene, outcome: &Outcome, what: &str) {
+pub(super) fn as_expected(scene: &Scene, outcome: &Outcome, what: &str) {
     let found = contents(&scene.path);
     for (path, content) in OURS.iter().chain(KEPT).chain(&[("pub/second", "ours: linked")]) {
         let there = found.get(&scene.path.join(path));
@@ -220,7 +222,7 @@ fn fifo(path: &Path) -> io::Result<()> {
 
 fn replace(path: &Path, by: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
     let (public, outside) = (path.join("pub"), path.with_file_name("outside"));
-    for name in ["changed", "moving", "touched", "new", "was-dir", "replaced"] {
+    for name in ["changed", "grown", "moving", "touched", "new", "was-dir", "replaced"] {
         let (one, away) = (public.join(name), public.join(format!("{name}.theirs")));
         if fs::rename(&one, away).is_ok() {
             by(&one, &outside)?;

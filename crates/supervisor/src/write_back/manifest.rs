@@ -1,0 +1,358 @@
+//! What a write-back is about to do on the host, on the disk before it does any of it.
+//!
+//! ```text
+//!   begin: whose, where ─► (temporary names are made) ─► ready: all steps, durable
+//!     ─► (names change hands; the old ones have temporary names) ─► past: nothing is undone now
+//!     ─► (the old ones go) ─► end: no manifest
+//! ```
+//!
+//! A write-back that is killed leaves its manifest, and whoever comes next finds it (`recover`).
+//!
+//! Invariants
+//! 1. No name changes before `ready` is on the disk. One that is not ready tells of temporary names
+//!    only: they are removed.
+//! 2. Until `past` everything old has a name: forward and back are both possible.
+//! 3. The file is locked as long as its write-back lives.
+//! 4. Manifests are in directories of this user alone, never in the trees that are written to.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use husk_proto::fs::HostIdentity;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::{Deserialize, Serialize};
+
+use super::host;
+use super::ledger::Text;
+use super::scan::Run;
+use crate::config::state::State;
+
+/// Ending of the files.
+const ENDING: &str = "manifest";
+/// Longest manifest that is read.
+const BYTES_MAX: u64 = 4 << 30;
+/// Others' bits of a mode.
+const OTHERS: u32 = 0o077;
+
+/// Whose write-back it is, and where.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+pub struct Head {
+    /// Number of the run, and when its image started: they name the image.
+    pub number: u32,
+    /// See `number`.
+    pub started_ns: i64,
+    /// How its temporary names begin.
+    pub stem: String,
+    /// The directories of its overlays.
+    pub roots: Vec<Text>,
+    /// Directories that may hold temporary names.
+    pub directories: Vec<Text>,
+}
+
+/// Which object, and when its content was changed last.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Device and inode.
+    pub which: (u64, u64),
+    /// In ns.
+    pub modified_ns: i64,
+}
+
+impl Seen {
+    /// What an identity says of it.
+    pub fn of(identity: &HostIdentity) -> Seen {
+        Seen { which: (identity.device, identity.inode), modified_ns: identity.modified_ns }
+    }
+}
+
+/// Bytes of a file, as they are written down.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Bytes {
+    /// They are a text.
+    Text(String),
+    /// They are none.
+    Raw(Vec<u8>),
+}
+
+impl Bytes {
+    /// Of these.
+    pub fn of(bytes: &[u8]) -> Bytes {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Bytes::Text(text.to_owned()),
+            Err(_) => Bytes::Raw(bytes.to_vec()),
+        }
+    }
+
+    /// Them.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Bytes::Text(text) => text.as_bytes(),
+            Bytes::Raw(bytes) => bytes,
+        }
+    }
+}
+
+/// Attributes that are set.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of the last access, ns.
+    pub accessed_ns: i64,
+    /// Time of the last change, ns.
+    pub modified_ns: i64,
+}
+
+impl Facts {
+    /// Of what was `found`.
+    pub fn of(found: &fs::Metadata) -> Facts {
+        let ns = |seconds: i64, rest: i64| seconds * host::NS_PER_S + rest;
+        Facts {
+            mode: found.mode() & 0o7777,
+            uid: found.uid(),
+            gid: found.gid(),
+            accessed_ns: ns(found.atime(), found.atime_nsec()),
+            modified_ns: ns(found.mtime(), found.mtime_nsec()),
+        }
+    }
+}
+
+/// One step, from a look at the host just before the first.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// What was made gets its name; what it replaces gets the temporary one.
+    Put { temporary: Text, target: Text, made: (u64, u64), replaces: Option<Seen> },
+    /// What was there gets a temporary name, and goes.
+    Delete { path: Text, temporary: Text, what: Seen },
+    /// A file grows at its end, from `size` bytes on.
+    Append { path: Text, what: Seen, size: u64, tail: Bytes, after: Facts, before: Facts },
+    /// Attributes change.
+    Touch { path: Text, what: (u64, u64), before: Facts, after: Facts },
+}
+
+impl Step {
+    /// The name it is about.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Step::Put { target, .. } => target.path(),
+            Step::Delete { path, .. } | Step::Touch { path, .. } | Step::Append { path, .. } => {
+                path.path()
+            }
+        }
+    }
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize, Debug)]
+enum Line {
+    Head(Head),
+    Step(Step),
+    Ready { steps: usize },
+    Past,
+    Back,
+}
+
+/// The manifest of a write-back that is under way.
+#[derive(Debug)]
+pub struct Manifest {
+    path: PathBuf,
+    file: File,
+}
+
+impl Manifest {
+    /// Begins one in the first of `places` that takes it.
+    pub fn begin(places: &[PathBuf], head: Head) -> io::Result<Manifest> {
+        let mut trouble = io::Error::other("this user has no place for it");
+        for place in places {
+            match Manifest::begin_in(place, &head) {
+                Ok(manifest) => return Ok(manifest),
+                Err(problem) => trouble = problem,
+            }
+        }
+        Err(trouble)
+    }
+
+    fn begin_in(place: &Path, head: &Head) -> io::Result<Manifest> {
+        DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+        is_own(place)?;
+        let path = place.join(format!("{}.{ENDING}", host::unguessable()));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let mut manifest = Manifest { path, file };
+        let written = manifest.write(&[Line::Head(head.clone())]);
+        written.inspect_err(|_| drop(fs::remove_file(&manifest.path)))?;
+        Ok(manifest)
+    }
+
+    /// Invariant 1.
+    pub fn ready(&mut self, steps: Vec<Step>) -> io::Result<()> {
+        let mut lines: Vec<Line> = steps.into_iter().map(Line::Step).collect();
+        lines.push(Line::Ready { steps: lines.len() });
+        self.write(&lines)?;
+        self.file.sync_data()?;
+        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    }
+
+    /// From now on what is old goes (invariant 2). One who is killed is seen to have been here by
+    /// what is there, too.
+    pub fn past(&mut self) -> io::Result<()> {
+        self.write(&[Line::Past])
+    }
+
+    /// All is done.
+    pub fn end(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+
+    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
+        self.file.write_all(&text)
+    }
+}
+
+/// A manifest whose write-back has not come to its end.
+#[derive(Debug)]
+pub struct Pending {
+    path: PathBuf,
+    /// Whose it is.
+    pub head: Head,
+    /// What was to be done; nothing, where it is not ready.
+    pub steps: Vec<Step>,
+    /// Names may have changed.
+    pub ready: bool,
+    /// What is old may have gone.
+    pub past: bool,
+    /// Somebody has begun to undo it.
+    pub undoing: bool,
+    /// When it was written to last, ns: all of its making was over then.
+    pub written_ns: i64,
+    /// `None`: its write-back, or somebody who recovers it, is at work.
+    lock: Option<File>,
+}
+
+impl Pending {
+    fn read(path: PathBuf) -> io::Result<Pending> {
+        let mut options = OpenOptions::new();
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let file = options.read(true).write(true).custom_flags(flags).open(&path)?;
+        let lock = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Some(file.try_clone()?),
+            Err(_) => None,
+        };
+        let written_ns = host::identity_of(&file.metadata()?).modified_ns;
+        let mut text = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut text)?;
+        let lines = text.split_inclusive(|&byte| byte == b'\n');
+        // A line that is not whole is the last one that was written.
+        let mut lines = lines.map_while(|line| serde_json::from_slice::<Line>(line).ok());
+        let Some(Line::Head(head)) = lines.next() else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let (steps, ready, past, undoing) = (Vec::new(), false, false, false);
+        let mut pending = Pending { path, head, steps, ready, past, undoing, written_ns, lock };
+        for line in lines {
+            match line {
+                Line::Step(step) => pending.steps.push(step),
+                Line::Ready { steps } => pending.ready = steps == pending.steps.len(),
+                Line::Past => pending.past = true,
+                Line::Back => pending.undoing = true,
+                Line::Head(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        if !pending.ready {
+            pending.steps.clear();
+        }
+        Ok(pending)
+    }
+
+    /// What people call it.
+    pub fn id(&self) -> &str {
+        let stem = self.path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        stem.get(..8).unwrap_or(stem)
+    }
+
+    /// Somebody is at work on it.
+    pub fn is_busy(&self) -> bool {
+        self.lock.is_none()
+    }
+
+    /// Where it works.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        self.head.roots.iter().map(Text::path).collect()
+    }
+
+    /// Whether it works at, above or below `path`.
+    pub fn touches(&self, path: &Path) -> bool {
+        self.roots().iter().any(|root| root.starts_with(path) || path.starts_with(root))
+    }
+
+    /// Whether it is a write-back of this image.
+    pub fn is_of(&self, run: &Run) -> bool {
+        (self.head.number, self.head.started_ns) == (run.number, run.started_ns)
+    }
+
+    /// It is about to be undone.
+    pub fn turn_back(&mut self) -> io::Result<()> {
+        let Some(mut file) = self.lock.as_ref() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let mut line = serde_json::to_vec(&Line::Back)?;
+        line.push(b'\n');
+        file.write_all(&line)?;
+        self.undoing = true;
+        Ok(())
+    }
+
+    /// What was to be done is done, or undone: it goes.
+    pub fn end(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+}
+
+/// All manifests that there are.
+pub fn pending(places: &[PathBuf]) -> Vec<Pending> {
+    let own = places.iter().filter(|place| is_own(place).is_ok());
+    let files = own.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
+    let files =
+        files.map(|file| file.path()).filter(|path| path.extension() == Some(ENDING.as_ref()));
+    let mut all: Vec<_> = files.filter_map(|path| Pending::read(path).ok()).collect();
+    all.sort_by_key(|one| one.written_ns);
+    all
+}
+
+/// Whether a temporary name is that of a write-back that can still be recovered.
+pub fn keeps(name: &OsStr) -> bool {
+    let of = |one: &Pending| one.ready && name.as_bytes().starts_with(one.head.stem.as_bytes());
+    pending(&places()).iter().any(of)
+}
+
+/// Where this user's manifests are.
+pub fn places() -> Vec<PathBuf> {
+    let own = State::make().ok().map(|state| state.path.join("write-back"));
+    let uid = rustix::process::geteuid().as_raw();
+    own.into_iter().chain([PathBuf::from(format!("/var/tmp/husk-write-back-{uid}"))]).collect()
+}
+
+/// Invariant 4.
+fn is_own(place: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(place)?;
+    let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if own && found.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("it is not this user's alone"))
+}

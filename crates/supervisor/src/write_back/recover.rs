@@ -1,0 +1,487 @@
+//! What a write-back has left that was killed: gone on with, or taken back.
+//!
+//! ```text
+//!   forward   each step that is not done is done; then the old ones go
+//!   back      each step that is done is undone, the last one first; then the new ones go
+//! ```
+//!
+//! Invariants
+//! 1. What a step finds is known by its identity. What is neither the old nor the new one is
+//!    somebody's work since: it stays, and is told.
+//! 2. Nothing old goes while something new has not got its name.
+//! 3. Killed in the middle, recovering can be gone on with, in either direction up to `past`.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::RenameFlags;
+
+use super::beneath::held::Held;
+use super::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
+use super::grow;
+use super::host;
+use super::manifest::{Facts, Pending, Seen, Step};
+use super::plan::beside;
+use crate::request::reason;
+
+/// How it went.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Steps that were done, or undone.
+    pub steps: usize,
+    /// What could not be, one line each.
+    pub lines: Vec<String>,
+}
+
+struct Recovery<'a> {
+    beneath: Beneath,
+    pending: &'a Pending,
+    directories: BTreeSet<PathBuf>,
+    told: Recovered,
+}
+
+/// Brings a write-back to its end; `None`: somebody has begun to undo it, and what is new goes.
+pub fn forward(pending: Pending) -> Option<Recovered> {
+    if !is_redoable(&pending) {
+        return None;
+    }
+    let told = {
+        let mut recovery = Recovery::new(&pending);
+        recovery.all_forward();
+        recovery.finish()
+    };
+    Some(ended(pending, told))
+}
+
+/// Takes a write-back back; `None`: what is old has gone already.
+pub fn back(mut pending: Pending) -> Option<Recovered> {
+    if !Recovery::new(&pending).is_undoable() {
+        return None;
+    }
+    // Without a note a file that was cut twice may keep the time of the first.
+    let _ = pending.turn_back();
+    let told = {
+        let mut recovery = Recovery::new(&pending);
+        recovery.all_back();
+        recovery.finish()
+    };
+    Some(ended(pending, told))
+}
+
+/// Whether `forward` is possible.
+pub fn is_redoable(pending: &Pending) -> bool {
+    let recovery = Recovery::new(pending);
+    let there = |step: &Step| match step {
+        Step::Put { temporary, target, made, .. } => {
+            recovery.is_at(&target.path(), *made) || recovery.is_at(&temporary.path(), *made)
+        }
+        _ => true,
+    };
+    !pending.undoing || pending.steps.iter().all(there)
+}
+
+/// Whether `back` is possible.
+pub fn is_undoable(pending: &Pending) -> bool {
+    Recovery::new(pending).is_undoable()
+}
+
+/// Steps that are done.
+pub fn steps_done(pending: &Pending) -> usize {
+    let recovery = Recovery::new(pending);
+    pending.steps.iter().filter(|step| recovery.is_done(step)).count()
+}
+
+/// Removes what a write-back has left that has changed no name yet.
+pub fn abandon(pending: Pending) {
+    if pending.ready || pending.is_busy() {
+        return;
+    }
+    Recovery::new(&pending).remove_temporaries();
+    // It is found again, and nothing is left to remove then.
+    let _ = pending.end();
+}
+
+fn ended(pending: Pending, mut told: Recovered) -> Recovered {
+    if !told.lines.is_empty() && Recovery::new(&pending).has_left() {
+        told.lines.push("it can be tried again: see `husk recover`".into());
+        return told;
+    }
+    if let Err(problem) = pending.end() {
+        told.lines.push(format!("the manifest cannot be removed: {}", reason(&problem)));
+    }
+    told
+}
+
+impl<'a> Recovery<'a> {
+    fn new(pending: &'a Pending) -> Recovery<'a> {
+        let roots = pending.roots();
+        let beneath = Beneath::new(roots.iter().map(|root| &**root));
+        Recovery { beneath, pending, directories: BTreeSet::new(), told: Recovered::default() }
+    }
+
+    fn at(&self, path: &Path) -> Option<Glance> {
+        self.beneath.glance(path).ok().flatten()
+    }
+
+    fn is_at(&self, path: &Path, which: (u64, u64)) -> bool {
+        self.at(path).is_some_and(|found| (found.identity.device, found.identity.inode) == which)
+    }
+
+    /// Whether what is at `path` is what was seen, unchanged.
+    fn is_seen(&self, path: &Path, seen: &Seen) -> bool {
+        let same = |found: Glance| {
+            let now = Seen::of(&found.identity);
+            let whole = match found.directory {
+                true => !self.is_newer_below(path),
+                false => !found.content || now.modified_ns == seen.modified_ns,
+            };
+            now.which == seen.which && whole
+        };
+        self.at(path).is_some_and(same)
+    }
+
+    /// Whether somebody has changed something below a directory since the manifest was ready. What
+    /// cannot be looked at may be changed.
+    fn is_newer_below(&self, path: &Path) -> bool {
+        let mut open = vec![path.to_owned()];
+        while let Some(directory) = open.pop() {
+            let Ok(names) = self.beneath.names(&directory) else { return true };
+            for path in names.iter().map(|name| directory.join(name)) {
+                match self.at(&path) {
+                    Some(one) if one.identity.changed_ns > self.pending.written_ns => return true,
+                    Some(one) if one.directory => open.push(path),
+                    Some(_) => {}
+                    None => return true,
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether something still has a temporary name: nobody else may take that for a leftover.
+    fn has_left(&self) -> bool {
+        self.pending.steps.iter().any(|step| match step {
+            Step::Put { temporary, made, replaces, .. } => {
+                let temporary = temporary.path();
+                let old = replaces.is_some_and(|old| self.is_at(&temporary, old.which));
+                old || self.is_at(&temporary, *made)
+            }
+            Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
+            _ => false,
+        })
+    }
+
+    fn is_done(&self, step: &Step) -> bool {
+        match step {
+            Step::Put { target, made, .. } => self.is_at(&target.path(), *made),
+            Step::Delete { path, what, .. } => !self.is_at(&path.path(), what.which),
+            Step::Touch { path, what, after, .. } => {
+                let path = path.path();
+                self.is_at(&path, *what) && self.has(&path, after)
+            }
+            Step::Append { path, what, size, tail, after, .. } => {
+                let (path, size) = (path.path(), size + tail.bytes().len() as u64);
+                let there = self.at(&path).is_some_and(|found| found.identity.size == size);
+                there && self.is_at(&path, what.which) && self.has(&path, after)
+            }
+        }
+    }
+
+    /// All that a step that is done has replaced or removed is still there.
+    fn is_undoable(&self) -> bool {
+        let kept = |step: &Step| match step {
+            Step::Put { temporary, target, made, replaces: Some(old) } => {
+                !self.is_at(&target.path(), *made) || self.is_at(&temporary.path(), old.which)
+            }
+            Step::Delete { path, temporary, what } => {
+                self.is_at(&path.path(), what.which) || self.is_at(&temporary.path(), what.which)
+            }
+            _ => true,
+        };
+        !self.pending.past && self.pending.steps.iter().all(kept)
+    }
+
+    fn facts(&self, path: &Path) -> Option<Facts> {
+        self.beneath.found(path).ok().flatten().map(|found| Facts::of(&found))
+    }
+
+    /// Whether it has these attributes; who looked at it last is no matter.
+    fn has(&self, path: &Path, facts: &Facts) -> bool {
+        let now = self.facts(path);
+        now.is_some_and(|now| Facts { accessed_ns: facts.accessed_ns, ..now } == *facts)
+    }
+
+    // ---- forward --------------------------------------------------------------------------------
+
+    fn all_forward(&mut self) {
+        let steps = &self.pending.steps;
+        let is_put = |step: &&Step| matches!(step, Step::Put { .. } | Step::Append { .. });
+        for step in steps.iter().filter(is_put) {
+            self.one(step, Recovery::step_forward);
+        }
+        // Invariant 2.
+        if self.told.lines.is_empty() {
+            let is_delete = |step: &&Step| matches!(step, Step::Delete { .. });
+            for step in steps.iter().filter(is_delete) {
+                self.one(step, Recovery::step_forward);
+            }
+        } else {
+            self.told.lines.push("what the image removed is kept".into());
+        }
+        self.remove_old();
+        for step in steps.iter().filter(|step| matches!(step, Step::Touch { .. })) {
+            self.one(step, Recovery::step_forward);
+        }
+    }
+
+    fn one(&mut self, step: &Step, act: fn(&mut Self, &Step) -> io::Result<bool>) {
+        let path = step.path();
+        match act(self, step) {
+            Ok(true) => self.told.steps += 1,
+            Ok(false) => {}
+            Err(problem) => {
+                self.told.lines.push(format!("{}: {}", path.display(), reason(&problem)));
+            }
+        }
+        self.directories.extend(path.parent().map(Path::to_owned));
+    }
+
+    /// Whether there was anything to do.
+    fn step_forward(&mut self, step: &Step) -> io::Result<bool> {
+        if self.is_done(step) {
+            return Ok(false);
+        }
+        match step {
+            Step::Put { temporary, target, made, replaces } => {
+                self.put(&temporary.path(), &target.path(), *made, replaces.as_ref())
+            }
+            Step::Delete { path, temporary, what } => {
+                let (path, temporary) = (path.path(), temporary.path());
+                if !self.is_seen(&path, what) {
+                    return Err(changed());
+                }
+                self.beneath.rename(&path, &temporary, RenameFlags::NOREPLACE)?;
+                Ok(true)
+            }
+            Step::Append { path, what, size, tail, after, .. } => {
+                let (path, tail) = (path.path(), tail.bytes());
+                match self.opened(&path, what, *size, tail) {
+                    Ok(held) => grow_to_end(&held, *size, tail, after).map(|()| true),
+                    Err(problem) => self.lay_tail_beside(&path, tail, &problem),
+                }
+            }
+            Step::Touch { path, what, before, after } => {
+                let path = path.path();
+                // Who has changed the content since has the times.
+                let now = self.facts(&path).ok_or_else(changed)?;
+                let ours = [before.modified_ns, after.modified_ns].contains(&now.modified_ns);
+                let directory = self.at(&path).is_some_and(|found| found.directory);
+                if !self.is_at(&path, *what) || !ours && !directory {
+                    return Err(changed());
+                }
+                self.beneath.hold(&path)?.set_facts(after)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        temporary: &Path,
+        target: &Path,
+        made: (u64, u64),
+        replaces: Option<&Seen>,
+    ) -> io::Result<bool> {
+        if !self.is_at(temporary, made) {
+            return Err(io::Error::other("what was made for it is not there any more"));
+        }
+        let placed = match (replaces, self.at(target)) {
+            (None, None) => self.beneath.rename(temporary, target, RenameFlags::NOREPLACE),
+            (Some(old), Some(found)) if self.is_seen(target, old) => {
+                match self.beneath.rename(temporary, target, RenameFlags::EXCHANGE) {
+                    Err(problem) if lacks_flag(&problem) && !found.directory => {
+                        self.beneath.rename(temporary, target, RenameFlags::empty())
+                    }
+                    other => other,
+                }
+            }
+            _ => return self.lay_beside(temporary, target),
+        };
+        placed.map(|()| true)
+    }
+
+    /// Somebody has changed the file that was to grow.
+    fn lay_tail_beside(&mut self, path: &Path, tail: &[u8], why: &io::Error) -> io::Result<bool> {
+        let aside = beside(path, self.pending.head.number);
+        let file = self.beneath.create(&aside)?;
+        write_all_at(&file, tail, 0)?;
+        sync(&file)?;
+        let (why, aside) = (reason(why), aside.display());
+        Err(io::Error::other(format!("{why}; what the image has put at its end is {aside}")))
+    }
+
+    /// A file that is to grow, if what it has is what it had, or a part of what it is to have.
+    fn opened(&self, path: &Path, what: &Seen, size: u64, tail: &[u8]) -> io::Result<Held> {
+        let held = self.beneath.open_to_append(path)?;
+        let found = held.identity();
+        let same = (found.device, found.inode) == what.which;
+        let seen = found.modified_ns == what.modified_ns;
+        let whole = found.size != size || seen || self.pending.undoing;
+        if same && whole && grow::is_begun(&held, size, tail)? { Ok(held) } else { Err(changed()) }
+    }
+
+    /// Somebody else has the name by now.
+    fn lay_beside(&mut self, temporary: &Path, target: &Path) -> io::Result<bool> {
+        let aside = beside(target, self.pending.head.number);
+        self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE)?;
+        let kept = host::beside_in_words(&aside);
+        Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
+    }
+
+    /// What is old goes, where what is new is in its place.
+    fn remove_old(&mut self) {
+        for step in &self.pending.steps {
+            let (temporary, path, old) = match step {
+                Step::Put { temporary, target, made, replaces: Some(old) }
+                    if self.is_at(&target.path(), *made) =>
+                {
+                    (temporary, target, old)
+                }
+                Step::Delete { path, temporary, what } => (temporary, path, what),
+                _ => continue,
+            };
+            let (temporary, path) = (temporary.path(), path.path());
+            if self.is_seen(&temporary, old) {
+                self.remove(&temporary);
+            } else if self.is_at(&temporary, old.which) {
+                self.name_old(&temporary, &path);
+            }
+        }
+    }
+
+    /// Somebody has changed the old one since it was replaced or removed: it gets a name.
+    fn name_old(&mut self, temporary: &Path, path: &Path) {
+        let aside = beside(path, self.pending.head.number);
+        let renamed = self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE);
+        let (aside, why) = match renamed {
+            Ok(()) => (aside, String::new()),
+            Err(problem) => (temporary.to_owned(), format!(" ({})", reason(&problem))),
+        };
+        let line = "was changed after it had been replaced or removed, and is";
+        self.told.lines.push(format!("{} {line} {}{why}", path.display(), aside.display()));
+    }
+
+    fn remove(&mut self, path: &Path) {
+        if let Err(problem) = self.beneath.remove_tree(path) {
+            self.told.lines.push(format!("{}: {}", path.display(), reason(&problem)));
+        }
+    }
+
+    // ---- back -----------------------------------------------------------------------------------
+
+    fn all_back(&mut self) {
+        let steps = &self.pending.steps;
+        let is_touch = |step: &&Step| matches!(step, Step::Touch { .. });
+        for step in steps.iter().filter(|step| !is_touch(step)).rev() {
+            self.one(step, Recovery::step_back);
+        }
+        self.remove_new();
+        // Directories change with what is in them.
+        for step in steps.iter().filter(is_touch) {
+            self.one(step, Recovery::step_back);
+        }
+    }
+
+    fn step_back(&mut self, step: &Step) -> io::Result<bool> {
+        match step {
+            Step::Put { temporary, target, made, replaces } => {
+                let (temporary, target) = (temporary.path(), target.path());
+                if !self.is_at(&target, *made) {
+                    return Ok(false);
+                }
+                let flags = match replaces {
+                    Some(_) => RenameFlags::EXCHANGE,
+                    None => RenameFlags::NOREPLACE,
+                };
+                self.beneath.rename(&target, &temporary, flags)?;
+                Ok(true)
+            }
+            Step::Delete { path, temporary, what } => {
+                let (path, temporary) = (path.path(), temporary.path());
+                if !self.is_at(&temporary, what.which) {
+                    return Ok(false);
+                }
+                self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
+                Ok(true)
+            }
+            Step::Append { path, what, size, tail, before, .. } => {
+                let path = path.path();
+                let short = self.at(&path).is_some_and(|found| found.identity.size == *size);
+                if short && self.is_seen(&path, what) {
+                    return Ok(false);
+                }
+                let held = self.opened(&path, what, *size, tail.bytes())?;
+                set_len(held.file()?, *size)?;
+                held.set_facts(before)?;
+                sync(held.file()?)?;
+                Ok(true)
+            }
+            Step::Touch { path, what, before, .. } => {
+                let path = path.path();
+                if !self.is_at(&path, *what) || self.has(&path, before) {
+                    return Ok(false);
+                }
+                self.beneath.hold(&path)?.set_facts(before)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn remove_new(&mut self) {
+        for step in &self.pending.steps {
+            if let Step::Put { temporary, made, .. } = step
+                && self.is_at(&temporary.path(), *made)
+            {
+                self.remove(&temporary.path());
+            }
+        }
+    }
+
+    // ---- both -----------------------------------------------------------------------------------
+
+    fn remove_temporaries(&self) {
+        for directory in &self.pending.head.directories {
+            host::remove_names(&self.beneath, &directory.path(), &self.pending.head.stem);
+        }
+    }
+
+    fn finish(mut self) -> Recovered {
+        for directory in &self.directories {
+            match self.beneath.sync_directory(directory) {
+                Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
+                    let why = reason(&problem);
+                    self.told.lines.push(format!("{}: {why}", directory.display()));
+                }
+                _ => {}
+            }
+        }
+        // What was made and has no step: nobody can come back to it.
+        if self.told.lines.is_empty() {
+            self.remove_temporaries();
+        }
+        self.told
+    }
+}
+
+/// Gives a file what was to be at its end, or the rest of that.
+fn grow_to_end(held: &Held, size: u64, tail: &[u8], after: &Facts) -> io::Result<()> {
+    let there = held.now()?.len() - size;
+    held.append(&tail[there as usize..])?;
+    held.set_facts(after)?;
+    sync(held.file()?)
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it was changed meanwhile: it is kept")
+}

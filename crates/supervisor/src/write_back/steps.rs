@@ -1,0 +1,159 @@
+//! From a plan to the steps of its manifest.
+
+use std::path::{Path, PathBuf};
+
+use husk_proto::fs::HostIdentity;
+
+use super::beneath::Beneath;
+use super::commit::old_must_stay;
+use super::ledger::Text;
+use super::make::{Kept, Made};
+use super::manifest::{Bytes, Facts, Head, Manifest, Seen, Step};
+use super::plan::{Plan, Put, Touch};
+use super::unlock::Unlocked;
+use super::{Outcome, Work, host};
+
+/// A plan, and what is ready for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared<'a> {
+    /// What is to happen.
+    pub plan: &'a Plan,
+    /// What was made for its puts.
+    pub made: &'a [Option<Made>],
+    /// Temporary names for its deletes.
+    pub goings: &'a [PathBuf],
+}
+
+/// A temporary name for each object that goes.
+pub fn goings(names: &mut host::Names, plan: &Plan) -> Vec<PathBuf> {
+    let parents = plan.deletes.iter().map(|one| one.path.parent().unwrap_or(Path::new("/")));
+    parents.map(|parent| names.fresh(parent)).collect()
+}
+
+/// Begins the manifest of a plan that is more than one change.
+pub fn begin(
+    work: &Work,
+    beneath: &Beneath,
+    plan: &Plan,
+    outcome: &mut Outcome,
+) -> Option<Manifest> {
+    if plan.puts.len() + plan.deletes.len() <= 1 {
+        return None;
+    }
+    let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
+    let mut directories: Vec<&Path> =
+        plan.puts.iter().map(|put| &*put.directory).chain(deletes).collect();
+    directories.sort_unstable();
+    directories.dedup();
+    let head = Head {
+        number: work.number,
+        started_ns: work.started_ns,
+        stem: work.names.stem().to_owned(),
+        roots: beneath.roots().iter().map(|root| Text::of(root)).collect(),
+        directories: directories.into_iter().map(Text::of).collect(),
+    };
+    match Manifest::begin(&work.manifests, head) {
+        Ok(manifest) => Some(manifest),
+        Err(problem) => {
+            untold(outcome, &problem);
+            None
+        }
+    }
+}
+
+/// Notes the steps of what is `prepared`, durably. Where that fails, there is no manifest.
+pub fn ready(
+    manifest: &mut Option<Manifest>,
+    beneath: &Beneath,
+    prepared: &Prepared<'_>,
+    kept: &Kept,
+    unlocked: &Unlocked,
+    outcome: &mut Outcome,
+) {
+    let Some(mut begun) = manifest.take() else { return };
+    match begun.ready(steps(beneath, prepared, kept, unlocked)) {
+        Ok(()) => *manifest = Some(begun),
+        Err(problem) => {
+            // It tells of temporary names only, which this write-back removes itself.
+            let _ = begun.end();
+            untold(outcome, &problem);
+        }
+    }
+}
+
+fn untold(outcome: &mut Outcome, problem: &std::io::Error) {
+    let why = super::reason(problem);
+    outcome
+        .failures
+        .push(format!("no note of what is about to be done, it was done unnoted: {why}"));
+}
+
+fn steps(
+    beneath: &Beneath,
+    prepared: &Prepared<'_>,
+    kept: &Kept,
+    unlocked: &Unlocked,
+) -> Vec<Step> {
+    let Prepared { plan, made, goings } = *prepared;
+    let mut steps = Vec::new();
+    for (put, made) in plan.puts.iter().zip(made) {
+        let Some(made) = made.as_ref().filter(|made| old_must_stay(put, made, kept).is_none())
+        else {
+            continue;
+        };
+        let (temporary, target) = (Text::of(&made.temporary), put.target());
+        if let (Some(tail), Some(old)) = (&made.tail, put.replaces) {
+            steps.extend(grown(beneath, put, &old, tail));
+            continue;
+        }
+        let replaces = put.replaces.map(|old| seen(beneath, &target, Seen::of(&old)));
+        let (target, made) = (Text::of(&target), made.which);
+        steps.push(Step::Put { temporary, target, made, replaces });
+    }
+    if kept.durable {
+        for (delete, temporary) in plan.deletes.iter().zip(goings) {
+            if !kept.is_withheld(&delete.path) {
+                let what = seen(beneath, &delete.path, Seen::of(&delete.identity));
+                let (path, temporary) = (Text::of(&delete.path), Text::of(temporary));
+                steps.push(Step::Delete { path, temporary, what });
+            }
+        }
+    }
+    steps.extend(plan.touches.iter().filter_map(|touch| touched(beneath, touch, unlocked)));
+    steps
+}
+
+/// What is there now, if it is the one that was expected: links that were made of it may have
+/// changed its times.
+fn seen(beneath: &Beneath, path: &Path, expected: Seen) -> Seen {
+    let now = beneath.identity(path).ok().flatten().map(|found| Seen::of(&found));
+    now.filter(|now| now.which == expected.which).unwrap_or(expected)
+}
+
+fn grown(beneath: &Beneath, put: &Put, old: &HostIdentity, tail: &[u8]) -> Option<Step> {
+    let path = put.target();
+    let before = Facts::of(&beneath.found(&path).ok().flatten()?);
+    let (accessed_ns, modified_ns) =
+        (put.object.attributes.accessed_ns, put.object.attributes.modified_ns);
+    let after = Facts { accessed_ns, modified_ns, ..before };
+    let (path, what, tail) = (Text::of(&path), Seen::of(old), Bytes::of(tail));
+    Some(Step::Append { path, what, size: old.size, tail, after, before })
+}
+
+fn touched(beneath: &Beneath, touch: &Touch, unlocked: &Unlocked) -> Option<Step> {
+    let found = beneath.found(&touch.path).ok().flatten()?;
+    let mut before = Facts::of(&found);
+    // Temporary names have changed it since.
+    before.modified_ns = touch.before.modified_ns;
+    before.mode = unlocked.mode_before(&touch.path).unwrap_or(before.mode);
+    let attributes = &touch.attributes;
+    let after = Facts {
+        mode: attributes.step.mode & 0o7777,
+        uid: attributes.step.uid,
+        gid: attributes.step.gid,
+        accessed_ns: attributes.accessed_ns,
+        modified_ns: attributes.modified_ns,
+    };
+    let what = (touch.before.device, touch.before.inode);
+    Some(Step::Touch { path: Text::of(&touch.path), what, before, after })
+}

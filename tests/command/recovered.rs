@@ -1,0 +1,57 @@
+//! A `husk run` that is killed in the middle of its write-back.
+
+use std::fs;
+use std::process::Command;
+
+use husk_tests::{Scratch, against_native, husk};
+
+use crate::run;
+
+/// More files than a kill comes too late for, as a rule; the line `half` where it did not.
+const KILLED: &str = r#"
+cd "$WORK"; rm -rf ./*; for i in $(seq 1500); do echo old > $i; done; echo old > kept
+"$HUSK" run --memory 64M -- bash -c 'for i in [0-9]*; do echo new > $i; done' > /dev/null 2>&1 &
+until grep -qs Ready "$XDG_STATE_HOME"/husk/write-back/*.manifest || ! kill -0 $! 2> /dev/null
+do :; done
+kill -9 $! 2> /dev/null || true; wait $! || true
+case $("$HUSK" recover --json) in *half*) echo half;; *) exit 0;; esac
+"$HUSK" run --memory 64M -- true 2>&1 | grep -c 'husk recover forward'
+"$HUSK" recover "$WAY" | grep -c 'write-back to'
+cat [0-9]* | sort | uniq -c | tr -s ' '
+ls -a | grep -c '[.]husk-tmp-' || true
+"$HUSK" recover
+"#;
+/// Kills of which one comes in the middle.
+const KILLS_MAX: u32 = 12;
+
+#[test]
+fn a_run_killed_in_its_write_back_is_finished_or_undone_as_a_whole() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("recovered");
+    let (work, state) = (scratch.fresh("work"), scratch.fresh("state"));
+    let binary = husk(&[], &["true"]).get_program().to_owned();
+    for way in ["forward", "back"] {
+        let seen = (0..KILLS_MAX).any(|_| {
+            let mut command = Command::new("bash");
+            command.args(["-uc", KILLED]).env("WORK", &work).env("WAY", way);
+            command.env("XDG_STATE_HOME", &state).env("HUSK", &binary);
+            let outcome = run(&scratch, &work, command);
+            let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+            if text.is_empty() {
+                return false;
+            }
+            let now = |what: &str| {
+                format!("half\n1\n1\n 1500 {what}\n0\nno write-back was killed half way\n")
+            };
+            // Too late to undo: it says so.
+            let late = way == "back" && outcome.stderr.contains("it has begun to remove");
+            let right = text == now(if way == "forward" { "new" } else { "old" });
+            assert!(right || late, "{way}: {}", outcome.shown());
+            fs::remove_dir_all(state.join("husk/write-back")).expect("the manifests");
+            right
+        });
+        assert!(seen, "{KILLS_MAX} kills, and none in the middle of {way}");
+    }
+}
