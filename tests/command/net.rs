@@ -53,3 +53,44 @@ fn numbers_of_kernels_out_of_reach_are_refused_with_a_line() {
         assert!(matches!(said(&outcome)[..], [line] if line.contains("--kernels")), "{wrong}");
     }
 }
+
+#[test]
+fn ways_of_receiving_udp_are_measured_beside_each_other_with_what_is_lost() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("udp");
+    let work = scratch.fresh("work");
+    let mut command = Command::new(binary());
+    command.args(["bench", "udp", "--rounds", "1", "--json"]);
+    let outcome = run(&scratch, &work, command);
+    // 1: two rounds of the same differed, as on a busy machine.
+    assert!(matches!(outcome.status.code(), Some(0 | 1)), "{}", outcome.shown());
+    let document: Value = serde_json::from_slice(&outcome.stdout).expect("one document");
+    for (table, rows, figure) in [("throughput", 8, "received_per_s"), ("latency", 5, "p50_us")] {
+        let found = document[table].as_array().expect("rows");
+        assert_eq!(found.len(), rows, "{document}");
+        for row in found {
+            assert!(row[figure].as_f64().is_some_and(|figure| figure > 0.0), "{row}");
+            let lost = row["lost_percent"].as_f64().expect("what is lost");
+            assert!((0.0..=100.0).contains(&lost), "{row}");
+        }
+        assert_eq!(found[0]["over_default"], 1.0, "{document}");
+    }
+}
+
+#[test]
+fn where_no_namespace_can_be_made_nothing_is_measured_and_one_line_says_so() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("udp");
+    let work = scratch.fresh("work");
+    // In a user namespace that may have no network namespace.
+    let limit = "echo 0 > /proc/sys/user/max_net_namespaces && exec \"$0\" bench udp";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", limit]).arg(binary());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+    assert!(matches!(said(&outcome)[..], [line] if line.contains("namespace")), "{outcome:?}");
+}

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -70,12 +70,20 @@ struct Server {
     port: u16,
 }
 
+/// Where the servers of most tests listen.
+const LOOPBACK: &[&str] = &["127.0.0.1"];
+
 impl Server {
     fn start() -> Server {
+        Server::at(LOOPBACK)
+    }
+
+    /// Listens at all of these, on one port.
+    fn at(addresses: &[&str]) -> Server {
         let scratch = Scratch::new("steering");
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|any| any.local_addr());
         let port = port.expect("a free port").port();
-        write_configuration(&scratch, port, 2);
+        write_configuration(&scratch, addresses, port, 2);
         let path = scratch.path().to_str().expect("a plain path");
         let mut nginx = Command::new("nginx");
         nginx.args(["-p", path, "-e", "errors", "-c", &format!("{path}/conf")]);
@@ -102,8 +110,14 @@ impl Server {
 
     /// Who answers a connection from a source port.
     fn ask(&self, source: u16) -> std::io::Result<String> {
-        let address = |port| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        self.ask_at(Ipv4Addr::LOCALHOST.into(), source)
+    }
+
+    /// Who answers at an address.
+    fn ask_at(&self, ip: IpAddr, source: u16) -> std::io::Result<String> {
+        let address = |port| SocketAddr::new(ip, port);
+        let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket(family, SocketType::STREAM, None)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         bind(&socket, &address(source))?;
         connect(&socket, &address(self.port))?;
@@ -118,10 +132,20 @@ impl Server {
 
     /// Who answers connections of flow groups that `is_wanted` takes; none may fail.
     fn answers(&self, number: usize, is_wanted: impl Fn(u16) -> bool) -> Vec<String> {
+        self.answers_at(Ipv4Addr::LOCALHOST.into(), number, is_wanted)
+    }
+
+    /// The same, at an address.
+    fn answers_at(
+        &self,
+        ip: IpAddr,
+        number: usize,
+        is_wanted: impl Fn(u16) -> bool,
+    ) -> Vec<String> {
         let ports = PORTS.filter(|port| is_wanted(port >> 4)).cycle();
         // Somebody else may have the port, or Linux may not yet be done with the last time.
         let taken = [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable];
-        let asked = ports.filter_map(|port| match self.ask(port) {
+        let asked = ports.filter_map(|port| match self.ask_at(ip, port) {
             Err(why) if taken.contains(&why.kind()) => None,
             answer => Some(answer.expect("an answer")),
         });
@@ -156,7 +180,9 @@ impl Drop for Server {
     }
 }
 
-fn write_configuration(scratch: &Scratch, port: u16, workers: usize) {
+fn write_configuration(scratch: &Scratch, addresses: &[&str], port: u16, workers: usize) {
+    let listen = |ip: &&str| format!("listen {ip}:{port} reuseport;");
+    let listens: String = addresses.iter().map(listen).collect();
     let path = scratch.path().display();
     let text = format!(
         "daemon off; user root; worker_processes {workers}; pid {path}/pid; error_log {path}/errors;
@@ -165,7 +191,7 @@ fn write_configuration(scratch: &Scratch, port: u16, workers: usize) {
              access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
              uwsgi_temp_path u; scgi_temp_path s;
              server {{
-                 listen 127.0.0.1:{port} reuseport;
+                 {listens}
                  location / {{ return 200 \"$pid\\n\"; }}
              }}
          }}"
@@ -228,7 +254,7 @@ fn workers_that_are_killed_or_added_are_taken_in_without_a_lost_connection() {
     }
     let server = Server::start();
     done(&["attach", &server.place()]);
-    write_configuration(&server.scratch, server.port, 3);
+    write_configuration(&server.scratch, LOOPBACK, server.port, 3);
     server.signal(server.master.id() as i32, Signal::HUP);
     let pids = || -> Vec<i64> {
         assert!(!server.answers(10, |_| true).is_empty());
@@ -246,7 +272,7 @@ fn workers_that_are_killed_or_added_are_taken_in_without_a_lost_connection() {
     until("a third worker accepts", is_taken_in);
     server.signal(server.workers()[0], Signal::KILL);
     until("another one has its place", is_taken_in);
-    write_configuration(&server.scratch, server.port, 1);
+    write_configuration(&server.scratch, LOOPBACK, server.port, 1);
     server.signal(server.master.id() as i32, Signal::HUP);
     until("one is left", || pids().len() == 1);
     assert!(all_same(&server.answers(100, |_| true)));
@@ -269,6 +295,39 @@ fn a_balancer_that_is_killed_leaves_the_choice_to_linux_and_nothing_to_undo_by_h
     done(&["detach", &server.place()]);
     assert!(!all_same(&server.answers(100, |group| group % 2 == 0)));
     assert!(refused(net(&["detach", &server.place()])).contains("nothing is attached"));
+}
+
+#[test]
+fn a_server_at_several_addresses_is_steered_at_each_also_over_ipv6() {
+    if unable() {
+        return;
+    }
+    let server = Server::at(&["127.0.0.1", "[::1]"]);
+    let six = format!("[::1]:{}", server.port);
+    let both = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let steered = |ip| {
+        let even = server.answers_at(ip, 50, |group| group % 2 == 0);
+        let odd = server.answers_at(ip, 50, |group| group % 2 == 1);
+        all_same(&even) && all_same(&odd) && even[0] != odd[0]
+    };
+    done(&["attach", &server.master.id().to_string(), "--wake-percent", "100"]);
+    assert!(both.into_iter().all(steered));
+    let stat = output(net(&["stat", &six, "--json"])).stdout;
+    let stat: Value = serde_json::from_slice(&stat).expect("one document");
+    assert_eq!((&stat[0]["address"], &stat[0]["connections"]), (&six.as_str().into(), &100.into()));
+    let metrics = output(net(&["stat", &server.port.to_string(), "--openmetrics"])).stdout;
+    let metrics = String::from_utf8(metrics).expect("text");
+    for place in [&server.place(), &six] {
+        let line = format!("husk_net_connections_total{{address=\"{place}\",kernel=\"0\"}} 50");
+        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    }
+    // One of the two is steered already: nothing changes.
+    done(&["detach", &server.place()]);
+    let said = refused(net(&["attach", &server.port.to_string()]));
+    assert!(said.contains("already") && said.contains(&six), "{said}");
+    assert!(!steered(both[0]) && steered(both[1]));
+    done(&["detach", &server.port.to_string()]);
+    assert!(!steered(both[1]));
 }
 
 #[test]

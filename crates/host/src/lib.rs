@@ -9,6 +9,8 @@
 pub mod bpf;
 pub mod calls;
 #[cfg(not(target_os = "none"))]
+pub mod datagrams;
+#[cfg(not(target_os = "none"))]
 pub mod early;
 #[cfg(not(target_os = "none"))]
 pub mod end;

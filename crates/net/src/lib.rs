@@ -9,7 +9,8 @@
 //! `angel` decides and `groups` remembers; neither has a clock, a thread or I/O, so the simulator
 //! (`sim`) runs the same code from a seed. `steer` does it to a server that runs: it looks at its
 //! sockets and lets a program in the kernel select who accepts. `tune` sets an interface up so that
-//! each receive queue is served by a core of its own, and sets it back.
+//! each receive queue is served by a core of its own, and sets it back. `udp` opens sockets that
+//! receive as many packets as a machine can take.
 //!
 //! After NetPopcorn's Snap Bean (flow groups of the source port) and Angel (its balancer), and
 //! Affinity-Accept (Pesterev et al., EuroSys 2012).
@@ -22,3 +23,4 @@ mod problem;
 pub mod sim;
 pub mod steer;
 pub mod tune;
+pub mod udp;

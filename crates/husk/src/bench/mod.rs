@@ -42,6 +42,7 @@ mod scratch;
 mod servers;
 mod stop;
 mod technique;
+mod udp;
 mod worker;
 mod workloads;
 
@@ -83,6 +84,9 @@ enum Suite {
     },
     /// Servers whose sockets are the host's: CPU time of a request, compared with native servers.
     Servers(servers::Options),
+    /// Ways of receiving UDP, over a veth between two network namespaces: packets a second with
+    /// what is lost, and round trips. Needs root, or a user who may make namespaces; and iproute2.
+    Udp(udp::Options),
     /// Placement policies on a build and on a script that forks, compared with Linux's scheduler.
     Place(place::Options),
     /// The side of `place` in an image.
@@ -161,6 +165,10 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Hold(options) => measure(|| hold::run(&options)),
         Suite::Exec(options) => measure(|| exec::run(&options)),
         Suite::Servers(options) => measure(|| servers::run(&options)),
+        Suite::Udp(options) => {
+            udp::prepare()?;
+            measure(|| udp::run(&options))
+        }
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)

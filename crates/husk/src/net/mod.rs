@@ -27,8 +27,9 @@ pub enum Command {
     /// The server listens with SO_REUSEPORT (nginx: `listen ... reuseport`), a socket for each
     /// process. Which one accepts is chosen by flow group, the upper 12 bits of the source port;
     /// idle groups move away from processes with too much. Connections that are open stay where
-    /// they are. Needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE. A program that the
-    /// server itself has attached to these sockets is replaced.
+    /// they are. A server that listens at several addresses is steered at each. Needs root, or
+    /// CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE. A program that the server itself has attached to
+    /// these sockets is replaced.
     Attach(Attach),
     /// End steering: Linux spreads connections by hash again. Also where the balancer was killed.
     Detach {
@@ -48,6 +49,18 @@ pub enum Command {
         /// Print a JSON document instead of the table.
         #[arg(long)]
         json: bool,
+    },
+    /// Show once what is steered: what `top` shows each second.
+    Stat {
+        /// Process, port, or address with port [default: all that is steered].
+        #[arg(value_name = "PID|PORT")]
+        target: Option<String>,
+        /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Print it for OpenMetrics (Prometheus).
+        #[arg(long, conflicts_with = "json")]
+        openmetrics: bool,
     },
     /// Say which way of steering this host has. Status 0: `husk net attach` works.
     Check {
@@ -132,6 +145,10 @@ pub fn run(command: Command) -> ExitCode {
         Command::Attach(options) => done(attach(&options)),
         Command::Detach { target } => done(steer::detach(&target).map(|()| true)),
         Command::Top { target, once, json } => done(top(target.as_deref(), once, json)),
+        Command::Stat { target, openmetrics: true, .. } => {
+            done(seen(target.as_deref()).map(|all| shown(&all, false, |all| steer::metrics(all))))
+        }
+        Command::Stat { target, json, .. } => done(top(target.as_deref(), true, json)),
         Command::Check { json } => {
             let report = steer::check::check();
             let printed = shown(&report, json, steer::check::Report::text);
@@ -165,29 +182,33 @@ fn done(result: Result<bool, Problem>) -> ExitCode {
 
 /// Whether it steers; the balancer has said why not.
 fn attach(options: &Attach) -> Result<bool, Problem> {
-    let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let mut balance = Program::new(husk);
-    let Tuned { window_ms, wake_percent } = options.tuning;
-    balance.args(["net", "balance", "--window-ms", &window_ms.to_string()]);
-    balance.args(["--wake-percent", &wake_percent.to_string()]);
-    let Some(Snapshot { address, kernels, .. }) = steer::attach(&options.target, balance)? else {
-        return Ok(false);
+    let balance = || {
+        let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+        let mut balance = Program::new(husk);
+        let Tuned { window_ms, wake_percent } = options.tuning;
+        balance.args(["net", "balance", "--window-ms", &window_ms.to_string()]);
+        balance.args(["--wake-percent", &wake_percent.to_string()]);
+        balance
     };
-    say(&format!(
-        "steers the connections of {address} among {} sockets; `husk net detach {address}` ends it",
-        kernels.len()
-    ));
-    Ok(true)
+    let begun = steer::attach(&options.target, balance)?;
+    for Snapshot { address, kernels, .. } in &begun {
+        say(&format!(
+            "steers the connections of {address} among {} sockets; `husk net detach {address}` \
+             ends it",
+            kernels.len()
+        ));
+    }
+    Ok(!begun.is_empty())
+}
+
+fn seen(target: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
+    target.map_or_else(steer::everywhere, steer::look)
 }
 
 /// Whether all could be printed.
 fn top(target: Option<&str>, once: bool, json: bool) -> Result<bool, Problem> {
     loop {
-        let all = match target {
-            Some(target) => vec![steer::look(target)?],
-            None => steer::everywhere()?,
-        };
-        if !shown(&all, json, |all| steer::table(all)) {
+        if !shown(&seen(target)?, json, |all| steer::table(all)) {
             return Ok(false);
         }
         if once {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::listeners::{Place, borrow, family, find, listening};
+use super::listeners::{Place, borrow, family, find, see};
 use super::seen::Snapshot;
 use super::way::take_away;
 use crate::problem::Problem;
@@ -26,10 +26,26 @@ pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
     Path::new(STATE).join(format!("{}.{kind}", place.key()))
 }
 
-/// Begins to steer; `balance` is the command that a balancer is started by. What happens is said
-/// by the balancer itself where it fails.
-pub fn attach(target: &str, mut balance: Command) -> Result<Option<Snapshot>, Problem> {
-    let (pid, place) = find(target)?;
+/// Begins to steer, at every address where the target listens; `balance` makes the command that a
+/// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
+/// is steered.
+pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
+    let (pid, places) = find(target)?;
+    let mut begun = Vec::new();
+    for place in &places {
+        match begin(pid, place, balance()) {
+            Ok(Some(snapshot)) => begun.push(snapshot),
+            failed => {
+                // What was steered before stays; what has just begun does not.
+                places[..begun.len()].iter().for_each(|place| drop(end(pid, place)));
+                return failed.map(|_| Vec::new());
+            }
+        }
+    }
+    Ok(begun)
+}
+
+fn begin(pid: u32, place: &Place, mut balance: Command) -> Result<Option<Snapshot>, Problem> {
     let failed = |why: std::io::Error| {
         Problem::new("cannot start a balancer", why, "see that processes can be started")
     };
@@ -41,7 +57,7 @@ pub fn attach(target: &str, mut balance: Command) -> Result<Option<Snapshot>, Pr
         BufReader::new(output).read_line(&mut said).map_err(failed)?;
     }
     if said.trim_end() == READY {
-        return ask(&file(&place, "socket")).map(Some);
+        return ask(&file(place, "socket")).map(Some);
     }
     child.wait().map_err(failed)?;
     Ok(None)
@@ -64,9 +80,14 @@ fn ask(socket: &Path) -> Result<Snapshot, Problem> {
     serde_json::from_str(&text).map_err(|why| silent(why.to_string()))
 }
 
-/// What a balancer shows.
-pub fn look(target: &str) -> Result<Snapshot, Problem> {
-    ask(&file(&find(target)?.1, "socket"))
+/// What the balancers of a target show: those that there are, at least one.
+pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
+    let (_, places) = find(target)?;
+    let asked: Vec<_> = places.iter().map(|place| ask(&file(place, "socket"))).collect();
+    if asked.iter().all(Result::is_err) {
+        return asked.into_iter().collect();
+    }
+    Ok(asked.into_iter().flatten().collect())
 }
 
 /// What all balancers show.
@@ -83,12 +104,25 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     Ok(sockets.iter().filter_map(|socket| ask(socket).ok()).collect())
 }
 
-/// Ends steering: Linux chooses as before. Also where the balancer was killed.
+/// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of
+/// the target; it is an error only where nothing is attached at any of them, or one cannot end.
 pub fn detach(target: &str) -> Result<(), Problem> {
-    let (pid, place) = find(target)?;
+    let (pid, places) = find(target)?;
+    let mut ended = false;
+    for place in &places {
+        ended |= end(pid, place)?;
+    }
+    let what = || format!("cannot detach from {}", places[0]);
+    ended
+        .then_some(())
+        .ok_or_else(|| Problem::new(what(), "nothing is attached", "see `husk net top`"))
+}
+
+/// Whether anything was attached there.
+fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
     let what = format!("cannot detach from {place}");
-    match answer(&file(&place, "socket"), DETACH) {
-        Ok(said) if said == DONE => return Ok(()),
+    match answer(&file(place, "socket"), DETACH) {
+        Ok(said) if said == DONE => return Ok(true),
         Ok(said) => return Err(Problem::new(what, said, "try again")),
         Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
             let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
@@ -96,15 +130,12 @@ pub fn detach(target: &str) -> Result<(), Problem> {
         }
         Err(_) => {}
     }
-    let inodes = listening(pid, &place);
+    let inodes = see(pid, place).listening;
     let family = family(pid, &inodes);
     let refused = |errno| Problem::refused("take the program from these sockets", errno);
     let socket = inodes.first().ok_or(husk_abi::Errno::ENOENT);
     let socket = socket.and_then(|&inode| borrow(&family, inode)).map_err(refused)?;
     // What a killed balancer left; another would replace it.
-    let _ = fs::remove_file(file(&place, "socket"));
-    match take_away(&socket).map_err(refused)? {
-        true => Ok(()),
-        false => Err(Problem::new(what, "nothing is attached", "see `husk net top`")),
-    }
+    let _ = fs::remove_file(file(place, "socket"));
+    take_away(&socket).map_err(refused)
 }

@@ -14,9 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
-use super::listeners::{
-    Member, Place, accepts, borrow, cpu_ns, family, listening, open_connections, shares_its_port,
-};
+use super::listeners::{Member, Place, accepts, borrow, cpu_ns, family, see, shares_its_port};
 use super::seen::{Kernel, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
@@ -26,8 +24,9 @@ use crate::problem::Problem;
 /// How often Angel looks.
 const TICK_US: u64 = 100_000;
 /// How often listeners, processes and open connections are looked at; open connections also before
-/// groups move.
+/// groups move. More rarely where no connection comes: a look takes milliseconds.
 const LOOK_US: u64 = 1_000_000;
+const IDLE_LOOK_US: u64 = 2_000_000;
 /// The program steers so long after a sign of life.
 const LIFE_NS: u64 = 2_000_000_000;
 /// Who asks must have written by then.
@@ -61,6 +60,8 @@ struct Balancer {
     began_us: u64,
     ticked_us: u64,
     looked_us: u64,
+    /// Connections that had come at the last look.
+    came: u64,
     moves: u64,
 }
 
@@ -156,6 +157,7 @@ impl Balancer {
             began_us: now_us,
             ticked_us: now_us,
             looked_us: now_us,
+            came: 0,
             moves: 0,
         };
         balancer.look_at_listeners()?;
@@ -223,14 +225,16 @@ impl Balancer {
     /// One look and what follows; whether anybody listens.
     fn tick(&mut self) -> bool {
         let now_us = now_us();
-        if now_us >= self.looked_us + LOOK_US {
+        let came: u64 = (0..GROUPS).map(|group| self.way.syns(group)).sum();
+        let every_us = if came == self.came { IDLE_LOOK_US } else { LOOK_US };
+        if now_us >= self.looked_us + every_us {
             self.looked_us = now_us;
+            self.came = came;
             // What cannot be steered this time, Linux spreads by hash until the next.
             let _ = self.look_at_listeners();
             if self.inodes.is_empty() {
                 return false;
             }
-            self.count_open();
         }
         self.way.live_until(now_ns() + LIFE_NS);
         self.tell_angel();
@@ -250,13 +254,14 @@ impl Balancer {
 
     /// Takes in which sockets listen, and who accepts from them.
     fn look_at_listeners(&mut self) -> Result<(), Problem> {
-        let found =
-            self.family.iter().map(|member| (member.pid, listening(member.pid, &self.place)));
-        let found = found.collect::<Vec<_>>().into_iter().find(|(_, inodes)| !inodes.is_empty());
-        let Some((pid, inodes)) = found else {
+        // The next one where the first has gone.
+        let mut found = self.family.iter().map(|member| (member.pid, see(member.pid, &self.place)));
+        let Some((pid, seen)) = found.find(|(_, seen)| !seen.listening.is_empty()) else {
             self.inodes.clear();
             return Ok(());
         };
+        let inodes = seen.listening;
+        self.open = seen.open;
         self.family = family(pid, &inodes);
         let known = self.inodes.iter().copied().filter(|inode| inodes.contains(inode));
         let new = inodes.iter().copied().filter(|inode| !self.inodes.contains(inode));
@@ -301,7 +306,7 @@ impl Balancer {
 
     fn count_open(&mut self) {
         let pid = self.family.first().map_or(0, |member| member.pid);
-        self.open = open_connections(pid, &self.place);
+        self.open = see(pid, &self.place).open;
     }
 
     /// What has come, in Angel's table.

@@ -67,10 +67,16 @@ pub struct Member {
     pub waits: HashSet<u64>,
 }
 
+/// All of its namespace.
 fn sockets(pid: &str) -> Vec<Socket> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}"));
-    let texts = ["tcp", "tcp6"].map(|name| read(name).unwrap_or_default());
-    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(socket)).collect()
+    ["tcp", "tcp6"].into_iter().flat_map(|table| sockets_in(pid, table)).collect()
+}
+
+/// One of the two tables. To read it takes Linux milliseconds of a processor, also where it is
+/// short: it looks into every bucket of a hash table that grows with the machine's memory.
+fn sockets_in(pid: &str, table: &str) -> Vec<Socket> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+    text.lines().skip(1).filter_map(socket).collect()
 }
 
 fn socket(line: &str) -> Option<Socket> {
@@ -100,29 +106,31 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Connections that are open at a place, by flow group.
-pub fn open_connections(pid: u32, place: &Place) -> Vec<u64> {
-    let mut open = vec![0; GROUPS];
-    let here = |socket: &Socket| {
-        let ip = place.address.ip();
-        let local = socket.local;
-        local.port() == place.address.port() && (ip.is_unspecified() || local.ip() == ip)
-    };
-    let lives = |socket: &Socket| socket.state != LISTENS && socket.state != TIME_WAIT;
-    for socket in sockets(&pid.to_string()).iter().filter(|one| here(one) && lives(one)) {
-        open[group_of(socket.remote_port)] += 1;
-    }
-    open
+/// The sockets of a place.
+pub struct Seen {
+    /// Inodes of those that listen, the oldest first; none: the process has gone, or they have.
+    pub listening: Vec<u64>,
+    /// Connections that are open, by flow group.
+    pub open: Vec<u64>,
 }
 
-/// Inodes of the sockets that listen at a place, the oldest first; none: the process has gone, or
-/// they have.
-pub fn listening(pid: u32, place: &Place) -> Vec<u64> {
-    let all = sockets(&pid.to_string());
-    let here = all.iter().filter(|one| one.state == LISTENS && one.local == place.address);
-    let mut inodes: Vec<_> = here.map(|socket| socket.inode).collect();
-    inodes.sort_unstable();
-    inodes
+/// Looks at the sockets of a place, in the namespace of a process.
+pub fn see(pid: u32, place: &Place) -> Seen {
+    // IPv4 connections to a socket of IPv6 are in the table of IPv6.
+    let table = if place.address.is_ipv4() { "tcp" } else { "tcp6" };
+    let (mut listening, mut open) = (Vec::new(), vec![0; GROUPS]);
+    for socket in sockets_in(&pid.to_string(), table) {
+        let ip = place.address.ip();
+        let here = socket.local.port() == place.address.port()
+            && (ip.is_unspecified() || socket.local.ip() == ip);
+        if socket.state == LISTENS {
+            listening.extend((socket.local == place.address).then_some(socket.inode));
+        } else if here && socket.state != TIME_WAIT {
+            open[group_of(socket.remote_port)] += 1;
+        }
+    }
+    listening.sort_unstable();
+    Seen { listening, open }
 }
 
 /// Descriptors of sockets, by inode.
@@ -204,9 +212,9 @@ pub fn borrow(family: &[Member], inode: u64) -> Result<OwnedFd, Errno> {
     pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).map_err(errno)
 }
 
-/// What is typed: a process, a port, or an address with a port. Where it listens, and one process
-/// that does.
-pub fn find(target: &str) -> Result<(u32, Place), Problem> {
+/// What is typed: a process, a port, or an address with a port. Where it listens, at least at one
+/// place, and one process that does.
+pub fn find(target: &str) -> Result<(u32, Vec<Place>), Problem> {
     let what = format!("cannot find what to steer at {target}");
     let (address, number) = (target.parse::<SocketAddr>().ok(), target.parse::<u32>().ok());
     if address.is_none() && number.is_none() {
@@ -232,14 +240,8 @@ pub fn find(target: &str) -> Result<(u32, Place), Problem> {
             return Err(Problem::new(what, why, remedy));
         }
     };
-    match places[..] {
-        [address] => Ok((pid, Place { address, namespace: namespace(pid) })),
-        _ => {
-            let all: Vec<_> = places.iter().map(ToString::to_string).collect();
-            let why = format!("process {pid} listens at {}", all.join(", "));
-            Err(Problem::new(what, why, "name one of these"))
-        }
-    }
+    let namespace = namespace(pid);
+    Ok((pid, places.into_iter().map(|address| Place { address, namespace }).collect()))
 }
 
 /// Where a process listens.

@@ -27,4 +27,4 @@ pub use crate::problem::Problem;
 pub use asking::{attach, detach, everywhere, look};
 pub use balancer::{Wanted, balance};
 pub use listeners::Place;
-pub use seen::{Snapshot, table};
+pub use seen::{Snapshot, metrics, table};

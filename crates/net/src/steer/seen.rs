@@ -83,3 +83,71 @@ pub fn table(all: &[Snapshot]) -> String {
     }
     text
 }
+
+/// The same for OpenMetrics (Prometheus).
+pub fn metrics(all: &[Snapshot]) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, of: &dyn Fn(&Kernel) -> f64| {
+        let _ = writeln!(text, "# TYPE husk_net_{name} {kind}\n# HELP husk_net_{name} {help}");
+        let end = if kind == "counter" { "_total" } else { "" };
+        for one in all {
+            for kernel in &one.kernels {
+                let labels = format!("address=\"{}\",kernel=\"{}\"", one.address, kernel.kernel);
+                let _ = writeln!(text, "husk_net_{name}{end}{{{labels}}} {}", of(kernel));
+            }
+        }
+    };
+    let counts = |count: u64| count as f64;
+    family("groups", "gauge", "Flow groups that lead to it.", &|one| one.groups as f64);
+    family("connections", "counter", "Connections that have come.", &|one| counts(one.syns));
+    family("open_connections", "gauge", "Connections that are open.", &|one| counts(one.open));
+    family("cpu_share", "gauge", "Share of a CPU, moving average.", &|one| one.cpu);
+    family("load", "gauge", "What the balancer compares, shares of a CPU.", &|one| one.load);
+    let _ = writeln!(text, "# TYPE husk_net_moves counter\n# HELP husk_net_moves Groups moved.");
+    for one in all {
+        let _ = writeln!(text, "husk_net_moves_total{{address=\"{}\"}} {}", one.address, one.moves);
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_name_each_listening_socket_and_end_as_they_must() {
+        let kernel = Kernel {
+            kernel: 1,
+            pid: Some(7),
+            groups: 2048,
+            syns: 30,
+            open: 2,
+            arrivals_per_s: 1.5,
+            connections: 2.0,
+            cpu: 0.25,
+            load: 0.5,
+        };
+        let one = Snapshot {
+            address: "[::1]:80".to_owned(),
+            pid: 7,
+            balancer: 8,
+            seconds: 9,
+            connections: 30,
+            moves: 4,
+            worst_over_mean: 1.0,
+            kernels: vec![kernel],
+        };
+        let text = metrics(&[one]);
+        for line in [
+            "# TYPE husk_net_connections counter",
+            "husk_net_connections_total{address=\"[::1]:80\",kernel=\"1\"} 30",
+            "husk_net_cpu_share{address=\"[::1]:80\",kernel=\"1\"} 0.25",
+            "husk_net_moves_total{address=\"[::1]:80\"} 4",
+        ] {
+            assert!(text.lines().any(|one| one == line), "no {line} in {text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        assert_eq!(metrics(&[]).lines().last(), Some("# EOF"));
+    }
+}
