@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str], &[&str])] = &[
             "husk-carrier",
             "husk-host",
             "husk-rewrite",
+            "husk-storage",
         ],
         &["*"],
     ),

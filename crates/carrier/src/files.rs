@@ -104,7 +104,9 @@ impl Fs for Direct {
         node: Node<'_>,
     ) -> Result<Inode> {
         self.kernel.count(Operation::Create);
-        husk_kernel::fs::directory::names::create(&self.kernel, who, dir, name, node, self.now())
+        self.naming(dir, None, |me| {
+            husk_kernel::fs::directory::names::create(&me.kernel, who, dir, name, node, me.now())
+        })
     }
     #[inline]
     fn create_nameless(
@@ -121,17 +123,23 @@ impl Fs for Direct {
     #[inline]
     fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Link);
-        husk_kernel::fs::directory::names::link(&self.kernel, who, inode, dir, name, self.now())
+        self.naming(dir, None, |me| {
+            husk_kernel::fs::directory::names::link(&me.kernel, who, inode, dir, name, me.now())
+        })
     }
     #[inline]
     fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Remove);
-        husk_kernel::fs::directory::names::unlink(&self.kernel, who, dir, name, self.now())
+        self.naming(dir, None, |me| {
+            husk_kernel::fs::directory::names::unlink(&me.kernel, who, dir, name, me.now())
+        })
     }
     #[inline]
     fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()> {
         self.kernel.count(Operation::Remove);
-        husk_kernel::fs::directory::names::rmdir(&self.kernel, who, dir, name, self.now())
+        self.naming(dir, None, |me| {
+            husk_kernel::fs::directory::names::rmdir(&me.kernel, who, dir, name, me.now())
+        })
     }
     #[inline]
     fn rename(
@@ -144,16 +152,18 @@ impl Fs for Direct {
         flags: u32,
     ) -> Result<()> {
         self.kernel.count(Operation::Rename);
-        husk_kernel::fs::directory::rename::rename(
-            &self.kernel,
-            who,
-            source_dir,
-            source,
-            target_dir,
-            target,
-            flags,
-            self.now(),
-        )
+        self.naming(source_dir, Some(target_dir), |me| {
+            husk_kernel::fs::directory::rename::rename(
+                &me.kernel,
+                who,
+                source_dir,
+                source,
+                target_dir,
+                target,
+                flags,
+                me.now(),
+            )
+        })
     }
     #[inline]
     fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()> {
@@ -182,6 +192,7 @@ impl Fs for Direct {
         how: SetExtended,
     ) -> Result<()> {
         self.kernel.count(Operation::Change);
+        husk_kernel::fs::unsaved::note_extended(&self.kernel, inode);
         self.set_extended_value(inode, name, value, how)
     }
     fn take_extended_over(&mut self, inode: Inode) -> Result<()> {
@@ -355,17 +366,19 @@ impl Fs for Direct {
         limit: u32,
     ) -> Result<u32> {
         self.kernel.count(Operation::Create);
-        husk_kernel::descriptor::open::create_open(
-            &self.kernel,
-            who,
-            files,
-            dir,
-            name,
-            mode,
-            flags,
-            limit,
-            self.now(),
-        )
+        self.naming(dir, None, |me| {
+            husk_kernel::descriptor::open::create_open(
+                &me.kernel,
+                who,
+                files,
+                dir,
+                name,
+                mode,
+                flags,
+                limit,
+                me.now(),
+            )
+        })
     }
 }
 

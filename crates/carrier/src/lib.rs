@@ -25,6 +25,7 @@ mod mapping;
 mod pipes;
 mod place;
 mod processes;
+mod volumes;
 mod watches;
 
 pub use counts::{Counts, Seat};
@@ -34,6 +35,7 @@ pub use husk_region::{
     CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, PASSES_MAX, PassWords,
     STATE_ADDRESS, Without, ended, read_header,
 };
+pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 pub use mapping::{assume_mapped, map_region, populate};
 
 use husk_kernel::Kernel;

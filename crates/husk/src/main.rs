@@ -58,7 +58,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::{parse_kernels, parse_size, reason};
+use husk_supervisor::request::{VolumePlan, parse_kernels, parse_size, parse_volume, reason};
 use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check, fsck, limits, recording, stat};
 use serde::Serialize;
@@ -329,6 +329,10 @@ struct RunOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     ask: Option<bool>,
+    /// Show volume NAME at DIR: what a program syncs there is durable, and all of it at the end. May
+    /// be repeated.
+    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
+    volume: Vec<VolumePlan>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -341,6 +345,7 @@ impl ImageOptions {
             memory_bytes: self.memory,
             overlays: self.overlay,
             mounts: self.mount,
+            volumes: Vec::new(),
             discard: self.discard,
             on_failure: None,
             ask: None,
@@ -520,8 +525,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let RunOptions { image, on_failure, ask, command } = options;
-    let request = Request { on_failure: on_failure.map(Into::into), ask, ..image.request() };
+    let RunOptions { image, on_failure, ask, volume, command } = options;
+    let on_failure = on_failure.map(Into::into);
+    let request = Request { on_failure, ask, volumes: volume, ..image.request() };
     match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),

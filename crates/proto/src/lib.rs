@@ -3,7 +3,7 @@
 //! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
 //! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
 //! (bytes of pipes), `epoll` (what programs wait for), `watch` (who is told of changes), `image`
-//! (what one image is made of), `place` (which kernel is whose);
+//! (what one image is made of), `volume` (what becomes durable), `place` (which kernel is whose);
 //! `operation` names their types for those who count; `entry` is no service, but what a process and
 //! the supervisor agree on when it enters, nor `snapshot`, what a start is made from.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
@@ -32,6 +32,7 @@ pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod snapshot;
+pub mod volume;
 pub mod watch;
 
 pub use descriptor::{Description, Descriptors, Files};
@@ -54,6 +55,7 @@ pub trait Services:
     + epoll::Epolls
     + watch::Watches
     + image::Image
+    + volume::Volumes
 {
 }
 impl<T> Services for T where
@@ -66,5 +68,6 @@ impl<T> Services for T where
         + epoll::Epolls
         + watch::Watches
         + image::Image
+        + volume::Volumes
 {
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   catalogue   name ─► uuid, place, size              a small file for each volume
+//!     tree      objects and names                  from a snapshot and records
 //!     log       records, durable in order          frames in a ring, and snapshots
 //!     area      two copies of a header, then content   one pre-written extent
 //!       disk    read, write, write and flush, flush    `Pwrite` (O_DIRECT) or `Sim`
@@ -21,6 +22,7 @@ pub mod catalogue;
 pub mod disk;
 pub mod log;
 mod problem;
+pub mod tree;
 mod uuid;
 
 pub use problem::Problem;

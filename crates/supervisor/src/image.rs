@@ -24,6 +24,7 @@ use crate::holds::{self, Work};
 use crate::named::NOT_TAKEN_OVER;
 use crate::request::{MountPlan, Settings};
 use crate::variables::Variables;
+use crate::volumes::Volume;
 use crate::write_back::{Source, host};
 
 /// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.
@@ -52,6 +53,8 @@ pub struct Image {
     pub started_ns: i64,
     /// Its memory.
     pub region: OwnedFd,
+    /// The trees that outlive it.
+    pub volumes: Vec<Volume>,
 }
 
 impl Image {
@@ -74,9 +77,13 @@ impl Image {
         }
         let started_ns = exact_ns();
         direct.set_made_ns(started_ns);
-        let mut image = Image { direct, mounts: Vec::new(), started_ns, region };
+        let (mounts, volumes) = (Vec::new(), Vec::new());
+        let mut image = Image { direct, mounts, started_ns, region, volumes };
         for plan in &settings.mounts {
-            image.mount(plan)?;
+            let root = image.mount(plan)?;
+            if let Some(volume) = settings.volumes.iter().find(|one| one.path == plan.path) {
+                image.volumes.push(Volume::open(&mut image.direct, root, &volume.name)?);
+            }
         }
         Ok(image)
     }
@@ -98,10 +105,10 @@ impl Image {
             Mounted { root: mount.root, plan }
         });
         let mounts = mounts.collect();
-        Ok(Image { direct, mounts, started_ns, region: region.into() })
+        Ok(Image { direct, mounts, started_ns, region: region.into(), volumes: Vec::new() })
     }
 
-    fn mount(&mut self, plan: &MountPlan) -> Result<(), Failure> {
+    fn mount(&mut self, plan: &MountPlan) -> Result<Inode, Failure> {
         let what = format!("mount {}", plan.path.display());
         let found = fs::metadata(&plan.path).map_err(|problem| {
             Failure::new(format!("cannot {what}"), crate::request::reason(&problem), "check it")
@@ -115,7 +122,7 @@ impl Image {
             .map_err(|errno| unmade(&what, errno))?;
         self.lead_to(&plan.path).map_err(|errno| unmade(&what, errno))?;
         self.mounts.push(Mounted { root, plan: plan.clone() });
-        Ok(())
+        Ok(root)
     }
 
     /// Makes the directories of an outer memory tree that lead to `path`.

@@ -62,6 +62,7 @@ pub mod trace;
 pub mod variables;
 mod vigil;
 pub mod visit;
+pub mod volumes;
 pub mod watch;
 mod watchers;
 mod whole;

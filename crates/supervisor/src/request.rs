@@ -54,6 +54,8 @@ pub struct Request {
     pub overlays: Vec<PathBuf>,
     /// `--mount`, in order.
     pub mounts: Vec<PathBuf>,
+    /// `--volume`, in order.
+    pub volumes: Vec<VolumePlan>,
     /// `--discard`: nothing is written back; `None` = it is.
     pub discard: Option<bool>,
     /// `--on-failure`: what becomes of the changes of a command that fails; `None` = as of others.
@@ -95,6 +97,15 @@ pub struct MountPlan {
     pub cover: Cover,
 }
 
+/// A volume of the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumePlan {
+    /// What it is called.
+    pub name: String,
+    /// The directory that it covers, real in `Settings`.
+    pub path: PathBuf,
+}
+
 /// A request that was found valid.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -104,6 +115,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Mounts, outer ones first.
     pub mounts: Vec<MountPlan>,
+    /// Those of them that are volumes.
+    pub volumes: Vec<VolumePlan>,
     /// Nothing is written back.
     pub discard: bool,
     /// What becomes of the changes of a command that fails.
@@ -172,6 +185,7 @@ impl Request {
             kernels,
             memory_bytes,
             mounts,
+            volumes: self.settle_volumes()?,
             discard: self.discards(),
             on_failure: self.on_failure.unwrap_or_default(),
             ask: self.ask == Some(true),
@@ -196,11 +210,27 @@ impl Request {
         for path in &self.mounts {
             add(&mut plans, memory(path)?)?;
         }
+        for volume in &self.volumes {
+            add(&mut plans, memory(&volume.path)?)?;
+        }
         let whole = match self.overlays.iter().any(|path| whole::is_root(path)) {
             true => Some(whole::add(&mut plans)?),
             false => None,
         };
         Ok((plans, whole))
+    }
+
+    fn settle_volumes(&self) -> Result<Vec<VolumePlan>, Failure> {
+        let mut settled: Vec<VolumePlan> = Vec::new();
+        for volume in &self.volumes {
+            let name = volume.name.clone();
+            if settled.iter().any(|other| other.name == name) {
+                let what = format!("cannot use volume {name} twice");
+                return Err(Failure::new(what, "it has one tree", "keep one of them"));
+            }
+            settled.push(VolumePlan { name, path: memory(&volume.path)?.path });
+        }
+        Ok(settled)
     }
 }
 
@@ -364,6 +394,16 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("choose at most {}", size(MEMORY_BYTES_MAX)))
+}
+
+/// Reads `NAME:DIR`.
+pub fn parse_volume(text: &str) -> Result<VolumePlan, String> {
+    match text.split_once(':') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok(VolumePlan { name: name.to_owned(), path: PathBuf::from(path) })
+        }
+        _ => Err("write NAME:DIR, as data:/var/lib/redis".to_owned()),
+    }
 }
 
 /// Reads a number of kernels; `settle_kernels` checks its range.

@@ -41,6 +41,11 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
     let Some(typed) = command.first() else {
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };
+    let has_volumes = !settings.volumes.is_empty();
+    if has_volumes && settings.on_failure == OnFailure::Keep {
+        let why = "an image with a name has no volumes so far";
+        return Err(Failure::new("cannot keep the image", why, "leave out --on-failure keep"));
+    }
     let end = match program::look(typed, &settings.mounts)? {
         Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,
         Program::Native(path) if settings.sealed => {
@@ -48,6 +53,11 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
             in_image(&settings, command, &variables, &path, runtime)?
         }
         Program::Native(_) if settings.ask => return Err(fate::refuse_native()),
+        Program::Native(path) if has_volumes => {
+            let what = format!("cannot run {} with a volume", path.display());
+            let why = "its calls cannot be caught, and its files would be the host's";
+            return Err(Failure::new(what, why, "leave out --volume"));
+        }
         Program::Native(path) => natively(command, &path)?,
     };
     Ok(end_as(end))

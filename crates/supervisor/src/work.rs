@@ -44,6 +44,7 @@ use crate::signals::Signals;
 use crate::soundness::{self, Soundness};
 use crate::variables::Variables;
 use crate::vigil::Vigil;
+use crate::volumes::Volume;
 use crate::watch::Burial;
 use crate::watchers::Watchers;
 use crate::write_back::{self, ledger::Ledger, scan::Run};
@@ -189,6 +190,7 @@ impl Work {
     pub fn serve(&mut self) {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
         self.aid = Some(Aid::begin());
+        self.image.volumes.iter_mut().for_each(Volume::serve);
     }
 
     /// Ends that.
@@ -326,6 +328,9 @@ impl Work {
         self.rest();
         self.release_dead();
         let mut lines = Vec::new();
+        let volumes = std::mem::take(&mut self.image.volumes);
+        lines.extend(volumes.into_iter().filter_map(|volume| volume.close(direct)));
+        let are_saved = lines.is_empty();
         // Of an image with a name others go by its end; a run is not held up unasked.
         let soundness = if self.variables.check || ledger.is_some() {
             self.structure_check(&mut lines)
@@ -339,7 +344,7 @@ impl Work {
         if discard || matches!(soundness, Soundness::Senseless) {
             lines.extend(soundness.line(discard, false));
             lines.extend(holds::lines());
-            return Ended { lines, complete: soundness.is_sound() };
+            return Ended { lines, complete: soundness.is_sound() && are_saved };
         }
         holds::work(direct, Kind::WriteBack);
         let run = self.end_run();
@@ -358,7 +363,8 @@ impl Work {
         lines.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(soundness.line(false, outcome.is_complete()));
         lines.extend(holds::lines());
-        Ended { lines, complete: outcome.is_complete() && soundness.is_sound() }
+        let complete = outcome.is_complete() && soundness.is_sound() && are_saved;
+        Ended { lines, complete }
     }
 
     /// Looks at the structure; what it finds are lines where that was asked for.

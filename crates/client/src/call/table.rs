@@ -105,7 +105,7 @@ calls! { |client, c, a|
     writev Full "" => client.writev(c);
     preadv Full "" => client.preadv(c, 0);
     pwritev Full "" => client.pwritev(c, 0);
-    preadv2 Full "RWF_*SYNC change nothing in memory; RWF_NOWAIT is EOPNOTSUPP, as in a tmpfs"
+    preadv2 Full "RWF_NOWAIT is EOPNOTSUPP, as in a tmpfs"
         => client.preadv(c, a[5]);
     pwritev2 Full "as preadv2" => client.pwritev(c, a[5]);
     lseek Full "" => client.lseek(c);
@@ -118,9 +118,12 @@ calls! { |client, c, a|
     ftruncate Full "" => client.ftruncate(c);
     fallocate Full "modes of a tmpfs: 0, KEEP_SIZE, PUNCH_HOLE; others EOPNOTSUPP"
         => client.fallocate(c);
-    fsync Full "nothing to flush: the image lies in memory" => client.flush(c);
+    fsync Full "durable in a volume; elsewhere the image is in memory, and there is nothing to flush"
+        => client.flush(c);
     fdatasync Full "as fsync" => client.flush(c);
     syncfs Full "as fsync" => client.flush(c);
+    sync Full "all volumes, then the host" => client.sync();
+    msync Full "MS_SYNC: durable in a volume; the host's part is the host's" => client.msync(c);
     sync_file_range Full "as fsync" => client.sync_file_range(c);
     fadvise64 Full "" => client.fadvise(c);
     readahead Full "" => client.readahead(c);

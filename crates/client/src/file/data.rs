@@ -7,12 +7,12 @@ use crate::file::limit;
 use crate::iovec::{Cursor, MOVE_MAX, check_buffer};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::sys::general::{
-    O_ACCMODE, O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_SYNC,
+    O_ACCMODE, O_APPEND, O_DSYNC, O_NOATIME, O_PATH, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_SYNC,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Description, Errno, Inode, Result, Services};
 
-/// `RWF_*` flags that mean nothing in memory.
+/// `RWF_*` flags that `check_flags` takes as they are.
 const RWF_HARMLESS: u32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
 /// `RWF_NOAPPEND`: not in all headers.
 const RWF_NOAPPEND: u32 = 0x20;
@@ -157,6 +157,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if flags as u32 & RWF_APPEND != 0 {
             file.flags |= O_APPEND;
         }
+        if flags as u32 & (RWF_DSYNC | RWF_SYNC) != 0 {
+            file.flags |= O_DSYNC;
+        }
         if flags as u32 & RWF_NOAPPEND != 0 {
             file.flags &= !O_APPEND;
         }
@@ -224,7 +227,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok((start + count as u64, count))
             })
         });
-        if over { Err(self.exceeded()) } else { self.counted(file, result) }
+        if over { Err(self.exceeded()) } else { self.written(file, result) }
     }
 
     fn write_at(&mut self, file: Opened, cursor: Cursor, length: usize, at: u64) -> Answer {
@@ -238,7 +241,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let (services, memory) = (&mut client.services, &client.memory);
             write_bytes(services, memory, file.inode, cursor, length, place)
         });
-        self.counted(file, result.map(|(_, count)| count))
+        self.written(file, result.map(|(_, count)| count))
+    }
+
+    /// The count, once it is durable where every write is to be (`O_SYNC`, `O_DSYNC`).
+    #[inline]
+    pub(crate) fn written(&mut self, file: Opened, result: Result<usize>) -> Answer {
+        if file.flags & O_DSYNC != 0 && result.is_ok_and(|count| count > 0) {
+            self.services.commit(file.inode, false)?;
+        }
+        self.counted(file, result)
     }
 
     /// The count, or the right error for what is no file.

@@ -2,9 +2,10 @@
 
 use crate::path::{Aim, plain};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::nr;
 use husk_abi::sys::general::{
     FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
-    FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, O_PATH,
+    FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, MS_SYNC, O_PATH,
 };
 use husk_proto::fs::{Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -117,9 +118,37 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         value(0)
     }
 
-    /// `fsync`, `fdatasync`, `syncfs`: the image lies in memory, there is nothing to flush.
+    /// `fsync`, `fdatasync`, `syncfs`: what is no volume lies in memory, there is nothing to flush.
     pub(crate) fn flush(&mut self, c: &Call) -> Answer {
-        self.nothing_to_do(c, |_| Ok(()))
+        let Some(file) = self.opened(c.args[0])? else { return Ok(Verdict::Pass) };
+        if file.flags & O_PATH != 0 {
+            return Err(Errno::EBADF);
+        }
+        self.services.commit(file.inode, c.number == nr::syncfs)?;
+        value(0)
+    }
+
+    /// `sync`: all volumes, then the host. Nobody is told of an error.
+    #[cold]
+    pub(crate) fn sync(&mut self) -> Answer {
+        let _ = self.services.commit_all();
+        Ok(Verdict::Pass)
+    }
+
+    /// `msync`: what a process has stored in a mapping of a file of a volume.
+    #[cold]
+    pub(crate) fn msync(&mut self, c: &Call) -> Answer {
+        if !self.services.has_volumes() || c.args[2] as u32 & MS_SYNC == 0 {
+            return Ok(Verdict::Pass);
+        }
+        let last = c.args[0].wrapping_add(c.args[1]).wrapping_sub(1);
+        let file = |address| self.host.mapped(address).map(|(inode, _)| inode);
+        match (file(c.args[0]), file(last)) {
+            (Some(first), Some(last)) if first == last => self.services.commit(first, false)?,
+            (None, None) if !self.host.maps_files() => {}
+            _ => self.services.commit_all()?,
+        }
+        Ok(Verdict::Pass)
     }
 
     /// `sync_file_range`.

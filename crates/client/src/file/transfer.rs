@@ -419,7 +419,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.move_side(source, from, done as u64)?;
         self.move_side(target, to, done as u64)?;
-        value(done as u64)
+        match target {
+            Side::Husk(file) => self.written(file, Ok(done)),
+            Side::Host(..) => value(done as u64),
+        }
     }
 
     /// Repeats the first `period` bytes of the bounce buffer up to `length`, which is returned.

@@ -167,7 +167,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         self.move_position(file, to, done as u64)?;
-        value(done as u64)
+        self.written(file, Ok(done))
     }
 
     /// Moves some of the bytes that wait in a pipe to a file: 0 at the end of the pipe, `EAGAIN`

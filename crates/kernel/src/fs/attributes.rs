@@ -50,6 +50,28 @@ pub fn change(
     })
 }
 
+/// Sets all times of what is no part of a wide directory: access, modification, status change,
+/// creation.
+pub fn set_all_times(kernel: &Kernel, inode: Inode, times_ns: [i64; 4]) -> Result<()> {
+    kernel.run(|txn| {
+        let cell = live(txn.region, inode)?;
+        if kind_bits(txn.get(cell.word(ino::IDENT))) == ino::DIRECTORY {
+            share::lock_attributes(txn, inode.number, true)?;
+        }
+        txn.lock(cell)?;
+        whole(txn.region, inode)?;
+        let [accessed, modified, changed, born] = times_ns;
+        let times = [(ino::ATIME, accessed), (ino::MTIME, modified), (ino::CTIME, changed)];
+        for (word, time) in times {
+            txn.set(cell.word(word), time.cast_unsigned());
+        }
+        if crate::fs::extended::first(txn.region, cell) == 0 && born >= 0 {
+            txn.set(cell.word(ino::BORN), born.cast_unsigned());
+        }
+        Ok(())
+    })
+}
+
 /// What watchers are told of a change.
 fn told_of(change: &Change) -> u32 {
     let attributes = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();

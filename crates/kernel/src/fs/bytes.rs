@@ -25,7 +25,7 @@ use husk_region::{Blocks, Cell, INODE, Txn};
 use crate::Kernel;
 use crate::fs::attributes::after_change;
 use crate::fs::directory::entries;
-use crate::fs::extent;
+use crate::fs::{extent, unsaved};
 use crate::state::tree;
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::{self, post};
@@ -269,7 +269,8 @@ pub fn write(
 ) -> Result<(u64, usize)> {
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
+        let ident = region.load(cell.word(ino::IDENT));
+        changeable(kernel, ident)?;
         let size = region.load(cell.word(ino::SIZE));
         let offset = match place {
             Place::At(offset) => offset,
@@ -282,6 +283,7 @@ pub fn write(
             return Err(Errno::EFBIG);
         }
         let length = (length as u64).min(SIZE_MAX - offset);
+        unsaved::note_bytes(kernel, ident, inode.number, offset, offset + length);
         if offset > size {
             zero_mapped(kernel, cell, size, offset);
         }
@@ -304,7 +306,8 @@ pub fn receive(
 ) -> Result<usize> {
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
+        let ident = region.load(cell.word(ino::IDENT));
+        changeable(kernel, ident)?;
         if offset >= SIZE_MAX {
             return Err(Errno::EFBIG);
         }
@@ -315,6 +318,7 @@ pub fn receive(
             return Ok(0);
         }
         let size = region.load(cell.word(ino::SIZE));
+        unsaved::note_bytes(kernel, ident, inode.number, offset, offset + count);
         if offset > size {
             zero_mapped(kernel, cell, size, offset);
         }
@@ -540,6 +544,8 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
         let old = region.load(cell.word(ino::SIZE));
         if size > old {
             zero_mapped(kernel, cell, old, size);
+        } else if size < old {
+            unsaved::note_bytes(kernel, ident, inode.number, size, old);
         }
         // Blocks set aside behind the end go with the same length, too.
         let hosts = low(ident) & ino::HOST != 0;
@@ -632,7 +638,9 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
     }
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
+        let ident = region.load(cell.word(ino::IDENT));
+        changeable(kernel, ident)?;
+        unsaved::note_bytes(kernel, ident, inode.number, offset, end);
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
             zero_mapped(kernel, cell, offset, end);

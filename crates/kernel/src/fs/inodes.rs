@@ -10,7 +10,7 @@ use husk_region::observe::kill;
 use husk_region::{Cell, INODE, Txn};
 
 use crate::fs::directory::share;
-use crate::fs::extended;
+use crate::fs::{extended, unsaved};
 use crate::state::text;
 use crate::state::{high, ino, kind_bits, live, low, pair};
 use crate::watch::post;
@@ -58,6 +58,9 @@ pub fn make(txn: &mut Txn<'_>, birth: &Birth) -> Result<(u32, Cell)> {
     if birth.kind == ino::DIRECTORY {
         txn.init(cell.word(ino::ARRAY), 0);
         txn.init(cell.word(ino::SHARE), share::born(txn, number, None));
+    }
+    if birth.flags & ino::DURABLE != 0 {
+        unsaved::forget(txn.region, number);
     }
     txn.init(cell.word(ino::IDENT), pair(generation, bits));
     Ok((number, cell))

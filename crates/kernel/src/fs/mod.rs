@@ -11,4 +11,5 @@ pub mod orphan;
 pub mod overlay;
 pub mod refresh;
 pub mod shared;
+pub mod unsaved;
 pub mod walk;

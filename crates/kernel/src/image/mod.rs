@@ -4,6 +4,7 @@
 //! (whether there are sockets), or caches whose loss costs time only.
 
 pub mod copies;
+pub mod volume;
 
 use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
 use husk_proto::{Errno, Inode, Result};

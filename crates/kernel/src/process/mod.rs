@@ -656,7 +656,7 @@ pub fn create_nameless(
         };
         let (uid, kind, links) = (who.uid, ino::FILE, 0);
         let linkable = if linkable { ino::LINKABLE } else { 0 };
-        let flags = low(txn.get(near.word(ino::IDENT))) & ino::TREE | linkable;
+        let flags = low(txn.get(near.word(ino::IDENT))) & ino::INHERITED | linkable;
         let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
         let (number, _) = inodes::make(txn, &birth)?;
         pins::add(txn, process, number)?;

@@ -71,6 +71,7 @@ pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
 
 /// `Processes::pin_writes`.
 pub fn pin_writes(kernel: &Kernel, inode: Inode) -> Result<()> {
+    crate::fs::unsaved::note_mapped(kernel, inode);
     kernel.run(|txn| {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;

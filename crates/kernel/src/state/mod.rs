@@ -98,6 +98,10 @@ pub mod ino {
     /// The mount whose tree it was made in (`image::shown_in`): no object leaves its tree.
     pub const TREE: u32 = 0xf << TREE_SHIFT;
     pub const TREE_SHIFT: u32 = 24;
+    /// It is a volume's: what changes is noted until it is in the log (`fs::unsaved`).
+    pub const DURABLE: u32 = 1 << 28;
+    /// What objects have of the directory they are made in.
+    pub const INHERITED: u32 = TREE | DURABLE;
 }
 
 /// Words and bits of an entry, a line of tag `tag::ENTRY`.

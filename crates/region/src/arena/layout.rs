@@ -64,7 +64,7 @@ const _: () = {
 };
 
 /// First header word: says that the image is formatted.
-pub const MAGIC: u64 = 0x4855_534b_0000_0007;
+pub const MAGIC: u64 = 0x4855_534b_0000_0008;
 
 /// The header, word by word.
 pub mod header {
@@ -189,6 +189,8 @@ pub struct Map {
     pub heap_end: u32,
     /// Chunks of blocks.
     chunks: Cell,
+    /// What of each inode is in no log yet, one word each (volumes).
+    unsaved: Cell,
     /// Number of chunks.
     pub chunk_count: u32,
     /// For the room above.
@@ -226,6 +228,7 @@ impl Layout {
         let heap = next.take(inodes, 16).index();
         let heap_end = next.0;
         let chunks = next.take(chunk_count, CHUNK_WORDS);
+        let unsaved = next.take(inodes, 1);
         Map {
             limit: next.0,
             owners_near,
@@ -240,6 +243,7 @@ impl Layout {
             heap,
             heap_end,
             chunks,
+            unsaved,
             chunk_count,
             fixed,
         }
@@ -350,6 +354,13 @@ impl Map {
     #[inline(always)]
     pub fn chunk(&self, index: u32) -> Cell {
         self.chunks.object(index % self.chunk_count, CHUNK_WORDS)
+    }
+
+    /// What of an inode is in no log yet: a word of the room above.
+    #[inline(always)]
+    pub fn unsaved(&self, inode: u32) -> Cell {
+        let number = if inode < self.classes[INODE].count { inode } else { 0 };
+        self.unsaved.object(number, 1)
     }
 
     /// Word `index` of the fixed area of the room above.

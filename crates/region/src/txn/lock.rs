@@ -256,7 +256,7 @@ impl Session {
     }
 
     /// Sleeps while the word's low half is `value`, at most `most_ns`; whether the time ran out.
-    pub(crate) fn sleep(&self, cell: Cell, value: u32, most_ns: u64) -> bool {
+    pub fn sleep(&self, cell: Cell, value: u32, most_ns: u64) -> bool {
         #[cfg(feature = "models")]
         if model_hooks::rest() {
             return true;

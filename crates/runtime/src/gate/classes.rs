@@ -178,7 +178,7 @@ const fn mark(table: &mut [u8; NUMBERS], numbers: &[usize], way: u8) {
 }
 
 /// `LOOKS`: for these the guard is opened only when they store something after all.
-const LOOKING: [usize; 37] = [
+const LOOKING: [usize; 39] = [
     nr::open,
     nr::openat,
     nr::pread64,
@@ -206,6 +206,8 @@ const LOOKING: [usize; 37] = [
     nr::fsync,
     nr::fdatasync,
     nr::syncfs,
+    nr::sync,
+    nr::msync,
     nr::sync_file_range,
     nr::fadvise64,
     nr::readahead,

@@ -373,6 +373,11 @@ impl<D: Disk> Log<D> {
         Refusal::Stopped
     }
 
+    /// The last record that was appended.
+    pub fn appended(&self) -> Lsn {
+        self.state().last()
+    }
+
     /// All records up to this one are durable.
     pub fn durable(&self) -> Lsn {
         self.state().durable

@@ -316,6 +316,7 @@ impl Config {
             memory_bytes: typed.memory_bytes.or_else(memory),
             overlays: paths(typed.overlays, "overlay"),
             mounts: paths(typed.mounts, "mount"),
+            volumes: typed.volumes,
             discard: typed.discard.or(not_dropped).or_else(|| self.is_on("discard")),
             on_failure: typed.on_failure.or_else(on_failure),
             ask: typed.ask.or(not_asked).or_else(|| self.is_on("ask")),

@@ -58,7 +58,7 @@ fn birth_of(
         Node::Special { kind, mode, .. } => (bits_of(kind), mode, 1),
     };
     let (gid, mode) = inodes::inherit(txn, dir, who, mode, kind == ino::DIRECTORY);
-    let flags = low(txn.get(dir.word(ino::IDENT))) & ino::TREE;
+    let flags = low(txn.get(dir.word(ino::IDENT))) & ino::INHERITED;
     Birth { kind, mode, uid: who.uid, gid, flags, links, now_ns }
 }
 

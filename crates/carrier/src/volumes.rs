@@ -1,0 +1,119 @@
+//! `Volumes`, by asking who writes the log; and what that one needs of the image.
+
+use husk_kernel::fs::unsaved;
+use husk_kernel::image::volume::{self, State};
+use husk_proto::image::MOUNTS_MAX;
+use husk_proto::volume::Volumes;
+use husk_proto::{Errno, Inode, Result};
+
+use crate::Direct;
+
+pub use husk_kernel::fs::unsaved::Unsaved;
+pub use husk_kernel::image::volume::{Counter as VolumeCounter, State as VolumeState, Wish};
+
+/// Longest sleep before who waits looks whether the server still lives, ns.
+const LOOK_NS: u64 = 100_000_000;
+/// Looks at a server that lives: a disk may take its time, but not for ever.
+const LOOKS_MAX: u32 = 3000;
+/// Naps while all slots are taken.
+const NAPS_MAX: u32 = 1 << 20;
+
+impl Volumes for Direct {
+    #[inline]
+    fn has_volumes(&self) -> bool {
+        volume::any(&self.kernel)
+    }
+
+    fn commit(&mut self, inode: Inode, whole: bool) -> Result<()> {
+        if !volume::any(&self.kernel) {
+            return Ok(());
+        }
+        match volume::of(&self.kernel, inode)? {
+            Some(tree) => self.ask(tree, (!whole).then_some(inode)),
+            None => Ok(()),
+        }
+    }
+
+    fn commit_all(&mut self) -> Result<()> {
+        if !volume::any(&self.kernel) {
+            return Ok(());
+        }
+        let served = |tree: &u32| volume::state(&self.kernel, *tree) != State::None;
+        let trees = (0..MOUNTS_MAX as u32).filter(served);
+        trees.map(|tree| self.ask(tree, None)).fold(Ok(()), Result::and)
+    }
+}
+
+impl Direct {
+    /// Asks the server of a volume, and waits for its answer.
+    fn ask(&self, tree: u32, inode: Option<Inode>) -> Result<()> {
+        if volume::state(&self.kernel, tree) != State::Served {
+            return Err(Errno::EIO);
+        }
+        self.kernel.session.unguard();
+        let wish = self.post(tree, inode)?;
+        for _ in 0..LOOKS_MAX {
+            if let Some(answer) = volume::answer(&self.kernel, wish) {
+                return answer;
+            }
+            if volume::await_answer(&self.kernel, wish, LOOK_NS) && self.is_unserved(tree) {
+                break;
+            }
+        }
+        match volume::give_up(&self.kernel, wish) {
+            true => Err(Errno::EIO),
+            false => volume::answer(&self.kernel, wish).unwrap_or(Err(Errno::EIO)),
+        }
+    }
+
+    fn post(&self, tree: u32, inode: Option<Inode>) -> Result<Wish> {
+        for nap in 0..NAPS_MAX {
+            match volume::post(&self.kernel, tree, inode) {
+                Err(Errno::EAGAIN) if nap % 1024 == 1023 && self.is_unserved(tree) => break,
+                Err(Errno::EAGAIN) => husk_region::nap(),
+                posted => return posted,
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    fn is_unserved(&self, tree: u32) -> bool {
+        let (pid, tid) = volume::server(&self.kernel, tree);
+        volume::state(&self.kernel, tree) != State::Served
+            || husk_region::judge(pid, tid) == husk_region::Life::Dead
+    }
+
+    /// Names in `dir`, and in `other` of the same tree, change in `body`.
+    #[inline(always)]
+    pub(crate) fn naming<T>(
+        &mut self,
+        dir: Inode,
+        other: Option<Inode>,
+        body: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let begun = unsaved::names_begin(&self.kernel, dir);
+        let begun_too = match (begun, other) {
+            (Some(_), Some(other)) => unsaved::names_begin(&self.kernel, other),
+            _ => None,
+        };
+        let result = body(self);
+        unsaved::names_ended(&self.kernel, begun);
+        unsaved::names_ended(&self.kernel, begun_too);
+        result
+    }
+
+    /// Supervisor: makes the tree of `root`, which has no names yet, a volume; its number.
+    pub fn make_volume(&mut self, root: Inode) -> Result<u32> {
+        volume::make(&self.kernel, root)
+    }
+
+    /// Sets all times of an inode: access, modification, status change, creation.
+    pub fn set_times(&mut self, inode: Inode, times_ns: [i64; 4]) -> Result<()> {
+        husk_kernel::fs::attributes::set_all_times(&self.kernel, inode, times_ns)
+    }
+
+    /// Whether an inode is still there.
+    pub fn is_live(&self, inode: Inode) -> bool {
+        husk_kernel::fs::walk::step(&self.kernel, inode).is_ok()
+    }
+}

@@ -1,0 +1,188 @@
+//! What of a volume's objects is in its log yet: noted when they change, taken when it is written.
+//!
+//! ```text
+//!   word of a file       63 extended attributes | 32..63 end | 31 mapped | 0..31 begin   (of bytes)
+//!   word of a directory  0, or names have changed
+//! ```
+//!
+//! 1. Bytes are noted under the file's writer lock before they change, and taken under it: whoever
+//!    takes them sees the change, or it is noted once more.
+//! 2. Names are noted, and counted as begun, before they change, and counted as ended after. While
+//!    both counts agree, all changes are noted. A death in between leaves them apart.
+//! 3. A note that is left by an inode that was freed is one too many, never one too few.
+
+use husk_proto::{Inode, Result};
+use husk_region::{Cell, INODE};
+
+use crate::Kernel;
+use crate::image::volume;
+use crate::state::{ino, live, low};
+
+/// Bytes are noted in units of so many.
+const UNIT: u64 = 64;
+/// Largest number of units that fits: what lies behind counts up to the end.
+const UNITS_MAX: u64 = (1 << 31) - 1;
+const MAPPED: u64 = 1 << 31;
+const EXTENDED: u64 = 1 << 63;
+const END_SHIFT: u32 = 32;
+
+/// What a file has that is not saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsaved {
+    /// First byte, and the first behind it; the same: none.
+    pub bytes: (u64, u64),
+    /// Extended attributes.
+    pub extended: bool,
+    /// A process may change its bytes without a call.
+    pub mapped: bool,
+}
+
+impl Unsaved {
+    fn of(word: u64) -> Unsaved {
+        let end = word >> END_SHIFT & UNITS_MAX;
+        let last = if end == UNITS_MAX { u64::MAX } else { end * UNIT };
+        Unsaved {
+            bytes: ((word & UNITS_MAX) * UNIT, last),
+            extended: word & EXTENDED != 0,
+            mapped: word & MAPPED != 0,
+        }
+    }
+
+    /// Whether there is anything, as far as is noted.
+    pub fn is_any(&self) -> bool {
+        self.bytes.0 < self.bytes.1 || self.extended
+    }
+}
+
+/// Whether an inode with these flags is a volume's.
+#[inline(always)]
+pub(crate) fn is_kept(ident: u64) -> bool {
+    low(ident) & ino::DURABLE != 0
+}
+
+/// Notes that bytes of a file change; invariant 1.
+#[inline(always)]
+pub(crate) fn note_bytes(kernel: &Kernel, ident: u64, number: u32, from: u64, to: u64) {
+    if is_kept(ident) {
+        note_range(kernel, number, from, to);
+    }
+}
+
+#[cold]
+fn note_range(kernel: &Kernel, number: u32, from: u64, to: u64) {
+    let begin = (from / UNIT).min(UNITS_MAX - 1);
+    let end = to.div_ceil(UNIT).min(UNITS_MAX);
+    change(kernel, number, |word| {
+        let (old_begin, old_end) = (word & UNITS_MAX, word >> END_SHIFT & UNITS_MAX);
+        let none = old_end == 0;
+        let begin = if none { begin } else { begin.min(old_begin) };
+        word & (MAPPED | EXTENDED) | begin | end.max(old_end) << END_SHIFT
+    });
+}
+
+fn change(kernel: &Kernel, number: u32, new: impl Fn(u64) -> u64) -> u64 {
+    let region = &kernel.session.region;
+    let cell = region.map.unsaved(number);
+    loop {
+        let word = region.load(cell);
+        let wanted = new(word);
+        if wanted == word || region.swap_if(cell, word, wanted) {
+            return word;
+        }
+    }
+}
+
+fn note(kernel: &Kernel, inode: Inode, bits: u64) {
+    let ident = kernel.session.region.map.object(INODE, inode.number).word(ino::IDENT);
+    if is_kept(kernel.session.region.load(ident)) {
+        change(kernel, inode.number, |word| word | bits);
+    }
+}
+
+/// Notes that a process may change a file's bytes without a call.
+pub fn note_mapped(kernel: &Kernel, inode: Inode) {
+    note(kernel, inode, MAPPED);
+}
+
+/// Notes that extended attributes change.
+pub fn note_extended(kernel: &Kernel, inode: Inode) {
+    note(kernel, inode, EXTENDED);
+}
+
+/// Of a new inode nothing is noted.
+pub(crate) fn forget(kernel_region: &husk_region::Region, number: u32) {
+    kernel_region.store(kernel_region.map.unsaved(number), 0);
+}
+
+/// Names in a directory are about to change: what to give to `names_ended`.
+#[inline(always)]
+pub fn names_begin(kernel: &Kernel, dir: Inode) -> Option<Cell> {
+    let region = &kernel.session.region;
+    let ident = region.load(region.map.object(INODE, dir.number).word(ino::IDENT));
+    if is_kept(ident) { Some(begin(kernel, ident, dir)) } else { None }
+}
+
+#[cold]
+fn begin(kernel: &Kernel, ident: u64, dir: Inode) -> Cell {
+    let words = volume::words(kernel, volume::tree_of(ident));
+    kernel.session.region.store(kernel.session.region.map.unsaved(dir.number), 1);
+    kernel.session.region.add(words.word(volume::BEGUN), 1);
+    words
+}
+
+/// They have changed, or nothing has.
+#[inline(always)]
+pub fn names_ended(kernel: &Kernel, begun: Option<Cell>) {
+    if let Some(words) = begun {
+        kernel.session.region.add(words.word(volume::ENDED), 1);
+    }
+}
+
+/// Takes what is noted of a file, under its writer lock.
+pub fn take(kernel: &Kernel, inode: Inode) -> Result<Unsaved> {
+    super::bytes::keep_writers_out(kernel, inode)?;
+    let word = change(kernel, inode.number, |word| word & MAPPED);
+    super::bytes::let_writers_in(kernel, inode);
+    live(&kernel.session.region, inode)?;
+    Ok(Unsaved::of(word))
+}
+
+/// What is noted of a file.
+pub fn look(kernel: &Kernel, inode: Inode) -> Unsaved {
+    let region = &kernel.session.region;
+    Unsaved::of(region.load(region.map.unsaved(inode.number)))
+}
+
+/// Notes again what was taken and could not be written.
+pub fn put_back(kernel: &Kernel, inode: Inode, taken: &Unsaved) {
+    let (from, to) = taken.bytes;
+    if from < to {
+        note_range(kernel, inode.number, from, to);
+    }
+    if taken.extended {
+        note_extended(kernel, inode);
+    }
+}
+
+/// Whether names in a directory are noted as changed; they are not from now on.
+pub fn take_names(kernel: &Kernel, dir: Inode) -> bool {
+    change(kernel, dir.number, |_| 0) != 0
+}
+
+/// Notes again that they are.
+pub fn put_names_back(kernel: &Kernel, dir: Inode) {
+    change(kernel, dir.number, |_| 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAPPED, UNIT, UNITS_MAX, Unsaved};
+
+    #[test]
+    fn the_last_unit_that_fits_stands_for_all_behind_it() {
+        let word = UNITS_MAX << 32 | MAPPED | 3;
+        let all = Unsaved { bytes: (3 * UNIT, u64::MAX), extended: false, mapped: true };
+        assert_eq!(Unsaved::of(word), all);
+        assert!(!Unsaved::of(MAPPED).is_any());
+    }
+}

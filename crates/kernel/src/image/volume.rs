@@ -1,0 +1,281 @@
+//! Volumes among the trees: who writes their logs, and who waits for that.
+//!
+//! ```text
+//!   slot: free ─► claimed ─► posted ─► (the server writes the log) ─► done ─► free
+//!          who waits ──┘         └── rings the bell           sleeps on the slot's word
+//! ```
+//!
+//! 1. A slot's word names its owner in every state but `free`, so that one left by a death is
+//!    found, and a word is changed only by who may: the owner, or the server once it is posted.
+//! 2. A result is there before the slot is done.
+
+use husk_proto::{Errno, Inode, Result};
+use husk_region::Cell;
+
+use super::fixed;
+use crate::Kernel;
+use crate::state::{high, ino, low, pair};
+
+/// Whether there are volumes in the image.
+const ANY: u32 = 2;
+const VOLUMES: u32 = 500_000;
+const WORDS: u32 = 256;
+const STATE: u32 = 0;
+/// Process and thread that write the log.
+const SERVER: u32 = 1;
+/// Moves with each wish.
+const BELL: u32 = 2;
+/// Changes of names that have begun, and ended (`fs::unsaved`).
+pub(crate) const BEGUN: u32 = 3;
+pub(crate) const ENDED: u32 = 4;
+/// Counters for people (`Counter`).
+const COUNTERS: u32 = 16;
+const SLOTS: u32 = 64;
+const SLOT_WORDS: u32 = 4;
+const SLOTS_MAX: u32 = 32;
+
+const _: () = assert!(SLOTS + SLOTS_MAX * SLOT_WORDS <= WORDS);
+const _: () = assert!(VOLUMES + 16 * WORDS <= super::WATCH);
+const _: () = assert!(super::PLACE_KERNELS + 1024 <= VOLUMES);
+
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const POSTED: u64 = 2;
+const DONE: u64 = 3;
+const PHASE: u64 = 3;
+
+/// How a volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// The tree is none, or nobody writes its log any more.
+    None,
+    /// Its log is written.
+    Served,
+    /// A write of its log has failed: nothing becomes durable any more.
+    Stopped,
+}
+
+/// What is counted, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Counter {
+    /// Wishes that were served.
+    Wishes,
+    /// Writes of the log: one flush of the disk each.
+    Flushes,
+    /// Bytes of records.
+    Bytes,
+    /// Checkpoints.
+    Checkpoints,
+    /// Bytes of the log that would be replayed.
+    Used,
+    /// Bytes that the log has room for.
+    Room,
+}
+
+/// The tree that an inode with such an identity word is in.
+pub(crate) fn tree_of(ident: u64) -> u32 {
+    (low(ident) & ino::TREE) >> ino::TREE_SHIFT
+}
+
+/// The words of the volume that is tree `tree`.
+pub(crate) fn words(kernel: &Kernel, tree: u32) -> Cell {
+    fixed(kernel, VOLUMES + (tree & 0xf) * WORDS)
+}
+
+/// Whether the image has volumes.
+#[inline]
+pub fn any(kernel: &Kernel) -> bool {
+    kernel.session.region.load(fixed(kernel, ANY)) != 0
+}
+
+/// Makes the tree of `root`, which has no names yet, a volume. Its number.
+pub fn make(kernel: &Kernel, root: Inode) -> Result<u32> {
+    let region = &kernel.session.region;
+    let ident = crate::state::live(region, root)?.word(ino::IDENT);
+    kernel.run(|txn| {
+        txn.lock(crate::state::live(txn.region, root)?)?;
+        let word = txn.get(ident);
+        txn.set(ident, word | u64::from(ino::DURABLE));
+        Ok(())
+    })?;
+    region.store(fixed(kernel, ANY), 1);
+    Ok(tree_of(region.load(ident)))
+}
+
+/// The volume that an inode is in.
+#[inline]
+pub fn of(kernel: &Kernel, inode: Inode) -> Result<Option<u32>> {
+    let region = &kernel.session.region;
+    let ident = region.load(crate::state::live(region, inode)?.word(ino::IDENT));
+    Ok((low(ident) & ino::DURABLE != 0).then(|| tree_of(ident)))
+}
+
+/// How it is.
+pub fn state(kernel: &Kernel, tree: u32) -> State {
+    match kernel.session.region.load(words(kernel, tree).word(STATE)) {
+        1 => State::Served,
+        2 => State::Stopped,
+        _ => State::None,
+    }
+}
+
+/// Says how it is.
+pub fn set_state(kernel: &Kernel, tree: u32, state: State) {
+    let word = match state {
+        State::None => 0,
+        State::Served => 1,
+        State::Stopped => 2,
+    };
+    let session = &kernel.session;
+    let cell = words(kernel, tree);
+    session.region.store(cell.word(SERVER), pair(session.pid(), session.tid()));
+    session.region.store(cell.word(STATE), word);
+}
+
+/// Who writes its log: process and thread.
+pub fn server(kernel: &Kernel, tree: u32) -> (u32, u32) {
+    let word = kernel.session.region.load(words(kernel, tree).word(SERVER));
+    (high(word), low(word))
+}
+
+/// How often names have begun to change, and ended.
+pub fn names(kernel: &Kernel, tree: u32) -> (u64, u64) {
+    let (region, cell) = (&kernel.session.region, words(kernel, tree));
+    // Ended first: who begins in between makes the counts differ.
+    let ended = region.load_in_order(cell.word(ENDED));
+    (region.load_in_order(cell.word(BEGUN)), ended)
+}
+
+/// While no transaction runs: who has begun and not ended is dead, or ends it later.
+pub fn settle_names(kernel: &Kernel, tree: u32) {
+    let (region, cell) = (&kernel.session.region, words(kernel, tree));
+    let (begun, ended) = names(kernel, tree);
+    region.add(cell.word(ENDED), begun.wrapping_sub(ended));
+}
+
+/// Counts.
+pub fn count(kernel: &Kernel, tree: u32, counter: Counter, by: u64) {
+    kernel.session.region.add(words(kernel, tree).word(COUNTERS + counter as u32), by);
+}
+
+/// Sets a count.
+pub fn set_count(kernel: &Kernel, tree: u32, counter: Counter, to: u64) {
+    kernel.session.region.store(words(kernel, tree).word(COUNTERS + counter as u32), to);
+}
+
+/// A count.
+pub fn counted(kernel: &Kernel, tree: u32, counter: Counter) -> u64 {
+    kernel.session.region.load(words(kernel, tree).word(COUNTERS + counter as u32))
+}
+
+/// A wish that is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    tree: u32,
+    slot: u32,
+}
+
+fn slot(kernel: &Kernel, wish: Wish) -> Cell {
+    words(kernel, wish.tree).word(SLOTS + wish.slot * SLOT_WORDS)
+}
+
+/// The word of this thread in a phase: 22 bits are enough for the host's numbers.
+fn mine(kernel: &Kernel, phase: u64) -> u64 {
+    let (pid, tid) = (kernel.session.pid(), kernel.session.tid());
+    pair(tid, pid << 2) | phase
+}
+
+/// Asks the server to save an inode, or all there is. `EAGAIN`: all slots are taken.
+pub fn post(kernel: &Kernel, tree: u32, inode: Option<Inode>) -> Result<Wish> {
+    let region = &kernel.session.region;
+    for slot in 0..SLOTS_MAX {
+        let wish = Wish { tree, slot };
+        let cell = self::slot(kernel, wish);
+        if region.load(cell) == FREE && region.swap_if(cell, FREE, mine(kernel, CLAIMED)) {
+            let named = inode.map_or(0, |inode| pair(inode.generation, inode.number));
+            region.store(cell.word(1), named);
+            region.store(cell, mine(kernel, POSTED));
+            ring(kernel, tree);
+            return Ok(wish);
+        }
+    }
+    Err(Errno::EAGAIN)
+}
+
+/// Wakes the server.
+pub fn ring(kernel: &Kernel, tree: u32) {
+    let bell = words(kernel, tree).word(BELL);
+    kernel.session.region.add(bell, 1);
+    kernel.session.wake(bell, 1);
+}
+
+/// What became of a wish; `None`: nothing yet.
+pub fn answer(kernel: &Kernel, wish: Wish) -> Option<Result<()>> {
+    let (region, cell) = (&kernel.session.region, slot(kernel, wish));
+    if region.load(cell) & PHASE != DONE {
+        return None;
+    }
+    let errno = region.load(cell.word(2)) as i32;
+    region.store(cell, FREE);
+    Some(if errno == 0 { Ok(()) } else { Err(Errno(errno)) })
+}
+
+/// Sleeps until it may be there, at most `most_ns`; whether the time ran out.
+pub fn await_answer(kernel: &Kernel, wish: Wish, most_ns: u64) -> bool {
+    let posted = mine(kernel, POSTED);
+    kernel.session.sleep(slot(kernel, wish), posted as u32, most_ns)
+}
+
+/// Gives a wish up. False: it is answered.
+pub fn give_up(kernel: &Kernel, wish: Wish) -> bool {
+    kernel.session.region.swap_if(slot(kernel, wish), mine(kernel, POSTED), FREE)
+}
+
+/// Server: the state of the bell, for `await_wishes`, before it looks for wishes.
+pub fn bell(kernel: &Kernel, tree: u32) -> u32 {
+    kernel.session.region.load_in_order(words(kernel, tree).word(BELL)) as u32
+}
+
+/// Server: sleeps while nobody has rung since `bell`, at most `most_ns`.
+pub fn await_wishes(kernel: &Kernel, tree: u32, bell: u32, most_ns: u64) -> bool {
+    kernel.session.sleep(words(kernel, tree).word(BELL), bell, most_ns)
+}
+
+/// Server: each wish that is posted, and what it is about.
+pub fn each_wish(kernel: &Kernel, tree: u32, emit: &mut dyn FnMut(Wish, Option<Inode>)) {
+    for slot in 0..SLOTS_MAX {
+        let wish = Wish { tree, slot };
+        let cell = self::slot(kernel, wish);
+        if kernel.session.region.load_in_order(cell) & PHASE == POSTED {
+            let named = kernel.session.region.load(cell.word(1));
+            let inode = Inode { number: low(named), generation: high(named) };
+            emit(wish, (named != 0).then_some(inode));
+        }
+    }
+}
+
+/// Server: answers a wish.
+pub fn grant(kernel: &Kernel, wish: Wish, result: Result<()>) {
+    let (region, cell) = (&kernel.session.region, slot(kernel, wish));
+    let word = region.load(cell);
+    if word & PHASE != POSTED {
+        return;
+    }
+    region.store(cell.word(2), result.map_or_else(|errno| errno.0 as u64, |()| 0));
+    if region.swap_if(cell, word, word | DONE) {
+        kernel.session.wake(cell, 1);
+    }
+}
+
+/// Server: frees what the dead have left.
+pub fn sweep(kernel: &Kernel, tree: u32, is_dead: &dyn Fn(u32, u32) -> bool) {
+    for slot in 0..SLOTS_MAX {
+        let cell = self::slot(kernel, Wish { tree, slot });
+        let word = kernel.session.region.load(cell);
+        let left = word & PHASE == CLAIMED || word & PHASE == DONE;
+        if left && is_dead(low(word) >> 2, high(word)) {
+            kernel.session.region.swap_if(cell, word, FREE);
+        }
+    }
+}

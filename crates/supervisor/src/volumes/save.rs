@@ -1,0 +1,373 @@
+//! Writing to the log of a volume what is asked for: names, attributes, bytes.
+//!
+//! ```text
+//!   wishes ─► names that have changed ─► attributes and bytes of these files ─► log, durable
+//!                                                            │ full
+//!                                                            '──► checkpoint: the whole tree
+//! ```
+//!
+//! Invariants
+//! 1. Changes of names are one group, which a replay shows as a whole: how all names were at one
+//!    moment.
+//! 2. What is known to be in the log is noted before it is: after an error everything else goes
+//!    through a checkpoint, which asks nothing of what is known.
+//! 3. A snapshot has the bytes of every object that its names lead to: names are looked at last.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use husk_carrier::{Direct, Unsaved, VolumeCounter as Counter};
+use husk_kernel::fs::unsaved;
+use husk_kernel::image::volume;
+use husk_proto::{Errno, Inode};
+use husk_storage::area::Area;
+use husk_storage::log::{Log, Refusal, SnapshotWriter};
+use husk_storage::tree::change::DATA_BYTES_MAX;
+use husk_storage::tree::{Attributes, Change, Id, Kind, Writer, framed};
+
+use super::facts::{attributes, differ, extended, id_of, inode_of};
+use super::look::{Names, Seen, Wanted};
+
+/// Rounds of a checkpoint before programs are held up for what is still missing.
+const ROUNDS_MAX: u32 = 8;
+/// Zeros that are worth a change of their own.
+const ZEROS_MIN: usize = 4096;
+/// A log that has used this part of its ring is due for a checkpoint.
+const DUE_PART: u64 = 2;
+
+/// The tree, as its log knows it.
+#[derive(Debug)]
+struct View {
+    tree: u32,
+    root: Inode,
+    dirs: HashMap<Id, Names>,
+    /// Attributes of all objects that have been in the log.
+    objects: HashMap<Id, Attributes>,
+    /// Changes of names that are in the log.
+    begun: u64,
+}
+
+/// A volume that is being written.
+#[derive(Debug)]
+pub struct Saver {
+    view: View,
+    log: Log<Area>,
+    /// Not all that is known is in the log.
+    is_behind: bool,
+    checkpoints: u64,
+}
+
+impl Saver {
+    /// Begins to write the tree of `root`, volume `tree`, as it is now, to a log.
+    pub fn begin(
+        direct: &mut Direct,
+        (tree, root): (u32, Inode),
+        log: Log<Area>,
+    ) -> Result<Saver, Refusal> {
+        let (dirs, objects) = (HashMap::new(), HashMap::new());
+        let view = View { tree, root, dirs, objects, begun: 0 };
+        let mut saver = Saver { view, log, is_behind: true, checkpoints: 0 };
+        saver.checkpoint(direct)?;
+        Ok(saver)
+    }
+
+    /// Its number among the image's trees.
+    pub fn tree(&self) -> u32 {
+        self.view.tree
+    }
+
+    /// Whether a write has failed.
+    pub fn is_stopped(&self) -> bool {
+        self.log.is_stopped()
+    }
+
+    /// Makes durable what is asked for; `None`: everything.
+    pub fn save(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
+        let saved = if self.is_behind { Err(Refusal::Full) } else { self.write(direct, wishes) };
+        let result = match saved {
+            Err(Refusal::Stopped) => Err(Refusal::Stopped),
+            Err(_) => {
+                self.is_behind = true;
+                self.checkpoint(direct)
+            }
+            Ok(()) => Ok(()),
+        };
+        self.tell(direct);
+        result
+    }
+
+    /// A checkpoint where one is due: nobody waits for it.
+    pub fn save_room(&mut self, direct: &mut Direct) {
+        let (used, room) = self.log.used_bytes();
+        if used > room / DUE_PART && !self.is_behind && self.checkpoint(direct).is_err() {
+            self.is_behind = true;
+        }
+    }
+
+    /// Makes everything durable and ends the use of the log.
+    pub fn close(mut self, direct: &mut Direct) -> Result<(), Refusal> {
+        self.save(direct, &[None])?;
+        self.log.close()
+    }
+
+    fn tell(&self, direct: &Direct) {
+        let (counts, (used, room)) = (self.log.counts(), self.log.used_bytes());
+        let set = |counter, to| volume::set_count(direct.kernel(), self.view.tree, counter, to);
+        set(Counter::Flushes, counts.frames);
+        set(Counter::Checkpoints, self.checkpoints);
+        set(Counter::Used, used);
+        set(Counter::Room, room);
+    }
+
+    fn write(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
+        let mut writer = Writer::default();
+        let begun = self.view.push_names(direct, &mut writer)?;
+        let files: BTreeSet<Id> = match wishes.iter().any(Option::is_none) {
+            true => self.view.objects.keys().copied().collect(),
+            false => wishes.iter().flatten().map(|inode| id_of(*inode)).collect(),
+        };
+        for id in files {
+            self.view.push_object(direct, id, &mut |change| {
+                writer.push(change);
+                writer.seal();
+                let full = writer.take_full();
+                full.iter().try_for_each(|batch| self.log.append(batch).map(drop))
+            })?;
+        }
+        for batch in writer.finish() {
+            self.log.append(&batch)?;
+        }
+        self.log.wait(self.log.appended())?;
+        self.view.begun = begun;
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, direct: &mut Direct) -> Result<(), Refusal> {
+        let (view, log) = (&mut self.view, &self.log);
+        log.checkpoint(log.appended(), |writer| view.snapshot(direct, writer))?;
+        self.is_behind = false;
+        self.checkpoints += 1;
+        self.tell(direct);
+        Ok(())
+    }
+}
+
+/// Errors of the image, where it cannot be looked at: nothing is known to be durable.
+fn unseen(_: Errno) -> Refusal {
+    Refusal::Full
+}
+
+impl View {
+    /// Writes how names have changed; which changes had begun by then.
+    fn push_names(&mut self, direct: &mut Direct, writer: &mut Writer) -> Result<u64, Refusal> {
+        let (begun, ended) = volume::names(direct.kernel(), self.tree);
+        if begun == self.begun && begun == ended {
+            return Ok(begun);
+        }
+        let is_known = |id: Id| self.objects.contains_key(&id);
+        let (tree, root, dirs) = (self.tree, self.root, &self.dirs);
+        let wanted = Wanted { tree, root, dirs, is_known: &is_known, all: false };
+        let seen = wanted.look(direct).map_err(unseen)?;
+        self.push_seen(&seen, writer);
+        writer.seal();
+        self.note_seen(&seen);
+        Ok(seen.begun)
+    }
+
+    fn push_seen(&self, seen: &Seen, writer: &mut Writer) {
+        for (&id, facts) in &seen.facts {
+            facts.push(id, writer);
+        }
+        let none = Names::new();
+        for (&dir, names) in &seen.dirs {
+            let known = self.dirs.get(&dir).unwrap_or(&none);
+            for name in known.keys().filter(|name| !names.contains_key(*name)) {
+                writer.push(&Change::Gone(dir, name));
+            }
+            for (name, &id) in names.iter().filter(|(name, id)| known.get(*name) != Some(id)) {
+                writer.push(&Change::Name(dir, name, id));
+            }
+        }
+    }
+
+    fn note_seen(&mut self, seen: &Seen) {
+        let there: HashSet<Id> = seen.dirs.values().flat_map(BTreeMap::values).copied().collect();
+        let mut gone = Vec::new();
+        for (&dir, names) in &seen.dirs {
+            let before = self.dirs.insert(dir, names.clone()).unwrap_or_default();
+            gone.extend(before.into_values().filter(|id| !there.contains(id)));
+        }
+        // A directory has one name: without it, what was below is gone as well, or elsewhere.
+        while let Some(id) = gone.pop() {
+            let is_elsewhere = || there.contains(&id);
+            if !is_elsewhere() && let Some(names) = self.dirs.remove(&id) {
+                gone.extend(names.into_values());
+            }
+        }
+        for (&id, facts) in &seen.facts {
+            self.objects.insert(id, facts.attributes);
+        }
+    }
+
+    /// Writes attributes and bytes of an object, as far as they are not in the log.
+    fn push_object(
+        &mut self,
+        direct: &mut Direct,
+        id: Id,
+        push: &mut dyn FnMut(&Change<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let inode = inode_of(id);
+        let noted = unsaved::look(direct.kernel(), inode);
+        let Ok((now, _)) = attributes(direct, inode) else { return Ok(()) };
+        let known = self.objects.get(&id).copied();
+        let is_same = known.is_some_and(|known| !differ(&known, &now));
+        let is_file = now.kind == Kind::File;
+        if is_same && !(is_file && (noted.is_any() || noted.mapped)) {
+            return Ok(());
+        }
+        let taken = match is_file {
+            true => unsaved::take(direct.kernel(), inode).unwrap_or_default(),
+            false => Unsaved::default(),
+        };
+        let Ok((now, size)) = attributes(direct, inode) else { return Ok(()) };
+        push(&Change::Node(id, now))?;
+        if taken.extended || known.is_none() || !is_file {
+            let found = extended(direct, inode).unwrap_or_default();
+            push(&Change::Bare(id))?;
+            for (name, value) in &found {
+                push(&Change::Extended(id, name, value))?;
+            }
+        }
+        if is_file {
+            let bytes = if taken.mapped { (0, size) } else { taken.bytes };
+            push_bytes(direct, id, bytes, size, push)?;
+        }
+        self.objects.insert(id, now);
+        Ok(())
+    }
+
+    /// Writes the whole tree.
+    fn snapshot(
+        &mut self,
+        direct: &mut Direct,
+        to: &mut SnapshotWriter<'_, Area>,
+    ) -> Result<(), Refusal> {
+        let mut written = HashSet::new();
+        for round in 0..=ROUNDS_MAX {
+            let seen = self.look_at_all(direct)?;
+            let missing = self.without_bytes(direct, &seen, &written);
+            if missing.is_empty() {
+                return self.put_names(seen, &written, to);
+            }
+            if round == ROUNDS_MAX {
+                break;
+            }
+            for id in missing {
+                put_bytes(direct, id, &mut written, to)?;
+            }
+        }
+        // Files come faster than they can be written.
+        Err(Refusal::Full)
+    }
+
+    fn look_at_all(&self, direct: &mut Direct) -> Result<Seen, Refusal> {
+        let (tree, root, dirs) = (self.tree, self.root, &self.dirs);
+        let wanted = Wanted { tree, root, dirs, is_known: &|_| false, all: true };
+        wanted.look(direct).map_err(unseen)
+    }
+
+    /// Files whose bytes are not written: those that names lead to, and those without a name whose
+    /// bytes are in the log.
+    fn without_bytes(
+        &self,
+        direct: &Direct,
+        seen: &Seen,
+        written: &HashSet<Id>,
+    ) -> Vec<Id> {
+        let is_file = |kind: Kind| kind == Kind::File;
+        let named = seen.facts.iter().filter(|(_, facts)| is_file(facts.attributes.kind));
+        let nameless = self.objects.iter().filter(|(id, known)| {
+            is_file(known.kind)
+                && !seen.facts.contains_key(id)
+                && direct.is_live(inode_of(**id))
+        });
+        let all = named.map(|(id, _)| *id).chain(nameless.map(|(id, _)| *id));
+        all.filter(|id| !written.contains(id)).collect()
+    }
+
+    fn put_names(
+        &mut self,
+        seen: Seen,
+        written: &HashSet<Id>,
+        to: &mut SnapshotWriter<'_, Area>,
+    ) -> Result<(), Refusal> {
+        let mut writer = Writer::default();
+        writer.push(&Change::Root(id_of(self.root)));
+        for (&id, facts) in &seen.facts {
+            facts.push(id, &mut writer);
+        }
+        let names = seen.dirs.iter().flat_map(|(dir, names)| names.iter().map(move |n| (*dir, n)));
+        names.for_each(|(dir, (name, id))| writer.push(&Change::Name(dir, name, *id)));
+        put(writer.finish(), to)?;
+        self.objects.retain(|id, _| written.contains(id));
+        for (&id, facts) in &seen.facts {
+            self.objects.insert(id, facts.attributes);
+        }
+        self.dirs = seen.dirs.into_iter().collect();
+        self.begun = seen.begun;
+        Ok(())
+    }
+}
+
+/// Writes the bytes of a file to a snapshot, and how many they are.
+fn put_bytes(
+    direct: &mut Direct,
+    id: Id,
+    written: &mut HashSet<Id>,
+    to: &mut SnapshotWriter<'_, Area>,
+) -> Result<(), Refusal> {
+    let inode = inode_of(id);
+    let taken = unsaved::take(direct.kernel(), inode).and_then(|_| attributes(direct, inode));
+    // Gone since: no name leads there any more.
+    let Ok((now, size)) = taken else { return Ok(()) };
+    let mut writer = Writer::default();
+    writer.push(&Change::Node(id, now));
+    push_bytes(direct, id, (0, size), size, &mut |change| {
+        writer.push(change);
+        writer.seal();
+        put(writer.take_full(), to)
+    })?;
+    put(writer.finish(), to)?;
+    written.insert(id);
+    Ok(())
+}
+
+fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, Area>) -> Result<(), Refusal> {
+    batches.iter().try_for_each(|batch| to.write(&framed(batch)))
+}
+
+/// Writes bytes `range` of a file that is `size` long.
+fn push_bytes(
+    direct: &mut Direct,
+    id: Id,
+    (from, to): (u64, u64),
+    size: u64,
+    push: &mut dyn FnMut(&Change<'_>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    push(&Change::Cut(id, size))?;
+    let (mut at, end) = (from, to.min(size));
+    let mut bytes = vec![0; DATA_BYTES_MAX.min(end.saturating_sub(at) as usize)];
+    while at < end {
+        let wanted = bytes.len().min((end - at) as usize);
+        let got = direct.read_at(inode_of(id), at, &mut bytes[..wanted]).unwrap_or(0);
+        if got == 0 {
+            break;
+        }
+        let piece = &bytes[..got];
+        match got >= ZEROS_MIN && piece.iter().all(|&byte| byte == 0) {
+            true => push(&Change::Zeros(id, at, got as u64))?,
+            false => push(&Change::Data(id, at, piece))?,
+        }
+        at += got as u64;
+    }
+    push(&Change::Size(id, size))
+}
