@@ -1,8 +1,9 @@
 //! `husk volume`, as people and scripts use it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use husk_tests::husk::binary;
 use husk_tests::{Outcome, Scratch, against_native};
@@ -121,4 +122,151 @@ fn mistakes_with_volumes_get_one_line_and_leave_nothing() {
     room.fails(&["create", "data", "--size", "1M"], 125, &["one of that name"]);
     room.does(&["rm", "data"]);
     assert_eq!(files(&room.state()), 0);
+}
+
+/// What a tree holds, as text: all that a volume promises to keep.
+const MANIFEST: &str = r#"
+import os, sys
+top = sys.argv[1]
+for path in [top] + sorted(os.path.join(d, n) for d, ds, fs in os.walk(top) for n in ds + fs):
+    s = os.lstat(path)
+    link = os.readlink(path) if os.path.islink(path) else ""
+    names = sorted(os.listxattr(path, follow_symlinks=False))
+    more = [(n, os.getxattr(path, n, follow_symlinks=False)) for n in names]
+    data = open(path, "rb").read() if os.path.isfile(path) and not link else b""
+    size = 0 if os.path.isdir(path) else s.st_size
+    print(path, oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, size, s.st_mtime_ns, s.st_ctime_ns,
+          link, more, sum(data), data[:20])
+"#;
+
+const MAKE: &str = r#"
+import os, sys
+top = sys.argv[1]; os.chdir(top)
+os.makedirs("a/b/c"); open("a/b/f", "w").write("hello\n"); os.link("a/b/f", "g")
+os.symlink("a/b/f", "s"); os.mkfifo("p"); os.chmod("a/b/f", 0o640)
+open("x" * 255, "wb").write(bytes(range(256)) * 1000)
+with open("holes", "wb") as f:
+    f.seek(3000000); f.write(b"end"); f.truncate(5000000)
+open("short", "w").write("0123456789"); os.truncate("short", 4); os.truncate("short", 8)
+os.setxattr("g", "user.one", b"1"); os.setxattr("a", "user.two", b"2" * 300)
+os.chmod("a", 0o2750); os.utime("a/b/c", ns=(5, 7)); os.utime("g", ns=(1, 1234567890123456789))
+os.mkdir("old"); open("old/f", "w").write("moved"); os.rename("old", "a/new")
+open("gone", "w").write("x"); os.unlink("gone"); os.rename("a/new/f", "a/b/f2")
+if os.getuid() == 0:
+    os.chown("short", 1, 2); os.chmod("short", 0o4755)
+"#;
+
+impl Room {
+    fn command(&self, memory: &str, options: &[&str], script: &str) -> Command {
+        let tree = self.scratch.path().join("tree");
+        fs::create_dir_all(&tree).expect("a directory");
+        let tree = tree.to_str().expect("a plain path").to_owned();
+        let mut command = Command::new(binary());
+        command.args(["run", "--memory", memory]).args(options);
+        command.arg(format!("--volume=data:{tree}"));
+        command.args(["--", "python3", "-c", script, &tree]);
+        command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
+        command.current_dir(&self.work);
+        command
+    }
+
+    fn python(&self, options: &[&str], scripts: &[&str]) -> Outcome {
+        let command = self.command("64M", options, &scripts.concat());
+        run(&self.scratch, &self.work, command)
+    }
+
+    fn printed(&self, scripts: &[&str]) -> String {
+        let outcome = self.python(&[], scripts);
+        assert!(outcome.code() == 0 && said(&outcome).is_empty(), "{}", outcome.shown());
+        String::from_utf8(outcome.stdout).expect("text")
+    }
+}
+
+#[test]
+fn a_volume_has_its_names_bytes_modes_owners_times_attributes_and_links_again() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("again");
+    room.does(&["create", "data", "--size", "16M"]);
+    let made = room.printed(&[MAKE, MANIFEST]);
+    assert!(made.lines().count() > 12, "{made}");
+    for _ in 0..2 {
+        let again = room.printed(&[MANIFEST]);
+        assert_eq!(again, made);
+    }
+    assert_eq!(room.does(&["check", "data"]), "data: clean\n");
+}
+
+#[test]
+fn a_full_volume_says_so_and_loses_nothing_that_was_synced() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("full");
+    room.does(&["create", "data", "--size", "4M"]);
+    let fill = r#"
+import os, sys, errno
+os.chdir(sys.argv[1])
+def put(name, count):
+    fd = os.open(name, os.O_CREAT | os.O_WRONLY); os.write(fd, b"x" * count)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+put("small", 1000)
+try:
+    put("large", 3 << 20); print("no error")
+except OSError as e:
+    print(errno.errorcode[e.errno])
+os.unlink("large"); put("other", 1000)
+"#;
+    assert_eq!(room.printed(&[fill]), "ENOSPC\n");
+    let look = "import os, sys\nprint(sorted(os.listdir(sys.argv[1])))\n";
+    assert_eq!(room.printed(&[look]), "['other', 'small']\n");
+    // What does not fit at the end is told of, with a status.
+    let more = "import os, sys\nopen(sys.argv[1] + '/large', 'wb').write(b'y' * (3 << 20))\n";
+    let outcome = room.python(&[], &[more]);
+    let lines = said(&outcome);
+    assert_eq!((outcome.code(), lines.len()), (125, 1), "{}", outcome.shown());
+    assert!(lines[0].contains("volume data") && lines[0].contains("too small"), "{}", lines[0]);
+    assert_eq!(room.printed(&[look]), "['other', 'small']\n");
+}
+
+#[test]
+fn volumes_that_cannot_be_used_are_one_line() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("unfit");
+    let refused = |options: &[&str], mentions: &[&str]| {
+        let outcome = room.python(options, &["pass"]);
+        let lines = said(&outcome);
+        assert_eq!((outcome.code(), lines.len()), (125, 1), "{}", outcome.shown());
+        for word in mentions {
+            assert!(lines[0].contains(word), "no {word} in {}", lines[0]);
+        }
+    };
+    refused(&[], &["volume data", "none of that name", "husk volume ls"]);
+    room.does(&["create", "data", "--size", "128M"]);
+    refused(&["--volume=data:/usr"], &["data twice"]);
+    refused(&["--on-failure=keep"], &["cannot keep", "volumes"]);
+    room.fails(&["rm", "none"], 125, &["none of that name"]);
+    let mut user =
+        room.command("64M", &[], "import sys\nprint('up', flush=True)\nsys.stdin.read()\n");
+    user.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut user = user.spawn().expect("a first user");
+    let mut line = String::new();
+    let mut printed = BufReader::new(user.stdout.take().expect("its output"));
+    printed.read_line(&mut line).expect("a line");
+    assert_eq!(line, "up\n");
+    refused(&[], &["cannot use volume data", &format!("process {} uses it", user.id())]);
+    drop(user.stdin.take());
+    user.wait().expect("its end");
+    // More than the image has room for.
+    let fill = "import sys\nopen(sys.argv[1] + '/f', 'wb').write(b'z' * (40 << 20))\n";
+    assert_eq!(room.python(&[], &[fill]).code(), 0);
+    let small = run(&room.scratch, &room.work, room.command("32M", &[], "pass"));
+    assert_eq!((small.code(), said(&small).len()), (125, 1), "{}", small.shown());
+    assert!(said(&small)[0].contains("more than the image"), "{}", small.shown());
 }

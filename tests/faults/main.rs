@@ -11,6 +11,7 @@ mod soak;
 mod storm;
 mod tempest;
 mod victims;
+mod volumes;
 mod watched;
 
 use std::time::Duration;

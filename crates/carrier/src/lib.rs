@@ -35,8 +35,8 @@ pub use husk_region::{
     CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, PASSES_MAX, PassWords,
     STATE_ADDRESS, Without, ended, read_header,
 };
-pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 pub use mapping::{assume_mapped, map_region, populate};
+pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 
 use husk_kernel::Kernel;
 use husk_proto::fs::{Imported, Origin};

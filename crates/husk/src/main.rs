@@ -329,8 +329,10 @@ struct RunOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     ask: Option<bool>,
-    /// Show volume NAME at DIR: what a program syncs there is durable, and all of it at the end. May
-    /// be repeated.
+    /// Show volume NAME at DIR: what a program syncs there is durable at once, everything else at
+    /// the end. May be repeated.
+    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
+    volume: Vec<VolumePlan>,
     #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
     volume: Vec<VolumePlan>,
     /// The command and its arguments.

@@ -118,7 +118,7 @@ calls! { |client, c, a|
     ftruncate Full "" => client.ftruncate(c);
     fallocate Full "modes of a tmpfs: 0, KEEP_SIZE, PUNCH_HOLE; others EOPNOTSUPP"
         => client.fallocate(c);
-    fsync Full "durable in a volume; elsewhere the image is in memory, and there is nothing to flush"
+    fsync Full "durable in a volume; elsewhere there is nothing to flush"
         => client.flush(c);
     fdatasync Full "as fsync" => client.flush(c);
     syncfs Full "as fsync" => client.flush(c);

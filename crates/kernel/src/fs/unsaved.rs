@@ -1,7 +1,7 @@
 //! What of a volume's objects is in its log yet: noted when they change, taken when it is written.
 //!
 //! ```text
-//!   word of a file       63 extended attributes | 32..63 end | 31 mapped | 0..31 begin   (of bytes)
+//!   word of a file       63 extended attributes | 32..63 end | 31 mapped | 0..31 begin, of bytes
 //!   word of a directory  0, or names have changed
 //! ```
 //!

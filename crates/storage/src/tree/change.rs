@@ -352,7 +352,8 @@ mod tests {
         let mut writer = Writer::default();
         some().iter().for_each(|change| writer.push(change));
         let batch = &writer.finish()[0];
-        let whole: Vec<usize> = (1..batch.len()).filter(|&end| read(&batch[..end]).is_ok()).collect();
+        let whole: Vec<usize> =
+            (1..batch.len()).filter(|&end| read(&batch[..end]).is_ok()).collect();
         assert_eq!(whole.len(), some().len(), "only between two changes: {whole:?}");
         assert_eq!(read(b""), Err(Malformed));
         assert_eq!(read(&[2]), Err(Malformed), "an unknown flag");

@@ -224,8 +224,7 @@ mod tests {
     #[test]
     fn a_cut_never_makes_a_file_longer() {
         let file = Id(7);
-        let changes =
-            [Change::Data(file, 0, b"abc"), Change::Cut(file, 99), Change::Cut(file, 2)];
+        let changes = [Change::Data(file, 0, b"abc"), Change::Cut(file, 99), Change::Cut(file, 2)];
         assert_eq!(bytes_of(&tree(&changes), file), b"ab");
     }
 

@@ -89,12 +89,7 @@ impl Wanted<'_> {
         }
     }
 
-    fn list(
-        &self,
-        direct: &mut Direct,
-        marked: &BTreeSet<Id>,
-        all: bool,
-    ) -> Result<Seen, Errno> {
+    fn list(&self, direct: &mut Direct, marked: &BTreeSet<Id>, all: bool) -> Result<Seen, Errno> {
         let mut seen = Seen::default();
         let root = id_of(self.root);
         let mut todo: Vec<Id> = marked.iter().copied().collect();

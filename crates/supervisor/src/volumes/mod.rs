@@ -50,6 +50,8 @@ impl Volume {
         let catalogue = Catalogue::of_user().map_err(told)?;
         let area = catalogue.acquire(name).map_err(told)?;
         let saver = open::open(direct, root, name, area)?;
+        // Whoever asks before the thread runs waits for it.
+        volume::set_state(direct.kernel(), saver.tree(), VolumeState::Served);
         Ok(Volume { name: name.to_owned(), saver: Some(saver), thread: None })
     }
 
@@ -58,12 +60,7 @@ impl Volume {
         let Some(saver) = self.saver.take() else { return };
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let ready = Arc::new(AtomicBool::new(false));
-        let begun = (Arc::clone(&ready), thread::current());
-        let thread = thread::spawn(move || serve(saver, &told, &begun));
-        while !ready.load(Ordering::Acquire) {
-            thread::park_timeout(std::time::Duration::from_millis(10));
-        }
+        let thread = thread::spawn(move || serve(saver, &told));
         self.thread = Some((stop, thread));
     }
 
@@ -92,15 +89,10 @@ fn told(problem: husk_storage::Problem) -> Failure {
 }
 
 /// Answers wishes until it is told to stop.
-fn serve(mut saver: Saver, stop: &AtomicBool, begun: &(Arc<AtomicBool>, thread::Thread)) -> Saver {
+fn serve(mut saver: Saver, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
-    let attached = attach();
-    if let Ok(direct) = &attached {
-        volume::set_state(direct.kernel(), tree, VolumeState::Served);
-    }
-    begun.0.store(true, Ordering::Release);
-    begun.1.unpark();
-    let Ok(mut direct) = attached else { return saver };
+    let Ok(mut direct) = attach() else { return saver };
+    volume::set_state(direct.kernel(), tree, VolumeState::Served);
     loop {
         let bell = volume::bell(direct.kernel(), tree);
         if !answer(&mut direct, &mut saver) {

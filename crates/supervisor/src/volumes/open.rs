@@ -14,16 +14,10 @@ use crate::failure::Failure;
 use crate::say::say;
 
 /// The supervisor acts for the volume, not for a user.
-const ROOT: Credentials<'_> =
-    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
+const ROOT: Credentials<'_> = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
 
 /// Puts what volume `name` holds into the empty tree of `root`, and begins to write its log.
-pub fn open(
-    direct: &mut Direct,
-    root: Inode,
-    name: &str,
-    area: Area,
-) -> Result<Saver, Failure> {
+pub fn open(direct: &mut Direct, root: Inode, name: &str, area: Area) -> Result<Saver, Failure> {
     let what = || format!("cannot use volume {name}");
     for note in &area.notes {
         say(&format!("note: volume {name}: byte {}: {}", note.at_bytes, note.what));
@@ -78,21 +72,23 @@ fn unmade(what: &str, errno: Errno) -> Failure {
 /// Makes the objects of a tree.
 fn make(direct: &mut Direct, root: Inode, tree: &Tree) -> Result<(), Errno> {
     let Some(node) = tree.root.and_then(|id| tree.node(id)) else { return Ok(()) };
-    let (mut made, mut dirs, mut todo) = (HashMap::new(), vec![(root, node)], vec![(root, node)]);
+    let (mut made, mut all, mut todo) = (HashMap::new(), vec![(root, node)], vec![(root, node)]);
     while let Some((dir, node)) = todo.pop() {
         for (name, id) in &node.names {
             // What was never told of has no attributes: no name leads to such a thing.
             let Some(below) = tree.node(*id) else { continue };
-            if let Some(inode) = made_one(direct, (dir, name), (*id, below), &mut made)?
-                && below.attributes.is_some_and(|a| a.kind == Kind::Directory)
-            {
+            let Some(inode) = made_one(direct, (dir, name), (*id, below), &mut made)? else {
+                continue;
+            };
+            all.push((inode, below));
+            if below.attributes.is_some_and(|a| a.kind == Kind::Directory) {
                 todo.push((inode, below));
-                dirs.push((inode, below));
             }
         }
     }
-    // Names change a directory's times, and what a mode forbids is forbidden to nobody here.
-    dirs.into_iter().try_for_each(|(inode, node)| dress(direct, inode, node))
+    // Names change times of directories and of files. What a mode forbids is forbidden to nobody
+    // here.
+    all.into_iter().try_for_each(|(inode, node)| dress(direct, inode, node))
 }
 
 /// One object, or one more name of it.
@@ -124,9 +120,6 @@ fn made_one(
             fill(direct, inode, at, piece)?;
         }
         direct.truncate(inode, node.bytes.size())?;
-    }
-    if attributes.kind != Kind::Directory {
-        dress(direct, inode, node)?;
     }
     Ok(Some(inode))
 }

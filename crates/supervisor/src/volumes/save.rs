@@ -199,7 +199,9 @@ impl View {
         // A directory has one name: without it, what was below is gone as well, or elsewhere.
         while let Some(id) = gone.pop() {
             let is_elsewhere = || there.contains(&id);
-            if !is_elsewhere() && let Some(names) = self.dirs.remove(&id) {
+            if !is_elsewhere()
+                && let Some(names) = self.dirs.remove(&id)
+            {
                 gone.extend(names.into_values());
             }
         }
@@ -277,18 +279,11 @@ impl View {
 
     /// Files whose bytes are not written: those that names lead to, and those without a name whose
     /// bytes are in the log.
-    fn without_bytes(
-        &self,
-        direct: &Direct,
-        seen: &Seen,
-        written: &HashSet<Id>,
-    ) -> Vec<Id> {
+    fn without_bytes(&self, direct: &Direct, seen: &Seen, written: &HashSet<Id>) -> Vec<Id> {
         let is_file = |kind: Kind| kind == Kind::File;
         let named = seen.facts.iter().filter(|(_, facts)| is_file(facts.attributes.kind));
         let nameless = self.objects.iter().filter(|(id, known)| {
-            is_file(known.kind)
-                && !seen.facts.contains_key(id)
-                && direct.is_live(inode_of(**id))
+            is_file(known.kind) && !seen.facts.contains_key(id) && direct.is_live(inode_of(**id))
         });
         let all = named.map(|(id, _)| *id).chain(nameless.map(|(id, _)| *id));
         all.filter(|id| !written.contains(id)).collect()

@@ -1,0 +1,180 @@
+/* Writes step after step in one way, each made durable and then printed; or prints which steps are
+ * there. "durable WAY DIRECTORY" begins behind the last step there is. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define CHECK(so) \
+    do { \
+        if (!(so)) { \
+            perror(#so); \
+            exit(9); \
+        } \
+    } while (0)
+#define RECORD 100
+#define MAPPED 65536
+
+static char path[4096], other[4096];
+
+static const char *in(char *to, const char *directory, const char *name) {
+    snprintf(to, 4096, "%s/%s", directory, name);
+    return to;
+}
+
+static void record(char *to, long step) {
+    memset(to, 'a' + step % 26, RECORD);
+    snprintf(to, RECORD, "%ld", step);
+}
+
+/* The last step of an append-only file; all before it must be there. */
+static long last_appended(const char *name) {
+    int fd = open(name, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    char expected[RECORD], found[RECORD];
+    long step = 0;
+    while (read(fd, found, RECORD) == RECORD) {
+        record(expected, step + 1);
+        if (memcmp(expected, found, RECORD) != 0)
+            break;
+        step++;
+    }
+    close(fd);
+    return step;
+}
+
+static void append(const char *name, int flags, int way) {
+    int fd = open(name, O_CREAT | O_RDWR | flags, 0644);
+    CHECK(fd >= 0);
+    for (long step = last_appended(name) + 1;; step++) {
+        char bytes[RECORD];
+        record(bytes, step);
+        struct iovec piece = {bytes, RECORD};
+        if (way == 2)
+            CHECK(pwritev2(fd, &piece, 1, (step - 1) * RECORD, RWF_DSYNC) == RECORD);
+        else
+            CHECK(pwrite(fd, bytes, RECORD, (step - 1) * RECORD) == RECORD);
+        if (way == 0)
+            CHECK(fdatasync(fd) == 0);
+        if (way == 1)
+            CHECK(fsync(fd) == 0);
+        if (way == 4)
+            CHECK(syncfs(fd) == 0);
+        if (way == 5)
+            sync();
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
+static long last_replaced(const char *name) {
+    char text[32] = "";
+    int fd = open(name, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    /* Half of a text would be no number with a dot. */
+    CHECK(got > 0 && strchr(text, '.') != NULL);
+    return atol(text);
+}
+
+static void replace(const char *directory) {
+    int dir = open(directory, O_RDONLY | O_DIRECTORY);
+    CHECK(dir >= 0);
+    in(path, directory, "state");
+    in(other, directory, "state.new");
+    for (long step = last_replaced(path) + 1;; step++) {
+        char text[32];
+        int length = snprintf(text, sizeof text, "%ld.", step);
+        int fd = open(other, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+        CHECK(fd >= 0 && write(fd, text, length) == length && fsync(fd) == 0);
+        close(fd);
+        CHECK(rename(other, path) == 0);
+        CHECK(fsync(dir) == 0);
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
+static void names(const char *directory) {
+    for (long step = 1;; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "d%ld/e", step);
+        snprintf(other, sizeof other, "%s/d%ld", directory, step);
+        in(path, directory, name);
+        if (access(path, F_OK) == 0)
+            continue;
+        CHECK(mkdir(other, 0755) == 0 || access(other, F_OK) == 0);
+        int fd = open(path, O_CREAT | O_WRONLY, 0644);
+        CHECK(fd >= 0 && fsync(fd) == 0);
+        close(fd);
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
+static long last_name(const char *directory) {
+    for (long step = 1;; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "d%ld/e", step);
+        if (access(in(path, directory, name), F_OK) != 0)
+            return step - 1;
+    }
+}
+
+static long *mapped(const char *name) {
+    int fd = open(name, O_CREAT | O_RDWR, 0644);
+    CHECK(fd >= 0 && ftruncate(fd, MAPPED) == 0);
+    long *at = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED);
+    close(fd);
+    return at;
+}
+
+static void map(const char *name) {
+    for (long *at = mapped(name), step = at[1000] + 1;; step++) {
+        at[1000] = step;
+        CHECK(msync(at, MAPPED, MS_SYNC) == 0);
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
+int main(int count, char **words) {
+    CHECK(count == 4);
+    const char *way = words[2], *directory = words[3];
+    int is_look = strcmp(words[1], "look") == 0;
+    const char *ways[] = {"fdatasync", "fsync", "rwf", "dsync", "syncfs", "sync"};
+    for (int n = 0; n < 6; n++) {
+        if (strcmp(way, ways[n]) == 0) {
+            in(path, directory, way);
+            if (!is_look)
+                append(path, n == 3 ? O_DSYNC : 0, n);
+            printf("%ld\n", last_appended(path));
+        }
+    }
+    if (strcmp(way, "replace") == 0) {
+        if (!is_look)
+            replace(directory);
+        printf("%ld\n", last_replaced(in(path, directory, "state")));
+    }
+    if (strcmp(way, "names") == 0) {
+        if (!is_look)
+            names(directory);
+        printf("%ld\n", last_name(directory));
+    }
+    if (strcmp(way, "msync") == 0) {
+        in(path, directory, way);
+        if (!is_look)
+            map(path);
+        printf("%ld\n", mapped(path)[1000]);
+    }
+    return 0;
+}

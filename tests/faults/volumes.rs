@@ -1,0 +1,142 @@
+//! Everything that serves a volume is killed at once: what was acknowledged is there afterwards.
+//!
+//! A program makes step after step durable in one way and prints each; the last line that came out
+//! is the oracle, outside of the image.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use husk_tests::husk::{binary, husk};
+use husk_tests::run::patience;
+use husk_tests::toolchain::build_c_with;
+use husk_tests::{Outcome, Run, Scratch, against_native};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::Dice;
+
+/// Times that one way is killed.
+const ROUNDS: usize = 4;
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Room {
+    scratch: Scratch,
+    program: PathBuf,
+    tree: PathBuf,
+}
+
+impl Room {
+    fn new(name: &str, size: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let program = scratch.path().join("durable");
+        build_c_with(include_str!("sources/durable.c"), &program, &[]);
+        let tree = scratch.fresh("tree");
+        scratch.fresh("state");
+        let room = Self { scratch, program, tree };
+        let outcome = room.run(room.volume(&["create", "data", "--size", size]));
+        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+        room
+    }
+
+    fn with_state(&self, mut command: Command) -> Command {
+        command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
+        command
+    }
+
+    fn volume(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.arg("volume").args(arguments);
+        self.with_state(command)
+    }
+
+    fn command(&self, verb: &str, way: &str) -> Command {
+        let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
+        let (program, tree) = (text(&self.program), text(&self.tree));
+        if against_native() {
+            let mut command = Command::new(program);
+            command.args([verb, way, &tree]);
+            return command;
+        }
+        let volume = format!("data:{tree}");
+        let options = ["--memory", "128M", "--volume", &volume];
+        self.with_state(husk(&options, &[&program, verb, way, &tree]))
+    }
+
+    fn run(&self, command: Command) -> Outcome {
+        let (work, out) = (self.scratch.fresh("work"), self.scratch.fresh("out"));
+        Run::start(command, &work, &out).wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"))
+    }
+
+    /// Lets it go on until it has made `steps` steps more, and kills all of it; the last step that
+    /// was printed.
+    fn kill_after(&self, way: &str, steps: usize) -> u64 {
+        let (work, out) = (self.scratch.fresh("work"), self.scratch.fresh("out"));
+        let mut command = self.command("go", way);
+        command.process_group(0);
+        let mut run = Run::start(command, &work, &out);
+        for _ in 0..6000 * patience() {
+            if run.stdout().iter().filter(|&&byte| byte == b'\n').count() >= steps {
+                break;
+            }
+            assert!(!run.ended(), "{way}: it has ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let group = Pid::from_raw(run.pid()).expect("a process");
+        kill_process_group(group, Signal::KILL).expect("they are there");
+        let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+        let text = String::from_utf8(outcome.stdout).expect("text");
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().last().map_or(0, |line| line.parse().expect("a step"))
+    }
+
+    fn there(&self, way: &str) -> u64 {
+        let outcome = self.run(self.command("look", way));
+        assert_eq!(outcome.code(), 0, "{way}: {}", outcome.shown());
+        let text = String::from_utf8(outcome.stdout).expect("text");
+        text.trim().parse().expect("a step")
+    }
+}
+
+/// Kills one way of making durable again and again.
+fn survives(ways: &[&str]) {
+    let (mut dice, room) = (Dice::new(), Room::new("durable", "16M"));
+    for way in ways {
+        let mut acknowledged = 0;
+        for round in 0..ROUNDS {
+            let printed = room.kill_after(way, 1 + dice.below(150));
+            acknowledged = printed.max(acknowledged);
+            let there = room.there(way);
+            assert!(there >= acknowledged, "{way}, round {round}: {acknowledged}, but {there}");
+        }
+    }
+    if !against_native() {
+        let outcome = room.run(room.volume(&["check", "data"]));
+        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    }
+}
+
+#[test]
+fn what_fsync_and_fdatasync_acknowledged_survives_the_death_of_all() {
+    survives(&["fsync", "fdatasync"]);
+}
+
+#[test]
+fn what_synchronous_writes_acknowledged_survives_the_death_of_all() {
+    survives(&["dsync", "rwf"]);
+}
+
+#[test]
+fn what_syncfs_sync_and_msync_acknowledged_survives_the_death_of_all() {
+    survives(&["syncfs", "sync", "msync"]);
+}
+
+#[test]
+fn a_replaced_file_is_the_old_one_or_the_new_one_after_the_death_of_all() {
+    survives(&["replace"]);
+}
+
+#[test]
+fn the_names_that_lead_to_a_synced_file_survive_the_death_of_all() {
+    survives(&["names"]);
+}
