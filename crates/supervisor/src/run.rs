@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::descent::{self, Descendants};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
-use crate::fate::{self, Fate};
+use crate::fate::{self, Fate, OnFailure};
 use crate::launch::{self, HandOver};
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
@@ -42,9 +42,10 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };
     let has_volumes = !settings.volumes.is_empty();
-    if has_volumes && settings.on_failure == OnFailure::Keep {
+    if has_volumes && (settings.ask || settings.on_failure == OnFailure::Keep) {
         let why = "an image with a name has no volumes so far";
-        return Err(Failure::new("cannot keep the image", why, "leave out --on-failure keep"));
+        let remedy = "leave out --volume, or --ask and --on-failure keep";
+        return Err(Failure::new("cannot keep the image", why, remedy));
     }
     let end = match program::look(typed, &settings.mounts)? {
         Program::Image(path) => in_image(&settings, command, &variables, &path, runtime)?,

@@ -328,7 +328,7 @@ impl Work {
         self.rest();
         self.release_dead();
         let mut lines = Vec::new();
-        let volumes = std::mem::take(&mut self.image.volumes);
+        let (volumes, direct) = (std::mem::take(&mut self.image.volumes), &mut self.image.direct);
         lines.extend(volumes.into_iter().filter_map(|volume| volume.close(direct)));
         let are_saved = lines.is_empty();
         // Of an image with a name others go by its end; a run is not held up unasked.

@@ -373,6 +373,11 @@ impl<D: Disk> Log<D> {
         Refusal::Stopped
     }
 
+    /// How many bytes the snapshot takes that a replay would begin with, and how many one may.
+    pub fn snapshot_bytes(&self) -> (u64, u64) {
+        (self.state().root.snapshot.blocks * BLOCK, self.map.snapshot_blocks * BLOCK)
+    }
+
     /// The last record that was appended.
     pub fn appended(&self) -> Lsn {
         self.state().last()
@@ -391,7 +396,9 @@ impl<D: Disk> Log<D> {
     /// How many bytes of the ring would be replayed now, and how many there are.
     pub fn used_bytes(&self) -> (u64, u64) {
         let state = self.state();
-        ((state.head - state.root.start.position) * BLOCK, self.map.ring_blocks * BLOCK)
+        let pending = if state.pending.is_empty() { 0 } else { frame::blocks(state.pending.len()) };
+        let used = state.head + pending - state.root.start.position;
+        (used * BLOCK, self.map.ring_blocks * BLOCK)
     }
 
     /// What has been done so far.

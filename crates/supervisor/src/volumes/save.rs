@@ -11,7 +11,9 @@
 //!    moment.
 //! 2. What is known to be in the log is noted before it is: after an error everything else goes
 //!    through a checkpoint, which asks nothing of what is known.
-//! 3. A snapshot has the bytes of every object that its names lead to: names are looked at last.
+//! 3. Snapshot and log together are never more than a snapshot may be: whatever a replay shows can
+//!    be written as one.
+//! 4. A snapshot has the bytes of every object that its names lead to: names are looked at last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -29,8 +31,10 @@ use super::look::{Names, Seen, Wanted};
 
 /// Rounds of a checkpoint before programs are held up for what is still missing.
 const ROUNDS_MAX: u32 = 8;
-/// Zeros that are worth a change of their own.
-const ZEROS_MIN: usize = 4096;
+/// Zeros are looked for in pieces of so many bytes.
+const PAGE_BYTES: usize = 4096;
+/// What a snapshot may take beside what its parts took in the log.
+const MARGIN_BYTES: u64 = 64 << 10;
 /// A log that has used this part of its ring is due for a checkpoint.
 const DUE_PART: u64 = 2;
 
@@ -129,13 +133,10 @@ impl Saver {
             self.view.push_object(direct, id, &mut |change| {
                 writer.push(change);
                 writer.seal();
-                let full = writer.take_full();
-                full.iter().try_for_each(|batch| self.log.append(batch).map(drop))
+                writer.take_full().iter().try_for_each(|batch| append(&self.log, batch))
             })?;
         }
-        for batch in writer.finish() {
-            self.log.append(&batch)?;
-        }
+        writer.finish().iter().try_for_each(|batch| append(&self.log, batch))?;
         self.log.wait(self.log.appended())?;
         self.view.begun = begun;
         Ok(())
@@ -149,6 +150,15 @@ impl Saver {
         self.tell(direct);
         Ok(())
     }
+}
+
+/// Adds a batch, where a snapshot has room for it as well (invariant 3).
+fn append(log: &Log<Area>, batch: &[u8]) -> Result<(), Refusal> {
+    let ((snapshot, room), (used, _)) = (log.snapshot_bytes(), log.used_bytes());
+    if snapshot + used + batch.len() as u64 + MARGIN_BYTES > room {
+        return Err(Refusal::Full);
+    }
+    log.append(batch).map(drop)
 }
 
 /// Errors of the image, where it cannot be looked at: nothing is known to be durable.
@@ -241,7 +251,7 @@ impl View {
         }
         if is_file {
             let bytes = if taken.mapped { (0, size) } else { taken.bytes };
-            push_bytes(direct, id, bytes, size, push)?;
+            push_bytes(direct, (id, size), bytes, true, push)?;
         }
         self.objects.insert(id, now);
         Ok(())
@@ -326,7 +336,7 @@ fn put_bytes(
     let Ok((now, size)) = taken else { return Ok(()) };
     let mut writer = Writer::default();
     writer.push(&Change::Node(id, now));
-    push_bytes(direct, id, (0, size), size, &mut |change| {
+    push_bytes(direct, (id, size), (0, size), false, &mut |change| {
         writer.push(change);
         writer.seal();
         put(writer.take_full(), to)
@@ -340,12 +350,12 @@ fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, Area>) -> Result<(), R
     batches.iter().try_for_each(|batch| to.write(&framed(batch)))
 }
 
-/// Writes bytes `range` of a file that is `size` long.
+/// Writes bytes of a file that is `size` long; pages of zeros only where there may be others.
 fn push_bytes(
     direct: &mut Direct,
-    id: Id,
+    (id, size): (Id, u64),
     (from, to): (u64, u64),
-    size: u64,
+    zeros: bool,
     push: &mut dyn FnMut(&Change<'_>) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     push(&Change::Cut(id, size))?;
@@ -357,12 +367,26 @@ fn push_bytes(
         if got == 0 {
             break;
         }
-        let piece = &bytes[..got];
-        match got >= ZEROS_MIN && piece.iter().all(|&byte| byte == 0) {
-            true => push(&Change::Zeros(id, at, got as u64))?,
-            false => push(&Change::Data(id, at, piece))?,
+        let mut rest = &bytes[..got];
+        while !rest.is_empty() {
+            let (run, is_zero) = run_of(rest);
+            match is_zero {
+                true if zeros => push(&Change::Zeros(id, at, run as u64))?,
+                true => {}
+                false => push(&Change::Data(id, at, &rest[..run]))?,
+            }
+            at += run as u64;
+            rest = &rest[run..];
         }
-        at += got as u64;
     }
     push(&Change::Size(id, size))
+}
+
+/// How many bytes at the beginning are pages of zeros, or are none, and which.
+fn run_of(bytes: &[u8]) -> (usize, bool) {
+    let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+    let mut pages = bytes.chunks(PAGE_BYTES);
+    let first = pages.next().is_some_and(is_zero);
+    let more = pages.take_while(|page| is_zero(page) == first).map(<[u8]>::len).sum::<usize>();
+    (bytes.len().min(PAGE_BYTES) + more, first)
 }
