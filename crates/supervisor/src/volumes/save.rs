@@ -166,6 +166,16 @@ fn unseen(_: Errno) -> Refusal {
     Refusal::Full
 }
 
+/// What was asked of an object; `None`: it is gone, and no name leads there any more, or it is of a
+/// kind that is not kept. Any other error is one: without an answer nothing counts as durable.
+fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Errno::ESTALE | Errno::EINVAL) => Ok(None),
+        Err(errno) => Err(unseen(errno)),
+    }
+}
+
 impl View {
     /// Writes how names have changed; which changes had begun by then.
     fn push_names(&mut self, direct: &mut Direct, writer: &mut Writer) -> Result<u64, Refusal> {
@@ -229,7 +239,7 @@ impl View {
     ) -> Result<(), Refusal> {
         let inode = inode_of(id);
         let noted = unsaved::look(direct.kernel(), inode);
-        let Ok((now, _)) = attributes(direct, inode) else { return Ok(()) };
+        let Some((now, _)) = found(attributes(direct, inode))? else { return Ok(()) };
         let known = self.objects.get(&id).copied();
         let is_same = known.is_some_and(|known| !differ(&known, &now));
         let is_file = now.kind == Kind::File;
@@ -237,15 +247,15 @@ impl View {
             return Ok(());
         }
         let taken = match is_file {
-            true => unsaved::take(direct.kernel(), inode).unwrap_or_default(),
+            true => found(unsaved::take(direct.kernel(), inode))?.unwrap_or_default(),
             false => Unsaved::default(),
         };
-        let Ok((now, size)) = attributes(direct, inode) else { return Ok(()) };
+        let Some((now, size)) = found(attributes(direct, inode))? else { return Ok(()) };
         push(&Change::Node(id, now))?;
         if taken.extended || known.is_none() || !is_file {
-            let found = extended(direct, inode).unwrap_or_default();
+            let all = found(extended(direct, inode))?.unwrap_or_default();
             push(&Change::Bare(id))?;
-            for (name, value) in &found {
+            for (name, value) in &all {
                 push(&Change::Extended(id, name, value))?;
             }
         }
@@ -332,8 +342,7 @@ fn put_bytes(
 ) -> Result<(), Refusal> {
     let inode = inode_of(id);
     let taken = unsaved::take(direct.kernel(), inode).and_then(|_| attributes(direct, inode));
-    // Gone since: no name leads there any more.
-    let Ok((now, size)) = taken else { return Ok(()) };
+    let Some((now, size)) = found(taken)? else { return Ok(()) };
     let mut writer = Writer::default();
     writer.push(&Change::Node(id, now));
     push_bytes(direct, (id, size), (0, size), false, &mut |change| {
@@ -363,7 +372,8 @@ fn push_bytes(
     let mut bytes = vec![0; DATA_BYTES_MAX.min(end.saturating_sub(at) as usize)];
     while at < end {
         let wanted = bytes.len().min((end - at) as usize);
-        let got = direct.read_at(inode_of(id), at, &mut bytes[..wanted]).unwrap_or(0);
+        let got = direct.read_at(inode_of(id), at, &mut bytes[..wanted]);
+        let got = found(got)?.unwrap_or(0);
         if got == 0 {
             break;
         }
