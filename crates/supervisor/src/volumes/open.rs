@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::say::say;
 
 /// The supervisor acts for the volume, not for a user.
-const ROOT: Credentials<'_> = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX };
+const ROOT: Credentials<'_> =
+    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
 
 /// Puts what volume `name` holds into the empty tree of `root`, and begins to write its log.
 pub fn open(direct: &mut Direct, root: Inode, name: &str, area: Area) -> Result<Saver, Failure> {
