@@ -333,8 +333,6 @@ struct RunOptions {
     /// the end. May be repeated.
     #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
     volume: Vec<VolumePlan>,
-    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
-    volume: Vec<VolumePlan>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
