@@ -661,6 +661,7 @@ impl husk_proto::pipe::Pipes for Model {}
 impl husk_proto::epoll::Epolls for Model {}
 impl husk_proto::flight::Flights for Model {}
 impl husk_proto::watch::Watches for Model {}
+impl husk_proto::volume::Volumes for Model {}
 
 impl Image for Model {
     fn mounts(&self) -> usize {
