@@ -46,6 +46,20 @@ fn temporary_names_of_the_host_are_not_seen() {
 }
 
 #[test]
+fn no_flags_are_set_on_an_inode() {
+    let script = "
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+NODUMP = (0x80).to_bytes(24, 'little')
+open('file', 'w').close()
+libc.syscall(469, -100, b'file', NODUMP, 24, 0)
+print(errno.errorcode[ctypes.get_errno()])
+";
+    // Natively it depends on the version of Linux, and on the file system.
+    Difference { script, linux: None, husk: "ENOTSUP\n" }.check("inode-flags", nothing);
+}
+
+#[test]
 fn hints_and_made_up_offsets_are_not_those_of_tmpfs() {
     let script = "
 import ctypes, errno, fcntl, os

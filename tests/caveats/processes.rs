@@ -69,6 +69,24 @@ for fd in (3, 200):
 }
 
 #[test]
+fn a_program_that_was_moved_and_removed_shows_its_first_path() {
+    let script = "
+import os, shutil, subprocess, sys
+shutil.copy(os.path.realpath(sys.executable), 'first')
+code = '''
+import os
+os.rename('first', 'second')
+os.unlink('second')
+print(os.path.basename(os.readlink('/proc/self/exe')))
+'''
+variables = dict(os.environ, PYTHONHOME=sys.base_prefix)
+subprocess.run(['./first', '-c', code], env=variables, check=True)
+";
+    let (linux, husk) = (Some("second (deleted)\n"), "first (deleted)\n");
+    Difference { script, linux, husk }.check("first-path", nothing);
+}
+
+#[test]
 fn signals_of_faults_are_not_blocked() {
     // In a thread that blocks everything (as many programs do in theirs): what the mask is said to
     // be, then calls that fault in Husk: the first of a thread, a name nobody asked for, EFAULT.

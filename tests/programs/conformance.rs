@@ -103,6 +103,26 @@ fn a_link_in_proc_is_the_same_in_all_its_spellings() {
 }
 
 #[test]
+fn inodes_have_the_flags_of_new_ones_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("inode-flags", include_str!("sources/calls/inode_flags.py"));
+}
+
+#[test]
+fn one_read_gives_all_events_that_were_counted() {
+    answered_as_a_tmpfs_does("told-at-once", include_str!("sources/calls/told_at_once.py"));
+}
+
+#[test]
+fn what_is_in_no_set_is_refused_for_the_reason_that_linux_finds_first() {
+    answered_as_a_tmpfs_does("sets", include_str!("sources/calls/sets.py"));
+}
+
+#[test]
+fn a_file_is_on_one_mount_whoever_tells_of_it() {
+    answered_as_a_tmpfs_does("placed", include_str!("sources/calls/placed.py"));
+}
+
+#[test]
 fn what_runs_is_not_written_and_what_is_written_does_not_run() {
     answered_as_a_tmpfs_does("busy", include_str!("sources/calls/busy.py"));
 }
@@ -384,6 +404,15 @@ fn calls_that_fit_no_file_say_so_and_descriptors_are_told_of_in_proc() {
     let program = scratch.path().join("errnos");
     build_c(include_str!("sources/errnos.c"), &program);
     Case::new("errnos", Length::Once, &[program.to_str().expect("a plain path")]).check();
+}
+
+#[test]
+fn a_program_finds_itself_wherever_its_file_has_gone() {
+    let scratch = Scratch::new("itself-build");
+    let program = scratch.path().join("itself");
+    build_c(include_str!("sources/itself.c"), &program);
+    let words = [program.to_str().expect("a plain path"), "copy", "itself"];
+    Case::new("itself", Length::Once, &words).check();
 }
 
 #[test]

@@ -83,6 +83,9 @@ impl Processes for Direct {
             other => other,
         }
     }
+    fn program(&mut self) -> Option<Inode> {
+        husk_kernel::process::program(&self.kernel)
+    }
     #[inline]
     fn pin(&mut self, inode: Inode) -> Result<()> {
         husk_kernel::process::pins::pin(&self.kernel, inode)

@@ -158,15 +158,20 @@ pub trait Host {
     /// Where `bytes` bytes lie on the application's stack, below all it uses: what a call that may
     /// sleep reads from there survives signal handlers (`Verdict::Instead`).
     fn stack_room(&self, bytes: usize) -> usize;
-    /// Descriptors Husk itself keeps in the host's table (region first, then loader): the
-    /// application cannot close or replace them. `u32::MAX` = none.
-    fn kept_fds(&self) -> [u32; 2] {
-        [u32::MAX; 2]
+    /// Descriptors Husk itself keeps in the host's table (region, loader, a program without a
+    /// name): the application cannot close or replace them. `u32::MAX` = none.
+    fn kept_fds(&self) -> [u32; 3] {
+        [u32::MAX; 3]
     }
     /// Absolute path of the running program (`/proc/self/exe`) into `out`; its length, 0 = the
     /// host's own answer is right.
     fn program_path(&self, out: &mut [u8]) -> usize {
         let _ = out;
         0
+    }
+
+    /// The host's descriptor of the running program, where that has no name (`kept_fds`).
+    fn program_fd(&self) -> Option<u32> {
+        None
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct Groups {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Identity {
     pub known: bool,
+    /// Credentials have changed since the program began.
+    pub changed: bool,
     /// Real user and group, once `access` has asked.
     pub real: Option<(u32, u32)>,
     pub uid: u32,

@@ -53,6 +53,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A passed call may have changed who asks.
     pub(crate) fn forget_identity(&mut self) {
         self.identity.known = false;
+        self.identity.changed = true;
     }
 
     /// Changes the content of `inode`. Where it matters who does, because the file lends rights,

@@ -12,6 +12,8 @@ pub(crate) const STAT_MODE_AT: usize = 24;
 pub(crate) const STATX_BYTES: usize = 256;
 /// Where in it the mode lies.
 pub(crate) const STATX_MODE_AT: usize = 28;
+/// Where in it the id of the mount lies.
+pub(crate) const STATX_MOUNT_AT: usize = 144;
 /// Bytes of `struct statfs`.
 pub(crate) const STATFS_BYTES: usize = 120;
 /// Nanoseconds in a second.

@@ -66,6 +66,10 @@ pub trait Processes {
     /// Notes which file the calling process runs from now on: nobody can write to it. Returns what
     /// it ran before. `ETXTBSY` when somebody has it open for writing.
     fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>>;
+    /// The file of the image that the calling process runs; `None`: one of the host.
+    fn program(&mut self) -> Option<Inode> {
+        None
+    }
     /// Keeps an inode and its blocks while memory maps it; released by `unpin`, `exec`, exit.
     fn pin(&mut self, inode: Inode) -> Result<()>;
     /// Says that what this process has pinned is mapped by who may write to it: nobody can run it

@@ -34,6 +34,8 @@ pub const PLACE_SHIFT: u32 = 8;
 const PLACE_MASK: u32 = 7;
 /// The address space has a limit: the buffer cache is mapped at once.
 pub const LIMITED: u32 = 1 << 11;
+/// The program is the file that the process record says it runs; `path` is only shown.
+pub const OF_RECORD: u32 = 1 << 12;
 /// Longest text before the path.
 pub const HEAD_MAX: usize = 64;
 /// No region: every call goes to the host (to measure and test the gate alone).
@@ -53,8 +55,8 @@ pub struct Handover {
     pub region_fd: i32,
     /// Descriptor of the runtime's own file.
     pub loader_fd: i32,
-    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`, `LIMITED`, a
-    /// policy.
+    /// `GUARD`, `INITIAL`, `PLAIN`, `HOST`, `DEFAULTS`, `GIVEN`, `OF_FILE`, `JOINS`, `LIMITED`,
+    /// `OF_RECORD`, a policy.
     pub flags: u32,
 }
 

@@ -70,8 +70,8 @@ impl Host for Plain {
         ROOM.with(|room| room.as_ptr() as usize)
     }
 
-    fn kept_fds(&self) -> [u32; 2] {
-        [self.region as u32, u32::MAX]
+    fn kept_fds(&self) -> [u32; 3] {
+        [self.region as u32, u32::MAX, u32::MAX]
     }
 }
 

@@ -268,7 +268,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether a descriptor of the host's is a second number of a plug.
     fn is_plug(&self, fd: u32) -> bool {
         let flags = self.host_fcntl(fd as usize, F_GETFL, 0);
-        let [_, text] = self.host.kept_fds();
+        let [_, text, _] = self.host.kept_fds();
         let place =
             |fd: u32| self.host_stat(fd as usize).map(|stat| [get64(&stat, 0), get64(&stat, 8)]);
         flags > 0 && flags as u32 & O_PATH != 0 && place(fd) == place(text)
@@ -361,7 +361,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A plug, at any number.
     fn open_plug(&self) -> Result<u32, Errno> {
-        let [_, text] = self.host.kept_fds();
+        let [_, text, _] = self.host.kept_fds();
         let name = husk_abi::proc::descriptor(text);
         let place = self.host_open(name.as_ptr() as usize, O_PATH | O_CLOEXEC);
         place.map(|place| place as u32)

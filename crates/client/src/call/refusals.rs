@@ -3,7 +3,7 @@
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PAGE;
-use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_PATH};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_PATH};
 use husk_abi::sys::ioctl::{
     FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
     TIOCOUTQ,
@@ -38,14 +38,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let flags = c.args[4] as u32;
         let follow = flags & AT_SYMLINK_FOLLOW != 0;
         let aim = Aim { follow, empty: flags & AT_EMPTY_PATH != 0, ..Aim::STAY };
-        self.refuse_path(c, crate::path::at(0), aim, Errno::EOPNOTSUPP)
-    }
-
-    /// `file_getattr`, `file_setattr`.
-    pub(crate) fn file_attributes(&mut self, c: &Call) -> Answer {
-        let flags = c.args[4] as u32;
-        let (follow, empty) = (flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0);
-        let aim = Aim { follow, empty, ..Aim::STAY };
         self.refuse_path(c, crate::path::at(0), aim, Errno::EOPNOTSUPP)
     }
 

@@ -18,6 +18,10 @@ use husk_proto::{Credentials, Errno, Inode, Result, Services};
 /// `STATX__RESERVED`.
 const STATX_RESERVED: usize = 0x8000_0000;
 
+/// The id of the mount, as `/proc/self/mountinfo` has it; and one that is never used again.
+pub(crate) const STATX_MNT_ID: u32 = 0x1000;
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
 /// Which attributes of a directory entry a flags argument selects.
 pub(crate) fn aim_of(flags: usize) -> Aim {
     let flags = flags as u32;
@@ -149,7 +153,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         if let Some(inode) = self.empty_path(c, c.args[2])? {
-            return self.give_statx(inode, c.args[4]);
+            return self.give_statx(inode, mask, c.args[4]);
         }
         let aim = Aim { absent: true, shown: true, null: true, ..aim_of(c.args[2]) };
         match self.locate(c, 0, crate::path::at(0), aim)? {
@@ -158,7 +162,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0))));
                 }
-                self.give_statx(inode, c.args[4])
+                self.give_statx(inode, mask, c.args[4])
             }
             lead if !aim.follow => self.statx_link(c, lead),
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
@@ -166,10 +170,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn give_statx(&mut self, inode: Inode, out: usize) -> Answer {
+    fn give_statx(&mut self, inode: Inode, mask: usize, out: usize) -> Answer {
         let mut attributes = self.services.attributes(inode)?;
         self.shown_within(&mut attributes);
-        self.memory.write(out, &layout::statx(&attributes))?;
+        let mut shown = layout::statx(&attributes);
+        let wanted = mask as u32 & (STATX_MNT_ID | STATX_MNT_ID_UNIQUE);
+        if wanted != 0
+            && let Some((given, id)) = self.mount_id(inode, wanted)
+        {
+            let mask = layout::get32(&shown, 0) | given;
+            layout::put(&mut shown, 0, mask.to_le_bytes());
+            layout::put(&mut shown, layout::STATX_MOUNT_AT, id.to_le_bytes());
+        }
+        self.memory.write(out, &shown)?;
         value(0)
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod directory;
+pub(crate) mod flags;
 pub(crate) mod limit;
 pub(crate) mod locks;
 pub(crate) mod names;

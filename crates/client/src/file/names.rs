@@ -7,7 +7,7 @@ use crate::buffers::TEXT_MAX;
 use crate::path::{Aim, Last, Place, Spot, Target, at};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::PATH_MAX;
-use husk_abi::capability::FOWNER;
+use husk_abi::capability::{DAC_READ_SEARCH, FOWNER};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
@@ -324,6 +324,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if flags & !((AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) as usize) != 0 {
             return Err(Errno::EINVAL);
         }
+        if flags & AT_EMPTY_PATH as usize != 0 && !self.may_link_open(c, source)? {
+            return Err(Errno::ENOENT);
+        }
         let aim = Aim {
             follow: flags & AT_SYMLINK_FOLLOW as usize != 0,
             empty: flags & AT_EMPTY_PATH as usize != 0,
@@ -347,6 +350,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = self.identity.credentials(&self.buffers.groups);
         self.services.link(&who, step.inode, to.directory, name)?;
         value(0)
+    }
+
+    /// Whether an empty path may name what a descriptor shows. Linux allows it to those who may
+    /// read everything, and to the thread that opened it, unless its credentials changed since.
+    #[cold]
+    fn may_link_open(&mut self, c: &Call, spot: Spot) -> Result<bool> {
+        let empty = self.memory.peek(c.args[spot.path])? == 0;
+        self.identify();
+        let may_all = self.credentials().can(DAC_READ_SEARCH);
+        Ok(!empty || may_all || !self.identity.changed)
     }
 
     /// What is told of a link to another file system: what is wrong with the new name comes first.

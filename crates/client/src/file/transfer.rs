@@ -10,7 +10,8 @@ use crate::pipe::splice::NONBLOCK;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_GETFL, F_GETPIPE_SZ, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, SEEK_CUR,
+    F_GETFL, F_GETPIPE_SZ, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, S_IFMT,
+    S_IFREG, SEEK_CUR,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -217,7 +218,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.ready_for(fd, POLLOUT as u16) == 0 {
             return Err(Errno::EAGAIN);
         }
-        let args = [fd, bounce, length.min(CAREFUL_BYTES), 0, 0, 0];
+        // A file takes all, or has no room; anything else may wait for room for the rest.
+        let whole = self.host_stat(fd).is_ok_and(|stat| {
+            crate::layout::get32(&stat, crate::layout::STAT_MODE_AT) & S_IFMT == S_IFREG
+        });
+        let length = if whole { length } else { length.min(CAREFUL_BYTES) };
+        let args = [fd, bounce, length, 0, 0, 0];
         Errno::check(self.host.call(nr::write, args)).map(|count| count as usize)
     }
 

@@ -12,7 +12,7 @@ use husk_abi::sys::general::{
     O_NOFOLLOW, O_NONBLOCK, O_PATH, RESOLVE_NO_SYMLINKS,
 };
 use husk_abi::{PATH_MAX, nr};
-use husk_proto::fs::{Backing, HostIdentity, Kind, want};
+use husk_proto::fs::{Backing, HostIdentity, Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `X_OK`.
@@ -82,6 +82,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.credentials().permit(&step, want::EXECUTE)?;
         self.services.may_run(step.inode)?;
+        let mut program = self.open_image_program(&step)?;
+        program.path_length = match self.target_path(target) {
+            Err(Errno::ENOENT) => self.path_of_removed(step.inode),
+            other => other.unwrap_or(0),
+        };
+        Ok(program)
+    }
+
+    /// Opens what the process record says that this process runs, found and judged before.
+    pub fn open_running(&mut self) -> Result<Program> {
+        let inode = self.services.program().ok_or(Errno::ENOENT)?;
+        let step = self.services.step(inode)?;
+        self.open_image_program(&step)
+    }
+
+    fn open_image_program(&mut self, step: &Step) -> Result<Program> {
         let attributes = self.services.attributes(step.inode)?;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {
@@ -94,7 +110,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 (ExecTarget::Husk(step.inode), None)
             }
         };
-        let path_length = self.target_path(target).unwrap_or(0);
         Ok(Program {
             target: target_kind,
             mode: step.mode,
@@ -103,7 +118,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             size: attributes.size,
             identity,
             inode: Some(step.inode),
-            path_length,
+            path_length: 0,
         })
     }
 

@@ -15,6 +15,7 @@
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::fd::table::shown_flags;
+use crate::file::attributes::STATX_MNT_ID;
 use crate::layout::{STAT_INODE_AT, get64, major, minor};
 use crate::path::magic_links::Proc;
 use crate::{Answer, Client, Host, Memory, Verdict};
@@ -82,8 +83,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
-    /// Opens what is to be known of a descriptor of the image: no mount of the host has it, so that
-    /// its mount is 0.
+    /// Opens what is to be known of a descriptor of the image.
     #[cold]
     pub(crate) fn open_fd_info(&mut self, fd: u32, flags: u32) -> Answer {
         let description = self.described(fd as usize)?.ok_or(Errno::ENOENT)?;
@@ -93,14 +93,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let closes = self.services.close_on_exec(files, fd)?;
         let shown = shown_flags(open.flags) | if closes { O_CLOEXEC } else { 0 };
         let number = self.services.attributes(open.inode)?.shown_number;
+        let mount = self.mount_id(open.inode, STATX_MNT_ID).map_or(0, |(_, id)| id);
         self.open_shown(flags, |client, into| {
             let (mut position, mut mode, mut inode) = ([0; 20], [0; 22], [0; 20]);
-            let parts: [&[u8]; 6] = [
+            let mut id = [0; 20];
+            let parts: [&[u8]; 8] = [
                 b"pos:\t",
                 decimal(offset, &mut position),
                 b"\nflags:\t0",
                 digits(shown.into(), 3, 1, &mut mode),
-                b"\nmnt_id:\t0\nino:\t",
+                b"\nmnt_id:\t",
+                decimal(mount, &mut id),
+                b"\nino:\t",
                 decimal(number, &mut inode),
             ];
             for part in parts.into_iter().chain([&b"\n"[..]]) {

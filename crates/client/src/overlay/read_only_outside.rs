@@ -95,6 +95,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             nr::utimensat | nr::fchmodat2 => self.may_change_flagged(a[0], a[1], a[3]),
             nr::fchownat => self.may_change_flagged(a[0], a[1], a[4]),
             nr::setxattrat | nr::removexattrat => self.may_change_flagged(a[0], a[1], a[2]),
+            nr::file_setattr => self.may_change_flagged(a[0], a[1], a[4]),
             nr::fchmod | nr::fchown | nr::fsetxattr | nr::fremovexattr => {
                 self.may_change_open(a[0])
             }
@@ -384,6 +385,7 @@ pub(crate) const fn changes(number: usize) -> bool {
             | nr::fremovexattr
             | nr::setxattrat
             | nr::removexattrat
+            | nr::file_setattr
             | nr::mkdir
             | nr::mkdirat
             | nr::rmdir

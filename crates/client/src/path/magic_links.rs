@@ -4,7 +4,7 @@
 //! to a path;
 //! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
 
-use crate::path::Aim;
+use crate::path::{Aim, Place};
 use crate::{Client, Host, Memory};
 use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC};
@@ -12,6 +12,9 @@ use husk_abi::{PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;
 use husk_proto::{Errno, Inode, Result, Services};
+
+/// Behind the path of what has lost its name.
+const DELETED: &[u8] = b" (deleted)";
 
 /// What a text means.
 pub(crate) enum Magic {
@@ -62,6 +65,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         let inode = self.services.description(d)?.inode;
                         Ok(Magic::Object(inode, rest))
                     }
+                    // The program's, to which `exe` has led.
+                    _ if self.is_kept(fd) => Ok(Magic::Host),
                     // By its inode: the host's file must not be opened for writing.
                     Slot::Host(Some(inode)) => Ok(Magic::Object(inode, rest)),
                     // A directory of the host, from which the path may lead into a tree.
@@ -81,6 +86,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(directory_found(directory, whole, rest))
             }
             Proc::Program => {
+                if let Some(inode) = self.services.program() {
+                    return Ok(Magic::Object(inode, rest));
+                }
+                if let Some(fd) = self.host.program_fd() {
+                    let link = husk_abi::proc::descriptor(fd);
+                    let length = link.iter().position(|&b| b == 0).unwrap_or(link.len());
+                    self.buffers.walks[w].replace_front(rest, &link[..length])?;
+                    return Ok(Magic::Rewritten);
+                }
                 let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
                 if length == 0 {
                     return Ok(Magic::Host);
@@ -222,10 +236,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Some(WorkingDirectory::Husk(inode)) => inode,
                 _ => return Ok(None),
             },
-            Proc::Program => {
-                let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
-                return Ok((length > 0).then_some(length.min(PATH_MAX)));
-            }
+            Proc::Program => return Ok(Some(self.program_link(w)).filter(|&length| length > 0)),
             Proc::Maps | Proc::FdInfo(_) => return Ok(None),
         };
         match self.path_of(inode) {
@@ -234,9 +245,49 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// What `/proc/self/exe` shows, into `link`; its length, 0 = what the host shows is right. A
+    /// program that was moved is shown where it is now; one that was removed, where it was.
+    fn program_link(&mut self, w: usize) -> usize {
+        let length = self.host.program_path(&mut self.buffers.link[..PATH_MAX]);
+        let path = &self.buffers.link[..length];
+        let Some(inode) = self.services.program() else { return length };
+        let other = &mut self.buffers.walks[1 - w];
+        if path.ends_with(DELETED) || length >= other.text.len() {
+            return length;
+        }
+        other.text[..length].copy_from_slice(path);
+        (other.at, other.length, other.text[length]) = (0, length, 0);
+        let found = self.find_text(AT_FDCWD, 1 - w, Aim::STAY);
+        let same = matches!(found, Ok(Place::Husk(target))
+            if target.step.is_some_and(|step| step.inode == inode));
+        match (same, self.path_of(inode)) {
+            (false, Ok(length)) => length,
+            (false, Err(Errno::ENOENT)) => self.path_of_removed(inode),
+            _ => self.host.program_path(&mut self.buffers.link[..PATH_MAX]),
+        }
+    }
+
+    /// What stands for the path of a program that has no name any more, into `link`: where it was,
+    /// if this process runs it.
+    pub(crate) fn path_of_removed(&mut self, inode: Inode) -> usize {
+        if self.services.program() != Some(inode) {
+            return self.path_of_nameless(inode);
+        }
+        let room = PATH_MAX - DELETED.len();
+        let length = self.host.program_path(&mut self.buffers.link[..room]);
+        match self.buffers.link[..length].ends_with(DELETED) {
+            true => length,
+            false if length == 0 => self.path_of_nameless(inode),
+            false => {
+                let end = length + DELETED.len();
+                self.buffers.link[length..end].copy_from_slice(DELETED);
+                end
+            }
+        }
+    }
+
     /// What stands for the path of an object that has no name any more: its number, into `link`.
     pub(crate) fn path_of_nameless(&mut self, inode: Inode) -> usize {
-        const DELETED: &[u8] = b" (deleted)";
         let link = &mut self.buffers.link;
         link[..2].copy_from_slice(b"/#");
         let end = 2 + put_decimal(&mut link[2..12], inode.number);

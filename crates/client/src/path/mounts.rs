@@ -4,11 +4,14 @@
 //! absolute path is then compared with the first eight bytes of each mount's path before anything
 //! else is: most paths are done with a mount after one comparison.
 
+use crate::layout::{STATX_BYTES, STATX_MOUNT_AT, get32, get64};
 use crate::path::text::lies_below;
 use crate::{Client, Host, Memory};
+use husk_abi::nr;
+use husk_abi::sys::general::AT_FDCWD;
 use husk_proto::fs::{Kind, Step};
 use husk_proto::image::MOUNTS_MAX;
-use husk_proto::{Inode, Result, Services};
+use husk_proto::{Errno, Inode, Result, Services};
 
 /// The mounts have not been looked at.
 pub(crate) const PREFIXES_UNKNOWN: usize = usize::MAX;
@@ -87,6 +90,34 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         self.buffers.nested_root(directory)
+    }
+
+    /// The mount of the host that the directory of an object's tree is in, as `statx` tells it:
+    /// which id was asked for (`STATX_MNT_ID` or `STATX_MNT_ID_UNIQUE`), and the id.
+    #[cold]
+    pub(crate) fn mount_id(&mut self, inode: Inode, wanted: u32) -> Option<(u32, u64)> {
+        // What has no name any more counts to the first tree.
+        let length = self.path_of(inode).unwrap_or(0);
+        let (mut best, mut root) = (None, 0);
+        for index in 0..self.services.mounts() {
+            let mount = self.services.mount(index);
+            let inside = lies_below(&self.buffers.link[..length], mount.path);
+            if best.is_none() || inside && mount.path.len() >= root {
+                (best, root) = (Some(index), if inside { mount.path.len() } else { 0 });
+            }
+        }
+        let path = self.services.mount(best?).path;
+        self.buffers.base.get_mut(..path.len())?.copy_from_slice(path);
+        self.buffers.base[path.len()] = 0;
+        if path.is_empty() {
+            self.buffers.base[..2].copy_from_slice(b"/\0");
+        }
+        let mut out = [0u8; STATX_BYTES];
+        let (here, path) = (AT_FDCWD as usize, self.buffers.base.as_ptr() as usize);
+        let args = [here, path, 0, wanted as usize, out.as_mut_ptr() as usize, 0];
+        Errno::check(self.host.call(nr::statx, args)).ok()?;
+        let out = core::hint::black_box(out);
+        Some((get32(&out, 0) & wanted, get64(&out, STATX_MOUNT_AT)))
     }
 
     /// Finds out which directories of Husk trees are covered by other mounts.

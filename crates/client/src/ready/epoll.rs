@@ -15,10 +15,13 @@
 //! `fast_path`, before.
 
 use crate::buffers::BOUNCE_BYTES;
+use crate::file::data::Opened;
 use crate::layout::get32;
 use crate::socket::ring_drain::To;
 use crate::{After, Answer, Call, Client, Host, Memory, Seen, Verdict, value};
-use husk_abi::sys::general::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, O_PATH};
+use husk_abi::sys::general::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, F_GETFD, O_CLOEXEC, O_PATH,
+};
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
 use husk_proto::epoll::{EVENT_BYTES, SAID_BYTES, Set, Sight};
@@ -104,12 +107,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `epoll_ctl`: files cannot be waited for, as on Linux.
     pub(crate) fn epoll_ctl(&mut self, c: &Call) -> Answer {
-        if self.described(c.args[0])?.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        if let Some(description) = self.described(c.args[2])? {
-            let place_only = self.services.description(description)?.flags & O_PATH != 0;
-            return Err(if place_only { Errno::EBADF } else { Errno::EPERM });
+        let (set_file, file) = (self.opened(c.args[0])?, self.opened(c.args[2])?);
+        if set_file.is_some() || file.is_some() {
+            return Err(self.refused_in_set(c, set_file.is_some(), [set_file, file]));
         }
         let set = self.epoll_set(c.args[0]);
         // A write end may stay: when its ring is full, writing goes on at the host.
@@ -129,6 +129,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.surrender_to_set(c.args[2], end)?;
         }
         Ok(Verdict::Pass)
+    }
+
+    /// Why one of two descriptors that is a file is in no set, nor a set: Linux judges the event's
+    /// address first, then both descriptors, then what can be waited for, then the set.
+    #[cold]
+    fn refused_in_set(&mut self, c: &Call, set_is_file: bool, files: [Option<Opened>; 2]) -> Errno {
+        let needs_event = c.args[1] as u32 != EPOLL_CTL_DEL;
+        if needs_event && self.memory.read(c.args[3], &mut [0u8; EVENT_BYTES]).is_err() {
+            return Errno::EFAULT;
+        }
+        for (file, index) in files.iter().zip([0, 2]) {
+            let is_none = match file {
+                Some(file) => file.flags & O_PATH != 0,
+                None => self.host_fcntl(c.args[index], F_GETFD, 0) < 0,
+            };
+            if is_none {
+                return Errno::EBADF;
+            }
+        }
+        match files[1] {
+            Some(_) => Errno::EPERM,
+            // The host knows what can be waited for.
+            None if set_is_file => match self.waits_for(c.args[2]) {
+                true => Errno::EINVAL,
+                false => Errno::EPERM,
+            },
+            None => Errno::EINVAL,
+        }
+    }
+
+    /// Whether the host can wait for its descriptor in a set.
+    fn waits_for(&self, fd: usize) -> bool {
+        let mut event = [0u8; EVENT_BYTES];
+        let set = self.host.call(nr::epoll_create1, [O_CLOEXEC as usize, 0, 0, 0, 0, 0]);
+        let Ok(set) = Errno::check(set) else { return true };
+        let add = EPOLL_CTL_ADD as usize;
+        let args = [set as usize, add, fd, event.as_mut_ptr() as usize, 0, 0];
+        let added = self.host.call(nr::epoll_ctl, args);
+        self.host_close(set as u32);
+        added != Errno::EPERM.as_return()
     }
 
     fn remove_from_set(&mut self, c: &Call, set: Option<Set>, end: Option<End>) -> Answer {

@@ -211,24 +211,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.memory.read(c.args[1], &mut first)?;
             to = (get64(&first, 0) as usize, get64(&first, 8) as usize);
         }
+        let mut done = 0;
         for _ in 0..ROUNDS_MAX {
-            self.services.watch_lock(instance)?;
-            let got =
-                if self.is_readable(fd) { self.some_events(fd, instance, to.1) } else { Ok(None) };
-            self.services.watch_unlock(instance);
-            if let Some(length) = got? {
-                self.memory.write(to.0, &self.buffers.bounce[READ_BYTES..READ_BYTES + length])?;
-                return value(length as u64);
+            match self.locked_events(fd, instance, to.1 - done) {
+                Ok(Some(length)) => {
+                    let events = &self.buffers.bounce[READ_BYTES..READ_BYTES + length];
+                    self.memory.write(to.0 + done, events)?;
+                    done += length;
+                    // What is left of the queue is behind a marker that is touched now.
+                    self.tell();
+                }
+                Ok(None) => {}
+                Err(errno) if done == 0 => return Err(errno),
+                // The next one does not fit.
+                Err(_) => return value(done as u64),
             }
-            if self.is_readable(fd) {
+            if done + EVENT_BYTES <= to.1 && self.is_readable(fd) {
                 continue;
+            }
+            if done > 0 {
+                return value(done as u64);
             }
             if self.host_fcntl(fd, F_GETFL, 0) as u32 & O_NONBLOCK != 0 {
                 return Err(Errno::EAGAIN);
             }
             return Ok(Verdict::Ready { fd, events: POLLIN as u16 });
         }
-        Err(Errno::EAGAIN)
+        if done > 0 { value(done as u64) } else { Err(Errno::EAGAIN) }
+    }
+
+    fn locked_events(
+        &mut self,
+        fd: usize,
+        instance: Instance,
+        most: usize,
+    ) -> Result<Option<usize>> {
+        self.services.watch_lock(instance)?;
+        let got =
+            if self.is_readable(fd) { self.some_events(fd, instance, most) } else { Ok(None) };
+        self.services.watch_unlock(instance);
+        got
     }
 
     fn is_readable(&self, fd: usize) -> bool {

@@ -303,6 +303,15 @@ fn program_of(region: &Region, process: u32) -> u32 {
     region.load(record(region, process).word(PROGRAM)) as u32
 }
 
+/// `Processes::program`.
+pub fn program(kernel: &Kernel) -> Option<Inode> {
+    let region = &kernel.session.region;
+    let number = program_of(region, kernel.process);
+    // It has a user more while it runs: this is its generation.
+    let cell = region.map.object(INODE, number);
+    (number != 0).then(|| Inode { number, generation: high(region.load(cell.word(ino::IDENT))) })
+}
+
 /// Process record `process`, which runs nothing yet, runs inode `number` from now on (0 = nothing).
 fn run_by(txn: &mut Txn<'_>, process: u32, number: u32) -> Result<()> {
     if number == 0 {

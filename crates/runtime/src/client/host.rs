@@ -141,7 +141,7 @@ impl Host for Side {
         service::room_below(Thread::current().app_rsp, bytes)
     }
 
-    fn kept_fds(&self) -> [u32; 2] {
+    fn kept_fds(&self) -> [u32; 3] {
         kept_fds()
     }
 
@@ -152,6 +152,10 @@ impl Host for Side {
             None => return 0,
         }
         path.len()
+    }
+
+    fn program_fd(&self) -> Option<u32> {
+        Some(facts().program_fd).filter(|&fd| fd != u32::MAX)
     }
 }
 

@@ -63,16 +63,16 @@ pub fn descriptor(frame: &Frame) -> bool {
     }
 }
 
-/// `close_range` on the host around the kept descriptors, in up to three pieces.
+/// `close_range` on the host around the kept descriptors, in up to four pieces.
 pub fn close_range(frame: &Frame) -> Answer {
     let (first, last) = (frame.args[0] as u32, frame.args[1] as u32);
-    let [a, b] = start::kept_fds();
-    let (low, high) = (a.min(b), a.max(b));
-    if first > last || (low > last && high > last) || high < first {
+    let mut kept = start::kept_fds();
+    kept.sort_unstable();
+    if first > last || !kept.iter().any(|keep| (first..=last).contains(keep)) {
         return Answer::PASSED;
     }
     let mut from = first;
-    for keep in [low, high] {
+    for keep in kept {
         if keep > from && keep <= last {
             let result = piece(from, keep - 1, frame.args[2]);
             if result < 0 {
@@ -83,7 +83,8 @@ pub fn close_range(frame: &Frame) -> Answer {
             from = keep.saturating_add(1);
         }
     }
-    Answer::value(if from <= last { piece(from, last, frame.args[2]) } else { 0 })
+    let done = from > last || from == u32::MAX;
+    Answer::value(if done { 0 } else { piece(from, last, frame.args[2]) })
 }
 
 fn piece(first: u32, last: u32, flags: usize) -> i64 {

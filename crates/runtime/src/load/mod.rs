@@ -284,6 +284,11 @@ fn map_segment(
     }
     let mapped_end = if segment.file_bytes > 0 { file_end.next_multiple_of(PAGE) } else { start };
     if memory_end > file_end && prot & PROT_WRITE != 0 && mapped_end > file_end {
+        let end = segment.offset + segment.file_bytes;
+        if end.saturating_sub(1) & !(PAGE as u64 - 1) >= source.program.size {
+            // The file was cut off: this page is SIGBUS.
+            return Err(Errno::ENOEXEC);
+        }
         // SAFETY: the tail of the page just mapped, private and writable.
         unsafe { core::ptr::write_bytes(file_end as *mut u8, 0, mapped_end - file_end) };
     }

@@ -22,6 +22,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
 use husk_host::{calls, syscall};
+use husk_proto::descriptor::Slot;
 use husk_proto::place::Policy;
 use husk_runtime::handover::{self, Handover};
 
@@ -64,6 +65,9 @@ pub struct Facts {
     pub vdso: usize,
     /// How this program wants to be placed: `HUSK_PLACE`, if that makes sense.
     pub place: Option<Policy>,
+    /// The program, where it has no name by which it could be opened again: `/proc/self/exe`.
+    /// `u32::MAX` = it has one.
+    pub program_fd: u32,
 }
 
 struct Cell(UnsafeCell<MaybeUninit<Facts>>);
@@ -78,11 +82,14 @@ pub fn facts() -> &'static Facts {
     unsafe { (*FACTS.0.get()).assume_init_ref() }
 }
 
-/// The descriptors the application must not touch.
-pub fn kept_fds() -> [u32; 2] {
-    let handover = &facts().handover;
-    [handover.region_fd as u32, handover.loader_fd as u32]
+/// The descriptors the application must not touch; `u32::MAX` = none.
+pub fn kept_fds() -> [u32; 3] {
+    let Facts { handover, program_fd, .. } = facts();
+    [handover.region_fd as u32, handover.loader_fd as u32, *program_fd]
 }
+
+/// No descriptor.
+const NONE: u32 = u32::MAX;
 
 /// Exit status when there is no image to run in.
 const STATUS_NO_IMAGE: usize = 125;
@@ -154,26 +161,63 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
         }
         return exec::first(thread, stack.argv(), stack.envp());
     }
-    let opened = if facts().handover.flags & handover::HOST != 0 {
+    let flags = facts().handover.flags;
+    let opened = if flags & handover::OF_RECORD != 0 {
+        thread.client.open_running()
+    } else if flags & handover::HOST != 0 {
         programs::open_host(facts().path)
     } else {
         thread.client.open_program(facts().path)
     };
     match opened {
         Ok(program) => {
-            close_bequest();
+            keep_bequest(thread);
             program
         }
         Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
     }
 }
 
-/// Closes the descriptor that was only kept for us to open the program by.
-fn close_bequest() {
+/// A descriptor that was only left for us to open the program by, since that has no name, becomes
+/// one that we keep: `/proc/self/exe` leads there.
+#[cold]
+fn keep_bequest(thread: &mut Thread) {
     let Some(number) = facts().path.to_bytes().strip_prefix(husk_abi::proc::DESCRIPTORS) else {
         return;
     };
-    calls::close(number.iter().fold(0, |sum, &digit| sum * 10 + usize::from(digit - b'0')));
+    let left = number.iter().fold(0, |sum, &digit| sum * 10 + usize::from(digit - b'0'));
+    let mut path = [0u8; PATH_MAX];
+    let length = programs::descriptor_path(left, &mut path[..PATH_MAX - 1]);
+    let kept = copy_high(thread, left);
+    calls::close(left);
+    let mut given = [0u8; PATH_MAX];
+    let name = facts().given.to_bytes();
+    given[..name.len().min(PATH_MAX - 1)].copy_from_slice(&name[..name.len().min(PATH_MAX - 1)]);
+    if length > 0 {
+        set_path(&path, &given);
+    }
+    // SAFETY: only called from `start`, before other threads.
+    unsafe { (*FACTS.0.get()).assume_init_mut() }.program_fd = kept.map_or(NONE, |fd| fd as u32);
+}
+
+/// Another number of a host descriptor that no exec keeps, as high as one is free below those that
+/// Husk keeps.
+fn copy_high(thread: &mut Thread, fd: usize) -> Option<usize> {
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    let [region, loader, _] = kept_fds();
+    for number in (0..region.min(loader)).rev() {
+        if thread.client.slot(number) != Slot::Free {
+            continue;
+        }
+        let args = [fd, F_DUPFD_CLOEXEC, number as usize, 0, 0, 0];
+        // SAFETY: a second number for a descriptor of our own.
+        let copy = unsafe { calls::raw(nr::fcntl, args) }.ok()?;
+        if copy == number as usize {
+            return Some(copy);
+        }
+        calls::close(copy);
+    }
+    None
 }
 
 /// Makes another path the program's (the first exec found it), and the name that led to it.
@@ -202,14 +246,21 @@ fn hang_up_with_supervisor() {
     unsafe { syscall(nr::prctl, [PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0, 0]) };
 }
 
+/// Bytes of a thread's name, with its NUL.
+const COMM_BYTES: usize = 16;
+
 fn name_thread() {
     const PR_SET_NAME: usize = 15;
     let of_file = facts().handover.flags & handover::OF_FILE != 0;
     let path = if of_file { facts().path } else { facts().given }.to_bytes_with_nul();
     let from = path.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
-    let name = path[from..].as_ptr() as usize;
+    let name = path[from..].strip_suffix(b" (deleted)\0").filter(|_| of_file);
+    let name = name.unwrap_or(&path[from..]);
+    let mut short = [0u8; COMM_BYTES];
+    let length = name.len().min(COMM_BYTES - 1);
+    short[..length].copy_from_slice(&name[..length]);
     // SAFETY: a string with NUL.
-    unsafe { syscall(nr::prctl, [PR_SET_NAME, name, 0, 0, 0, 0]) };
+    unsafe { syscall(nr::prctl, [PR_SET_NAME, short.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
 const AT_PHDR: usize = 3;
@@ -308,7 +359,7 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let auxv = auxv.cast::<usize>().sub(taken).cast::<[usize; 2]>();
         let stack = Stack { argv, envp, auxv, tells_loader };
         let vdso = stack.find(AT_SYSINFO_EHDR);
-        (*FACTS.0.get()).write(Facts { handover, path, given, vdso, place });
+        (*FACTS.0.get()).write(Facts { handover, path, given, vdso, place, program_fd: NONE });
         Some(stack)
     }
 }

@@ -34,6 +34,9 @@ const WORDS_ON_STACK: usize = 1024;
 /// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
 const WORDS_MAX: usize = 16 * 1024 * 1024;
 
+/// How the host and the image show that a file has lost its name.
+const DELETED: &[u8] = b" (deleted)";
+
 /// Room for what stands before a path that starts from a descriptor: `/dev/fd/N/`.
 const FRONT_BYTES: usize = 24;
 
@@ -262,9 +265,9 @@ fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno
 /// Whether our descriptors outlive an exec.
 fn keep_open(on: bool) {
     const F_SETFD: usize = 2;
-    for fd in start::kept_fds() {
+    for fd in &start::kept_fds()[..2] {
         // SAFETY: our own descriptors.
-        unsafe { syscall(nr::fcntl, [fd as usize, F_SETFD, usize::from(!on), 0, 0, 0]) };
+        unsafe { syscall(nr::fcntl, [*fd as usize, F_SETFD, usize::from(!on), 0, 0, 0]) };
     }
 }
 
@@ -285,14 +288,21 @@ fn hand_over(
         | handover::HOST
         | handover::DEFAULTS
         | handover::GIVEN
-        | handover::OF_FILE;
+        | handover::OF_FILE
+        | handover::OF_RECORD;
     next.flags = next.flags & !ANEW | flags | limits::flag();
     sigaction::learn_late(thread.group());
     if sigaction::all_default_after_exec(thread.group()) {
         next.flags |= handover::DEFAULTS;
     }
     let mut place = [0u8; PATH_MAX];
-    let bequest = nameless(&plan.program, plan.path(), &mut place);
+    // A file of the image that has lost its name is what the process record says it runs.
+    let recorded = plan.program.inode.is_some() && plan.path().to_bytes().ends_with(DELETED);
+    if recorded {
+        next.flags |= handover::OF_RECORD;
+    }
+    let named = plan.program.inode.is_some();
+    let bequest = if named { None } else { nameless(&plan.program, plan.path(), &mut place) };
     let path_text = if bequest.is_some() { &place } else { &plan.path };
     let path_text = CStr::from_bytes_until_nul(path_text).unwrap_or(c"");
     let host = matches!(plan.program.target, ExecTarget::Host(_));
@@ -319,7 +329,7 @@ fn nameless(program: &Program, path: &CStr, out: &mut [u8; PATH_MAX]) -> Option<
     const F_DUPFD: usize = 0;
     let ExecTarget::Host(fd) = program.target else { return None };
     let path = path.to_bytes();
-    if path.starts_with(b"/") && !path.ends_with(b" (deleted)") {
+    if path.starts_with(b"/") && !path.ends_with(DELETED) {
         return None;
     }
     // SAFETY: a second number for a descriptor of our own.
