@@ -13,6 +13,7 @@ mod json;
 mod limits;
 mod memory;
 mod net;
+mod nodes;
 mod portals;
 mod read_only_outside;
 mod recorded;

@@ -12,7 +12,8 @@ use crate::finding::Finding;
 use crate::workspace::{File, Package, Target, Workspace};
 
 /// Where unsafe code may live.
-const UNSAFE: &[&str] = &["husk-region", "husk-carrier", "husk-runtime", "husk-host", "husk-link"];
+const UNSAFE: &[&str] =
+    &["husk-region", "husk-carrier", "husk-runtime", "husk-host", "husk-link", "husk-node"];
 /// Kinds of targets that are shipped.
 const SHIPPED: &[&str] = &["lib", "bin"];
 /// What must do without `std`, in its library at least.

@@ -57,8 +57,8 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "crates/runtime/src/",
         &[
-            "signal", "gate", "memory", "process", "load", "client", "frame", "entry", "handover",
-            "script", "elf",
+            "signal", "gate", "memory", "process", "load", "client", "frame", "entry", "reach",
+            "handover", "script", "elf",
         ],
     ),
 ];

@@ -21,6 +21,17 @@ impl Direct {
         })
     }
 
+    /// Adds bytes at the end of a file in the image: where they begin, and how many.
+    pub fn append(&mut self, inode: Inode, from: &[u8]) -> Result<(u64, usize)> {
+        let mut at = 0;
+        self.write(inode, Place::End, from.len(), &mut |span| {
+            let bytes = from.get(at..at + span.length).ok_or(Errno::EFAULT)?;
+            copy_in(bytes, span);
+            at += span.length;
+            Ok(())
+        })
+    }
+
     /// Writes bytes to a file in the image; how many.
     pub fn write_at(&mut self, inode: Inode, offset: u64, from: &[u8]) -> Result<usize> {
         let mut at = 0;

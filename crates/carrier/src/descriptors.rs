@@ -4,11 +4,15 @@ use husk_proto::descriptor::{Description, Descriptors, Files, Glance, Open, Show
 use husk_proto::{Inode, Operation, Result};
 
 use crate::Direct;
+use crate::far::is_far;
 
 #[allow(clippy::too_many_arguments)]
 impl Descriptors for Direct {
     #[inline]
     fn slot(&mut self, files: Files, fd: u32) -> Slot {
+        if self.is_away {
+            return self.far_slot_of(files, fd);
+        }
         husk_kernel::descriptor::table::slot(&self.kernel, files, fd)
     }
     #[inline(always)]
@@ -33,6 +37,9 @@ impl Descriptors for Direct {
     }
     #[inline(always)]
     fn reads_host(&self, fd: u32) -> bool {
+        if self.is_away {
+            return self.far_reads_host(fd);
+        }
         husk_kernel::descriptor::hosts::reads_host(&self.kernel, fd)
     }
     #[inline(always)]
@@ -41,6 +48,9 @@ impl Descriptors for Direct {
     }
     #[inline(always)]
     fn description(&mut self, description: Description) -> Result<Open> {
+        if self.is_away {
+            return self.far_description(description);
+        }
         husk_kernel::descriptor::open::description(&self.kernel, description)
     }
     #[inline]
@@ -89,14 +99,17 @@ impl Descriptors for Direct {
         over_host: bool,
     ) -> Result<()> {
         self.kernel.count(Operation::Duplicate);
-        husk_kernel::descriptor::table::duplicate_to(
-            &self.kernel,
-            files,
-            fd,
-            target,
-            close_on_exec,
-            over_host,
-        )
+        let step = |me: &mut Self| {
+            husk_kernel::descriptor::table::duplicate_to(
+                &me.kernel,
+                files,
+                fd,
+                target,
+                close_on_exec,
+                over_host,
+            )
+        };
+        if self.is_away { self.far_close(files, target, step) } else { step(self) }
     }
     #[inline]
     fn plugged(&mut self, files: Files, fd: u32) -> bool {
@@ -105,11 +118,13 @@ impl Descriptors for Direct {
     #[inline]
     fn close(&mut self, files: Files, fd: u32) -> Result<bool> {
         self.kernel.count(Operation::Close);
-        husk_kernel::descriptor::table::close(&self.kernel, files, fd)
+        let step = |me: &mut Self| husk_kernel::descriptor::table::close(&me.kernel, files, fd);
+        if self.is_away { self.far_close(files, fd, step) } else { step(self) }
     }
     #[inline]
     fn for_each(&mut self, files: Files, first: u32, last: u32, emit: &mut dyn FnMut(u32, Slot)) {
-        husk_kernel::descriptor::table::for_each(&self.kernel, files, first, last, emit);
+        let mut seen = |fd, slot| emit(fd, if self.is_away { self.far_slot(slot) } else { slot });
+        husk_kernel::descriptor::table::for_each(&self.kernel, files, first, last, &mut seen);
     }
     #[inline]
     fn next_number(&self, files: Files, from: u32) -> Option<u32> {
@@ -125,6 +140,9 @@ impl Descriptors for Direct {
         shows: Shown,
     ) -> Result<bool> {
         self.kernel.count(Operation::Host);
+        if self.is_away {
+            return self.far_host_opened(files, fd, close_on_exec, shows);
+        }
         husk_kernel::descriptor::table::host_opened(&self.kernel, files, fd, close_on_exec, shows)
     }
     #[inline(always)]
@@ -144,6 +162,9 @@ impl Descriptors for Direct {
         shows: Shown,
     ) -> Result<()> {
         self.kernel.count(Operation::Host);
+        if self.is_away {
+            return self.far_host_replaces(files, fd, close_on_exec, shows);
+        }
         husk_kernel::descriptor::table::host_replaces(&self.kernel, files, fd, close_on_exec, shows)
     }
     #[inline]
@@ -156,6 +177,7 @@ impl Descriptors for Direct {
         offset: u64,
     ) -> Result<Description> {
         self.kernel.count(Operation::Host);
+        let inode = if is_far(inode) { self.own_shown(files, fd)? } else { inode };
         husk_kernel::descriptor::table::promote(&self.kernel, files, fd, inode, flags, offset)
     }
     #[inline]

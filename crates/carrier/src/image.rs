@@ -20,7 +20,11 @@ impl Image for Direct {
     }
     #[inline]
     fn mount(&self, index: usize) -> Mount<'_> {
-        husk_kernel::image::mount(&self.kernel, index)
+        let mount = husk_kernel::image::mount(&self.kernel, index);
+        if self.is_away {
+            return Mount { root: self.home_of(mount.root).unwrap_or(mount.root), ..mount };
+        }
+        mount
     }
     #[inline]
     fn device(&self) -> u64 {

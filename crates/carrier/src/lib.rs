@@ -18,6 +18,7 @@ mod counts;
 mod descriptors;
 mod epolls;
 mod extended;
+mod far;
 mod files;
 mod flights;
 mod image;
@@ -29,6 +30,7 @@ mod volumes;
 mod watches;
 
 pub use counts::{Counts, Seat};
+pub use far::{AT_END, NOW_S};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
@@ -38,8 +40,10 @@ pub use husk_region::{
 pub use mapping::{assume_mapped, map_region, populate};
 pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 
+use core::cell::Cell;
+
 use husk_kernel::Kernel;
-use husk_proto::fs::{Imported, Origin};
+use husk_proto::fs::{Attributes, HostIdentity, Imported, Origin};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Inode, Process, Result};
 use husk_region::{Life, Region, Session};
@@ -47,8 +51,9 @@ use husk_region::{Life, Region, Session};
 /// Naps of somebody who waits until another has released the dead.
 const BURIAL_NAPS_MAX: u32 = 2000;
 
-/// The direct carrier of one thread.
+/// The direct carrier of one thread. What each call reads stands first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Direct {
     pub(crate) kernel: Kernel,
     clock: fn() -> i64,
@@ -56,6 +61,11 @@ pub struct Direct {
     pub(crate) blocked_ns: i64,
     /// The process is a child that shares memory, and has no second thread.
     pub(crate) newborn: bool,
+    /// Another node is the home of all names (`far`).
+    pub(crate) is_away: bool,
+    /// What the home has said in this call of an inode, and of a host object.
+    pub(crate) recent: Cell<Option<Attributes>>,
+    pub(crate) recent_identity: Cell<Option<(Origin, HostIdentity)>>,
 }
 
 /// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all
@@ -75,7 +85,10 @@ impl Direct {
         // SAFETY: mapped (checked).
         let region = unsafe { Region::attach() }.ok_or(Errno::ENODEV)?;
         let kernel = Kernel::new(Session::new(region, pid, tid), process.0);
-        Ok(Direct { kernel, clock, blocked_ns: 0, newborn: false })
+        let is_away = husk_kernel::image::node(&kernel) != 0;
+        let (recent, recent_identity) = (Cell::new(None), Cell::new(None));
+        let (blocked_ns, newborn) = (0, false);
+        Ok(Direct { kernel, clock, blocked_ns, newborn, is_away, recent, recent_identity })
     }
 
     /// Gives the journal slot back; the next operation takes one again.
@@ -202,6 +215,10 @@ impl Direct {
     /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and
     /// releases all it held; how many records that were. Again is fine.
     pub fn reap(&mut self, pid: u32) -> Result<u32> {
+        if self.is_away {
+            let burying = |me: &mut Self| me.burying(|me| me.release_dead(pid));
+            return self.far_reap(pid, burying).unwrap_or(Ok(0));
+        }
         self.burying(|me| me.release_dead(pid))
     }
 

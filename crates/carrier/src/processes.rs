@@ -4,6 +4,7 @@ use husk_proto::process::{Processes, Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
 
 use crate::Direct;
+use crate::far::is_far;
 
 #[allow(clippy::too_many_arguments)]
 impl Processes for Direct {
@@ -46,11 +47,25 @@ impl Processes for Direct {
     #[inline]
     fn finish_exec(&mut self) -> Result<()> {
         self.kernel.count(Operation::Exec);
+        if self.is_away {
+            let mut done = Ok(());
+            self.far_close_all(|me| {
+                done = husk_kernel::process::finish_exec(&me.kernel, || me.now());
+            });
+            return done;
+        }
         husk_kernel::process::finish_exec(&self.kernel, || self.now())
     }
     #[inline]
     fn exit(&mut self) {
-        let _ = husk_kernel::process::release(&self.kernel, self.kernel.process);
+        let release = |me: &mut Self| {
+            let _ = husk_kernel::process::release(&me.kernel, me.kernel.process);
+        };
+        if self.is_away {
+            self.far_close_all(release)
+        } else {
+            release(self)
+        }
         // The record is another process's from now on.
         self.kernel.process = 0;
         self.kernel.session.set_alone(false);
@@ -58,14 +73,26 @@ impl Processes for Direct {
     }
     #[inline]
     fn working_directory(&mut self) -> WorkingDirectory {
-        husk_kernel::process::working_directory(&self.kernel).unwrap_or(WorkingDirectory::Host)
+        let place = husk_kernel::process::working_directory(&self.kernel);
+        let place = place.unwrap_or(WorkingDirectory::Host);
+        if self.is_away { self.far_place(place) } else { place }
     }
     fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory> {
-        husk_kernel::process::working_directory_of(&self.kernel, pid)
+        let place = husk_kernel::process::working_directory_of(&self.kernel, pid)?;
+        Some(if self.is_away { self.far_place(place) } else { place })
     }
     #[inline]
     fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()> {
-        husk_kernel::process::set_working_directory(&self.kernel, place)
+        let WorkingDirectory::Husk(inode) = place else {
+            return husk_kernel::process::set_working_directory(&self.kernel, place);
+        };
+        let own = if is_far(inode) { self.far_directory(inode)? } else { inode };
+        let own_place = WorkingDirectory::Husk(own);
+        let done = husk_kernel::process::set_working_directory(&self.kernel, own_place);
+        if own != inode {
+            self.unpin(own);
+        }
+        done
     }
     #[inline]
     fn umask(&mut self) -> u32 {
@@ -76,6 +103,7 @@ impl Processes for Direct {
         husk_kernel::process::set_umask(&self.kernel, mask).unwrap_or(0)
     }
     fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>> {
+        let inode = inode.filter(|inode| !is_far(*inode));
         match husk_kernel::process::set_program(&self.kernel, inode) {
             Err(Errno::ETXTBSY) if self.scan_dead()? > 0 => {
                 husk_kernel::process::set_program(&self.kernel, inode)
@@ -88,9 +116,15 @@ impl Processes for Direct {
     }
     #[inline]
     fn pin(&mut self, inode: Inode) -> Result<()> {
+        if is_far(inode) {
+            return Ok(());
+        }
         husk_kernel::process::pins::pin(&self.kernel, inode)
     }
     fn pin_writes(&mut self, inode: Inode) -> Result<()> {
+        if is_far(inode) {
+            return Ok(());
+        }
         husk_kernel::process::pins::pin_writes(&self.kernel, inode)
     }
     fn pin_for(&mut self, child: Process, inode: Inode, count: u32, writes: bool) -> Result<()> {
@@ -98,6 +132,9 @@ impl Processes for Direct {
     }
     #[inline]
     fn unpin(&mut self, inode: Inode) {
+        if is_far(inode) {
+            return;
+        }
         let _ = husk_kernel::process::pins::unpin(&self.kernel, inode);
     }
 }

@@ -2,9 +2,10 @@
 
 use husk_kernel::watch;
 use husk_proto::watch::{Instance, MarkerName, Removed, Taken, Watches};
-use husk_proto::{Files, Inode, Operation, Result};
+use husk_proto::{Errno, Files, Inode, Operation, Result};
 
 use crate::Direct;
+use crate::far::is_far;
 
 impl Direct {
     /// Calls `emit` with the number of each instance of inotify that has something to read, its
@@ -45,6 +46,9 @@ impl Watches for Direct {
         watch::join(&self.kernel, files, fd, instance)
     }
     fn watch_add(&mut self, instance: Instance, inode: Inode, mask: u32) -> Result<u32> {
+        if is_far(inode) {
+            return Err(Errno::ENOSPC);
+        }
         self.kernel.count(Operation::Watch);
         watch::list::add(&self.kernel, instance, inode, mask)
     }
@@ -83,6 +87,9 @@ impl Watches for Direct {
     }
     #[inline]
     fn watch_note(&mut self, inode: Inode, what: u32) {
+        if is_far(inode) {
+            return;
+        }
         if watch::any(&self.kernel.session.region) {
             watch::post::alone(&self.kernel, inode, what);
         }

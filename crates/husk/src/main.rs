@@ -58,7 +58,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_proto::place::{Origin, Policy};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::{VolumePlan, parse_kernels, parse_size, parse_volume, reason};
+use husk_supervisor::request::{
+    VolumePlan, parse_kernels, parse_nodes, parse_size, parse_volume, reason,
+};
 use husk_supervisor::say::{print, say};
 use husk_supervisor::{Request, check, fsck, limits, recording, stat};
 use serde::Serialize;
@@ -96,6 +98,15 @@ enum Command {
         /// Name of the image, or process id of a `husk run` or of a program in it.
         #[arg(value_name = "IMAGE")]
         name: OsString,
+        /// Print one JSON document instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the nodes of an image (`husk run --nodes`).
+    Nodes {
+        /// Process id of a `husk run`, or name of an image.
+        #[arg(value_name = "IMAGE")]
+        image: String,
         /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
@@ -171,6 +182,9 @@ enum Command {
     /// The server of a mount, which runs in the image.
     #[command(hide = true)]
     ServeMount(named::Shown),
+    /// The agent of an image with several nodes.
+    #[command(hide = true)]
+    ServeHome,
     /// The keeper that `husk up` starts.
     #[command(hide = true)]
     Keep(named::Up),
@@ -319,6 +333,10 @@ struct ImageOptions {
 struct RunOptions {
     #[command(flatten)]
     image: ImageOptions,
+    /// Number of nodes: Husk systems that share no memory and speak by messages, on which the
+    /// programs of the command are spread [default: 1].
+    #[arg(long, value_name = "N", value_parser = parse_nodes)]
+    nodes: Option<u32>,
     /// What becomes of the changes if the command fails (its status is not 0, or a signal ends it):
     /// write them back, discard them, or keep the image under a name that is printed [default:
     /// write].
@@ -354,6 +372,8 @@ impl ImageOptions {
             place: self.place.map(|policy| (policy, Origin::Image)),
             pin: self.pin,
             covers_here: false,
+            nodes: None,
+            part_of: None,
         }
     }
 }
@@ -406,6 +426,7 @@ fn begin() -> ExitCode {
         Command::Ls { names: true, .. } => named::names(),
         Command::Ls { json, .. } => named::list(json),
         Command::Ps { name, json } => named::processes(&name, json),
+        Command::Nodes { image, json } => named::nodes(&image, json),
         Command::Kill(options) => named::kill(&options),
         Command::Diff(options) => diff::run(&options),
         Command::Sync(options) => named::sync(&options),
@@ -422,6 +443,10 @@ fn begin() -> ExitCode {
         }
         Command::MindMount(shown) => named::mind(&shown),
         Command::ServeMount(shown) => named::serve(&shown),
+        Command::ServeHome => {
+            husk_supervisor::nodes::serve_home();
+            ExitCode::from(STATUS_HUSK)
+        }
         Command::Parcel(options) => named::parcel(&options),
         Command::Unparcel { target } => named::unparcel(&target),
         Command::Keep(options) => named::keep(&options, &words[2..]),
@@ -525,9 +550,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let RunOptions { image, on_failure, ask, volume, command } = options;
+    let RunOptions { image, nodes, on_failure, ask, volume, command } = options;
     let on_failure = on_failure.map(Into::into);
-    let request = Request { on_failure, ask, volumes: volume, ..image.request() };
+    let request = Request { on_failure, ask, nodes, volumes: volume, ..image.request() };
     match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),

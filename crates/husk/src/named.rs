@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use husk_proto::place::Policy;
+use husk_supervisor::Request;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::named;
 use husk_supervisor::refresh;
@@ -26,6 +27,9 @@ pub struct Up {
     name: OsString,
     #[command(flatten)]
     image: ImageOptions,
+    /// What a node of another image is told of it.
+    #[arg(long, hide = true, value_name = "JSON")]
+    part_of: Option<String>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -172,7 +176,9 @@ pub fn keep(options: &Up, arguments: &[OsString]) -> ExitCode {
 }
 
 pub fn tend(options: Up) -> ExitCode {
-    named::tend(&options.name, options.image.request(), RUNTIME);
+    let part_of = options.part_of.as_ref().and_then(|part| serde_json::from_str(part).ok());
+    let request = Request { part_of, ..options.image.request() };
+    named::tend(&options.name, request, RUNTIME);
     ExitCode::SUCCESS
 }
 
@@ -214,6 +220,10 @@ pub fn names() -> ExitCode {
 
 pub fn processes(name: &OsStr, json: bool) -> ExitCode {
     listed(named::processes(name), json, named::process_table)
+}
+
+pub fn nodes(image: &str, json: bool) -> ExitCode {
+    listed(husk_supervisor::nodes::nodes(image), json, husk_supervisor::nodes::table)
 }
 
 fn listed<T: Serialize>(

@@ -23,6 +23,7 @@
 //! Not here: what messages mean, sessions, epochs, retries, the death of peers (the node).
 #![no_std]
 
+mod call;
 mod doorbell;
 mod lane;
 mod layout;
@@ -41,6 +42,7 @@ use core::fmt;
 
 use husk_wire::{Fault, Header};
 
+pub use call::{CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call};
 pub use doorbell::{Doorbell, POLLED_MAX, SLEEP_MS_MAX, Wait};
 pub use lane::{INLINE_BYTES, Reader, Room, Writer};
 pub use layout::{

@@ -596,6 +596,29 @@ pub trait Fs {
         emit: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()>;
 
+    // ---- inodes that another node is the home of -----------------------------------------------
+
+    /// Whether another node is the home of an inode.
+    fn is_elsewhere(&self, _inode: Inode) -> bool {
+        false
+    }
+    /// What memory maps of an inode: itself; where another node is its home a copy of these bytes,
+    /// at their place, with a pin of the calling process. `ENODEV` there for a mapping that writes
+    /// to the file.
+    fn mappable(
+        &mut self,
+        inode: Inode,
+        _offset: u64,
+        _length: u64,
+        _writes: bool,
+    ) -> Result<Inode> {
+        Ok(inode)
+    }
+    /// Has its home make the first `keep` bytes of a host-backed file its own.
+    fn own_elsewhere(&mut self, _inode: Inode, _keep: u64) -> Result<()> {
+        Err(Errno::EIO)
+    }
+
     // ---- the host's side of an overlay --------------------------------------------------------
 
     /// Adds host entries to an unlisted directory; names already there are left alone. `Ok(false)`

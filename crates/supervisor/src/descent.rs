@@ -86,6 +86,27 @@ impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
     }
 }
 
+/// The same but for those who work for other nodes: sessions whose leaders are named.
+pub struct Programs<F> {
+    /// Told of each child that was waited for.
+    pub buried: F,
+    /// Leaders of those sessions.
+    pub aside: Vec<Pid>,
+}
+
+impl<F: FnMut(Pid)> Stragglers for Programs<F> {
+    fn none_left(&mut self) -> bool {
+        bury(&mut self.buried) || self.left().is_empty()
+    }
+
+    fn left(&mut self) -> Vec<Pid> {
+        let works = |pid: &Pid| {
+            nix::unistd::getsid(Some(*pid)).is_ok_and(|session| self.aside.contains(&session))
+        };
+        descendants(std::process::id()).into_iter().filter(|pid| !works(pid)).collect()
+    }
+}
+
 /// Who is left when a moment has passed: the rest of a pipeline ends by itself.
 fn after_a_moment(stragglers: &mut impl Stragglers) -> Vec<Pid> {
     if gone_within(QUIET, stragglers) { Vec::new() } else { stragglers.left() }

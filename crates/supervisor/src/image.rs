@@ -22,6 +22,7 @@ use crate::descriptors;
 use crate::failure::Failure;
 use crate::holds::{self, Work};
 use crate::named::NOT_TAKEN_OVER;
+use crate::nodes;
 use crate::request::{MountPlan, Settings};
 use crate::variables::Variables;
 use crate::volumes::Volume;
@@ -85,6 +86,10 @@ impl Image {
                 image.volumes.push(Volume::open(&mut image.direct, root, &volume.name)?);
             }
         }
+        if let Some(part) = &settings.part_of {
+            nodes::join(&mut image.direct, part)
+                .map_err(|errno| unmade("join the others", errno))?;
+        }
         Ok(image)
     }
 
@@ -99,7 +104,9 @@ impl Image {
         if direct.made_ns() != started_ns {
             return Err(failed("its memory is another image's".to_owned()));
         }
-        let mounts = (0..direct.mounts()).map(|index| {
+        // The trees of a node that is the home of nothing are not its own.
+        let own = if direct.node() == 0 { direct.mounts() } else { 0 };
+        let mounts = (0..own).map(|index| {
             let mount = direct.mount(index);
             let plan = MountPlan { path: host::path_of(mount.path), cover: mount.cover };
             Mounted { root: mount.root, plan }
@@ -210,6 +217,9 @@ impl Image {
         let mut direct = Direct::attach(now_ns, process, std::process::id(), thread_id())?;
         holds::work(&direct, Work::Entering);
         direct.set_umask(newcomer.umask);
+        if let Some(here) = newcomer.here.as_ref().filter(|_| direct.node() != 0) {
+            work_far(&mut direct, here)?;
+        }
         let root = self.mounts.iter().find(|m| Some(&m.plan.path) == newcomer.here.as_ref());
         if let Some(mount) = root {
             direct.set_working_directory(WorkingDirectory::Husk(mount.root))?;
@@ -222,6 +232,20 @@ impl Image {
         let overlays = self.mounts.iter().filter(|mount| mount.plan.cover == Cover::Overlay);
         overlays.map(|mount| (mount.root, mount.plan.path.clone())).collect()
     }
+}
+
+/// Has a process of a node that is the home of nothing work in `here`, if that is in a tree.
+fn work_far(direct: &mut Direct, here: &Path) -> Result<(), Errno> {
+    let mounts = (0..direct.mounts()).map(|index| (host::path_of(direct.mount(index).path), index));
+    let holding = mounts.filter(|(path, _)| here.starts_with(path));
+    let Some((path, index)) = holding.max_by_key(|(path, _)| path.as_os_str().len()) else {
+        return Ok(());
+    };
+    let mut inode = direct.mount(index).root;
+    for name in here.strip_prefix(&path).map_err(|_| Errno::ENOENT)? {
+        inode = direct.lookup(inode, name.as_bytes())?.inode;
+    }
+    direct.set_working_directory(WorkingDirectory::Husk(inode))
 }
 
 /// Puts what every process touches first into huge pages, where the host has some: the header with

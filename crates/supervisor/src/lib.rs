@@ -38,6 +38,7 @@ mod loads;
 pub mod metrics;
 pub mod named;
 mod neighbours;
+pub mod nodes;
 mod onlooker;
 mod oom;
 pub mod private;

@@ -31,6 +31,7 @@ use crate::control_group;
 use crate::failure::Failure;
 use crate::fate::OnFailure;
 use crate::named::mount::standing_over;
+use crate::nodes::{NODES_MAX, PartOf, settle_nodes, shares};
 use crate::whole;
 
 /// Most kernels in one image.
@@ -70,6 +71,10 @@ pub struct Request {
     pub place: Option<(Policy, Origin)>,
     /// `--pin`: each process on the core of its kernel only.
     pub pin: Option<bool>,
+    /// `--nodes`; `None` = one.
+    pub nodes: Option<u32>,
+    /// It is a node of another image, and has no tree of its own.
+    pub part_of: Option<PartOf>,
     /// The current directory is overlaid beside `overlays` where no tree covers it.
     pub covers_here: bool,
 }
@@ -111,8 +116,14 @@ pub struct VolumePlan {
 pub struct Settings {
     /// Kernels of the image, 1..=`KERNELS_MAX`.
     pub kernels: u32,
-    /// Memory of the image, bytes.
+    /// Memory of the image, bytes; of the home of all names, where it has several nodes.
     pub memory_bytes: u64,
+    /// Nodes.
+    pub nodes: u32,
+    /// Memory of each of the other nodes, bytes.
+    pub other_bytes: u64,
+    /// The image that it is a node of.
+    pub part_of: Option<PartOf>,
     /// Mounts, outer ones first.
     pub mounts: Vec<MountPlan>,
     /// Those of them that are volumes.
@@ -146,6 +157,9 @@ impl Request {
     /// Checks everything that can be checked before the image is made.
     pub fn settle(self) -> Result<Settings, Failure> {
         let mut settings = self.check()?;
+        if let Some(part) = self.part_of {
+            return Ok(Settings { part_of: Some(part), mounts: Vec::new(), ..settings });
+        }
         if self.overlays.is_empty() {
             add_current_directory(&mut settings.mounts, &mut settings.notes, settings.discard)?;
         } else if self.covers_here {
@@ -181,9 +195,19 @@ impl Request {
         let (memory_bytes, note) = fit_group(settle_memory(self.memory_bytes)?, group);
         let (mounts, whole) = self.named_mounts()?;
         let sealed = self.sealed.unwrap_or(whole.is_some());
+        let nodes = settle_nodes(self.nodes)?;
+        let (memory_bytes, other_bytes) = shares(nodes, memory_bytes)?;
+        if nodes > 1 && sealed {
+            let why = "a read-only outside is not served over nodes yet";
+            let remedy = "leave out --read-only-outside and --overlay /, or --nodes";
+            return Err(Failure::new(format!("cannot make {nodes} nodes"), why, remedy));
+        }
         Ok(Settings {
             kernels,
             memory_bytes,
+            nodes,
+            other_bytes,
+            part_of: None,
             mounts,
             volumes: self.settle_volumes()?,
             discard: self.discards(),
@@ -409,6 +433,11 @@ pub fn parse_volume(text: &str) -> Result<VolumePlan, String> {
 /// Reads a number of kernels; `settle_kernels` checks its range.
 pub fn parse_kernels(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("not a whole number; choose 1 to {KERNELS_MAX}"))
+}
+
+/// Reads a number of nodes.
+pub fn parse_nodes(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("not a whole number; choose 1 to {NODES_MAX}"))
 }
 
 fn add(plans: &mut Vec<MountPlan>, plan: MountPlan) -> Result<(), Failure> {

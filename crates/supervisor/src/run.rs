@@ -17,7 +17,7 @@ use husk_proto::place::Origin;
 use nix::unistd::Pid;
 
 use crate::config::Config;
-use crate::descent::{self, Descendants};
+use crate::descent::{self, Descendants, Programs};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::fate::{self, Fate, OnFailure};
@@ -92,6 +92,8 @@ fn in_image(
     let file_size = lift_file_size_limit();
     let mut work = Work::make(settings, variables, Some(path))?;
     become_subreaper();
+    let base = format!("run-{}", std::process::id());
+    work.begin_nodes(settings, &base)?;
     let region = hand_down(work.image.region.try_clone().map_err(no_descriptor)?)?;
     let loader = hand_down(loader(runtime)?)?;
     let own = [region.as_raw_fd() as u32, loader.as_raw_fd() as u32];
@@ -121,7 +123,7 @@ fn in_image(
     work.look_for_room();
     // What works for the image in the background is no straggler.
     work.rest();
-    let told = descent::end_stragglers(&mut Descendants { buried: |pid| work.child(pid) });
+    let told = end_programs(&mut work);
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
@@ -151,6 +153,18 @@ fn in_image(
 /// The end of a run that has not done all of its own part.
 fn incomplete(end: End) -> End {
     if end == End::Exit(0) { End::Exit(STATUS_HUSK.into()) } else { end }
+}
+
+/// Ends what outlives the first program, on all nodes, and the other nodes; who it was, and how.
+fn end_programs(work: &mut Work) -> Option<(String, String)> {
+    let aside = work.workers();
+    let buried = |pid| work.child(pid);
+    let told = match aside.is_empty() {
+        true => descent::end_stragglers(&mut Descendants { buried }),
+        false => descent::end_stragglers(&mut Programs { buried, aside }),
+    };
+    work.end_nodes();
+    told
 }
 
 /// A descriptor of the image could not be had.

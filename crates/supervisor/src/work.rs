@@ -33,6 +33,7 @@ use crate::image::Image;
 use crate::limits;
 use crate::loads::Loads;
 use crate::neighbours::Neighbours;
+use crate::nodes::Nodes;
 use crate::onlooker::Progress;
 use crate::private::Private;
 use crate::punch::Punch;
@@ -78,6 +79,7 @@ pub struct Work {
     vigil: Vigil,
     next_scan: Instant,
     saves_in: Option<PathBuf>,
+    nodes: Option<Nodes>,
 }
 
 /// How an image ended.
@@ -128,6 +130,7 @@ impl Work {
             vigil,
             next_scan,
             saves_in: None,
+            nodes: None,
         };
         let directories: Vec<_> = work.image.overlays().into_iter().map(|(_, path)| path).collect();
         recovery::notes(&directories).iter().for_each(|note| say(&format!("note: {note}")));
@@ -169,6 +172,7 @@ impl Work {
             vigil,
             next_scan,
             saves_in: None,
+            nodes: None,
         };
         // Whoever is there was told when it was made.
         let _ = work.announce();
@@ -184,6 +188,29 @@ impl Work {
     /// What keeps others from the private directory, if there is one.
     pub fn private_lock(&self) -> Option<&File> {
         self.private.as_ref().map(Private::lock)
+    }
+
+    /// Starts the other nodes of the image, called after `base`, where there are any.
+    pub fn begin_nodes(&mut self, settings: &Settings, base: &str) -> Result<(), Failure> {
+        if settings.nodes > 1 {
+            let region = self.image.region.try_clone().map_err(crate::run::no_descriptor)?;
+            let direct = &mut self.image.direct;
+            self.nodes = Some(Nodes::begin(settings, region, direct, base)?);
+        }
+        Ok(())
+    }
+
+    /// Ends them.
+    pub fn end_nodes(&mut self) {
+        if self.nodes.take().is_some() {
+            // Who goes on in the image, where it is kept, has this node alone.
+            self.image.direct.set_nodes(0, 0);
+        }
+    }
+
+    /// Who works for them, and is no program.
+    pub fn workers(&self) -> Vec<Pid> {
+        self.nodes.as_ref().map(Nodes::workers).unwrap_or_default()
     }
 
     /// Begins what is done in the background by threads of its own.
@@ -387,6 +414,9 @@ impl Burial for Work {
         holds::work(&self.image.direct, Kind::Deaths);
         // What cannot be released now is found again at the next tick.
         let _ = self.image.direct.reap(pid.as_raw() as u32);
+        if let Some(nodes) = &mut self.nodes {
+            nodes.ended(pid);
+        }
         self.tell();
     }
 

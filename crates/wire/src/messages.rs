@@ -301,7 +301,7 @@ messages! {
     } [EEXIST EINVAL ENOTEMPTY ENOENT ENOTDIR EISDIR EACCES EXDEV];
     /// Sets attributes; a size cuts or extends.
     SetAttributes = 24, "setattr", AskerToHome, Cached { <'a>
-        object: Object, settings: Settings, caller: Credentials<'a>,
+        object: Object, settings: Settings, leaves: Leaves, caller: Credentials<'a>,
     } -> { attributes: Attributes } [EPERM EACCES EFBIG ETXTBSY];
     /// Extended attributes.
     Extended = 25, "xattr", AskerToHome, Cached { <'a>
@@ -315,16 +315,29 @@ messages! {
         bytes_void: bool, grant_void: bool,
     } -> { to: u64 };
     /// Gives promises back.
-    Return = 27, "return", AskerToHome, Posted { <'a>
+    Return = 27, "return", AskerToHome, Idempotent { <'a>
         grants: List<'a, u64, 256>,
     } -> {};
     /// Renews all promises of the pair.
     Renew = 28, "renew", AskerToHome, Idempotent { highest: u64 } -> { term_ms: u32 };
 
+    /// The directory that has a name of an object, and that name.
+    Above = 29, "above", AskerToHome, Idempotent { object: Object } -> { <'a>
+        directory: Object, name: Option<Name<'a>>,
+    } [ENOENT];
+    /// Where the host has what an inode was imported from.
+    HostFile = 30, "host-file", AskerToHome, Idempotent { origin: u32 } -> { <'a>
+        path: Path<'a>, identity: Identity,
+    } [ENOENT];
+    /// Space and inodes of the home, in all and free.
+    Room = 31, "room", AskerToHome, Idempotent {} -> {
+        blocks: u64, blocks_free: u64, inodes: u64, inodes_free: u64,
+    };
+
     // ---- bytes
     /// Opens an inode: a hold on it, and its bytes where they are few.
     Open = 32, "open", AskerToHome, Cached { <'a>
-        object: Object, flags: u32, access: Access, caller: Credentials<'a>,
+        object: Object, flags: u32, access: Access, leaves: Leaves, caller: Credentials<'a>,
     } -> { <'a>
         hold: u64, attributes: Attributes, grant: Option<Grant>,
         data: Option<Data<'a>>,
@@ -336,11 +349,13 @@ messages! {
     /// Brings bytes home; the last one of a hold closes it.
     WriteHome = 34, "write-home", AskerToHome, Cached { <'a>
         hold: u64, grant: u64, run: Run<'a>, size: Option<u64>, modified: Option<Moment>,
-        close: bool,
-    } -> { attributes: Attributes } [ENOSPC EDQUOT EFBIG] fails Revoked;
+        close: bool, leaves: Leaves,
+    } -> {
+        attributes: Attributes, offset: u64, count: u64,
+    } [ENOSPC EDQUOT EFBIG] fails Revoked;
     /// Blocks and holes.
     Space = 35, "space", AskerToHome, Cached {
-        hold: u64, call: SpaceCall, offset: u64, length: u64, keep_size: bool,
+        hold: u64, call: SpaceCall, offset: u64, length: u64, keep_size: bool, leaves: Leaves,
     } -> { offset: u64, change: u64 } [ENOSPC ENXIO EFBIG];
     /// Locks a range, and may wait for it.
     Lock = 36, "lock", AskerToHome, Cached {
@@ -354,6 +369,11 @@ messages! {
     Locked = 38, "locked", HomeToAsker, Numbered { waiting: u32, change: u64 } -> { waiting: u32 };
     /// Gives up on a request that waits.
     Cancel = 39, "cancel", AskerToHome, Cached { waiting: u32 } -> { was_done: bool };
+
+    /// Makes the first bytes of an unmodified host file the image's own, or takes in how it is now.
+    Own = 40, "own", AskerToHome, Idempotent { object: Object, keep: Option<u64> } -> {
+        attributes: Attributes,
+    } [ENOENT ENOSPC EIO];
 
     // ---- plans over two homes and spread directories
     /// Keeps a name for a plan.

@@ -75,6 +75,32 @@ records! {
         born: Moment,
         /// Counts changes of names, attributes or bytes.
         change: u64,
+        /// `st_dev` and `st_ino` as programs see them.
+        shown_device: u64,
+        /// The number that programs see.
+        shown_number: u64,
+        /// What it is; the mode has permissions only.
+        sort: Sort,
+        /// Its bytes are the host's, unmodified.
+        on_host: bool,
+        /// Its extended attributes are the host's.
+        extended_on_host: bool,
+        /// The home's record of the host object it was imported from.
+        origin: Option<u32>,
+    }
+    /// What identified a host object when it was imported.
+    #[derive(Eq)]
+    Identity {
+        /// `st_dev`.
+        device: u64,
+        /// `st_ino`.
+        inode: u64,
+        /// In bytes.
+        size: u64,
+        /// Since 1970, in ns.
+        modified_ns: i64,
+        /// Since 1970, in ns.
+        changed_ns: i64,
     }
     /// A promise to call back before something changes.
     #[derive(Eq)]
@@ -239,6 +265,25 @@ records! {
 }
 
 choices! {
+    /// What an inode is.
+    Sort {
+        /// Regular file.
+        File = "file",
+        /// Directory.
+        Directory = "directory",
+        /// Symbolic link.
+        Symlink = "symlink",
+        /// What only the host can serve, at the path of its origin.
+        Portal = "portal",
+        /// FIFO of the image.
+        Fifo = "fifo",
+        /// Socket of the image.
+        Socket = "socket",
+        /// Character device of the image.
+        CharacterDevice = "character device",
+        /// Block device of the image.
+        BlockDevice = "block device",
+    }
     /// What bytes are opened for.
     Access {
         /// To read.
@@ -249,6 +294,17 @@ choices! {
         Both = "both",
         /// To be run as a program.
         Run = "run",
+    }
+    /// What a change of content leaves of set-user and set-group bits.
+    Leaves {
+        /// The set-group bit where it marks locking.
+        Marks = "marks",
+        /// Nothing.
+        Nothing = "nothing",
+        /// All.
+        All = "all",
+        /// The sender has not judged: refused where it matters.
+        Ask = "ask",
     }
     /// Where the offset of an open-file description is while it moves.
     Owning {

@@ -232,7 +232,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The same of a file of the image whose bytes are the host's. Who asks may read it.
     pub(crate) fn lend_inside(&mut self, inode: Inode, origin: Origin, flags: u32) -> Option<u32> {
-        if !self.may_lend(flags) {
+        if !self.may_lend(flags) || self.services.is_elsewhere(inode) {
             return None;
         }
         let of = Of { inode, flags: flags & !O_CLOEXEC, ..Of::NOTHING };

@@ -65,6 +65,13 @@ pub(crate) struct Beside {
     set: Option<Set>,
 }
 
+impl Beside {
+    /// Whether only this node knows of it.
+    pub(crate) fn stays(&self) -> bool {
+        self.watcher.is_some() || self.set.is_some()
+    }
+}
+
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether Husk keeps `fd` for itself.
     #[inline]

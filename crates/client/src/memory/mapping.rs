@@ -16,11 +16,11 @@
 //!    mapping may be made one to write to is kept beside it (`Mapping::may_write`).
 
 use crate::{Answer, Call, Client, Host, Mapping, Memory, Verdict, value};
-use husk_abi::PAGE;
 use husk_abi::sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_PATH,
     PROT_WRITE,
 };
+use husk_abi::{PAGE, nr};
 use husk_proto::fs::{Kind, Run};
 use husk_proto::{Errno, Inode, Result, Services};
 
@@ -95,6 +95,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Result<usize> {
         // Holes may become blocks of zeroes before they are mapped.
         self.memory.ready()?;
+        if self.services.is_elsewhere(inode) {
+            return self.map_elsewhere(inode, mapping, fill);
+        }
         self.services.pin(inode)?;
         let shared = mapping.flags as u32 & MAP_TYPE != MAP_PRIVATE;
         let writable =
@@ -109,6 +112,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(errno)
             }
         }
+    }
+
+    /// The same of a file that another node is the home of: a copy is mapped.
+    #[cold]
+    fn map_elsewhere(&mut self, inode: Inode, mapping: Mapping, fill: Fill) -> Result<usize> {
+        let shared = mapping.flags as u32 & MAP_TYPE != MAP_PRIVATE;
+        let writes = shared && mapping.prot as u32 & PROT_WRITE != 0;
+        let (offset, length) = (mapping.offset, mapping.length as u64);
+        let copy = match self.services.mappable(inode, offset, length, writes) {
+            Err(Errno::ENODEV) => {
+                self.services.count_unsupported(nr::mmap);
+                return Err(Errno::ENODEV);
+            }
+            other => other?,
+        };
+        let may_write = mapping.may_write && !shared;
+        let mapped = self.map_inode(copy, Mapping { may_write, ..mapping }, fill);
+        self.services.unpin(copy);
+        mapped
     }
 
     /// `mapping` as it has become: where it lies, and how far it is solid.

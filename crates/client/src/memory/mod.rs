@@ -3,3 +3,4 @@
 pub(crate) mod exec;
 pub(crate) mod mapping;
 pub(crate) mod maps;
+pub(crate) mod moving;

@@ -99,6 +99,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// Reads the host listing of a directory, if nobody has, for another node that asks.
+    pub fn list_for_others(&mut self, directory: Inode) -> Result<()> {
+        if self.services.step(directory)?.unlisted { self.import(directory) } else { Ok(()) }
+    }
+
+    /// Makes the first `keep` bytes of a file the image's own, for another node.
+    pub fn own_for_others(&mut self, inode: Inode, keep: u64) -> Result<()> {
+        self.identify();
+        self.make_image(inode, keep)
+    }
+
+    /// Looks at the host's file behind `inode` again, for another node that has found it changed.
+    pub fn renew_for_others(&mut self, inode: Inode) -> Result<()> {
+        let Some(origin) = self.services.attributes(inode)?.origin else { return Ok(()) };
+        let fd = self.open_origin(origin, O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
+        let renewed = self.renew_from(inode, origin, fd);
+        self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
+        renewed
+    }
+
     fn import_from_host(&mut self, directory: Inode) -> Result<()> {
         let Some(origin) = self.services.attributes(directory)?.origin else {
             return self.services.import_done(directory);
@@ -302,6 +322,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let attributes = self.services.attributes(inode)?;
         if attributes.backing == Backing::Image || attributes.step.kind != Kind::File {
             return Ok(());
+        }
+        if self.services.is_elsewhere(inode) {
+            return self.services.own_elsewhere(inode, keep);
         }
         let groups = &self.buffers.groups;
         let all = self.identity.credentials(groups);

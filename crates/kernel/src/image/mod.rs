@@ -70,6 +70,16 @@ const SEALED: u32 = 56;
 const MADE_NS: u32 = 43;
 /// The image's user namespace, once a process has made another one.
 const NAMESPACE: u32 = 44;
+/// Which node this is (0: the home of all names), length of where that listens, and the text.
+const NODE: u32 = 57;
+/// The supervisor of that home; how many nodes there are (at home, 0: one), and whose turn it is.
+const HOME_PID: u32 = 59;
+const NODES: u32 = 60;
+const NODES_TURN: u32 = 61;
+const HOME_LENGTH: u32 = 58;
+const HOME: u32 = 704;
+/// Longest path of a home's socket.
+pub const HOME_BYTES_MAX: usize = 104;
 /// Lock, first free one and number of the pipes.
 pub(crate) const PIPES_LIST: u32 = 400_000;
 /// Pipe records.
@@ -96,7 +106,8 @@ pub(crate) const PROCESSES: u32 = 131_072;
 pub(crate) const PROCESSES_MAX: u32 = 32768;
 
 const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
-const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
+const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= HOME as usize);
+const _: () = assert!(HOME as usize + HOME_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
 const _: () = assert!(MOUNT_TABLE + MOUNT_WORDS * MOUNTS_MAX as u32 <= COUNTERS);
 const _: () = assert!(MOUNTS_MAX as u32 == (ino::TREE >> ino::TREE_SHIFT) + 1);
 const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
@@ -227,6 +238,12 @@ pub fn mount(kernel: &Kernel, index: usize) -> Mount<'_> {
     }
 }
 
+/// The device that a mount's objects show.
+pub fn mount_device(kernel: &Kernel, index: usize) -> u64 {
+    let cell = fixed(kernel, MOUNT_TABLE + index as u32 * MOUNT_WORDS);
+    kernel.session.region.load(cell.word(MOUNT_DEVICE))
+}
+
 /// `Image::device`.
 pub fn device(kernel: &Kernel) -> u64 {
     kernel.session.region.load(fixed(kernel, DEVICE))
@@ -271,6 +288,54 @@ pub fn set_private_path(kernel: &Kernel, path: &[u8]) -> Result<()> {
     }
     put_text(&kernel.session.region, fixed(kernel, PRIVATE), path);
     kernel.session.region.store(fixed(kernel, PRIVATE_LENGTH), path.len() as u64);
+    Ok(())
+}
+
+/// Which node of its image this is; 0: the home of all names.
+#[inline]
+pub fn node(kernel: &Kernel) -> u16 {
+    kernel.session.region.load(fixed(kernel, NODE)) as u16
+}
+
+/// Where the home of all names listens, of another node.
+pub fn home_path(kernel: &Kernel) -> &[u8] {
+    let length = kernel.session.region.load(fixed(kernel, HOME_LENGTH)) as usize;
+    kernel.session.region.text(fixed(kernel, HOME), length)
+}
+
+/// The supervisor of the home of all names.
+pub fn home_pid(kernel: &Kernel) -> u32 {
+    kernel.session.region.load(fixed(kernel, HOME_PID)) as u32
+}
+
+/// How many nodes the image has that this one is the home of; 0: this one alone.
+#[inline]
+pub fn nodes(kernel: &Kernel) -> u16 {
+    kernel.session.region.load(fixed(kernel, NODES)) as u16
+}
+
+/// The next turn of who places processes on nodes.
+pub fn next_turn(kernel: &Kernel) -> u64 {
+    kernel.session.unguard();
+    kernel.session.region.add(fixed(kernel, NODES_TURN), 1)
+}
+
+/// Says how many nodes this one is the home of, and who supervises it.
+pub fn set_nodes(kernel: &Kernel, nodes: u16, pid: u32) {
+    kernel.session.region.store(fixed(kernel, HOME_PID), pid.into());
+    kernel.session.region.store(fixed(kernel, NODES), nodes.into());
+}
+
+/// Says which node this is and where its home is, before the first program runs. `ENAMETOOLONG`.
+pub fn set_node(kernel: &Kernel, node: u16, home: &[u8], pid: u32) -> Result<()> {
+    if home.len() > HOME_BYTES_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let region = &kernel.session.region;
+    put_text(region, fixed(kernel, HOME), home);
+    region.store(fixed(kernel, HOME_LENGTH), home.len() as u64);
+    region.store(fixed(kernel, HOME_PID), pid.into());
+    region.store(fixed(kernel, NODE), node.into());
     Ok(())
 }
 

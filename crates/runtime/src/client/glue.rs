@@ -144,6 +144,12 @@ impl Wire {
         if self.client.is_none() { self.attached() } else { self.client.as_mut() }
     }
 
+    /// What `step` says with the guard open; `None` without an image.
+    pub(super) fn with_open<T>(&mut self, step: impl FnOnce(&mut Served) -> T) -> Option<T> {
+        let _open = guard::open();
+        self.served().map(step)
+    }
+
     #[cold]
     #[inline(never)]
     fn attached(&mut self) -> Option<&mut Served> {
@@ -642,14 +648,6 @@ impl Wire {
     pub fn outside_is_sealed(&mut self) -> bool {
         let _open = guard::open();
         self.served().is_some_and(|served| served.services().outside_is_sealed())
-    }
-
-    /// The image's directory at the host, where it has one, into `out`.
-    pub fn private_path<'a>(&mut self, out: &'a mut [u8]) -> Option<&'a CStr> {
-        let _open = guard::open();
-        let path = self.served()?.services().private_path();
-        out.get_mut(..path.len())?.copy_from_slice(path);
-        CStr::from_bytes_until_nul(out).ok().filter(|path| !path.is_empty())
     }
 
     /// This process runs a file from now on, to which nobody can write then; what it ran before.

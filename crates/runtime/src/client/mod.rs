@@ -2,3 +2,4 @@
 
 pub(crate) mod glue;
 pub(crate) mod host;
+pub(crate) mod nodes;

@@ -13,6 +13,7 @@ use crate::client::glue::{ExecTarget, Program};
 use crate::frame::{Answer, Frame};
 use crate::load::start::{self, facts};
 use crate::memory;
+use crate::process::elsewhere;
 use crate::process::limits;
 use crate::process::thread::Thread;
 use crate::signal;
@@ -140,6 +141,9 @@ fn launch(
     } else if plan.depth == 0 && leaves(thread, &plan.program) {
         Err(natively(thread, &plan, argv, envp))
     } else {
+        if flags == 0 && !given.starts_from_descriptor() {
+            let _ = go_elsewhere(thread, given.path(), argv, envp);
+        }
         hand_over(thread, &plan, given.name(), given.flags(), argv, envp)
     };
     thread.client.close_program(plan.program);
@@ -366,7 +370,11 @@ fn with_arrays(
 }
 
 fn start_again(thread: &mut Thread, argv: usize, envp: usize) -> Errno {
-    let loader = facts().handover.loader_fd as usize;
+    start_by(thread, facts().handover.loader_fd as usize, argv, envp)
+}
+
+/// Executes the runtime behind descriptor `loader`.
+fn start_by(thread: &mut Thread, loader: usize, argv: usize, envp: usize) -> Errno {
     signal::leave_actions(thread);
     thread.client.before_exec();
     begin_trace(thread);
@@ -375,6 +383,48 @@ fn start_again(thread: &mut Thread, argv: usize, envp: usize) -> Errno {
     let result = unsafe { syscall(nr::execveat, args) };
     signal::take_actions_back(thread);
     Errno(-result as i32)
+}
+
+/// Goes on at another node of the image, if this exec is to; returns if it is not, or cannot.
+#[inline(never)]
+fn go_elsewhere(thread: &mut Thread, path: &[u8], argv: usize, envp: usize) -> Option<()> {
+    let nodes = thread.client.nodes();
+    if nodes < 2 {
+        return None;
+    }
+    let node = elsewhere::chosen(thread, nodes, asked_node(envp))?;
+    let variables = count(envp).ok()?;
+    let ready = elsewhere::join(thread, node)?;
+    let mut text = [0; elsewhere::TOLD_BYTES];
+    let text = elsewhere::handover(&mut text, &ready, path)?;
+    let words = variables + 2;
+    let mut small = [0usize; WORDS_ON_STACK];
+    let array = if words <= WORDS_ON_STACK { &mut small[..] } else { area(thread, words).ok()? };
+    array[0] = text.as_ptr() as usize;
+    copy_words(&mut array[1..], envp, variables).ok()?;
+    array[variables + 1] = 0;
+    thread.client.surrender_pipes();
+    keep_open(false);
+    let _ = start_by(thread, ready.loader.0, argv, array.as_ptr() as usize);
+    keep_open(true);
+    None
+}
+
+/// What `HUSK_NODE` says in the environment of the new program.
+fn asked_node(envp: usize) -> Option<u64> {
+    let mut at = envp;
+    while at != 0 {
+        let text = memory::word(at).ok().filter(|text| *text != 0)?;
+        let mut room = [0; elsewhere::NODE_NAME.len() + 8];
+        // A longer one is another variable.
+        if let Ok(length) = memory::read_string(text, &mut room)
+            && let Some(digits) = room[..length].strip_prefix(elsewhere::NODE_NAME)
+        {
+            return core::str::from_utf8(digits).ok()?.parse().ok();
+        }
+        at += 8;
+    }
+    None
 }
 
 /// `ptrace`. A child of `vfork` that asks to be traced is traced when it starts a program: each

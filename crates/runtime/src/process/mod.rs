@@ -1,6 +1,7 @@
 //! Processes and threads.
 
 pub(crate) mod clock;
+pub(crate) mod elsewhere;
 pub(crate) mod exec;
 pub(crate) mod landlock;
 pub(crate) mod limits;

@@ -325,6 +325,8 @@ impl Config {
             place: typed.place.or_else(placed),
             pin: typed.pin.or_else(|| self.is_on("pin")),
             covers_here,
+            nodes: typed.nodes,
+            part_of: typed.part_of,
         }
     }
 

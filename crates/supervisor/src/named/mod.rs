@@ -48,6 +48,7 @@ mod up;
 
 pub use adopt::adopt;
 pub(crate) use ask::NOT_TAKEN_OVER;
+pub(crate) use ask::look;
 pub use ask::{Row, down, is_inside, list, region, table};
 pub use copy::copy;
 pub use enter::enter;
@@ -55,8 +56,8 @@ pub use half::told;
 pub use keep::{attend, keep};
 pub use message::{Status, Synced};
 pub use parcel::{pack, unpack};
-pub(crate) use place::Name;
 pub use place::{Ended, names};
+pub(crate) use place::{Name, keeper, path};
 pub use programs::{Process, kill, process, process_table, processes};
 pub(crate) use sync::written;
 pub use sync::{foreseen, planned, sync};

@@ -100,6 +100,18 @@ impl std::fmt::Display for Name {
     }
 }
 
+/// Where image `name` has its directory.
+pub fn path(name: &Name) -> Result<PathBuf, Failure> {
+    Place::find(name).map(|place| place.path)
+}
+
+/// The keeper of image `name`, if it has one.
+pub fn keeper(name: &Name) -> Option<u32> {
+    let facts = Place::find(name).ok()?.read("facts").ok()?;
+    let facts: super::message::Status = serde_json::from_str(&facts).ok()?;
+    Some(facts.keeper).filter(|keeper| *keeper != 0)
+}
+
 /// The directory of one image.
 pub struct Place {
     /// Its name.

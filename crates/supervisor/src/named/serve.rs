@@ -46,6 +46,7 @@ use crate::named::place::{Ended, Held};
 use crate::named::pulse;
 use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
+use crate::nodes;
 use crate::onlooker::Progress;
 use crate::oom;
 use crate::request::reason;
@@ -209,6 +210,11 @@ impl Server {
             if Instant::now() >= next_look {
                 next_look = Instant::now() + LOOK_EVERY;
                 self.look_after(kept);
+                if nodes::has_lost_home(&self.made.work.image.direct)
+                    && let Over::Ended(asker) = self.end(End::new(true, true, None), kept)
+                {
+                    return asker;
+                }
             }
             let ready = self.wait();
             if ready.ends {

@@ -1,0 +1,292 @@
+//! Operations on what another node is the home of: a message to its agent, and its answer.
+//!
+//! ```text
+//!   Direct::lookup(dir) ── dir is of this node ──► handler on this node's region
+//!                      '── dir is far ──► request ─► link ─► agent of the home ─► same handler
+//! ```
+//!
+//! A far inode is one whose number has `FAR`: no region has so many. Such numbers are never stored.
+//! What a table, a working directory or a mount is to name is a *stand-in*: a file without a name
+//! of this node's region, whose owner and group are number and generation at home (`stand_in`).
+//! The client above sees far inodes only: they are put in the place of stand-ins as they leave
+//! here.
+//!
+//! Invariants
+//! 1. No copy of a name, of attributes or of bytes outlives the call that asked for it, so none is
+//!    ever stale: the home is asked each time. Two copies are made for good, as on one node:
+//!    descriptors of unmodified host files, and what memory maps.
+//! 2. A change has happened at home when its call returns; the home decides it in one transaction.
+//! 3. What may be done twice is asked again when no answer comes; the rest is `EIO`.
+//!
+//! Not here: what a node without a home elsewhere does. It never comes here.
+
+mod bytes;
+mod names;
+mod stand_in;
+
+pub use bytes::AT_END;
+
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+use husk_abi::nr;
+use husk_host::calls;
+use husk_link::{CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call};
+use husk_proto::fs::{
+    Attributes, Backing, Credentials, HostIdentity, Imported, Kind, Origin, SetBits, Step,
+};
+use husk_proto::image::Cover;
+use husk_proto::{Errno, Inode, Result};
+use husk_wire::messages::{decode_reply, encode};
+use husk_wire::record::{Leaves, Moment, Object, Sort};
+use husk_wire::text::{List, Name};
+use husk_wire::{Failure, HEADER_BYTES, Header, Message, Retry, Role};
+
+use crate::Direct;
+
+/// Marks the number of an inode, or of an origin, that another node is the home of.
+pub(crate) const FAR: u32 = 1 << 31;
+/// Bytes of a request, or an answer, without bytes of files or listings.
+const SHORT: usize = 6 << 10;
+/// Times that something harmless is asked again: the agent was killed in between.
+const ASKED_MAX: u32 = 64;
+const NS_PER_S: i64 = 1_000_000_000;
+/// In the place of seconds: the home's clock.
+pub const NOW_S: i64 = i64::MIN;
+
+/// Among the flags of what sets an attribute: from now on those of the image count.
+pub const TAKE_OVER: u32 = 4;
+
+/// Whether another node is the home of an inode.
+#[inline(always)]
+pub(crate) fn is_far(inode: Inode) -> bool {
+    inode.number & FAR != 0
+}
+
+/// As a message has it.
+fn object(inode: Inode) -> Object {
+    Object { number: (inode.number & !FAR).into(), generation: inode.generation }
+}
+
+/// As the client has it.
+fn far(object: Object) -> Inode {
+    Inode { number: object.number as u32 | FAR, generation: object.generation }
+}
+
+/// An inode in the place of a hold: nothing is kept open at home for reads and writes.
+fn hold(inode: Inode) -> u64 {
+    u64::from(inode.generation) << 32 | u64::from(inode.number & !FAR)
+}
+
+fn name(bytes: &[u8]) -> Result<Name<'_>> {
+    Name::new(bytes).map_err(|_| Errno::EINVAL)
+}
+
+fn caller<'a>(who: &Credentials<'a>) -> Result<husk_wire::record::Credentials<'a>> {
+    let groups = List::new(who.groups).map_err(|_| Errno::EINVAL)?;
+    // Those held in another user namespace than the image's are not told of.
+    let capabilities = if who.within.is_none() { who.capabilities } else { 0 };
+    let (uid, gid) = (who.uid, who.gid);
+    Ok(husk_wire::record::Credentials { uid, gid, capabilities, groups })
+}
+
+fn nanoseconds(moment: Moment) -> i64 {
+    moment.seconds.saturating_mul(NS_PER_S).saturating_add(moment.nanoseconds.into())
+}
+
+fn moment(ns: i64) -> Moment {
+    Moment { seconds: ns.div_euclid(NS_PER_S), nanoseconds: ns.rem_euclid(NS_PER_S) as u32 }
+}
+
+fn kind(sort: Sort) -> Kind {
+    match sort {
+        Sort::File => Kind::File,
+        Sort::Directory => Kind::Directory,
+        Sort::Symlink => Kind::Symlink,
+        Sort::Portal => Kind::Portal,
+        Sort::Fifo => Kind::Fifo,
+        Sort::Socket => Kind::Socket,
+        Sort::CharacterDevice => Kind::CharacterDevice,
+        Sort::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+/// What the home says of an inode.
+fn seen(said: &husk_wire::record::Attributes) -> Attributes {
+    let inode = far(said.place.object);
+    let (mode, uid, gid) = (said.mode, said.uid, said.gid);
+    let backing = |on_host| if on_host { Backing::Host } else { Backing::Image };
+    Attributes {
+        step: Step { inode, kind: kind(said.sort), mode, uid, gid, unlisted: false },
+        shown_device: said.shown_device,
+        shown_number: said.shown_number,
+        links: said.links,
+        size: said.size,
+        blocks_512: said.blocks,
+        device: said.device as u32,
+        accessed_ns: nanoseconds(said.accessed),
+        modified_ns: nanoseconds(said.modified),
+        changed_ns: nanoseconds(said.changed),
+        born_ns: nanoseconds(said.born),
+        backing: backing(said.on_host),
+        extended: backing(said.extended_on_host),
+        origin: said.origin.map(|origin| Origin(origin | FAR)),
+    }
+}
+
+/// Memory for long messages.
+struct Room {
+    at: usize,
+}
+
+impl Room {
+    const BYTES: usize = CALL_BYTES_MAX;
+
+    fn new() -> Result<Room> {
+        let (prot, flags) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping anywhere.
+        let at =
+            unsafe { calls::raw(nr::mmap, [0, Room::BYTES, prot, flags, -1isize as usize, 0]) }?;
+        Ok(Room { at })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: a mapping of our own, of that length, zero or as it was filled.
+        unsafe { core::slice::from_raw_parts_mut(self.at as *mut u8, Room::BYTES) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing leads to any more.
+        let _ = unsafe { calls::raw(nr::munmap, [self.at, Room::BYTES, 0, 0, 0, 0]) };
+    }
+}
+
+impl Direct {
+    /// Asks the home of all names; `outgoing` is room for the request.
+    fn ask<'r, M: Message>(
+        &self,
+        request: &M::Request<'_>,
+        outgoing: &mut [u8],
+        incoming: &'r mut [u8],
+    ) -> Result<M::Reply<'r>> {
+        let length = encode(request, outgoing).map_err(|_| Errno::E2BIG)?;
+        let body = &outgoing[..length];
+        let header = Header {
+            source: self.node(),
+            length: length as u32,
+            request: 1,
+            behalf: self.kernel.session.pid(),
+            ..Header::new(M::KIND, Role::Request)
+        };
+        let length = self.deliver(&header.encode(), body, M::RETRY, incoming)?;
+        let (header, body) = Header::split(&incoming[..length]).map_err(|_| Errno::EIO)?;
+        match decode_reply::<M>(&header, body).map_err(|_| Errno::EIO)? {
+            Ok(reply) => Ok(reply),
+            Err(Failure::Errno(errno)) => Err(errno),
+            Err(Failure::Gone) => Err(Errno::ESTALE),
+            Err(_) => Err(Errno::EIO),
+        }
+    }
+
+    fn deliver(
+        &self,
+        header: &[u8; HEADER_BYTES],
+        body: &[u8],
+        retry: Retry,
+        incoming: &mut [u8],
+    ) -> Result<usize> {
+        let told = husk_kernel::image::home_path(&self.kernel);
+        let mut path = [0; PATH_BYTES_MAX];
+        let path = path.get_mut(..told.len()).ok_or(Errno::ENAMETOOLONG)?;
+        path.copy_from_slice(told);
+        for _ in 0..ASKED_MAX {
+            match call(path, [header, body], incoming) {
+                Ok(length) => return Ok(length),
+                Err(Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE))) => {
+                    return Err(errno);
+                }
+                Err(Unanswered::Unsent(_)) => return Err(Errno::EIO),
+                Err(Unanswered::Lost) if retry == Retry::Idempotent => {}
+                Err(Unanswered::Lost) => break,
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// What this thread's changes of content leave of set-id bits.
+    fn leaves(&self) -> Leaves {
+        match self.kernel.set_bits {
+            SetBits::Marks => Leaves::Marks,
+            SetBits::Nothing => Leaves::Nothing,
+            SetBits::All => Leaves::All,
+            SetBits::Ask => Leaves::Ask,
+        }
+    }
+
+    /// The number of this node; 0: the home of all names.
+    pub fn node(&self) -> u16 {
+        husk_kernel::image::node(&self.kernel)
+    }
+
+    /// Says which node this is, and of which home: where that listens, and its supervisor. Before
+    /// the first program.
+    pub fn set_node(&mut self, node: u16, home: &[u8], pid: u32) -> Result<()> {
+        husk_kernel::image::set_node(&self.kernel, node, home, pid)?;
+        self.is_away = node != 0;
+        Ok(())
+    }
+
+    /// Says how many nodes this one is the home of, and who supervises it.
+    pub fn set_nodes(&mut self, nodes: u16, pid: u32) {
+        husk_kernel::image::set_nodes(&self.kernel, nodes, pid);
+    }
+
+    /// The supervisor of the home of all names; 0: an image of one node.
+    pub fn home_pid(&self) -> u32 {
+        husk_kernel::image::home_pid(&self.kernel)
+    }
+
+    /// How many nodes this one is the home of; 0: none but itself.
+    #[inline]
+    pub fn nodes(&self) -> u16 {
+        husk_kernel::image::nodes(&self.kernel)
+    }
+
+    /// The next turn of who places processes on nodes.
+    pub fn next_node_turn(&mut self) -> u64 {
+        husk_kernel::image::next_turn(&self.kernel)
+    }
+
+    /// Adds a tree of the home.
+    pub fn add_far_mount(
+        &mut self,
+        path: &[u8],
+        cover: Cover,
+        root: Inode,
+        device: u64,
+    ) -> Result<()> {
+        let identity = HostIdentity::default();
+        let stands = Imported {
+            name: path,
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid: root.number,
+            gid: root.generation,
+            identity,
+            accessed_ns: 0,
+            born_ns: 0,
+            blocks_512: 0,
+            target: b"",
+            device: 0,
+            links: 0,
+        };
+        let now_ns = self.now();
+        let own = husk_kernel::fs::overlay::make_root(&self.kernel, &stands, false, now_ns)?;
+        husk_kernel::image::add_mount(&self.kernel, path, own, cover, device)
+    }
+
+    /// The device that a mount's objects show.
+    pub fn mount_device(&self, index: usize) -> u64 {
+        husk_kernel::image::mount_device(&self.kernel, index)
+    }
+}

@@ -1,0 +1,370 @@
+//! What stands in this node's tables for an inode of another: see `far`.
+//!
+//! A stand-in is a file without a name, of which owner and group are number and generation of the
+//! inode at home, and the time of modification the number of the hold that the home keeps on it
+//! (0: none). It goes with the last descriptor, directory or mount that names it; the hold goes
+//! then, too.
+
+use husk_abi::sys::general::{
+    O_ACCMODE, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFREG,
+};
+use husk_kernel::fs::{attributes, walk};
+use husk_proto::descriptor::{Description, Descriptors as _, Open, Shown, Slot};
+use husk_proto::fs::{Change, Time};
+use husk_proto::process::{Processes as _, WorkingDirectory};
+use husk_proto::{Credentials, Errno, Files, Inode, Result};
+use husk_wire::record::{Access, Spot};
+use husk_wire::text::List;
+use husk_wire::{message, request};
+
+use super::{FAR, SHORT, caller, far, name, object};
+use crate::Direct;
+
+/// Holds that are given back with one message.
+const GIVEN_MAX: usize = 64;
+
+fn access(flags: u32) -> Access {
+    match flags & O_ACCMODE {
+        O_RDONLY => Access::Read,
+        O_WRONLY => Access::Write,
+        _ => Access::Both,
+    }
+}
+
+fn everything(uid: u32, gid: u32) -> Credentials<'static> {
+    Credentials { uid, gid, groups: &[], capabilities: u64::MAX, within: None }
+}
+
+impl Direct {
+    /// A file of this node without a name, pinned once.
+    pub(super) fn nameless(&mut self, who: &Credentials<'_>, mode: u32) -> Result<Inode> {
+        let root = husk_kernel::image::mount(&self.kernel, 0).root;
+        let now_ns = self.now();
+        husk_kernel::process::create_nameless(&self.kernel, who, root, mode, false, now_ns)
+    }
+
+    /// What stands for a far inode, pinned once.
+    pub(crate) fn stand_in(&mut self, inode: Inode, hold: u64) -> Result<Inode> {
+        let who = everything(inode.number & !FAR, inode.generation);
+        let own = self.nameless(&who, 0o600)?;
+        let modified = Some(Time::At(hold as i64));
+        let change = Change { modified, ..Change::default() };
+        match attributes::change(&self.kernel, &who, own, change, self.now()) {
+            Ok(()) => Ok(own),
+            Err(errno) => {
+                self.unpin(own);
+                Err(errno)
+            }
+        }
+    }
+
+    /// The far inode that one of this node stands for.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn home_of(&self, own: Inode) -> Result<Inode> {
+        // A call begins here: what an earlier one was told counts no more.
+        self.far_forget();
+        let step = walk::step(&self.kernel, own)?;
+        Ok(Inode { number: step.uid | FAR, generation: step.gid })
+    }
+
+    /// The same of what a table, a directory or a mount names, which lives as long as that.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_slot(&self, slot: Slot) -> Slot {
+        match slot {
+            Slot::Host(Some(own)) => Slot::Host(self.home_of(own).ok()),
+            other => other,
+        }
+    }
+
+    /// `Descriptors::slot`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_slot_of(&self, files: Files, fd: u32) -> Slot {
+        self.far_slot(husk_kernel::descriptor::table::slot(&self.kernel, files, fd))
+    }
+
+    /// `Descriptors::description`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_description(&self, description: Description) -> Result<Open> {
+        let open = husk_kernel::descriptor::open::description(&self.kernel, description)?;
+        Ok(Open { inode: self.home_of(open.inode)?, ..open })
+    }
+
+    /// What this node's table has of a file of the host that shows a far inode.
+    pub(crate) fn own_shown(&self, files: Files, fd: u32) -> Result<Inode> {
+        match husk_kernel::descriptor::table::slot(&self.kernel, files, fd) {
+            Slot::Host(Some(own)) => Ok(own),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Bytes of a file that the host opened are the host's, as they were then.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_reads_host(&self, fd: u32) -> bool {
+        self.own_shown(self.files(), fd).is_ok()
+    }
+
+    /// `step` with what is shown as this node's tables have it.
+    fn showing<T>(
+        &mut self,
+        shows: Shown,
+        step: impl FnOnce(&mut Self, Shown) -> Result<T>,
+    ) -> Result<T> {
+        let (own, shows) = match shows {
+            Shown::File(inode) => {
+                let own = self.stand_in(inode, 0)?;
+                (own, Shown::File(own))
+            }
+            Shown::Node(inode) => {
+                let own = self.stand_in(inode, 0)?;
+                (own, Shown::Node(own))
+            }
+            other => return step(self, other),
+        };
+        let done = step(self, shows);
+        self.unpin(own);
+        done
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_host_opened(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Shown,
+    ) -> Result<bool> {
+        self.showing(shows, |me, shows| {
+            let kernel = &me.kernel;
+            husk_kernel::descriptor::table::host_opened(kernel, files, fd, close_on_exec, shows)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_host_replaces(
+        &mut self,
+        files: Files,
+        fd: u32,
+        close_on_exec: bool,
+        shows: Shown,
+    ) -> Result<()> {
+        self.showing(shows, |me, shows| {
+            me.far_close(files, fd, |me| {
+                let kernel = &me.kernel;
+                let table = husk_kernel::descriptor::table::host_replaces;
+                table(kernel, files, fd, close_on_exec, shows)
+            })
+        })
+    }
+
+    /// Opens a far inode at home, and what stands for it here.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        inode: Inode,
+        flags: u32,
+        (minimum, limit): (u32, u32),
+    ) -> Result<u32> {
+        self.far_number(files, minimum, limit)?;
+        self.far_forget();
+        let access = access(flags);
+        let (object, leaves, caller) = (object(inode), self.leaves(), caller(who)?);
+        let asked = request::Open { object, flags, access, leaves, caller };
+        let mut incoming = [0; 1024];
+        let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
+        let hold = said.grant.map_or(0, |grant| grant.number);
+        self.far_opened(files, inode, hold, flags, (minimum, limit))
+    }
+
+    /// Makes a file at home and opens it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_create_open(
+        &mut self,
+        who: &Credentials<'_>,
+        files: Files,
+        (dir, bytes): (Inode, &[u8]),
+        mode: u32,
+        flags: u32,
+        limit: u32,
+    ) -> Result<u32> {
+        self.far_number(files, 0, limit)?;
+        self.far_forget();
+        let (mut outgoing, mut incoming) = ([0; SHORT], [0; 1024]);
+        let spot = Spot { directory: object(dir), name: name(bytes)? };
+        let (mode, open) = (mode | S_IFREG, Some(access(flags)));
+        let (device, target, own, caller) = (0, None, None, caller(who)?);
+        let asked = request::Create { spot, mode, device, target, flags, open, own, caller };
+        let said = self.ask::<message::Create>(&asked, &mut outgoing, &mut incoming)?;
+        let hold = said.grant.map_or(0, |grant| grant.number);
+        self.far_opened(files, far(said.attributes.place.object), hold, flags, (0, limit))
+    }
+
+    /// Who has no number to give opens nothing.
+    fn far_number(&mut self, files: Files, minimum: u32, limit: u32) -> Result<()> {
+        let region = &self.kernel.session.region;
+        husk_kernel::descriptor::table::lowest_free(region, files, minimum, limit).map(drop)
+    }
+
+    /// Gives a far inode that is open at home a number here.
+    pub(crate) fn far_opened(
+        &mut self,
+        files: Files,
+        inode: Inode,
+        hold: u64,
+        flags: u32,
+        (minimum, limit): (u32, u32),
+    ) -> Result<u32> {
+        let own = self.stand_in(inode, hold)?;
+        let flags = flags & !(O_TRUNC | O_CREAT | O_EXCL);
+        let who = everything(0, 0);
+        let opened = husk_kernel::descriptor::open::open(
+            &self.kernel,
+            &who,
+            files,
+            own,
+            flags,
+            minimum,
+            limit,
+            0,
+        );
+        self.unpin(own);
+        if opened.is_err() {
+            self.far_give_back(&[hold]);
+        }
+        opened
+    }
+
+    /// Whether somebody who runs or writes a file is in the way of the other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_may(&mut self, inode: Inode, runs: bool) -> Result<()> {
+        let (access, flags) = if runs { (Access::Run, O_PATH) } else { (Access::Write, O_PATH) };
+        let nobody = everything(0, 0);
+        let (object, leaves, caller) = (object(inode), self.leaves(), caller(&nobody)?);
+        let asked = request::Open { object, flags, access, leaves, caller };
+        self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut [0; 1024]).map(drop)
+    }
+
+    /// Tells the home that holds are not needed any more. What is not told is kept until the image
+    /// ends.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_give_back(&mut self, holds: &[u64]) {
+        let mut some = [0; GIVEN_MAX];
+        let mut count = 0;
+        for &hold in holds.iter().filter(|hold| **hold != 0).take(GIVEN_MAX) {
+            some[count] = hold;
+            count += 1;
+        }
+        let Ok(grants) = List::new(&some[..count]) else { return };
+        if count > 0 {
+            let asked = request::Return { grants };
+            let _ = self.ask::<message::Return>(&asked, &mut [0; SHORT], &mut [0; 128]);
+        }
+    }
+
+    /// What the descriptor `fd` holds at home, and what stands for that here.
+    fn held_by(&mut self, files: Files, fd: u32) -> Option<(Inode, u64)> {
+        let slot = husk_kernel::descriptor::table::slot(&self.kernel, files, fd);
+        let Slot::Husk(description) = slot else { return None };
+        let open = husk_kernel::descriptor::open::description(&self.kernel, description).ok()?;
+        let found = walk::attributes(&self.kernel, open.inode).ok()?;
+        let hold = found.modified_ns as u64;
+        (hold != 0).then_some((open.inode, hold))
+    }
+
+    /// `step` closes `fd`: if that was the last number, the home's hold goes, too.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_close<T>(
+        &mut self,
+        files: Files,
+        fd: u32,
+        step: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let held = self.held_by(files, fd);
+        let done = step(self);
+        if let Some((own, hold)) = held
+            && walk::step(&self.kernel, own).is_err()
+        {
+            self.far_give_back(&[hold]);
+        }
+        done
+    }
+
+    /// The same of all that this process has open.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_close_all(&mut self, step: impl FnOnce(&mut Self)) {
+        let files = self.files();
+        let mut held = [(Inode { number: 0, generation: 0 }, 0u64); GIVEN_MAX];
+        let (mut count, mut next) = (0, 0);
+        while let Some(fd) = self.next_number(files, next).filter(|_| count < GIVEN_MAX) {
+            if let Some(one) = self.held_by(files, fd) {
+                held[count] = one;
+                count += 1;
+            }
+            next = fd + 1;
+        }
+        step(self);
+        let mut gone = [0; GIVEN_MAX];
+        let mut given = 0;
+        for &(own, hold) in &held[..count] {
+            if walk::step(&self.kernel, own).is_err() {
+                gone[given] = hold;
+                given += 1;
+            }
+        }
+        self.far_give_back(&gone[..given]);
+    }
+
+    /// The same of what process `pid`, which is dead, had open.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_reap<T>(&mut self, pid: u32, step: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let Some(record) = husk_kernel::process::record_of(&self.kernel, pid) else {
+            return Some(step(self));
+        };
+        let (own, mut done) = (self.kernel.process, None);
+        self.kernel.process = record;
+        self.far_close_all(|me| {
+            me.kernel.process = own;
+            done = Some(step(me));
+        });
+        done
+    }
+
+    /// Where a process works, as the client knows it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_place(&self, place: WorkingDirectory) -> WorkingDirectory {
+        match place {
+            WorkingDirectory::Husk(own) => {
+                self.home_of(own).map_or(WorkingDirectory::Host, WorkingDirectory::Husk)
+            }
+            WorkingDirectory::Host => place,
+        }
+    }
+
+    /// A working directory of another node.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_directory(&mut self, inode: Inode) -> Result<Inode> {
+        let kind = self.far_look(inode, None, None)?.0.step.kind;
+        if kind == husk_proto::fs::Kind::Directory {
+            self.stand_in(inode, 0)
+        } else {
+            Err(Errno::ENOTDIR)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! One request and its answer over a socket of the host: for processes that come and go.
+//!
+//! ```text
+//!   asker: socket, connect, send ─► agent: accept, receive, handle, send, close
+//!          receive ◄──────────────'
+//! ```
+//!
+//! Whole messages in order (`SOCK_SEQPACKET`), each on a connection of its own: an asker keeps
+//! nothing open between requests, so that it may fork, exec, run out of descriptors or be killed
+//! at any instruction, and the agent of the home may be killed and started again.
+//!
+//! Invariants
+//! 1. No memory is shared, and no descriptor stays open.
+//! 2. Every wait is bounded: for the agent by `CONNECT_TRIES_MAX`, for its answer by `ANSWER_S`.
+//! 3. Who hears nothing after the request has left does not know whether it was done: `Lost`.
+
+use husk_abi::{Errno, nr};
+use husk_host::calls;
+
+/// Most bytes of a message: what a socket takes at once with its usual limits.
+pub const CALL_BYTES_MAX: usize = 96 << 10;
+/// Longest path of an agent's socket.
+pub const PATH_BYTES_MAX: usize = 107;
+/// Times that an agent which is not there is looked for: one that was killed is started again.
+const CONNECT_TRIES_MAX: u32 = 1000;
+/// Between two.
+const CONNECT_NAP_NS: u64 = 5_000_000;
+/// Seconds that an answer may take: a large directory of a slow disk is read meanwhile.
+const ANSWER_S: u64 = 60;
+const AF_UNIX: u16 = 1;
+const SEQPACKET: usize = 5;
+const CLOSE_ON_EXEC: usize = 0o2000000;
+/// Nothing waits but `poll`.
+const NONBLOCKING: usize = 0o4000;
+const POLL_IN: u64 = 1;
+const NO_SIGNAL: usize = 0x4000;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unanswered {
+    /// Nothing was sent: the reason.
+    Unsent(Errno),
+    /// It was sent, and may have been done or not.
+    Lost,
+}
+
+/// `struct sockaddr_un`.
+#[repr(C)]
+struct Address {
+    family: u16,
+    path: [u8; PATH_BYTES_MAX + 1],
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+struct Message {
+    name: usize,
+    name_bytes: usize,
+    vectors: usize,
+    vector_count: usize,
+    control: usize,
+    control_bytes: usize,
+    flags: usize,
+}
+
+/// A socket that is closed with its scope.
+struct Socket(usize);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        calls::close(self.0);
+    }
+}
+
+/// Sends the parts of one message to the agent that listens at `path`, and waits for its answer,
+/// which is put into `room`; its length.
+pub fn call(path: &[u8], parts: [&[u8]; 2], room: &mut [u8]) -> Result<usize, Unanswered> {
+    let socket = connect(path).map_err(Unanswered::Unsent)?;
+    send(&socket, parts).map_err(Unanswered::Unsent)?;
+    loop {
+        if !is_answered(&socket) {
+            return Err(Unanswered::Lost);
+        }
+        let args = [socket.0, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
+        // SAFETY: `room` is writable for its length.
+        match unsafe { calls::raw(nr::recvfrom, args) } {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(_) | Ok(0) => return Err(Unanswered::Lost),
+            Ok(length) => return Ok(length),
+        }
+    }
+}
+
+/// Waits for the answer, or for the end of the other side; false: it has taken too long.
+fn is_answered(socket: &Socket) -> bool {
+    let mut watched = socket.0 as u64 | POLL_IN << 32;
+    let patience = [ANSWER_S, 0];
+    let args = [(&raw mut watched) as usize, 1, patience.as_ptr() as usize, 0, 0, 0];
+    // SAFETY: a `struct pollfd` and a `struct timespec`.
+    let ready = unsafe { calls::raw(nr::ppoll, args) };
+    // Interrupted: it is looked at.
+    ready != Ok(0)
+}
+
+fn connect(path: &[u8]) -> Result<Socket, Errno> {
+    let mut address = Address { family: AF_UNIX, path: [0; PATH_BYTES_MAX + 1] };
+    let room = address.path.get_mut(..path.len()).filter(|_| path.len() <= PATH_BYTES_MAX);
+    room.ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(path);
+    let mut tries = 0;
+    loop {
+        let kind = SEQPACKET | CLOSE_ON_EXEC | NONBLOCKING;
+        // SAFETY: no memory is involved.
+        let socket = unsafe { calls::raw(nr::socket, [AF_UNIX.into(), kind, 0, 0, 0, 0]) }?;
+        let socket = Socket(socket);
+        let place = (&raw const address) as usize;
+        // SAFETY: `address` has the kernel's layout, and is longer than what is said.
+        match unsafe { calls::raw(nr::connect, [socket.0, place, 3 + path.len(), 0, 0, 0]) } {
+            Ok(_) => return Ok(socket),
+            Err(Errno::ECONNREFUSED | Errno::ENOENT | Errno::EAGAIN | Errno::EINTR)
+                if tries < CONNECT_TRIES_MAX =>
+            {
+                tries += 1;
+                nap();
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn nap() {
+    let time = [0u64, CONNECT_NAP_NS];
+    // SAFETY: a `struct timespec`.
+    let _ = unsafe { calls::raw(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}
+
+fn send(socket: &Socket, parts: [&[u8]; 2]) -> Result<(), Errno> {
+    let vectors = parts.map(|part| [part.as_ptr() as usize, part.len()]);
+    let message = Message {
+        name: 0,
+        name_bytes: 0,
+        vectors: vectors.as_ptr() as usize,
+        vector_count: vectors.len(),
+        control: 0,
+        control_bytes: 0,
+        flags: 0,
+    };
+    loop {
+        let args = [socket.0, (&raw const message) as usize, NO_SIGNAL, 0, 0, 0];
+        // SAFETY: the message leads to `parts`, readable for the lengths it says.
+        match unsafe { calls::raw(nr::sendmsg, args) } {
+            Err(Errno::EINTR) => {}
+            sent => return sent.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! From a message to the handlers of this node's region.
+
+use std::sync::Arc;
+
+use husk_carrier::{Direct, NOW_S};
+use husk_client::Client;
+use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, SetBits, Time};
+use husk_proto::{Credentials, Errno, Inode};
+use husk_wire::handlers::reply;
+use husk_wire::messages::decode;
+use husk_wire::record::{self, Changed, Moment, Object, Place, Sort};
+use husk_wire::{Failure, Field, Header, Kind as Asked, Message, Role};
+
+use crate::plain::Plain;
+use crate::serve::{Holds, failure};
+
+/// Nanoseconds in a second.
+const NS_PER_S: i64 = 1_000_000_000;
+/// Attributes have no number of changes yet: nobody keeps a copy that it could void.
+const NO_CHANGE: u64 = 0;
+
+/// What one thread of the agent works with.
+pub struct Agent {
+    /// Reads the host's side of overlays; below it the handlers.
+    pub client: Client<Direct, Plain, Plain>,
+    /// What is open for others.
+    pub holds: Arc<Holds>,
+    /// Bytes of a file, a path, a value.
+    pub bytes: Vec<u8>,
+}
+
+/// The answer's header, its body in the room that was given; or why not.
+pub type Handled = Result<Header, Failure>;
+
+/// A caller whose groups live as long as this.
+pub struct Who {
+    groups: Vec<u32>,
+    uid: u32,
+    gid: u32,
+    capabilities: u64,
+}
+
+impl Who {
+    /// As a message says it.
+    pub fn of(said: &record::Credentials<'_>) -> Who {
+        let groups = said.groups.iter().collect();
+        Who { groups, uid: said.uid, gid: said.gid, capabilities: said.capabilities }
+    }
+
+    /// As the handlers take it.
+    pub fn credentials(&self) -> Credentials<'_> {
+        let (uid, gid, capabilities) = (self.uid, self.gid, self.capabilities);
+        Credentials { uid, gid, groups: &self.groups, capabilities, within: None }
+    }
+}
+
+/// An inode of this node, which may be gone or never have been.
+pub fn inode(object: Object) -> Result<Inode, Errno> {
+    let number = u32::try_from(object.number).ok().filter(|number| number >> 31 == 0);
+    let number = number.ok_or(Errno::ESTALE)?;
+    Ok(Inode { number, generation: object.generation })
+}
+
+/// An inode in the place of a hold.
+pub fn held(hold: u64) -> Inode {
+    Inode { number: hold as u32 & !(1 << 31), generation: (hold >> 32) as u32 }
+}
+
+/// A time that was set.
+pub fn time(moment: Moment) -> Time {
+    if moment.seconds == NOW_S {
+        return Time::Now;
+    }
+    Time::At(moment.seconds.saturating_mul(NS_PER_S).saturating_add(moment.nanoseconds.into()))
+}
+
+fn moment(ns: i64) -> Moment {
+    Moment { seconds: ns.div_euclid(NS_PER_S), nanoseconds: ns.rem_euclid(NS_PER_S) as u32 }
+}
+
+fn sort(kind: Kind) -> Sort {
+    match kind {
+        Kind::File => Sort::File,
+        Kind::Directory => Sort::Directory,
+        Kind::Symlink => Sort::Symlink,
+        Kind::Portal => Sort::Portal,
+        Kind::Fifo => Sort::Fifo,
+        Kind::Socket => Sort::Socket,
+        Kind::CharacterDevice => Sort::CharacterDevice,
+        Kind::BlockDevice => Sort::BlockDevice,
+    }
+}
+
+/// As a message has it.
+pub fn object(inode: Inode) -> Object {
+    Object { number: inode.number.into(), generation: inode.generation }
+}
+
+/// A change that nobody counts yet.
+pub fn changed(inode: Inode) -> Changed {
+    Changed { object: object(inode), change: NO_CHANGE }
+}
+
+/// What is told of an inode.
+pub fn told(found: &Attributes) -> record::Attributes {
+    record::Attributes {
+        place: Place { home: 0, object: object(found.step.inode) },
+        mode: found.step.mode,
+        links: found.links,
+        uid: found.step.uid,
+        gid: found.step.gid,
+        device: found.device.into(),
+        size: found.size,
+        blocks: found.blocks_512,
+        accessed: moment(found.accessed_ns),
+        modified: moment(found.modified_ns),
+        changed: moment(found.changed_ns),
+        born: moment(found.born_ns),
+        change: NO_CHANGE,
+        shown_device: found.shown_device,
+        shown_number: found.shown_number,
+        sort: sort(found.step.kind),
+        on_host: found.backing == Backing::Host,
+        extended_on_host: found.extended == Backing::Host,
+        origin: found.origin.map(|origin| origin.0),
+    }
+}
+
+impl Agent {
+    /// A thread's.
+    pub fn new(client: Client<Direct, Plain, Plain>, holds: Arc<Holds>) -> Agent {
+        Agent { client, holds, bytes: Vec::new() }
+    }
+
+    /// Handles a request; its answer's body is put into `room`.
+    pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
+        if header.role != Role::Request {
+            return Err(Failure::Protocol);
+        }
+        let handled = match Asked::of(header.kind) {
+            Some(Asked::Walk) => self.walk(header, take(header, body)?, room),
+            Some(Asked::ListNames) => self.list(header, take(header, body)?, room),
+            Some(Asked::Above) => self.above(header, take(header, body)?, room),
+            Some(Asked::Create) => self.create(header, take(header, body)?, room),
+            Some(Asked::MakeDirectory) => self.make_directory(header, take(header, body)?, room),
+            Some(Asked::Link) => self.link(header, take(header, body)?, room),
+            Some(Asked::Remove) => self.remove(header, take(header, body)?, room),
+            Some(Asked::Rename) => self.rename(header, take(header, body)?, room),
+            Some(Asked::SetAttributes) => self.set_attributes(header, take(header, body)?, room),
+            Some(Asked::Extended) => self.extended(header, take(header, body)?, room),
+            Some(Asked::HostFile) => self.host_file(header, take(header, body)?, room),
+            Some(Asked::Own) => self.own(header, take(header, body)?, room),
+            Some(Asked::Room) => self.room(header, take(header, body)?, room),
+            Some(Asked::Open) => self.open(header, take(header, body)?, room),
+            Some(Asked::Return) => self.give_back(header, take(header, body)?, room),
+            Some(Asked::Read) => self.read(header, take(header, body)?, room),
+            Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
+            Some(Asked::Space) => self.space(header, take(header, body)?, room),
+            _ => return Err(Failure::Unserved),
+        };
+        // Who watches what has changed is told, as by any process.
+        self.client.tell();
+        handled
+    }
+
+    /// The handlers.
+    pub fn direct(&mut self) -> &mut Direct {
+        self.client.services()
+    }
+
+    /// What the next change of content leaves of set-id bits, as who asks has judged.
+    pub fn leave(&mut self, leaves: record::Leaves) {
+        self.direct().leave_set_bits(match leaves {
+            record::Leaves::Marks => SetBits::Marks,
+            record::Leaves::Nothing => SetBits::Nothing,
+            record::Leaves::All => SetBits::All,
+            record::Leaves::Ask => SetBits::Ask,
+        });
+    }
+
+    /// Attributes as a message has them.
+    pub fn attributes(&mut self, inode: Inode) -> Result<record::Attributes, Failure> {
+        self.direct().attributes(inode).map(|found| told(&found)).map_err(failure)
+    }
+
+    /// A directory, its names read from the host if they had not been.
+    pub fn directory(&mut self, object: Object) -> Result<Inode, Failure> {
+        let dir = inode(object).map_err(failure)?;
+        self.client.list_for_others(dir).map_err(failure)?;
+        Ok(dir)
+    }
+}
+
+fn take<'a, B: Field<'a>>(header: &Header, body: &'a [u8]) -> Result<B, Failure> {
+    decode(header, body).map_err(|_| Failure::Protocol)
+}
+
+/// Puts an answer into the room.
+pub fn put<M: Message>(header: &Header, answer: &M::Reply<'_>, room: &mut [u8]) -> Handled {
+    reply::<M>(header, answer, room).map_err(|_| Failure::Busy)
+}

@@ -1,0 +1,32 @@
+//! The agent of a node: the process that answers other nodes' messages, by running the handlers of
+//! this node's region.
+//!
+//! ```text
+//!   other node's process ── request ──► socket ──► a thread of the agent ── Direct ──► region
+//!                        ◄── answer ────────────────────'
+//! ```
+//!
+//! It is a process of the image as any other: what it holds open for others is in its table, and is
+//! released with its record when it dies. It has no other state, so another one can be started at
+//! any time.
+//!
+//! Invariants
+//! 1. A request is one transaction of the region, or several of which each alone does no harm
+//!    (reading a listing from the host, making a file the image's own).
+//! 2. Rights are judged here, from who the message says is asking. Nodes of one image are one
+//!    user's: nobody else reaches the socket.
+//! 3. One slow request holds up one thread only.
+//!
+//! Not here: promises and call-backs. Nobody keeps a copy of a name or of bytes (`husk-carrier`,
+//! `far`), so there is nobody to call.
+
+#![deny(unsafe_code)]
+
+mod agent;
+mod bytes;
+mod names;
+#[allow(unsafe_code)]
+mod plain;
+mod serve;
+
+pub use serve::serve;

@@ -1,0 +1,305 @@
+//! Names and attributes, asked for and changed by other nodes.
+
+use husk_abi::sys::general::{S_IFLNK, S_IFMT};
+use husk_proto::Errno;
+use husk_proto::descriptor::Descriptors as _;
+use husk_proto::fs::{Change, Fs as _, Kind, Node, Origin, SetExtended};
+use husk_proto::process::Processes as _;
+use husk_wire::record::{AttributeCall, Entry, Identity, Step, Wants, What};
+use husk_wire::text::{Bytes, List, Name};
+use husk_wire::{Failure, Header, message, reply, request};
+
+use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time, told};
+use crate::bytes::NUMBERS_END;
+use crate::serve::failure;
+
+/// Entries on a page of a listing.
+const PAGE_ENTRIES: usize = 256;
+/// Longest value, or list of names, of extended attributes.
+const VALUE_BYTES: usize = 64 << 10;
+/// In the flags of what sets an attribute: from now on those of the image count.
+const TAKE_OVER: u32 = 4;
+
+impl Agent {
+    /// One name, or none: the object itself.
+    pub fn walk(&mut self, header: &Header, asked: request::Walk<'_>, room: &mut [u8]) -> Handled {
+        let found = match asked.names.iter().next() {
+            None => inode(asked.directory).map_err(failure)?,
+            Some(name) => {
+                let dir = self.directory(asked.directory)?;
+                self.direct().lookup(dir, name.bytes()).map_err(failure)?.inode
+            }
+        };
+        let attributes = self.direct().attributes(found).map_err(failure)?;
+        let linked = matches!(attributes.step.kind, Kind::Symlink | Kind::Socket);
+        let mut text = [0; husk_abi::PATH_MAX];
+        let target = if linked && asked.wants.has(Wants::TARGET) {
+            let length = self.direct().read_link(found, &mut text).map_err(failure)?;
+            let text = text.get(..length).unwrap_or(&text[..husk_abi::PATH_MAX - 1]);
+            Some(Bytes::new(text).map_err(|_| Failure::Protocol)?)
+        } else {
+            None
+        };
+        let (grant, listing) = (None, None);
+        let steps = [Step { attributes: told(&attributes), grant, listing, target }];
+        let steps = List::new(&steps).map_err(|_| Failure::Protocol)?;
+        put::<message::Walk>(header, &reply::Walk { steps }, room)
+    }
+
+    /// A page of names.
+    pub fn list(&mut self, header: &Header, asked: request::ListNames, room: &mut [u8]) -> Handled {
+        let dir = self.directory(asked.directory)?;
+        let mut found: Vec<(Vec<u8>, husk_proto::Inode, u64)> = Vec::new();
+        let listed = self.direct().list(dir, asked.cookie, &mut |entry| {
+            found.push((entry.name.to_vec(), entry.inode, entry.next));
+            found.len() < PAGE_ENTRIES
+        });
+        listed.map_err(failure)?;
+        let cookie = found.last().map_or(asked.cookie, |last| last.2);
+        let mut entries = Vec::new();
+        for (name, inode, next) in &found {
+            // One that has gone meanwhile is left out.
+            let Ok(attributes) = self.direct().attributes(*inode) else { continue };
+            let name = Name::new(name).map_err(|_| Failure::Protocol)?;
+            entries.push(Entry { name, cookie: *next, attributes: told(&attributes) });
+        }
+        let entries = List::new(&entries).map_err(|_| Failure::Protocol)?;
+        let page = reply::ListNames { entries, cookie, change: 0, grant: None };
+        put::<message::ListNames>(header, &page, room)
+    }
+
+    /// Where an object is named.
+    pub fn above(&mut self, header: &Header, asked: request::Above, room: &mut [u8]) -> Handled {
+        let inode = inode(asked.object).map_err(failure)?;
+        let dir = self.direct().parent(inode).map_err(failure)?;
+        let mut text = [0; 255];
+        let length = self.direct().name_of(inode, &mut text).unwrap_or(0);
+        let name = Name::new(&text[..length]).ok();
+        put::<message::Above>(header, &reply::Above { directory: object(dir), name }, room)
+    }
+
+    /// A file or a link; opened, if that is asked for.
+    pub fn create(
+        &mut self,
+        header: &Header,
+        asked: request::Create<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let dir = self.directory(asked.spot.directory)?;
+        let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
+        let (who, mode) = (who.credentials(), asked.mode & 0o7777);
+        let mut grant = None;
+        let made = if asked.open.is_some() {
+            let direct = self.direct();
+            let files = direct.files();
+            let opened = direct.create_open(&who, files, dir, name, mode, asked.flags, NUMBERS_END);
+            let fd = opened.map_err(failure)?;
+            let (inode, held) = self.keep(fd)?;
+            grant = Some(held);
+            inode
+        } else {
+            let node = match asked.target {
+                Some(target) if asked.mode & S_IFMT == S_IFLNK => Node::Symlink(target.bytes()),
+                _ => Node::File(mode),
+            };
+            self.direct().create(&who, dir, name, node).map_err(failure)?
+        };
+        let (attributes, directory) = (self.attributes(made)?, changed(dir));
+        let (copy_stands, hold) = (false, None);
+        let answer = reply::Create { attributes, directory, copy_stands, hold, grant };
+        put::<message::Create>(header, &answer, room)
+    }
+
+    /// A directory.
+    pub fn make_directory(
+        &mut self,
+        header: &Header,
+        asked: request::MakeDirectory<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let dir = self.directory(asked.spot.directory)?;
+        let (who, node) = (Who::of(&asked.caller), Node::Directory(asked.mode & 0o7777));
+        let name = asked.spot.name.bytes();
+        let made = self.direct().create(&who.credentials(), dir, name, node).map_err(failure)?;
+        let (attributes, directory) = (self.attributes(made)?, changed(dir));
+        let (copy_stands, grant) = (false, None);
+        let answer = reply::MakeDirectory { attributes, directory, copy_stands, grant };
+        put::<message::MakeDirectory>(header, &answer, room)
+    }
+
+    /// One more name.
+    pub fn link(&mut self, header: &Header, asked: request::Link<'_>, room: &mut [u8]) -> Handled {
+        let dir = self.directory(asked.spot.directory)?;
+        let (who, inode) = (Who::of(&asked.caller), inode(asked.object).map_err(failure)?);
+        let name = asked.spot.name.bytes();
+        self.direct().link(&who.credentials(), inode, dir, name).map_err(failure)?;
+        let (attributes, directory) = (self.attributes(inode)?, changed(dir));
+        let answer = reply::Link { attributes, directory, copy_stands: false };
+        put::<message::Link>(header, &answer, room)
+    }
+
+    /// One name fewer.
+    pub fn remove(
+        &mut self,
+        header: &Header,
+        asked: request::Remove<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let dir = self.directory(asked.spot.directory)?;
+        let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
+        let gone = self.direct().lookup(dir, name).map_err(failure)?.inode;
+        let who = who.credentials();
+        let removed = match asked.what {
+            What::File => self.direct().unlink(&who, dir, name),
+            What::Directory => {
+                self.client.list_for_others(gone).map_err(failure)?;
+                self.direct().rmdir(&who, dir, name)
+            }
+        };
+        removed.map_err(failure)?;
+        let (object, directory) = (changed(gone), changed(dir));
+        let (copy_stands, is_last, is_held) = (false, false, false);
+        let answer = reply::Remove { object, directory, copy_stands, is_last, is_held };
+        put::<message::Remove>(header, &answer, room)
+    }
+
+    /// Another name.
+    pub fn rename(
+        &mut self,
+        header: &Header,
+        asked: request::Rename<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let source = self.directory(asked.source.directory)?;
+        let target = self.directory(asked.target.directory)?;
+        let (from, to) = (asked.source.name.bytes(), asked.target.name.bytes());
+        if let Ok(there) = self.direct().lookup(target, to)
+            && there.unlisted
+        {
+            self.client.list_for_others(there.inode).map_err(failure)?;
+        }
+        let who = Who::of(&asked.caller);
+        let who = who.credentials();
+        let renamed = self.direct().rename(&who, source, from, target, to, asked.flags);
+        renamed.map_err(failure)?;
+        let (source, target) = (changed(source), changed(target));
+        let answer = reply::Rename { source, target, copies_stand: false, displaced: None };
+        put::<message::Rename>(header, &answer, room)
+    }
+
+    /// Attributes, or the length.
+    pub fn set_attributes(
+        &mut self,
+        header: &Header,
+        asked: request::SetAttributes<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let inode = inode(asked.object).map_err(failure)?;
+        let (who, to) = (Who::of(&asked.caller), asked.settings);
+        self.leave(asked.leaves);
+        let set = match to.size {
+            Some(size) => self.direct().truncate(inode, size),
+            None => {
+                let (mode, uid, gid) = (to.mode, to.uid, to.gid);
+                let (accessed, modified) = (to.accessed.map(time), to.modified.map(time));
+                let change = Change { mode, uid, gid, accessed, modified };
+                self.direct().change(&who.credentials(), inode, change)
+            }
+        };
+        set.map_err(failure)?;
+        let attributes = self.attributes(inode)?;
+        put::<message::SetAttributes>(header, &reply::SetAttributes { attributes }, room)
+    }
+
+    /// Extended attributes.
+    pub fn extended(
+        &mut self,
+        header: &Header,
+        asked: request::Extended<'_>,
+        room: &mut [u8],
+    ) -> Handled {
+        let inode = inode(asked.object).map_err(failure)?;
+        let (name, value) = (asked.name.bytes(), asked.value.bytes());
+        let mut out = core::mem::take(&mut self.bytes);
+        out.clear();
+        out.resize(VALUE_BYTES, 0);
+        let direct = self.direct();
+        let how = match asked.flags {
+            1 => SetExtended::Create,
+            2 => SetExtended::Replace,
+            3 => SetExtended::Both,
+            _ => SetExtended::Any,
+        };
+        let length = match asked.call {
+            AttributeCall::Get => direct.extended(inode, name, &mut out),
+            AttributeCall::List => direct.list_extended(inode, asked.flags != 0, name, &mut out),
+            AttributeCall::Set if asked.flags == TAKE_OVER => {
+                direct.take_extended_over(inode).map(|()| 0)
+            }
+            AttributeCall::Set => direct.set_extended(inode, name, Some(value), how).map(|()| 0),
+            AttributeCall::Remove => direct.set_extended(inode, name, None, how).map(|()| 0),
+        };
+        let length = length.map_err(failure);
+        self.bytes = out;
+        let value = self.bytes.get(..length?).ok_or(failure(Errno::E2BIG))?;
+        let value = Bytes::new(value).map_err(|_| failure(Errno::E2BIG))?;
+        put::<message::Extended>(header, &reply::Extended { value, change: 0 }, room)
+    }
+
+    /// Where the host has what was imported.
+    pub fn host_file(
+        &mut self,
+        header: &Header,
+        asked: request::HostFile,
+        room: &mut [u8],
+    ) -> Handled {
+        let mut text = [0; husk_abi::PATH_MAX];
+        let origin = Origin(asked.origin);
+        let direct = self.direct();
+        let length = direct.host_path(origin, &mut text).map_err(failure)?;
+        let found = direct.host_identity(origin).map_err(failure)?;
+        let path = text.get(..length).ok_or(failure(Errno::ENAMETOOLONG))?;
+        let path = Bytes::new(path).map_err(|_| failure(Errno::ENAMETOOLONG))?;
+        let (device, inode, size) = (found.device, found.inode, found.size);
+        let (modified_ns, changed_ns) = (found.modified_ns, found.changed_ns);
+        let identity = Identity { device, inode, size, modified_ns, changed_ns };
+        put::<message::HostFile>(header, &reply::HostFile { path, identity }, room)
+    }
+
+    /// Makes a host file the image's own, or looks at it again.
+    pub fn own(&mut self, header: &Header, asked: request::Own, room: &mut [u8]) -> Handled {
+        let inode = inode(asked.object).map_err(failure)?;
+        let done = match asked.keep {
+            Some(keep) => self.client.own_for_others(inode, keep),
+            None => self.client.renew_for_others(inode),
+        };
+        done.map_err(failure)?;
+        let attributes = self.attributes(inode)?;
+        put::<message::Own>(header, &reply::Own { attributes }, room)
+    }
+
+    /// Room in the image.
+    pub fn room(&mut self, header: &Header, _: request::Room, room: &mut [u8]) -> Handled {
+        let usage = self.direct().usage();
+        let (blocks, blocks_free) = (usage.blocks, usage.blocks_free);
+        let (inodes, inodes_free) = (usage.inodes, usage.inodes_free);
+        let answer = reply::Room { blocks, blocks_free, inodes, inodes_free };
+        put::<message::Room>(header, &answer, room)
+    }
+
+    /// Keeps number `fd` of our table for another node: what it is, and the hold.
+    pub fn keep(
+        &mut self,
+        fd: u32,
+    ) -> Result<(husk_proto::Inode, husk_wire::record::Grant), Failure> {
+        use husk_proto::descriptor::Slot;
+        let direct = self.direct();
+        let files = direct.files();
+        let Slot::Husk(description) = direct.slot(files, fd) else {
+            return Err(failure(Errno::EBADF));
+        };
+        let inode = direct.description(description).map_err(failure)?.inode;
+        let (number, kinds) = (self.holds.add(fd), husk_wire::record::Promises::default());
+        Ok((inode, husk_wire::record::Grant { number, kinds, term_ms: 0 }))
+    }
+}

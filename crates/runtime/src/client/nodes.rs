@@ -1,0 +1,51 @@
+//! What an exec asks that may go on at another node, and where the image has a place on the host.
+
+use core::ffi::CStr;
+
+use husk_abi::Errno;
+use husk_proto::image::Image as _;
+use husk_proto::process::Processes as _;
+
+use crate::client::glue::Wire;
+
+impl Wire {
+    /// How many nodes the image has, if this is the home of all names; else 0.
+    pub fn nodes(&mut self) -> u16 {
+        self.with_open(|served| served.services().nodes()).unwrap_or(0)
+    }
+
+    /// The image's directory at the host, where it has one, into `out`.
+    pub fn private_path<'a>(&mut self, out: &'a mut [u8]) -> Option<&'a CStr> {
+        let length = self.with_open(|served| {
+            let path = served.services().private_path();
+            out.get_mut(..path.len())?.copy_from_slice(path);
+            Some(path.len())
+        });
+        *out.get_mut(length??)? = 0;
+        CStr::from_bytes_until_nul(out).ok().filter(|path| !path.is_empty())
+    }
+
+    /// Whose turn it is among the nodes.
+    pub fn next_node_turn(&mut self) -> u64 {
+        self.with_open(|served| served.services().next_node_turn()).unwrap_or(0)
+    }
+
+    /// What a program takes along to another node: how many of `numbers`, its directory's path if
+    /// that is in a tree, and its umask.
+    pub fn takes_along<'a>(
+        &mut self,
+        numbers: &mut [u32],
+        place: &'a mut [u8],
+    ) -> Result<(usize, &'a [u8], u32), Errno> {
+        let along = self.with_open(|served| {
+            let count = served.inherited_by_host(numbers)?;
+            let umask = served.services().umask();
+            let path = served.directory_in_tree()?;
+            let room = place.get_mut(..path.len()).ok_or(Errno::ENAMETOOLONG)?;
+            room.copy_from_slice(path);
+            Ok((count, path.len(), umask))
+        });
+        let (count, length, umask) = along.unwrap_or(Err(Errno::ENODEV))?;
+        Ok((count, &place[..length], umask))
+    }
+}

@@ -1,0 +1,79 @@
+//! `husk nodes`: the nodes of an image, and who runs on each.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::named::{self, Name};
+use crate::request::size;
+use crate::visit::Visit;
+
+/// One node, as listed.
+#[derive(Serialize, Debug, Clone)]
+pub struct Row {
+    /// Its number; 0 is the home of all names.
+    pub node: u16,
+    /// What commands of Husk know it by.
+    pub image: String,
+    /// Whether its supervisor answers.
+    pub up: bool,
+    /// Kernels.
+    pub kernels: u32,
+    /// Most memory it may use, bytes.
+    pub memory_bytes: u64,
+    /// The programs that run on it.
+    pub processes: Vec<u32>,
+}
+
+/// The nodes of the image that `image` names: the process id of a `husk run` or of a program of its
+/// first node, or the name of an image.
+pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
+    let visit = Visit::of(image)?;
+    let (count, run) = (visit.direct.nodes(), visit.direct.home_pid());
+    let mut here = Vec::new();
+    visit.direct.each_pid(&mut |pid| here.push(pid));
+    let mut rows: Vec<Row> = (1..count).map(|node| other(node, run)).collect();
+    // Who has gone on elsewhere has a record here until it ends.
+    let elsewhere = |pid: &u32| rows.iter().any(|row| row.processes.contains(pid));
+    here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !is_agent(*pid));
+    here.sort_unstable();
+    here.dedup();
+    let (kernels, memory_bytes) = (visit.layout.kernels, visit.layout.memory_bytes);
+    let image = if run == 0 { image.to_owned() } else { run.to_string() };
+    let home = Row { node: 0, image, up: true, kernels, memory_bytes, processes: here };
+    rows.insert(0, home);
+    Ok(rows)
+}
+
+fn is_agent(pid: u32) -> bool {
+    named::process(pid).is_some_and(|found| found.name == super::AGENT)
+}
+
+/// Another node of a `husk run`.
+fn other(node: u16, run: u32) -> Row {
+    let image = super::name(&format!("run-{run}"), node);
+    let status = Name::parse(OsStr::new(&image)).and_then(|name| named::look(&name));
+    let processes = named::processes(OsStr::new(&image)).unwrap_or_default();
+    let processes = processes.into_iter().map(|process| process.pid).collect();
+    let up = status.is_ok();
+    let (kernels, memory_bytes) =
+        status.map_or((0, 0), |status| (status.kernels, status.memory_bytes));
+    Row { node, image, up, kernels, memory_bytes, processes }
+}
+
+/// The list for people.
+pub fn table(rows: &[Row]) -> String {
+    let mut table = "NODE IMAGE            STATE KERNELS   MEMORY PROGRAMS\n".to_owned();
+    for row in rows {
+        let state = if row.up { "up" } else { "lost" };
+        let (memory, programs) = (size(row.memory_bytes), row.processes.len());
+        let Row { node, image, kernels, .. } = row;
+        let _ = writeln!(
+            table,
+            "{node:>4} {image:<16} {state:<5} {kernels:>7} {memory:>8} {programs:>8}"
+        );
+    }
+    table
+}

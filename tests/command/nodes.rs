@@ -1,0 +1,289 @@
+//! `husk run --nodes`: programs on several nodes make what they make on one, and what is not served
+//! there is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use husk_tests::husk::{binary, husk};
+use husk_tests::tree::Tree;
+use husk_tests::{Case, Length, Outcome, Run, Scratch, against_native, process};
+use serde_json::Value;
+
+use crate::{run, said};
+
+/// How long anything here may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// Files of the project that is built.
+const FILES: u32 = 24;
+/// Runs a command on node 1, by way of a shell on node 0. Natively that changes nothing.
+const ON_NODE_1: &str = "HUSK_NODE=1 exec \"$@\"";
+
+fn refused(arguments: &[&str]) -> String {
+    let scratch = Scratch::new("nodes-refused");
+    let work = scratch.fresh("work");
+    let mut command = Command::new(binary());
+    command.arg("run").args(arguments).args(["--", "true"]);
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+    let [line] = said(&outcome)[..] else { panic!("one line: {}", outcome.shown()) };
+    line.to_owned()
+}
+
+#[test]
+fn numbers_of_nodes_out_of_range_and_too_little_memory_are_refused_with_a_line() {
+    if against_native() {
+        return;
+    }
+    for wrong in ["0", "17", "1000"] {
+        assert!(refused(&["--nodes", wrong]).contains("choose --nodes 1 to 16"), "{wrong}");
+    }
+    assert!(refused(&["--nodes", "x"]).contains("choose 1 to 16"));
+    let line = refused(&["--nodes", "4", "--memory", "100M"]);
+    assert!(line.contains("choose --memory 128M or more"), "{line}");
+    assert!(refused(&["--nodes", "2", "--read-only-outside"]).contains("--read-only-outside"));
+}
+
+/// A C project; its compiler notes which region it has.
+fn project(work: &Path) {
+    let write = |name: &str, text: String| fs::write(work.join(name), text).expect("a file");
+    fs::create_dir(work.join("src")).expect("a directory");
+    let declared: String = (0..FILES).map(|n| format!("int f{n}(int);\n")).collect();
+    write("src/all.h", format!("#include <stdio.h>\n#include <string.h>\n{declared}"));
+    for n in 0..FILES {
+        let body = format!("char b[64]; sprintf(b, \"%d\", x * {n} + 1); return (int)strlen(b);");
+        write(
+            &format!("src/f{n}.c"),
+            format!("#include \"all.h\"\nint f{n}(int x) {{ {body} }}\n"),
+        );
+    }
+    let calls: String = (0..FILES).map(|n| format!("s += f{n}({n});")).collect();
+    let body = format!("int s = 0; {calls} printf(\"%d\\n\", s); return 0;");
+    write("src/main.c", format!("#include \"all.h\"\nint main(void) {{ {body} }}\n"));
+    write(
+        "cc.sh",
+        "head -c 26 /proc/self/environ | cut -d: -f3 >> \"$WHERE\"; exec cc \"$@\"\n".to_owned(),
+    );
+    let rules = "objects := $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))\n\
+        all: build/program build/list\n\
+        build/program: $(objects)\n\tsh cc.sh -o $@ $^\n\t./$@ > build/said\n\
+        build/%.o: src/%.c src/all.h | build\n\tsh cc.sh -O1 -c -o $@ $<\n\
+        build:\n\tmkdir -p build\n\
+        build/list: $(objects)\n\tls build/*.o | sort > $@.new && mv $@.new $@ && echo x >> $@\n";
+    write("Makefile", rules.to_owned());
+}
+
+#[test]
+fn make_runs_jobs_on_both_nodes_and_makes_what_it_makes_on_one() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-make");
+    let mut made = Vec::new();
+    for nodes in ["1", "2", "3"] {
+        let work = scratch.fresh("work");
+        project(&work);
+        let input = Tree::read(&work, None);
+        let place = scratch.path().join(format!("where-{nodes}"));
+        let mut command = husk(&["--nodes", nodes], &["make", "-j4", "-s"]);
+        command.env("WHERE", &place);
+        let outcome = run(&scratch, &work, command);
+        assert!(outcome.status.success(), "{nodes}: {}", outcome.shown());
+        assert!(said(&outcome).is_empty(), "{nodes}: {}", outcome.shown());
+        let mut regions: Vec<_> =
+            fs::read_to_string(&place).expect("jobs").lines().map(str::to_owned).collect();
+        assert_eq!(regions.len(), FILES as usize + 2, "{nodes}: {regions:?}");
+        regions.sort_unstable();
+        regions.dedup();
+        // Descriptors of regions of other nodes lie below that of the first.
+        let expected = if nodes == "1" { 1 } else { 2 };
+        assert_eq!(regions.len(), expected, "{nodes} nodes: {regions:?}");
+        made.push((Tree::read(&work, Some((outcome.started, outcome.ended))), input));
+    }
+    let [(one, _), others @ ..] = &made[..] else { panic!("three trees") };
+    for (other, input) in others {
+        assert_eq!(one.differences(other, input, &|_| false), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn random_sequences_of_file_calls_on_another_node_are_answered_as_linux_does() {
+    let script = include_str!("../programs/sources/sequence.py");
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        println!("seed {seed}");
+        let argv = ["sh", "-c", ON_NODE_1, "sh", "python3", "-c", script, seed, "1500"];
+        Case::new("nodes-sequence", Length::Once, &argv).options(&["--nodes", "2"]).check();
+    }
+}
+
+#[test]
+fn pipes_statuses_signals_directories_and_masks_go_over_nodes() {
+    let script = "
+seq 200000 | HUSK_NODE=1 sort -rn | head -3
+HUSK_NODE=1 seq 100000 | HUSK_NODE=1 tail -1 | cat
+HUSK_NODE=1 sh -c 'exit 7'; echo $?
+HUSK_NODE=1 sh -c 'kill -TERM $$'; echo $?
+mkdir -p deep/er; cd deep/er; umask 077
+HUSK_NODE=1 sh -c 'pwd | sed s,.*deep,deep,; umask; echo x > private; cat private'
+HUSK_NODE=1 sh -c 'cat <<X
+here
+X
+exec 5<>gone; rm gone; echo unlinked >&5; wc -c </dev/fd/5'
+HUSK_NODE=1 sh -c 'echo one >> log'; echo two >> log; HUSK_NODE=1 sh -c 'echo three >> log'
+cat log; ls -l private | cut -c1-10
+HUSK_NODE=1 sleep 300 & sleep 0.1; kill $!; wait $!; echo $?
+printf '#!/bin/sh\\necho script $1\\n' > run.sh; chmod 755 run.sh; HUSK_NODE=1 ./run.sh a
+";
+    Case::new("nodes-pipes", Length::Once, &["bash", "-c", script])
+        .options(&["--nodes", "2"])
+        .check();
+}
+
+#[test]
+fn what_another_node_does_not_serve_is_refused_with_an_errno() {
+    if against_native() {
+        return;
+    }
+    let script = "
+import errno, fcntl, mmap, os, socket
+def told(what, call):
+    try:
+        call(); print(what, 'served')
+    except OSError as error:
+        print(what, errno.errorcode[error.errno])
+fd = os.open('file', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'x' * 5000)
+told('flock', lambda: fcntl.flock(fd, fcntl.LOCK_EX))
+told('lockf', lambda: fcntl.lockf(fd, fcntl.LOCK_EX))
+told('mkfifo', lambda: os.mkfifo('fifo'))
+told('socket', lambda: socket.socket(socket.AF_UNIX).bind('socket'))
+told('tmpfile', lambda: os.open('.', os.O_TMPFILE | os.O_RDWR))
+told('shared', lambda: mmap.mmap(fd, 5000))
+told('private', lambda: mmap.mmap(fd, 5000, access=mmap.ACCESS_COPY))
+print(bytes(mmap.mmap(fd, 5000, access=mmap.ACCESS_READ)) == b'x' * 5000)
+";
+    let scratch = Scratch::new("nodes-unserved");
+    let work = scratch.fresh("work");
+    let argv = ["sh", "-c", ON_NODE_1, "sh", "python3", "-c", script];
+    let outcome = run(&scratch, &work, husk(&["--nodes", "2"], &argv));
+    let expected = "flock ENOLCK\nlockf ENOLCK\nmkfifo EPERM\nsocket EPERM\ntmpfile ENOTSUP\n\
+        shared ENODEV\nprivate served\nTrue\n";
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+}
+
+/// What `husk nodes` lists of `run`.
+fn nodes(scratch: &Scratch, run: &Run) -> Vec<Value> {
+    let mut command = Command::new(binary());
+    command.env("HUSK_IMAGES", images(scratch)).args(["nodes", "--json", &run.pid().to_string()]);
+    let output = command.output().expect("husk nodes");
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
+/// Where the images of a test are.
+fn images(scratch: &Scratch) -> PathBuf {
+    scratch.path().join("images")
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Children of `of` that call themselves `name`.
+fn children(of: i32, name: &str) -> Vec<i32> {
+    let path = format!("/proc/{of}/task/{of}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let numbers = children.split_ascii_whitespace().filter_map(|number| number.parse().ok());
+    let called = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    numbers.filter(called).collect()
+}
+
+fn sleeper(scratch: &Scratch, nodes: &str) -> Run {
+    let work = scratch.fresh("work");
+    let argv = ["sh", "-c", "HUSK_NODE=1 sleep 1000 & wait"];
+    let mut command = husk(&["--nodes", nodes, "--discard"], &argv);
+    command.env("HUSK_IMAGES", images(scratch));
+    Run::start(command, &work, scratch.path())
+}
+
+#[test]
+fn each_node_is_listed_with_its_programs_and_an_image_of_one_starts_no_agent() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-listed");
+    let running = sleeper(&scratch, "2");
+    let rows = until("a program on node 1", || {
+        let rows = nodes(&scratch, &running);
+        let on = |node: usize| rows.get(node)?["processes"].as_array().map(Vec::len);
+        (on(0) == Some(1) && on(1) == Some(1)).then_some(rows)
+    });
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(rows[1]["up"], true, "{rows:?}");
+    assert_eq!(children(running.pid(), "husk: home").len(), 1);
+    process::kill(running.pid());
+    drop(running);
+    let single = sleeper(&scratch, "1");
+    until("a program", || (!children(single.pid(), "sh").is_empty()).then_some(()));
+    assert!(children(single.pid(), "husk: home").is_empty());
+    process::kill(single.pid());
+}
+
+#[test]
+fn an_agent_that_is_killed_is_replaced_and_a_build_goes_on() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-killed");
+    let work = scratch.fresh("work");
+    let script = "
+for n in $(seq 300); do
+    HUSK_NODE=1 sh -c \"test -e Makefile; cat a.txt > /dev/null; echo $n\" || exit 1
+done";
+    fs::write(work.join("a.txt"), "text\n").expect("a file");
+    let mut running =
+        Run::start(husk(&["--nodes", "2"], &["sh", "-c", script]), &work, scratch.path());
+    let mut killed = 0;
+    while killed < 5 && !running.ended() {
+        for agent in children(running.pid(), "husk: home") {
+            killed += u32::from(process::kill(agent));
+        }
+        std::thread::sleep(LOOK);
+    }
+    let outcome: Outcome = running.wait(PATIENCE * 2).expect("it ends");
+    assert!(outcome.status.success() && killed > 0, "{killed}: {}", outcome.shown());
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout).lines().count(), 300);
+}
+
+#[test]
+fn the_other_nodes_end_with_a_run_that_is_killed() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-orphaned");
+    let running = sleeper(&scratch, "2");
+    let image = until("node 1", || {
+        let rows = nodes(&scratch, &running);
+        let up = rows.get(1).filter(|row| row["up"] == true)?;
+        Some(up["image"].as_str()?.to_owned())
+    });
+    process::kill(running.pid());
+    let listed = || {
+        let mut command = Command::new(binary());
+        command.env("HUSK_IMAGES", images(&scratch)).args(["ls", "--names"]);
+        let output = command.output().expect("husk ls");
+        String::from_utf8_lossy(&output.stdout).lines().any(|name| name == image)
+    };
+    until("the end of node 1", || (!listed()).then_some(()));
+}
