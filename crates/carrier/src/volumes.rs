@@ -29,7 +29,7 @@ impl Volumes for Direct {
             return Ok(());
         }
         match volume::of(&self.kernel, inode)? {
-            Some(tree) => self.ask(tree, (!whole).then_some(inode)),
+            Some(tree) => self.ask_volume(tree, (!whole).then_some(inode)),
             None => Ok(()),
         }
     }
@@ -40,13 +40,13 @@ impl Volumes for Direct {
         }
         let served = |tree: &u32| volume::state(&self.kernel, *tree) != State::None;
         let trees = (0..MOUNTS_MAX as u32).filter(served);
-        trees.map(|tree| self.ask(tree, None)).fold(Ok(()), Result::and)
+        trees.map(|tree| self.ask_volume(tree, None)).fold(Ok(()), Result::and)
     }
 }
 
 impl Direct {
     /// Asks the server of a volume, and waits for its answer.
-    fn ask(&self, tree: u32, inode: Option<Inode>) -> Result<()> {
+    fn ask_volume(&self, tree: u32, inode: Option<Inode>) -> Result<()> {
         if volume::state(&self.kernel, tree) != State::Served {
             return Err(Errno::EIO);
         }

@@ -202,6 +202,11 @@ impl Request {
             let remedy = "leave out --read-only-outside and --overlay /, or --nodes";
             return Err(Failure::new(format!("cannot make {nodes} nodes"), why, remedy));
         }
+        if nodes > 1 && !self.volumes.is_empty() {
+            let why = "what other nodes sync would not reach a volume";
+            let remedy = "leave out --volume or --nodes";
+            return Err(Failure::new(format!("cannot make {nodes} nodes"), why, remedy));
+        }
         Ok(Settings {
             kernels,
             memory_bytes,
