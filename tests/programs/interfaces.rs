@@ -71,6 +71,29 @@ fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
+/// Everything in `loops.c` for one kind of connection.
+fn loops(kind: &str) {
+    let parts = ["levels", "changes", "sleeps", "shares", "ends", "turns"];
+    let parts = parts.map(|part| format!("{kind}-{part}"));
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    printed("loops", include_str!("sources/loops.c"), &parts, Length::Long);
+}
+
+#[test]
+fn event_loops_on_socket_pairs_are_told_what_linux_tells() {
+    loops("pair");
+}
+
+#[test]
+fn event_loops_on_sockets_connected_by_name_are_told_what_linux_tells() {
+    loops("named");
+}
+
+#[test]
+fn event_loops_on_tcp_connections_are_told_what_linux_tells() {
+    loops("tcp");
+}
+
 #[test]
 fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
     printed("talks", include_str!("sources/talks.c"), &["rights", "room"], Length::Long);

@@ -1,7 +1,7 @@
 //! `Pipes`, by calling the handlers.
 
 use husk_proto::fs::Span;
-use husk_proto::pipe::{Emptiness, End, Flow, Pipe, Pipes, Withdrawal};
+use husk_proto::pipe::{Addresses, Emptiness, End, Flow, Pipe, Pipes, Posted, Withdrawal};
 use husk_proto::{Files, Operation, Result};
 
 use crate::Direct;
@@ -65,6 +65,53 @@ impl Pipes for Direct {
     }
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
         husk_kernel::pipe::lanes::is_hosts(lane)
+    }
+    fn lane_post(&mut self, lane: Pipe, addresses: Option<&Addresses>, whole: bool) {
+        husk_kernel::pipe::tcp::post(lane, addresses, whole);
+    }
+    fn lane_posted(&self, addresses: &Addresses) -> Posted {
+        husk_kernel::pipe::tcp::posted(&self.kernel, addresses)
+    }
+    fn lane_is_tcp(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::tcp::is_tcp(lane)
+    }
+    fn lane_is_claimed(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::tcp::is_claimed(lane)
+    }
+    fn lane_does_delay(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::tcp::does_delay(lane)
+    }
+    fn lane_delays(&mut self, lane: Pipe, delays: bool) {
+        husk_kernel::pipe::tcp::delays(lane, delays);
+    }
+    fn lane_was_used(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::tcp::was_used(lane)
+    }
+    fn pipe_at_host(&self, pipe: Pipe) -> u64 {
+        husk_kernel::pipe::flow::at_host(&self.kernel, pipe)
+    }
+    fn lane_is_pinned(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::lanes::is_pinned(lane)
+    }
+    fn pipe_is_even(&self, pipe: Pipe) -> bool {
+        husk_kernel::pipe::flow::is_even(&self.kernel, pipe)
+    }
+    #[inline(always)]
+    fn lane_tell(&mut self, lane: Pipe) -> bool {
+        husk_kernel::pipe::hooks::tell(lane)
+    }
+    #[inline(always)]
+    fn lane_asleep(&self, lane: Pipe) -> u64 {
+        husk_kernel::pipe::hooks::asleep(lane)
+    }
+    fn lane_told(&mut self, lane: Pipe, sleep: u64) {
+        husk_kernel::pipe::hooks::told(lane, sleep);
+    }
+    fn lane_host_told(&mut self, lane: Pipe, told: bool) {
+        husk_kernel::pipe::hooks::host_told(lane, told);
+    }
+    fn lane_host_is_quiet(&self, lane: Pipe) -> bool {
+        husk_kernel::pipe::hooks::host_is_quiet(lane)
     }
     fn lane_forget(&mut self, files: Files, fd: u32) {
         // Somebody else has a number of it, or the other end has come.

@@ -75,6 +75,13 @@ pub(crate) const SOCKET: u32 = 31;
 /// A connection to a node.
 pub(crate) const CONNECTED: u32 = 32;
 
+/// The host has waited in an epoll set with rings (argument 0: its number, 1: where events lie, 2:
+/// room, 3: the set, 4: this thread sleeps there).
+pub(crate) const MEMBERS_WAITED: u32 = 33;
+
+/// A connection of TCP to a loopback address has begun, or failed.
+pub(crate) const TCP_CONNECTED: u32 = 34;
+
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {
     if close_on_exec { OPENED_CLOSE_ON_EXEC } else { OPENED }

@@ -24,6 +24,30 @@ pub struct Said {
     pub bytes: [u8; SAID_BYTES],
 }
 
+/// What a set asks of a socket with a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The lane that the socket reads from.
+    pub lane: Pipe,
+    /// The number it was added by.
+    pub fd: u32,
+    /// Events, and how they are told (`EPOLLET`).
+    pub mask: u32,
+    /// What is told with them.
+    pub data: u64,
+}
+
+/// How going to sleep in a set ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleep {
+    /// The host may wait.
+    Asleep,
+    /// Something may be ready.
+    Ready,
+    /// Another thread sleeps there.
+    Many,
+}
+
 /// What a look at a number shows.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight {
@@ -31,6 +55,8 @@ pub enum Sight {
     Other,
     /// A set of which the host alone knows.
     Hosts,
+    /// A set with sockets that have rings.
+    Members,
     /// A set whose host may be asked what to remember.
     Unknown,
     /// A set in which the host would find nothing.
@@ -86,4 +112,104 @@ pub trait Epolls {
     }
     /// What the host said, that was asked at `asked`.
     fn epoll_remember(&mut self, set: Set, asked: u64, bytes: &[u8]) {}
+
+    /// The set that the socket which reads from `lane` is in, as one that has a ring.
+    fn lane_set(&self, lane: Pipe) -> Option<Set> {
+        None
+    }
+    /// Whether a set has had sockets with rings in it.
+    fn epoll_has_members(&self, set: Set) -> bool {
+        false
+    }
+    /// Whether others may put such sockets into a set while this thread sleeps there.
+    fn epoll_may_gain_members(&self, set: Set) -> bool {
+        false
+    }
+    /// Takes the lock of a set's members. What to sleep on: the futex word, and its value.
+    fn epoll_lock(&mut self, set: Set) -> core::result::Result<(), (usize, u32)> {
+        Ok(())
+    }
+    /// Lets it go.
+    fn epoll_unlock(&mut self, set: Set) {}
+    /// Under the lock: what the set last asked of lane number `number`, and whether it does.
+    fn epoll_member(&self, set: Set, number: u32) -> Option<(Member, bool)> {
+        None
+    }
+    /// Under the lock: a socket is in the set from now on; false: it cannot be.
+    fn epoll_put_member(&mut self, set: Set, member: &Member) -> bool {
+        false
+    }
+    /// Under the lock: it is not any more.
+    fn epoll_drop_member(&mut self, set: Set, lane: Pipe) {}
+    /// Under the lock: the events that the host has registered lane number `number` for.
+    fn epoll_registered(&self, set: Set, number: u32) -> Option<u32> {
+        None
+    }
+    /// Under the lock: it has these now; `dirty`: otherwise than the program asks.
+    fn epoll_register(&mut self, set: Set, number: u32, mask: Option<u32>, dirty: bool) {}
+    /// The first number from `from` on of which the host has something else.
+    fn epoll_next_dirty(&self, set: Set, from: u32) -> Option<u32> {
+        None
+    }
+    /// Whether that keeps the host from telling what only it knows.
+    fn epoll_lacks(&self, set: Set, number: u32) -> bool {
+        true
+    }
+    /// The number of a set in the process that changed it last.
+    fn epoll_number(&self, set: Set) -> u32 {
+        0
+    }
+    /// It is `fd`.
+    fn epoll_set_number(&mut self, set: Set, fd: u32) {}
+    /// Whether a thread sleeps in a set, or is about to.
+    fn epoll_has_sleeper(&self, set: Set) -> bool {
+        true
+    }
+    /// Whether a set has other numbers, in this process or others.
+    fn epoll_is_shared(&self, set: Set) -> bool {
+        true
+    }
+    /// A member may be ready: it has just come, or something else is asked of it.
+    fn epoll_stir(&mut self, set: Set, lane: Pipe) {}
+    /// Under the lock: the events that rings have, at most `most`, with the lanes' numbers. Whether
+    /// the host may have more to tell of these.
+    fn epoll_collect(
+        &mut self,
+        set: Set,
+        most: usize,
+        found: &mut dyn FnMut(u32, u32, u64),
+    ) -> bool {
+        false
+    }
+    /// Under the lock: what its ring adds to what the host says of lane number `number`, whose
+    /// bytes come from the host, too, from now on.
+    fn epoll_add_ring(&mut self, set: Set, number: u32) -> u32 {
+        0
+    }
+    /// Whether the host is to be asked beside what rings have.
+    fn epoll_is_host_due(&mut self, set: Set) -> bool {
+        true
+    }
+    /// It has been.
+    fn epoll_polled(&mut self, set: Set) {}
+    /// Looks on for events, if that pays; whether there may be some.
+    fn epoll_look_on(&mut self, set: Set) -> bool {
+        false
+    }
+    /// The host is about to wait in the set for this thread.
+    fn epoll_sleep(&mut self, set: Set) -> Sleep {
+        Sleep::Many
+    }
+    /// It has waited.
+    fn epoll_wake(&mut self, set: Set) {}
+    /// Whether a thread in the set has been told, by the host, and has not come yet.
+    fn epoll_is_waking(&self, set: Set) -> bool {
+        false
+    }
+    /// Sockets in the set have no rings to be read from, from now on.
+    fn epoll_leave_to_host(&mut self, set: Set) {}
+    /// Whether that is so.
+    fn epoll_is_hosts(&self, set: Set) -> bool {
+        true
+    }
 }

@@ -14,6 +14,36 @@ use crate::{Errno, Files, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pipe(pub u32);
 
+/// The addresses of a TCP connection over loopback, as one end sees them: each with its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    /// Its own.
+    pub own: (u32, u16),
+    /// Those of the other end.
+    pub peer: (u32, u16),
+}
+
+/// Who has said that it has some addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    /// Nobody whose other end is awaited.
+    Nobody,
+    /// Somebody connects there right now, and has not said from where.
+    Soon,
+    /// The socket that reads from this lane, which this process connects.
+    Lane(Pipe, u32),
+}
+
+/// How many numbers pipes have.
+pub const PIPE_NUMBERS: u32 = 1 << 10;
+
+impl Pipe {
+    /// Its number, which others have in other lives.
+    pub fn number(self) -> u32 {
+        self.0 % PIPE_NUMBERS
+    }
+}
+
 /// What a host number is an end of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
@@ -50,6 +80,9 @@ pub enum Flow {
     Settle,
     /// Ask the host whether a reader is left: `pipe_has_reader`, or `pipe_leave`. Then ask again.
     Look,
+    /// The ring of a socket in a set is empty. Who does not wait has found nothing, unless the host
+    /// has something; else `pipe_leave`, then ask again.
+    Dry,
 }
 
 /// Bytes on their way out of a ring, to where strangers read.
@@ -153,6 +186,60 @@ pub trait Pipes {
     /// Whether a lane and its mate are the host's for good.
     fn lane_is_hosts(&self, lane: Pipe) -> bool {
         true
+    }
+    /// The socket that reads from a lane has these addresses, or, unless they are `whole`, is about
+    /// to be connected there; or none.
+    fn lane_post(&mut self, lane: Pipe, addresses: Option<&Addresses>, whole: bool) {}
+    /// Who has said so of these, whose other end is awaited.
+    fn lane_posted(&self, addresses: &Addresses) -> Posted {
+        Posted::Nobody
+    }
+    /// Whether a lane is of TCP, as far as that has been said.
+    fn lane_is_tcp(&self, lane: Pipe) -> bool {
+        false
+    }
+    /// Whether both ends of a lane are known.
+    fn lane_is_claimed(&self, lane: Pipe) -> bool {
+        false
+    }
+    /// Whether the program at the end that reads from a lane has `TCP_NODELAY` off.
+    fn lane_does_delay(&self, lane: Pipe) -> bool {
+        false
+    }
+    /// It has, or has not.
+    fn lane_delays(&mut self, lane: Pipe, delays: bool) {}
+    /// Whether anything came out of its ring.
+    fn lane_was_used(&self, lane: Pipe) -> bool {
+        false
+    }
+    /// Bytes of the pipe that the host has been given, and nobody has taken.
+    fn pipe_at_host(&self, pipe: Pipe) -> u64 {
+        0
+    }
+    /// Whether a lane stays the host's.
+    fn lane_is_pinned(&self, lane: Pipe) -> bool {
+        true
+    }
+    /// Locks are held (`Withdrawal::Bytes`): whether the host has no bytes of the pipe.
+    fn pipe_is_even(&self, pipe: Pipe) -> bool {
+        false
+    }
+    /// Bytes have come into a lane: its set is told; true: that sleeps (`lane_asleep`).
+    fn lane_tell(&mut self, lane: Pipe) -> bool {
+        false
+    }
+    /// The sleep of the set that waits for bytes of this lane, whose ring is in use; 0: none.
+    fn lane_asleep(&self, lane: Pipe) -> u64 {
+        0
+    }
+    /// The host has bytes of this lane for a set in that sleep.
+    fn lane_told(&mut self, lane: Pipe, sleep: u64) {}
+    /// The host has told the set of the socket that reads from a lane of something; or it has
+    /// nothing.
+    fn lane_host_told(&mut self, lane: Pipe, told: bool) {}
+    /// Whether the host has just been asked about the socket that reads from a lane, by its set.
+    fn lane_host_is_quiet(&self, lane: Pipe) -> bool {
+        false
     }
     /// A socket whose lanes are the host's for good, or which awaits its other end, becomes a plain
     /// number of the host's; else nothing happens.

@@ -69,7 +69,8 @@ impl Image {
         let region = descriptors::region(layout.file_bytes())?;
         gather(&region, layout);
         let mut direct = join(&region, layout, copies).map_err(unmapped)?;
-        direct.allow_pipes(variables.pipes, variables.pipes && descriptors::can_be_borrowed());
+        let sockets = variables.pipes && variables.sockets && descriptors::can_be_borrowed();
+        direct.allow_pipes(variables.pipes, sockets);
         direct.set_directories(variables.directories);
         direct.set_without(variables.without);
         direct.set_place_rule(settings.rule, &settings.cores);

@@ -1,5 +1,5 @@
-//! What is said beside the request: `trace`, `rewrite`, `pipes`, `fsck`, `holds`, `dir`, `without`,
-//! in a file of configuration or as `HUSK_TRACE` and so on.
+//! What is said beside the request: `trace`, `rewrite`, `pipes`, `sockets`, `fsck`, `holds`, `dir`,
+//! `without`, in a file of configuration or as `HUSK_TRACE` and so on.
 
 use husk_carrier::{Directories, Without};
 
@@ -12,9 +12,12 @@ pub struct Variables {
     pub trace: bool,
     /// `HUSK_REWRITE=off`: never use rewritten copies of programs, trap every call.
     pub trap_only: bool,
-    /// Bytes of pipes and unix sockets go through shared memory where they can; not with
+    /// Bytes of pipes and stream sockets go through shared memory where they can; not with
     /// `HUSK_PIPES=host`.
     pub pipes: bool,
+    /// Those of sockets, where pipes' do; not with `HUSK_SOCKETS=host` or
+    /// `HUSK_WITHOUT=sockets`.
+    pub sockets: bool,
     /// `HUSK_FSCK=1`: check the image's structure when the run ends.
     pub check: bool,
     /// `HUSK_HOLDS=1`: measure how long the supervisor holds what others wait for.
@@ -26,13 +29,14 @@ pub struct Variables {
 }
 
 /// Techniques that `HUSK_WITHOUT` can name.
-pub const TECHNIQUES: [(&str, Without); 6] = [
+pub const TECHNIQUES: [(&str, Without); 7] = [
     ("optimistic", Without::OPTIMISTIC),
     ("direct", Without::DIRECT),
     ("affinity", Without::AFFINITY),
     ("ahead", Without::AHEAD),
     ("gathered", Without::GATHERED),
     ("recorded", Without::RECORDED),
+    ("sockets", Without::SOCKETS),
 ];
 
 impl Variables {
@@ -41,10 +45,12 @@ impl Variables {
         let is = |name: &str, word: &str| config.one(name) == Some(word);
         let named = |name: &String| TECHNIQUES.iter().find(|(known, _)| known == name);
         let without = config.many("without").iter().filter_map(named);
+        let without = without.fold(Without::NOTHING, |all, (_, one)| all.and(*one));
         Variables {
             trace: is("trace", "unsupported"),
             trap_only: is("rewrite", "off"),
             pipes: !is("pipes", "host"),
+            sockets: !is("sockets", "host") && !without.has(Without::SOCKETS),
             check: config.is_on("fsck") == Some(true),
             holds: config.is_on("holds") == Some(true),
             directories: match config.one("dir") {
@@ -52,7 +58,7 @@ impl Variables {
                 Some("wide") => Directories::Wide,
                 _ => Directories::ByContention,
             },
-            without: without.fold(Without::NOTHING, |all, (_, one)| all.and(*one)),
+            without,
         }
     }
 }

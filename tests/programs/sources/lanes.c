@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,11 +46,32 @@ static void must(const char *what, int holds)
 }
 
 static int by_name; /* pairs are made by connecting */
+static int by_tcp;  /* over 127.0.0.1 */
+
+static void tcp_pair(int pair[2])
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t length = sizeof name;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    must("listen", bind(listener, (void *)&name, length) == 0 && listen(listener, 5) == 0);
+    must("port", getsockname(listener, (void *)&name, &length) == 0);
+    pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+    must("connect", connect(pair[0], (void *)&name, length) == 0);
+    pair[1] = accept(listener, NULL, NULL);
+    must("accept", pair[1] >= 0);
+    for (int side = 0; side < 2; side++)
+        must("no delay", setsockopt(pair[side], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
+    close(listener);
+}
 
 static void pair_of(int pair[2], int kind)
 {
     static int count;
     struct sockaddr_un name = { .sun_family = AF_UNIX };
+    if (by_tcp && kind == SOCK_STREAM) {
+        tcp_pair(pair);
+        return;
+    }
     if (!by_name || kind != SOCK_STREAM) {
         must("socketpair", socketpair(AF_UNIX, kind, 0, pair) == 0);
         return;
@@ -1042,6 +1065,8 @@ int main(int count, char **arguments)
         const char *wanted = arguments[i];
         by_name = strncmp(wanted, "named-", 6) == 0;
         if (by_name) wanted += 6;
+        by_tcp = strncmp(wanted, "tcp-", 4) == 0;
+        if (by_tcp) wanted += 4;
         for (unsigned kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
             if (strcmp(wanted, kinds[kind].name) == 0) kinds[kind].run();
     }

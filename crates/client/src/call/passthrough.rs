@@ -22,9 +22,9 @@
 use crate::layout::{STAT_BYTES, get32, get64, put};
 use crate::reason::{
     ACCEPTED, ACCEPTED_CLOSE_ON_EXEC, ASK, BELOW, BELOW_CLOSE_ON_EXEC, CARRIED, CLOSE_ON_EXEC,
-    CONNECTED, DIRECTORY, DUPLICATE, EPOLL, FIFO, IDENTITY, LIMIT, MESSAGE, MESSAGES, NAMED,
-    NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ, PIPE_WRITE, REST, SENDER, SOCKET,
-    SOCKET_PAIR, STRANGER, WATCH, WATCHER, WATCHING, then,
+    CONNECTED, DIRECTORY, DUPLICATE, EPOLL, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED, MESSAGE,
+    MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ, PIPE_WRITE,
+    REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER, WATCHING, then,
 };
 use crate::socket::messages::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
@@ -60,6 +60,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     result
                 }
                 REST => after.args[4] as i64 + result.max(0),
+                TCP_CONNECTED => self.tcp_connected(after, result),
+                MEMBERS_WAITED => self.members_waited(after, result),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result
@@ -204,7 +206,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn note_accepted(&mut self, after: &After, fd: u32, close_on_exec: bool) -> i64 {
         let fd = self.note_opened(fd, close_on_exec, Shown::Nothing);
         if fd >= 0 {
-            self.other_end_met(after.args[0], fd as u32);
+            self.other_end_met(fd as u32);
         }
         if fd >= 0 && after.args[1] != 0 && after.args[2] != 0 {
             self.show_accepted(fd as usize, after.args[1], after.args[2], after.args[4]);

@@ -14,8 +14,8 @@ use crate::reason;
 use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_GETFL, F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, S_IFIFO,
-    S_IFMT,
+    F_GETFL, F_SETPIPE_SZ, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR, POLLERR, POLLHUP, POLLIN,
+    POLLRDHUP, S_IFIFO, S_IFMT,
 };
 use husk_abi::sys::ioctl::FIONREAD;
 use husk_abi::sys::net::{MSG_DONTWAIT, SO_RCVTIMEO_OLD, SO_SNDTIMEO_OLD, SOL_SOCKET};
@@ -109,7 +109,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn piped(&mut self, c: &Call) -> Answer {
         match self.pipe_end(c.args[0]) {
-            Some(end) => match self.moved_swiftly(c.number, end, false, c.args[1], c.args[2]) {
+            Some(end) => match self.moved_swiftly(c.number, end, false, c.args) {
                 0 => self.move_bytes(c, end),
                 moved => value(moved as u64),
             },
@@ -139,8 +139,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         number: usize,
         end: End,
         alone: bool,
-        address: usize,
-        length: usize,
+        [fd, address, length, ..]: [usize; 6],
     ) -> usize {
         let memory = &self.memory;
         match number {
@@ -152,6 +151,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let Some(lane) = self.lane(end, true) else { return 0 };
                 let copy = |span| memory.copy_in(address, span);
                 let put = self.services.pipe_put_swiftly(lane.pipe, alone, length, copy);
+                if put && lane.socket {
+                    self.tell_set(fd, lane.pipe);
+                }
                 if put { length } else { 0 }
             }
             _ => 0,
@@ -188,6 +190,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (mut cursor, mut moved, mut looks) = (start, 0, 0);
         let in_whole = whole || end.socket && length <= PIECE_BYTES;
         for _ in 0..ROUNDS_MAX {
+            let sleep = if end.socket { self.sleeping_reader(end) } else { 0 };
             let (memory, left) = (&self.memory, length - moved);
             let flow = if end.writes {
                 self.services.pipe_put(end.pipe, left, in_whole, &mut |span| {
@@ -201,6 +204,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             match flow {
                 Ok(Flow::Moved(count)) => {
                     moved += count;
+                    if end.socket && end.writes {
+                        self.tell_set(c.args[0], end.pipe);
+                    }
                     // The host may have more, and no second edge to tell of it.
                     let more = !end.writes && !whole && moved < length;
                     if !more || !self.services.pipe_is_leaving(end.pipe) {
@@ -219,7 +225,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(Flow::Host { done: 0 }) if end.socket && self.let_go(c.args[0], end) => {
                     return Ok(Verdict::Pass);
                 }
-                Ok(Flow::Host { done }) => return Ok(in_flight(c, end, done)),
+                Ok(Flow::Host { done }) => {
+                    if end.socket && end.writes && done > 0 {
+                        self.tell_set(c.args[0], end.pipe);
+                    }
+                    if end.socket && !end.writes {
+                        self.await_waking(end.pipe);
+                    }
+                    return Ok(in_flight(c, end, done, sleep));
+                }
+                Ok(Flow::Dry) if moved > 0 => return value(moved as u64),
+                Ok(Flow::Dry) => self.meet_dry_ring(c, end)?,
                 Ok(Flow::Wait { address, value }) => {
                     if let Some(answer) = self.held(c, end, (address, value), &mut looks) {
                         return answer;
@@ -229,6 +245,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// The sleep of the set that waits for what is about to be written; 0: none. The ring is left
+    /// then, for the host is to wake it.
+    #[inline(always)]
+    fn sleeping_reader(&mut self, end: End) -> u64 {
+        if !end.writes {
+            return 0;
+        }
+        let sleep = self.services.lane_asleep(end.pipe);
+        if sleep != 0 {
+            self.services.pipe_leave(end.pipe);
+        }
+        sleep
+    }
+
+    /// The ring of a socket in a set is empty, and the host has nothing, as far as is known: who
+    /// does not wait has found nothing (`EAGAIN`). All others go to the host.
+    fn meet_dry_ring(&mut self, c: &Call, end: End) -> Result<()> {
+        let ends = (POLLIN | POLLRDHUP) as u16;
+        let quiet = |client: &mut Self| {
+            if client.services.lane_host_is_quiet(end.pipe) {
+                return true;
+            }
+            let none = client.ready_for(c.args[0], ends) == 0;
+            if none {
+                client.services.lane_host_told(end.pipe, false);
+            }
+            none
+        };
+        if self.looks_allowed(c, end) == Some(HELD_LOOKS) && quiet(self) {
+            return Err(Errno::EAGAIN);
+        }
+        self.services.pipe_leave(end.pipe);
+        Ok(())
     }
 
     /// Somebody living holds a lock, who may be stopped: the call sleeps on it, or, where it must
@@ -273,6 +324,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         (limited && looks > 0).then(|| looks.clamp(HELD_LOOKS, LIMITED_LOOKS))
     }
 
+    /// Whether the set of the socket that writes to `lane` has just asked the host about it.
+    fn own_set_is_quiet(&mut self, lane: Pipe) -> bool {
+        let Some(own) = self.services.lane_mate(lane) else { return false };
+        self.services.lane_host_is_quiet(own) || self.ask_set_about(own)
+    }
+
     /// What a pipe or lane asks to be done at the host before a call goes on.
     fn attend(&mut self, fd: usize, end: End, flow: Flow) -> Result<()> {
         match flow {
@@ -280,10 +337,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let got = fetch(&self.host, fd, &spans);
                 self.services.pipe_fetched(end.pipe, got);
             }
-            Flow::Look if self.ready_for(fd, 0) & GONE != 0 => self.services.pipe_leave(end.pipe),
+            Flow::Look if end.socket && self.own_set_is_quiet(end.pipe) => {
+                self.services.pipe_has_reader(end.pipe);
+            }
+            Flow::Look if self.ready_for(fd, gone_asked(end)) & gone(end) != 0 => {
+                self.services.pipe_leave(end.pipe)
+            }
             Flow::Look => self.services.pipe_has_reader(end.pipe),
             Flow::Settle => self.settle_pipe(Some(fd), end)?,
-            Flow::Moved(_) | Flow::Host { .. } | Flow::Wait { .. } => {}
+            Flow::Moved(_) | Flow::Host { .. } | Flow::Wait { .. } | Flow::Dry => {}
         }
         Ok(())
     }
@@ -320,6 +382,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let writes = after.reason == reason::PIPE_WRITE;
         let pipe = Pipe(after.args[0] as u32);
         self.services.pipe_landed(pipe, writes, moved as u64);
+        if moved > 0 && writes && after.args[3] != 0 {
+            self.services.lane_told(pipe, after.args[3] as u64);
+        }
         if result == 0 && !writes && self.tells_lost_peer(after.args[2], pipe) {
             return with_done(after, Errno::ECONNRESET.as_return());
         }
@@ -342,6 +407,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Some(end) if end.socket => self.surrender_socket(fd, end),
             Some(end) => self.surrender_end(fd, end),
             None => {
+                self.show_members(fd);
                 self.show_set(fd);
                 Ok(())
             }
@@ -484,11 +550,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 }
 
+/// What the host says of a writer's end whose reader is gone, and what it is asked for that: of TCP
+/// it tells no more than that the other side has ended.
+fn gone(end: End) -> u16 {
+    GONE | gone_asked(end)
+}
+
+fn gone_asked(end: End) -> u16 {
+    if end.socket { POLLRDHUP as u16 } else { 0 }
+}
+
 /// A host call of what is left after `done` bytes, counted as in flight.
 #[inline]
-fn in_flight(c: &Call, end: End, done: usize) -> Verdict {
+fn in_flight(c: &Call, end: End, done: usize, sleep: u64) -> Verdict {
     let reason = if end.writes { reason::PIPE_WRITE } else { reason::PIPE_READ };
-    let args = [end.pipe.0 as usize, done, c.args[0], 0, 0, 0];
+    let args = [end.pipe.0 as usize, done, c.args[0], sleep as usize, 0, 0];
     let after = After { number: c.number, args, reason };
     if done == 0 { Verdict::PassThen(after) } else { Verdict::PassRest { after, done } }
 }

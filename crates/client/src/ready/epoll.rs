@@ -42,7 +42,7 @@ pub(crate) type Leaving = Option<(End, Option<Set>)>;
 
 /// Whether the host takes `most` events at `address` for a place to store them.
 #[inline(always)]
-fn has_room(address: usize, most: i32) -> bool {
+pub(crate) fn has_room(address: usize, most: i32) -> bool {
     let most = usize::try_from(most).unwrap_or(0);
     (1..=EVENTS_MAX).contains(&most) && address < ADDRESSES - most * EVENT_BYTES
 }
@@ -77,7 +77,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.show_set(fd as usize);
         }
         let end = self.pipe_end(fd as usize)?;
+        self.leave_written(fd as usize, end);
         self.leave_unread(end);
+        if end.socket {
+            self.count_worth(end);
+            self.settle_before_close(fd, end.pipe);
+            self.await_waking(end.pipe);
+        }
         Some((end, self.services.epoll_of(end.pipe)))
     }
 
@@ -112,8 +118,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(self.refused_in_set(c, set_file.is_some(), [set_file, file]));
         }
         let set = self.epoll_set(c.args[0]);
+        let changes = c.args[1] as u32 != EPOLL_CTL_DEL;
+        if let Some(inner) = self.epoll_set(c.args[2])
+            && changes
+        {
+            self.set_to_host(inner);
+        }
         // A write end may stay: when its ring is full, writing goes on at the host.
         let end = self.pipe_end(c.args[2]).filter(|end| !end.writes);
+        if let (Some(set), Some(end)) = (set, end)
+            && let Some(answer) = self.member_ctl(c, set, end)
+        {
+            return answer;
+        }
         if c.args[1] as u32 == EPOLL_CTL_DEL {
             return self.remove_from_set(c, set, end.filter(|end| !end.socket));
         }
@@ -124,6 +141,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if let Some(set) = set {
             self.services.epoll_stranger(set);
+            if self.is_like_a_tag(c) {
+                self.set_to_host(set);
+            }
         }
         if let Some(end) = end {
             self.surrender_to_set(c.args[2], end)?;
@@ -242,6 +262,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.described(fd)?.is_some() {
             return Err(Errno::EINVAL);
         }
+        if let Some(set) = self.epoll_set(fd) {
+            let sleeps = self.may_sleep(c);
+            if self.services.epoll_has_members(set)
+                || sleeps && self.services.epoll_may_gain_members(set)
+            {
+                return self.member_wait(c, set, sleeps);
+            }
+        }
         let most = most as i32;
         if c.number != nr::epoll_wait || timeout as i32 != 0 || !has_room(address, most) {
             return Ok(Verdict::Pass);
@@ -259,6 +287,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.memory.write(address, events)?;
         value(found as u64)
+    }
+
+    /// Whether others may put sockets with rings into the set while this thread sleeps there.
+    #[inline(never)]
+    fn may_gain(&mut self, fd: u32) -> bool {
+        let set = self.epoll_set(fd as usize);
+        set.is_some_and(|set| self.services.epoll_may_gain_members(set))
+    }
+
+    /// Whether a call may wait.
+    fn may_sleep(&self, c: &Call) -> bool {
+        match c.number {
+            nr::epoll_pwait2 => !self.is_zero_time(c.args[3]),
+            _ => c.args[3] as i32 != 0,
+        }
     }
 
     /// Whether `epoll_wait` without a time to wait finds nothing in `fd`: the shortest look.
@@ -281,8 +324,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let room = most as i32;
         let said = match self.services.epoll_look(fd) {
             Sight::Other => return None,
+            Sight::Members => return Some(Seen::Nothing),
             Sight::Quiet if !sleeps && has_room(address, room) => return Some(Seen::Value(0)),
             Sight::Unknown if !sleeps => return Some(Seen::Nothing),
+            Sight::Hosts | Sight::Unknown | Sight::Quiet if sleeps && self.may_gain(fd) => {
+                return Some(Seen::Nothing);
+            }
             Sight::Hosts | Sight::Unknown | Sight::Quiet => return Some(Seen::Pass),
             Sight::Known(said) => said,
         };

@@ -2,4 +2,5 @@
 
 pub(crate) mod epoll;
 pub(crate) mod inotify;
+pub(crate) mod members;
 pub(crate) mod poll;

@@ -149,7 +149,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Whether there is a time at `address`, and it is 0.
-    fn is_zero_time(&self, address: usize) -> bool {
+    pub(crate) fn is_zero_time(&self, address: usize) -> bool {
         let mut time = [0u8; 16];
         address != 0 && self.memory.read(address, &mut time).is_ok() && time == [0; 16]
     }
@@ -159,7 +159,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.is_husk(fd) {
             return Outlook::Ready;
         }
-        let Some(end) = self.pipe_end(fd as usize) else { return Outlook::Hosts };
+        let Some(end) = self.pipe_end(fd as usize) else {
+            if let Some(set) = self.epoll_set(fd as usize) {
+                self.set_to_host(set);
+            }
+            return Outlook::Hosts;
+        };
         if let Some(lane) = self.lane(end, true) {
             self.services.pipe_leave_if_full(lane.pipe);
         }

@@ -136,6 +136,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `connect`.
     pub(crate) fn connect(&mut self, c: &Call) -> Answer {
         self.other_kind(c, Errno::ENOTSOCK)?;
+        if let Some(answer) = self.tcp_connect(c) {
+            return answer;
+        }
         let answer = self.with_name(c, c.args[1], c.args[2], |args, at, length| {
             (args[1], args[2]) = (at, length);
         });

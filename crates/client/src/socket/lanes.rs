@@ -18,7 +18,7 @@ use crate::socket::addresses::DOMAIN;
 use crate::socket::name::{ADDRESS_BYTES, Name, lane_of};
 use crate::{After, Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::{F_GETFL, O_NONBLOCK, S_IFSOCK};
+use husk_abi::sys::general::S_IFSOCK;
 use husk_abi::sys::net::{AF_UNIX, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET};
 use husk_proto::Services;
 use husk_proto::descriptor::Shown;
@@ -48,32 +48,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// After `socket`: one that may be connected by name gets lanes before anybody can have another
-    /// number of it. Who does not wait in its calls waits in sets, which the rings are not for.
+    /// number of it.
     pub(crate) fn socket_made(&mut self, after: &After, result: i64) -> i64 {
         let [domain, kind, ..] = after.args;
         let noted = match u32::try_from(result) {
             Ok(fd) => self.note_opened(fd, kind & CLOSE_ON_EXEC != 0, Shown::Nothing),
             Err(_) => return result,
         };
-        let blocks = domain == AF_UNIX as usize && kind & !CLOSE_ON_EXEC == SOCK_STREAM as usize;
-        if noted >= 0 && blocks && self.services.lanes_wanted() && self.is_in_reach() {
+        let streams = domain == AF_UNIX as usize && kind & TYPE_MASK == SOCK_STREAM as usize;
+        if noted >= 0 && streams && self.services.lanes_wanted() && self.is_in_reach() {
             let files = self.services.files();
             if let Some(host) = self.host_socket(noted as usize) {
                 // Too many: this one stays all the host's.
                 let _ = self.services.lane_make_one(files, noted as u32, host);
             }
         }
+        if noted >= 0 {
+            self.tcp_socket_made(after, noted as u32);
+        }
         noted
     }
 
     /// After `accept`: if the socket at the other end has lanes, they are this one's as well.
-    pub(crate) fn other_end_met(&mut self, listener: usize, fd: u32) {
+    pub(crate) fn other_end_met(&mut self, fd: u32) {
         if !self.services.any_lane_awaits() || !self.is_in_reach() {
             return;
         }
-        let flags = |fd: usize| self.host_fcntl(fd, F_GETFL, 0);
-        let waits = [listener, fd as usize].iter().all(|&fd| flags(fd) as u32 & O_NONBLOCK == 0);
-        if !waits || self.socket_option(fd as usize, DOMAIN) != Some(AF_UNIX) {
+        if self.socket_option(fd as usize, DOMAIN) != Some(AF_UNIX) {
+            if self.is_internet(fd as usize) {
+                self.tcp_end_met(fd);
+            }
             return;
         }
         // What the listener asks of a connection comes with more than bytes.
@@ -132,7 +136,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The host's number of the socket behind a descriptor.
-    fn host_socket(&self, fd: usize) -> Option<u64> {
+    pub(crate) fn host_socket(&self, fd: usize) -> Option<u64> {
         self.host_number(fd).filter(|&(kind, _)| kind == S_IFSOCK).map(|(_, number)| number)
     }
 

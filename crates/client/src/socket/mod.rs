@@ -1,4 +1,4 @@
-//! Unix sockets: names, messages, bytes.
+//! Sockets: names, messages, bytes.
 
 pub(crate) mod addresses;
 pub(crate) mod lanes;
@@ -8,3 +8,4 @@ pub(crate) mod peers;
 pub(crate) mod ring_drain;
 pub(crate) mod scm_rights;
 pub(crate) mod streams;
+pub(crate) mod tcp;

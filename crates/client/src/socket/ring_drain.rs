@@ -46,6 +46,9 @@ impl To {
     }
 }
 
+/// Looks for bytes of TCP that are on their way.
+const ARRIVAL_LOOKS: u32 = 100;
+
 /// Whether this program may come to where it cannot borrow from others, or they from it.
 static APART: AtomicBool = AtomicBool::new(false);
 
@@ -86,6 +89,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub fn leave_lanes(&mut self) {
         self.each_number(|client, fd| {
             if let Some(end) = client.socket_end(fd) {
+                client.leave_written(fd, end);
                 client.leave_unread(end);
             }
         });
@@ -244,18 +248,41 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.host_close(writer);
                 Ok(put)
             }
-            (Err(Errno::EPIPE), To::Reader(fd)) => self.replace(fd, lane, spans),
+            (Err(Errno::EPIPE), To::Reader(fd)) if !self.services.lane_is_tcp(lane) => {
+                self.replace(fd, lane, spans)
+            }
             (Err(errno), _) => Err(errno),
         };
         self.host_close(reader);
         put
     }
 
+    /// Bytes that the host has in a lane; of TCP all that it was given have come by then, or it is
+    /// not known (`None`).
+    fn settled_behind(&mut self, lane: Pipe, reader: usize) -> Option<u64> {
+        for _ in 0..ARRIVAL_LOOKS {
+            let behind = waiting_at_host(&self.host, reader);
+            if !self.services.lane_is_tcp(lane) || self.services.pipe_at_host(lane) == behind {
+                return Some(behind);
+            }
+            self.nap(LANDING_NAP_NS);
+        }
+        None
+    }
+
     fn put_before(&mut self, lane: Pipe, reader: usize, writer: usize, spans: &[Span; 2]) -> u64 {
-        let behind = waiting_at_host(&self.host, reader);
+        let behind = self.settled_behind(lane, reader);
+        let Some(behind) = behind else { return 0 };
         self.services.pipe_withdrawing(lane, behind);
         if behind == 0 {
-            return self.send_spans(writer, spans);
+            let (put, all) =
+                (self.send_spans(writer, spans), (spans[0].length + spans[1].length) as u64);
+            if put == all {
+                return put;
+            }
+            // The rest would come behind: all of it stays.
+            self.rotate_socket(reader, None, put);
+            return 0;
         }
         let size = self.swap_buffer_size(writer, ROOM_BYTES);
         let all = (spans[0].length + spans[1].length) as u64;
@@ -299,7 +326,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         done
     }
 
-    fn send_spans(&self, writer: usize, spans: &[Span; 2]) -> u64 {
+    pub(crate) fn send_spans(&self, writer: usize, spans: &[Span; 2]) -> u64 {
         let table = vectors(spans);
         let header = [0u64, 0, table.as_ptr() as u64, 2, 0, 0, 0];
         let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
@@ -307,6 +334,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let put = self.host.call(nr::sendmsg, args);
         core::hint::black_box((&table, &header));
         put.max(0) as u64
+    }
+
+    /// Takes back the first `bytes` of a lane that the host has, which stand in its ring as well.
+    pub(crate) fn take_back(&mut self, lane: Pipe, bytes: u64) -> Result<()> {
+        self.with_borrowed(lane, |client, reader| {
+            client.rotate_socket(reader, None, bytes);
+        })
     }
 
     /// Takes the first `bytes` that the host has, and sends them to `writer`, if that is one.
@@ -345,7 +379,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Shows `step` the socket that reads from `lane`, borrowed; no child is to get it. What
     /// `borrow` fails with.
-    fn with_borrowed<T>(
+    pub(crate) fn with_borrowed<T>(
         &mut self,
         lane: Pipe,
         step: impl FnOnce(&mut Self, usize) -> T,

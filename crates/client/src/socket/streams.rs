@@ -150,7 +150,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                 }
                 Flow::Settle => self.settle_pipe(Some(c.args[0]), lane)?,
-                Flow::Fetch(_) | Flow::Look => break,
+                Flow::Fetch(_) | Flow::Look | Flow::Dry => break,
             }
         }
         Err(Errno::EIO)
@@ -207,6 +207,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn shutdown(&mut self, c: &Call) -> Answer {
         if let Some(end) = self.socket_end(c.args[0]) {
             self.pin_lanes(end);
+            self.leave_written(c.args[0], end);
         }
         self.other_kind(c, Errno::ENOTSOCK)
     }
@@ -216,6 +217,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let particular = PARTICULAR.contains(&(c.args[2] as u32));
         if c.args[1] == SOL_SOCKET as usize && particular {
             self.surrender(c.args[0])?;
+        }
+        if let Some(answer) = self.tcp_set_option(c) {
+            return answer;
         }
         self.other_kind(c, Errno::ENOTSOCK)
     }

@@ -29,6 +29,7 @@ mod exec;
 mod flow;
 mod hare;
 mod hold;
+mod inside;
 mod machine;
 mod memory;
 mod msg;

@@ -1,5 +1,5 @@
-//! `husk bench servers`: what a request costs servers that people run, whose sockets are the
-//! host's.
+//! `husk bench servers`: what a request costs servers that people run. Who asks is outside, so
+//! their sockets are the host's; but for the rows that are both inside (`inside`).
 //!
 //! ```text
 //!   first core:   server, native | server, native again | server, in an image     (Site)
@@ -31,6 +31,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::exec::find;
+use super::inside::{self, Asking};
 use super::machine::Machine;
 use super::operations::Wanted;
 use super::report;
@@ -80,6 +81,8 @@ enum Server {
     Redis,
     /// Its page lies there.
     Nginx(Page),
+    /// redis, asked from within.
+    Inside(Asking),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,11 +95,18 @@ enum Page {
     Image,
 }
 
+const fn inside_row(name: &'static str, wanted: f64, asking: Asking) -> Row {
+    Row { name, wanted: Wanted::FasterBy(wanted), server: Server::Inside(asking) }
+}
+
 const ALL: &[Row] = &[
     Row { name: "redis, set and get", wanted: WANTED, server: Server::Redis },
     Row { name: "nginx, a page outside", wanted: WANTED, server: Server::Nginx(Page::Outside) },
     Row { name: "nginx, in an overlay", wanted: WANTED, server: Server::Nginx(Page::Unmodified) },
     Row { name: "nginx, of the image", wanted: WANTED, server: Server::Nginx(Page::Image) },
+    inside_row("redis, both inside", 2.0, Asking::of(50, 1, 100_000)),
+    inside_row("the same, 1 connection", 2.0, Asking::of(1, 1, 30_000)),
+    inside_row("the same, 16 at a time", 1.2, Asking::of(50, 16, 400_000)),
 ];
 
 #[derive(Serialize, Debug)]
@@ -157,6 +167,9 @@ impl Row {
 
     /// Native, native again and in an image, round by round, after a round that does not count.
     fn rounds(&self, scratch: &Scratch, options: &Options) -> anyhow::Result<Vec<[Turn; 3]>> {
+        if let Server::Inside(asking) = self.server {
+            return rounds_inside(&asking, scratch, options);
+        }
         let cores = Cores::of_this_process()?;
         let guard = options.guard.as_deref();
         let start = |side: &str, image| {
@@ -180,6 +193,28 @@ impl Row {
         };
         (0..=options.rounds).map(&mut round).skip(1).collect()
     }
+}
+
+/// The same of redis and who asks it on one side.
+fn rounds_inside(
+    asking: &Asking,
+    scratch: &Scratch,
+    options: &Options,
+) -> anyhow::Result<Vec<[Turn; 3]>> {
+    let image = Some((scratch, options.guard.as_deref()));
+    let mut round = |number: u32| {
+        let mut turns = [Turn::default(); 3];
+        for n in 0..turns.len() {
+            let n = (n + number as usize) % turns.len();
+            stop::check()?;
+            let site = Site::new(scratch, ["a", "b", "image"][n])?;
+            let image = if n == 2 { image } else { None };
+            let rate = inside::turn(asking, site.port, &site.files, image)?;
+            turns[n] = Turn { cpu_ns: 1e9 / rate.max(1.0), rate };
+        }
+        anyhow::Ok(turns)
+    };
+    (0..=options.rounds).map(&mut round).skip(1).collect()
 }
 
 /// The processors that this process may use: servers get the first, who asks them the second.
@@ -236,7 +271,7 @@ impl Site {
     fn command(&self, server: Server, pages: &Path) -> anyhow::Result<Command> {
         let port = self.port.to_string();
         match server {
-            Server::Redis => {
+            Server::Redis | Server::Inside(_) => {
                 let mut redis = Command::new(find("redis-server")?);
                 redis.args(["--bind", "127.0.0.1", "--port", &port, "--loglevel", "warning"]);
                 redis.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&self.files);
@@ -305,7 +340,7 @@ impl Running {
     fn turn(&self) -> anyhow::Result<Turn> {
         let (before, began) = (self.cpu_ns()?, Instant::now());
         let requests = match self.server {
-            Server::Redis => ask_redis(self.site.port)?,
+            Server::Redis | Server::Inside(_) => ask_redis(self.site.port)?,
             Server::Nginx(_) => ask_nginx(self.site.port, self.connections)?,
         };
         anyhow::ensure!(requests > 0, "nothing was answered");
@@ -328,9 +363,11 @@ impl Running {
     fn ask_to_end(&self) {
         // One that does not listen any more, or has ended, is killed, or needs no word.
         let _ = match self.server {
-            Server::Redis => TcpStream::connect((Ipv4Addr::LOCALHOST, self.site.port))
-                .and_then(|mut stream| stream.write_all(b"SHUTDOWN NOSAVE\r\n"))
-                .map_err(anyhow::Error::from),
+            Server::Redis | Server::Inside(_) => {
+                TcpStream::connect((Ipv4Addr::LOCALHOST, self.site.port))
+                    .and_then(|mut stream| stream.write_all(b"SHUTDOWN NOSAVE\r\n"))
+                    .map_err(anyhow::Error::from)
+            }
             // It is not waited for yet, so the number is its own.
             Server::Nginx(_) => {
                 kill(Pid::from_raw(self.child.id() as i32), Signal::SIGQUIT).map_err(Into::into)
@@ -382,7 +419,7 @@ fn inside(
     guard: Option<&str>,
 ) -> anyhow::Result<Command> {
     let page = match server {
-        Server::Redis => Page::Outside,
+        Server::Redis | Server::Inside(_) => Page::Outside,
         Server::Nginx(page) => page,
     };
     let own = page == Page::Image;
@@ -455,7 +492,8 @@ impl Report {
     fn print_table(&self) {
         let Machine { cpu, cores, kernel, load, guard } = &self.machine;
         println!("{cpu}, {cores} cores, Linux {kernel}");
-        println!("load {load:.1}, guard {guard}; ns of processor time a request, medians\n");
+        println!("load {load:.1}, guard {guard}; ns of processor time a request, medians");
+        println!("(both inside: ns a request, by redis-benchmark's rate)\n");
         println!(
             "{:<32} {:>10} {:>10} {:>8}  control   rate  wanted",
             "", "native", "husk", "ratio"

@@ -23,6 +23,8 @@ pub enum Technique {
     Gathered,
     /// Programs that start often are linked once, and started from a recording of that.
     Recorded,
+    /// Bytes of sockets in shared memory.
+    Sockets,
     /// Calls answered at patched call sites, not by a trap (off: HUSK_REWRITE=off).
     Rewrite,
     /// The protection key on the image's state (off: --guard=off).
@@ -40,6 +42,7 @@ impl Technique {
             Technique::Ahead => "ahead",
             Technique::Gathered => "gathered",
             Technique::Recorded => "recorded",
+            Technique::Sockets => "sockets",
             Technique::Rewrite => "rewrite",
             Technique::Guard => "guard",
         }

@@ -17,6 +17,7 @@ use husk_region::observe::kill;
 use husk_region::rings::pipes::{self, Climb, Held, Holder, Lock, Mode, RING_BYTES};
 
 use crate::Kernel;
+use crate::pipe::hooks;
 use crate::pipe::lanes;
 use crate::pipe::{holder, ring};
 
@@ -62,7 +63,9 @@ pub fn take(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Resul
 }
 
 fn take_from_host(ring: &pipes::Pipe, me: Holder) -> Option<Flow> {
-    if ring.is_due() && ring.try_lock(Lock::Readers, me) {
+    // In a set it climbs when the host's call is over (`landed`).
+    let due = ring.hook().is_none() && ring.is_due();
+    if due && ring.try_lock(Lock::Readers, me) {
         if ring.try_lock(Lock::Writers, me) {
             match ring.climb() {
                 Climb::Fetch(bytes) => return Some(Flow::Fetch(spans(ring.back(0), bytes, ring))),
@@ -85,9 +88,15 @@ fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
     ]
 }
 
-/// Bytes in the ring, the readers' lock taken; or how it goes on without.
+/// Bytes in the ring, the readers' lock taken; or how it goes on without. `stays`: where that would
+/// be at the host, and the socket is in a set, the caller decides.
 #[inline(always)]
-fn reach(ring: &pipes::Pipe, me: Holder, wanted: u64) -> core::result::Result<u64, Option<Flow>> {
+fn reach(
+    ring: &pipes::Pipe,
+    me: Holder,
+    wanted: u64,
+    stays: bool,
+) -> core::result::Result<u64, Option<Flow>> {
     ring.lock(Lock::Readers, me).map_err(|held| Some(wait(held)))?;
     let mode = ring.mode();
     let mut there = match mode {
@@ -99,6 +108,10 @@ fn reach(ring: &pipes::Pipe, me: Holder, wanted: u64) -> core::result::Result<u6
         }
     };
     if there == 0 && mode == Some(Mode::Ring) {
+        if stays && ring.hook().is_some() {
+            ring.unlock(Lock::Readers);
+            return Err(Some(Flow::Dry));
+        }
         there = ring.look_out_for_bytes();
     }
     if there == 0 { Err(go_to_host(ring, me)) } else { Ok(there) }
@@ -111,7 +124,7 @@ fn take_from_ring(
     length: usize,
     copy: Copy<'_>,
 ) -> Result<Option<Flow>> {
-    let there = match reach(ring, me, length as u64) {
+    let there = match reach(ring, me, length as u64, true) {
         Ok(there) => there,
         Err(flow) => return Ok(flow),
     };
@@ -172,7 +185,10 @@ pub fn put_swiftly(
     }
     let early = (kill::mutant() == 30).then(|| ring.mode());
     let alone = alone && length <= SHORT_BYTES && ring.enter_alone(holder(kernel));
-    let ready = |ring: &pipes::Pipe| ring.mode() == Some(Mode::Ring) && !ring.is_look_due();
+    let ready = |ring: &pipes::Pipe| {
+        let sleeps = || ring.teller().is_some_and(|set| set.asleep() != 0);
+        ring.mode() == Some(Mode::Ring) && !hooks::is_look_due(ring) && !sleeps()
+    };
     if !alone && (!ready(&ring) || !ring.try_lock(Lock::Writers, holder(kernel))) {
         return false;
     }
@@ -245,7 +261,7 @@ fn look(
                     return Ok(Flow::Host { done: 0 });
                 }
             }
-            Some(_) => match reach(&ring, me, RING_BYTES) {
+            Some(_) => match reach(&ring, me, RING_BYTES, false) {
                 Ok(there) => {
                     let seen = see(&ring, there);
                     ring.unlock(Lock::Readers);
@@ -322,7 +338,7 @@ pub fn put(
                     return Ok(Flow::Host { done });
                 }
             }
-            Some(Mode::Ring) if done == 0 && ring.is_look_due() => return Ok(Flow::Look),
+            Some(Mode::Ring) if done == 0 && hooks::is_look_due(&ring) => return Ok(Flow::Look),
             Some(_) => match put_into_ring(&ring, me, length, whole, &mut done, copy) {
                 // What has gone in cannot be asked for again.
                 Ok(Some(Flow::Wait { .. })) | Err(_) if done > 0 => return Ok(Flow::Moved(done)),
@@ -415,6 +431,10 @@ pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
             lanes::met_stranger(&ring);
         }
         ring.land(writes, bytes);
+        // Without bytes it may have been an end.
+        if !writes && bytes > 0 && ring.hook().is_some() {
+            ring.climb_if_even(holder(kernel));
+        }
     }
 }
 
@@ -523,6 +543,16 @@ pub fn unsettled(kernel: &Kernel, pipe: Pipe) {
 /// `Pipes::pipe_is_leaving`.
 pub fn is_leaving(kernel: &Kernel, pipe: Pipe) -> bool {
     ring(kernel, pipe).is_ok_and(|ring| ring.mode() == Some(Mode::Leaving))
+}
+
+/// `Pipes::pipe_is_even`.
+pub fn is_even(kernel: &Kernel, pipe: Pipe) -> bool {
+    ring(kernel, pipe).is_ok_and(|ring| ring.is_even())
+}
+
+/// `Pipes::pipe_at_host`.
+pub fn at_host(kernel: &Kernel, pipe: Pipe) -> u64 {
+    ring(kernel, pipe).map_or(0, |ring| ring.at_host())
 }
 
 /// `Pipes::pipe_withdrawn`.

@@ -27,7 +27,7 @@ const SOCKET_HOST: u64 = 1 << 63;
 /// And that its mate awaits a reader.
 const AWAITS: u64 = 1 << 62;
 /// Most that await one at a time: others are left to the host.
-const AWAITING_MAX: u64 = 64;
+const AWAITING_MAX: u64 = 256;
 
 fn named(lane: Pipe) -> u64 {
     entry_of(End { pipe: lane, writes: false, socket: true })
@@ -88,7 +88,10 @@ pub fn any_awaits(kernel: &Kernel) -> bool {
 
 /// `Pipes::lane_mate_awaits`.
 pub fn mate_awaits(kernel: &Kernel, lane: Pipe) -> bool {
-    let region = &kernel.session.region;
+    awaits(&kernel.session.region, lane)
+}
+
+pub(crate) fn awaits(region: &Region, lane: Pipe) -> bool {
     region.load(host_of(region, lane)) & AWAITS != 0
 }
 
@@ -143,9 +146,17 @@ fn end_waiting(txn: &mut Txn<'_>, lane: Pipe) -> Result<()> {
     Ok(())
 }
 
-/// `Pipes::lane_is_hosts`.
+/// `Pipes::lane_is_pinned`.
+pub fn is_pinned(lane: Pipe) -> bool {
+    ring_of(lane).map_or(true, |ring| ring.is_pinned())
+}
+
+/// `Pipes::lane_is_hosts`. In a set a lane keeps its name, by which the host tells of it.
 pub fn is_hosts(lane: Pipe) -> bool {
     let Ok(ring) = ring_of(lane) else { return true };
+    if ring.mode().is_some() && ring.hook().is_some() {
+        return false;
+    }
     let mate = ring.mate().and_then(|mate| ring_of(Pipe(mate)).ok());
     ring.is_hosts_for_good() && mate.is_none_or(|mate| mate.is_hosts_for_good())
 }
@@ -169,7 +180,8 @@ pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
         txn.lock(record)?;
         let awaits = txn.get(host_of(txn.region, end.pipe)) & AWAITS != 0;
         let alone = awaits && NAMES.is_last(txn, end.pipe.0);
-        if !alone && !is_hosts(end.pipe) {
+        let hooked = ring_of(end.pipe).is_ok_and(|ring| ring.hook().is_some());
+        if hooked || !alone && !is_hosts(end.pipe) {
             return Err(Errno::EBUSY);
         }
         table::put(txn, table, fd, old & !named(end.pipe))?;

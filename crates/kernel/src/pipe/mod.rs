@@ -7,7 +7,9 @@
 //!    in between loses nothing), and once more after.
 
 pub mod flow;
+pub mod hooks;
 pub mod lanes;
+pub mod tcp;
 
 use husk_proto::pipe::{End, Pipe};
 use husk_proto::{Errno, Files, Result};
@@ -24,6 +26,8 @@ pub(crate) const HOST: u32 = 3;
 /// What is wanted: rings for pipes, for sockets.
 const RINGS: u64 = 1;
 const LANES: u64 = 2;
+
+const _: () = assert!(husk_proto::pipe::PIPE_NUMBERS == PIPES_MAX);
 
 /// The pipes.
 pub(crate) const NAMES: Names =
@@ -167,6 +171,10 @@ pub(crate) fn leave(kernel: &Kernel, end: Option<End>) {
     if let Ok(ring) = ring(kernel, end.pipe) {
         if !end.writes {
             ring.leave();
+        }
+        // Who reads the other lane of a socket is to hear of an end.
+        if let Some(mate) = ring.mate().and_then(|mate| ring_of(Pipe(mate)).ok()) {
+            mate.leave();
         }
         ring.lose_number();
     }

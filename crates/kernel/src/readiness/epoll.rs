@@ -11,6 +11,7 @@ use husk_proto::epoll::{Said, Set, Sight};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Errno, Files, Result};
 use husk_region::rings::epoll::{self, NUMBER_BITS, SETS_MAX};
+use husk_region::rings::members::Members;
 use husk_region::{Region, Txn};
 
 use crate::descriptor::table;
@@ -49,6 +50,7 @@ pub fn look(kernel: &Kernel, fd: u32) -> Sight {
     let (region, files) = (&kernel.session.region, process::files(kernel));
     let Some(set) = set_of(table::entry(region, files, fd)) else { return Sight::Other };
     match epoll::Set::of(set.0) {
+        Some(set) if set.has_members() => Sight::Members,
         Some(set) if set.is_strange() || table::sharers(region, files) != 1 => Sight::Hosts,
         Some(set) if set.is_quiet() => Sight::Quiet,
         Some(set) => match set.said() {
@@ -114,6 +116,11 @@ pub(crate) fn hold(txn: &mut Txn<'_>, set: Set) -> Result<()> {
 
 /// One number less; without any, the set is free.
 pub(crate) fn release(txn: &mut Txn<'_>, set: Set) -> Result<()> {
+    txn.lock(NAMES.record(txn.region, set.0))?;
+    let members = || epoll::Set::of(set.0).is_some_and(|set| set.has_members());
+    if NAMES.is_last(txn, set.0) && members() {
+        Members::end(set.0);
+    }
     NAMES.release(txn, set.0)
 }
 

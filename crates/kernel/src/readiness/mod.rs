@@ -1,3 +1,4 @@
 //! Readiness: what epoll sets there are.
 
 pub mod epoll;
+pub mod members;

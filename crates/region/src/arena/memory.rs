@@ -81,6 +81,8 @@ impl Without {
     pub const GATHERED: Without = Without(16);
     /// Starts from a recording: each start links its program again.
     pub const RECORDED: Without = Without(32);
+    /// Rings of sockets: their bytes are the host's.
+    pub const SOCKETS: Without = Without(64);
 
     /// Both.
     pub const fn and(self, other: Without) -> Without {

@@ -40,7 +40,8 @@ mod armed {
     /// does. Of watches: 51 tells of what may yet be undone. Of epoll sets:
     /// 61 takes the ring of a pipe in one into use, 62 makes host calls unseen, 63 clears bits
     /// without counting a change, 64 takes a call in flight for none, 65 trusts in a pipe that
-    /// others may hold.
+    /// others may hold. Of sockets in sets: 71 does not look whether a set sleeps after telling,
+    /// 72 goes to sleep without a last look at the bits.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }

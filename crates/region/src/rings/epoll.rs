@@ -56,6 +56,8 @@ const ONE_STIR: u64 = GROUPS_MASK + 1;
 
 /// Something is in the set, or is done to it, that the image does not see.
 const STRANGE: u64 = 1;
+/// Sockets with rings have been in it (`members`).
+const MEMBERS: u64 = 4;
 /// Somebody may know of the set when no number of the image names it any more.
 const SHOWN: u64 = 2;
 
@@ -68,6 +70,13 @@ static SETS: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn announce(address: usize) {
     SETS.store(address, Ordering::Relaxed);
+}
+
+/// Where the first set's members lie (`members`).
+#[inline(always)]
+pub(crate) fn members_address() -> Option<usize> {
+    let first = SETS.load(Ordering::Relaxed);
+    (first != 0).then_some(first + SETS_BYTES)
 }
 
 /// What the host said, as it lays events out.
@@ -284,6 +293,18 @@ impl Set {
         word.store(sequence + 2, Ordering::SeqCst);
     }
 
+    /// Sockets with rings come into it.
+    pub fn admit_members(&self) {
+        self.mark(STRANGE | MEMBERS);
+    }
+
+    /// Whether some have.
+    #[inline(always)]
+    pub fn has_members(&self) -> bool {
+        let state = self.get(STATE);
+        state >> 32 == self.life >> 32 && state & MEMBERS != 0
+    }
+
     /// Whether the host alone knows of the set.
     pub fn is_strange(&self) -> bool {
         self.get(STATE) != self.life
@@ -298,7 +319,7 @@ impl Pipe {
         Pipe { life: (pipe.get(pipes::STATE) >> 32) as u32, ..pipe }
     }
 
-    fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         (self.words - PIPES_ADDRESS) / WORDS_BYTES
     }
 

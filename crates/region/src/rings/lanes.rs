@@ -2,7 +2,10 @@
 //! other way, whether its ring stays out of use, which process connects it, and what was lost at
 //! the other end.
 
-use crate::rings::pipes::{CONNECTS, MATE, Mode, Pipe, RESET};
+use crate::rings::pipes::{
+    ADDRESSES, CLIMB_BYTES, CONNECTS, Climb, DELAYS, FLIGHT, HOST_IN, HOST_OUT, Holder, Lock, MATE,
+    Mode, PORTS, Pipe, RESET, TAIL,
+};
 
 /// In the word that has one more than the mate's name: the ring is not to be used.
 const UNUSED: u64 = 1 << 63;
@@ -45,6 +48,30 @@ impl Pipe {
         self.get(CONNECTS) as u32
     }
 
+    /// The socket that reads from this lane has these addresses, own and other, and ports.
+    pub fn post(&self, addresses: u64, ports: u64) {
+        self.put(PORTS, 0);
+        self.put(ADDRESSES, addresses);
+        self.put(PORTS, ports);
+    }
+
+    /// What has been said of that.
+    pub fn posted(&self) -> (u64, u64) {
+        let ports = self.get(PORTS);
+        let addresses = self.get(ADDRESSES);
+        if self.get(PORTS) == ports { (addresses, ports) } else { (0, 0) }
+    }
+
+    /// Whether the program there has `TCP_NODELAY` off.
+    pub fn does_delay(&self) -> bool {
+        self.get(DELAYS) != 0
+    }
+
+    /// It has, or has not.
+    pub fn set_delays(&self, delays: bool) {
+        self.put(DELAYS, delays as u64);
+    }
+
     /// Whether the ring stays out of use.
     #[inline(always)]
     pub fn is_unused(&self) -> bool {
@@ -73,5 +100,48 @@ impl Pipe {
             None => true,
             mode => self.is_pinned() && mode == Some(Mode::Host) && !self.is_reset(),
         }
+    }
+
+    /// Bytes that the host has been given and nobody has taken.
+    pub fn at_host(&self) -> u64 {
+        self.get(HOST_IN).wrapping_sub(self.get(HOST_OUT))
+    }
+
+    /// Whether any byte ever came out of this ring.
+    pub fn has_served(&self) -> bool {
+        self.get(TAIL) != 0
+    }
+
+    /// Whether the host has been given as many bytes as have been taken from it.
+    pub fn is_even(&self) -> bool {
+        self.get(HOST_IN) == self.get(HOST_OUT)
+    }
+
+    /// The same where the host has no bytes, by a reader whose socket is in a set: whether the ring
+    /// is in use now. It takes both locks for that, and gives up where somebody has one.
+    pub fn climb_if_even(&self, me: Holder) -> bool {
+        let even = || self.is_even() && self.get(FLIGHT) as u32 == 0;
+        let able = !self.is_pinned() && !self.is_in_set() && !self.is_unused();
+        if self.mode() != Some(Mode::Host) || !able || !even() {
+            return false;
+        }
+        if !self.try_lock(Lock::Readers, me) {
+            return false;
+        }
+        let mut done = false;
+        if self.try_lock(Lock::Writers, me) {
+            done = match self.climb() {
+                Climb::Done => true,
+                Climb::No => false,
+                Climb::Fetch(_) => {
+                    self.put(CLIMB_BYTES, 0);
+                    self.set(Mode::Host);
+                    false
+                }
+            };
+            self.unlock(Lock::Writers);
+        }
+        self.unlock(Lock::Readers);
+        done
     }
 }

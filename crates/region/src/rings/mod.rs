@@ -4,6 +4,7 @@ pub(crate) mod adaptive_spin;
 pub mod epoll;
 pub(crate) mod inline_message;
 pub(crate) mod lanes;
+pub mod members;
 pub(crate) mod pace;
 pub mod pipes;
 pub(crate) mod single_owner;

@@ -34,8 +34,8 @@ use husk_host::syscall;
 
 use crate::arena::layout::Layout;
 use crate::observe::kill;
-use crate::rings::epoll;
 use crate::rings::pace::{core_number, ticks};
+use crate::rings::{epoll, members};
 use crate::txn::life::Life;
 
 pub use crate::txn::life::{Held, Holder};
@@ -55,7 +55,7 @@ pub(crate) const WORDS_BYTES: usize = 512;
 pub(crate) const STATE: usize = 0;
 pub(crate) const FLIGHT: usize = 1;
 pub(crate) const HOST_IN: usize = 2;
-const HOST_OUT: usize = 3;
+pub(crate) const HOST_OUT: usize = 3;
 pub(crate) const CLIMB_BYTES: usize = 4;
 pub(crate) const CLIMB_OUT: usize = 5;
 pub(crate) const CLIMB_HEAD: usize = 6;
@@ -87,6 +87,14 @@ pub(crate) const BUSY: usize = 42;
 pub(crate) const MATE: usize = 43;
 pub(crate) const CONNECTS: usize = 44;
 pub(crate) const RESET: usize = 45;
+/// Of the set that a lane's reader is in (`members`).
+pub(crate) const HOOK: usize = 46;
+/// Of a TCP connection (`lanes`).
+pub(crate) const ADDRESSES: usize = 48;
+pub(crate) const PORTS: usize = 49;
+pub(crate) const DELAYS: usize = 50;
+/// When the host last told the reader's set of this lane (`members`).
+pub(crate) const TOLD: usize = 51;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -138,7 +146,7 @@ impl Layout {
 
     /// Bytes of the pipes' area, epoll sets at its end; what is never used costs nothing.
     pub fn pipes_bytes(&self) -> u64 {
-        self.sets_offset() + epoll::SETS_BYTES as u64
+        self.sets_offset() + (epoll::SETS_BYTES + members::ALL_BYTES) as u64
     }
 
     /// Where in the pipes' area the epoll sets begin.
@@ -343,7 +351,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=RESET).for_each(|index| self.put(index, 0));
+        (SET..=HOOK).chain(ADDRESSES..=TOLD).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));

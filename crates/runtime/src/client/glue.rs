@@ -203,7 +203,7 @@ impl Wire {
         let _open = guard::look();
         let Some(served) = self.client.as_mut() else { return 0 };
         let Some((end, alone)) = served.services().pipe_sight(fd as u32) else { return 0 };
-        served.moved_swiftly(number, end, alone, address, length)
+        served.moved_swiftly(number, end, alone, [fd, address, length, 0, 0, 0])
     }
 
     /// A call on `fd` turned out to be one of a pipe: the next one may take the short way.

@@ -70,7 +70,7 @@ const PLACES: [&str; Policy::ALL.len()] = {
 };
 
 /// All keys, in the order in which they are shown.
-pub static KEYS: [Key; 18] = [
+pub static KEYS: [Key; 19] = [
     key("kernels", Kind::Count, Decides::Work, &[]),
     key("memory", Kind::Size, Decides::Work, &[]),
     key("overlay", Kind::Paths, Decides::Data, &[]),
@@ -85,6 +85,7 @@ pub static KEYS: [Key; 18] = [
     key("trace", Kind::Words(&["off", "unsupported"]), Decides::Work, &["off"]),
     key("rewrite", Kind::Words(&["on", "off"]), Decides::Work, &["on"]),
     key("pipes", Kind::Words(&["husk", "host"]), Decides::Work, &["husk"]),
+    key("sockets", Kind::Words(&["husk", "host"]), Decides::Work, &["husk"]),
     key("dir", Kind::Words(&["auto", "narrow", "wide"]), Decides::Work, &["auto"]),
     key("without", Kind::Techniques, Decides::Work, &[]),
     key("fsck", Kind::Switch, Decides::Work, &["false"]),

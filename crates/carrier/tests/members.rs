@@ -1,0 +1,218 @@
+//! A set that goes to sleep beside a writer of one of its rings is woken, in every order of their
+//! steps.
+//!
+//! ```text
+//!   main thread:  collect, sleep │ write, tell    ─ point 1 ─ ... ─ point n
+//!                                                     '─ here, the other does its part as a whole
+//! ```
+//!
+//! In the end either the sleeper has found the byte, or the host has it, or the writer knows that
+//! it has to wake the set. Planted bugs show that the test sees.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use husk_carrier::Direct;
+use husk_proto::descriptor::Shown;
+use husk_proto::epoll::{Epolls, Member, Set, Sleep};
+use husk_proto::fs::Span;
+use husk_proto::image::Cover;
+use husk_proto::pipe::{Flow, Pipe, Pipes};
+use husk_proto::{Descriptors, Processes};
+use husk_region::observe::kill;
+use support::{LAYOUT, clock, image, program, tid};
+
+/// More points than any play has.
+const POINTS_MAX: u64 = 200;
+/// Turns of one call.
+const PATIENCE: u32 = 50;
+
+/// One thread's way, and the host's descriptors.
+struct Side {
+    direct: Direct,
+    lane: Pipe,
+    set: Set,
+    fds: [i32; 2],
+    epoll: i32,
+}
+
+static STAGE: Mutex<Option<(Side, fn(&mut Side))>> = Mutex::new(None);
+/// The sleeper sleeps; the writer has seen to it that the host wakes it.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+static WOKEN: AtomicBool = AtomicBool::new(false);
+
+fn hook() {
+    let Ok(mut guard) = STAGE.try_lock() else { return };
+    if let Some((side, acts)) = guard.as_mut() {
+        acts(side);
+    }
+}
+
+fn copy(span: Span, byte: &mut u8, out: bool) -> husk_proto::Result<()> {
+    let here = std::ptr::from_mut(byte);
+    // SAFETY: one byte of a ring, one of ours.
+    unsafe {
+        let ring = span.address as *mut u8;
+        let (target, source) = if out { (here, ring) } else { (ring, here) };
+        std::ptr::copy_nonoverlapping(source, target, 1);
+    }
+    Ok(())
+}
+
+/// A write as the client makes it.
+fn write(side: &mut Side) {
+    for _ in 0..PATIENCE {
+        let sleep = side.direct.lane_asleep(side.lane);
+        if sleep != 0 {
+            side.direct.pipe_leave(side.lane);
+        }
+        let mut byte = 7u8;
+        let flow =
+            side.direct.pipe_put(side.lane, 1, true, &mut |span| copy(span, &mut byte, false));
+        match flow.expect("a lane") {
+            Flow::Moved(_) => {
+                if side.direct.lane_tell(side.lane) {
+                    WOKEN.store(true, Ordering::SeqCst);
+                }
+                return;
+            }
+            Flow::Host { .. } => {
+                // SAFETY: one byte of ours to our own socket.
+                assert_eq!(unsafe { libc::write(side.fds[1], (&raw const byte).cast(), 1) }, 1);
+                side.direct.pipe_landed(side.lane, true, 1);
+                side.direct.lane_told(side.lane, sleep);
+                WOKEN.store(true, Ordering::SeqCst);
+                return;
+            }
+            Flow::Look => side.direct.pipe_has_reader(side.lane),
+            Flow::Wait { .. } => std::thread::yield_now(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn read(side: &mut Side) {
+    let mut byte = 0u8;
+    let flow = side.direct.pipe_take(side.lane, 1, &mut |span| copy(span, &mut byte, true));
+    if matches!(flow.expect("a lane"), Flow::Host { .. }) {
+        // SAFETY: one byte of ours from our own socket, which does not block.
+        let got = unsafe { libc::read(side.fds[0], (&raw mut byte).cast(), 1) };
+        side.direct.pipe_landed(side.lane, false, got.max(0) as u64);
+    }
+}
+
+/// `epoll_wait` as the client makes it, up to the host's call.
+fn sleep(side: &mut Side) {
+    for _ in 0..PATIENCE {
+        if side.direct.epoll_lock(side.set).is_err() {
+            return;
+        }
+        let mut found = 0;
+        side.direct.epoll_collect(side.set, 8, &mut |_, _, _| found += 1);
+        side.direct.epoll_unlock(side.set);
+        if found > 0 {
+            return;
+        }
+        match side.direct.epoll_sleep(side.set) {
+            Sleep::Asleep => return ASLEEP.store(true, Ordering::SeqCst),
+            Sleep::Ready => {}
+            Sleep::Many => panic!("nobody else sleeps"),
+        }
+    }
+    panic!("it neither sleeps nor finds anything");
+}
+
+fn stage(boss: &mut Direct) -> (Side, Side) {
+    let mut fds = [0i32; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+    // SAFETY: fills the two numbers.
+    assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) }, 0);
+    // SAFETY: makes a set.
+    let epoll = unsafe { libc::epoll_create1(0) };
+    let mut direct = program(boss, clock);
+    let files = direct.files();
+    for fd in [fds[0], fds[1], epoll] {
+        assert_eq!(direct.host_opened(files, fd as u32, false, Shown::Nothing), Ok(true));
+    }
+    direct.lanes_make(files, fds.map(|fd| fd as u32), [1, 2]).expect("lanes");
+    let lane = direct.pipe_end(files, fds[0] as u32).expect("an end").pipe;
+    let set = direct.epoll_make(files, epoll as u32).expect("a set");
+    assert_eq!(direct.epoll_lock(set), Ok(()));
+    let mask = libc::EPOLLIN as u32;
+    let member = Member { lane, fd: fds[0] as u32, mask, data: 5 };
+    assert!(direct.epoll_put_member(set, &member));
+    direct.epoll_unlock(set);
+    let process = direct.current();
+    let parent = std::os::unix::process::parent_id();
+    let other = Direct::attach(clock, process, parent, parent).expect("attached");
+    let me = Direct::attach(clock, process, std::process::id(), tid()).expect("me");
+    let side = |direct| Side { direct, lane, set, fds, epoll };
+    (side(me), side(other))
+}
+
+fn end(mut side: Side) {
+    side.direct.epoll_wake(side.set);
+    let files = side.direct.files();
+    for fd in [side.fds[0], side.fds[1], side.epoll] {
+        side.direct.host_closed(files, fd as u32);
+        // SAFETY: our own.
+        unsafe { libc::close(fd) };
+    }
+    side.direct.exit();
+}
+
+/// `deed` of one thread, with `acts` of the other at its `point`; `None`: there is no such point.
+fn play(boss: &mut Direct, deed: fn(&mut Side), acts: fn(&mut Side), point: u64) -> Option<bool> {
+    let (mut main, mut other) = stage(boss);
+    for _ in 0..20 {
+        write(&mut main);
+        read(&mut main);
+    }
+    sleep(&mut main);
+    assert!(ASLEEP.swap(false, Ordering::SeqCst), "the ring is empty");
+    main.direct.epoll_wake(main.set);
+    WOKEN.store(false, Ordering::SeqCst);
+    other.direct.epoll_wake(other.set);
+    *STAGE.lock().expect("sane") = Some((other, acts));
+    kill::arm(point, hook);
+    deed(&mut main);
+    let reached = kill::left() == 0;
+    kill::arm(0, hook);
+    let (other, _) = STAGE.lock().expect("sane").take().expect("there");
+    let asleep = ASLEEP.swap(false, Ordering::SeqCst);
+    let woken = WOKEN.swap(false, Ordering::SeqCst);
+    let lost = asleep && !woken && main.direct.pipe_waiting(main.lane) > 0;
+    drop(other);
+    end(main);
+    reached.then_some(lost)
+}
+
+fn lost(boss: &mut Direct) -> Option<String> {
+    let plays: [(&str, fn(&mut Side), fn(&mut Side)); 2] =
+        [("a write beside a sleeper", sleep, write), ("a sleep beside a writer", write, sleep)];
+    for (name, deed, acts) in plays {
+        for point in 1..POINTS_MAX {
+            match play(boss, deed, acts, point) {
+                None => break,
+                Some(true) => return Some(format!("{name}, point {point}")),
+                Some(false) => {}
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn nobody_sleeps_beside_bytes_of_a_ring() {
+    let (mut boss, _) = image(LAYOUT, Cover::Memory);
+    assert_eq!(lost(&mut boss), None);
+    for bug in [71, 72] {
+        kill::mutate(bug);
+        let found = lost(&mut boss);
+        kill::mutate(0);
+        assert!(found.is_some(), "bug {bug} is not seen");
+    }
+}

@@ -1,0 +1,540 @@
+//! Epoll sets with sockets that have rings (`docs/adr/0059`).
+//!
+//! ```text
+//!   epoll_ctl  ──► the item in the region ──► the host, with our tag in the place of the data
+//!   epoll_wait ──► bits: events of rings ─ some ──► now and then the host's as well ──► answer
+//!                   '─ none ──► look on ──► asleep ──► bits once more ──► host ──► tags become
+//!                                                      the program's data, rings' events with them
+//!   write      ──► ring ──► the set sleeps? ──► the bytes go to the host, whose event wakes it
+//! ```
+//!
+//! Invariants
+//! 1. What the host has registered is what the program has asked for, but for the data; of levels
+//!    in a set that one process has alone, at the latest before a thread sleeps there (*dirty*).
+//! 2. One answer has one event of a member, whatever host and ring say.
+//! 3. Who takes away what the host has told a sleeper of, before that has come, waits for it
+//!    first: else it would sleep on, and nobody would wake it.
+
+use crate::layout::{get32, get64, put};
+use crate::pipe::ROUNDS_MAX;
+use crate::ready::epoll::has_room;
+use crate::reason;
+use crate::socket::ring_drain::To;
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
+use husk_abi::nr;
+use husk_abi::sys::general::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLERR, POLLHUP, POLLIN, POLLRDHUP,
+};
+use husk_proto::epoll::{EVENT_BYTES, Member, Set, Sleep};
+use husk_proto::fs::Span;
+use husk_proto::pipe::{End, PIPE_NUMBERS, Pipe, Withdrawal};
+use husk_proto::{Errno, Result, Services};
+
+/// In the data that the host keeps of a member, above the number of its lane. A program that gives
+/// the like has a set of the host's.
+const TAG: u64 = 0x9d1e_5ac3_76b2 << 16;
+const TAG_MASK: u64 = !0xffff;
+/// `EPOLLONESHOT`, `EPOLLWAKEUP`, `EPOLLEXCLUSIVE`: the host's.
+const PARTICULAR: u32 = 7 << 28;
+/// `EPOLLET`.
+const EDGES: u32 = 1 << 31;
+/// Told of whatever is asked.
+const ALWAYS: u32 = POLLERR | POLLHUP;
+/// After which of the host's events a ring is left: there may be an end, or bytes.
+const TELLING: u32 = POLLIN | POLLRDHUP | POLLHUP | POLLERR;
+/// Most events of one call.
+const ONCE: usize = 256;
+/// Looks at a sleeper that has been told, 50 us each.
+const WAKING_LOOKS: u32 = 10_000;
+const WAKING_NAP_NS: u64 = 50_000;
+
+/// The events of one answer, as they lie at `address`, and whose they are.
+struct Told {
+    address: usize,
+    room: usize,
+    count: usize,
+    numbers: [u16; ONCE],
+}
+
+/// In `Told`: no member's.
+const NOBODY: u16 = u16::MAX;
+
+fn tag_of(data: u64) -> Option<u32> {
+    (data & TAG_MASK == TAG).then_some((data & !TAG_MASK) as u32)
+}
+
+fn event(events: u32, data: u64) -> [u8; EVENT_BYTES] {
+    let mut bytes = [0u8; EVENT_BYTES];
+    put(&mut bytes, 0, events.to_le_bytes());
+    put(&mut bytes, 4, data.to_le_bytes());
+    bytes
+}
+
+impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// `epoll_ctl` on a socket with lanes. `None`: its lane is to be the host's, or is.
+    pub(crate) fn member_ctl(&mut self, c: &Call, set: Set, end: End) -> Option<Answer> {
+        if !end.socket || self.services.epoll_is_hosts(set) {
+            return None;
+        }
+        let mut bytes = [0u8; EVENT_BYTES];
+        let removes = c.args[1] as u32 == EPOLL_CTL_DEL;
+        if !removes && self.memory.read(c.args[3], &mut bytes).is_err() {
+            return Some(Ok(Verdict::Pass));
+        }
+        let (mask, data) = (get32(&bytes, 0), get64(&bytes, 4));
+        let member = Member { lane: end.pipe, fd: c.args[2] as u32, mask, data };
+        self.await_waking(end.pipe);
+        self.lock_set(set);
+        let answer = self.member_ctl_locked(c, set, &member);
+        self.services.epoll_unlock(set);
+        answer.map(|result| Ok(Verdict::Return(result)))
+    }
+
+    fn member_ctl_locked(&mut self, c: &Call, set: Set, new: &Member) -> Option<i64> {
+        let number = new.lane.number();
+        let known = self.services.epoll_member(set, number);
+        let known = known.filter(|(old, _)| old.lane == new.lane);
+        self.services.epoll_set_number(set, c.args[0] as u32);
+        if known.is_some_and(|(old, _)| old.fd != new.fd) {
+            self.settle_member(set, number);
+        }
+        let old = known.filter(|(_, on)| *on).map(|(old, _)| old);
+        if old.is_some_and(|old| old.fd != new.fd) {
+            return None;
+        }
+        let host = self.services.epoll_registered(set, number).filter(|_| known.is_some());
+        let removed = old.is_none() && host.is_some();
+        let command = c.args[1] as u32;
+        match command {
+            EPOLL_CTL_DEL | EPOLL_CTL_MOD if removed => Some(Errno::ENOENT.as_return()),
+            EPOLL_CTL_DEL => {
+                old?;
+                if self.may_be_late(set, host, 0) {
+                    self.services.epoll_drop_member(set, new.lane);
+                    return Some(self.late(set, number, host));
+                }
+                let result = self.host.call(nr::epoll_ctl, c.args);
+                if result == 0 {
+                    self.services.epoll_register(set, number, None, false);
+                    self.services.epoll_drop_member(set, new.lane);
+                }
+                Some(result)
+            }
+            EPOLL_CTL_MOD if old.is_none() => None,
+            EPOLL_CTL_ADD if old.is_some() => Some(self.host.call(nr::epoll_ctl, c.args)),
+            EPOLL_CTL_ADD | EPOLL_CTL_MOD => {
+                if new.mask & PARTICULAR != 0 || self.services.lane_is_pinned(new.lane) {
+                    self.release_member(set, number);
+                    return None;
+                }
+                if (command == EPOLL_CTL_MOD || removed) && self.may_be_late(set, host, new.mask) {
+                    if !self.services.epoll_put_member(set, new) {
+                        return None;
+                    }
+                    self.services.epoll_stir(set, new.lane);
+                    return Some(self.late(set, number, host));
+                }
+                if removed {
+                    self.settle_member(set, number);
+                }
+                self.put_member(c, set, new, old)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the host may hear later of what is asked now: of levels, by who has the set alone.
+    fn may_be_late(&self, set: Set, host: Option<u32>, mask: u32) -> bool {
+        host.is_some_and(|host| (host | mask) & EDGES == 0) && !self.services.epoll_is_shared(set)
+    }
+
+    /// The host has something else than is asked from now on; not while a thread sleeps there.
+    fn late(&mut self, set: Set, number: u32, host: Option<u32>) -> i64 {
+        self.services.epoll_register(set, number, host, true);
+        if self.services.epoll_has_sleeper(set) {
+            self.settle_member(set, number);
+        }
+        0
+    }
+
+    /// The host hears of what is asked of a member now, or that nothing is.
+    fn settle_member(&mut self, set: Set, number: u32) {
+        let Some(host) = self.services.epoll_registered(set, number) else { return };
+        let Some((member, on)) = self.services.epoll_member(set, number) else { return };
+        if on && host == member.mask {
+            return self.services.epoll_register(set, number, Some(host), false);
+        }
+        let fd = self.services.epoll_number(set) as usize;
+        let same = |end: End| end.pipe == member.lane;
+        let known = self.socket_end(member.fd as usize).is_some_and(same);
+        if self.epoll_set(fd) == Some(set) && known {
+            let told = core::hint::black_box(event(member.mask, TAG | u64::from(number)));
+            let command = if on { EPOLL_CTL_MOD } else { EPOLL_CTL_DEL };
+            let at = told.as_ptr() as usize;
+            self.host.call(nr::epoll_ctl, [fd, command as usize, member.fd as usize, at, 0, 0]);
+        }
+        self.services.epoll_register(set, number, on.then_some(member.mask), false);
+        if !on {
+            self.services.epoll_drop_member(set, member.lane);
+        }
+    }
+
+    /// The same of all of which it has something else; or of those alone that `lack` something.
+    fn settle_members(&mut self, set: Set, lack: bool) {
+        let mut from = 0;
+        while let Some(number) = self.services.epoll_next_dirty(set, from) {
+            if !lack || self.services.epoll_lacks(set, number) {
+                self.settle_member(set, number);
+            }
+            from = number + 1;
+        }
+    }
+
+    /// The lane is the host's in this set from now on, with the program's own data: the next call
+    /// on it says so.
+    fn release_member(&mut self, set: Set, number: u32) {
+        self.settle_member(set, number);
+        if let Some((member, true)) = self.services.epoll_member(set, number) {
+            self.services.epoll_register(set, number, None, false);
+            self.services.epoll_drop_member(set, member.lane);
+        }
+    }
+
+    /// Number `fd` of a member is about to go: the host could not be told by it any more.
+    pub(crate) fn settle_before_close(&mut self, fd: u32, lane: Pipe) {
+        let Some(set) = self.services.lane_set(lane) else { return };
+        if self.services.epoll_next_dirty(set, lane.number()) != Some(lane.number()) {
+            return;
+        }
+        self.lock_set(set);
+        let known = self.services.epoll_member(set, lane.number());
+        if known.is_some_and(|(member, _)| member.fd == fd && member.lane == lane) {
+            self.settle_member(set, lane.number());
+        }
+        self.services.epoll_unlock(set);
+    }
+
+    fn put_member(&mut self, c: &Call, set: Set, new: &Member, old: Option<Member>) -> Option<i64> {
+        if !self.services.epoll_put_member(set, new) {
+            return None;
+        }
+        let number = new.lane.number();
+        let told = core::hint::black_box(event(new.mask, TAG | u64::from(number)));
+        let args = [c.args[0], c.args[1], c.args[2], told.as_ptr() as usize, 0, 0];
+        let result = self.host.call(nr::epoll_ctl, args);
+        match old {
+            _ if result == 0 => {
+                self.services.epoll_register(set, number, Some(new.mask), false);
+                self.services.epoll_stir(set, new.lane);
+            }
+            Some(old) => {
+                self.services.epoll_put_member(set, &old);
+            }
+            None => {
+                self.services.epoll_register(set, number, None, false);
+                self.services.epoll_drop_member(set, new.lane);
+            }
+        }
+        Some(result)
+    }
+
+    /// Takes the lock of a set's members, whoever has it; but not for ever.
+    fn lock_set(&mut self, set: Set) {
+        for _ in 0..ROUNDS_MAX {
+            match self.services.epoll_lock(set) {
+                Ok(()) => return,
+                Err((address, value)) => self.sleep_on(address, value),
+            }
+        }
+    }
+
+    /// Whether data that a program gives would be taken for a tag.
+    pub(crate) fn is_like_a_tag(&self, c: &Call) -> bool {
+        let mut bytes = [0u8; EVENT_BYTES];
+        self.memory.read(c.args[3], &mut bytes).is_ok() && tag_of(get64(&bytes, 4)).is_some()
+    }
+
+    // ---- waiting --------------------------------------------------------------------------------
+
+    /// `epoll_wait` and the like on a set with members.
+    pub(crate) fn member_wait(&mut self, c: &Call, set: Set, waits: bool) -> Answer {
+        let [fd, address, most, ..] = c.args;
+        if !has_room(address, most as i32) {
+            return Ok(Verdict::Pass);
+        }
+        let room = (most as i32 as usize).min(ONCE);
+        for _ in 0..ROUNDS_MAX {
+            let mut told = Told { address, room, count: 0, numbers: [NOBODY; ONCE] };
+            let more = self.collect(set, &mut told)?;
+            let last = told.count == 0 && !waits;
+            if told.count < room && (last || more || self.services.epoll_is_host_due(set)) {
+                self.settle_set(set, !last);
+                self.ask_host(fd, set, &mut told)?;
+            }
+            if told.count > 0 || !waits {
+                return value(told.count as u64);
+            }
+            if self.services.epoll_look_on(set) {
+                continue;
+            }
+            self.settle_set(set, false);
+            let asleep = self.services.epoll_sleep(set);
+            if asleep == Sleep::Ready {
+                continue;
+            }
+            if asleep == Sleep::Many {
+                self.set_to_host(set);
+            }
+            let args = [fd, address, room, set.0 as usize, usize::from(asleep == Sleep::Asleep), 0];
+            let after = After { number: c.number, args, reason: reason::MEMBERS_WAITED };
+            return Ok(Verdict::PassThen(after));
+        }
+        value(0)
+    }
+
+    /// The host has waited in a set with members.
+    pub(crate) fn members_waited(&mut self, after: &After, result: i64) -> i64 {
+        let [_, address, room, set, slept, _] = after.args;
+        let set = Set(set as u32);
+        if slept != 0 {
+            self.services.epoll_wake(set);
+        }
+        if result < 0 {
+            return result;
+        }
+        if (result as usize) < after.args[2] {
+            self.services.epoll_polled(set);
+        }
+        let room = room.max(result as usize);
+        let mut told = Told { address, room, count: 0, numbers: [NOBODY; ONCE] };
+        for index in 0..result as usize {
+            let mut bytes = [0u8; EVENT_BYTES];
+            if self.memory.read(address + index * EVENT_BYTES, &mut bytes).is_ok() {
+                self.tell_hosts(set, &mut told, &bytes);
+            }
+        }
+        let _ = self.collect(set, &mut told);
+        if told.count == 0 && result > 0 {
+            // What it told of has gone from the set: as after a stop and a continuation.
+            return Errno::EINTR.as_return();
+        }
+        told.count as i64
+    }
+
+    /// `settle_members`, where there are some.
+    fn settle_set(&mut self, set: Set, lack: bool) {
+        if self.services.epoll_next_dirty(set, 0).is_some() {
+            self.lock_set(set);
+            self.settle_members(set, lack);
+            self.services.epoll_unlock(set);
+        }
+    }
+
+    /// Adds the events of rings; whether the host may have more to tell of them.
+    fn collect(&mut self, set: Set, told: &mut Told) -> Result<bool> {
+        self.lock_set(set);
+        let (memory, mut done, mut more) = (&self.memory, Ok(()), false);
+        let room = told.room.min(ONCE) - told.count.min(ONCE);
+        if room > 0 {
+            more = self.services.epoll_collect(set, room, &mut |number, events, data| {
+                let known = told.numbers[..told.count].contains(&(number as u16));
+                if !known && done.is_ok() {
+                    done = told.add(memory, number as u16, &event(events, data));
+                }
+            });
+        }
+        self.services.epoll_unlock(set);
+        done.map(|()| more)
+    }
+
+    /// Adds what the host has now.
+    fn ask_host(&mut self, fd: usize, set: Set, told: &mut Told) -> Result<()> {
+        let bounce = self.buffers.bounce.as_mut_ptr() as usize;
+        let most = told.room - told.count;
+        let found = self.host.call(nr::epoll_wait, [fd, bounce, most, 0, 0, 0]);
+        let found = Errno::check(found)? as usize;
+        if found < most {
+            self.services.epoll_polled(set);
+        }
+        for index in 0..found {
+            let mut bytes = [0u8; EVENT_BYTES];
+            bytes.copy_from_slice(&self.buffers.bounce[index * EVENT_BYTES..][..EVENT_BYTES]);
+            self.tell_hosts(set, told, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Adds an event of the host's; of a member, with what its ring says.
+    fn tell_hosts(&mut self, set: Set, told: &mut Told, bytes: &[u8; EVENT_BYTES]) {
+        let Some(number) = tag_of(get64(bytes, 4)) else {
+            let _ = told.add(&self.memory, NOBODY, bytes);
+            return;
+        };
+        let Some((member, on)) = self.services.epoll_member(set, number) else { return };
+        let events = get32(bytes, 0);
+        if events & TELLING != 0 {
+            self.services.pipe_leave(member.lane);
+            self.services.lane_host_told(member.lane, true);
+        }
+        // The host may not have heard yet of what is asked now.
+        let events = events & (member.mask | ALWAYS);
+        if !on || events == 0 {
+            return;
+        }
+        let events = events | self.services.epoll_add_ring(set, number);
+        match told.numbers[..told.count.min(ONCE)].iter().position(|&n| n == number as u16) {
+            Some(at) => told.join(&self.memory, at, events),
+            None => {
+                let _ = told.add(&self.memory, number as u16, &event(events, member.data));
+            }
+        }
+    }
+
+    /// Members of the set have no rings to be read from, from now on; what they have goes to the
+    /// host, who is asked about the set by others.
+    #[cold]
+    pub(crate) fn set_to_host(&mut self, set: Set) {
+        if self.services.epoll_is_hosts(set) {
+            return;
+        }
+        self.lock_set(set);
+        self.services.epoll_leave_to_host(set);
+        self.settle_members(set, false);
+        self.services.epoll_unlock(set);
+        for number in 0..PIPE_NUMBERS {
+            if let Some((member, true)) = self.services.epoll_member(set, number) {
+                self.services.pipe_pin(member.lane);
+                // What cannot be moved stays where readers of the image find it; counted.
+                let _ = self.withdraw_lane(member.lane, To::Set);
+            }
+        }
+    }
+
+    /// Who is not of the image gets the set: the host is to tell of members as the program asked.
+    #[cold]
+    pub(crate) fn show_members(&mut self, fd: usize) {
+        let Some(set) = self.epoll_set(fd) else { return };
+        if !self.services.epoll_has_members(set) {
+            return;
+        }
+        self.set_to_host(set);
+        for number in 0..PIPE_NUMBERS {
+            let Some((member, true)) = self.services.epoll_member(set, number) else { continue };
+            let same = |end: End| end.pipe == member.lane;
+            if self.socket_end(member.fd as usize).is_some_and(same) {
+                let plain = core::hint::black_box(event(member.mask, member.data));
+                let at = plain.as_ptr() as usize;
+                let args = [fd, EPOLL_CTL_MOD as usize, member.fd as usize, at, 0, 0];
+                self.host.call(nr::epoll_ctl, args);
+            }
+        }
+    }
+
+    // ---- writing --------------------------------------------------------------------------------
+
+    /// Bytes have come into the ring of a lane, by socket `fd`: its set hears of it.
+    #[inline(always)]
+    pub(crate) fn tell_set(&mut self, fd: usize, lane: Pipe) {
+        if self.services.lane_tell(lane) {
+            self.rouse(fd, lane);
+        }
+    }
+
+    /// The set of a lane's reader went to sleep meanwhile: what is in the ring goes to the host.
+    #[cold]
+    fn rouse(&mut self, fd: usize, lane: Pipe) {
+        let sleep = self.services.lane_asleep(lane);
+        if sleep != 0 && self.give_ring(fd, lane) {
+            self.services.lane_told(lane, sleep);
+        } else {
+            // Somebody else has changed the way meanwhile, or has read it.
+            let _ = self.withdraw_lane(lane, To::Set);
+        }
+    }
+
+    /// What is in the ring of a lane goes to the host by socket `fd`, which writes there, if the
+    /// host has nothing of it: whether it has all now.
+    fn give_ring(&mut self, fd: usize, lane: Pipe) -> bool {
+        for _ in 0..ROUNDS_MAX {
+            match self.services.pipe_withdraw(lane, false) {
+                Ok(Withdrawal::Wait { address, value }) => self.sleep_on(address, value),
+                Ok(Withdrawal::Bytes(spans)) => {
+                    let even = self.services.pipe_is_even(lane);
+                    let put = if even { self.give_spans(fd, lane, &spans) } else { 0 };
+                    self.services.pipe_withdrawn(lane, put);
+                    return put > 0;
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// All of a ring's bytes, or none.
+    fn give_spans(&mut self, fd: usize, lane: Pipe, spans: &[Span; 2]) -> u64 {
+        self.services.pipe_withdrawing(lane, 0);
+        let all = (spans[0].length + spans[1].length) as u64;
+        let put = self.send_spans(fd, spans);
+        if put == all || put == 0 || self.take_back(lane, put).is_err() {
+            return put;
+        }
+        0
+    }
+
+    /// What the program wrote to TCP goes to the host before it closes it: who reads there may do
+    /// so in ways that only the host knows.
+    pub(crate) fn leave_written(&mut self, fd: usize, end: End) {
+        let tcp = end.socket && self.services.lane_is_tcp(end.pipe);
+        let mate = if tcp { self.services.lane_mate(end.pipe) } else { None };
+        let Some(lane) = mate.filter(|&lane| self.services.pipe_waiting(lane) > 0) else { return };
+        if !self.give_ring(fd, lane) {
+            // Readers of the image find it all the same.
+            let _ = self.withdraw_lane(lane, To::Loss);
+        }
+    }
+
+    /// One question for all members of a lane's set, instead of one for each: whether the host has
+    /// nothing to tell.
+    pub(crate) fn ask_set_about(&mut self, lane: Pipe) -> bool {
+        let Some(set) = self.services.lane_set(lane) else { return false };
+        let fd = self.services.epoll_number(set) as usize;
+        let asks = self.services.epoll_registered(set, lane.number()).unwrap_or(0);
+        let own = asks & (POLLIN | POLLRDHUP) != 0 && self.epoll_set(fd) == Some(set);
+        if !own || self.ready_for(fd, POLLIN as u16) != 0 {
+            return false;
+        }
+        self.services.epoll_polled(set);
+        true
+    }
+
+    /// Before something is taken away that the host may have told a sleeper of.
+    pub(crate) fn await_waking(&mut self, lane: Pipe) {
+        let Some(set) = self.services.lane_set(lane) else { return };
+        for _ in 0..WAKING_LOOKS {
+            if !self.services.epoll_is_waking(set) {
+                return;
+            }
+            self.nap(WAKING_NAP_NS);
+        }
+    }
+}
+
+impl Told {
+    fn add<M: Memory>(&mut self, memory: &M, number: u16, bytes: &[u8]) -> Result<()> {
+        memory.write(self.address + self.count * EVENT_BYTES, bytes)?;
+        if self.count < ONCE {
+            self.numbers[self.count] = number;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// More of what is told already.
+    fn join<M: Memory>(&self, memory: &M, at: usize, events: u32) {
+        let (place, mut word) = (self.address + at * EVENT_BYTES, [0u8; 4]);
+        if memory.read(place, &mut word).is_ok() {
+            let all = u32::from_le_bytes(word) | events;
+            let _ = memory.write(place, &all.to_le_bytes());
+        }
+    }
+}

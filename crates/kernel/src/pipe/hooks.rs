@@ -1,0 +1,62 @@
+//! Service `pipe`: a lane and the epoll set that its reader is in (`region::members`): who is told
+//! of bytes, whether that set sleeps, and what the host has said of the lane.
+
+use husk_abi::sys::general::{POLLIN, POLLRDHUP};
+use husk_proto::pipe::Pipe;
+use husk_region::rings::pipes::{self, Mode};
+
+use crate::pipe::{NAMES, ring_of};
+
+/// Ticks for which a set's look at the host is trusted in: less than a process takes to die.
+const TRUST_TICKS: u64 = 50_000;
+/// `EPOLLET`.
+const EDGES: u32 = 1 << 31;
+
+/// `Pipes::lane_tell`.
+#[inline(always)]
+pub fn tell(lane: Pipe) -> bool {
+    let Ok(ring) = ring_of(lane) else { return false };
+    ring.told_of_bytes().is_some_and(|set| set.tell(NAMES.number(lane.0) as usize))
+}
+
+/// `Pipes::lane_asleep`.
+#[inline(always)]
+pub fn asleep(lane: Pipe) -> u64 {
+    let Ok(ring) = ring_of(lane) else { return 0 };
+    match ring.teller() {
+        Some(set) if ring.mode() == Some(Mode::Ring) => set.asleep(),
+        _ => 0,
+    }
+}
+
+/// `Pipes::lane_told`.
+pub fn told(lane: Pipe, sleep: u64) {
+    if let Some(set) = ring_of(lane).ok().and_then(|ring| ring.teller()) {
+        set.told(sleep);
+    }
+}
+
+/// `Pipes::lane_host_is_quiet`.
+pub fn host_is_quiet(lane: Pipe) -> bool {
+    let Ok(ring) = ring_of(lane) else { return false };
+    let Some(set) = ring.hook() else { return false };
+    let asked = set.registered(NAMES.number(lane.0) as usize).unwrap_or(0);
+    let edges = asked & EDGES != 0;
+    asked & (POLLIN | POLLRDHUP) != 0 && set.is_quiet(&ring, TRUST_TICKS, edges)
+}
+
+/// `Pipes::lane_host_told`.
+pub fn host_told(lane: Pipe, told: bool) {
+    let Ok(ring) = ring_of(lane) else { return };
+    match ring.hook() {
+        Some(set) if told => set.polled_of(&ring),
+        _ => ring.settle_told(),
+    }
+}
+
+/// Whether the writer of a lane is to ask the host for a reader: its set may just have done so.
+#[inline(always)]
+pub(crate) fn is_look_due(ring: &pipes::Pipe) -> bool {
+    let asked = || ring.mate().is_some_and(|mate| host_is_quiet(Pipe(mate)));
+    ring.is_look_due() && !asked()
+}

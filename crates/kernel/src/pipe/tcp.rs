@@ -1,0 +1,89 @@
+//! Service `pipe`: which lanes are of a TCP connection over loopback, and between which addresses.
+//!
+//! ```text
+//!   connect ──► post: where to ──► post: from where, too ──► accept: posted? ──► lanes::claim
+//! ```
+//!
+//! What is posted is a hint: who finds it proves it at the host. It goes with the lane's life,
+//! which ends before the host's socket does, unless its process is killed.
+
+use husk_proto::pipe::{Addresses, Pipe, Posted};
+
+use crate::Kernel;
+use crate::pipe::lanes;
+use crate::pipe::{NAMES, ring_of};
+
+/// Beside the ports: something is posted; and all of it.
+const SOME: u64 = 1 << 32;
+const WHOLE: u64 = 1 << 33;
+
+fn addresses_of(addresses: &Addresses) -> u64 {
+    (addresses.own.0 as u64) << 32 | addresses.peer.0 as u64
+}
+
+fn ports_of(addresses: &Addresses) -> u64 {
+    (addresses.own.1 as u64) << 16 | addresses.peer.1 as u64
+}
+
+/// `Pipes::lane_post`.
+pub fn post(lane: Pipe, addresses: Option<&Addresses>, whole: bool) {
+    let Ok(ring) = ring_of(lane) else { return };
+    match addresses {
+        Some(addresses) => {
+            let flags = if whole { SOME | WHOLE } else { SOME };
+            ring.post(addresses_of(addresses), ports_of(addresses) | flags);
+        }
+        None => ring.post(0, 0),
+    }
+}
+
+/// `Pipes::lane_posted`.
+pub fn posted(kernel: &Kernel, wanted: &Addresses) -> Posted {
+    let region = &kernel.session.region;
+    let (addresses, ports) = (addresses_of(wanted), ports_of(wanted));
+    let mut found = Posted::Nobody;
+    for number in NAMES.used(region) {
+        let lane = Pipe(NAMES.name(region, number));
+        if !lanes::awaits(region, lane) {
+            continue;
+        }
+        let Ok(ring) = ring_of(lane) else { continue };
+        let (there, at) = ring.posted();
+        if at == ports | SOME | WHOLE && there == addresses && ring.mode().is_some() {
+            return Posted::Lane(lane, ring.introduced_by());
+        }
+        let same = there as u32 == addresses as u32 && at & 0xffff == ports & 0xffff;
+        if at & (SOME | WHOLE) == SOME && same {
+            found = Posted::Soon;
+        }
+    }
+    found
+}
+
+/// `Pipes::lane_is_tcp`.
+pub fn is_tcp(lane: Pipe) -> bool {
+    let posted = |lane: Pipe| ring_of(lane).is_ok_and(|ring| ring.posted().1 & SOME != 0);
+    posted(lane) || ring_of(lane).ok().and_then(|ring| ring.mate()).is_some_and(|m| posted(Pipe(m)))
+}
+
+/// `Pipes::lane_is_claimed`.
+pub fn is_claimed(lane: Pipe) -> bool {
+    ring_of(lane).is_ok_and(|ring| ring.mate().is_some() && !ring.is_unused())
+}
+
+/// `Pipes::lane_does_delay`.
+pub fn does_delay(lane: Pipe) -> bool {
+    ring_of(lane).is_ok_and(|ring| ring.mode().is_some() && ring.does_delay())
+}
+
+/// `Pipes::lane_delays`.
+pub fn delays(lane: Pipe, delays: bool) {
+    if let Ok(ring) = ring_of(lane) {
+        ring.set_delays(delays);
+    }
+}
+
+/// `Pipes::lane_was_used`.
+pub fn was_used(lane: Pipe) -> bool {
+    ring_of(lane).is_ok_and(|ring| ring.has_served())
+}
