@@ -52,7 +52,6 @@ const MISTAKES: &[Mistake] = &[
     option(&["--overlay", "file"], &["file", "directory"]),
     option(&["--overlay", "absent"], &["absent"]),
     option(&["--mount", "absent"], &["absent"]),
-    option(&["--overlay", "/"], &["/", "devices"]),
     option(&["--overlay", "/proc"], &["/proc", "devices"]),
     option(&["--overlay", "/dev", "--discard"], &["/dev", "devices"]),
     option(&["--overlay", "/sys/kernel"], &["/sys/kernel", "devices"]),

@@ -279,11 +279,14 @@ fn the_other_nodes_end_with_a_run_that_is_killed() {
         Some(up["image"].as_str()?.to_owned())
     });
     process::kill(running.pid());
-    let listed = || {
+    // It may stay in the list as one that has ended, with whom it ended.
+    let is_up = || {
         let mut command = Command::new(binary());
-        command.env("HUSK_IMAGES", images(&scratch)).args(["ls", "--names"]);
+        command.env("HUSK_IMAGES", images(&scratch)).args(["ls", "--json"]);
         let output = command.output().expect("husk ls");
-        String::from_utf8_lossy(&output.stdout).lines().any(|name| name == image)
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
+        let mut rows = all.as_array().expect("rows").iter();
+        rows.any(|row| row["name"] == image && row["state"] != "ended")
     };
-    until("the end of node 1", || (!listed()).then_some(()));
+    until("the end of node 1", || (!is_up()).then_some(()));
 }

@@ -81,7 +81,7 @@ fn rows(suite: &str, only: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_server_of_each_kind_can_be_measured() {
-    for only in ["redis", "nginx, of the image"] {
+    for only in ["redis, set", "nginx, of the image", "the same, 1 connection"] {
         let all = rows("servers", only);
         let [row] = &all[..] else { panic!("{all:?}") };
         let figures = ["native_ns", "husk_ns", "control", "rate"];

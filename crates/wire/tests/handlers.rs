@@ -121,7 +121,8 @@ fn what_is_not_served_is_answered_and_what_breaks_the_rules_never_reaches_a_hand
     let posted = Header { request: 0, ..Header::new(Kind::Load, Role::Posted) };
     assert_eq!(dispatch(&posted, b""), Ok(Dispatched::Nothing));
     assert_eq!(dispatch(&asked(Kind::Read), b"short"), Err(Fault::Short));
-    assert_eq!(dispatch(&asked(Kind::Return), b"\0\0"), Err(Fault::Role));
+    let unanswered = Header { request: 0, ..Header::new(Kind::Return, Role::Posted) };
+    assert_eq!(dispatch(&unanswered, b"\0\0"), Err(Fault::Role));
     let answered = Header { role: Role::Reply, ..asked(Kind::Read) };
     assert_eq!(dispatch(&answered, b""), Err(Fault::Unasked));
 }

@@ -2,7 +2,7 @@
 //! them.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -168,7 +168,7 @@ fn gap(wait: Wait) {
 fn stream(size: usize, channels: usize, mode: Mode, count: u32) -> f64 {
     let pair = Pair::new(channels);
     let (mut one, mut other) = (pair.side(Side::Maker, mode), pair.side(Side::Guest, mode));
-    let (body, header) = (vec![7; size], Header::new(Kind::Return, Role::Posted));
+    let (body, header) = (vec![7; size], Header::new(Kind::Load, Role::Posted));
     let sends = || {
         let mut sent = 0;
         while sent < count {
@@ -302,7 +302,7 @@ fn unix() -> f64 {
 }
 
 fn tcp() -> f64 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let one = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
     let (other, _) = listener.accept().expect("accepted");
     one.set_nodelay(true).expect("set");

@@ -40,7 +40,7 @@ for look in $(seq 1 200); do
 done
 redis-benchmark -p \"$port\" -t set,get -q \"$@\"
 status=$?
-kill \"$server\"; wait \"$server\"
+kill -KILL \"$server\"; wait \"$server\" 2>/dev/null
 exit $status";
 
 /// Requests a second of one turn: the mean of both kinds. `image`: in an image of its own.

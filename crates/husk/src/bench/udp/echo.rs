@@ -1,7 +1,7 @@
 //! Latency: one datagram goes and comes back, again and again.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use anyhow::Context;
 use husk_net::udp::{Options, listeners};
 
 use super::cores::Cores;
-use super::lab::{Lab, RECEIVER, inside};
+use super::lab::{Lab, RECEIVER, SENDER, inside};
 
 /// Round trips of one round of a row.
 const TRIPS: usize = 2_000;
@@ -118,14 +118,14 @@ impl Row {
         // Only a veth that merges has a queue that can be polled.
         lab.merge(self.busy)?;
         let options = Options { busy_poll_us: self.busy.then_some(BUSY_US), ..Options::default() };
-        let open = |ip: &str| {
-            let address: SocketAddr = format!("{ip}:0").parse()?;
+        let open = |ip: Ipv4Addr| {
+            let address = SocketAddr::from((ip, 0));
             let socket = listeners(address, 1, &options)?.remove(0);
             self.waits(&socket)?;
             anyhow::Ok(socket)
         };
-        let server = inside(&lab.receiver, || open(&RECEIVER[0].to_string()))?;
-        let client = inside(&lab.sender, || open("10.77.0.1"))?;
+        let server = inside(&lab.receiver, || open(RECEIVER[0]))?;
+        let client = inside(&lab.sender, || open(SENDER))?;
         client.connect(server.local_addr()?)?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

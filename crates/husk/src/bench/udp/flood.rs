@@ -13,7 +13,7 @@ use anyhow::Context;
 use husk_net::udp::{Batch, Options, listeners, send_many};
 
 use super::cores::Cores;
-use super::lab::{Lab, RECEIVER, inside};
+use super::lab::{Lab, RECEIVER, SENDER, inside};
 
 /// Bytes of a datagram.
 const DATAGRAM: [u8; 64] = [7; 64];
@@ -125,7 +125,7 @@ fn sockets(lab: &Lab, row: Row) -> anyhow::Result<Vec<UdpSocket>> {
 fn flows(lab: &Lab, sockets: &[UdpSocket]) -> anyhow::Result<Vec<UdpSocket>> {
     inside(&lab.sender, || {
         let flow = |number: usize| {
-            let flow = UdpSocket::bind("10.77.0.1:0")?;
+            let flow = UdpSocket::bind((SENDER, 0))?;
             flow.connect(sockets[number % sockets.len()].local_addr()?)?;
             anyhow::Ok(flow)
         };

@@ -17,6 +17,8 @@ use anyhow::Context;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
+/// The sender's address.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Addresses of the receiver.
 pub const RECEIVER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 3)];
 
@@ -73,7 +75,7 @@ impl Lab {
         let queues = "numrxqueues 2 numtxqueues 2";
         inside(&lab.sender, || {
             ip(&format!("link add u0 {queues} type veth peer name u1 {queues} netns {other}"))?;
-            ip("address add 10.77.0.1/24 dev u0")?;
+            ip(&format!("address add {SENDER}/24 dev u0"))?;
             ip("link set u0 up")
         })?;
         inside(&lab.receiver, || {
