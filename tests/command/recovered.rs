@@ -55,3 +55,34 @@ fn a_run_killed_in_its_write_back_is_finished_or_undone_as_a_whole() {
         assert!(seen, "{KILLS_MAX} kills, and none in the middle of {way}");
     }
 }
+
+/// The line `stopped` where two signals came in time.
+const STOPPED: &str = r#"
+cd "$WORK"; rm -rf ./*
+"$HUSK" run --memory 64M -- bash -c 'for i in $(seq 5000); do echo new > $i; done' 2> "$OUT/said" &
+until ls -a | grep -q '[.]husk-tmp-' || ! kill -0 $! 2> /dev/null; do :; done
+kill -TERM $!; until grep -q 'files left' "$OUT/said" || ! kill -0 $! 2> /dev/null; do :; done
+kill -TERM $!; wait $!
+name=$(grep -o 'image run-[0-9]*' "$OUT/said" | cut -c7-) || exit 0
+echo stopped; ls -A | wc -l; "$HUSK" down "$name" > /dev/null 2>&1
+cat * | sort | uniq -c | tr -s ' '; ls -a | grep -c '[.]husk-tmp-' || true
+"#;
+
+#[test]
+fn a_second_signal_stops_a_write_back_and_the_image_stays() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("stopped");
+    let (work, out) = (scratch.fresh("work"), scratch.fresh("out"));
+    let binary = husk(&[], &["true"]).get_program().to_owned();
+    let seen = (0..KILLS_MAX).any(|_| {
+        let mut command = Command::new("bash");
+        command.args(["-uc", STOPPED]).env("WORK", &work).env("OUT", &out).env("HUSK", &binary);
+        let outcome = run(&scratch, &work, command);
+        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        assert!(text.is_empty() || text == "stopped\n0\n 5000 new\n0\n", "{}", outcome.shown());
+        !text.is_empty()
+    });
+    assert!(seen, "{KILLS_MAX} write-backs, and none was stopped");
+}

@@ -198,7 +198,7 @@ fn takes(path: &Path, bytes: u64) -> Result<(), String> {
 }
 
 /// Gives the image to a keeper and a supervisor; the line that says how to go on.
-fn kept(settings: &Settings, runtime: &[u8], work: &Work) -> Result<String, Failure> {
+pub fn kept(settings: &Settings, runtime: &[u8], work: &Work) -> Result<String, Failure> {
     let kept = named::leave(settings, runtime, work);
     settle();
     let name = kept?;

@@ -32,6 +32,7 @@ mod full;
 mod gathered;
 pub mod holds;
 pub mod image;
+mod interrupts;
 pub mod launch;
 pub mod limits;
 mod loads;

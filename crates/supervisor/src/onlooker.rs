@@ -1,7 +1,7 @@
 //! Work that takes long, and a thread that looks on: it draws a line for who waits, or tells them
 //! that somebody is at work.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
+    bytes: AtomicU64,
+    stop: AtomicBool,
 }
 
 impl Progress {
@@ -23,6 +25,26 @@ impl Progress {
     /// One more is done.
     pub fn step(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many bytes more are written.
+    pub fn wrote(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that are written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Somebody wants the work to stop, where it can be gone on with.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody does.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// What is done, and of how much; 0: that is not known yet.

@@ -10,10 +10,11 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use husk_proto::place::Origin;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::config::Config;
@@ -21,13 +22,18 @@ use crate::descent::{self, Descendants, Programs};
 use crate::descriptors::{hand_down, inherited, loader};
 use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::fate::{self, Fate, OnFailure};
+use crate::interrupts::Interrupts;
 use crate::launch::{self, HandOver};
+use crate::onlooker::Progress;
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
 use crate::say::{say, say_aside, settle};
+use crate::signals::Signals;
 use crate::variables::Variables;
 use crate::watch::{Burial, End, watch};
-use crate::work::{Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals};
+use crate::work::{
+    Ended, Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals,
+};
 use crate::write_back::progress::ProgressLine;
 
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status,
@@ -137,17 +143,56 @@ fn in_image(
             return Ok(if undecided { incomplete(end) } else { end });
         }
     };
-    let progress = Arc::default();
-    let line = ProgressLine::new(&progress);
-    let ended = work.finish(discard, &chosen, &progress, None);
-    drop(line);
-    settle();
-    ended.lines.iter().for_each(|line| say(line));
-    drop(work);
-    if let Some(signal) = signals.ending() {
+    let (ended, signal) = finish_or_keep(settings, runtime, work, (discard, &chosen), &signals);
+    if let Some(signal) = signal {
         return Ok(End::Signal(signal as i32));
     }
     Ok(if ended.complete { end } else { incomplete(end) })
+}
+
+/// Ends the image, or keeps it under a name where nothing could be written back, or was not to be.
+fn finish_or_keep(
+    settings: &Settings,
+    runtime: &[u8],
+    mut work: Work,
+    (discard, chosen): (bool, &[PathBuf]),
+    signals: &Signals,
+) -> (Ended, Option<Signal>) {
+    let (ended, signal) = finish(&mut work, discard, chosen, signals);
+    if !ended.outcome.untouched {
+        return (ended, signal);
+    }
+    match fate::kept(settings, runtime, &work) {
+        Ok(line) => {
+            say(&format!("nothing is written back: {line}"));
+            // What it has made is its successor's.
+            std::mem::forget(work);
+            (ended, signal)
+        }
+        Err(failure) => {
+            say(&format!("{failure}; the changes are written back"));
+            (finish(&mut work, discard, chosen, signals).0, signal)
+        }
+    }
+}
+
+/// Ends the image, and tells how that went; the signal that wanted an end meanwhile.
+fn finish(
+    work: &mut Work,
+    discard: bool,
+    chosen: &[PathBuf],
+    signals: &Signals,
+) -> (Ended, Option<Signal>) {
+    let progress = Arc::<Progress>::default();
+    let interrupts = Interrupts::watch(signals, &progress);
+    let line = ProgressLine::new(&progress);
+    let ended = work.finish(discard, chosen, &progress, None);
+    let closing = line.closing(&ended.outcome, &progress);
+    let signal = interrupts.end(signals);
+    settle();
+    ended.lines.iter().for_each(|line| say(line));
+    closing.iter().for_each(|line| say(line));
+    (ended, signal)
 }
 
 /// The end of a run that has not done all of its own part.

@@ -90,6 +90,8 @@ pub struct Ended {
     /// Everything is on the host as the image had it, or was to be dropped; and the image was
     /// sound, as far as anybody has looked.
     pub complete: bool,
+    /// What the write-back did, or that it did nothing; without `failures`, which are `lines`.
+    pub outcome: write_back::Outcome,
 }
 
 impl Work {
@@ -218,6 +220,12 @@ impl Work {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
         self.aid = Some(Aid::begin());
         self.image.volumes.iter_mut().for_each(Volume::serve);
+    }
+
+    /// Begins it once more: the image goes on.
+    pub fn serve_again(&mut self) {
+        self.copies = Some(Copies::open());
+        self.serve();
     }
 
     /// Ends that.
@@ -371,7 +379,8 @@ impl Work {
         if discard || matches!(soundness, Soundness::Senseless) {
             lines.extend(soundness.line(discard, false));
             lines.extend(holds::lines());
-            return Ended { lines, complete: soundness.is_sound() && are_saved };
+            let complete = soundness.is_sound() && are_saved;
+            return Ended { lines, complete, outcome: write_back::Outcome::default() };
         }
         holds::work(direct, Kind::WriteBack);
         let run = self.end_run();
@@ -391,7 +400,7 @@ impl Work {
         lines.extend(soundness.line(false, outcome.is_complete()));
         lines.extend(holds::lines());
         let complete = outcome.is_complete() && soundness.is_sound() && are_saved;
-        Ended { lines, complete }
+        Ended { lines, complete, outcome }
     }
 
     /// Looks at the structure; what it finds are lines where that was asked for.

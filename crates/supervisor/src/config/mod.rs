@@ -519,9 +519,9 @@ mod tests {
     #[test]
     fn what_is_shown_says_the_same_when_it_is_read() {
         let text = "kernels = 2\nmemory = '64MiB'\noverlay = ['/a', '/b\"c']\ndiscard = true
-guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\nsockets = 'host'\ndir = 'wide'
+guard = 'off'\ntrace = 'unsupported'\nrewrite = false\npipes = 'husk'\ndir = 'wide'
 without = ['direct', 'ahead']\nfsck = true\nholds = true\nplace = 'random'\npin = false
-read_only_outside = true\non_failure = 'keep'\nask = true";
+read_only_outside = true\non_failure = 'keep'\nask = true\nsockets = 'host'";
         let config = of(&[text]).unwrap();
         let again = of(&[&config.text(false)]).unwrap();
         assert_eq!(config.text(false), again.text(false));

@@ -511,6 +511,11 @@ impl Server {
         let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.number);
         let ended = self.made.work.finish(end.discard, &[], &progress, Some(ledger));
         drop(pulse);
+        if ended.outcome.untouched {
+            self.made.work.serve_again();
+            self.stay(end.asker, &ended.outcome, kept);
+            return Over::Stays;
+        }
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));
         let ended = Ended { lines, complete: ended.complete };

@@ -118,7 +118,7 @@ impl Syncing {
 impl From<Outcome> for Synced {
     fn from(outcome: Outcome) -> Synced {
         let complete = outcome.is_complete();
-        let Outcome { written, removed, conflicts, failures, busy, notes } = outcome;
+        let Outcome { written, removed, conflicts, failures, busy, notes, .. } = outcome;
         Synced { written, removed, conflicts, failures, changing: busy, notes, complete }
     }
 }

@@ -34,7 +34,7 @@ use super::detach;
 use super::extended;
 use super::host;
 use super::ledger::Ledger;
-use super::make::{Kept, Loss, Made, Maker, Unsynced};
+use super::make::{Kept, LOST, Loss, Made, Maker, Unsynced};
 use super::manifest::Manifest;
 use super::plan::{Delete, Put, Touch, beside};
 use super::rescue::Rescue;
@@ -124,7 +124,7 @@ impl<S: Source> Commit<'_, S> {
         self.directories.insert(put.directory.clone());
         let placed = match (&made.tail, put.replaces) {
             // What takes its name in the end was looked at.
-            (Some(tail), _) => self.grow(put, made, tail).map(drop),
+            (Some(tail), _) => self.grow(put, made, &tail.bytes).map(drop),
             (None, replaces) => self.is_at(&made.temporary, made).and_then(|()| {
                 let path = match replaces {
                     None => self.place_new(made, &target),
@@ -482,7 +482,11 @@ fn carry_out_unlocked<S: Source>(
     let goings = steps::goings(&mut run.names, &plan);
     let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.is_some());
     let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
+    let over = maker.is_over();
     let (mut kept, mut noted) = maker.finish();
+    if over {
+        return untouched(beneath, &made, manifest, outcome);
+    }
     let super::Work { number, live, names, rescue, ledger, .. } = run;
     if *live {
         let taken = detach::detach(source, beneath, &plan, &mut kept, ledger, &mut outcome);
@@ -517,6 +521,25 @@ fn carry_out_unlocked<S: Source>(
         let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
         outcome.failures.push(line);
     }
+    outcome
+}
+
+/// Nothing has its name yet: what was made goes, and the image keeps everything.
+fn untouched(
+    beneath: &Beneath,
+    made: &[Option<Made>],
+    manifest: Option<Manifest>,
+    mut outcome: Outcome,
+) -> Outcome {
+    for made in made.iter().flatten() {
+        // What cannot be removed is left over for the next one (`host::remove_leftovers`).
+        let _ = beneath.remove_tree(&made.temporary);
+    }
+    let _ = manifest.map(Manifest::end);
+    for line in &mut outcome.failures {
+        *line = line.replace(LOST, "; the image keeps it");
+    }
+    outcome.untouched = true;
     outcome
 }
 

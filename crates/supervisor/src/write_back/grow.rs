@@ -19,6 +19,7 @@ use super::beneath::held::Held;
 use super::beneath::{Object, set_len};
 use super::commit::Commit;
 use super::make::{Made, Maker, Noted};
+use super::manifest::Facts;
 use super::plan::{Content, Put};
 use super::{Source, content, host, ledger};
 
@@ -29,9 +30,20 @@ const TAILS_BYTES_MAX: u64 = 64 << 20;
 /// Bits of a mode that a write takes away.
 const SET_ID: u32 = 0o6000;
 
+/// What is to be appended.
+#[derive(Debug)]
+pub struct Tail {
+    /// To which file.
+    pub which: Object,
+    /// Its attributes before.
+    pub before: Facts,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
 impl<S: Source> Maker<'_, S> {
     /// What is to be appended to which file of the host; `None`: it is to be made anew.
-    pub(super) fn tail(&mut self, put: &Put) -> Option<(Vec<u8>, Object)> {
+    pub(super) fn tail(&mut self, put: &Put) -> Option<Tail> {
         let (object, old) = (&put.object, put.replaces?);
         let attributes = &object.attributes;
         let grown = attributes.size.checked_sub(old.size).filter(|&grown| grown > 0)?;
@@ -57,7 +69,8 @@ impl<S: Source> Maker<'_, S> {
         if !same || !content::begins_with(self.source, object.inode, file, old.size).ok()? {
             return None;
         }
-        let tail = content::piece(self.source, object.inode, old.size, grown as usize).ok()?;
+        let bytes = content::piece(self.source, object.inode, old.size, grown as usize).ok()?;
+        let before = Facts::of(found);
         self.tails_bytes += grown;
         if self.ledger.notes() {
             let (size, modified_ns) = (attributes.size, attributes.modified_ns);
@@ -66,7 +79,7 @@ impl<S: Source> Maker<'_, S> {
             let (inode, content, tree) = (object.inode, None, false);
             self.noted.push(Noted { path: target, inode, identity, content, facts, tree });
         }
-        Some((tail, which))
+        Some(Tail { which, before, bytes })
     }
 }
 

@@ -24,6 +24,7 @@ use husk_proto::{Errno, Inode};
 use super::beneath::held::Held;
 use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
+use super::grow::Tail;
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Put};
 use super::rescue::{Rescue, Saved};
@@ -32,6 +33,8 @@ use crate::onlooker::Progress;
 
 /// What is said of what cannot be copied as it was at one moment.
 const STILL_CHANGING: &str = "still changing";
+/// What is said of content that found no room anywhere.
+pub const LOST: &str = "; its content is lost";
 /// Files that are synced one by one; from here on the whole file system is, once.
 const SYNCED_SINGLY_MAX: usize = 16;
 
@@ -45,7 +48,7 @@ pub struct Made {
     /// Everything below it could be made, too.
     pub complete: bool,
     /// Nothing was made: this goes to the end of what the name leads to.
-    pub tail: Option<Vec<u8>>,
+    pub tail: Option<Tail>,
 }
 
 /// One object that was made, for the ledger.
@@ -72,6 +75,8 @@ pub struct Kept {
     pub withheld: Vec<PathBuf>,
     /// Inodes that were not made: where an earlier write-back put them, they must stay.
     pub unmade: Vec<Inode>,
+    /// The content of a file found no room anywhere.
+    pub lost: bool,
     /// Whether the disk has everything that was made.
     pub durable: bool,
     /// Host files that got another name, by device and inode: when they were modified last, as
@@ -152,11 +157,15 @@ impl<'a, S: Source> Maker<'a, S> {
 
     /// Makes the object of `put` under a temporary name in its directory.
     pub fn make(&mut self, put: &Put) -> Option<Made> {
+        if self.is_over() {
+            return None;
+        }
         let temporary = self.names.fresh(&put.directory);
         if self.grows
-            && let Some((tail, which)) = self.tail(put)
+            && let Some(tail) = self.tail(put)
         {
             self.progress.step();
+            let which = tail.which;
             return Some(Made { temporary, which, complete: true, tail: Some(tail) });
         }
         let troubles = |outcome: &Outcome| outcome.failures.len() + outcome.busy.len();
@@ -166,16 +175,24 @@ impl<'a, S: Source> Maker<'a, S> {
         made.map(|which| Made { temporary, which, complete, tail: None })
     }
 
+    /// Whether what is made will not be needed: whoever can go on later does not go on now.
+    pub fn is_over(&self) -> bool {
+        !self.live && (self.progress.is_stopped() || self.kept.lost)
+    }
+
     /// Makes everything made so far durable; then hands out what must not be deleted, and notes.
     pub fn finish(mut self) -> (Kept, Vec<Noted>) {
         let failures = self.outcome.failures.len();
-        self.unsynced.sync(self.outcome);
+        if !self.is_over() {
+            self.unsynced.sync(self.outcome);
+        }
         self.kept.durable = self.outcome.failures.len() == failures;
         (self.kept, self.noted)
     }
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
     fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> Option<beneath::Object> {
+        let before = self.outcome.failures.len();
         let made = self.attempt(object, path, shown);
         self.progress.step();
         let problem = match made {
@@ -194,6 +211,8 @@ impl<'a, S: Source> Maker<'a, S> {
                 lines: &mut self.outcome.failures,
             };
             loss.lose(object, shown, &super::reason(&problem));
+            let lost = |line: &String| line.ends_with(LOST);
+            self.kept.lost |= self.outcome.failures[before..].iter().any(lost);
         }
         None
     }
@@ -222,6 +241,7 @@ impl<'a, S: Source> Maker<'a, S> {
                 } else {
                     content::export(self.source, object.inode, &file)?;
                 }
+                self.progress.wrote(attributes.size);
                 let held = Held::of_file(file)?;
                 self.unsynced.keep(&held)?;
                 held

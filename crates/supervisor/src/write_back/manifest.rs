@@ -29,12 +29,14 @@ use serde::{Deserialize, Serialize};
 use super::host;
 use super::ledger::Text;
 use super::scan::Run;
-use crate::config::state::State;
+use crate::config::state;
 
 /// Ending of the files.
 const ENDING: &str = "manifest";
 /// Longest manifest that is read.
 const BYTES_MAX: u64 = 4 << 30;
+/// Longest first line of one, in which all directories are.
+const HEAD_BYTES_MAX: u64 = 16 << 20;
 /// Others' bits of a mode.
 const OTHERS: u32 = 0o077;
 
@@ -255,7 +257,9 @@ impl Pending {
         };
         let written_ns = host::identity_of(&file.metadata()?).modified_ns;
         let mut text = Vec::new();
-        file.take(BYTES_MAX).read_to_end(&mut text)?;
+        // What is at work writes on: only whose it is can be known.
+        let most = if lock.is_some() { BYTES_MAX } else { HEAD_BYTES_MAX };
+        file.take(most).read_to_end(&mut text)?;
         let lines = text.split_inclusive(|&byte| byte == b'\n');
         // A line that is not whole is the last one that was written.
         let mut lines = lines.map_while(|line| serde_json::from_slice::<Line>(line).ok());
@@ -342,7 +346,7 @@ pub fn keeps(name: &OsStr) -> bool {
 
 /// Where this user's manifests are.
 pub fn places() -> Vec<PathBuf> {
-    let own = State::make().ok().map(|state| state.path.join("write-back"));
+    let own = state::base().map(|base| base.join("husk/write-back"));
     let uid = rustix::process::geteuid().as_raw();
     own.into_iter().chain([PathBuf::from(format!("/var/tmp/husk-write-back-{uid}"))]).collect()
 }

@@ -118,12 +118,16 @@ pub struct Outcome {
     pub busy: Vec<String>,
     /// What is good to know, one line each.
     pub notes: Vec<String>,
+    /// Nothing has changed on the host, and the image has all it had: it was stopped, or something
+    /// found no room anywhere.
+    pub untouched: bool,
 }
 
 impl Outcome {
     /// Everything is on the host as the image had it.
     pub fn is_complete(&self) -> bool {
-        self.conflicts.is_empty() && self.failures.is_empty() && self.busy.is_empty()
+        let told = [&self.conflicts, &self.failures, &self.busy];
+        !self.untouched && told.iter().all(|lines| lines.is_empty())
     }
 
     fn note(&mut self, path: &Path, result: io::Result<()>) {

@@ -5,20 +5,25 @@
 //! line is gone; everything is written by then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::Outcome;
 use crate::onlooker::{Onlooker, Over, Progress};
 
 /// Shorter write-backs say nothing.
 const QUIET: Duration = Duration::from_secs(1);
+/// Files, bytes, rate, and how long it will take.
+const TEMPLATE: &str =
+    "husk: writing back {human_pos}/{human_len} files {msg}{wide_bar} {per_sec} {eta}";
 /// Between two looks at the count.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Draws how far the work is, once it has taken long enough.
 pub struct ProgressLine {
-    _painter: Option<Onlooker>,
+    painter: Option<Onlooker>,
+    began: Instant,
 }
 
 impl ProgressLine {
@@ -26,16 +31,43 @@ impl ProgressLine {
     pub fn new(progress: &Arc<Progress>) -> Self {
         let target = ProgressDrawTarget::stderr();
         if target.is_hidden() {
-            return Self { _painter: None };
+            return Self { painter: None, began: Instant::now() };
         }
         Self::on(target, progress, QUIET)
+    }
+
+    /// Ends the line; what there is to tell of a write-back, where somebody sees it.
+    pub fn closing(self, outcome: &Outcome, progress: &Progress) -> Option<String> {
+        let seen = self.painter.is_some();
+        // A directory that appears counts with all that is in it.
+        let files = if outcome.written > 0 { progress.get().0.max(outcome.written) } else { 0 };
+        (seen && files + outcome.removed > 0)
+            .then(|| closing_line(files, outcome, self.began.elapsed()))
     }
 
     fn on(target: ProgressDrawTarget, progress: &Arc<Progress>, quiet: Duration) -> Self {
         let progress = Arc::clone(progress);
         let paint = move |over: &Over| paint(over, &progress, target, quiet);
-        Self { _painter: Some(Onlooker::begin(paint)) }
+        Self { painter: Some(Onlooker::begin(paint)), began: Instant::now() }
     }
+}
+
+fn closing_line(files: u64, outcome: &Outcome, took: Duration) -> String {
+    let Outcome { removed, conflicts, failures, .. } = outcome;
+    let count =
+        |n: u64, what: &str| format!("{} {what}{}", HumanCount(n), if n == 1 { "" } else { "s" });
+    let mut line = format!("{} written back", count(files, "file"));
+    if *removed > 0 {
+        line += &format!(", {} removed", HumanCount(*removed));
+    }
+    line += &format!(" in {:.1} s", took.as_secs_f64());
+    if !conflicts.is_empty() {
+        line += &format!("; {}", count(conflicts.len() as u64, "conflict"));
+    }
+    if !failures.is_empty() {
+        line += &format!("; {} not", HumanCount(failures.len() as u64));
+    }
+    line
 }
 
 fn paint(over: &Over, progress: &Progress, target: ProgressDrawTarget, quiet: Duration) {
@@ -43,7 +75,7 @@ fn paint(over: &Over, progress: &Progress, target: ProgressDrawTarget, quiet: Du
         return;
     }
     let bar = ProgressBar::with_draw_target(Some(0), target);
-    let style = ProgressStyle::with_template("husk: writing back {pos}/{len} {wide_bar} {eta}");
+    let style = ProgressStyle::with_template(TEMPLATE);
     if let Ok(style) = style {
         bar.set_style(style);
     }
@@ -52,6 +84,9 @@ fn paint(over: &Over, progress: &Progress, target: ProgressDrawTarget, quiet: Du
         if total != 0 {
             bar.set_length(total);
             bar.set_position(done);
+        }
+        if progress.bytes() > 0 {
+            bar.set_message(format!("{} ", HumanBytes(progress.bytes())));
         }
         if over.within(LOOK) {
             return bar.finish_and_clear();
@@ -111,6 +146,17 @@ mod tests {
         fn flush(&self) -> io::Result<()> {
             self.wait()
         }
+    }
+
+    #[test]
+    fn the_last_line_counts_files_and_says_what_is_not_as_it_was() {
+        let conflicts = vec![String::new(); 2];
+        let outcome = Outcome { conflicts, ..Outcome::default() };
+        let line = closing_line(1203, &outcome, Duration::from_millis(400));
+        assert_eq!(line, "1,203 files written back in 0.4 s; 2 conflicts");
+        let outcome = Outcome { removed: 2, ..Outcome::default() };
+        let line = closing_line(1, &outcome, Duration::from_secs(1));
+        assert_eq!(line, "1 file written back, 2 removed in 1.0 s");
     }
 
     #[test]

@@ -191,6 +191,9 @@ impl Rescue {
             Saved::Directory => Kind::Directory,
             Saved::Symlink(_) => Kind::Symlink,
         };
+        if kind == Kind::Directory && in_tree(shown).is_none() {
+            return false;
+        }
         let before = fs::symlink_metadata(shown).ok();
         let entry = Entry {
             place: shown.into(),
@@ -208,8 +211,10 @@ impl Rescue {
         self.places.iter_mut().any(|place| place.save(number, shown, &entry, what).is_some())
     }
 
-    /// What there is to tell of what was saved: a line for each directory.
+    /// What there is to tell of what was saved: a line for each directory. One in which nothing is
+    /// saved goes.
     pub fn summary(&self) -> Vec<String> {
+        self.places.iter().for_each(Place::tidy);
         self.places.iter().filter_map(Place::summary).collect()
     }
 }
@@ -252,6 +257,15 @@ impl Place {
             self.first = Some(First { place, saved: path, why, file });
         }
         Some(())
+    }
+
+    /// Removes a directory that was made in vain.
+    fn tidy(&self) {
+        let (Some(parent), Some(_), None) = (self.path.parent(), &self.open, &self.first) else {
+            return;
+        };
+        // What cannot be removed is listed as empty.
+        let _ = Beneath::new([parent]).remove_tree(&self.path);
     }
 
     fn summary(&self) -> Option<String> {
@@ -402,6 +416,7 @@ mod tests {
         assert_eq!(fs::read(free.join("tree").join("n".repeat(255))).unwrap(), b"x");
         assert_eq!(fs::read_dir(full.join("tree")).unwrap().count(), 0);
         assert_eq!(rescue.summary().len(), 1);
+        assert!(!full.exists() && free.exists(), "what was made in vain goes");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::beneath::Beneath;
 use super::commit::old_must_stay;
+use super::grow::Tail;
 use super::ledger::Text;
 use super::make::{Kept, Made};
 use super::manifest::{Bytes, Facts, Head, Manifest, Seen, Step};
@@ -103,7 +104,7 @@ fn steps(
         };
         let (temporary, target) = (Text::of(&made.temporary), put.target());
         if let (Some(tail), Some(old)) = (&made.tail, put.replaces) {
-            steps.extend(grown(beneath, put, &old, tail));
+            steps.push(grown(put, &old, tail));
             continue;
         }
         let replaces = put.replaces.map(|old| seen(beneath, &target, Seen::of(&old)));
@@ -130,14 +131,14 @@ fn seen(beneath: &Beneath, path: &Path, expected: Seen) -> Seen {
     now.filter(|now| now.which == expected.which).unwrap_or(expected)
 }
 
-fn grown(beneath: &Beneath, put: &Put, old: &HostIdentity, tail: &[u8]) -> Option<Step> {
-    let path = put.target();
-    let before = Facts::of(&beneath.found(&path).ok().flatten()?);
+fn grown(put: &Put, old: &HostIdentity, tail: &Tail) -> Step {
+    let Tail { before, bytes, .. } = tail;
+    let before = *before;
     let (accessed_ns, modified_ns) =
         (put.object.attributes.accessed_ns, put.object.attributes.modified_ns);
     let after = Facts { accessed_ns, modified_ns, ..before };
-    let (path, what, tail) = (Text::of(&path), Seen::of(old), Bytes::of(tail));
-    Some(Step::Append { path, what, size: old.size, tail, after, before })
+    let (path, what, tail) = (Text::of(&put.target()), Seen::of(old), Bytes::of(bytes));
+    Step::Append { path, what, size: old.size, tail, after, before }
 }
 
 fn touched(beneath: &Beneath, touch: &Touch, unlocked: &Unlocked) -> Option<Step> {

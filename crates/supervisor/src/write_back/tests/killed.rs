@@ -6,9 +6,11 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::Scene;
 use super::adversary::{as_expected, scene};
+use super::{Scene, bring_with};
+use crate::onlooker::Progress;
 use crate::write_back::beneath::schedule;
 use crate::write_back::manifest::{self, Pending};
 use crate::write_back::{Outcome, recover};
@@ -240,4 +242,42 @@ fn what_somebody_put_into_a_directory_after_the_kill_stays() {
     }
     assert!(told.lines.iter().any(|line| line.contains("pub/was-dir")), "{told:#?}");
     assert_eq!(scene.host("pub/was-dir.husk-77"), "ours: was-dir");
+}
+
+#[test]
+fn who_is_told_to_stop_before_a_name_changes_changes_nothing() {
+    let mut stopped = 0;
+    for n in (1..).step_by(5) {
+        let mut scene = scene(n);
+        let before = without_times(tree(&scene.path));
+        let (progress, mut calls) = (Arc::<Progress>::default(), 0);
+        let told = Arc::clone(&progress);
+        let plan = move |_| {
+            calls += 1;
+            if calls == n {
+                told.stop();
+            }
+            Ok(())
+        };
+        let outcome = schedule::during(plan, || bring_with(scene.parts(), false, &[], &progress));
+        scene.assert_no_temporary_names();
+        assert!(pending(&scene).is_none());
+        if outcome.untouched {
+            stopped += 1;
+            assert_eq!(without_times(tree(&scene.path)), before, "stopped at call {n}");
+            let outcome = scene.bring_here(false);
+            // What was made and removed again has changed the times of directories: one that the
+            // image moved may stay under its old name, too.
+            assert!(outcome.failures.is_empty() && outcome.busy.is_empty(), "{outcome:#?}");
+            let kept = |line: &String| line.contains("that is kept");
+            assert!(outcome.conflicts.iter().all(kept), "{outcome:#?}");
+            if !outcome.conflicts.is_empty() {
+                continue;
+            }
+        } else if !progress.is_stopped() {
+            break;
+        }
+        as_expected(&scene, &Outcome::default(), &format!("stopped at call {n}"));
+    }
+    assert!(stopped > 10, "{stopped} times");
 }
