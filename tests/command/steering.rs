@@ -244,7 +244,8 @@ fn angel_evens_out_what_comes_from_the_groups_of_one_worker() {
     });
     let top = server.top();
     assert!(top["moves"].as_u64().is_some_and(|moves| moves > 0), "{top}");
-    assert_eq!(top["kernels"][0]["open"], 0, "{top}");
+    // Open connections are counted once a second.
+    until("none is open", || server.top()["kernels"][0]["open"] == 0);
 }
 
 #[test]
