@@ -26,7 +26,8 @@ use crate::request::{reason, size};
 use crate::write_back::beneath::held::Held;
 use crate::write_back::beneath::{Beneath, lacks_flag};
 use crate::write_back::host::{Names, identity_of};
-use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, Words, id_of, numbers};
+use crate::write_back::ledger::Text;
+use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, id_of, numbers};
 
 /// Longest list that is read.
 const LIST_BYTES_MAX: u64 = 256 << 20;
@@ -147,7 +148,7 @@ impl Rescue {
                 .is_some_and(|saved| matches!(beneath.found(&path.join(saved)), Ok(Some(_))))
         });
         let files = || entries.iter().filter(|entry| entry.kind != Kind::Directory);
-        let from = files().map(|entry| PathBuf::from(&entry.place)).reduce(common);
+        let from = files().map(|entry| entry.place.path()).reduce(common);
         let mut from = from.unwrap_or_default();
         if files().count() == 1 {
             from.pop();
@@ -166,7 +167,7 @@ impl Rescue {
     /// What is in it.
     pub fn shown(&self) -> Vec<Shown> {
         let shown = |entry: &Entry| {
-            let place = PathBuf::from(&entry.place);
+            let place = entry.place.path();
             let state = Spot::of(&place).map_or(State::Changed, |spot| spot.state(entry));
             let (saved, kind, size) = (self.saved(entry), entry.kind, entry.size);
             Shown { place, saved, kind, size, why: entry.why.clone(), state }
@@ -175,7 +176,7 @@ impl Rescue {
     }
 
     fn saved(&self, entry: &Entry) -> PathBuf {
-        self.path.join(PathBuf::from(&entry.saved))
+        self.path.join(entry.saved.path())
     }
 
     /// Puts back what can be; of `paths` and what is below, or all, where none is named.
@@ -186,7 +187,7 @@ impl Rescue {
             |place: &Path| paths.is_empty() || paths.iter().any(|path| place.starts_with(path));
         let mut directories = Vec::new();
         for entry in &self.entries {
-            let place = PathBuf::from(&entry.place);
+            let place = entry.place.path();
             let leads =
                 entry.kind == Kind::Directory && paths.iter().any(|path| path.starts_with(&place));
             if !wanted(&place) && !leads {
@@ -386,8 +387,8 @@ fn is_own(found: &Metadata) -> bool {
 }
 
 /// A path of a list, if it leads nowhere else.
-fn plain(words: &Words) -> Option<PathBuf> {
-    let path = PathBuf::from(words);
+fn plain(text: &Text) -> Option<PathBuf> {
+    let path = text.path();
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     (plain && path.components().next().is_some()).then_some(path)
 }
@@ -427,8 +428,8 @@ mod tests {
         fs::create_dir(path.join("tree")).unwrap();
         fs::write(path.join("tree/f"), "saved").unwrap();
         let entry = Entry {
-            place: place.into(),
-            saved: Path::new("tree/f").into(),
+            place: Text::of(place),
+            saved: Text::of(Path::new("tree/f")),
             kind: Kind::File,
             mode: 0o640,
             uid: rustix::process::geteuid().as_raw(),

@@ -192,7 +192,6 @@ impl<'a, S: Source> Maker<'a, S> {
 
     /// Makes `object` at `path`; `shown` is the name the user knows it by.
     fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> Option<beneath::Object> {
-        let before = self.outcome.failures.len();
         let made = self.attempt(object, path, shown);
         self.progress.step();
         let problem = match made {
@@ -211,8 +210,6 @@ impl<'a, S: Source> Maker<'a, S> {
                 lines: &mut self.outcome.failures,
             };
             loss.lose(object, shown, &super::reason(&problem));
-            let lost = |line: &String| line.ends_with(LOST);
-            self.kept.lost |= self.outcome.failures[before..].iter().any(lost);
         }
         None
     }
@@ -467,7 +464,9 @@ impl<S: Source> Loss<'_, S> {
             }
             Content::Image => {
                 let mut fill = |file: &File| content::export(source, inode, file);
-                (save(&mut Saved::File(&mut fill)), "; its content is lost".to_owned())
+                let saved = save(&mut Saved::File(&mut fill));
+                self.kept.lost |= !saved;
+                (saved, LOST.to_owned())
             }
             Content::Symlink(target) => (
                 save(&mut Saved::Symlink(target)),

@@ -16,7 +16,6 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::beneath::Beneath;
 use super::host;
+use super::ledger::Text;
 use crate::config::state::{self, State};
 
 /// How directories of rescues are called; behind it comes what nobody can guess.
@@ -37,34 +37,6 @@ pub const LIST: &str = "list";
 const NAME_BYTES_MAX: usize = 200;
 /// Longer paths are not kept as trees.
 const TREE_PATH_BYTES_MAX: usize = 3000;
-
-/// A path in the list: text, or bytes where it is none.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(untagged)]
-pub enum Words {
-    /// It is text.
-    Text(String),
-    /// It is not.
-    Bytes(Vec<u8>),
-}
-
-impl From<&Path> for Words {
-    fn from(path: &Path) -> Words {
-        match path.to_str() {
-            Some(text) => Words::Text(text.to_owned()),
-            None => Words::Bytes(path.as_os_str().as_bytes().to_vec()),
-        }
-    }
-}
-
-impl From<&Words> for PathBuf {
-    fn from(words: &Words) -> PathBuf {
-        match words {
-            Words::Text(text) => PathBuf::from(text),
-            Words::Bytes(bytes) => PathBuf::from(std::ffi::OsString::from_vec(bytes.clone())),
-        }
-    }
-}
 
 /// What an object is.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +54,9 @@ pub enum Kind {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Where it should have been.
-    pub place: Words,
+    pub place: Text,
     /// Where it is, from the directory of the rescue on.
-    pub saved: Words,
+    pub saved: Text,
     /// What it is.
     pub kind: Kind,
     /// Permissions, with set-ID bits.
@@ -196,8 +168,8 @@ impl Rescue {
         }
         let before = fs::symlink_metadata(shown).ok();
         let entry = Entry {
-            place: shown.into(),
-            saved: Path::new("").into(),
+            place: Text::of(shown),
+            saved: Text::of(Path::new("")),
             kind,
             mode: attributes.step.mode & 0o7777,
             uid: attributes.step.uid,
@@ -247,7 +219,7 @@ impl Place {
             None if entry.kind == Kind::Directory => return None,
             None => in_deep(number, shown),
         };
-        let entry = Entry { saved: saved.as_path().into(), ..entry.clone() };
+        let entry = Entry { saved: Text::of(&saved), ..entry.clone() };
         let path = self.path.join(&saved);
         open.save(&self.path, &path, &entry, what).ok()?;
         let file = entry.kind == Kind::File;
