@@ -4,6 +4,7 @@ use core::mem::size_of;
 
 use husk_abi::{Errno, nr};
 
+use crate::messages::MessageHeader;
 use crate::syscall;
 
 const SOL_SOCKET: usize = 1;
@@ -28,13 +29,7 @@ struct Part {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Message {
-    name: usize,
-    name_bytes: usize,
-    parts: usize,
-    part_count: usize,
-    control: usize,
-    control_bytes: usize,
-    flags: usize,
+    header: MessageHeader,
     bytes: usize,
 }
 
@@ -120,14 +115,6 @@ pub fn send_many(socket: i32, datagram: &[u8]) -> Result<usize, Errno> {
 }
 
 fn message(part: &Part) -> Message {
-    Message {
-        name: 0,
-        name_bytes: 0,
-        parts: core::ptr::from_ref(part) as usize,
-        part_count: 1,
-        control: 0,
-        control_bytes: 0,
-        flags: 0,
-        bytes: 0,
-    }
+    let vectors = core::ptr::from_ref(part) as usize;
+    Message { header: MessageHeader { vectors, vector_count: 1, ..Default::default() }, bytes: 0 }
 }

@@ -17,6 +17,7 @@ pub mod end;
 pub mod huge;
 #[cfg(not(target_os = "none"))]
 pub mod interface;
+pub mod messages;
 pub mod probe;
 #[cfg(not(target_os = "none"))]
 pub mod seized;

@@ -16,18 +16,18 @@
 
 use husk_abi::{Errno, nr};
 use husk_host::calls;
+use husk_host::messages::{AF_UNIX, MessageHeader, PATH_BYTES, UnixAddress};
 
 /// Most bytes of a message: what a socket takes at once with its usual limits.
 pub const CALL_BYTES_MAX: usize = 96 << 10;
 /// Longest path of an agent's socket.
-pub const PATH_BYTES_MAX: usize = 107;
+pub const PATH_BYTES_MAX: usize = PATH_BYTES - 1;
 /// Times that an agent which is not there is looked for: one that was killed is started again.
 const CONNECT_TRIES_MAX: u32 = 1000;
 /// Between two.
 const CONNECT_NAP_NS: u64 = 5_000_000;
 /// Seconds that an answer may take: a large directory of a slow disk is read meanwhile.
 const ANSWER_S: u64 = 60;
-const AF_UNIX: u16 = 1;
 const SEQPACKET: usize = 5;
 const CLOSE_ON_EXEC: usize = 0o2000000;
 /// Nothing waits but `poll`.
@@ -42,25 +42,6 @@ pub enum Unanswered {
     Unsent(Errno),
     /// It was sent, and may have been done or not.
     Lost,
-}
-
-/// `struct sockaddr_un`.
-#[repr(C)]
-struct Address {
-    family: u16,
-    path: [u8; PATH_BYTES_MAX + 1],
-}
-
-/// `struct msghdr`.
-#[repr(C)]
-struct Message {
-    name: usize,
-    name_bytes: usize,
-    vectors: usize,
-    vector_count: usize,
-    control: usize,
-    control_bytes: usize,
-    flags: usize,
 }
 
 /// A socket that is closed with its scope.
@@ -103,9 +84,8 @@ fn is_answered(socket: &Socket) -> bool {
 }
 
 fn connect(path: &[u8]) -> Result<Socket, Errno> {
-    let mut address = Address { family: AF_UNIX, path: [0; PATH_BYTES_MAX + 1] };
-    let room = address.path.get_mut(..path.len()).filter(|_| path.len() <= PATH_BYTES_MAX);
-    room.ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(path);
+    let fits = path.len() <= PATH_BYTES_MAX;
+    let address = UnixAddress::of(path).filter(|_| fits).ok_or(Errno::ENAMETOOLONG)?;
     let mut tries = 0;
     loop {
         let kind = SEQPACKET | CLOSE_ON_EXEC | NONBLOCKING;
@@ -135,15 +115,8 @@ fn nap() {
 
 fn send(socket: &Socket, parts: [&[u8]; 2]) -> Result<(), Errno> {
     let vectors = parts.map(|part| [part.as_ptr() as usize, part.len()]);
-    let message = Message {
-        name: 0,
-        name_bytes: 0,
-        vectors: vectors.as_ptr() as usize,
-        vector_count: vectors.len(),
-        control: 0,
-        control_bytes: 0,
-        flags: 0,
-    };
+    let (first, vector_count) = (vectors.as_ptr() as usize, vectors.len());
+    let message = MessageHeader { vectors: first, vector_count, ..Default::default() };
     loop {
         let args = [socket.0, (&raw const message) as usize, NO_SIGNAL, 0, 0, 0];
         // SAFETY: the message leads to `parts`, readable for the lengths it says.

@@ -5,13 +5,13 @@ use core::ffi::CStr;
 
 use husk_abi::nr;
 use husk_host::calls::{self, raw};
+use husk_host::messages::{AF_UNIX, MessageHeader, UnixAddress};
 
 /// Seconds that connecting, and the answer, may take.
 const PATIENCE_S: i64 = 1;
 /// Most bytes of an answer that is understood here.
 pub const ANSWER_BYTES_MAX: usize = 256;
 const CLOSE_ON_EXEC: usize = 0o2000000;
-const AF_UNIX: u16 = 1;
 const SOL_SOCKET: usize = 1;
 
 /// A descriptor that is closed with the scope, or by exec.
@@ -21,16 +21,6 @@ impl Drop for Descriptor {
     fn drop(&mut self) {
         calls::close(self.0);
     }
-}
-
-/// Room for the path of a socket, with its NUL.
-pub const ADDRESS_BYTES: usize = 108;
-
-/// `struct sockaddr_un`.
-#[repr(C)]
-struct Address {
-    family: u16,
-    path: [u8; ADDRESS_BYTES],
 }
 
 /// A connection to the socket at `path` on which nothing waits for long.
@@ -46,9 +36,8 @@ pub fn connect(path: &CStr) -> Option<Descriptor> {
         // SAFETY: a `struct timeval` of 16 bytes.
         unsafe { raw(nr::setsockopt, [socket.0, SOL_SOCKET, option, place, 16, 0]) }.ok()?;
     }
-    let mut address = Address { family: AF_UNIX, path: [0; ADDRESS_BYTES] };
     let bytes = path.to_bytes_with_nul();
-    address.path.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    let address = UnixAddress::of(bytes)?;
     let place = (&raw const address) as usize;
     // SAFETY: `address` has the kernel's layout, and is longer than what is said.
     unsafe { raw(nr::connect, [socket.0, place, 2 + bytes.len(), 0, 0, 0]) }.ok()?;
@@ -64,18 +53,6 @@ pub fn send(socket: &Descriptor, letter: &[u8]) -> Option<()> {
     (sent == letter.len()).then_some(())
 }
 
-/// `struct msghdr` and `struct iovec`.
-#[repr(C)]
-struct Message {
-    name: usize,
-    name_bytes: usize,
-    vectors: usize,
-    vector_count: usize,
-    control: usize,
-    control_bytes: usize,
-    flags: usize,
-}
-
 /// `struct cmsghdr` with two descriptors.
 #[repr(C, align(8))]
 #[derive(Default)]
@@ -86,7 +63,7 @@ struct Control {
     descriptors: [u32; 2],
 }
 
-const _: () = assert!(size_of::<Message>() == 56 && size_of::<Control>() == 24);
+const _: () = assert!(size_of::<Control>() == 24);
 
 /// An answer, and the two descriptors that came with it.
 pub fn receive<'a>(
@@ -98,14 +75,12 @@ pub fn receive<'a>(
     const RIGHTS: u32 = 1;
     let mut control = Control::default();
     let vector = [room.as_mut_ptr() as usize, room.len()];
-    let mut message = Message {
-        name: 0,
-        name_bytes: 0,
+    let mut message = MessageHeader {
         vectors: vector.as_ptr() as usize,
         vector_count: 1,
         control: (&raw mut control) as usize,
         control_bytes: CONTROL_BYTES,
-        flags: 0,
+        ..Default::default()
     };
     let args = [socket.0, (&raw mut message) as usize, MESSAGE_CLOSE_ON_EXEC, 0, 0, 0];
     // SAFETY: the message leads to `room` and `control`, writable for the lengths it says.

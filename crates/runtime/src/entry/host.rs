@@ -2,9 +2,7 @@
 
 use core::ffi::CStr;
 
-pub use husk_runtime::reach::{
-    ADDRESS_BYTES, ANSWER_BYTES_MAX, Descriptor, connect, place, receive, send,
-};
+pub use husk_runtime::reach::{ANSWER_BYTES_MAX, Descriptor, connect, place, receive, send};
 
 use husk_abi::{PAGE, nr};
 use husk_host::calls::{self, raw};

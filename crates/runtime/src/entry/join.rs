@@ -149,7 +149,7 @@ fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
     let named = rest.put(b"/").put(name).whole()?.len() + length;
     rest.put(b"/socket\0").whole()?;
     let socket = CStr::from_bytes_until_nul(&room).ok()?;
-    if socket.count_bytes() < host::ADDRESS_BYTES {
+    if socket.count_bytes() < husk_host::messages::PATH_BYTES {
         return host::connect(socket);
     }
     *room.get_mut(named)? = 0;
