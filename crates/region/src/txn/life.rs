@@ -48,21 +48,40 @@ pub fn judge(pid: u32, tid: u32) -> Life {
     if let Some(dead) = crate::observe::model_hooks::is_dead(pid, tid) {
         return if dead { Life::Dead } else { Life::HeldUp };
     }
-    // SAFETY: signal 0 only asks.
-    let asked = unsafe { syscall(nr::tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
-    if asked == ESRCH {
+    if is_gone(pid, tid) {
         return Life::Dead;
     }
     match state(pid, tid) {
-        b'Z' | b'X' | b'x' => Life::Dead,
+        letter if is_over(letter) => Life::Dead,
         b'T' | b't' | b'R' | b'D' => Life::HeldUp,
         _ => Life::Alive,
     }
 }
 
-/// Whether all of process `pid` has ended: its first thread may have, and others go on.
+/// Whether the host knows no such thread.
+fn is_gone(pid: u32, tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { syscall(nr::tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) == ESRCH }
+}
+
+/// Whether a thread in state `letter` will never run again.
+fn is_over(letter: u8) -> bool {
+    matches!(letter, b'Z' | b'X' | b'x')
+}
+
+/// Whether all of process `pid` has ended: its first thread may have, and others go on. One look
+/// must say both: a thread that executes a program waits until the first one has ended and takes
+/// its place, so of two looks the first may see a dead thread, and the second one thread.
 pub fn ended(pid: u32) -> bool {
-    judge(pid, pid) == Life::Dead && look(pid, pid).1 < 2
+    #[cfg(feature = "models")]
+    if let Some(dead) = crate::observe::model_hooks::is_dead(pid, pid) {
+        return dead;
+    }
+    if is_gone(pid, pid) {
+        return true;
+    }
+    let (state, threads) = look(pid, pid);
+    is_over(state) && threads < 2
 }
 
 /// Whether a signal has stopped the thread, not a debugger.
