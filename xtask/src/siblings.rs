@@ -20,6 +20,7 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "crates/client/src/",
         &[
+            "scratch",
             "call",
             "ready",
             "socket",
@@ -42,18 +43,18 @@ const ORDER: &[(&str, &[&str])] = &[
         "crates/kernel/src/",
         &[
             "check",
+            "process",
             "descriptor",
             "lock",
             "readiness",
             "pipe",
-            "process",
             "fs",
             "watch",
             "image",
             "state",
         ],
     ),
-    ("crates/region/src/", &["rings", "txn", "arena", "observe"]),
+    ("crates/region/src/", &["rings", "observe", "pools", "txn", "arena", "hooks"]),
     (
         "crates/runtime/src/",
         &[

@@ -36,14 +36,15 @@ mod path;
 mod pipe;
 mod ready;
 mod reason;
+mod scratch;
 mod socket;
 
 pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};
-pub use buffers::Buffers;
 pub use call::fast_path::{GLANCED, Seen};
 pub use call::table::{CALLS, Entry, Support, wants};
 pub use memory::exec::{ExecTarget, Program};
 pub use path::outside_cache::Shortcut;
+pub use scratch::Buffers;
 
 use buffers::Identity;
 use fd::fd_cache::Spares;

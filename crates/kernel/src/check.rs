@@ -18,16 +18,17 @@ use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;
-use crate::descriptor::{flight, open, table};
+use crate::descriptor::{flight, open};
 use crate::fs::directory::entries::{self, slot_hole, slot_line};
 use crate::fs::directory::share;
 use crate::fs::extended;
-use crate::image::{
-    LANES_AWAITING, PROCESS_LOCK, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts,
-};
+use crate::image::{LANES_AWAITING, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts};
 use crate::pipe::lanes;
 use crate::process::{Holding, context_facts, each_held};
 use crate::readiness::epoll;
+use crate::state::fd_table;
+use crate::state::name;
+use crate::state::process::PROCESS_LOCK;
 use crate::state::{ent, high, ino, kind_bits, low, tag};
 use crate::state::{text, tree};
 use crate::watch::INSTANCES_MAX;
@@ -289,23 +290,23 @@ impl Checker<'_> {
         if self.used[RECORD].get(files as usize) != Some(&1) {
             return;
         }
-        let cell = table::cell(self.region, Files(files));
+        let cell = fd_table::cell(self.region, Files(files));
         self.rest("table is locked", files, cell);
-        let root = self.region.load(cell.word(table::ROOT));
-        let first = self.region.load(cell.word(table::FIRST));
+        let root = self.region.load(cell.word(fd_table::ROOT));
+        let first = self.region.load(cell.word(fd_table::FIRST));
         self.equal(
             "first leaf of a table",
             files,
             first,
-            table::first_of_root(self.region, root).into(),
+            fd_table::first_of_root(self.region, root).into(),
         );
         let region = self.region;
         tree::each_node(region, root, &mut |node| self.name(NODE, node));
         let mut from = 0;
-        while let Some((fd, entry)) = table::next_used(region, Files(files), from) {
-            if let Some(description) = table::description_of(entry) {
+        while let Some((fd, entry)) = fd_table::next_used(region, Files(files), from) {
+            if let Some(description) = fd_table::description_of(entry) {
                 self.name(RECORD, description);
-                let hosted = table::is_husk(entry) && open::is_hosted(region, description);
+                let hosted = fd_table::is_husk(entry) && open::is_hosted(region, description);
                 self.equal("offset of a descriptor is the host's", fd, hosted.into(), 0);
             } else if let Some(end) = pipe::end_of(entry) {
                 self.pipes[pipe::NAMES.number(end.pipe.0) as usize] += 1;
@@ -422,7 +423,7 @@ impl Checker<'_> {
                 }
             }
             tag::FILES => {
-                let sharers = self.region.load(cell.word(table::SHARERS));
+                let sharers = self.region.load(cell.word(fd_table::SHARERS));
                 self.equal("sharers of a table", number, sharers, uses as u64);
             }
             tag::CONTEXT => {
@@ -586,7 +587,7 @@ impl Checker<'_> {
             *links += 1;
         }
         let mut name = [0; 255];
-        let length = entries::copy_name(region, cell, &mut name);
+        let length = name::copy_name(region, cell, &mut name);
         let found = entries::Key::new(dir, &name[..length])
             .ok()
             .and_then(|key| entries::find(region, &key));

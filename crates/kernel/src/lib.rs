@@ -1,7 +1,7 @@
 //! The handlers: plain functions on state in the region, one folder a service.
 //!
 //! ```text
-//!   carrier --> descriptor | process | readiness | pipe | fs | lock | watch | image
+//!   carrier --> process --> descriptor --> lock | readiness | pipe --> fs --> watch --> image
 //!                 '--> state (words, numbers, trees, text) --> region
 //! ```
 //!

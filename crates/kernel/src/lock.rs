@@ -16,6 +16,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
 use crate::image::{LOCK_WORDS, LOCK_WORDS_MAX};
+use crate::state::process;
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag, whole};
 
@@ -50,7 +51,7 @@ pub(crate) fn posix(files: Files) -> Holder {
 
 fn holder(kernel: &Kernel, owner: Owner) -> Holder {
     match owner {
-        Owner::Process => posix(crate::process::files(kernel)),
+        Owner::Process => posix(process::files(kernel)),
         Owner::Description(description) => Holder { kind: OFD, id: description.0 },
         Owner::Flock(description) => Holder { kind: FLOCK, id: description.0 },
     }

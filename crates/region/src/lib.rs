@@ -6,7 +6,8 @@
 //!   buffer cache [ block 0 = zeros | block 1 | ... ]                              4 KiB each
 //!   pipes        [ words of each | rings | epoll sets ]                 see `rings`
 //!
-//!   rings, observe ─► txn (locks, journal, recovery) ─► arena
+//!   rings, observe ─► pools (who has what set aside) ─► txn (locks, journal, recovery) ─► arena
+//!                      all of them stop at hooks
 //! ```
 //!
 //! All state is 64-bit words, named by `Cell` (an index into the arena, the same in every process).
@@ -25,20 +26,22 @@
 #![no_std]
 
 mod arena;
+mod hooks;
 pub mod observe;
+mod pools;
 pub mod rings;
 mod txn;
 
-pub use arena::blocks::Blocks;
 pub use arena::layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
     LINE, Layout, Map, NEVER_IN_NUMBERS, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
 pub use arena::memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
-pub use observe::tally::{LOOKS_MAX, TALLIES_MAX, Tallies};
+pub use pools::blocks::Blocks;
 pub use txn::freeze::nap;
 pub use txn::journal::{RETRY, Txn};
 pub use txn::life::{Life, ended, is_stopped, judge};
 pub use txn::lock::{NEVER_SEEN, is_locked, owner_of};
 pub use txn::passthrough_bits::{PASSES_MAX, PassWords};
 pub use txn::session::{ATTENTION_ABOVE, Session, SlotView};
+pub use txn::tally::{LOOKS_MAX, TALLIES_MAX, Tallies};

@@ -6,12 +6,11 @@
 use crate::buffers::BOUNCE_BYTES;
 use crate::file::data::Opened;
 use crate::iovec::Cursor;
-use crate::pipe::splice::NONBLOCK;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     F_GETFL, F_GETPIPE_SZ, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, S_IFMT,
-    S_IFREG, SEEK_CUR,
+    S_IFREG, SEEK_CUR, SPLICE_F_NONBLOCK,
 };
 use husk_proto::fs::{Kind, Place};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -234,7 +233,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let [read, write] = self.own_pipe()?;
         let bounce = self.buffers.bounce.as_ptr() as usize;
         let there = self.host.call(nr::write, [write as usize, bounce, length, 0, 0, 0]);
-        let args = [read as usize, 0, fd, 0, there as usize, NONBLOCK];
+        let args = [read as usize, 0, fd, 0, there as usize, SPLICE_F_NONBLOCK as usize];
         let put = self.host.call(nr::splice, args);
         self.host_close(read);
         self.host_close(write);

@@ -38,7 +38,7 @@ const OPEN_TREE_CLONE: usize = 1;
 /// `bpf`'s command that makes a name.
 const BPF_OBJ_PIN: usize = 6;
 /// `W_OK`.
-pub(crate) const WANTS_WRITE: usize = 2;
+const WANTS_WRITE: usize = 2;
 /// Types of `ioctl` requests that change attributes of files, or whole file systems: `f`, `X`, and
 /// that of btrfs.
 const CHANGING_TYPES: [u32; 3] = [0x66, 0x58, 0x94];

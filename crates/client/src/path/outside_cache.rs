@@ -11,12 +11,11 @@
 //! Also here: the short ways of `open` and `close` for such texts and for numbers of the host's.
 
 use crate::buffers::Walk;
-use crate::overlay::read_only_outside;
 use crate::path::Aim;
 use crate::{Call, Client, Host, Memory};
 use core::sync::atomic::{Ordering, compiler_fence};
 use husk_abi::sys::general::{
-    O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECTORY, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NONBLOCK,
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECTORY, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NONBLOCK, W_OK,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::Services;
@@ -145,7 +144,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether the host may not be the one who says if a file may be written to.
     #[inline]
     fn may_be_sealed(&self, wanted: usize) -> bool {
-        wanted & read_only_outside::WANTS_WRITE != 0 && self.services.outside_is_sealed()
+        wanted & W_OK as usize != 0 && self.services.outside_is_sealed()
     }
 
     /// The same of the text in walk 0, which is here.

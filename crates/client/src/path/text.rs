@@ -240,7 +240,7 @@ pub(crate) fn lies_below(text: &[u8], prefix: &[u8]) -> bool {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::buffers::Buffers;
+    use crate::Buffers;
     use std::boxed::Box;
     use std::vec::Vec;
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod fifo;
 pub(crate) mod splice;
+pub(crate) mod watched;
 
 use crate::iovec::{Cursor, MOVE_MAX};
 use crate::layout::{STAT_INODE_AT, STAT_MODE_AT, get32, get64, put};

@@ -30,7 +30,7 @@ use husk_proto::{Errno, Result, Services};
 /// What these calls take.
 const FLAGS: usize = (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT) as usize;
 /// Nothing waits.
-pub(crate) const NONBLOCK: usize = SPLICE_F_NONBLOCK as usize;
+const NONBLOCK: usize = SPLICE_F_NONBLOCK as usize;
 
 /// A descriptor of the host's.
 struct Pipe {

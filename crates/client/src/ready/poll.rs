@@ -9,11 +9,11 @@
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
-use crate::reason;
-use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::pipe::watched::{Watched, asleep};
+use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
-use husk_proto::pipe::{Flow, Pipe};
+use husk_proto::pipe::Flow;
 use husk_proto::{Errno, Result, Services};
 
 /// Bytes of `struct pollfd`.
@@ -54,30 +54,8 @@ enum Sight {
     Held,
 }
 
-/// Pipes that a call of the host watches, counted as reads in flight: two names in an argument.
-#[derive(Default)]
-struct Watched {
-    names: [usize; 6],
-    count: usize,
-}
-
 /// All read ends of a set, or what the first had that cannot be watched.
 type Watch = core::result::Result<Watched, Sight>;
-
-impl Watched {
-    const MAX: usize = 12;
-
-    fn add(&mut self, pipe: Pipe) {
-        self.names[self.count / 2] |= (pipe.0 as usize) << (self.count % 2 * 32);
-        self.count += 1;
-    }
-
-    /// A name is never 0: a pipe's first life is 1.
-    fn pipes(names: &[usize; 6]) -> impl Iterator<Item = Pipe> {
-        let halves = names.iter().flat_map(|&pair| [pair as u32, (pair >> 32) as u32]);
-        halves.filter(|&name| name != 0).map(Pipe)
-    }
-}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether `fd` is a Husk descriptor.
@@ -461,19 +439,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         Ok(ready)
     }
-}
-
-/// The call itself, during which the host waits for bytes of `watched`.
-fn asleep(c: &Call, watched: &Watched) -> Verdict {
-    let reason = reason::WATCHING;
-    Verdict::PassThen(After { number: c.number, args: watched.names, reason })
-}
-
-/// A call that looks at one pipe, as long as it takes.
-pub(crate) fn watched_alone(c: &Call, pipe: Pipe) -> Verdict {
-    let mut watched = Watched::default();
-    watched.add(pipe);
-    asleep(c, &watched)
 }
 
 /// Bytes of each of the sets of a `select` that are looked at.

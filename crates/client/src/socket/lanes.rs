@@ -12,13 +12,12 @@
 //! `streams` has the calls that move bytes, `ring_drain` what becomes of those in a ring when the
 //! host is to have them.
 
-use crate::call::table::CLOSE_ON_EXEC;
 use crate::layout::get32;
 use crate::socket::addresses::DOMAIN;
 use crate::socket::name::{ADDRESS_BYTES, Name, lane_of};
 use crate::{After, Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::S_IFSOCK;
+use husk_abi::sys::general::{O_CLOEXEC, S_IFSOCK};
 use husk_abi::sys::net::{AF_UNIX, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET};
 use husk_proto::Services;
 use husk_proto::descriptor::Shown;
@@ -52,7 +51,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn socket_made(&mut self, after: &After, result: i64) -> i64 {
         let [domain, kind, ..] = after.args;
         let noted = match u32::try_from(result) {
-            Ok(fd) => self.note_opened(fd, kind & CLOSE_ON_EXEC != 0, Shown::Nothing),
+            Ok(fd) => self.note_opened(fd, kind & O_CLOEXEC as usize != 0, Shown::Nothing),
             Err(_) => return result,
         };
         let streams = domain == AF_UNIX as usize && kind & TYPE_MASK == SOCK_STREAM as usize;

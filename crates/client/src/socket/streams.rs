@@ -9,7 +9,7 @@
 use crate::iovec::{Cursor, MOVE_MAX};
 use crate::layout::get64;
 use crate::pipe::ROUNDS_MAX;
-use crate::ready::poll::watched_alone;
+use crate::pipe::watched::watched_alone;
 use crate::reason;
 use crate::socket::lanes::SO_PASSPIDFD;
 use crate::socket::messages::{CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MSGHDR_BYTES};

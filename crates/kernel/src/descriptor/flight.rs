@@ -12,8 +12,9 @@ use husk_proto::flight::Flight;
 use husk_proto::{Errno, Files, Result};
 use husk_region::{Cell, Region, Txn};
 
-use crate::descriptor::{open, table};
+use crate::descriptor::open;
 use crate::image::{FLIGHTS, FLIGHTS_LIST, FLIGHTS_MAX};
+use crate::state::fd_table;
 use crate::state::high;
 use crate::{Kernel, no_room};
 
@@ -38,8 +39,8 @@ fn find(region: &Region, name: u64) -> Option<u32> {
 /// `Flights::fly`.
 pub fn fly(kernel: &Kernel, files: Files, fd: u32, flight: Flight) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let description = high(table::husk(txn, table, fd)?);
+        let table = fd_table::lock(txn, files)?;
+        let description = high(fd_table::husk(txn, table, fd)?);
         let list = list(txn.region);
         txn.lock(list)?;
         let index = match find(txn.region, 0) {
@@ -77,12 +78,12 @@ pub fn land(
     close_on_exec: bool,
 ) -> Result<u32> {
     let landed = kernel.run_reserved(|txn| {
-        let table = table::lock(txn, files)?;
+        let table = fd_table::lock(txn, files)?;
         let slot = locked(txn, flight)?;
         let description = txn.get(slot.word(DESCRIPTION)) as u32;
-        let fd = table::lowest_free_of(txn.region, table, 0, limit)?;
+        let fd = fd_table::lowest_free_of(txn.region, table, 0, limit)?;
         open::hold(txn, description)?;
-        table::put(txn, table, fd, table::husk_entry(description, close_on_exec))?;
+        fd_table::put(txn, table, fd, fd_table::husk_entry(description, close_on_exec))?;
         Ok(fd)
     });
     landed.map_err(no_room(Errno::ENOMEM))
@@ -94,7 +95,7 @@ pub fn end(kernel: &Kernel, flight: Flight) -> Result<()> {
     let index = find(region, flight.0).ok_or(Errno::ENOENT)?;
     let description = region.load(slot(region, index).word(DESCRIPTION)) as u32;
     open::drop_locks(kernel, description)?;
-    open::wake_after(kernel, table::husk_entry(description, false), || {
+    open::wake_after(kernel, fd_table::husk_entry(description, false), || {
         kernel.run(|txn| {
             let slot = locked(txn, flight)?;
             txn.set(slot, 0);

@@ -6,8 +6,9 @@ use husk_region::INODE;
 
 use crate::Kernel;
 use crate::descriptor::open;
-use crate::descriptor::table::{self, CLOSE_ON_EXEC, HOST, OTHER, SHADOW};
-use crate::process;
+use crate::descriptor::table;
+use crate::state::fd_table::{self, CLOSE_ON_EXEC, HOST, OTHER, SHADOW};
+use crate::state::process;
 use crate::state::tree;
 use crate::state::{high, ino, live, low};
 
@@ -20,15 +21,15 @@ pub(crate) fn is_plain(entry: u64) -> bool {
 /// `Descriptors::is_hosts`.
 #[inline(always)]
 pub fn is_hosts(kernel: &Kernel, fd: u32) -> bool {
-    let entry = table::entry(&kernel.session.region, process::files(kernel), fd);
-    !table::is_husk(entry) && high(entry) == 0 && entry & OTHER == 0
+    let entry = fd_table::entry(&kernel.session.region, process::files(kernel), fd);
+    !fd_table::is_husk(entry) && high(entry) == 0 && entry & OTHER == 0
 }
 
 /// `Descriptors::reads_host`.
 #[inline(always)]
 pub fn reads_host(kernel: &Kernel, fd: u32) -> bool {
     let region = &kernel.session.region;
-    let entry = table::entry(region, process::files(kernel), fd);
+    let entry = fd_table::entry(region, process::files(kernel), fd);
     if entry & SHADOW == 0 {
         return false;
     }
@@ -52,8 +53,8 @@ pub fn pass(kernel: &Kernel, fd: u32) {
     let region = &session.region;
     // Whose the table is comes first: who had it as well may have changed the number before.
     session.set_pass(fd, || {
-        open::is_mine(session, table::cell(region, files), table::SHARERS)
-            && is_plain(table::entry(region, files, fd))
+        fd_table::is_mine(session, fd_table::cell(region, files), fd_table::SHARERS)
+            && is_plain(fd_table::entry(region, files, fd))
     });
 }
 
@@ -61,7 +62,7 @@ pub fn pass(kernel: &Kernel, fd: u32) {
 #[inline(always)]
 pub fn try_opened(kernel: &Kernel, fd: u32, close_on_exec: bool) -> bool {
     let free = |entry| entry == 0;
-    put_alone(kernel, fd, free, HOST | table::flags(close_on_exec))
+    put_alone(kernel, fd, free, HOST | fd_table::flags(close_on_exec))
 }
 
 /// `Descriptors::try_host_closed`.
@@ -74,7 +75,7 @@ pub fn try_closed(kernel: &Kernel, fd: u32) -> bool {
 fn close_shadow(kernel: &Kernel, fd: u32) -> bool {
     let files = process::files(kernel);
     let is_shadow = |entry| entry & SHADOW != 0;
-    is_shadow(table::entry(&kernel.session.region, files, fd))
+    is_shadow(fd_table::entry(&kernel.session.region, files, fd))
         && table::close_with(kernel, files, fd, is_shadow, false) == Ok(Some(false))
 }
 
@@ -84,10 +85,10 @@ fn close_shadow(kernel: &Kernel, fd: u32) -> bool {
 #[inline(always)]
 fn put_alone(kernel: &Kernel, fd: u32, fits: impl Fn(u64) -> bool, entry: u64) -> bool {
     let session = &kernel.session;
-    let table = table::cell(&session.region, process::files(kernel));
-    let Some(leaf) = table::leaf(&session.region, table, fd) else { return false };
+    let table = fd_table::cell(&session.region, process::files(kernel));
+    let Some(leaf) = fd_table::leaf(&session.region, table, fd) else { return false };
     let word = leaf.word(tree::ENTRIES + fd % tree::WAYS);
-    let is_mine = open::is_mine(session, table, table::SHARERS);
+    let is_mine = fd_table::is_mine(session, table, fd_table::SHARERS);
     if !is_mine || !fits(session.region.load(word)) {
         return false;
     }
@@ -99,10 +100,10 @@ fn put_alone(kernel: &Kernel, fd: u32, fits: impl Fn(u64) -> bool, entry: u64) -
 #[inline(always)]
 pub(crate) fn swap(kernel: &Kernel, files: Files, fd: u32, old: u64, entry: u64) -> Result<bool> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        if table::entry_of(txn.region, table, fd) != old {
+        let table = fd_table::lock(txn, files)?;
+        if fd_table::entry_of(txn.region, table, fd) != old {
             return Ok(false);
         }
-        table::put(txn, table, fd, entry).map(|()| true)
+        fd_table::put(txn, table, fd, entry).map(|()| true)
     })
 }

@@ -4,15 +4,18 @@ use husk_abi::sys::general::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_OPEN};
 use husk_proto::descriptor::Open;
 use husk_proto::fs::{Credentials, Kind, Node};
 use husk_proto::{Description, Errno, Files, Inode, Result};
-use husk_region::{Cell, INODE, RECORD, RETRY, Region, Session, Txn};
+use husk_region::{Cell, INODE, RECORD, RETRY, Region, Txn};
 
 use crate::descriptor::table;
 use crate::fs::directory::entries::{self, Key};
 use crate::fs::directory::names;
 use crate::fs::{bytes, inodes, named};
+use crate::state::fd_table;
+use crate::state::hold;
+use crate::state::process;
 use crate::state::{high, ino, low, pair, tag};
 use crate::watch::post;
-use crate::{Kernel, no_room, process};
+use crate::{Kernel, no_room};
 
 const TAG: u32 = 1;
 const TARGET: u32 = 2;
@@ -106,20 +109,10 @@ pub(crate) fn take_over(
     Ok(())
 }
 
-/// Whether a record is this thread's alone: its only holder, by the count in word `holders`, is the
-/// thread's process, in which nobody else can come by another hold. Whoever is about to become one
-/// holder less has locked the record before it lowered the count, so the lock is looked at last.
-#[inline(always)]
-pub(crate) fn is_mine(session: &Session, record: Cell, holders: u32) -> bool {
-    session.is_alone()
-        && session.region.load(record.word(holders)) == 1
-        && !husk_region::is_locked(session.region.load(record))
-}
-
 /// One more number names a description.
 pub(crate) fn hold(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);
-    if !is_mine(txn.session, cell, REFERENCES) {
+    if !fd_table::is_mine(txn.session, cell, REFERENCES) {
         txn.lock(cell)?;
     }
     let references = txn.get(cell.word(REFERENCES));
@@ -194,7 +187,7 @@ pub(crate) fn wake_after<T>(
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let region = &kernel.session.region;
-    let number = table::description_of(entry).map_or(0, |number| inode_number(region, number));
+    let number = fd_table::description_of(entry).map_or(0, |number| inode_number(region, number));
     let inode = region.map.object(INODE, number);
     let locked = number != 0 && high(region.load(inode.word(ino::ORIGIN))) != 0;
     let result = body();
@@ -259,14 +252,14 @@ pub fn open(
 ) -> Result<u32> {
     let truncates = flags & TRUNCATE != 0 && flags & PATH == 0;
     let fd = kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let fd = table::lowest_free_of(txn.region, table, minimum, limit)?;
-        let cell = inodes::lock_to_hold(txn, inode)?;
+        let table = fd_table::lock(txn, files)?;
+        let fd = fd_table::lowest_free_of(txn.region, table, minimum, limit)?;
+        let cell = hold::lock_to_hold(txn, inode)?;
         may_open(who, &names::step(txn, inode.number), flags)?;
         if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 && !truncates {
             return Err(Errno::EIO);
         }
-        inodes::add_users(txn, cell, 1, 0);
+        hold::add_users(txn, cell, 1, 0);
         if truncates {
             named::may_write(txn, inode.number)?;
         }
@@ -274,8 +267,8 @@ pub fn open(
             named::add_writers(txn, inode.number, 1)?;
         }
         let description = make(txn, inode, flags)?;
-        let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
-        table::put(txn, table, fd, entry)?;
+        let entry = fd_table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
+        fd_table::put(txn, table, fd, entry)?;
         if flags & PATH == 0 {
             post::of_file(txn, inode.number, IN_OPEN)?;
         }
@@ -304,10 +297,10 @@ pub fn create_open(
 ) -> Result<u32> {
     let key = Key::new(dir.number, name)?;
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
+        let table = fd_table::lock(txn, files)?;
         let dir_cell = entries::open_directory(txn, dir)?;
         let number = names::create_in(txn, who, dir_cell, &key, &Node::File(mode), now_ns)?;
-        let fd = table::lowest_free_of(txn.region, table, 0, limit)?;
+        let fd = fd_table::lowest_free_of(txn.region, table, 0, limit)?;
         let cell = txn.region.map.object(INODE, number);
         txn.init(cell.word(ino::USERS), 1);
         if writes(flags) {
@@ -315,8 +308,8 @@ pub fn create_open(
             txn.init(cell.word(ino::KNOWN), pair(1, line));
         }
         let description = make(txn, inodes::name(txn, number), flags)?;
-        let entry = table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
-        table::put(txn, table, fd, entry)?;
+        let entry = fd_table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
+        fd_table::put(txn, table, fd, entry)?;
         post::of_file(txn, number, IN_OPEN)?;
         Ok(fd)
     })
@@ -386,9 +379,9 @@ pub fn begin_advance(kernel: &Kernel, description: Description) -> Result<Advanc
 #[inline(always)]
 fn is_alone_with(kernel: &Kernel, description: Cell) -> bool {
     let region = &kernel.session.region;
-    let table = table::cell(region, process::files(kernel));
+    let table = fd_table::cell(region, process::files(kernel));
     kernel.session.is_alone()
-        && region.load(table.word(table::SHARERS)) == 1
+        && region.load(table.word(fd_table::SHARERS)) == 1
         && region.load(description.word(REFERENCES)) == 1
         && !husk_region::is_locked(region.load(description))
 }

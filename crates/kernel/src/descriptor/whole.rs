@@ -10,10 +10,10 @@ use husk_region::{Cell, INODE, RECORD, RETRY, Txn};
 
 use crate::Kernel;
 use crate::descriptor::open;
-use crate::descriptor::table::{self, HOST, KIND, PIPE, SET, WATCH};
-use crate::fs::inodes;
 use crate::pipe;
 use crate::readiness::epoll;
+use crate::state::fd_table::{self, HOST, KIND, PIPE, SET, WATCH};
+use crate::state::hold;
 use crate::state::tree;
 use crate::state::{high, pair, tag};
 use crate::watch;
@@ -22,11 +22,11 @@ use crate::watch;
 pub(crate) fn make(txn: &mut Txn<'_>) -> Result<u32> {
     let number = txn.allocate(RECORD)?;
     let cell = txn.region.map.object(RECORD, number);
-    txn.init(cell.word(table::ROOT), 0);
-    txn.init(cell.word(table::SHARERS), 1);
-    txn.init(cell.word(table::FIRST), 0);
-    let generation = high(txn.get(cell.word(table::TAG)));
-    txn.init(cell.word(table::TAG), pair(generation, tag::FILES));
+    txn.init(cell.word(fd_table::ROOT), 0);
+    txn.init(cell.word(fd_table::SHARERS), 1);
+    txn.init(cell.word(fd_table::FIRST), 0);
+    let generation = high(txn.get(cell.word(fd_table::TAG)));
+    txn.init(cell.word(fd_table::TAG), pair(generation, tag::FILES));
     Ok(number)
 }
 
@@ -35,24 +35,24 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
     kernel.run_reserved(|txn| {
         // Tables in order of their records, as everywhere.
         let (one, two) = (source.0.min(target.0), source.0.max(target.0));
-        table::lock(txn, Files(one))?;
-        table::lock(txn, Files(two))?;
-        let entry = table::entry(txn.region, source, fd);
-        let table = table::cell(txn.region, target);
+        fd_table::lock(txn, Files(one))?;
+        fd_table::lock(txn, Files(two))?;
+        let entry = fd_table::entry(txn.region, source, fd);
+        let table = fd_table::cell(txn.region, target);
         match entry & KIND {
-            _ if table::description_of(entry).is_some() => open::hold(txn, high(entry))?,
+            _ if fd_table::description_of(entry).is_some() => open::hold(txn, high(entry))?,
             HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
             HOST if entry & SET != 0 => epoll::hold(txn, Set(high(entry)))?,
             HOST if entry & WATCH != 0 => watch::hold(txn, Instance(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));
                 txn.lock(inode)?;
-                inodes::add_users(txn, inode, 1, 0);
+                hold::add_users(txn, inode, 1, 0);
             }
             HOST => {}
             _ => return Ok(()),
         }
-        table::put(txn, table, fd, entry)
+        fd_table::put(txn, table, fd, entry)
     })
 }
 
@@ -68,20 +68,20 @@ pub(crate) fn dissolve(
     loop {
         let done = kernel.run(|txn| {
             txn.lock(holder)?;
-            let table = table::lock(txn, files)?;
-            let root = txn.get(table.word(table::ROOT));
+            let table = fd_table::lock(txn, files)?;
+            let root = txn.get(table.word(fd_table::ROOT));
             if let Some((node, base)) = tree::next_leaf(txn.region, root, 0) {
                 if tree::is_used(txn.region, node) {
                     return Err(RETRY);
                 }
                 if base == 0 {
-                    txn.set(table.word(table::FIRST), 0);
+                    txn.set(table.word(fd_table::FIRST), 0);
                 }
-                tree::prune(txn, table.word(table::ROOT), base);
+                tree::prune(txn, table.word(fd_table::ROOT), base);
                 return Ok(false);
             }
-            let generation = high(txn.get(table.word(table::TAG))).wrapping_add(1);
-            txn.set(table.word(table::TAG), pair(generation, 0));
+            let generation = high(txn.get(table.word(fd_table::TAG))).wrapping_add(1);
+            txn.set(table.word(fd_table::TAG), pair(generation, 0));
             txn.free(RECORD, files.0);
             last(txn)?;
             Ok(true)

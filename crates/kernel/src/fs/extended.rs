@@ -24,6 +24,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 use crate::Kernel;
 use crate::fs::directory::entries;
 use crate::fs::{extent, inodes};
+use crate::state::hold;
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag, whole};
 use crate::watch::post;
@@ -191,7 +192,7 @@ pub fn set(
         return Err(Errno::ENOSPC);
     }
     kernel.run(|txn| {
-        let cell = inodes::lock_to_hold(txn, inode)?;
+        let cell = hold::lock_to_hold(txn, inode)?;
         let (before, found) = find(txn.region, cell, name);
         match (found, how) {
             (Some(_), SetExtended::Create | SetExtended::Both) => return Err(Errno::EEXIST),
@@ -240,7 +241,7 @@ pub(crate) fn drop_capabilities(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
 /// `Fs::take_extended_over`.
 pub fn take_over(kernel: &Kernel, inode: Inode) -> Result<()> {
     kernel.run(|txn| {
-        let cell = inodes::lock_to_hold(txn, inode)?;
+        let cell = hold::lock_to_hold(txn, inode)?;
         let ident = txn.get(cell.word(ino::IDENT));
         txn.set(cell.word(ino::IDENT), ident | ino::EXTENDED as u64);
         Ok(())
@@ -252,7 +253,7 @@ fn keep(txn: &mut Txn<'_>, value: Value<'_>) -> Result<(u32, u32, u64)> {
     match value {
         Value::Bytes(bytes) => Ok((bytes.len() as u32, text::keep(txn, bytes)?, 0)),
         Value::File(file, length) => {
-            let cell = inodes::lock_to_hold(txn, file)?;
+            let cell = hold::lock_to_hold(txn, file)?;
             txn.set(cell.word(ino::LINKS), 1);
             Ok((length, 0, pair(file.generation, file.number)))
         }

@@ -12,14 +12,11 @@
 //! 2. Writers and runners exclude each other (`ETXTBSY`). Both change under the inode's lock.
 
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, Region, Txn};
+use husk_region::{INODE, Txn};
 
 use crate::Kernel;
-use crate::fs::directory::entries;
-use crate::state::{ent, high, ino, kind_bits, live, low, pair, tag};
-
-/// Looks at a name before a moving one is given up.
-const LOOKS_MAX: u32 = 1 << 10;
+use crate::state::name::{self, LOOKS_MAX, entry};
+use crate::state::{ent, high, ino, kind_bits, live, low, pair};
 
 /// Notes the entry that leads to a locked inode from now on.
 #[inline]
@@ -39,17 +36,6 @@ pub fn note_instead(txn: &mut Txn<'_>, number: u32, old: u32, line: u32) {
     }
 }
 
-/// The line and its head, if it is an entry that leads to `number`.
-fn entry(region: &Region, number: u32, line: u32) -> Option<(Cell, u64)> {
-    if line == 0 || line >= region.map.classes[LINE].count {
-        return None;
-    }
-    let cell = region.map.object(LINE, line);
-    let head = region.load(cell);
-    let is_entry = low(head) & 0xff == tag::ENTRY && low(head) & ent::WHITEOUT == 0;
-    (is_entry && low(region.load(cell.word(ent::LINK))) == number).then_some((cell, head))
-}
-
 /// The directory that holds the name of `inode`, and the name in `out`; `ENOENT` if none is known.
 fn look(kernel: &Kernel, inode: Inode, out: &mut [u8; 255]) -> Result<(Inode, usize)> {
     let region = &kernel.session.region;
@@ -59,41 +45,13 @@ fn look(kernel: &Kernel, inode: Inode, out: &mut [u8; 255]) -> Result<(Inode, us
         let (line, head) = entry(region, inode.number, line).ok_or(Errno::ENOENT)?;
         let number = high(region.load(line.word(ent::LINK)));
         let ident = region.load(region.map.object(INODE, number).word(ino::IDENT));
-        let length = entries::copy_name(region, line, out);
+        let length = name::copy_name(region, line, out);
         live(region, inode)?;
         if region.load(line) == head && kind_bits(ident) == ino::DIRECTORY {
             return Ok((Inode { number, generation: high(ident) }, length));
         }
     }
     Err(Errno::ENOENT)
-}
-
-/// The directory that any inode has its name in, and that name in `out`; only of those `wanted`.
-pub(crate) fn place(
-    region: &Region,
-    number: u32,
-    wanted: impl Fn(u32) -> bool,
-    out: &mut [u8; 255],
-) -> Option<(u32, usize)> {
-    let cell = region.map.object(INODE, number);
-    for _ in 0..LOOKS_MAX {
-        let ident = region.load(cell.word(ino::IDENT));
-        let directory = kind_bits(ident) == ino::DIRECTORY;
-        let word = region.load(cell.word(ino::PARENT));
-        if directory && low(ident) & ino::REMOVED != 0 {
-            return None;
-        }
-        let (line, head) = entry(region, number, low(word))?;
-        let dir = high(region.load(line.word(ent::LINK)));
-        if !wanted(dir) {
-            return None;
-        }
-        let length = entries::copy_name(region, line, out);
-        if region.load(line) == head && region.load(cell.word(ino::PARENT)) == word {
-            return Some((dir, length));
-        }
-    }
-    None
 }
 
 /// `Fs::parent` of what is no directory.

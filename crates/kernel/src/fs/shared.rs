@@ -17,7 +17,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, LINE, Region, Txn};
 
 use crate::fs::directory::entries;
-use crate::fs::inodes;
+use crate::state::hold;
 use crate::state::{bits_of, high, ino, kind_bits, low, pair, tag};
 
 const NEXT: u32 = 1;
@@ -81,7 +81,7 @@ pub(crate) fn join(txn: &mut Txn<'_>, key: &Key, entry: &Imported<'_>) -> Result
     let Some(line) = key.find(txn.region) else { return Ok(None) };
     let number = low(txn.get(line.word(LINK)));
     let generation = txn.get(line.word(GENERATION)) as u32;
-    let cell = match inodes::lock_to_hold(txn, Inode { number, generation }) {
+    let cell = match hold::lock_to_hold(txn, Inode { number, generation }) {
         Err(Errno::ESTALE) => return Ok(None),
         other => other?,
     };

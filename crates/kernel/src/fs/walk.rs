@@ -9,6 +9,7 @@ use crate::fs::directory::entries::{self, Key};
 use crate::fs::directory::share;
 use crate::fs::{extended, named, overlay, shared};
 use crate::image;
+use crate::state::name;
 use crate::state::text;
 use crate::state::{high, ino, kind_bits, live, low, pair, step_of, whole};
 
@@ -232,7 +233,7 @@ pub fn name_of(kernel: &Kernel, dir: Inode, out: &mut [u8; 255]) -> Result<usize
         }
         let line = region.map.object(LINE, low(word));
         let before = region.load(line);
-        let length = entries::copy_name(region, line, out);
+        let length = name::copy_name(region, line, out);
         live(region, dir)?;
         if region.load(line) == before && region.load(cell.word(ino::PARENT)) == word {
             return Ok(length);

@@ -13,6 +13,7 @@ use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{Cell, FIXED_WORDS, Region};
 
 use crate::Kernel;
+use crate::state::process::{PROCESSES, PROCESSES_MAX};
 use crate::state::text::word_at;
 use crate::state::{high, ino, low, pair};
 
@@ -20,10 +21,6 @@ const DEVICE: u32 = 0;
 const MOUNTS: u32 = 1;
 /// Lock of renames that change a directory's parent.
 pub(crate) const RENAME_LOCK: u32 = 16;
-/// Lock of the process records' free list.
-pub(crate) const PROCESS_LOCK: u32 = 8;
-pub(crate) const PROCESS_FREE: u32 = 9;
-pub(crate) const PROCESS_HIGH: u32 = 10;
 /// Who releases what dead processes held.
 pub(crate) const BURIAL: u32 = 11;
 const SOCKETS: u32 = 3;
@@ -100,10 +97,6 @@ pub(crate) const PLACE_KERNELS: u32 = 430_080;
 pub(crate) const PLACES: u32 = FIXED_WORDS - PROCESSES_MAX * 8;
 /// Watches (`watch`).
 pub(crate) const WATCH: u32 = 524_288;
-/// Process records.
-pub(crate) const PROCESSES: u32 = 131_072;
-/// Most processes in one image, plus one.
-pub(crate) const PROCESSES_MAX: u32 = 32768;
 
 const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
 const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= HOME as usize);

@@ -17,10 +17,11 @@ use husk_proto::{Errno, Files, Process, Result};
 use husk_region::rings::pipes;
 use husk_region::{Cell, Region, Txn};
 
-use crate::descriptor::table;
+use crate::Kernel;
 use crate::image::LANES_AWAITING;
 use crate::pipe::{HOST, NAMES, begin, end_of, entry_of, find, ring, ring_of};
-use crate::{Kernel, process};
+use crate::state::fd_table;
+use crate::state::process;
 
 /// Says in a record's word for the host's number that it is a socket's.
 const SOCKET_HOST: u64 = 1 << 63;
@@ -47,12 +48,12 @@ fn take_both(kernel: &Kernel, txn: &mut Txn<'_>) -> Result<[Pipe; 2]> {
 /// `Pipes::lanes_make`.
 pub fn make(kernel: &Kernel, files: Files, fds: [u32; 2], hosts: [u64; 2]) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
+        let table = fd_table::lock(txn, files)?;
         let lanes = take_both(kernel, txn)?;
         for side in 0..2 {
             txn.set(host_of(txn.region, lanes[side]), hosts[side] | SOCKET_HOST);
-            let old = table::plain_host(txn, files, fds[side])?;
-            table::put(txn, table, fds[side], old | named(lanes[side]))?;
+            let old = fd_table::plain_host(txn, files, fds[side])?;
+            fd_table::put(txn, table, fds[side], old | named(lanes[side]))?;
         }
         Ok(())
     })
@@ -61,8 +62,8 @@ pub fn make(kernel: &Kernel, files: Files, fds: [u32; 2], hosts: [u64; 2]) -> Re
 /// `Pipes::lane_make_one`.
 pub fn make_one(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         let [lane, other] = take_both(kernel, txn)?;
         // Under the list's lock, which was taken for them.
         let count = txn.region.map.fixed(LANES_AWAITING);
@@ -76,7 +77,7 @@ pub fn make_one(kernel: &Kernel, files: Files, fd: u32, host: u64) -> Result<()>
         }
         txn.set(host_of(txn.region, lane), host | SOCKET_HOST | AWAITS);
         txn.set(host_of(txn.region, other), 0);
-        table::put(txn, table, fd, old | named(lane))
+        fd_table::put(txn, table, fd, old | named(lane))
     })
 }
 
@@ -115,8 +116,8 @@ pub fn claim(
         return Err(Errno::ESRCH);
     }
     let mate = kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         // Locks its record, if its life goes on (`EBADF`); given back below.
         NAMES.hold(txn, lane.0)?;
         if txn.get(host_of(txn.region, lane)) & AWAITS == 0 {
@@ -126,7 +127,7 @@ pub fn claim(
         end_waiting(txn, lane)?;
         txn.set(host_of(txn.region, mate), host | SOCKET_HOST);
         NAMES.release(txn, lane.0)?;
-        table::put(txn, table, fd, old | named(mate))?;
+        fd_table::put(txn, table, fd, old | named(mate))?;
         Ok(mate)
     })?;
     ring(kernel, lane)?.begin_use(mate.0);
@@ -173,8 +174,8 @@ pub(crate) fn met_stranger(ring: &pipes::Pipe) {
 /// `Pipes::lane_forget`.
 pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::entry(txn.region, files, fd);
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::entry(txn.region, files, fd);
         let end = end_of(old).filter(|end| end.socket).ok_or(Errno::EBADF)?;
         let record = NAMES.record(txn.region, end.pipe.0);
         txn.lock(record)?;
@@ -184,7 +185,7 @@ pub fn forget(kernel: &Kernel, files: Files, fd: u32) -> Result<()> {
         if hooked || !alone && !is_hosts(end.pipe) {
             return Err(Errno::EBUSY);
         }
-        table::put(txn, table, fd, old & !named(end.pipe))?;
+        fd_table::put(txn, table, fd, old & !named(end.pipe))?;
         crate::pipe::release(txn, end.pipe)
     })
 }
@@ -250,7 +251,7 @@ pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u
     process::each(kernel, &mut |record, pid| {
         let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
         while found.is_none()
-            && let Some((fd, entry)) = table::next_used(region, files, from)
+            && let Some((fd, entry)) = fd_table::next_used(region, files, from)
         {
             if end_of(entry).is_some_and(|end| end.socket && end.pipe == lane) {
                 match skipped.checked_sub(1) {

@@ -16,11 +16,12 @@ use husk_proto::{Errno, Files, Result};
 use husk_region::Txn;
 use husk_region::rings::pipes::{self, Holder, Lock, PIPES_MAX};
 
-use crate::descriptor::table;
+use crate::Kernel;
 use crate::image::{PIPES, PIPES_LIST, PIPES_WANTED};
+use crate::state::fd_table;
 use crate::state::numbers::Names;
+use crate::state::process;
 use crate::state::{high, pair};
-use crate::{Kernel, process};
 
 pub(crate) const HOST: u32 = 3;
 /// What is wanted: rings for pipes, for sockets.
@@ -69,44 +70,44 @@ pub fn set_wanted(kernel: &Kernel, pipes: bool, sockets: bool) {
 /// The end behind a table's entry.
 #[inline]
 pub(crate) fn end_of(entry: u64) -> Option<End> {
-    let pipe = entry & table::PIPE != 0;
+    let pipe = entry & fd_table::PIPE != 0;
     pipe.then(|| End {
         pipe: Pipe(high(entry)),
-        writes: entry & table::WRITE_END != 0,
-        socket: entry & table::SOCKET != 0,
+        writes: entry & fd_table::WRITE_END != 0,
+        socket: entry & fd_table::SOCKET != 0,
     })
 }
 
 /// `Pipes::pipe_end`.
 #[inline]
 pub fn end(kernel: &Kernel, files: Files, fd: u32) -> Option<End> {
-    end_of(table::entry(&kernel.session.region, files, fd))
+    end_of(fd_table::entry(&kernel.session.region, files, fd))
 }
 
 /// `Pipes::pipe_sight`. Who shares the table with another process is not alone.
 #[inline(always)]
 pub fn sight(kernel: &Kernel, fd: u32) -> Option<(End, bool)> {
     let (region, files) = (&kernel.session.region, process::files(kernel));
-    let end = end_of(table::first_entry(region, files, fd)?)?;
-    Some((end, kernel.session.is_alone() && table::sharers(region, files) == 1))
+    let end = end_of(fd_table::first_entry(region, files, fd)?)?;
+    Some((end, kernel.session.is_alone() && fd_table::sharers(region, files) == 1))
 }
 
 pub(crate) fn entry_of(end: End) -> u64 {
-    let writes = if end.writes { table::WRITE_END } else { 0 };
-    let socket = if end.socket { table::SOCKET } else { 0 };
-    pair(end.pipe.0, 0) | table::PIPE | writes | socket
+    let writes = if end.writes { fd_table::WRITE_END } else { 0 };
+    let socket = if end.socket { fd_table::SOCKET } else { 0 };
+    pair(end.pipe.0, 0) | fd_table::PIPE | writes | socket
 }
 
 /// `Pipes::pipe_make`.
 pub fn make(kernel: &Kernel, files: Files, read: u32, write: u32, host: u64) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
+        let table = fd_table::lock(txn, files)?;
         let pipe = Pipe(NAMES.take(txn, txn.region.layout().pipes(), 2)?);
         txn.set(NAMES.record(txn.region, pipe.0).word(HOST), host);
         begin(kernel, pipe)?;
         for (fd, writes) in [(read, false), (write, true)] {
-            let old = table::plain_host(txn, files, fd)?;
-            table::put(txn, table, fd, old | entry_of(End { pipe, writes, socket: false }))?;
+            let old = fd_table::plain_host(txn, files, fd)?;
+            fd_table::put(txn, table, fd, old | entry_of(End { pipe, writes, socket: false }))?;
         }
         Ok(())
     })
@@ -142,10 +143,10 @@ pub(crate) fn holder(kernel: &Kernel) -> Holder {
 /// `Pipes::pipe_join`.
 pub fn join(kernel: &Kernel, files: Files, fd: u32, end: End) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         hold(txn, end.pipe)?;
-        table::put(txn, table, fd, old | entry_of(end))
+        fd_table::put(txn, table, fd, old | entry_of(end))
     })
 }
 
@@ -182,9 +183,9 @@ pub(crate) fn leave(kernel: &Kernel, end: Option<End>) {
 
 /// All read ends of this process go: its threads end, and its record is released by others.
 pub fn leave_all(kernel: &Kernel) {
-    let files = crate::process::files(kernel);
+    let files = process::files(kernel);
     let mut from = 0;
-    while let Some((fd, entry)) = table::next_used(&kernel.session.region, files, from) {
+    while let Some((fd, entry)) = fd_table::next_used(&kernel.session.region, files, from) {
         leave(kernel, end_of(entry));
         from = fd + 1;
     }

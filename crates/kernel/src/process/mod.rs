@@ -30,24 +30,18 @@ use crate::fs::directory::entries;
 use crate::fs::directory::names;
 use crate::fs::inodes::{self, Birth};
 use crate::fs::named;
-use crate::image::{PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES, PROCESSES_MAX};
 use crate::process::embryo::Expected;
+use crate::state::fd_table;
+use crate::state::hold;
+pub(crate) use crate::state::process::{
+    BORN, DYING, EMBRYO, PARENT, PINS, RUNNING, STATE, TOLD, files_of, record,
+};
+use crate::state::process::{
+    FREE, NEXT, PARTS, PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES_MAX, PROGRAM,
+};
+pub use crate::state::process::{each, files};
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::{Kernel, no_room};
-
-pub(crate) const STATE: u32 = 1;
-const PARTS: u32 = 2;
-pub(crate) const PARENT: u32 = 3;
-pub(crate) const PINS: u32 = 4;
-const NEXT: u32 = 5;
-pub(crate) const TOLD: u32 = 5;
-pub(crate) const BORN: u32 = 6;
-const PROGRAM: u32 = 7;
-
-const FREE: u32 = 0;
-pub(crate) const EMBRYO: u32 = 1;
-pub(crate) const RUNNING: u32 = 2;
-pub(crate) const DYING: u32 = 3;
 
 const TAG: u32 = 1;
 const REFERENCES: u32 = 2;
@@ -57,18 +51,6 @@ const UMASK: u32 = 5;
 
 /// Rounds of releasing one record: each after the first undoes somebody who died at it.
 const RELEASES_MAX: u32 = 1000;
-
-/// The record of a process.
-pub(crate) fn record(region: &Region, process: u32) -> Cell {
-    region.map.fixed(PROCESSES + process % PROCESSES_MAX * 8)
-}
-
-/// The descriptor table of a process.
-#[inline]
-pub fn files(kernel: &Kernel) -> Files {
-    let region = &kernel.session.region;
-    Files(high(region.load(record(region, kernel.process).word(PARTS))))
-}
 
 fn context(kernel: &Kernel) -> Cell {
     context_of(&kernel.session.region, kernel.process)
@@ -121,7 +103,7 @@ fn make_context(txn: &mut Txn<'_>, directory: Option<Inode>, umask: u32) -> Resu
     if let Some(dir) = directory {
         let inode = live(txn.region, dir)?;
         txn.lock(inode)?;
-        inodes::add_users(txn, inode, 1, 0);
+        hold::add_users(txn, inode, 1, 0);
     }
     Ok(number)
 }
@@ -154,9 +136,9 @@ fn embryo(kernel: &Kernel, sharing: Sharing, now_ns: i64) -> Result<Process> {
         txn.set(record(txn.region, number).word(TOLD), told);
         let shared = files(kernel);
         let child_files = if sharing.files {
-            let table = table::lock(txn, shared)?;
-            let sharers = txn.get(table.word(table::SHARERS));
-            txn.set(table.word(table::SHARERS), sharers + 1);
+            let table = fd_table::lock(txn, shared)?;
+            let sharers = txn.get(table.word(fd_table::SHARERS));
+            txn.set(table.word(fd_table::SHARERS), sharers + 1);
             kernel.session.clear_passes();
             shared.0
         } else {
@@ -196,14 +178,9 @@ fn directory_of(region: &Region, context: Cell) -> Option<Inode> {
     (number != 0).then_some(Inode { number, generation })
 }
 
-pub(crate) fn files_of(kernel: &Kernel, process: Process) -> Files {
-    let region = &kernel.session.region;
-    Files(high(region.load(record(region, process.0).word(PARTS))))
-}
-
 fn copy_table(kernel: &Kernel, source: Files, target: Files) -> Result<()> {
     let mut from = 0;
-    while let Some((fd, _)) = table::next_used(&kernel.session.region, source, from) {
+    while let Some((fd, _)) = fd_table::next_used(&kernel.session.region, source, from) {
         whole::copy_one(kernel, source, target, fd)?;
         from = fd + 1;
     }
@@ -243,16 +220,16 @@ pub fn set_pid(kernel: &Kernel, child: Process, pid: u32, enters: bool) -> Resul
 /// Whether no other process has this one's table.
 pub fn has_own_table(kernel: &Kernel) -> bool {
     let region = &kernel.session.region;
-    region.load(table::cell(region, files(kernel)).word(table::SHARERS)) == 1
+    region.load(fd_table::cell(region, files(kernel)).word(fd_table::SHARERS)) == 1
 }
 
 /// `Processes::unshare`: an embryo gets the private copies, then both records swap what they name,
 /// and the embryo ends with the shared parts. A death in between leaves an embryo, nothing else.
 pub fn unshare(kernel: &Kernel, sharing: Sharing, now_ns: impl FnOnce() -> i64) -> Result<()> {
     let region = &kernel.session.region;
-    let table = table::cell(region, files(kernel));
+    let table = fd_table::cell(region, files(kernel));
     let wanted = Sharing {
-        files: sharing.files && region.load(table.word(table::SHARERS)) > 1,
+        files: sharing.files && region.load(table.word(fd_table::SHARERS)) > 1,
         context: sharing.context && region.load(context(kernel).word(REFERENCES)) > 1,
     };
     if !wanted.files && !wanted.context {
@@ -287,10 +264,10 @@ pub fn finish_exec(kernel: &Kernel, now_ns: impl FnOnce() -> i64) -> Result<()> 
     unshare(kernel, Sharing { files: true, context: true }, now_ns)?;
     let files = files(kernel);
     let mut from = 0;
-    while let Some((fd, entry)) = table::next_used(&kernel.session.region, files, from) {
-        if entry & table::CLOSE_ON_EXEC != 0 {
+    while let Some((fd, entry)) = fd_table::next_used(&kernel.session.region, files, from) {
+        if entry & fd_table::CLOSE_ON_EXEC != 0 {
             table::close_any(kernel, files, fd)?;
-        } else if entry & table::PLUG != 0 {
+        } else if entry & fd_table::PLUG != 0 {
             table::forget_plug(kernel, files, fd)?;
         }
         from = fd + 1;
@@ -320,7 +297,7 @@ fn run_by(txn: &mut Txn<'_>, process: u32, number: u32) -> Result<()> {
     let cell = txn.region.map.object(INODE, number);
     txn.lock(cell)?;
     named::add_runners(txn, number, 1)?;
-    inodes::add_users(txn, cell, 0, 1);
+    hold::add_users(txn, cell, 0, 1);
     txn.set(record(txn.region, process).word(PROGRAM), number as u64);
     Ok(())
 }
@@ -342,14 +319,14 @@ fn change_program(kernel: &Kernel, process: u32, new: Option<Inode>) -> Result<O
         let before = (old != 0 && old != number).then(|| inodes::name(txn, old));
         lock_inodes(txn, before, new)?;
         if let Some(inode) = new {
-            inodes::lock_to_hold(txn, inode)?;
+            hold::lock_to_hold(txn, inode)?;
         }
         txn.set(own.word(PROGRAM), 0);
         run_by(txn, process, number)?;
         if before.is_some() {
             let cell = txn.region.map.object(INODE, old);
             named::add_runners(txn, old, -1)?;
-            inodes::add_users(txn, cell, 0, -1);
+            hold::add_users(txn, cell, 0, -1);
             inodes::reap(txn, old)?;
         }
         Ok(before)
@@ -421,10 +398,10 @@ fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
     }
     let shared = kernel.run(|txn| {
         txn.lock(record(txn.region, process))?;
-        let table = table::lock(txn, files)?;
-        let sharers = txn.get(table.word(table::SHARERS));
+        let table = fd_table::lock(txn, files)?;
+        let sharers = txn.get(table.word(fd_table::SHARERS));
         if sharers > 1 {
-            txn.set(table.word(table::SHARERS), sharers - 1);
+            txn.set(table.word(fd_table::SHARERS), sharers - 1);
             set_files(txn, process, 0);
         }
         Ok(sharers > 1)
@@ -435,7 +412,7 @@ fn release_files(kernel: &Kernel, process: u32) -> Result<()> {
         Err(error) => return Err(error),
     }
     let mut from = 0;
-    while let Some((fd, _)) = table::next_used(region, files, from) {
+    while let Some((fd, _)) = fd_table::next_used(region, files, from) {
         table::close_any(kernel, files, fd)?;
         from = fd + 1;
     }
@@ -599,8 +576,8 @@ pub fn set_working_directory(kernel: &Kernel, place: WorkingDirectory) -> Result
         }
         lock_inodes(txn, old, new)?;
         if let Some(dir) = new {
-            let inode = inodes::lock_to_hold(txn, dir)?;
-            inodes::add_users(txn, inode, 1, 0);
+            let inode = hold::lock_to_hold(txn, dir)?;
+            hold::add_users(txn, inode, 1, 0);
         }
         txn.set(cell.word(DIRECTORY), new.map_or(0, |dir| dir.number) as u64);
         txn.set(cell.word(GENERATION), new.map_or(0, |dir| dir.generation) as u64);
@@ -692,17 +669,6 @@ pub fn record_of(kernel: &Kernel, pid: u32) -> Option<u32> {
     let mut found = None;
     each(kernel, &mut |process, other| found = found.or((other == pid).then_some(process)));
     found
-}
-
-/// Record and host process of all who live.
-pub fn each(kernel: &Kernel, emit: &mut dyn FnMut(u32, u32)) {
-    let region = &kernel.session.region;
-    for process in 1..=region.load(region.map.fixed(PROCESS_HIGH)) as u32 {
-        let state = region.load(record(region, process).word(STATE));
-        if high(state) > EMBRYO && low(state) != 0 {
-            emit(process, low(state));
-        }
-    }
 }
 
 /// When a record was taken, ns since the epoch.

@@ -15,6 +15,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::fs::{bytes, inodes, named};
 use crate::process::{PINS, record};
+use crate::state::hold;
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::{Kernel, no_room};
@@ -55,7 +56,7 @@ fn add_some(txn: &mut Txn<'_>, process: Cell, inode: u32, count: u32) -> Result<
     txn.init(cell.word(2), pair(count, inode));
     txn.set(process.word(PINS), line as u64);
     let inode_cell = txn.region.map.object(INODE, inode);
-    inodes::add_users(txn, inode_cell, 0, 1);
+    hold::add_users(txn, inode_cell, 0, 1);
     Ok(())
 }
 
@@ -64,7 +65,7 @@ pub fn pin(kernel: &Kernel, inode: Inode) -> Result<()> {
     kernel.run(|txn| {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
-        inodes::lock_to_hold(txn, inode)?;
+        hold::lock_to_hold(txn, inode)?;
         add(txn, process, inode.number)
     })
 }
@@ -75,7 +76,7 @@ pub fn pin_writes(kernel: &Kernel, inode: Inode) -> Result<()> {
     kernel.run(|txn| {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
-        inodes::lock_to_hold(txn, inode)?;
+        hold::lock_to_hold(txn, inode)?;
         mark_writes(txn, process, inode.number)
     })
 }
@@ -106,7 +107,7 @@ pub fn pin_for(
     let pinned = kernel.run_reserved(|txn| {
         let process = record(txn.region, child.0);
         txn.lock(process)?;
-        inodes::lock_to_hold(txn, inode)?;
+        hold::lock_to_hold(txn, inode)?;
         add_some(txn, process, inode.number, count)?;
         if writes { mark_writes(txn, process, inode.number) } else { Ok(()) }
     });
@@ -146,7 +147,7 @@ fn take(kernel: &Kernel, process: u32, number: u32, all: bool) -> Result<()> {
         txn.set(link, pair(high(old), next));
         text::retire_line(txn, line);
         txn.lock(cell)?;
-        inodes::add_users(txn, cell, 0, -1);
+        hold::add_users(txn, cell, 0, -1);
         if writes {
             named::add_writers(txn, number, -1)?;
         }

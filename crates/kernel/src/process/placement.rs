@@ -21,8 +21,9 @@ use husk_proto::place::{
 };
 use husk_region::{Cell, KERNELS_MAX, Region};
 
-use crate::image::{PLACE_KERNELS, PLACE_RULE, PLACES, PROCESS_HIGH, PROCESSES_MAX, WATCH};
+use crate::image::{PLACE_KERNELS, PLACE_RULE, PLACES, WATCH};
 use crate::process;
+use crate::state::process::{PROCESS_HIGH, PROCESSES_MAX};
 use crate::state::{high, low, pair};
 
 const TURN: u32 = 64;

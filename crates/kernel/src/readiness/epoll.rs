@@ -14,13 +14,14 @@ use husk_region::rings::epoll::{self, NUMBER_BITS, SETS_MAX};
 use husk_region::rings::members::Members;
 use husk_region::{Region, Txn};
 
-use crate::descriptor::table;
+use crate::Kernel;
 use crate::image::{SETS, SETS_LIST};
 use crate::pipe::ring;
+use crate::state::fd_table;
 use crate::state::numbers::Names;
+use crate::state::process;
 use crate::state::tree;
 use crate::state::{high, pair};
-use crate::{Kernel, process};
 
 /// The sets.
 pub(crate) const NAMES: Names = Names { list: SETS_LIST, records: SETS, number_bits: NUMBER_BITS };
@@ -31,27 +32,27 @@ const _: () = assert!(husk_proto::epoll::EVENT_BYTES == epoll::EVENT_BYTES);
 /// The set behind a table's entry.
 #[inline(always)]
 pub(crate) fn set_of(entry: u64) -> Option<Set> {
-    (entry & table::SET != 0).then(|| Set(high(entry)))
+    (entry & fd_table::SET != 0).then(|| Set(high(entry)))
 }
 
 /// `Epolls::epoll_set`.
 #[inline]
 pub fn set(kernel: &Kernel, files: Files, fd: u32) -> Option<Set> {
-    set_of(table::entry(&kernel.session.region, files, fd))
+    set_of(fd_table::entry(&kernel.session.region, files, fd))
 }
 
 fn entry_of(set: Set) -> u64 {
-    pair(set.0, 0) | table::SET
+    pair(set.0, 0) | fd_table::SET
 }
 
 /// `Epolls::epoll_look`.
 #[inline(always)]
 pub fn look(kernel: &Kernel, fd: u32) -> Sight {
     let (region, files) = (&kernel.session.region, process::files(kernel));
-    let Some(set) = set_of(table::entry(region, files, fd)) else { return Sight::Other };
+    let Some(set) = set_of(fd_table::entry(region, files, fd)) else { return Sight::Other };
     match epoll::Set::of(set.0) {
         Some(set) if set.has_members() => Sight::Members,
-        Some(set) if set.is_strange() || table::sharers(region, files) != 1 => Sight::Hosts,
+        Some(set) if set.is_strange() || fd_table::sharers(region, files) != 1 => Sight::Hosts,
         Some(set) if set.is_quiet() => Sight::Quiet,
         Some(set) => match set.said() {
             Some(said) if said.count > 0 => {
@@ -69,17 +70,17 @@ pub fn is_quiet(kernel: &Kernel, fd: u32) -> bool {
     let (region, files) = (&kernel.session.region, process::files(kernel));
     let set = set_of(entry_at_a_look(region, files, fd));
     let set = set.and_then(|set| epoll::Set::at_a_look(set.0));
-    let own = |set: &epoll::Set| !set.is_strange() && table::sharers(region, files) == 1;
+    let own = |set: &epoll::Set| !set.is_strange() && fd_table::sharers(region, files) == 1;
     set.is_some_and(|set| own(&set) && set.is_quiet())
 }
 
 /// The word behind a number below 4,096 in a table that has such numbers only; 0 of all others.
 #[inline(always)]
 fn entry_at_a_look(region: &Region, files: Files, fd: u32) -> u64 {
-    if let Some(entry) = table::first_entry(region, files, fd) {
+    if let Some(entry) = fd_table::first_entry(region, files, fd) {
         return entry;
     }
-    let root = region.load(table::cell(region, files).word(table::ROOT));
+    let root = region.load(fd_table::cell(region, files).word(fd_table::ROOT));
     let index = u64::from(fd);
     let two = high(root) == 2 && index < tree::reach(2);
     if two { tree::get_of_two(region, root, index) } else { 0 }
@@ -88,11 +89,11 @@ fn entry_at_a_look(region: &Region, files: Files, fd: u32) -> u64 {
 /// `Epolls::epoll_make`.
 pub fn make(kernel: &Kernel, files: Files, fd: u32) -> Result<Set> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         let set = Set(NAMES.take(txn, SETS_MAX, 1)?);
         epoll::Set::of(set.0).ok_or(Errno::ENOMEM)?.begin();
-        table::put(txn, table, fd, old | entry_of(set))?;
+        fd_table::put(txn, table, fd, old | entry_of(set))?;
         Ok(set)
     })
 }
@@ -100,10 +101,10 @@ pub fn make(kernel: &Kernel, files: Files, fd: u32) -> Result<Set> {
 /// `Epolls::epoll_join`.
 pub fn join(kernel: &Kernel, files: Files, fd: u32, set: Set) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         hold(txn, set)?;
-        table::put(txn, table, fd, old | entry_of(set))
+        fd_table::put(txn, table, fd, old | entry_of(set))
     })
 }
 

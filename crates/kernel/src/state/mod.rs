@@ -17,7 +17,11 @@
 //! its home partition (`fs::directory::share`); a file's 13 only grows, every reader of blocks
 //! compares it.
 
+pub(crate) mod fd_table;
+pub(crate) mod hold;
+pub(crate) mod name;
 pub(crate) mod numbers;
+pub(crate) mod process;
 pub(crate) mod text;
 pub(crate) mod tree;
 

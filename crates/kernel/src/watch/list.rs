@@ -19,8 +19,8 @@ use husk_region::{Cell, LINE, Region, Txn};
 use super::queue::{self, Event};
 use super::{HOSTS, NEXT, WATCHES, add_to, live, lock, number_of, record_at, word};
 use crate::Kernel;
-use crate::fs::inodes;
 use crate::image::WATCH_COUNT;
+use crate::state::hold;
 use crate::state::{high, low, pair, tag};
 use crate::state::{text, tree};
 
@@ -105,7 +105,7 @@ fn ignored(txn: &mut Txn<'_>, number: u32, wd: u32) {
 /// `Watches::watch_add`.
 pub fn add(kernel: &Kernel, instance: Instance, inode: Inode, mask: u32) -> Result<u32> {
     kernel.run(|txn| {
-        inodes::lock_to_hold(txn, inode)?;
+        hold::lock_to_hold(txn, inode)?;
         lock(txn)?;
         let record = live(txn.region, instance)?;
         let mine = number_of(instance);

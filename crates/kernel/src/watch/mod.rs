@@ -28,8 +28,8 @@ use husk_proto::watch::{Instance, MarkerName};
 use husk_proto::{Errno, Files, Result};
 use husk_region::{Cell, Region, Txn};
 
-use crate::descriptor::table;
 use crate::image::{WATCH, WATCH_COUNT, WATCH_INSTANCES};
+use crate::state::fd_table;
 use crate::state::tree;
 use crate::state::{high, low, pair};
 use crate::{Kernel, TELL};
@@ -114,27 +114,27 @@ fn add_to(txn: &mut Txn<'_>, index: u32, by: i64) {
 /// The instance behind a table's entry.
 #[inline]
 pub(crate) fn instance_of(entry: u64) -> Option<Instance> {
-    (entry & table::WATCH != 0).then(|| Instance(high(entry)))
+    (entry & fd_table::WATCH != 0).then(|| Instance(high(entry)))
 }
 
 /// `Watches::watch_instance`.
 #[inline]
 pub fn instance(kernel: &Kernel, files: Files, fd: u32) -> Option<Instance> {
-    instance_of(table::entry(&kernel.session.region, files, fd))
+    instance_of(fd_table::entry(&kernel.session.region, files, fd))
 }
 
 fn entry_of(instance: Instance) -> u64 {
-    pair(instance.0, 0) | table::WATCH
+    pair(instance.0, 0) | fd_table::WATCH
 }
 
 /// `Watches::watch_make`.
 pub fn make(kernel: &Kernel, files: Files, fd: u32) -> Result<Instance> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         lock(txn)?;
         let instance = begin(txn)?;
-        table::put(txn, table, fd, old | entry_of(instance))?;
+        fd_table::put(txn, table, fd, old | entry_of(instance))?;
         Ok(instance)
     })
 }
@@ -199,10 +199,10 @@ fn is_file(region: &Region, cell: Cell, file: u64) -> bool {
 /// `Watches::watch_join`.
 pub fn join(kernel: &Kernel, files: Files, fd: u32, instance: Instance) -> Result<()> {
     kernel.run(|txn| {
-        let table = table::lock(txn, files)?;
-        let old = table::plain_host(txn, files, fd)?;
+        let table = fd_table::lock(txn, files)?;
+        let old = fd_table::plain_host(txn, files, fd)?;
         hold(txn, instance)?;
-        table::put(txn, table, fd, old | entry_of(instance))
+        fd_table::put(txn, table, fd, old | entry_of(instance))
     })
 }
 

@@ -10,7 +10,7 @@ use super::list::{self, Watch};
 use super::queue::{self, Event};
 use super::{COOKIE, any, lock, record_at, word};
 use crate::Kernel;
-use crate::fs::named;
+use crate::state::name;
 use crate::state::{high, ino, kind_bits, low};
 
 /// Entries of a journal that are left to the operation: who has more watchers than fit loses
@@ -36,7 +36,7 @@ fn of_file_watched(txn: &mut Txn<'_>, inode: u32, mask: u32) -> Result<()> {
     let mask = mask | directory_bit(kind_bits(ident));
     let mut name = [0; 255];
     let watched = |dir| is_watched(txn.region, dir);
-    if let Some((dir, length)) = named::place(txn.region, inode, watched, &mut name) {
+    if let Some((dir, length)) = name::place(txn.region, inode, watched, &mut name) {
         tell(txn, dir, mask, 0, &name[..length])?;
     }
     tell(txn, inode, mask, 0, b"")

@@ -376,18 +376,3 @@ impl Map {
         Cell::at(if index >= self.heap && index < self.heap_end { index } else { self.heap })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{INODE, Layout, NODE};
-    use crate::arena::reserve::RESERVED;
-
-    #[test]
-    fn nodes_are_enough_for_a_long_name_of_each_file_in_one_directory() {
-        for memory_bytes in [4 << 20, 1 << 30, 16 << 30, 255 << 30] {
-            let classes = Layout { kernels: 2, memory_bytes }.map().classes;
-            let (inodes, nodes) = (classes[INODE].count, classes[NODE].count);
-            assert!(nodes - RESERVED[NODE] >= inodes + inodes / 64 + 64, "{memory_bytes}");
-        }
-    }
-}

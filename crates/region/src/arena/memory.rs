@@ -3,7 +3,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::layout::{self, Layout, Map, header};
-use crate::observe::model_hooks::Word;
+use crate::hooks::model_hooks::Word;
+
+/// A lock word that somebody holds.
+pub(crate) const LOCKED: u64 = 1;
+/// What a lock word grows by each time it is let go.
+pub(crate) const SEQUENCE_ONE: u64 = 4;
 
 /// Where the state arena is mapped in every process: with the pipes, the runtime, its heap and what
 /// is started from recordings in the same 512 GiB, which one table of the host leads to.
@@ -156,11 +161,7 @@ impl Region {
             map: layout.map(),
             layout,
             without,
-            doubt: if without.has(Without::OPTIMISTIC) {
-                u64::MAX
-            } else {
-                crate::txn::lock::LOCKED
-            },
+            doubt: if without.has(Without::OPTIMISTIC) { u64::MAX } else { LOCKED },
             pools: if without.has(Without::AFFINITY) { 0 } else { u32::MAX },
         }
     }
@@ -189,7 +190,7 @@ impl Region {
     /// A lock word that nobody has held is none that readers could doubt: it is made so.
     pub(crate) fn doubt_new(&self, cell: Cell) {
         if self.load(cell) == 0 {
-            self.store(cell, crate::txn::lock::SEQUENCE_ONE);
+            self.store(cell, SEQUENCE_ONE);
         }
     }
 

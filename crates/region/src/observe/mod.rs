@@ -1,7 +1,6 @@
-//! What can be looked at or stopped: traces, tallies, kill points, the model checker's hooks.
+//! What can be looked at: traces, and how long locks are held.
 
-pub mod kill;
-pub mod lock_hold_stats;
-pub mod model_hooks;
-pub(crate) mod tally;
 pub mod trace;
+
+pub use crate::hooks::{kill, model_hooks};
+pub use crate::txn::lock_hold_stats;

@@ -26,6 +26,7 @@ use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
 use crate::arena::layout::Layout;
+pub use crate::hooks::clock::ticks;
 use crate::txn::life::{Life, judge};
 
 /// Where the area is mapped in a process that traces or is traced.
@@ -97,13 +98,6 @@ impl Layout {
     pub fn trace_bytes(&self) -> u64 {
         AREA_BYTES as u64
     }
-}
-
-/// The processor's clock.
-#[inline(always)]
-pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// What a record says.

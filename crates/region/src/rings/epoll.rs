@@ -23,7 +23,7 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::pipes::{self, FLIGHT, PIPES_ADDRESS, PIPES_MAX, Pipe, SET, SHARED, WORDS_BYTES};
 
 /// Most sets of an image that are remembered; a number has eight bits.

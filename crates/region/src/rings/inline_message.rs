@@ -18,7 +18,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::pipes::{HEAD, NEAR, Pipe, SHORT, TAIL};
 
 /// Most bytes of a short message.

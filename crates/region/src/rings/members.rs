@@ -23,7 +23,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::epoll::{self, SETS_MAX};
 use crate::rings::pace::{core_number, ticks};
 use crate::rings::pipes::{self, HOOK, Held, Holder, Lock, PIPES_MAX, Pipe, TOLD};

@@ -33,7 +33,7 @@ use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
 use crate::arena::layout::Layout;
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::pace::{core_number, ticks};
 use crate::rings::{epoll, members};
 use crate::txn::life::Life;

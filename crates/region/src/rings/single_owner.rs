@@ -22,7 +22,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use husk_abi::nr;
 use husk_host::syscall;
 
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::pipes::{BUSY, Held, Pipe, SHARED};
 use crate::txn::life::{Holder, Life};
 

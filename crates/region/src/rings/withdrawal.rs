@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::rings::pipes::{
     CLIMB_BYTES, CLIMB_HEAD, CLIMB_IN, CLIMB_OUT, FLIGHT, HOST_IN, Mode, Pipe, READ_IN_FLIGHT,
     RING_BYTES, TAIL,

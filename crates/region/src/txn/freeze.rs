@@ -86,7 +86,7 @@ impl Session {
 /// Sleeps for about as long as one look at somebody else's work takes.
 pub fn nap() {
     #[cfg(feature = "models")]
-    if crate::observe::model_hooks::rest() {
+    if crate::hooks::model_hooks::rest() {
         return;
     }
     let time = [0u64, LOOK_NS];

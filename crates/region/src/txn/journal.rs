@@ -15,13 +15,13 @@ use husk_abi::Errno;
 
 use crate::arena::layout::header;
 use crate::arena::memory::{Cell, Region};
-use crate::observe::kill;
-use crate::observe::tally::ROLLBACKS;
+use crate::hooks::kill;
 use crate::txn::lock::{is_locked, locked_by, owner_of};
 use crate::txn::session::{
     FREES, FREES_MAX, JOURNAL, JOURNAL_MAX, LEFT_OVER, PENDING, SEAT, STATE, Session, TRANSACTIONS,
     UNBALANCED,
 };
+use crate::txn::tally::ROLLBACKS;
 
 /// What a handler returns when the world moved between its look and its locks: run it again.
 pub const RETRY: Errno = Errno(4001);

@@ -45,7 +45,7 @@ const ESRCH: isize = -3;
 /// Judges thread `tid` of process `pid`. An unreadable `/proc` counts as alive.
 pub fn judge(pid: u32, tid: u32) -> Life {
     #[cfg(feature = "models")]
-    if let Some(dead) = crate::observe::model_hooks::is_dead(pid, tid) {
+    if let Some(dead) = crate::hooks::model_hooks::is_dead(pid, tid) {
         return if dead { Life::Dead } else { Life::HeldUp };
     }
     if is_gone(pid, tid) {
@@ -74,7 +74,7 @@ fn is_over(letter: u8) -> bool {
 /// its place, so of two looks the first may see a dead thread, and the second one thread.
 pub fn ended(pid: u32) -> bool {
     #[cfg(feature = "models")]
-    if let Some(dead) = crate::observe::model_hooks::is_dead(pid, pid) {
+    if let Some(dead) = crate::hooks::model_hooks::is_dead(pid, pid) {
         return dead;
     }
     if is_gone(pid, pid) {

@@ -19,15 +19,13 @@ use core::sync::atomic::{Ordering, fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-use crate::arena::memory::{Cell, Without};
-use crate::observe::kill;
-use crate::observe::model_hooks;
+use crate::arena::memory::{Cell, LOCKED, SEQUENCE_ONE, Without};
+use crate::hooks::kill;
+use crate::hooks::model_hooks;
 use crate::txn::life::{self, Life};
 use crate::txn::session::Session;
 
-pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITERS: u64 = 2;
-pub(crate) const SEQUENCE_ONE: u64 = 4;
 const OWNER_SHIFT: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << OWNER_SHIFT) - 4;
 

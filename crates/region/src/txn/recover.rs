@@ -9,13 +9,13 @@
 use husk_abi::Errno;
 
 use crate::arena::layout::header;
-use crate::arena::memory::Cell;
-use crate::observe::kill;
-use crate::observe::tally::RECOVERED;
+use crate::arena::memory::{Cell, LOCKED};
+use crate::hooks::kill;
 use crate::txn::journal::{COMMITTED, ROLLED};
 use crate::txn::life::{self, Life};
-use crate::txn::lock::{LOCKED, owner_of};
+use crate::txn::lock::owner_of;
 use crate::txn::session::{LONG, LONG_MAX, STATE, Session};
+use crate::txn::tally::RECOVERED;
 
 /// Looks at the recovery word before a waiter gives up: about a minute.
 const TURNS_MAX: u32 = 60_000;

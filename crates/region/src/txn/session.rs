@@ -16,10 +16,10 @@ use husk_abi::Errno;
 
 use crate::arena::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::arena::memory::{Cell, Region};
-use crate::observe::kill;
-use crate::observe::tally::{LOOKS_MAX, TALLIES_END, WAITS};
+use crate::hooks::kill;
 use crate::txn::outlying::Outlying;
 use crate::txn::passthrough_bits::Passes;
+use crate::txn::tally::{LOOKS_MAX, TALLIES_END, WAITS};
 
 pub(crate) const STATE: u32 = 0;
 pub(crate) const TRANSACTIONS: u32 = 1;
@@ -97,7 +97,7 @@ pub struct Session {
     /// Numbers of directories in which no name leads into a tree (`outlying`).
     pub(crate) outlying: Outlying,
     #[cfg(feature = "holds")]
-    pub(crate) hold: crate::observe::lock_hold_stats::Hold,
+    pub(crate) hold: crate::txn::lock_hold_stats::Hold,
     pid: u32,
     tid: u32,
 }

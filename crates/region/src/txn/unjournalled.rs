@@ -4,7 +4,7 @@
 //! looks meanwhile, takes that for no word.
 
 use crate::arena::memory::Cell;
-use crate::observe::kill;
+use crate::hooks::kill;
 use crate::txn::session::Session;
 
 impl Session {

@@ -18,6 +18,7 @@ use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
 
 pub use crate::fs::directory::share::{Open, open_directory};
 use crate::fs::directory::{share, switch};
+use crate::state::name::INLINE;
 use crate::state::text::{self, word_at};
 use crate::state::tree;
 use crate::state::{ent, high, ino, low, pair, tag};
@@ -30,7 +31,6 @@ const HOLE: u64 = 1 << 63;
 const SLOTS_MAX: u32 = (1 << 24) - 64;
 /// Entries in one chain before the walk is taken for a stale one.
 const CHAIN_MAX: u32 = 1 << 16;
-const INLINE: usize = 32;
 
 /// A name in a directory, hashed.
 #[derive(Debug)]
@@ -395,17 +395,4 @@ pub fn slot_line(word: u64) -> Option<u32> {
 /// The next hole if a slot is a hole, 0 for none.
 pub fn slot_hole(word: u64) -> Option<u32> {
     if word & HOLE != 0 { Some(low(word)) } else { None }
-}
-
-/// Copies an entry's name into `out`; its length.
-pub fn copy_name(region: &Region, line: Cell, out: &mut [u8; 255]) -> usize {
-    let length = (low(region.load(line)) >> 8 & 0xff) as usize;
-    for n in 0..length.min(INLINE).div_ceil(8) {
-        let word = region.load(line.word(ent::NAME + n as u32));
-        out[8 * n..8 * n + 8].copy_from_slice(&word.to_le_bytes());
-    }
-    if length > INLINE {
-        text::copy(region, low(region.load(line.word(ent::PLACE))), &mut out[INLINE..length]);
-    }
-    length
 }

@@ -12,6 +12,7 @@ use crate::Kernel;
 use crate::fs::directory::{entries, share};
 use crate::fs::overlay;
 use crate::image;
+use crate::state::name;
 use crate::state::tree;
 use crate::state::{ent, high, ino, kind_bits, kind_of, live, low, tag};
 
@@ -61,7 +62,7 @@ fn look(region: &Region, dir: Inode, cell: Cell, seen: &mut Seen) -> Result<bool
         let head = region.load(line);
         let link = region.load(line.word(ent::LINK));
         if low(head) & 0xff == tag::ENTRY && high(link) == dir.number {
-            seen.length = entries::copy_name(region, line, &mut seen.name);
+            seen.length = name::copy_name(region, line, &mut seen.name);
             (seen.head, seen.target) = (low(head), low(link));
             if region.load(line) == head && region.load(cell) == slot {
                 return Ok(true);

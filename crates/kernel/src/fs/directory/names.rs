@@ -11,6 +11,7 @@ use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::share;
 use crate::fs::inodes::{self, Birth};
 use crate::fs::named;
+use crate::state::hold;
 use crate::state::text;
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
 use crate::watch::post;
@@ -174,7 +175,7 @@ pub fn link(
         if entries::find(txn.region, &key).is_some() {
             return Err(Errno::EEXIST);
         }
-        let cell = inodes::lock_to_hold(txn, inode)?;
+        let cell = hold::lock_to_hold(txn, inode)?;
         let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
         permit_link(&step(txn, inode.number), who)?;
         permit_change(txn, dir.number, who)?;

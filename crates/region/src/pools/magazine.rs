@@ -21,8 +21,8 @@ use husk_abi::Errno;
 
 use crate::arena::layout::{CLASSES, header};
 use crate::arena::memory::{Cell, Without};
-use crate::arena::reserve::{RESERVED, paid_back};
-use crate::observe::kill;
+use crate::hooks::kill;
+use crate::pools::reserve::{RESERVED, paid_back};
 use crate::txn::journal::{RETRIES_MAX, RETRY, Txn};
 use crate::txn::session::{COUNTS, MAGAZINE_ITEMS, MAGAZINES, Session, UNBALANCED};
 

@@ -24,9 +24,9 @@
 use husk_abi::Errno;
 
 use crate::arena::layout::header;
-use crate::arena::magazine::{BLOCK, HIGH, count_of, item};
 use crate::arena::memory::Cell;
-use crate::observe::kill;
+use crate::hooks::kill;
+use crate::pools::magazine::{BLOCK, HIGH, count_of, item};
 use crate::txn::freeze::nap;
 use crate::txn::journal::Txn;
 use crate::txn::session::{RUN, STATE, Session};

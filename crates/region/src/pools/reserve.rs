@@ -16,9 +16,9 @@
 use husk_abi::Errno;
 
 use crate::arena::layout::{CLASSES, NODE, RECORD, header};
-use crate::arena::magazine::{LOW, count_of, item};
 use crate::arena::memory::Cell;
-use crate::observe::kill;
+use crate::hooks::kill;
+use crate::pools::magazine::{LOW, count_of, item};
 use crate::txn::session::Session;
 
 /// Objects of each class, the last never used ones, that only `refill_reserved` hands out: an image
@@ -152,5 +152,20 @@ impl Session {
             txn.set(count_of(txn.base, class), had - count);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RESERVED;
+    use crate::arena::layout::{INODE, Layout, NODE};
+
+    #[test]
+    fn nodes_are_enough_for_a_long_name_of_each_file_in_one_directory() {
+        for memory_bytes in [4 << 20, 1 << 30, 16 << 30, 255 << 30] {
+            let classes = Layout { kernels: 2, memory_bytes }.map().classes;
+            let (inodes, nodes) = (classes[INODE].count, classes[NODE].count);
+            assert!(nodes - RESERVED[NODE] >= inodes + inodes / 64 + 64, "{memory_bytes}");
+        }
     }
 }

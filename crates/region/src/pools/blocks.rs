@@ -11,9 +11,9 @@ use husk_host::huge::{HUGE_BYTES, gather_around};
 use husk_host::syscall;
 
 use crate::arena::layout::{CHUNK_BLOCKS, header};
-use crate::arena::magazine::BLOCK;
 use crate::arena::memory::{Cell, Without};
-use crate::observe::kill;
+use crate::hooks::kill;
+use crate::pools::magazine::BLOCK;
 use crate::txn::journal::Txn;
 use crate::txn::lock;
 use crate::txn::session::{CHUNK_HINT, COUNTS, LENT, RUN, Session, UNBALANCED};

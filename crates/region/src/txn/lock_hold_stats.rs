@@ -24,7 +24,7 @@ pub use measured::*;
 #[cfg(feature = "holds")]
 mod measured {
     use super::HOLDERS;
-    use crate::observe::trace::ticks;
+    use crate::hooks::clock::ticks;
     use crate::txn::session::Session;
     use core::cell::Cell as Local;
     use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
