@@ -22,10 +22,17 @@ impl Problem {
 
     /// Linux refused a step of steering.
     pub(crate) fn refused(what: &str, errno: Errno) -> Problem {
+        let release = rustix::system::uname();
+        let newer = format!(
+            "it takes Linux 5.14 or later, with eBPF; this is {}",
+            release.release().to_string_lossy()
+        );
         let remedy = match errno {
             Errno::EPERM | Errno::EACCES => {
                 "run it as root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_PTRACE)"
             }
+            // No such call, or no such kind of program.
+            Errno::ENOSYS | Errno::EINVAL => &newer,
             _ => "see `husk net check`",
         };
         Problem::new(format!("cannot {what}"), format!("Linux says {errno:?}"), remedy)

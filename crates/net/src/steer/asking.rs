@@ -131,7 +131,7 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
         Err(_) => {}
     }
     let inodes = see(pid, place).listening;
-    let family = family(pid, &inodes);
+    let family = family(&[pid], &inodes);
     let refused = |errno| Problem::refused("take the program from these sockets", errno);
     let socket = inodes.first().ok_or(husk_abi::Errno::ENOENT);
     let socket = socket.and_then(|&inode| borrow(&family, inode)).map_err(refused)?;

@@ -83,6 +83,8 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     let door = match door {
         Ok(door) => door,
         Err(why) => {
+            // Also where whoever started it has been killed.
+            let _ = fs::remove_file(&socket);
             balancer.undo()?;
             return Err(unusable(&why));
         }
@@ -256,13 +258,15 @@ impl Balancer {
     fn look_at_listeners(&mut self) -> Result<(), Problem> {
         // The next one where the first has gone.
         let mut found = self.family.iter().map(|member| (member.pid, see(member.pid, &self.place)));
-        let Some((pid, seen)) = found.find(|(_, seen)| !seen.listening.is_empty()) else {
+        let seen = found.find(|(_, seen)| !seen.listening.is_empty());
+        let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
+        let inodes = seen.as_ref().map_or(Vec::new(), |(_, seen)| seen.listening.clone());
+        let family = family(&known, &inodes);
+        let Some((_, seen)) = seen.filter(|_| !family.is_empty()) else {
             self.inodes.clear();
             return Ok(());
         };
-        let inodes = seen.listening;
-        self.open = seen.open;
-        self.family = family(pid, &inodes);
+        (self.open, self.family) = (seen.open, family);
         let known = self.inodes.iter().copied().filter(|inode| inodes.contains(inode));
         let new = inodes.iter().copied().filter(|inode| !self.inodes.contains(inode));
         let listens: Vec<u64> = known.chain(new).take(SOCKETS_MAX).collect();

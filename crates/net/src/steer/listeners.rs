@@ -169,20 +169,27 @@ fn children(pid: u32) -> Vec<u32> {
     texts.flat_map(numbers).collect()
 }
 
-/// The processes of a server that have these sockets: from the eldest that has one, down.
-pub fn family(pid: u32, inodes: &[u64]) -> Vec<Member> {
+/// The processes of a server that have these sockets: from the eldest above each of `known` that
+/// has one, down. Where a master has been killed, its workers have no common one any more.
+pub fn family(known: &[u32], inodes: &[u64]) -> Vec<Member> {
     let has_one = |pid: &u32| {
         let held = held(*pid);
         inodes.iter().any(|inode| held.contains_key(inode))
     };
-    let mut eldest = pid;
-    while let Some(above) = parent(eldest).filter(|above| *above > 0 && has_one(above)) {
-        eldest = above;
+    let mut pids: Vec<u32> = Vec::new();
+    for &pid in known {
+        let mut eldest = pid;
+        while let Some(above) = parent(eldest).filter(|above| *above > 0 && has_one(above)) {
+            eldest = above;
+        }
+        if !pids.contains(&eldest) {
+            pids.push(eldest);
+        }
     }
-    let mut pids = vec![eldest];
     let mut at = 0;
     while at < pids.len() && pids.len() < FAMILY_MAX {
-        pids.extend(children(pids[at]));
+        let below = children(pids[at]);
+        pids.extend(below.into_iter().filter(|pid| !pids.contains(pid)).collect::<Vec<_>>());
         at += 1;
     }
     let member = |pid: u32| {

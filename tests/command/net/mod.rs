@@ -1,5 +1,10 @@
 //! `husk net`: what it prints, and what it says about bad input.
 
+mod broken;
+mod server;
+mod steering;
+mod tuning;
+
 use std::process::Command;
 
 use husk_tests::husk::binary;

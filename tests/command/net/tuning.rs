@@ -2,7 +2,9 @@
 //! back.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
@@ -12,6 +14,8 @@ use crate::as_nobody;
 
 /// No command takes longer.
 const LIMIT: &str = "60";
+/// Between two times at which a `tune` is killed.
+const KILL_STEP: Duration = Duration::from_millis(1);
 /// What `tune` changes of a veth.
 const FILES: [&str; 4] = [
     "queues/rx-0/rps_cpus",
@@ -28,12 +32,17 @@ struct Lab {
 impl Lab {
     /// `None`: there is nothing to test here.
     fn new(test: &str) -> Option<Lab> {
+        Lab::with(test, "2")
+    }
+
+    /// With so many queues in each direction.
+    fn with(test: &str, queues: &str) -> Option<Lab> {
         if against_native() || !rustix::process::getuid().is_root() {
             return None;
         }
         let lab = Lab { name: format!("husk-{test}-{}", std::process::id()) };
         assert!(plain(&["ip", "netns", "add", &lab.name]).status.success(), "network namespaces");
-        let queues = ["numrxqueues", "2", "numtxqueues", "2"];
+        let queues = ["numrxqueues", queues, "numtxqueues", queues];
         let veth = ["type", "veth", "peer", "name", "v1"];
         lab.inside(&[&["ip", "link", "add", "v0"][..], &queues, &veth, &queues].concat());
         Some(lab)
@@ -165,6 +174,42 @@ fn what_was_asked_for_by_name_and_cannot_be_is_refused_and_changes_nothing() {
     let report = lab.net(&["tune", "v0", "--only", "rps"]);
     assert_eq!(report["rows"].as_array().map(Vec::len), Some(2), "{report}");
     lab.net(&["untune", "v0"]);
+}
+
+#[test]
+fn an_interface_with_one_queue_is_tuned_as_far_as_that_goes() {
+    let Some(lab) = Lab::with("one", "1") else { return };
+    let rps = || lab.inside(&["cat", "/sys/class/net/v0/queues/rx-0/rps_cpus"]);
+    let before = rps();
+    let said = lab.refused(&["tune", "v0", "--only", "xps"]);
+    assert!(said.contains("one transmit queue"), "{said}");
+    let tuned = lab.net(&["tune", "v0"]);
+    assert_eq!((outcome(&tuned, "xps"), outcome(&tuned, "rps of rx-0")), ("cannot", "set"));
+    assert_ne!(rps(), before);
+    lab.net(&["untune", "v0"]);
+    assert_eq!(rps(), before);
+}
+
+#[test]
+fn a_tune_that_is_killed_at_any_time_is_set_back_exactly() {
+    let Some(lab) = Lab::new("killed") else { return };
+    let before = lab.values();
+    let mut undone = 0;
+    for step in 0..20 {
+        let mut tune = Command::new("ip");
+        tune.args(["netns", "exec", &lab.name]).arg(binary()).args(["net", "tune", "v0"]);
+        let mut tune = tune.stdout(Stdio::null()).spawn().expect("it starts");
+        // `ip` becomes the command, so that it is this process that is killed.
+        sleep(KILL_STEP * step);
+        let _ = tune.kill();
+        tune.wait().expect("its status");
+        let husk = binary();
+        let back = lab.output(&[husk.to_str().expect("a plain path"), "net", "untune", "v0"]);
+        undone += usize::from(back.status.success());
+        assert_eq!(lab.values(), before, "killed at {step}");
+        assert!(lab.refused(&["untune", "v0"]).contains("not tuned"));
+    }
+    assert!(undone > 0, "none was killed after it began");
 }
 
 #[test]

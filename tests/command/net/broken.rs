@@ -1,0 +1,285 @@
+//! Steering under what goes wrong: processes killed at any time, two at once, old hosts; and moves
+//! under load, of which no connection may know.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::server::*;
+
+/// Moves under load.
+const MOVES: u64 = 1_000;
+/// Connections that stay open meanwhile, and are asked again and again.
+const KEPT: usize = 16;
+/// Connections before the load turns to the other worker.
+const TURN: u64 = 1_500;
+/// Times at which an attach is killed, after its start.
+const KILLS: std::ops::Range<u64> = 0..12;
+const KILL_STEP: Duration = Duration::from_millis(3);
+
+/// A connection that is kept, and asks by it.
+struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    /// Who answers.
+    fn ask(&mut self) -> std::io::Result<String> {
+        self.0.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            self.0.read_line(&mut line)?;
+        }
+        self.0.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+}
+
+/// Ends the load, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Connects from flow groups of one worker, then from those of the other, and so on: what comes has
+/// to move. Panics where a connection fails.
+fn load(server: &Server, over: &AtomicBool, came: &AtomicU64) {
+    let ask = |group: u16| server.answers(1, |one| one == group).remove(0);
+    while !over.load(Relaxed) {
+        let mut groups = BTreeMap::<String, Vec<u16>>::new();
+        for group in PORTS.step_by(16).map(|port| port >> 4) {
+            groups.entry(ask(group)).or_default().push(group);
+        }
+        let turn = came.fetch_add(TURN, Relaxed) / TURN;
+        let pressed = groups.values().cycle().nth(turn as usize % 2).expect("a worker");
+        for &group in pressed.iter().cycle().take(TURN as usize) {
+            ask(group);
+            if over.load(Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_connection_is_lost_or_goes_elsewhere_over_a_thousand_moves_under_load() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place(), "--wake-percent", "0", "--window-ms", "100"]);
+    let mut kept: Vec<_> = (0..KEPT)
+        .map(|_| {
+            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("a stream");
+            stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
+            let mut one = Kept(BufReader::new(stream));
+            let first = one.ask().expect("an answer");
+            (one, first)
+        })
+        .collect();
+    let (over, came) = (AtomicBool::new(false), AtomicU64::new(0));
+    let moves = scope(|scope| {
+        let (server, over, came) = (&server, &over, &came);
+        let _end = Ends(over);
+        let loads = [(); 2].map(|()| scope.spawn(|| load(server, over, came)));
+        let mut moves = 0;
+        let mut asked = Ok(());
+        until("a thousand moves", || {
+            moves = server.top()["moves"].as_u64().unwrap_or_default();
+            for (one, first) in &mut kept {
+                match one.ask() {
+                    Ok(answer) if answer == *first => {}
+                    other => asked = Err(format!("{other:?} instead of {first}")),
+                }
+            }
+            moves >= MOVES || asked.is_err() || loads.iter().any(|load| load.is_finished())
+        });
+        assert_eq!(asked, Ok(()), "a connection that was kept");
+        moves
+    });
+    assert!(moves >= MOVES, "{moves}");
+    assert!(came.load(Relaxed) > MOVES, "{came:?} connections");
+}
+
+/// Workers whose master has gone: who else would end them?
+struct Orphans(Vec<i32>);
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        for &pid in &self.0 {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| name == "nginx\n") {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+#[test]
+fn where_the_process_that_was_named_is_killed_its_workers_are_steered_on() {
+    if unable() {
+        return;
+    }
+    let mut server = Server::start();
+    let orphans = Orphans(server.workers());
+    let master = server.master.id();
+    done(&["attach", &master.to_string(), "--wake-percent", "100"]);
+    let balancer = server.balancer();
+    server.signal(master as i32, Signal::KILL);
+    server.master.wait().expect("its status");
+    // Those that accept are seen again once a second.
+    let mut workers: Vec<i64> = orphans.0.iter().map(|&pid| pid.into()).collect();
+    workers.sort_unstable();
+    until("only the workers are seen, each with its own socket", || {
+        let even = server.answers(10, |group| group % 2 == 0);
+        let odd = server.answers(10, |group| group % 2 == 1);
+        assert!(all_same(&even) && all_same(&odd) && even[0] != odd[0], "{even:?} {odd:?}");
+        let top = server.top();
+        let kernels = top["kernels"].as_array().expect("kernels");
+        let mut pids: Vec<_> = kernels.iter().filter_map(|one| one["pid"].as_i64()).collect();
+        pids.sort_unstable();
+        pids == workers && top["pid"].as_u64() != Some(master.into())
+    });
+    drop(orphans);
+    until("the balancer has gone", || !fs::exists(format!("/proc/{balancer}")).unwrap_or(true));
+}
+
+#[test]
+fn an_attach_that_is_killed_at_any_time_leaves_nothing_that_detach_and_attach_cannot_undo() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    let place = server.place();
+    for step in KILLS {
+        let mut attach = Command::new(binary());
+        attach.args(["net", "attach", &place, "--wake-percent", "100"]).stderr(Stdio::null());
+        let mut attach = attach.spawn().expect("it starts");
+        sleep(KILL_STEP * step as u32);
+        let _ = attach.kill();
+        attach.wait().expect("its status");
+        assert_eq!(server.answers(20, |_| true).len(), 20);
+        // A balancer that was about to tell it ends when it notices.
+        until("another steers", || {
+            let _ = output(net(&["detach", &place]));
+            output(net(&["attach", &place, "--wake-percent", "100"])).status.success()
+        });
+        assert!(all_same(&server.answers(20, |group| group % 2 == 0)));
+        done(&["detach", &place]);
+        assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "killed at {step}");
+    }
+}
+
+#[test]
+fn of_two_attaches_at_once_one_steers_and_the_other_is_told() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    let start = || {
+        let mut attach = net(&["attach", &server.place()]);
+        attach.stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let both = [start(), start()].map(|one| one.wait_with_output().expect("its end"));
+    let mut codes = both.each_ref().map(|one| one.status.code());
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(125)], "{both:?}");
+    let loser = both.iter().find(|one| !one.status.success()).expect("one");
+    let said = String::from_utf8_lossy(&loser.stderr);
+    assert!(said.lines().count() == 1 && said.contains("steered already"), "{said}");
+    assert_eq!(server.top()["kernels"].as_array().map(Vec::len), Some(2));
+    done(&["detach", &server.place()]);
+}
+
+/// A host that refuses a call, as an older Linux would: `bpf` as a whole, loading a program of a
+/// kind that it does not know, or borrowing a descriptor.
+fn old_host(call: &str, errno: i32, arguments: &[&str]) -> Command {
+    let script = r#"
+import ctypes, os, platform, struct, sys
+numbers = {"bpf": (321, 280), "load": (321, 280), "pidfd_getfd": (438, 438)}
+call, errno = sys.argv[1], int(sys.argv[2])
+number = numbers[call][platform.machine() != "x86_64"]
+ins = lambda code, yes, no, k: struct.pack("HBBI", code, yes, no, k)
+code = ins(0x20, 0, 0, 0)
+if call == "load":  # the command of bpf(2) is its first argument; 5 loads a program
+    code += ins(0x15, 0, 3, number) + ins(0x20, 0, 0, 16) + ins(0x15, 0, 1, 5)
+else:
+    code += ins(0x15, 0, 1, number)
+code += ins(0x06, 0, 0, 0x00050000 | errno) + ins(0x06, 0, 0, 0x7fff0000)
+room = ctypes.create_string_buffer(code)
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+program = Program(len(code) // 8, ctypes.addressof(room))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
+os.execvp(sys.argv[3], sys.argv[3:])
+"#;
+    let whole = net(arguments);
+    let mut old = Command::new("python3");
+    old.args(["-c", script, call, &errno.to_string()]).arg(whole.get_program());
+    old.args(whole.get_args());
+    old
+}
+
+#[test]
+fn an_older_linux_is_told_apart_and_nothing_is_attached() {
+    if unable() {
+        return;
+    }
+    const ENOSYS: i32 = 38;
+    const EINVAL: i32 = 22;
+    let server = Server::start();
+    for (call, errno) in [("bpf", ENOSYS), ("load", EINVAL), ("pidfd_getfd", ENOSYS)] {
+        let said = refused(old_host(call, errno, &["attach", &server.place()]));
+        assert!(said.contains("Linux 5.14"), "{call}: {said}");
+        let check = output(old_host(call, errno, &["check", "--json"]));
+        let report: Value = serde_json::from_slice(&check.stdout).expect("one document");
+        assert_eq!((check.status.code(), &report["way"]), (Some(125), &"none".into()), "{call}");
+        let facts = report["facts"].to_string();
+        assert!(facts.contains("Linux 5.14"), "{call}: {facts}");
+        assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "{call}");
+    }
+    assert!(refused(net(&["detach", &server.place()])).contains("nothing is attached"));
+}
+
+#[test]
+fn a_host_without_type_information_of_its_kernel_steers() {
+    if unable() || !Path::new("/sys/kernel/btf").exists() {
+        return;
+    }
+    let server = Server::start();
+    let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    let mut attach = Command::new("unshare");
+    attach.args(["--mount", "sh", "-c", hidden, "sh"]);
+    attach.arg(binary()).args(["net", "attach", &server.place(), "--wake-percent", "100"]);
+    assert!(output(attach).status.success());
+    assert!(all_same(&server.answers(50, |group| group % 2 == 0)));
+    done(&["detach", &server.place()]);
+}
+
+#[test]
+fn a_port_where_only_udp_listens_is_no_target() {
+    if against_native() {
+        return;
+    }
+    // UDP listens there, TCP does not.
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = datagrams.local_addr().expect("its address").port();
+    if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let said = refused(net(&["attach", &format!("127.0.0.1:{port}")]));
+        assert!(said.contains("nobody listens there on TCP"), "{said}");
+    }
+}
