@@ -3,6 +3,8 @@
 //! A program makes step after step durable in one way and prints each; the last line that came out
 //! is the oracle, outside of the image.
 
+mod databases;
+
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use husk_tests::husk::{binary, husk};
 use husk_tests::run::patience;
 use husk_tests::toolchain::build_c_with;
-use husk_tests::{Outcome, Run, Scratch, against_native};
+use husk_tests::{Outcome, Run, Scratch, against_native, process};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::Dice;
@@ -20,23 +22,48 @@ use crate::Dice;
 const ROUNDS: usize = 4;
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// What a program is to do with its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    /// Go on where it was.
+    Go,
+    /// Say how many there are.
+    Look,
+}
+
+impl Verb {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Go => "go",
+            Self::Look => "look",
+        }
+    }
+}
+
+/// A user with a volume, and the place where it is shown.
 struct Room {
     scratch: Scratch,
-    program: PathBuf,
     tree: PathBuf,
 }
 
 impl Room {
     fn new(name: &str, size: &str) -> Self {
         let scratch = Scratch::new(name);
-        let program = scratch.path().join("durable");
-        build_c_with(include_str!("sources/durable.c"), &program, &[]);
         let tree = scratch.fresh("tree");
         scratch.fresh("state");
-        let room = Self { scratch, program, tree };
+        let room = Self { scratch, tree };
         let outcome = room.run(room.volume(&["create", "data", "--size", size]));
         assert_eq!(outcome.code(), 0, "{}", outcome.shown());
         room
+    }
+
+    /// The path of a file beside it.
+    fn path(&self, name: &str) -> String {
+        self.scratch.path().join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn tree(&self) -> String {
+        self.tree.to_str().expect("a plain path").to_owned()
     }
 
     fn with_state(&self, mut command: Command) -> Command {
@@ -50,17 +77,15 @@ impl Room {
         self.with_state(command)
     }
 
-    fn command(&self, verb: &str, way: &str) -> Command {
-        let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
-        let (program, tree) = (text(&self.program), text(&self.tree));
+    /// Runs a program where the volume is shown.
+    fn command(&self, memory: &str, argv: &[&str]) -> Command {
         if against_native() {
-            let mut command = Command::new(program);
-            command.args([verb, way, &tree]);
+            let mut command = Command::new(argv[0]);
+            command.args(&argv[1..]);
             return command;
         }
-        let volume = format!("data:{tree}");
-        let options = ["--memory", "128M", "--volume", &volume];
-        self.with_state(husk(&options, &[&program, verb, way, &tree]))
+        let volume = format!("data:{}", self.tree());
+        self.with_state(husk(&["--memory", memory, "--volume", &volume], argv))
     }
 
     fn run(&self, command: Command) -> Outcome {
@@ -70,50 +95,60 @@ impl Room {
 
     /// Lets it go on until it has made `steps` steps more, and kills all of it; the last step that
     /// was printed.
-    fn kill_after(&self, way: &str, steps: usize) -> u64 {
+    fn kill_after(&self, mut command: Command, name: &str, steps: usize) -> u64 {
         let (work, out) = (self.scratch.fresh("work"), self.scratch.fresh("out"));
-        let mut command = self.command("go", way);
         command.process_group(0);
         let mut run = Run::start(command, &work, &out);
         for _ in 0..6000 * patience() {
             if run.stdout().iter().filter(|&&byte| byte == b'\n').count() >= steps {
                 break;
             }
-            assert!(!run.ended(), "{way}: it has ended by itself");
+            if run.ended() {
+                let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+                panic!("{name}: it has ended by itself: {}", outcome.shown());
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
         let group = Pid::from_raw(run.pid()).expect("a process");
         kill_process_group(group, Signal::KILL).expect("they are there");
+        // Those with a session of their own, too.
+        run.descendants().iter().for_each(|found| _ = process::kill(found.pid));
         let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
         let text = String::from_utf8(outcome.stdout).expect("text");
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().last().map_or(0, |line| line.parse().expect("a step"))
     }
 
-    fn there(&self, way: &str) -> u64 {
-        let outcome = self.run(self.command("look", way));
-        assert_eq!(outcome.code(), 0, "{way}: {}", outcome.shown());
+    fn there(&self, command: Command, name: &str) -> u64 {
+        let outcome = self.run(command);
+        assert_eq!(outcome.code(), 0, "{name}: {}", outcome.shown());
         let text = String::from_utf8(outcome.stdout).expect("text");
         text.trim().parse().expect("a step")
+    }
+
+    fn is_clean(&self) {
+        let outcome = self.run(self.volume(&["check", "data"]));
+        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
     }
 }
 
 /// Kills one way of making durable again and again.
 fn survives(ways: &[&str]) {
     let (mut dice, room) = (Dice::new(), Room::new("durable", "16M"));
+    let program = room.path("durable");
+    build_c_with(include_str!("../sources/durable.c"), Path::new(&program), &[]);
+    let tree = room.tree();
     for way in ways {
+        let command = |verb: Verb| room.command("128M", &[&program, verb.word(), way, &tree]);
         let mut acknowledged = 0;
         for round in 0..ROUNDS {
-            let printed = room.kill_after(way, 1 + dice.below(150));
+            let printed = room.kill_after(command(Verb::Go), way, 1 + dice.below(150));
             acknowledged = printed.max(acknowledged);
-            let there = room.there(way);
+            let there = room.there(command(Verb::Look), way);
             assert!(there >= acknowledged, "{way}, round {round}: {acknowledged}, but {there}");
         }
     }
-    if !against_native() {
-        let outcome = room.run(room.volume(&["check", "data"]));
-        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
-    }
+    room.is_clean();
 }
 
 #[test]
