@@ -56,6 +56,44 @@ fn a_run_killed_in_its_write_back_is_finished_or_undone_as_a_whole() {
     }
 }
 
+/// The same kill; then each command about an image in that directory. The lines that name what to
+/// type, command by command.
+const TOLD: &str = r#"
+cd "$WORK"; rm -rf ./*; for i in $(seq 1500); do echo old > $i; done
+"$HUSK" run --memory 64M -- bash -c 'for i in [0-9]*; do echo new > $i; done' > /dev/null 2>&1 &
+until grep -qs Ready "$XDG_STATE_HOME"/husk/write-back/*.manifest || ! kill -0 $! 2> /dev/null
+do :; done
+kill -9 $! 2> /dev/null || true; wait $! || true
+case $("$HUSK" recover --json) in *half*) ;; *) exit 0;; esac
+told() { echo "$1 $("$HUSK" "$@" 2>&1 > /dev/null | grep -c 'note: .*husk recover forward')"; }
+told up halved --memory 64M --overlay "$WORK"
+told ls; told diff halved; told sync halved --dry-run; told sync halved
+"$HUSK" ls --json | tr -d ' \n' | grep -o '"half_written":\["[0-9a-f]*"\]' | wc -l
+told down halved
+"$HUSK" recover forward | wc -l; told ls
+"#;
+
+#[test]
+fn each_command_about_a_tree_says_that_a_write_back_was_killed_in_it() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("halved");
+    let (work, state) = (scratch.fresh("work"), scratch.fresh("state"));
+    let binary = husk(&[], &["true"]).get_program().to_owned();
+    let seen = (0..KILLS_MAX).any(|_| {
+        let mut command = Command::new("bash");
+        command.args(["-uc", TOLD]).env("WORK", &work).env("HUSK", &binary);
+        command.env("XDG_STATE_HOME", &state);
+        let outcome = run(&scratch, &work, command);
+        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let wanted = "up 1\nls 1\ndiff 1\nsync 1\nsync 1\n1\ndown 1\n1\nls 0\n";
+        assert!(text.is_empty() || text == wanted, "{}", outcome.shown());
+        !text.is_empty()
+    });
+    assert!(seen, "{KILLS_MAX} kills, and none in the middle");
+}
+
 /// The line `stopped` where two signals came in time.
 const STOPPED: &str = r#"
 cd "$WORK"; rm -rf ./*

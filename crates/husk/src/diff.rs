@@ -62,6 +62,7 @@ pub fn run(options: &Options) -> ExitCode {
 /// Shows the changes; whether there are any.
 fn shown(options: &Options) -> Result<bool, Failure> {
     let mut look = Look::begin(&options.image)?;
+    look.notes().iter().for_each(|note| say(&format!("note: {note}")));
     let found = look.differences(&options.paths)?;
     options.form.print(&mut look, &found)?;
     Ok(!found.changes.is_empty())

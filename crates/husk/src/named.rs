@@ -204,11 +204,23 @@ pub fn exec(options: &Exec) -> ExitCode {
 }
 
 pub fn list(json: bool) -> ExitCode {
-    let rows = named::list();
+    let halves = husk_supervisor::recovery::halves();
+    let rows = named::list(&halves);
     if rows.as_ref().is_ok_and(Vec::is_empty) && named::is_inside() {
         say("note: this is inside an image, where others may be out of sight: list them outside");
     }
+    note(halves.iter().map(|half| &*half.note));
     listed(rows, json, named::table)
+}
+
+/// Says what is good to know, a line each.
+fn note<'a>(lines: impl Iterator<Item = &'a str>) {
+    lines.for_each(|line| say(&format!("note: {line}")));
+}
+
+/// Says which write-backs in the trees of an image were killed half way.
+fn tell_unfinished(name: &OsStr) {
+    note(named::unfinished(name).iter().map(|line| &**line));
 }
 
 /// What a shell offers where an image is to be named; nobody is asked.
@@ -296,6 +308,7 @@ pub fn umount(options: &Umount) -> ExitCode {
 }
 
 pub fn sync(options: &Sync) -> ExitCode {
+    tell_unfinished(&options.name);
     if options.dry_run {
         let planned = named::planned(&options.name, &options.paths);
         let shown = planned.and_then(|(mut look, found)| {
@@ -341,6 +354,7 @@ pub fn refresh(options: &Refresh) -> ExitCode {
 }
 
 pub fn down(options: &Down) -> ExitCode {
+    tell_unfinished(&options.name);
     if let Some(line) = named::foreseen(&options.name, options.discard, options.force) {
         say(&line);
     }

@@ -1,10 +1,10 @@
 //! `husk recover`: write-backs that were killed, and what becomes of them.
 //!
-//! Who begins to work in a directory in which one was killed is told (`notes`). What it has left is
-//! brought to its end, or taken back, by whoever asks for that (`write_back::recover`); the next
-//! supervisor of the same image does the first without being asked.
+//! The next command about such a directory says so (`notes`, `halves`). What the write-back has
+//! left is finished or undone on request (`write_back::recover`); the next write-back of the same
+//! image finishes it without being asked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -104,10 +104,37 @@ pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
     Ok(reports)
 }
 
+/// A write-back that was killed half way, for commands that only mention it.
+#[derive(Debug)]
+pub struct Half {
+    /// What to call it.
+    pub id: String,
+    /// What happened and what to type, in one line.
+    pub note: String,
+    pending: Pending,
+}
+
+impl Half {
+    /// Whether it wrote at, above or below one of these directories.
+    pub fn touches<P: AsRef<Path>>(&self, directories: &[P]) -> bool {
+        directories.iter().any(|path| self.pending.touches(path.as_ref()))
+    }
+
+    /// Whether it is a write-back of this image.
+    pub fn is_of(&self, number: u32, made_ns: i64) -> bool {
+        (self.pending.head.number, self.pending.head.started_ns) == (number, made_ns)
+    }
+}
+
+/// All write-backs that were killed half way.
+pub fn halves() -> Vec<Half> {
+    let killed = left().into_iter().filter(|one| !one.is_busy());
+    killed.map(|one| Half { id: one.id().to_owned(), note: note(&one), pending: one }).collect()
+}
+
 /// What there is to tell whoever begins to work in these directories.
 pub fn notes(directories: &[PathBuf]) -> Vec<String> {
-    let here = |one: &&Pending| directories.iter().any(|path| one.touches(path));
-    left().iter().filter(|one| !one.is_busy()).filter(here).map(note).collect()
+    halves().into_iter().filter(|one| one.touches(directories)).map(|one| one.note).collect()
 }
 
 fn note(one: &Pending) -> String {

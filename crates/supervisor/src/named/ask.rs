@@ -17,7 +17,9 @@ use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
 use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
+use crate::named::unfinished::{facts, is_own};
 use crate::onlooker::Progress;
+use crate::recovery::{self, Half};
 use crate::request::reason;
 use crate::write_back::progress::ProgressLine;
 
@@ -61,11 +63,20 @@ pub struct Row {
     /// Where it is mounted, and nobody answers any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_mounts: Vec<String>,
+    /// Write-backs in its trees that were killed half way, as `husk recover` calls them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub half_written: Vec<String>,
 }
 
-/// All images of this user.
-pub fn list() -> Result<Vec<Row>, Failure> {
-    Ok(names()?.into_iter().filter_map(|name| row(&name)).collect())
+/// All images of this user, and what `halves` there are in their trees.
+pub fn list(halves: &[Half]) -> Result<Vec<Row>, Failure> {
+    let mut rows: Vec<_> = names()?.into_iter().filter_map(|name| row(&name)).collect();
+    for row in &mut rows {
+        let Some(facts) = &row.facts else { continue };
+        let here = halves.iter().filter(|half| half.touches(&facts.overlays));
+        row.half_written = here.map(|half| half.id.clone()).collect();
+    }
+    Ok(rows)
 }
 
 /// Whether this process runs in an image, where those of the host may be out of sight.
@@ -94,8 +105,7 @@ fn row(name: &Name) -> Option<Row> {
                 false if place.ended().is_some() => State::Ended,
                 false => State::Dead,
             };
-            let facts = place.read("facts").ok();
-            (state, facts.and_then(|text| serde_json::from_str(&text).ok()))
+            (state, facts(&place))
         }
     };
     let last_word = match state {
@@ -105,7 +115,8 @@ fn row(name: &Name) -> Option<Row> {
     };
     let lost = mount::lost(&place).into_iter();
     let lost_mounts = lost.map(|path| path.to_string_lossy().into_owned()).collect();
-    Some(Row { name: name.to_string(), state, facts, last_word, lost_mounts })
+    let half_written = Vec::new();
+    Some(Row { name: name.to_string(), state, facts, last_word, lost_mounts, half_written })
 }
 
 /// Whether a line of the log says why an image died: any other is of when it lived.
@@ -205,8 +216,12 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
         lines.extend(ended.lines);
         ended.complete
     } else {
-        lines.push(match place.is_ending() {
-            Some(false) => {
+        let status = facts(place);
+        let own = |half: &Half| status.as_ref().is_some_and(|status| is_own(half, status));
+        let half = recovery::halves().into_iter().find(own);
+        lines.push(match (place.is_ending(), half) {
+            (_, Some(half)) => format!("image {name} has died: {}", half.note),
+            (Some(false), None) => {
                 format!("image {name} died while it was written back: what is not there is lost")
             }
             _ => format!("image {name} had died: what it had not written back is lost"),

@@ -44,6 +44,7 @@ mod pulse;
 mod serve;
 mod sync;
 mod tend;
+mod unfinished;
 mod up;
 
 pub use adopt::adopt;
@@ -63,5 +64,6 @@ pub(crate) use sync::written;
 pub use sync::{foreseen, planned, sync};
 pub(crate) use tend::leave;
 pub use tend::{resume, tend};
+pub use unfinished::unfinished;
 pub(crate) use up::SELF;
 pub use up::up;
