@@ -9,6 +9,7 @@ mod file;
 mod fsck;
 mod gathered;
 mod guard;
+mod hard_trees;
 mod json;
 mod limits;
 mod memory;

@@ -128,6 +128,13 @@ pub(crate) fn identity(stat: &[u8; STAT_BYTES]) -> HostIdentity {
     }
 }
 
+/// Room that `struct stat` of the host says an object takes.
+pub(crate) fn allocated_bytes(stat: &[u8; STAT_BYTES]) -> u64 {
+    const BLOCKS_AT: usize = 64;
+    const BLOCK_BYTES: u64 = 512;
+    get64(stat, BLOCKS_AT) * BLOCK_BYTES
+}
+
 /// Major number of a `dev_t` as `stat` shows it.
 pub(crate) fn major(device: u64) -> u64 {
     device >> 8 & 0xfff | device >> 32 & 0xffff_f000

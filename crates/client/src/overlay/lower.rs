@@ -31,6 +31,15 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Bytes of `bounce` that take the host's listing; the rest takes link targets.
 const LISTING_BYTES: usize = 8192;
 
+/// Longest file of the host that is copied up without a look for holes, if it takes its room.
+const SHORT_BYTES: u64 = 64 << 10;
+
+/// How long a file of the host is, and how much of it is there.
+pub(crate) struct Extent {
+    size: u64,
+    allocated: u64,
+}
+
 /// One name of a host listing, as places in the buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Fact {
@@ -116,7 +125,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let fd = self.open_origin(origin, O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
         let renewed = self.renew_from(inode, origin, fd);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
-        renewed
+        renewed.map(|_| ())
     }
 
     fn import_from_host(&mut self, directory: Inode) -> Result<()> {
@@ -353,10 +362,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(());
         }
         let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
-        let size = self.renew_from(inode, origin, fd);
-        let size = size.and_then(|()| self.host_seek(fd, 0, SEEK_END));
-        let size = size.map(|size| size.min(keep));
-        let result = size.and_then(|size| self.copy_up(fd, donor, size));
+        let result = self.renew_from(inode, origin, fd).and_then(|found| {
+            if found.size <= SHORT_BYTES && found.allocated >= found.size {
+                // Without holes: nothing is to be asked.
+                self.memory.ready()?;
+                return self.copy_piece(fd, donor, 0, found.size.min(keep));
+            }
+            let size = self.host_seek(fd, 0, SEEK_END)?;
+            self.copy_up(fd, donor, size.min(keep))
+        });
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         result
     }
@@ -369,13 +383,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         inode: Inode,
         origin: husk_proto::fs::Origin,
         fd: usize,
-    ) -> Result<()> {
+    ) -> Result<Extent> {
         // `statx` of a descriptor costs the host more, and says no more of this.
-        let identity = layout::identity(&self.host_stat(fd)?);
-        if identity == self.services.host_identity(origin)? {
-            return Ok(());
+        let stat = self.host_stat(fd)?;
+        let identity = layout::identity(&stat);
+        if identity != self.services.host_identity(origin)? {
+            self.renew_changed(inode, fd)?;
         }
-        self.renew_changed(inode, fd)
+        Ok(Extent { size: identity.size, allocated: layout::allocated_bytes(&stat) })
     }
 
     #[cold]

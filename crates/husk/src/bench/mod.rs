@@ -46,6 +46,7 @@ mod technique;
 mod udp;
 mod worker;
 mod workloads;
+mod write_back;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,6 +91,8 @@ enum Suite {
     Udp(udp::Options),
     /// Placement policies on a build and on a script that forks, compared with Linux's scheduler.
     Place(place::Options),
+    /// Commands that change many files, with the write-back, compared with native ones and a sync.
+    WriteBack(write_back::Options),
     /// The side of `place` in an image.
     #[command(hide = true)]
     Placed {
@@ -170,6 +173,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
             udp::prepare()?;
             measure(|| udp::run(&options))
         }
+        Suite::WriteBack(options) => measure(|| write_back::run(&options)),
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)

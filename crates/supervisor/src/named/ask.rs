@@ -17,7 +17,7 @@ use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
 use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
-use crate::named::unfinished::{facts, is_own};
+use crate::named::unfinished::is_own;
 use crate::onlooker::Progress;
 use crate::recovery::{self, Half};
 use crate::request::reason;
@@ -105,7 +105,7 @@ fn row(name: &Name) -> Option<Row> {
                 false if place.ended().is_some() => State::Ended,
                 false => State::Dead,
             };
-            (state, facts(&place))
+            (state, place.facts())
         }
     };
     let last_word = match state {
@@ -216,7 +216,7 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
         lines.extend(ended.lines);
         ended.complete
     } else {
-        let status = facts(place);
+        let status = place.facts();
         let own = |half: &Half| status.as_ref().is_some_and(|status| is_own(half, status));
         let half = recovery::halves().into_iter().find(own);
         lines.push(match (place.is_ending(), half) {

@@ -16,14 +16,9 @@ pub fn unfinished(name: &OsStr) -> Vec<String> {
     let Some(place) = place.filter(|_| !halves.is_empty()) else { return Vec::new() };
     let living = glance(&place);
     let goes_on = living.as_ref().is_some_and(|status| !status.discard);
-    let Some(status) = living.or_else(|| facts(&place)) else { return Vec::new() };
+    let Some(status) = living.or_else(|| place.facts()) else { return Vec::new() };
     let said = halves.into_iter().filter(|half| half.touches(&status.overlays));
     said.filter(|half| !(goes_on && is_own(half, &status))).map(|half| half.note).collect()
-}
-
-/// What an image that does not answer has said of itself.
-pub fn facts(place: &Place) -> Option<Status> {
-    serde_json::from_str(&place.read("facts").ok()?).ok()
 }
 
 /// Whether it is a write-back of the image with this status.

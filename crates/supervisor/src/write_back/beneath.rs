@@ -45,7 +45,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use self::held::Held;
-use self::schedule::before;
+use self::schedule::{before, before_sync};
 use super::{PATH_BYTES_MAX, host};
 
 /// Directories that are kept open at a time.
@@ -440,7 +440,7 @@ pub fn set_len(file: &File, size: u64) -> io::Result<()> {
 
 /// Makes a file durable.
 pub fn sync(file: &File) -> io::Result<()> {
-    before("fsync")?;
+    before_sync("fsync", file)?;
     file.sync_all()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   make (temporary names) -> sync -> manifest -> rename into place -> rename what goes away
-//!     -> remove what is old -> times and modes -> sync
+//!     -> sync -> remove what is old -> times and modes -> sync
 //! ```
 //!
 //! All of it between opening and closing the directories their owner made unwritable (`unlock`).
@@ -34,12 +34,13 @@ use super::detach;
 use super::extended;
 use super::host;
 use super::ledger::Ledger;
-use super::make::{Kept, LOST, Loss, Made, Maker, Unsynced};
+use super::make::{Kept, LOST, Loss, Made, Maker};
 use super::manifest::Manifest;
 use super::plan::{Delete, Put, Touch, beside};
 use super::rescue::Rescue;
 use super::steps::{self, Prepared};
 use super::unlock::Unlocked;
+use super::unsynced::Unsynced;
 use super::{Outcome, Source, plan::Plan};
 
 /// Carries plans out.
@@ -107,6 +108,9 @@ impl<S: Source> Commit<'_, S> {
         } else {
             let line = "what the image removed is kept: the new files may not be on the disk";
             self.outcome.failures.push(line.into());
+        }
+        if !self.olds.is_empty() {
+            self.sync();
         }
         // Who is killed from here on is seen to have been here (`Manifest::past`).
         let _ = manifest.as_mut().map(Manifest::past);
@@ -387,6 +391,10 @@ impl<S: Source> Commit<'_, S> {
         if let Some(wanted) = &touch.extended {
             self.outcome.note(&touch.path, extended::set(&held, wanted));
         }
+        match held.found().is_dir() {
+            true => drop(self.directories.insert(touch.path.clone())),
+            false => self.unsynced.keep_attributes(&held),
+        }
         let mut attributes = touch.attributes;
         let mode = attributes.step.mode;
         attributes.step.mode = self.unlocked.mode_for_now(&touch.path, mode);
@@ -401,23 +409,18 @@ impl<S: Source> Commit<'_, S> {
         same && (times || self.is_same(&Glance::of(found), &touch.before))
     }
 
-    /// Phase 6: names become durable. A directory that has another place by now is told: what was
-    /// written into it is there.
+    /// Names become durable: before anything old goes (invariant 4), and in the end. A directory
+    /// that has another place by now is told: what was written into it is there.
     pub fn sync(&mut self) {
-        self.unsynced.sync(self.outcome);
         for directory in std::mem::take(&mut self.directories) {
             if !self.beneath.is_still(&directory) {
                 let why = "moved or replaced on the host meanwhile, with what was written into it";
                 self.outcome.failures.push(format!("{}: {why}", directory.display()));
                 continue;
             }
-            let synced = match self.beneath.sync_directory(&directory) {
-                // Removed by a later deletion: it has nothing to sync.
-                Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
-            };
-            self.outcome.note(&directory, synced);
+            self.unsynced.keep_names(self.beneath, &directory);
         }
+        self.unsynced.sync(self.beneath, self.outcome);
     }
 }
 

@@ -170,10 +170,16 @@ pub fn hash<S: Source>(source: &mut S, inode: Inode) -> io::Result<u64> {
 
 /// The same of a host file.
 pub fn hash_of_host(file: &File) -> io::Result<u64> {
-    let size = file.metadata()?.len();
-    let (mut hasher, mut buffer, mut offset) = (ByBytes::new(size), vec![0; CHUNK_BYTES], 0);
+    hash_of_start(file, file.metadata()?.len())
+}
+
+/// The same of its first `size` bytes.
+pub fn hash_of_start(file: &File, size: u64) -> io::Result<u64> {
+    let longest = CHUNK_BYTES.min(size as usize);
+    let (mut hasher, mut buffer, mut offset) = (ByBytes::new(size), vec![0; longest], 0);
     while offset < size {
-        match file.read_at(&mut buffer, offset)? {
+        let want = longest.min((size - offset) as usize);
+        match file.read_at(&mut buffer[..want], offset)? {
             0 => break,
             got => {
                 hasher.add(offset, &buffer[..got]);
@@ -273,13 +279,15 @@ pub fn equal<S: Source>(source: &mut S, inode: Inode, mut file: File) -> io::Res
     }
 }
 
-/// Whether the image's file begins with the `size` bytes of a host `file`.
+/// Whether the image's file begins with the `size` bytes of a host `file`: a hash of them, as
+/// `hash_of_start` has it.
 pub fn begins_with<S: Source>(
     source: &mut S,
     inode: Inode,
     file: &File,
     size: u64,
-) -> io::Result<bool> {
+) -> io::Result<Option<u64>> {
+    let mut hasher = ByBytes::new(size);
     let longest = CHUNK_BYTES.min(size as usize);
     let (mut ours, mut theirs, mut offset) = (vec![0; longest], vec![0; longest], 0);
     while offset < size {
@@ -287,11 +295,12 @@ pub fn begins_with<S: Source>(
         let got = source.read_at(inode, offset, &mut ours[..want]).map_err(from_errno)?;
         read_exact_at(file, &mut theirs[..got], offset)?;
         if got == 0 || ours[..got] != theirs[..got] {
-            return Ok(false);
+            return Ok(None);
         }
+        hasher.add(offset, &ours[..got]);
         offset += got as u64;
     }
-    Ok(true)
+    Ok(Some(hasher.finish()))
 }
 
 /// The `bytes` of a file from `offset` on.

@@ -39,6 +39,8 @@ pub struct Tail {
     pub before: Facts,
     /// The bytes.
     pub bytes: Vec<u8>,
+    /// `content::hash_of_start` of what the file has had before.
+    pub begin: u64,
 }
 
 impl<S: Source> Maker<'_, S> {
@@ -66,9 +68,10 @@ impl<S: Source> Maker<'_, S> {
             && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
             && mode & SET_ID == 0;
         let file = held.file().ok()?;
-        if !same || !content::begins_with(self.source, object.inode, file, old.size).ok()? {
+        if !same {
             return None;
         }
+        let begin = content::begins_with(self.source, object.inode, file, old.size).ok()??;
         let bytes = content::piece(self.source, object.inode, old.size, grown as usize).ok()?;
         let before = Facts::of(found);
         self.tails_bytes += grown;
@@ -79,7 +82,7 @@ impl<S: Source> Maker<'_, S> {
             let (inode, content, tree) = (object.inode, None, false);
             self.noted.push(Noted { path: target, inode, identity, content, facts, tree });
         }
-        Some(Tail { which, before, bytes })
+        Some(Tail { which, before, bytes, begin })
     }
 }
 

@@ -21,6 +21,8 @@ use super::beneath::Beneath;
 use super::manifest;
 use crate::clock;
 
+/// Names that are drawn with one call.
+const DRAWN_AT_ONCE: usize = 16;
 /// Nanoseconds.
 pub const NS_PER_S: i64 = 1_000_000_000;
 
@@ -28,13 +30,16 @@ pub const NS_PER_S: i64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Names {
     stem: String,
+    /// Random bits that nobody has seen yet.
+    drawn: Vec<u128>,
 }
 
 impl Names {
     /// Names of this process, which none of its others has.
     pub fn of_this_process() -> Self {
         let (prefix, own) = (String::from_utf8_lossy(PREFIX), &unguessable()[..16]);
-        Self { stem: format!("{prefix}{:x}-{}-{own}-", pid_namespace(), std::process::id()) }
+        let stem = format!("{prefix}{:x}-{}-{own}-", pid_namespace(), std::process::id());
+        Self { stem, drawn: Vec::new() }
     }
 
     /// How all of them begin.
@@ -44,16 +49,26 @@ impl Names {
 
     /// A path in `directory` that nobody can guess, and so at which nothing is.
     pub fn fresh(&mut self, directory: &Path) -> PathBuf {
-        directory.join(format!("{}{}", self.stem, unguessable()))
+        if self.drawn.is_empty() {
+            self.drawn = drawn::<DRAWN_AT_ONCE>();
+        }
+        let bits = self.drawn.pop().unwrap_or_default();
+        directory.join(format!("{}{bits:032x}", self.stem))
     }
 }
 
 /// 128 random bits in hexadecimal.
 pub fn unguessable() -> String {
-    let mut bytes = [0; 16];
-    let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
-    assert_eq!(drawn, Ok(bytes.len()), "the host has random numbers");
-    format!("{:032x}", u128::from_ne_bytes(bytes))
+    format!("{:032x}", drawn::<1>()[0])
+}
+
+/// So many times 128 random bits.
+fn drawn<const COUNT: usize>() -> Vec<u128> {
+    let mut bytes = vec![[0; 16]; COUNT];
+    let bits = getrandom(bytes.as_flattened_mut(), GetRandomFlags::empty());
+    // Up to 256 bytes come whole, whatever happens meanwhile.
+    assert_eq!(bits, Ok(COUNT * 16), "the host has random numbers");
+    bytes.into_iter().map(u128::from_ne_bytes).collect()
 }
 
 fn pid_namespace() -> u64 {

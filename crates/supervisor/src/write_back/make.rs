@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use super::grow::Tail;
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Put};
 use super::rescue::{Rescue, Saved};
+use super::unsynced::Unsynced;
 use super::{Outcome, Source, Work, content, extended, host, ledger};
 use crate::onlooker::Progress;
 
@@ -35,8 +36,6 @@ use crate::onlooker::Progress;
 const STILL_CHANGING: &str = "still changing";
 /// What is said of content that found no room anywhere.
 pub const LOST: &str = "; its content is lost";
-/// Files that are synced one by one; from here on the whole file system is, once.
-const SYNCED_SINGLY_MAX: usize = 16;
 
 /// An object under its temporary name.
 #[derive(Debug)]
@@ -107,15 +106,6 @@ pub struct Maker<'a, S> {
     pub(super) tails_bytes: u64,
 }
 
-/// Files that are to be made durable.
-#[derive(Debug, Default)]
-pub struct Unsynced {
-    /// One by one.
-    files: Vec<fs::File>,
-    /// One file of each host file system that is synced as a whole, by `st_dev`.
-    devices: HashMap<u64, fs::File>,
-}
-
 /// The first name of an inode that has several, and what is known of it.
 #[derive(Debug, Clone)]
 struct First {
@@ -168,6 +158,7 @@ impl<'a, S: Source> Maker<'a, S> {
             let which = tail.which;
             return Some(Made { temporary, which, complete: true, tail: Some(tail) });
         }
+        self.unsynced.keep_names(self.beneath, &put.directory);
         let troubles = |outcome: &Outcome| outcome.failures.len() + outcome.busy.len();
         let before = troubles(self.outcome);
         let made = self.object(&put.object, &temporary, &put.target());
@@ -184,7 +175,7 @@ impl<'a, S: Source> Maker<'a, S> {
     pub fn finish(mut self) -> (Kept, Vec<Noted>) {
         let failures = self.outcome.failures.len();
         if !self.is_over() {
-            self.unsynced.sync(self.outcome);
+            self.unsynced.sync(self.beneath, self.outcome);
         }
         self.kept.durable = self.outcome.failures.len() == failures;
         (self.kept, self.noted)
@@ -261,6 +252,7 @@ impl<'a, S: Source> Maker<'a, S> {
             self.set_all(object, &attributes, &held, from, shown)?;
         }
         if let Content::Host(_) = object.content {
+            self.unsynced.keep_attributes(&held);
             let found = host::identity_of(&held.now()?);
             self.kept.linked.insert((found.device, found.inode), found.modified_ns);
         }
@@ -363,6 +355,7 @@ impl<'a, S: Source> Maker<'a, S> {
         shown: &Path,
     ) -> io::Result<Held> {
         self.beneath.make_directory(path)?;
+        self.unsynced.keep_names(self.beneath, path);
         for (name, child) in children {
             self.object(child, &path.join(name), &shown.join(name));
         }
@@ -372,6 +365,7 @@ impl<'a, S: Source> Maker<'a, S> {
     /// All of a host directory, by hard links (invariant 2).
     fn host_tree(&mut self, origin: &Path, path: &Path) -> io::Result<Held> {
         self.beneath.make_directory(path)?;
+        self.unsynced.keep_names(self.beneath, path);
         for name in self.beneath.names(origin)? {
             let (from, to) = (origin.join(&name), path.join(&name));
             let held = self.beneath.hold(&from)?;
@@ -384,32 +378,6 @@ impl<'a, S: Source> Maker<'a, S> {
             self.host_tree(&from, &to)?.set_like(&found)?;
         }
         self.beneath.hold(path)
-    }
-}
-
-impl Unsynced {
-    /// Keeps a file to be made durable.
-    pub fn keep(&mut self, held: &Held) -> io::Result<()> {
-        let device = held.found().dev();
-        if self.devices.contains_key(&device) {
-            return Ok(());
-        }
-        if self.files.len() < SYNCED_SINGLY_MAX {
-            self.files.push(held.to_sync()?);
-        } else {
-            self.devices.insert(device, held.to_sync()?);
-        }
-        Ok(())
-    }
-
-    /// Makes all durable.
-    pub fn sync(&mut self, outcome: &mut Outcome) {
-        for (_, device) in self.devices.drain() {
-            outcome.note(Path::new("file system"), beneath::sync_file_system(&device));
-        }
-        for file in self.files.drain(..) {
-            outcome.note(Path::new("file"), beneath::sync(&file));
-        }
     }
 }
 

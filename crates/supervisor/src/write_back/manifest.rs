@@ -26,11 +26,14 @@ use husk_proto::fs::HostIdentity;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
+use super::beneath::schedule::{before, before_sync};
 use super::host;
 use super::ledger::Text;
 use super::scan::Run;
 use crate::config::state;
 
+/// What its syncs are called on a schedule.
+const SYNC: &str = "fsync manifest";
 /// Ending of the files.
 const ENDING: &str = "manifest";
 /// Longest manifest that is read.
@@ -136,7 +139,17 @@ pub enum Step {
     /// What was there gets a temporary name, and goes.
     Delete { path: Text, temporary: Text, what: Seen },
     /// A file grows at its end, from `size` bytes on.
-    Append { path: Text, what: Seen, size: u64, tail: Bytes, after: Facts, before: Facts },
+    Append {
+        path: Text,
+        what: Seen,
+        size: u64,
+        /// A hash of these bytes; others' versions have noted none.
+        #[serde(default)]
+        begin: Option<u64>,
+        tail: Bytes,
+        after: Facts,
+        before: Facts,
+    },
     /// Attributes change.
     Touch { path: Text, what: (u64, u64), before: Facts, after: Facts },
 }
@@ -201,8 +214,11 @@ impl Manifest {
         let mut lines: Vec<Line> = steps.into_iter().map(Line::Step).collect();
         lines.push(Line::Ready { steps: lines.len() });
         self.write(&lines)?;
+        before_sync(SYNC, &self.file)?;
         self.file.sync_data()?;
-        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        let directory = File::open(self.path.parent().unwrap_or(Path::new("/")))?;
+        before_sync(SYNC, &directory)?;
+        directory.sync_all()
     }
 
     /// From now on what is old goes (invariant 2). One who is killed is seen to have been here by
@@ -213,6 +229,7 @@ impl Manifest {
 
     /// All is done.
     pub fn end(self) -> io::Result<()> {
+        before("unlinkat")?;
         fs::remove_file(&self.path)
     }
 
@@ -222,6 +239,7 @@ impl Manifest {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
+        before("write")?;
         self.file.write_all(&text)
     }
 }

@@ -58,6 +58,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 pub mod unlock;
+mod unsynced;
 
 use std::io;
 use std::path::{Path, PathBuf};

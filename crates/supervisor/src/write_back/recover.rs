@@ -19,6 +19,7 @@ use rustix::fs::RenameFlags;
 
 use super::beneath::held::Held;
 use super::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
+use super::content;
 use super::grow;
 use super::host;
 use super::manifest::{Facts, Pending, Seen, Step};
@@ -229,6 +230,8 @@ impl<'a> Recovery<'a> {
         } else {
             self.told.lines.push("what the image removed is kept".into());
         }
+        // What is new has its name on the disk before anything old goes.
+        self.sync_directories();
         self.remove_old();
         for step in steps.iter().filter(|step| matches!(step, Step::Touch { .. })) {
             self.one(step, Recovery::step_forward);
@@ -264,9 +267,9 @@ impl<'a> Recovery<'a> {
                 self.beneath.rename(&path, &temporary, RenameFlags::NOREPLACE)?;
                 Ok(true)
             }
-            Step::Append { path, what, size, tail, after, .. } => {
+            Step::Append { path, size, tail, after, .. } => {
                 let (path, tail) = (path.path(), tail.bytes());
-                match self.opened(&path, what, *size, tail) {
+                match self.opened(step) {
                     Ok(held) => grow_to_end(&held, *size, tail, after).map(|()| true),
                     Err(problem) => self.lay_tail_beside(&path, tail, &problem),
                 }
@@ -280,8 +283,7 @@ impl<'a> Recovery<'a> {
                 if !self.is_at(&path, *what) || !ours && !directory {
                     return Err(changed());
                 }
-                self.beneath.hold(&path)?.set_facts(after)?;
-                Ok(true)
+                self.set(&path, after).map(|()| true)
             }
         }
     }
@@ -322,12 +324,21 @@ impl<'a> Recovery<'a> {
     }
 
     /// A file that is to grow, if what it has is what it had, or a part of what it is to have.
-    fn opened(&self, path: &Path, what: &Seen, size: u64, tail: &[u8]) -> io::Result<Held> {
-        let held = self.beneath.open_to_append(path)?;
+    /// After a loss of power it may have the time of a write and none of its bytes.
+    fn opened(&self, step: &Step) -> io::Result<Held> {
+        let Step::Append { path, what, size, begin, tail, .. } = step else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let (size, tail) = (*size, tail.bytes());
+        let held = self.beneath.open_to_append(&path.path())?;
         let found = held.identity();
         let same = (found.device, found.inode) == what.which;
         let seen = found.modified_ns == what.modified_ns;
-        let whole = found.size != size || seen || self.pending.undoing;
+        let begins = || {
+            let now = held.file().and_then(|file| content::hash_of_start(file, size)).ok();
+            begin.is_some() && now == *begin
+        };
+        let whole = found.size != size || seen || self.pending.undoing || begins();
         if same && whole && grow::is_begun(&held, size, tail)? { Ok(held) } else { Err(changed()) }
     }
 
@@ -386,6 +397,7 @@ impl<'a> Recovery<'a> {
         for step in steps.iter().filter(|step| !is_touch(step)).rev() {
             self.one(step, Recovery::step_back);
         }
+        self.sync_directories();
         self.remove_new();
         // Directories change with what is in them.
         for step in steps.iter().filter(is_touch) {
@@ -415,13 +427,13 @@ impl<'a> Recovery<'a> {
                 self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
                 Ok(true)
             }
-            Step::Append { path, what, size, tail, before, .. } => {
+            Step::Append { path, what, size, before, .. } => {
                 let path = path.path();
                 let short = self.at(&path).is_some_and(|found| found.identity.size == *size);
                 if short && self.is_seen(&path, what) {
                     return Ok(false);
                 }
-                let held = self.opened(&path, what, *size, tail.bytes())?;
+                let held = self.opened(step)?;
                 set_len(held.file()?, *size)?;
                 held.set_facts(before)?;
                 sync(held.file()?)?;
@@ -432,8 +444,7 @@ impl<'a> Recovery<'a> {
                 if !self.is_at(&path, *what) || self.has(&path, before) {
                     return Ok(false);
                 }
-                self.beneath.hold(&path)?.set_facts(before)?;
-                Ok(true)
+                self.set(&path, before).map(|()| true)
             }
         }
     }
@@ -456,7 +467,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn finish(mut self) -> Recovered {
+    fn sync_directories(&mut self) {
         for directory in &self.directories {
             match self.beneath.sync_directory(directory) {
                 Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
@@ -466,6 +477,22 @@ impl<'a> Recovery<'a> {
                 _ => {}
             }
         }
+    }
+
+    /// Sets attributes, durably as far as the object can be opened.
+    fn set(&mut self, path: &Path, facts: &Facts) -> io::Result<()> {
+        let held = self.beneath.hold(path)?;
+        held.set_facts(facts)?;
+        if held.found().is_dir() {
+            self.directories.insert(path.to_owned());
+        } else if let Ok(file) = held.read() {
+            sync(&file)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Recovered {
+        self.sync_directories();
         // What was made and has no step: nobody can come back to it.
         if self.told.lines.is_empty() {
             self.remove_temporaries();

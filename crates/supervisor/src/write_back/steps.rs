@@ -132,13 +132,13 @@ fn seen(beneath: &Beneath, path: &Path, expected: Seen) -> Seen {
 }
 
 fn grown(put: &Put, old: &HostIdentity, tail: &Tail) -> Step {
-    let Tail { before, bytes, .. } = tail;
-    let before = *before;
+    let Tail { before, bytes, begin, .. } = tail;
+    let (before, begin) = (*before, Some(*begin));
     let (accessed_ns, modified_ns) =
         (put.object.attributes.accessed_ns, put.object.attributes.modified_ns);
     let after = Facts { accessed_ns, modified_ns, ..before };
     let (path, what, tail) = (Text::of(&put.target()), Seen::of(old), Bytes::of(bytes));
-    Step::Append { path, what, size: old.size, tail, after, before }
+    Step::Append { path, what, size: old.size, begin, tail, after, before }
 }
 
 fn touched(beneath: &Beneath, touch: &Touch, unlocked: &Unlocked) -> Option<Step> {

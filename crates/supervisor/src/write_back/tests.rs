@@ -25,6 +25,7 @@ mod adversary;
 mod chosen;
 mod killed;
 mod merged;
+mod power;
 mod synced;
 use crate::onlooker::Progress;
 use crate::{clock, descriptors, image};

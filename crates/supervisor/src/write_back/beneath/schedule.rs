@@ -1,6 +1,7 @@
 //! The moments before host calls. Only tests know them: there an adversary moves, or the call
 //! fails, at one chosen moment after the other, and not by luck.
 
+use std::fs::File;
 use std::io;
 
 /// Comes before each host call of a write-back. An error: the call fails with it.
@@ -10,18 +11,38 @@ pub fn before(_call: &'static str) -> io::Result<()> {
     Ok(())
 }
 
+/// The same before a sync of `file`.
+#[cfg(not(test))]
+#[inline]
+pub fn before_sync(_call: &'static str, _file: &File) -> io::Result<()> {
+    Ok(())
+}
+
 #[cfg(test)]
-pub use tests::{before, during};
+pub use tests::{before, before_sync, during, syncing};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
+    use std::os::unix::fs::MetadataExt;
 
     type Plan = Box<dyn FnMut(&'static str) -> io::Result<()>>;
 
     thread_local! {
         static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
+        static SYNCING: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// What the plan says.
+    pub fn before_sync(call: &'static str, file: &File) -> io::Result<()> {
+        SYNCING.set(file.metadata().ok().map(|found| found.ino()));
+        before(call)
+    }
+
+    /// The inode of the file that is to be synced, for the plan.
+    pub fn syncing() -> Option<u64> {
+        SYNCING.take()
     }
 
     /// What the plan says. Calls that the plan itself makes are none of its business.

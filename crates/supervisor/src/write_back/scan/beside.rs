@@ -27,7 +27,9 @@ impl<S: Source> Scan<'_, S> {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),
         };
-        if let Some(expected) = expected.filter(|_| trouble.is_none()) {
+        let status = found.as_ref().ok().copied().flatten().map(|found| found.changed_ns);
+        let untouched = |expected: &HostIdentity| status == Some(expected.changed_ns);
+        if let Some(expected) = expected.filter(|one| trouble.is_none() && !untouched(one)) {
             self.merge_or_note(&target, &expected, &mut put.object.attributes);
         }
         if trouble.is_some() && self.is_alike(&put.object, &target) {

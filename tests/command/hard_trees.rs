@@ -1,0 +1,107 @@
+//! Trees of the host that change or refuse under a write-back: what cannot be written is told and
+//! kept, and the rest is written.
+//!
+//! Each script prints what is to be compared; `$1` is the tree, `$2` a directory beside it.
+
+use std::process::Command;
+
+use husk_tests::{Scratch, against_native, husk};
+
+use crate::run;
+
+/// Runs `script` and compares what it prints.
+#[track_caller]
+fn prints(name: &str, script: &str, wanted: &str) {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new(name);
+    let (tree, beside) = (scratch.fresh("tree"), scratch.fresh("beside"));
+    let binary = husk(&[], &["true"]).get_program().to_owned();
+    let mut command = Command::new("bash");
+    command.args(["-uc", script, "bash"]).arg(&tree).arg(&beside).env("HUSK", &binary);
+    command.env("XDG_STATE_HOME", scratch.fresh("state"));
+    let outcome = run(&scratch, &tree, command);
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(text == wanted || text == "not here\n", "{}", outcome.shown());
+}
+
+#[test]
+fn an_immutable_file_stays_its_new_content_is_saved_and_the_rest_is_written() {
+    prints(
+        "immutable",
+        r#"
+cd "$1"; echo old > fixed; echo old > free; chattr +i fixed 2> /dev/null || { echo not here; exit; }
+"$HUSK" run --memory 64M -- sh -c 'echo new > free; echo more > added; chmod 600 fixed' \
+    > /dev/null 2> "$2/said"; echo "status $?"
+cat free added fixed; stat -c %a fixed; grep -c fixed "$2/said"
+chattr -i fixed; ls -a | grep -c husk-tmp
+"#,
+        "status 125\nnew\nmore\nold\n644\n1\n0\n",
+    );
+}
+
+#[test]
+fn a_directory_that_is_removed_meanwhile_is_told_and_what_was_written_in_it_is_kept() {
+    prints(
+        "removed",
+        r#"
+cd "$1"; mkdir sub; echo old > sub/file; "$HUSK" up hard-removed --memory 64M --overlay "$1"
+"$HUSK" exec hard-removed -- sh -c 'echo precious > sub/file; echo new > other'
+rm -r sub; "$HUSK" down hard-removed 2> "$2/said"; echo "status $?"
+cat other; grep -rl precious "$1" "$XDG_STATE_HOME" | wc -l; grep -c sub "$2/said"
+"#,
+        "status 125\nnew\n1\n1\n",
+    );
+}
+
+#[test]
+fn of_two_images_over_one_tree_the_second_keeps_its_version_beside() {
+    prints(
+        "two",
+        r#"
+cd "$1"; echo old > file
+for name in one two; do "$HUSK" up "hard-$name" --memory 64M --overlay "$1" 2> /dev/null; done
+for name in one two; do "$HUSK" exec "hard-$name" -- sh -c "echo $name > file; echo $name > $name"
+done
+"$HUSK" down hard-one 2> /dev/null; echo "status $?"
+"$HUSK" down hard-two 2> "$2/said"; echo "status $?"
+cat file one two file.husk-*; grep -c 'compare them' "$2/said"
+"#,
+        "status 0\nstatus 125\none\none\ntwo\ntwo\n1\n",
+    );
+}
+
+#[test]
+fn an_outside_edit_with_a_time_in_the_past_is_a_conflict_like_any_other() {
+    prints(
+        "past",
+        r#"
+cd "$1"; echo old > file; "$HUSK" up hard-past --memory 64M --overlay "$1" 2> /dev/null
+"$HUSK" exec hard-past -- sh -c 'cat file > /dev/null; echo inside > file'
+echo back > file; touch -d 2001-01-01 file
+"$HUSK" down hard-past 2> "$2/said"; echo "status $?"; cat file file.husk-*
+"#,
+        "status 125\nback\ninside\n",
+    );
+}
+
+#[test]
+fn what_is_mounted_over_a_directory_meanwhile_is_a_conflict_and_what_is_below_stays() {
+    prints(
+        "mounted",
+        r#"
+unshare -m true 2> /dev/null || { echo not here; exit; }
+unshare -m bash -uc '
+cd "$1"; mkdir sub; echo old > sub/file
+"$HUSK" up hard-mounted --memory 64M --overlay "$1" 2> /dev/null
+"$HUSK" exec hard-mounted -- sh -c "echo precious > sub/file"
+mount -t tmpfs -o size=1M none sub 2> /dev/null || { "$HUSK" down hard-mounted --discard; exit 9; }
+"$HUSK" down hard-mounted > "$2/said" 2>&1; echo "status $?"
+grep -rls precious "$1" "$XDG_STATE_HOME" | wc -l; grep -c "sub/file" "$2/said"
+umount sub; cat sub/file
+' bash "$1" "$2" || echo not here
+"#,
+        "status 125\n1\n1\nold\n",
+    );
+}
