@@ -29,6 +29,7 @@ mod storms;
 mod sync;
 mod top;
 mod tracing;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -15,6 +15,8 @@ pub use husk_kernel::image::volume::{Counter as VolumeCounter, State as VolumeSt
 const LOOK_NS: u64 = 100_000_000;
 /// Looks at a server that lives: a disk may take its time, but not for ever.
 const LOOKS_MAX: u32 = 3000;
+/// The same while its server is dead and another one is to follow.
+const FOLLOW_LOOKS_MAX: u32 = 300;
 /// Naps while all slots are taken.
 const NAPS_MAX: u32 = 1 << 20;
 
@@ -52,12 +54,16 @@ impl Direct {
         }
         self.kernel.session.unguard();
         let wish = self.post(tree, inode)?;
+        let mut dead_looks = 0;
         for _ in 0..LOOKS_MAX {
             if let Some(answer) = volume::answer(&self.kernel, wish) {
                 return answer;
             }
             if volume::await_answer(&self.kernel, wish, LOOK_NS) && self.is_unserved(tree) {
-                break;
+                dead_looks += 1;
+                if !self.is_followed(tree) || dead_looks > FOLLOW_LOOKS_MAX {
+                    break;
+                }
             }
         }
         match volume::give_up(&self.kernel, wish) {
@@ -69,7 +75,11 @@ impl Direct {
     fn post(&self, tree: u32, inode: Option<Inode>) -> Result<Wish> {
         for nap in 0..NAPS_MAX {
             match volume::post(&self.kernel, tree, inode) {
-                Err(Errno::EAGAIN) if nap % 1024 == 1023 && self.is_unserved(tree) => break,
+                Err(Errno::EAGAIN)
+                    if nap % 1024 == 1023 && self.is_unserved(tree) && !self.is_followed(tree) =>
+                {
+                    break;
+                }
                 Err(Errno::EAGAIN) => husk_region::nap(),
                 posted => return posted,
             }
@@ -81,6 +91,12 @@ impl Direct {
         let (pid, tid) = volume::server(&self.kernel, tree);
         volume::state(&self.kernel, tree) != State::Served
             || husk_region::judge(pid, tid) == husk_region::Life::Dead
+    }
+
+    /// Whether who has died is followed by another server.
+    fn is_followed(&self, tree: u32) -> bool {
+        volume::state(&self.kernel, tree) == State::Served
+            && volume::is_followed(&self.kernel, tree)
     }
 
     /// Names in `dir`, and in `other` of the same tree, change in `body`.

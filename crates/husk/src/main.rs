@@ -307,6 +307,10 @@ struct ImageOptions {
     /// repeated.
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
+    /// Show volume NAME at DIR: what a program syncs there is durable at once, everything else at
+    /// the end. May be repeated.
+    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
+    volume: Vec<VolumePlan>,
     /// Write nothing back.
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
@@ -347,10 +351,6 @@ struct RunOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     ask: Option<bool>,
-    /// Show volume NAME at DIR: what a program syncs there is durable at once, everything else at
-    /// the end. May be repeated.
-    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
-    volume: Vec<VolumePlan>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -363,7 +363,7 @@ impl ImageOptions {
             memory_bytes: self.memory,
             overlays: self.overlay,
             mounts: self.mount,
-            volumes: Vec::new(),
+            volumes: self.volume,
             discard: self.discard,
             on_failure: None,
             ask: None,
@@ -550,9 +550,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let RunOptions { image, nodes, on_failure, ask, volume, command } = options;
+    let RunOptions { image, nodes, on_failure, ask, command } = options;
     let on_failure = on_failure.map(Into::into);
-    let request = Request { on_failure, ask, nodes, volumes: volume, ..image.request() };
+    let request = Request { on_failure, ask, nodes, ..image.request() };
     match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use husk_storage::Problem;
 use husk_storage::catalogue::{Catalogue, Report, Row, State};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::{parse_size, size};
 use husk_supervisor::say::say;
+use husk_supervisor::volumes::stat;
 
 use crate::{failed, shown};
 
@@ -45,6 +45,19 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the image that uses a volume does with it: how full its log is, flushes a second,
+    /// how many syncs share one, how long they take.
+    Stat {
+        /// Which volume.
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
+        /// Print it for OpenMetrics.
+        #[arg(long, conflicts_with = "json")]
+        openmetrics: bool,
+    },
     /// Remove a volume with all that is in it.
     Rm {
         /// Which volume.
@@ -60,11 +73,11 @@ pub enum Command {
 pub fn run(command: Command) -> ExitCode {
     match done(command) {
         Ok(status) => status,
-        Err(problem) => failed(&Failure::new(problem.what, problem.why, problem.remedy)),
+        Err(failure) => failed(&failure),
     }
 }
 
-fn done(command: Command) -> Result<ExitCode, Problem> {
+fn done(command: Command) -> Result<ExitCode, Failure> {
     let catalogue = Catalogue::of_user()?;
     match command {
         Command::Create { name, size, on } => {
@@ -81,6 +94,12 @@ fn done(command: Command) -> Result<ExitCode, Problem> {
                 (true, false) => ExitCode::from(STATUS_FINDINGS),
             })
         }
+        Command::Stat { volume, json, openmetrics } => {
+            let report = stat::report(&volume)?;
+            let text = if openmetrics { stat::Report::metrics } else { stat::Report::text };
+            let printed = shown(&report, json, text);
+            Ok(if printed { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) })
+        }
         Command::Rm { volume, forget } => {
             catalogue.remove(&volume, forget)?;
             Ok(ExitCode::SUCCESS)
@@ -88,7 +107,7 @@ fn done(command: Command) -> Result<ExitCode, Problem> {
     }
 }
 
-fn list(catalogue: &Catalogue, json: bool) -> Result<ExitCode, Problem> {
+fn list(catalogue: &Catalogue, json: bool) -> Result<ExitCode, Failure> {
     let (rows, problems) = catalogue.list()?;
     problems.iter().for_each(|problem| say(&problem.to_string()));
     let printed = shown(&rows, json, |rows| table(rows));

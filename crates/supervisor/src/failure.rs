@@ -53,3 +53,9 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<husk_storage::Problem> for Failure {
+    fn from(problem: husk_storage::Problem) -> Self {
+        Self::new(problem.what, problem.why, problem.remedy)
+    }
+}

@@ -11,6 +11,7 @@ use husk_carrier::Direct;
 use husk_region::{INODE, LINE, NODE, RECORD};
 
 use crate::say::say_aside;
+use crate::volumes;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -39,10 +40,10 @@ fn line((missing, remedy): (&str, &str)) -> String {
     format!("the image is full: no room for {missing}; {remedy}, or make it with more --memory")
 }
 
-/// Lines about what there is no room for now.
+/// Lines about what there is no room for now, and which volumes have stopped.
 pub fn lines(direct: &Direct) -> Vec<String> {
     let short = KINDS.into_iter().zip(spare(direct)).filter(|(_, spare)| *spare < NONE_BELOW);
-    short.map(|(kind, _)| line(kind)).collect()
+    short.map(|(kind, _)| line(kind)).chain(volumes::lines(direct)).collect()
 }
 
 /// Whether there is none of what there are `spare`, if that was `told` already or not.

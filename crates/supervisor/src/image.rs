@@ -101,7 +101,7 @@ impl Image {
         let layout = crate::visit::layout(&region).map_err(failed)?;
         let joined = husk_carrier::map_region(region.as_raw_fd() as u32, layout);
         let direct = joined.and_then(|()| attach());
-        let direct = direct.map_err(|errno| failed(format!("{errno:?}")))?;
+        let mut direct = direct.map_err(|errno| failed(format!("{errno:?}")))?;
         if direct.made_ns() != started_ns {
             return Err(failed("its memory is another image's".to_owned()));
         }
@@ -112,8 +112,10 @@ impl Image {
             let plan = MountPlan { path: host::path_of(mount.path), cover: mount.cover };
             Mounted { root: mount.root, plan }
         });
-        let mounts = mounts.collect();
-        Ok(Image { direct, mounts, started_ns, region: region.into(), volumes: Vec::new() })
+        let mounts: Vec<Mounted> = mounts.collect();
+        let volumes = mounts.iter().filter_map(|mount| Volume::resume(&mut direct, mount.root));
+        let volumes = volumes.collect();
+        Ok(Image { direct, mounts, started_ns, region: region.into(), volumes })
     }
 
     fn mount(&mut self, plan: &MountPlan) -> Result<Inode, Failure> {

@@ -49,7 +49,7 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
     };
     let has_volumes = !settings.volumes.is_empty();
     if has_volumes && (settings.ask || settings.on_failure == OnFailure::Keep) {
-        let why = "an image with a name has no volumes so far";
+        let why = "a kept image cannot take over volumes so far";
         let remedy = "leave out --volume, or --ask and --on-failure keep";
         return Err(Failure::new("cannot keep the image", why, remedy));
     }

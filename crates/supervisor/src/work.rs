@@ -363,8 +363,8 @@ impl Work {
         self.rest();
         self.release_dead();
         let mut lines = Vec::new();
-        let (volumes, direct) = (std::mem::take(&mut self.image.volumes), &mut self.image.direct);
-        lines.extend(volumes.into_iter().filter_map(|volume| volume.close(direct)));
+        let (volumes, direct) = (&mut self.image.volumes, &mut self.image.direct);
+        lines.extend(volumes.iter_mut().filter_map(|volume| volume.rest(direct)));
         let are_saved = lines.is_empty();
         // Of an image with a name others go by its end; a run is not held up unasked.
         let soundness = if self.variables.check || ledger.is_some() {
@@ -379,6 +379,7 @@ impl Work {
         if discard || matches!(soundness, Soundness::Senseless) {
             lines.extend(soundness.line(discard, false));
             lines.extend(holds::lines());
+            self.let_go();
             let complete = soundness.is_sound() && are_saved;
             return Ended { lines, complete, outcome: write_back::Outcome::default() };
         }
@@ -399,8 +400,17 @@ impl Work {
         lines.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(soundness.line(false, outcome.is_complete()));
         lines.extend(holds::lines());
+        if !outcome.untouched {
+            self.let_go();
+        }
         let complete = outcome.is_complete() && soundness.is_sound() && are_saved;
         Ended { lines, complete, outcome }
+    }
+
+    /// Lets go of the volumes.
+    fn let_go(&mut self) {
+        let (volumes, direct) = (std::mem::take(&mut self.image.volumes), &mut self.image.direct);
+        volumes.into_iter().for_each(|volume| volume.close(direct));
     }
 
     /// Looks at the structure; what it finds are lines where that was asked for.

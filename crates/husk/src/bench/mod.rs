@@ -44,6 +44,8 @@ mod servers;
 mod stop;
 mod technique;
 mod udp;
+mod volume;
+mod volume_part;
 mod worker;
 mod workloads;
 mod write_back;
@@ -89,6 +91,15 @@ enum Suite {
     /// Ways of receiving UDP, over a veth between two network namespaces: packets a second with
     /// what is lost, and round trips. Needs root, or a user who may make namespaces; and iproute2.
     Udp(udp::Options),
+    /// What programs make durable: records, files, SQLite, redis; in a volume, compared with the
+    /// file system of /var/tmp, which the volume is on.
+    Volume(volume::Options),
+    /// One side of `volume`.
+    #[command(hide = true)]
+    VolumePart {
+        /// Directory to work in.
+        directory: PathBuf,
+    },
     /// Placement policies on a build and on a script that forks, compared with Linux's scheduler.
     Place(place::Options),
     /// Commands that change many files, with the write-back, compared with native ones and a sync.
@@ -174,6 +185,8 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
             measure(|| udp::run(&options))
         }
         Suite::WriteBack(options) => measure(|| write_back::run(&options)),
+        Suite::Volume(options) => measure(|| volume::run(&options)),
+        Suite::VolumePart { directory } => volume::serve(&directory).map(|()| ExitCode::SUCCESS),
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)

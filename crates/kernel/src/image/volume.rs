@@ -28,12 +28,29 @@ const BELL: u32 = 2;
 /// Changes of names that have begun, and ended (`fs::unsaved`).
 pub(crate) const BEGUN: u32 = 3;
 pub(crate) const ENDED: u32 = 4;
+/// Whether another server follows one that died: who waits goes on waiting.
+const FOLLOWED: u32 = 5;
+/// Since when its log is written, ns since the epoch.
+const SINCE: u32 = 6;
 /// Counters for people (`Counter`).
 const COUNTERS: u32 = 16;
+/// What it is called, filled up with zeros.
+const NAME: u32 = 32;
+/// How often it took how long to serve a group of wishes.
+const TOOK: u32 = 40;
 const SLOTS: u32 = 64;
 const SLOT_WORDS: u32 = 4;
 const SLOTS_MAX: u32 = 32;
 
+/// Longest name of a volume.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Classes of durations: class n is for less than 2^n us, and the last one for all others.
+pub const TOOK_CLASSES: usize = 24;
+const WORD_BYTES: usize = 8;
+
+const _: () = assert!(COUNTERS + COUNTED <= NAME);
+const _: () = assert!(NAME as usize + NAME_BYTES_MAX / WORD_BYTES <= TOOK as usize);
+const _: () = assert!(TOOK as usize + TOOK_CLASSES <= SLOTS as usize);
 const _: () = assert!(SLOTS + SLOTS_MAX * SLOT_WORDS <= WORDS);
 const _: () = assert!(VOLUMES + 16 * WORDS <= super::WATCH);
 const _: () = assert!(super::PLACE_KERNELS + 1024 <= VOLUMES);
@@ -63,7 +80,7 @@ pub enum Counter {
     Wishes,
     /// Writes of the log: one flush of the disk each.
     Flushes,
-    /// Bytes of records.
+    /// Bytes that were written to the log.
     Bytes,
     /// Checkpoints.
     Checkpoints,
@@ -71,7 +88,16 @@ pub enum Counter {
     Used,
     /// Bytes that the log has room for.
     Room,
+    /// Bytes of the last snapshot of the tree.
+    Snapshot,
+    /// Bytes that a snapshot, with what has come since, has room for.
+    SnapshotRoom,
+    /// Groups of wishes that were served together.
+    Groups,
 }
+
+/// How many kinds there are.
+const COUNTED: u32 = Counter::Groups as u32 + 1;
 
 /// The tree that an inode with such an identity word is in.
 pub(crate) fn tree_of(ident: u64) -> u32 {
@@ -167,6 +193,57 @@ pub fn set_count(kernel: &Kernel, tree: u32, counter: Counter, to: u64) {
 /// A count.
 pub fn counted(kernel: &Kernel, tree: u32, counter: Counter) -> u64 {
     kernel.session.region.load(words(kernel, tree).word(COUNTERS + counter as u32))
+}
+
+/// A group of wishes has been served within `took_ns`.
+pub fn count_group(kernel: &Kernel, tree: u32, took_ns: u64) {
+    let class = (u64::BITS - (took_ns / 1000).leading_zeros()).min(TOOK_CLASSES as u32 - 1);
+    kernel.session.region.add(words(kernel, tree).word(TOOK + class), 1);
+    count(kernel, tree, Counter::Groups, 1);
+}
+
+/// How many groups took how long, by class.
+pub fn took(kernel: &Kernel, tree: u32) -> [u64; TOOK_CLASSES] {
+    let cell = words(kernel, tree);
+    core::array::from_fn(|class| kernel.session.region.load(cell.word(TOOK + class as u32)))
+}
+
+/// Says what a volume is called, and since when its log is written, ns since the epoch: what is
+/// counted here begins again.
+pub fn begin(kernel: &Kernel, tree: u32, name: &[u8], since_ns: i64) {
+    let (region, cell) = (&kernel.session.region, words(kernel, tree));
+    let classes = TOOK..TOOK + TOOK_CLASSES as u32;
+    let added = [Counter::Wishes, Counter::Groups].map(|counter| COUNTERS + counter as u32);
+    for word in classes.chain(added) {
+        region.store(cell.word(word), 0);
+    }
+    let mut bytes = [0; NAME_BYTES_MAX];
+    let length = name.len().min(NAME_BYTES_MAX);
+    bytes[..length].copy_from_slice(&name[..length]);
+    for (word, eight) in (NAME..).zip(bytes.as_chunks::<WORD_BYTES>().0) {
+        region.store(cell.word(word), u64::from_le_bytes(*eight));
+    }
+    region.store(cell.word(SINCE), since_ns as u64);
+}
+
+/// What it is called, filled up with zeros; and since when its log is written.
+pub fn name(kernel: &Kernel, tree: u32) -> ([u8; NAME_BYTES_MAX], i64) {
+    let (region, cell) = (&kernel.session.region, words(kernel, tree));
+    let mut bytes = [0; NAME_BYTES_MAX];
+    for (word, eight) in (NAME..).zip(bytes.as_chunks_mut::<WORD_BYTES>().0) {
+        *eight = region.load(cell.word(word)).to_le_bytes();
+    }
+    (bytes, region.load(cell.word(SINCE)) as i64)
+}
+
+/// Says that another server follows one that dies.
+pub fn set_followed(kernel: &Kernel, tree: u32) {
+    kernel.session.region.store(words(kernel, tree).word(FOLLOWED), 1);
+}
+
+/// Whether another server follows one that has died.
+pub fn is_followed(kernel: &Kernel, tree: u32) -> bool {
+    kernel.session.region.load(words(kernel, tree).word(FOLLOWED)) != 0
 }
 
 /// A wish that is on its way.

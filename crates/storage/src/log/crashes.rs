@@ -294,7 +294,8 @@ fn a_lone_writer_flushes_once_for_each_record_itself() {
         log.wait(lsn).unwrap();
     }
     assert_eq!(disk.counts().flushes - before.flushes, 8);
-    assert_eq!(log.counts(), Counts { records: 8, frames: 8, checkpoints: 0 });
+    let bytes = 8 * BLOCK;
+    assert_eq!(log.counts(), Counts { records: 8, frames: 8, bytes, checkpoints: 0 });
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct Counts {
     pub records: u64,
     /// Frames that brought them: one flush each, or with the ring's end in it, one as well.
     pub frames: u64,
+    /// Bytes of these frames.
+    pub bytes: u64,
     /// Checkpoints.
     pub checkpoints: u64,
 }
@@ -271,6 +273,7 @@ impl<D: Disk> Log<D> {
                 state.durable = Lsn(state.next.0 - 1);
                 state.counts.records += group.records;
                 state.counts.frames += 1;
+                state.counts.bytes += frame::blocks(group.payload.len()) * BLOCK;
             }
             // Invariant 3.
             Err(_) => state.is_stopped = true,

@@ -170,6 +170,7 @@ fn make(
     lift_descriptor_limit();
     let loader = loader(runtime)?;
     let mut work = Work::make(settings, variables, None)?;
+    work.image.volumes.iter().for_each(|volume| volume.is_followed(&work.image.direct));
     work.serve();
     let status = status(settings, &work);
     let written = write_facts(held, &status);

@@ -3,13 +3,16 @@
 //! ```text
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer
 //!   end of the image ─► everything that is not in the log
+//!   the supervisor of an image with a name dies ─► the next one acquires the volume, and writes
+//!                       the tree as it is now as a whole; who waits, waits for that
 //! ```
 //!
 //! Invariants
 //! 1. An answer is given when what was asked for is durable, never before.
 //! 2. After a failed write everybody is told EIO, and nothing is tried again.
 //! 3. While this process lives, a program that waits is answered; when it has died, the program
-//!    finds out.
+//!    finds out, or waits for the next one where there is one.
+//! 4. A volume whose log has stopped is stopped for all supervisors of its image.
 //!
 //! Not here: what a volume keeps (`husk_storage::tree`), what has changed
 //! (`husk_kernel::fs::unsaved`).
@@ -18,20 +21,26 @@ mod facts;
 mod look;
 mod open;
 mod save;
+pub mod stat;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
+use husk_carrier::VolumeState::Stopped;
 use husk_carrier::{Direct, VolumeCounter, VolumeState};
 use husk_kernel::image::volume;
+use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Inode};
 use husk_region::Life;
 use husk_storage::catalogue::Catalogue;
 use husk_storage::log::Refusal;
 
+use crate::clock::exact_ns;
 use crate::failure::Failure;
 use crate::image::attach;
+use crate::say::{say, say_aside};
 use save::Saver;
 
 /// Longest sleep before a look at what the dead have left, ns.
@@ -40,6 +49,7 @@ const LOOK_NS: u64 = 100_000_000;
 /// A volume that is in the image.
 pub struct Volume {
     name: String,
+    tree: u32,
     saver: Option<Saver>,
     thread: Option<(Arc<AtomicBool>, JoinHandle<Saver>)>,
 }
@@ -47,55 +57,98 @@ pub struct Volume {
 impl Volume {
     /// Acquires volume `name`, and puts what it holds into the empty tree of `root`.
     pub fn open(direct: &mut Direct, root: Inode, name: &str) -> Result<Volume, Failure> {
-        let catalogue = Catalogue::of_user().map_err(told)?;
-        let area = catalogue.acquire(name).map_err(told)?;
+        let area = Catalogue::of_user()?.acquire(name)?;
         let saver = open::open(direct, root, name, area)?;
+        Ok(Self::begun(direct, name, saver))
+    }
+
+    /// The volume that the tree of `root` is, as a supervisor that has died has left it. `None`: it
+    /// is none.
+    pub fn resume(direct: &mut Direct, root: Inode) -> Option<Volume> {
+        let tree = volume::of(direct.kernel(), root).ok()??;
+        let name = name_of(direct, tree);
+        // Invariant 4.
+        let stopped = Volume { name: name.clone(), tree, saver: None, thread: None };
+        if volume::state(direct.kernel(), tree) == VolumeState::Stopped {
+            return Some(stopped);
+        }
+        match again(direct, (tree, root), &name) {
+            Ok(saver) => Some(Self::begun(direct, &name, saver)),
+            Err(failure) => {
+                say(&failure.to_string());
+                volume::set_state(direct.kernel(), tree, VolumeState::Stopped);
+                Some(stopped)
+            }
+        }
+    }
+
+    fn begun(direct: &Direct, name: &str, saver: Saver) -> Volume {
+        let tree = saver.tree();
+        volume::begin(direct.kernel(), tree, name.as_bytes(), exact_ns());
         // Whoever asks before the thread runs waits for it.
-        volume::set_state(direct.kernel(), saver.tree(), VolumeState::Served);
-        Ok(Volume { name: name.to_owned(), saver: Some(saver), thread: None })
+        volume::set_state(direct.kernel(), tree, VolumeState::Served);
+        Volume { name: name.to_owned(), tree, saver: Some(saver), thread: None }
+    }
+
+    /// Says that another supervisor follows when this one dies.
+    pub fn is_followed(&self, direct: &Direct) {
+        volume::set_followed(direct.kernel(), self.tree);
     }
 
     /// Begins to answer programs, in a thread of its own.
     pub fn serve(&mut self) {
         let Some(saver) = self.saver.take() else { return };
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let thread = thread::spawn(move || serve(saver, &told));
+        let (told, name) = (Arc::clone(&stop), self.name.clone());
+        let thread = thread::spawn(move || serve(saver, &name, &told));
         self.thread = Some((stop, thread));
     }
 
-    /// Ends that, makes durable what is not, and lets go of the volume. What went wrong, as a line.
-    pub fn close(mut self, direct: &mut Direct) -> Option<String> {
+    /// Ends that, and makes durable what is not; `serve` begins again. What went wrong, as a line.
+    pub fn rest(&mut self, direct: &mut Direct) -> Option<String> {
         if let Some((stop, thread)) = self.thread.take() {
             stop.store(true, Ordering::Release);
             // A panic there has been printed; what was acknowledged is in the log.
             self.saver = thread.join().ok();
         }
         let name = &self.name;
-        let Some(saver) = self.saver else {
-            return Some(format!("volume {name}: what was not asked to be durable is lost"));
+        let Some(saver) = &mut self.saver else {
+            return Some(format!("volume {name}: {}", unsaved(Refusal::Stopped)));
         };
-        volume::set_state(direct.kernel(), saver.tree(), VolumeState::None);
-        let why = saver.close(direct).err()?;
-        Some(format!(
-            "volume {name}: {why}: what was synced is there, later changes are not; {}",
-            if why == Refusal::Stopped { "look at the disk (`dmesg`)" } else { "it is too small" }
-        ))
+        let why = saver.save(direct, &[None]).err()?;
+        Some(format!("volume {name}: {}", unsaved(why)))
+    }
+
+    /// Lets go of it after that.
+    pub fn close(self, direct: &mut Direct) {
+        volume::set_state(direct.kernel(), self.tree, VolumeState::None);
+        // What has failed was told: all that was saved is in the log.
+        let _ = self.saver.map(Saver::close);
     }
 }
 
-fn told(problem: husk_storage::Problem) -> Failure {
-    Failure::new(problem.what, problem.why, problem.remedy)
+/// What is said at the end of an image where not everything could be saved.
+fn unsaved(why: Refusal) -> String {
+    let remedy = match why {
+        Refusal::Stopped => "look at the disk (`dmesg`)",
+        Refusal::Full | Refusal::TooLong => "it is too small",
+    };
+    format!("{why}: what was synced is there, later changes are not; {remedy}")
+}
+
+fn again(direct: &mut Direct, tree: (u32, Inode), name: &str) -> Result<Saver, Failure> {
+    let area = Catalogue::of_user()?.acquire(name)?;
+    open::reopen(direct, tree, name, area)
 }
 
 /// Answers wishes until it is told to stop.
-fn serve(mut saver: Saver, stop: &AtomicBool) -> Saver {
+fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
     let Ok(mut direct) = attach() else { return saver };
     volume::set_state(direct.kernel(), tree, VolumeState::Served);
     loop {
         let bell = volume::bell(direct.kernel(), tree);
-        if !answer(&mut direct, &mut saver) {
+        if !answer(&mut direct, &mut saver, name) {
             if stop.load(Ordering::Acquire) {
                 return saver;
             }
@@ -108,24 +161,55 @@ fn serve(mut saver: Saver, stop: &AtomicBool) -> Saver {
 }
 
 /// Answers those who wait now, together; false: nobody does.
-fn answer(direct: &mut Direct, saver: &mut Saver) -> bool {
+fn answer(direct: &mut Direct, saver: &mut Saver, name: &str) -> bool {
     let tree = saver.tree();
     let mut waiting = Vec::new();
     volume::each_wish(direct.kernel(), tree, &mut |wish, inode| waiting.push((wish, inode)));
     if waiting.is_empty() {
         return false;
     }
+    let begun = Instant::now();
     let wishes: Vec<_> = waiting.iter().map(|(_, inode)| *inode).collect();
     let result = saver.save(direct, &wishes).map_err(errno_of);
-    if saver.is_stopped() {
-        volume::set_state(direct.kernel(), tree, VolumeState::Stopped);
-    }
+    look_at(direct, saver, name);
     volume::count(direct.kernel(), tree, VolumeCounter::Wishes, waiting.len() as u64);
+    volume::count_group(direct.kernel(), tree, begun.elapsed().as_nanos() as u64);
     for (wish, _) in waiting {
         volume::grant(direct.kernel(), wish, result);
     }
     saver.save_room(direct);
+    look_at(direct, saver, name);
     true
+}
+
+/// Says once that a write has failed, before anybody is told that it has.
+fn look_at(direct: &Direct, saver: &Saver, name: &str) {
+    let tree = saver.tree();
+    if saver.is_stopped() && volume::state(direct.kernel(), tree) != VolumeState::Stopped {
+        volume::set_state(direct.kernel(), tree, VolumeState::Stopped);
+        say_aside(stopped_line(name));
+    }
+}
+
+fn stopped_line(name: &str) -> String {
+    format!(
+        "volume {name}: a write to its disk has failed: nothing is made durable any more, what was \
+         synced is there; look at the disk (`dmesg`), then start again"
+    )
+}
+
+/// Lines about the volumes of an image whose logs have stopped.
+pub fn lines(direct: &Direct) -> Vec<String> {
+    let kernel = direct.kernel();
+    let trees = (0..MOUNTS_MAX as u32).filter(|tree| volume::state(kernel, *tree) == Stopped);
+    trees.map(|tree| stopped_line(&name_of(direct, tree))).collect()
+}
+
+/// What volume `tree` of an image is called.
+pub fn name_of(direct: &Direct, tree: u32) -> String {
+    let bytes = volume::name(direct.kernel(), tree).0;
+    let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 fn errno_of(refusal: Refusal) -> Errno {

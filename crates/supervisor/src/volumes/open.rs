@@ -27,12 +27,33 @@ pub fn open(direct: &mut Direct, root: Inode, name: &str, area: Area) -> Result<
     let number = direct.make_volume(root).map_err(|errno| unmade(&what(), errno))?;
     make(direct, root, &tree).map_err(|errno| unmade(&what(), errno))?;
     drop(tree);
-    Saver::begin(direct, (number, root), log).map_err(|refusal| {
+    begin(direct, (number, root), name, log)
+}
+
+/// The same where tree `number` of `root` is there: what the log holds is older, and is not looked
+/// at but for whether it is sound.
+pub fn reopen(
+    direct: &mut Direct,
+    (number, root): (u32, Inode),
+    name: &str,
+    area: Area,
+) -> Result<Saver, Failure> {
+    let (_, log) = replay(name, area)?;
+    begin(direct, (number, root), name, log)
+}
+
+fn begin(
+    direct: &mut Direct,
+    tree: (u32, Inode),
+    name: &str,
+    log: Log<Area>,
+) -> Result<Saver, Failure> {
+    Saver::begin(direct, tree, log).map_err(|refusal| {
         let remedy = match refusal {
             Refusal::Stopped => "look at the disk (`dmesg`)",
             _ => "make a larger one with `husk volume create`, and copy what this one holds",
         };
-        Failure::new(what(), refusal.to_string(), remedy)
+        Failure::new(format!("cannot use volume {name}"), refusal.to_string(), remedy)
     })
 }
 

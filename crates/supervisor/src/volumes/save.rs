@@ -107,16 +107,19 @@ impl Saver {
         }
     }
 
-    /// Makes everything durable and ends the use of the log.
-    pub fn close(mut self, direct: &mut Direct) -> Result<(), Refusal> {
-        self.save(direct, &[None])?;
+    /// Ends the use of the log.
+    pub fn close(self) -> Result<(), Refusal> {
         self.log.close()
     }
 
     fn tell(&self, direct: &Direct) {
         let (counts, (used, room)) = (self.log.counts(), self.log.used_bytes());
         let set = |counter, to| volume::set_count(direct.kernel(), self.view.tree, counter, to);
+        let (snapshot, snapshot_room) = self.log.snapshot_bytes();
         set(Counter::Flushes, counts.frames);
+        set(Counter::Bytes, counts.bytes);
+        set(Counter::Snapshot, snapshot);
+        set(Counter::SnapshotRoom, snapshot_room);
         set(Counter::Checkpoints, self.checkpoints);
         set(Counter::Used, used);
         set(Counter::Room, room);
