@@ -261,7 +261,7 @@ fn gather(region: &OwnedFd, layout: Layout) {
 }
 
 /// Maps a new region, writes an empty image into it, and attaches.
-fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno> {
+pub fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno> {
     husk_carrier::map_region(region.as_raw_fd() as u32, layout)?;
     husk_carrier::format(layout, DEVICE, copies.as_os_str().as_bytes())?;
     attach()

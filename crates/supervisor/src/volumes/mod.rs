@@ -17,6 +17,8 @@
 //! Not here: what a volume keeps (`husk_storage::tree`), what has changed
 //! (`husk_kernel::fs::unsaved`).
 
+#[cfg(test)]
+mod crashes;
 mod facts;
 mod look;
 mod open;

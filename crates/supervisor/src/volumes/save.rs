@@ -22,6 +22,7 @@ use husk_kernel::fs::unsaved;
 use husk_kernel::image::volume;
 use husk_proto::{Errno, Inode};
 use husk_storage::area::Area;
+use husk_storage::disk::Disk;
 use husk_storage::log::{Log, Refusal, SnapshotWriter};
 use husk_storage::tree::change::DATA_BYTES_MAX;
 use husk_storage::tree::{Attributes, Change, Id, Kind, Writer, framed};
@@ -52,24 +53,24 @@ struct View {
 
 /// A volume that is being written.
 #[derive(Debug)]
-pub struct Saver {
+pub struct Saver<D: Disk = Area> {
     view: View,
-    log: Log<Area>,
+    log: Log<D>,
     /// Not all that is known is in the log.
     is_behind: bool,
     checkpoints: u64,
 }
 
-impl Saver {
+impl<D: Disk> Saver<D> {
     /// Begins to write the tree of `root`, volume `tree`, as it is now, to a log.
     pub fn begin(
         direct: &mut Direct,
         (tree, root): (u32, Inode),
-        log: Log<Area>,
-    ) -> Result<Saver, Refusal> {
+        log: Log<D>,
+    ) -> Result<Self, Refusal> {
         let (dirs, objects) = (HashMap::new(), HashMap::new());
         let view = View { tree, root, dirs, objects, begun: 0 };
-        let mut saver = Saver { view, log, is_behind: true, checkpoints: 0 };
+        let mut saver = Self { view, log, is_behind: true, checkpoints: 0 };
         saver.checkpoint(direct)?;
         Ok(saver)
     }
@@ -127,7 +128,10 @@ impl Saver {
 
     fn write(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
         let mut writer = Writer::default();
-        let begun = self.view.push_names(direct, &mut writer)?;
+        let begun = match planted(Mutant::NamesNotWritten) {
+            true => self.view.begun,
+            false => self.view.push_names(direct, &mut writer)?,
+        };
         let files: BTreeSet<Id> = match wishes.iter().any(Option::is_none) {
             true => self.view.objects.keys().copied().collect(),
             false => wishes.iter().flatten().map(|inode| id_of(*inode)).collect(),
@@ -140,6 +144,9 @@ impl Saver {
             })?;
         }
         writer.finish().iter().try_for_each(|batch| append(&self.log, batch))?;
+        if planted(Mutant::AnsweredFirst) {
+            return Ok(());
+        }
         self.log.wait(self.log.appended())?;
         self.view.begun = begun;
         Ok(())
@@ -156,7 +163,7 @@ impl Saver {
 }
 
 /// Adds a batch, where a snapshot has room for it as well (invariant 3).
-fn append(log: &Log<Area>, batch: &[u8]) -> Result<(), Refusal> {
+fn append(log: &Log<impl Disk>, batch: &[u8]) -> Result<(), Refusal> {
     let ((snapshot, room), (used, _)) = (log.snapshot_bytes(), log.used_bytes());
     if snapshot + used + batch.len() as u64 + MARGIN_BYTES > room {
         return Err(Refusal::Full);
@@ -262,7 +269,7 @@ impl View {
                 push(&Change::Extended(id, name, value))?;
             }
         }
-        if is_file {
+        if is_file && !planted(Mutant::BytesNotWritten) {
             let bytes = if taken.mapped { (0, size) } else { taken.bytes };
             push_bytes(direct, (id, size), bytes, true, push)?;
         }
@@ -274,7 +281,7 @@ impl View {
     fn snapshot(
         &mut self,
         direct: &mut Direct,
-        to: &mut SnapshotWriter<'_, Area>,
+        to: &mut SnapshotWriter<'_, impl Disk>,
     ) -> Result<(), Refusal> {
         let mut written = HashSet::new();
         for round in 0..=ROUNDS_MAX {
@@ -316,7 +323,7 @@ impl View {
         &mut self,
         seen: Seen,
         written: &HashSet<Id>,
-        to: &mut SnapshotWriter<'_, Area>,
+        to: &mut SnapshotWriter<'_, impl Disk>,
     ) -> Result<(), Refusal> {
         let mut writer = Writer::default();
         writer.push(&Change::Root(id_of(self.root)));
@@ -341,7 +348,7 @@ fn put_bytes(
     direct: &mut Direct,
     id: Id,
     written: &mut HashSet<Id>,
-    to: &mut SnapshotWriter<'_, Area>,
+    to: &mut SnapshotWriter<'_, impl Disk>,
 ) -> Result<(), Refusal> {
     let inode = inode_of(id);
     let taken = unsaved::take(direct.kernel(), inode).and_then(|_| attributes(direct, inode));
@@ -358,7 +365,7 @@ fn put_bytes(
     Ok(())
 }
 
-fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, Area>) -> Result<(), Refusal> {
+fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, impl Disk>) -> Result<(), Refusal> {
     batches.iter().try_for_each(|batch| to.write(&framed(batch)))
 }
 
@@ -402,4 +409,39 @@ fn run_of(bytes: &[u8]) -> (usize, bool) {
     let first = pages.next().is_some_and(is_zero);
     let more = pages.take_while(|page| is_zero(page) == first).map(<[u8]>::len).sum::<usize>();
     (bytes.len().min(PAGE_BYTES) + more, first)
+}
+
+/// Bugs that the tests plant, to see that they are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// A sync of a file leaves out the names that lead to it.
+    NamesNotWritten,
+    /// It leaves out the bytes.
+    BytesNotWritten,
+    /// It is answered before its records are durable.
+    AnsweredFirst,
+}
+
+#[cfg(test)]
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 3] =
+        [Self::NamesNotWritten, Self::BytesNotWritten, Self::AnsweredFirst];
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What is planted in this thread.
+    pub static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a test has planted this bug in this thread.
+fn planted(mutant: Mutant) -> bool {
+    #[cfg(test)]
+    return PLANTED.get() == Some(mutant);
+    #[cfg(not(test))]
+    {
+        let _ = mutant;
+        false
+    }
 }

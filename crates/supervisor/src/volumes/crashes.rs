@@ -1,0 +1,376 @@
+//! All short sequences of operations on a volume's tree, with syncs between them, and a crash after
+//! the last one or inside of it, on a disk that keeps any part of what was not flushed.
+//!
+//! ```text
+//!   operation ─ sync? ─ operation ─ sync? ─ operation ─ sync ─► crash ─► replay ─► compare
+//!                                                        └─ or the power goes inside of it
+//! ```
+//!
+//! What must hold, as on ext4 with its journal, where a sync commits all names:
+//! 1. After a sync the names are those that were there, and lead to the same objects.
+//! 2. The synced object has the bytes and the mode that it had; one that was synced before and has
+//!    not changed since has its own as well. (ext4 keeps the mode of others, too; nobody may rely
+//!    on that.)
+//! 3. Inside of a sync the names are those of the last one or those of this one, never a mixture;
+//!    and 2 holds for what was synced before.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use husk_carrier::{Direct, Layout};
+use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make};
+use husk_proto::image::Cover;
+use husk_proto::{Errno, Fs as _, Inode};
+use husk_storage::Uuid;
+use husk_storage::disk::sim::{Random, Sim};
+use husk_storage::log::{Found, Log};
+use husk_storage::tree::{Id, Kind, Tree};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::facts::{attributes, id_of};
+use super::save::{Mutant, PLANTED, Saver};
+use crate::{descriptors, image};
+
+const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 32 << 20 };
+const SIZE_BYTES: u64 = 1 << 20;
+const UUID: Uuid = Uuid([7; 16]);
+const ROOT: Credentials<'_> =
+    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+/// Longest sequence, for every change and with `HUSK_FULL`.
+const LENGTHS: (usize, usize) = (2, 3);
+/// Writes and flushes of a sync, about: the power goes after less of them.
+const STEPS: u64 = 8;
+
+/// An operation; `/` is in names below the directory `d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Create(&'static str),
+    Append(&'static str),
+    Cut(&'static str),
+    Mode(&'static str),
+    MakeDir(&'static str),
+    Symlink(&'static str),
+    Link(&'static str, &'static str),
+    Rename(&'static str, &'static str),
+    Remove(&'static str),
+}
+
+const STEPS_ALL: &[Step] = &[
+    Step::Create("a"),
+    Step::Create("b"),
+    Step::Append("a"),
+    Step::Append("b"),
+    Step::Cut("a"),
+    Step::Mode("a"),
+    Step::MakeDir("d"),
+    Step::Create("d/a"),
+    Step::Symlink("s"),
+    Step::Link("a", "b"),
+    Step::Link("a", "d/a"),
+    Step::Rename("a", "b"),
+    Step::Rename("a", "d/a"),
+    Step::Rename("d/a", "a"),
+    Step::Rename("b", "a"),
+    Step::Remove("a"),
+    Step::Remove("b"),
+];
+
+/// Path, and what a name leads to.
+type Names = BTreeMap<String, (Id, Kind)>;
+
+/// What a crash may leave.
+#[derive(Default)]
+struct Promised {
+    names: Names,
+    /// Modes and bytes of objects as they were synced, as long as they have not changed.
+    synced: HashMap<Id, (u32, Vec<u8>)>,
+}
+
+struct World {
+    direct: Direct,
+    root: Inode,
+    saver: Saver<Arc<Sim>>,
+    disk: Arc<Sim>,
+    promised: Promised,
+    dice: Random,
+}
+
+fn disk(seed: u64) -> (Arc<Sim>, Log<Arc<Sim>>) {
+    let disk = Arc::new(Sim::new(SIZE_BYTES, seed));
+    Log::format(&disk, 0, SIZE_BYTES, UUID).expect("a log");
+    let opened = Log::open(Arc::clone(&disk), (0, SIZE_BYTES), (UUID, 1), |_| ());
+    (disk, opened.expect("an empty log").0)
+}
+
+impl World {
+    /// Formats the image that is mapped, and a disk.
+    fn new(region: &OwnedFd, seed: u64) -> World {
+        // Of the image before nothing is left.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(region, flags, 0, LAYOUT.file_bytes()).expect("a hole");
+        husk_carrier::format(LAYOUT, 77, b"/nowhere").expect("an image");
+        let mut direct = image::attach().expect("a way to it");
+        let directory = Imported {
+            name: b"",
+            kind: ImageKind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            identity: Default::default(),
+            accessed_ns: 0,
+            born_ns: 0,
+            blocks_512: 0,
+            links: 1,
+            device: 0,
+            target: b"",
+        };
+        let root = direct.add_mount(b"/volume", Cover::Memory, &directory).expect("a tree");
+        let tree = direct.make_volume(root).expect("a volume");
+        let (disk, log) = disk(seed);
+        let saver = Saver::begin(&mut direct, (tree, root), log).expect("a snapshot");
+        let (promised, dice) = (Promised::default(), Random::new(seed));
+        World { direct, root, saver, disk, promised, dice }
+    }
+
+    /// The directory and the name that a path is.
+    fn place(&mut self, path: &'static str) -> Result<(Inode, &'static [u8]), Errno> {
+        match path.split_once('/') {
+            None => Ok((self.root, path.as_bytes())),
+            Some((dir, name)) => {
+                let dir = self.direct.lookup(self.root, dir.as_bytes())?.inode;
+                Ok((dir, name.as_bytes()))
+            }
+        }
+    }
+
+    fn inode(&mut self, path: &'static str) -> Result<Inode, Errno> {
+        let (dir, name) = self.place(path)?;
+        Ok(self.direct.lookup(dir, name)?.inode)
+    }
+
+    /// Does one; what is to be synced after it.
+    fn step(&mut self, step: Step) -> Result<Inode, Errno> {
+        let make = |world: &mut World, path, node: Make<'_>| {
+            let (dir, name) = world.place(path)?;
+            world.direct.create(&ROOT, dir, name, node)
+        };
+        match step {
+            Step::Create(path) => make(self, path, Make::File(0o644)),
+            Step::MakeDir(path) => make(self, path, Make::Directory(0o755)),
+            Step::Symlink(path) => make(self, path, Make::Symlink(b"a")),
+            Step::Append(path) => {
+                let inode = self.inode(path)?;
+                let size = attributes(&mut self.direct, inode)?.1;
+                self.direct.write_at(inode, size, &[b'x'; 3000])?;
+                self.changed(inode)
+            }
+            Step::Cut(path) => {
+                let inode = self.inode(path)?;
+                let size = attributes(&mut self.direct, inode)?.1;
+                self.direct.truncate(inode, size / 2)?;
+                self.changed(inode)
+            }
+            Step::Mode(path) => {
+                let inode = self.inode(path)?;
+                let mode = Some(0o600);
+                self.direct.change(&ROOT, inode, Change { mode, ..Change::default() })?;
+                self.changed(inode)
+            }
+            Step::Link(path, other) => {
+                let inode = self.inode(path)?;
+                let (dir, name) = self.place(other)?;
+                self.direct.link(&ROOT, inode, dir, name)?;
+                Ok(inode)
+            }
+            Step::Rename(path, other) => {
+                let (source, target) = (self.place(path)?, self.place(other)?);
+                self.direct.rename(&ROOT, source.0, source.1, target.0, target.1, 0)?;
+                self.inode(other)
+            }
+            Step::Remove(path) => {
+                let (dir, name) = self.place(path)?;
+                self.direct.unlink(&ROOT, dir, name)?;
+                Ok(dir)
+            }
+        }
+    }
+
+    fn changed(&mut self, inode: Inode) -> Result<Inode, Errno> {
+        self.promised.synced.remove(&id_of(inode));
+        Ok(inode)
+    }
+
+    /// The names in the image.
+    fn names(&mut self) -> Names {
+        let (mut names, mut todo) = (Names::new(), vec![(self.root, String::new())]);
+        while let Some((dir, before)) = todo.pop() {
+            let mut entries = Vec::new();
+            let list = &mut |entry: husk_proto::fs::Entry<'_>| {
+                entries.push((String::from_utf8_lossy(entry.name).into_owned(), entry.inode));
+                true
+            };
+            self.direct.list(dir, 0, list).expect("its names");
+            for (name, inode) in entries {
+                let found = attributes(&mut self.direct, inode).expect("it is there").0;
+                let path = format!("{before}/{name}");
+                if found.kind == Kind::Directory {
+                    todo.push((inode, path.clone()));
+                }
+                names.insert(path, (id_of(inode), found.kind));
+            }
+        }
+        names
+    }
+
+    fn bytes(&mut self, inode: Inode) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 16];
+        let length = self.direct.read_at(inode, 0, &mut bytes).unwrap_or(0);
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Syncs, and notes what is promised then; false: the power went.
+    fn sync(&mut self, inode: Inode) -> bool {
+        if self.saver.save(&mut self.direct, &[Some(inode)]).is_err() {
+            return false;
+        }
+        self.promised.names = self.names();
+        let bytes = self.bytes(inode);
+        let mode = attributes(&mut self.direct, inode).expect("it is there").0.mode;
+        self.promised.synced.insert(id_of(inode), (mode, bytes));
+        true
+    }
+
+    /// What a replay shows now.
+    fn replayed(&self) -> Result<Tree, String> {
+        let mut tree = Tree::default();
+        let opened = Log::open(Arc::clone(&self.disk), (0, SIZE_BYTES), (UUID, 2), |found| {
+            let taken = match found {
+                Found::Snapshot(_, part) => tree.snapshot(part),
+                Found::Record(_, record) => tree.record(record),
+            };
+            taken.expect("well-formed");
+        });
+        opened.map_err(|damage| format!("damage: {damage}"))?;
+        Ok(tree)
+    }
+
+    /// Compares what a crash has left with what was promised; `now`: names that may be there, too.
+    fn judge(&self, now: Option<&Names>) -> Result<(), String> {
+        let tree = self.replayed()?;
+        let found = names_of(&tree).ok_or("a name leads to nothing")?;
+        if found != self.promised.names && Some(&found) != now {
+            let promised = &self.promised.names;
+            return Err(format!("names {found:?}, promised {promised:?}, now {now:?}"));
+        }
+        let is_named = |id: &Id| found.values().any(|(named, _)| named == id);
+        for (id, (mode, bytes)) in self.promised.synced.iter().filter(|(id, _)| is_named(id)) {
+            let there = bytes_of(&tree, *id);
+            let attributes = tree.node(*id).and_then(|node| node.attributes).ok_or("none")?;
+            if attributes.mode != *mode || there != *bytes {
+                let (mode_now, count) = (attributes.mode, bytes.len());
+                return Err(format!("{id:?}: {} of {count} bytes, {mode_now:o}", there.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names_of(tree: &Tree) -> Option<Names> {
+    let (mut names, mut todo) = (Names::new(), vec![(tree.root?, String::new())]);
+    while let Some((dir, before)) = todo.pop() {
+        for (name, id) in &tree.node(dir)?.names {
+            let attributes = tree.node(*id)?.attributes?;
+            let path = format!("{before}/{}", String::from_utf8_lossy(name));
+            if attributes.kind == Kind::Directory {
+                todo.push((*id, path.clone()));
+            }
+            names.insert(path, (*id, attributes.kind));
+        }
+    }
+    Some(names)
+}
+
+fn bytes_of(tree: &Tree, id: Id) -> Vec<u8> {
+    let Some(node) = tree.node(id) else { return Vec::new() };
+    let mut all = vec![0; node.bytes.size() as usize];
+    for (at, piece) in node.bytes.pieces() {
+        all[at as usize..][..piece.len()].copy_from_slice(piece);
+    }
+    all
+}
+
+/// Does a sequence, with a sync behind each step that `syncs` has a bit for and behind the last.
+/// `None`: one of the steps cannot be done.
+fn live(
+    mut world: World,
+    steps: &[Step],
+    syncs: usize,
+    is_cut: bool,
+) -> Option<Result<(), String>> {
+    let last = steps.len() - 1;
+    for (n, &step) in steps.iter().enumerate() {
+        let inode = world.step(step).ok()?;
+        if n < last && syncs >> n & 1 != 0 {
+            assert!(world.sync(inode), "nothing fails yet");
+        }
+        if n == last && is_cut {
+            let now = world.names();
+            world.disk.cut_after(world.dice.below(STEPS));
+            let is_done = world.sync(inode);
+            world.disk.crash();
+            return Some(world.judge((!is_done).then_some(&now)));
+        }
+        if n == last {
+            assert!(world.sync(inode), "nothing fails");
+        }
+    }
+    world.disk.crash();
+    Some(world.judge(None))
+}
+
+/// All sequences of `length` steps; how many could be done, or the first that breaks a promise.
+fn all(region: &OwnedFd, length: usize) -> Result<u64, String> {
+    let mut done = 0;
+    for number in 0..STEPS_ALL.len().pow(length as u32) {
+        let at = |n: usize| STEPS_ALL[number / STEPS_ALL.len().pow(n as u32) % STEPS_ALL.len()];
+        let steps: Vec<Step> = (0..length).map(at).collect();
+        for case in 0..1 << length {
+            let (syncs, is_cut) = (case >> 1, case & 1 != 0);
+            let seed = (number << length | case) as u64 + 1;
+            let world = World::new(region, seed);
+            let Some(judged) = live(world, &steps, syncs, is_cut) else { break };
+            judged.map_err(|why| format!("{steps:?}, syncs {syncs:b}, cut {is_cut}: {why}"))?;
+            done += 1;
+        }
+    }
+    Ok(done)
+}
+
+/// One image a process: it is mapped once, and formatted for each sequence.
+fn mapped() -> OwnedFd {
+    let region = descriptors::region(LAYOUT.file_bytes()).expect("memory");
+    image::join(&region, LAYOUT, Path::new("/nowhere")).map(|_| ()).expect("an image");
+    region
+}
+
+#[test]
+fn after_any_short_sequence_a_crash_leaves_what_was_promised_and_planted_bugs_are_found() {
+    let region = mapped();
+    let is_full = std::env::var_os("HUSK_FULL").is_some();
+    let most = if is_full { LENGTHS.1 } else { LENGTHS.0 };
+    for length in 1..=most {
+        let done = all(&region, length).unwrap_or_else(|why| panic!("{why}"));
+        println!("{done} crashes after sequences of {length}");
+        assert!(done > 0);
+    }
+    for mutant in Mutant::ALL {
+        PLANTED.set(Some(mutant));
+        let found = (1..=LENGTHS.0).find_map(|length| all(&region, length).err());
+        PLANTED.set(None);
+        println!("{mutant:?}: {found:?}");
+        assert!(found.is_some(), "{mutant:?} is not found");
+    }
+}
