@@ -4,6 +4,7 @@
 //! is the oracle, outside of the image.
 
 mod databases;
+mod table;
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
