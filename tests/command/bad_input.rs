@@ -178,6 +178,8 @@ fn mistakes_of_the_other_commands_get_one_line_too() {
         (&["fsck", "--loud", "1"], 2, &["--loud"]),
         (&["run"], 125, &["<command>", "husk run --help"]),
         (&["nonsense"], 125, &["nonsense", "husk --help"]),
+        (&["run", "--memory", "a\nb", "true"], 125, &["a?b", "not a size", "husk run --help"]),
+        (&["volume", "create", "v"], 125, &["--size", "husk volume create --help"]),
         (&["bench", "fs", "--tmpfs", "directory", "--only", "stat"], 125, &["directory", "tmpfs"]),
         (&["bench", "fs", "--tmpfs", "absent", "--only", "stat"], 125, &["absent"]),
         (&["bench", "pipes", "--only", "absent"], 125, &["absent", "one thread"]),

@@ -57,6 +57,30 @@ fn who_has_no_room_is_told_which_limit_to_raise() {
     images.down("ci");
 }
 
+/// Without its owner's rights a directory could be neither locked nor removed.
+#[test]
+fn files_of_husk_are_open_to_their_owner_whatever_the_umask_is() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("umask");
+    let husk = binary().to_str().expect("a plain path");
+    let script = format!("umask 0777; exec {husk} up ci");
+    let output = images.command("sh", &["-c", &script]).output().expect("sh");
+    assert!(output.status.success(), "{}", shown(&output));
+    let place = images.place("ci");
+    for (path, mode) in [(place.clone(), 0o700), (place.join("lock"), 0o600)] {
+        let found = fs::metadata(&path).expect("a file of the image").permissions().mode() & 0o7777;
+        assert_eq!(found, mode, "{}", path.display());
+    }
+    images.down("ci");
+    let script = format!("umask 0777; exec {husk} run -- sh -c 'umask; touch made'");
+    let output = images.command("sh", &["-c", &script]).output().expect("sh");
+    assert_eq!(text(&output.stdout), "0777\n", "{}", shown(&output));
+    let made = fs::metadata(images.work.join("made")).expect("a file").permissions().mode();
+    assert_eq!(made & 0o7777, 0, "the program's own file");
+}
+
 /// From there no relative path leads anywhere.
 #[test]
 fn who_enters_from_a_directory_that_the_image_has_not_is_told_so() {

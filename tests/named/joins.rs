@@ -31,6 +31,7 @@ const CIRCUMSTANCES: &[&str] = &[
     "ulimit -f 4096; exec 3< /dev/null 7> /dev/null",
     "exec 63< /dev/null 64< /dev/null 200< /dev/null",
     "exec 0<&-",
+    "umask 0777",
 ];
 
 /// `husk exec`, as it is understood before the C library has started, and as only the whole command

@@ -1,5 +1,4 @@
-//! Shells' completions of what the options cannot tell: names of images, processes, and paths in
-//! images.
+//! Shell completion of values: names of images, process ids, and paths in images.
 //!
 //! ```text
 //!   husk exec c|     ─► husk ls --names

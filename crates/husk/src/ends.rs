@@ -1,4 +1,4 @@
-//! Signals that end a command which shows something until it is told to stop.
+//! Signals that end a command which runs until it is stopped.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `husk explain`, and how policies are typed.
+//! `husk explain`, and how policies are written on the command line.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;

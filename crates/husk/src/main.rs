@@ -1,30 +1,25 @@
-//! The command line. What it does lies in `husk-supervisor`; here is only what is typed.
+//! The command line: options, subcommands and exit statuses. The work is in `husk-supervisor`.
 //!
 //! ```text
 //!   husk run [OPTIONS] -- COMMAND...     a throw-away image around one command
-//!   husk up NAME [OPTIONS]               an image that stays
+//!   husk up NAME [OPTIONS]               make an image that stays
 //!   husk exec NAME -- COMMAND...         run a command in it
-//!   husk ls [--json]                     which images are there?
-//!   husk ps NAME [--json]                who runs in it?
-//!   husk stat IMAGE [--json]             what has been done in it, by which kernel?
-//!   husk top IMAGE                       what goes on in it now?
-//!   husk metrics IMAGE                  the same for OpenMetrics (Prometheus), once or served
-//!   husk trace IMAGE                    which calls do its programs make?
-//!   husk explain [NAME] PID              where does one of them run, and why?
-//!   husk kill NAME PID                   send somebody a signal
-//!   husk cp NAME:PATH TARGET             copy files out of it, or into it
-//!   husk mount NAME DIR                  show its files to your programs; husk umount DIR
-//!   husk diff IMAGE [PATH...]            what would a write-back do now?
-//!   husk down NAME                       end one, with its changes written back
-//!   husk config show | check             what is an image made from where nothing is typed?
-//!   husk rescue ls | show | restore | rm  what write-backs could not write
-//!   husk volume create NAME --size S     a storage area that outlives images; ls, check, rm
-//!   husk check [--json]                  is this host able?
-//!   husk fsck IMAGE [--json]             is the structure of a running image sound?
-//!   husk net attach PID|PORT             spread the connections of a server that runs
-//!   husk net sim [--json]                how does Angel even out connections from outside?
-//!   husk completions SHELL               what does a shell complete?
-//!   husk bench fs [--json]               what do calls cost natively and in an image?
+//!   husk ls | ps | nodes                 list images, processes, nodes
+//!   husk stat | top | metrics IMAGE      counters and activity
+//!   husk trace IMAGE                     the system calls of its programs
+//!   husk explain [NAME] PID              where a process runs, and why
+//!   husk kill IMAGE PID                  send a signal
+//!   husk cp NAME:PATH TARGET             copy files out of an image, or into it
+//!   husk mount NAME DIR | umount DIR     mount its files for programs outside
+//!   husk diff IMAGE [PATH...]            show what a write-back would do now
+//!   husk sync | refresh | down           write back, take in the host's changes, end
+//!   husk recover | rescue                interrupted write-backs, and files they have saved
+//!   husk config show | trust | check     settings that apply where no option is given
+//!   husk volume create | ls | check | rm  storage areas that outlive images
+//!   husk check | fsck IMAGE              check this host, or the structure of an image
+//!   husk net attach | tune | sim ...     TCP servers and interfaces of the host
+//!   husk completions | man               shell completion, manual pages
+//!   husk bench fs | pipes | ...          measurements
 //! ```
 //!
 //! Exit status of `run`: the command's own; 125 when Husk failed, 126 when the command cannot be
@@ -89,7 +84,7 @@ enum Command {
         /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
-        /// Their names alone, for shells.
+        /// Print only the names, for shells.
         #[arg(long, hide = true)]
         names: bool,
     },
@@ -122,15 +117,14 @@ enum Command {
     Diff(diff::Options),
     /// Write back what has changed in an image so far; the image and its programs go on.
     ///
-    /// Each file comes to the host as it was at one moment, under its name or not at all. A file
-    /// that both sides have changed is a conflict: the host's keeps the name, the image's stands
-    /// beside it as NAME.husk-N. What changes too fast is left for the next time. Of paths that are
-    /// named, directories that lead there, the other end of a move and other names of the same file
-    /// come, too. Status 125: not everything is on the host as the image has it, and a line says
-    /// what.
+    /// Each file is written atomically, as it was at one moment. A file that both sides have
+    /// changed is a conflict: the host's keeps the name, the image's is written beside it as
+    /// NAME.husk-N. A file that keeps changing is left for the next sync. With PATH, its parent
+    /// directories, the other end of a move and other hard links of a file are written, too. Status
+    /// 125: something was not written back as the image has it, and a line names it.
     Sync(named::Sync),
-    /// Finish or undo write-backs that were killed half way (a kill, a crash, a loss of power): the
-    /// directory then holds old and new files.
+    /// Finish or undo write-backs that were interrupted (by a kill, a crash, a power failure) and
+    /// have left old and new files in a directory.
     Recover(recover::Options),
     /// Show in an image what programs outside have changed below its overlays.
     ///
@@ -139,8 +133,8 @@ enum Command {
     /// mappings stay as they are. Where both sides have changed a file, each keeps its version, and
     /// a line reports it. Exit status 125: there are such files, or something could not be read.
     Refresh(named::Refresh),
-    /// End an image: its changes are written back, and its name is free. A line says before what
-    /// that comes to.
+    /// End an image: write its changes back, and free its name. First a line says how many changes
+    /// there are.
     Down(named::Down),
     /// Copy a file, or with -r a directory tree, out of an image or into one.
     Cp(named::Cp),
@@ -254,8 +248,8 @@ enum Command {
     Top(top::Options),
     /// Print the counters of `husk stat` as OpenMetrics (Prometheus), or serve them over HTTP.
     Metrics(metrics::Options),
-    /// Show the system calls of a running image's programs, one a line, with who answered each and
-    /// how long that took. Ctrl-C ends it.
+    /// Show the system calls of a running image's programs, one a line, with where each was
+    /// answered and how long that took. Ctrl-C ends it.
     Trace(trace::Options),
     /// Print a shell completion script.
     Completions {
@@ -264,27 +258,27 @@ enum Command {
     },
     /// Write a manual page for each command into a directory.
     Man {
-        /// Where to.
+        /// Directory to write to.
         directory: PathBuf,
     },
-    /// What shells offer where a word is typed.
+    /// Print what a shell completes.
     #[command(hide = true)]
     Offer {
-        /// What is typed.
+        /// Kind of the word.
         kind: completing::Kind,
-        /// Words so far, or the one that is begun.
+        /// Words before it, or its beginning.
         #[arg(last = true)]
         words: Vec<OsString>,
     },
     /// Print the page of all commands for the documentation.
     #[command(hide = true)]
     Reference,
-    /// See and steer connections from outside.
+    /// Steer TCP connections from outside, and tune network interfaces.
     Net {
         #[command(subcommand)]
         command: net::Command,
     },
-    /// Measure an image beside the host, in turn.
+    /// Measure an image and the host, alternately.
     Bench(bench::Options),
 }
 
@@ -337,11 +331,11 @@ struct ImageOptions {
 struct RunOptions {
     #[command(flatten)]
     image: ImageOptions,
-    /// Number of nodes: Husk systems that share no memory and speak by messages, on which the
-    /// programs of the command are spread [default: 1].
+    /// Spread the command's programs over N nodes: Husk systems that share no memory and exchange
+    /// messages [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
-    /// What becomes of the changes if the command fails (its status is not 0, or a signal ends it):
+    /// What to do with the changes if the command fails (its status is not 0, or a signal ends it):
     /// write them back, discard them, or keep the image under a name that is printed [default:
     /// write].
     #[arg(long, value_name = "WHAT")]
@@ -402,6 +396,7 @@ enum Switch {
 }
 
 fn main() -> ExitCode {
+    husk_supervisor::umask::spare_owner();
     match limits::ensure_stack() {
         Ok(()) => begin(),
         Err(failure) => failed(&failure),
@@ -498,7 +493,6 @@ fn tell_mistake(error: &clap::Error) -> ExitCode {
     let typed = std::env::args_os().nth(1).unwrap_or_default();
     // What is no text is no subcommand.
     let typed = typed.to_str().unwrap_or_default();
-    let known = Options::command().find_subcommand(typed).is_some();
     let status = if typed == "fsck" { fsck::STATUS_UNCHECKED } else { STATUS_HUSK };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // On standard error: nothing was done. Help that cannot be printed has no reader.
@@ -510,17 +504,39 @@ fn tell_mistake(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let text = error.to_string();
+    let text = flattened(error.to_string());
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("unknown mistake");
     // An argument that is missing stands in the second line.
     let is_argument = |line: &&str| line.starts_with('<') || line.starts_with("--");
     let rest = lines.next().filter(is_argument).unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    let command = if known { format!("husk {typed}") } else { "husk".to_owned() };
+    let command = path_typed();
     let what = format!("{what} {rest}");
     say(&format!("{}; {}see `{command} --help`", what.trim(), hint(error)));
     ExitCode::from(status)
+}
+
+/// `text` without the line breaks that typed words have put into it.
+fn flattened(text: String) -> String {
+    let typed = std::env::args_os().filter_map(|word| word.into_string().ok());
+    typed
+        .filter(|word| word.contains('\n'))
+        .fold(text, |text, word| text.replace(&word, &word.replace('\n', "?")))
+}
+
+/// The command of which the help is to be seen: `husk`, and as many subcommands as are typed.
+fn path_typed() -> String {
+    let mut options = Options::command();
+    let mut path = "husk".to_owned();
+    for word in std::env::args_os().skip(1) {
+        // What is no text is no subcommand.
+        let found = word.to_str().and_then(|word| options.find_subcommand(word)).cloned();
+        let Some(found) = found else { break };
+        path = format!("{path} {}", found.get_name());
+        options = found;
+    }
+    path
 }
 
 /// What may have been meant, or what there is to choose from.

@@ -5,8 +5,8 @@
 //!                 read a request ─► answer ─► write ─► close
 //! ```
 //!
-//! One thread and no waiting for anybody: who asks slowly, asks nonsense or never reads its answer
-//! is cut off at its time, and others are answered meanwhile.
+//! One thread serves all connections without waiting for one: a client that is slow, sends nonsense
+//! or never reads its answer is disconnected at a deadline.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,4 @@
-//! `husk up`, `exec`, `ls`, `ps`, `kill`, `cp`, `sync`, `mount` and `down`: what is typed about
-//! images with a name.
+//! Options of `husk up`, `exec`, `ls`, `ps`, `kill`, `cp`, `sync`, `mount` and `down`.
 //!
 //! Exit status: of `exec` the command's own, for this process becomes it; 125 when Husk failed, 126
 //! and 127 as of `run`. Of the others 0, or 125 when something failed; of `sync` and `down`

@@ -1,4 +1,4 @@
-//! `husk recover`: write-backs that were killed half way.
+//! `husk recover`: interrupted write-backs.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@
 //!   Options ──page()──► docs/commands.md      husk reference > docs/commands.md
 //! ```
 //!
-//! A test compares the two: what is documented is what can be typed.
+//! A test compares the page with the options.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

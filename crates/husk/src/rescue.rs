@@ -1,4 +1,4 @@
-//! `husk rescue`: what write-backs could not write and have saved.
+//! `husk rescue`: files that write-backs could not write and have saved.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,14 +12,14 @@ use crate::{failed, shown};
 /// What was typed.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// List what write-backs have saved because its own place did not take it.
+    /// List files that write-backs could not write to their places and have saved.
     Ls {
         /// Print one JSON document instead of lines.
         #[arg(long)]
         json: bool,
     },
-    /// Show what one rescue holds: a line for each object, with its place and why it could not be
-    /// written. ready: its place is as it was; changed: something else is there by now.
+    /// Show what one rescue holds: a line for each object, with its path and why it could not be
+    /// written. ready: it can be restored; changed: something else is at its path now.
     Show {
         /// The rescue, or the beginning of its name.
         id: String,
@@ -27,12 +27,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Put objects back into their places, if these are as they were; nothing is overwritten. For
-    /// all others a line says what to type, and the status is 125.
+    /// Put objects back to their paths, unless something has changed there; nothing is overwritten.
+    /// For each object that stays, a line says what to type, and the status is 125.
     Restore {
         /// The rescue, or the beginning of its name.
         id: String,
-        /// Only these places and what is below them.
+        /// Only these paths and what is below them.
         #[arg(value_name = "PATH")]
         paths: Vec<PathBuf>,
         /// Print one JSON document with what was done.

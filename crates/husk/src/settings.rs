@@ -1,4 +1,4 @@
-//! `husk config`: what an image is made from where nothing is typed, and whether it makes sense.
+//! `husk config`: the settings that apply where no option is given, and checks of them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

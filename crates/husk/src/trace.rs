@@ -1,4 +1,4 @@
-//! `husk trace`: the calls of an image's programs, a line each, as they are made.
+//! `husk trace`: the system calls of an image's programs, one a line.
 //!
 //! ```text
 //!   poll ─► calls ─► lines (text, JSON, or events for the Perfetto viewer) ─► output
@@ -6,7 +6,7 @@
 //!    └── a while, a signal, the end of the command or of the image ◄────────────'
 //! ```
 //!
-//! The programs never wait for the output; what they could not record is told.
+//! The programs never wait for the output; lost records are reported.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -190,7 +190,7 @@ fn start(options: &Options) -> Result<Child, Failure> {
     let husk = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("husk"));
     let mut command = Command::new(husk);
     command.arg("exec").arg(&options.image).arg("--").args(&options.command);
-    command.spawn().map_err(|problem| {
+    husk_supervisor::umask::with_callers(|| command.spawn()).map_err(|problem| {
         let what = format!("cannot run {}", options.command[0]);
         Failure::new(what, reason(&problem), "try again")
     })

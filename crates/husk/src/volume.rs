@@ -17,14 +17,14 @@ const STATUS_FINDINGS: u8 = 1;
 /// What was typed.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Make a volume: its whole size is written once, so that it takes that room from now on.
+    /// Make a volume. Its whole size is written once, which reserves the space.
     Create {
-        /// What to call it: up to 64 letters, digits, - and _, beginning with a letter.
+        /// The new volume's name: up to 64 letters, digits, - and _, beginning with a letter.
         name: String,
-        /// How large, e.g. 512M or 8G; at least 1M.
+        /// Its size, e.g. 512M or 8G; at least 1M.
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Directory of a local disk, or an empty block device, that it is made on [default:
+        /// Make it in this directory of a local disk, or on this empty block device [default:
         /// ~/.local/state/husk/volumes].
         #[arg(long, value_name = "DIR|DEVICE")]
         on: Option<PathBuf>,
@@ -35,10 +35,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Read a whole volume, while nobody uses it, and say what is damaged, and where. Status 0:
-    /// clean, 1: findings, 125: it could not be checked.
+    /// Read a whole volume, which must not be in use, and list what is damaged, and where. Status
+    /// 0: clean, 1: findings, 125: it could not be checked.
     Check {
-        /// Which volume.
+        /// Name of the volume.
         #[arg(value_name = "VOLUME")]
         volume: String,
         /// Print one JSON document instead of lines.
@@ -60,7 +60,7 @@ pub enum Command {
     },
     /// Remove a volume with all that is in it.
     Rm {
-        /// Which volume.
+        /// Name of the volume.
         #[arg(value_name = "VOLUME")]
         volume: String,
         /// Forget its name and leave what is on the disk.

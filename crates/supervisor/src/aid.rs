@@ -1,4 +1,4 @@
-//! Helps who was stopped (SIGSTOP, Ctrl-Z) in the middle of an operation to the end of it.
+//! Lets a process that was stopped (SIGSTOP, Ctrl-Z) inside an operation complete that operation.
 //!
 //! ```text
 //!   stopped, holds a lock ─► seize ─► runs alone until it holds none ─► leave ─► stopped again

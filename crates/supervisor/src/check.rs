@@ -1,6 +1,6 @@
-//! `husk check`: is this host able, and what does each missing thing cost?
+//! `husk check`: can this host run Husk, and what does each missing feature cost?
 //!
-//! Nothing is changed: facts are read from /proc, or asked of the kernel and undone.
+//! Nothing on the host changes: facts are read from /proc, or tried out and undone.
 
 pub use husk_host::probe::{dispatched, flags_of, keep_busy};
 

@@ -1,5 +1,5 @@
-//! How much memory the control group of this process may have, which may be less than the machine
-//! has: what is over it ends in somebody's death.
+//! The memory limit of this process's control group, which may be below the machine's memory: above
+//! it Linux kills processes of the group.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Parts of the image that are full lie in huge pages.
+//! Moves full parts of the image into huge pages.
 //!
 //! ```text
 //!   no page more than at the last look ─► nothing to do

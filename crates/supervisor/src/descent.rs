@@ -1,7 +1,7 @@
-//! Who descends from the supervisor, and how the last of them are ended.
+//! The supervisor's descendants, and how the remaining ones are ended.
 //!
-//! The supervisor is the subreaper of its image: whoever loses its parent becomes its child, so
-//! that a walk from parent to child finds every process that was started in the image.
+//! The supervisor is the subreaper of its image: a process that loses its parent becomes its child,
+//! so that a walk from parent to child finds every process that was started in the image.
 
 use std::collections::HashMap;
 use std::fs;

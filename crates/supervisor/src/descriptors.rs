@@ -1,5 +1,5 @@
-//! Descriptors of an image: two memfds under high numbers, and what the program inherits; whether
-//! processes may borrow each other's.
+//! Descriptors of an image: two memfds under high numbers, and those that the program inherits;
+//! whether `pidfd_getfd` works between processes.
 //!
 //! Invariants
 //! 1. Every descriptor the supervisor opens for itself is close-on-exec; only the region and the
@@ -63,9 +63,14 @@ pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {
         let remedy = match errno {
             Errno::FBIG => "raise the file size limit (ulimit -f) or choose a smaller --memory",
             Errno::NOSYS => "Husk needs memfd_create (Linux 3.17)",
+            Errno::MFILE => "raise the limit on open files: ulimit -n 1024",
             _ => "choose a smaller --memory",
         };
-        Failure::new(format!("cannot make an image of {bytes} bytes"), in_words(errno), remedy)
+        Failure::new(
+            format!("cannot make an image of {}", crate::request::size(bytes)),
+            in_words(errno),
+            remedy,
+        )
     })
 }
 

@@ -1,7 +1,7 @@
 //! `husk explain`: where a process of an image runs, and why there.
 //!
-//! Why is in the line beside its record (`husk_kernel::process::placement`), also of one that has
-//! ended, until another has its record; where it runs now is the host's to say (`/proc`).
+//! The reason is stored beside its record (`husk_kernel::process::placement`), also after its end,
+//! until another process takes the record; where it runs now is read from the host's `/proc`.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! How Husk itself fails: one line that says what failed, why, and what to do.
+//! Husk's own errors: one line that says what failed, why, and what to do.
 //!
 //! ```text
 //!   husk: cannot overlay /etc/passwd: it is not a directory; name a directory

@@ -1,4 +1,4 @@
-//! What becomes of the changes when the command of a `husk run` has ended.
+//! Decides what to do with the changes when the command of a `husk run` has ended.
 //!
 //! ```text
 //!   failed? ─ on_failure ─► dropped | kept under a name

@@ -1,9 +1,9 @@
-//! What an image has no room for any more, and who is told.
+//! Reports which resource of an image has run out.
 //!
-//! A program is told by its call (ENOSPC, EAGAIN, ENFILE), in a word that fits many causes. Here is
-//! said what ran out, and what helps: once each time, by the supervisor (standard error of `husk
-//! run`, the log of an image with a name), and in `husk ls`, `stat` and `top` as long as it lasts.
-//! These look at the moment; the supervisor takes it for over only at `SOME_FROM`.
+//! A program's call fails with an errno (ENOSPC, EAGAIN, ENFILE) that fits many causes. The
+//! supervisor names the resource and the remedy once each time (on standard error of `husk run`, in
+//! the log of an image with a name); `husk ls`, `stat` and `top` do as long as it lasts. These read
+//! the present state; the supervisor considers a shortage over only at `SOME_FROM`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Large programs that start again and again, put in huge pages of the region's file.
+//! Puts large programs that start often into huge pages of the region's file.
 //!
 //! A start maps a program's pages sixteen at a time, as it touches them, and its end lets each go;
 //! the processor then has an entry for each small page. A compiler of 30 MB is eight times as fast

@@ -1,9 +1,8 @@
-//! How long the supervisor's work holds what others wait for: locks and tokens of the image.
+//! Measures how long the supervisor's work holds locks and tokens of the image.
 //!
-//! Measured where it is asked for (`holds` in a file, `HUSK_HOLDS=1`): a supervisor tells at the
-//! end of its image, a line for each kind of work. `husk bench hold` makes an image, gives each
-//! kind something to do, and shows the lines as a table. What a hold is says
-//! `husk_region::observe::lock_hold_stats`.
+//! Enabled by `holds` in a configuration file or `HUSK_HOLDS=1`: at the end of its image a
+//! supervisor prints a line for each kind of work. `husk bench hold` makes an image, exercises each
+//! kind, and shows the lines as a table. `husk_region::observe::lock_hold_stats` defines a hold.
 
 use std::fmt;
 use std::str::FromStr;

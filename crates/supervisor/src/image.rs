@@ -1,7 +1,7 @@
 //! Makes an image: region, mounts, the first process record.
 //!
-//! Where a mount lies below a memory tree (a project below the private /tmp), the directories
-//! that lead to it are made there too, so that `ls` and `..` show a whole tree.
+//! For a mount below a memory tree (a project below the private /tmp), its parent directories are
+//! made there, too, so that `ls` and `..` show a whole tree.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -294,7 +294,8 @@ fn umask() -> u32 {
     const USUAL: u32 = 0o022;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(USUAL)
+    let mask = mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(USUAL);
+    mask | crate::umask::owners()
 }
 
 /// Number of the calling thread.

@@ -1,8 +1,7 @@
-//! Ctrl-C while changes are written back: the first says what is left, the second stops.
+//! Ctrl-C during a write-back: the first prints what is left, the second stops it.
 //!
-//! A thread of its own reads the signals: the write-back does not wait for whoever types. It stops
-//! where nothing has changed on the host yet, and the image stays; where names change already, it
-//! is about to be done, and goes on.
+//! A separate thread reads the signals, so that the write-back never waits. It can be stopped until
+//! the first name on the host changes, and the image then stays; after that it runs to its end.
 
 use std::io::Read;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
-//! Starts the first program of an image, or becomes one of an image that is there.
+//! Starts the first program of an image (`husk run`), or becomes a program of a running one
+//! (`husk exec`).
 //!
 //! ```text
 //!   posix_spawn | execve (/proc/self/fd/LOADER, argv, [HUSK_EXEC=..., environment...])
@@ -124,7 +125,8 @@ pub fn become_program(
         let _ = nix::unistd::close(closed as i32);
     }
     husk_host::early::restore_sigpipe();
-    let Err(errno) = execve(&start.path, &start.arguments, &start.environment);
+    let Err(errno) =
+        crate::umask::with_callers(|| execve(&start.path, &start.arguments, &start.environment));
     Err(refuse(command, &crate::request::reason(&errno.into())))
 }
 
@@ -187,13 +189,10 @@ fn spawn(
         for closed in husk_host::early::closed_at_start() {
             actions.add_close(closed as i32)?;
         }
-        posix_spawn(
-            start.path.as_c_str(),
-            &actions,
-            &attributes,
-            &start.arguments,
-            &start.environment,
-        )
+        let Start { path, arguments, environment } = &start;
+        crate::umask::with_callers(|| {
+            posix_spawn(path.as_c_str(), &actions, &attributes, arguments, environment)
+        })
     });
     spawned.map_err(|errno| refuse(command, &crate::request::reason(&errno.into())))
 }

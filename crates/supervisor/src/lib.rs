@@ -1,17 +1,17 @@
-//! The supervisor: one process around an image. It makes the image, starts the first program,
-//! buries the dead, serves what is done in the background, and writes changes back at the end.
+//! The supervisor: one process for each image. It makes the image, starts the first program, cleans
+//! up after processes that end, does background work, and writes changes back at the end.
 //!
 //! ```text
 //!   request -> settings -> image (region, mounts) -> launch -> watch -> write_back
 //!   (typed)    (checked)                             (exec)    (wait)   (host tree)
 //! ```
 //!
-//! An image with a name (`named`) has a supervisor of its own in the background, which others ask
-//! over a socket. `fsck` looks at an image that another supervisor has made.
+//! An image with a name (`named`) has a supervisor in the background, which commands ask over a
+//! socket. `fsck` checks an image that another supervisor has made.
 //!
-//! Nothing waits for the supervisor while it works: programs run handlers themselves, and a
-//! waiter that meets a dead holder recovers by itself. If the supervisor dies, programs go on;
-//! what they changed in overlays is then not written back.
+//! Programs never wait for the supervisor: they run handlers themselves, and a waiter that finds
+//! the holder of a lock dead recovers by itself. If the supervisor dies, programs go on; their
+//! changes in overlays are then not written back.
 #![forbid(unsafe_code)]
 
 pub mod aid;
@@ -61,6 +61,7 @@ pub mod signals;
 mod soundness;
 pub mod stat;
 pub mod trace;
+pub mod umask;
 pub mod variables;
 mod vigil;
 pub mod visit;

@@ -1,5 +1,5 @@
-//! Limits of the caller under which Husk cannot work: told in a line, before one of them ends it
-//! without a word.
+//! Resource limits under which Husk cannot work: reported in a line at the start, as exceeding one
+//! would kill the process without a message.
 
 use husk_proto::entry::{DATA_BYTES_MIN, STACK_BYTES_MIN};
 use rustix::process::{Resource, getrlimit};

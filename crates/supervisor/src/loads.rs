@@ -1,4 +1,4 @@
-//! What the cores of an image's kernels have to do, for those who are placed by it.
+//! Measures the load of the cores of an image's kernels, for the policy `least-loaded`.
 //!
 //! ```text
 //!   /proc/stat, each 100 ms ─► share of each core that was busy ─► moving average in the region

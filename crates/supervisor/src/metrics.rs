@@ -1,4 +1,4 @@
-//! What there is to see of an image, as text in the form of OpenMetrics 1.0.
+//! The counters of an image as OpenMetrics 1.0 text.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
 

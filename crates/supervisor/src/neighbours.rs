@@ -1,8 +1,8 @@
-//! Other images over the same directories: neither sees what the other changes before it is written
-//! back, and then that is a conflict.
+//! Finds other images over the same directories: neither sees the other's changes before they are
+//! written back, and what both have changed is then a conflict.
 //!
-//! Each overlay that is written back has a name among the host's abstract sockets: it goes with the
-//! supervisor, and keeps no file system from being unmounted.
+//! Each overlay that is written back is announced by an abstract socket of the host, which vanishes
+//! with the supervisor and keeps no file system busy.
 //!
 //! ```text
 //!   husk-overlay-DEVICE-INODE-N      N: the first that nobody has

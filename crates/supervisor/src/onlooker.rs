@@ -1,5 +1,5 @@
-//! Work that takes long, and a thread that looks on: it draws a line for who waits, or tells them
-//! that somebody is at work.
+//! A thread that shows the progress of long work: it draws a line on the terminal, or signals a
+//! waiting command that the work goes on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,8 +1,7 @@
-//! Whom Linux ends first where memory runs out: programs, and last the processes that hold an
-//! image.
+//! OOM scores: when memory runs out, Linux kills programs before the processes that hold an image.
 //!
-//! A process may lower its score no further than somebody with rights has, so an ordinary user's
-//! supervisor keeps the score it was started with, and its programs have a higher one.
+//! Lowering a score below its inherited value needs privilege, so an ordinary user's supervisor
+//! keeps the score it was started with, and its programs get a higher one.
 
 use std::fs;
 

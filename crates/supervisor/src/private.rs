@@ -1,21 +1,21 @@
-//! The image's directory on the host: the host's objects behind FIFOs and sockets of a tree stand
-//! there.
+//! The image's private directory on the host, which holds the host's objects behind FIFOs and
+//! sockets of a tree.
 //!
 //! ```text
 //!   /dev/shm/.husk-RANDOM/           ours alone, locked while we live
 //!            '-- RANDOM/             open to whoever knows the name: all of the image
 //!                 |-- NUMBER.GENERATION...   behind the node with that number
-//!                 |-- +.TID.COUNT         stands for a descriptor on its way in a message
-//!                 '-- watch.NUMBER        touched when an instance of inotify is to be told
+//!                 |-- +.TID.COUNT         stand-in for a descriptor in flight in a message
+//!                 '-- watch.NUMBER        touched to wake an instance of inotify
 //! ```
 //!
 //! Invariants
-//! 1. Nobody else can enter: other users not the outer directory; of root's, whose programs may
-//!    become other users, not without the inner name, which only `/proc` shows, to those users.
-//! 2. What stands behind a node is removed when the node is gone; all of it with the image. What
-//!    stands for a descriptor is a FIFO that is read from nowhere once the flight is over.
-//! 3. A directory whose lock nobody holds was left by a supervisor that was killed; the next one
-//!    of the same user removes it.
+//! 1. Other users cannot enter the outer directory. Root's is open (its programs may become other
+//!    users), but entering needs the inner name, which only `/proc` shows, to those users.
+//! 2. The object behind a node is removed with the node; everything is removed with the image. A
+//!    stand-in is a FIFO that has no reader once the flight is over.
+//! 3. A directory without a lock holder was left by a supervisor that was killed; the next one of
+//!    the same user removes it.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, DirEntry, File, Permissions};
@@ -82,8 +82,8 @@ impl Private {
         DirBuilder::new().mode(0o700).create(&outer)?;
         let filled = Private::fill(outer.clone(), if root { 0o711 } else { 0o700 });
         if filled.is_err() {
-            // If it is there at all.
-            let _ = fs::remove_dir_all(&outer);
+            // If it is there at all. Without a free descriptor only an empty one can be removed.
+            let _ = fs::remove_dir_all(&outer).or_else(|_| fs::remove_dir(&outer));
         }
         filled
     }

@@ -1,5 +1,4 @@
-//! A first look at the command, so that what cannot run is said in one line before anything
-//! starts.
+//! Checks the command before anything starts, so that one that cannot run is refused in one line.
 //!
 //! ```text
 //!   typed --PATH--> file --first bytes--> ELF (class, whole, interpreter) | script | something

@@ -1,4 +1,4 @@
-//! Memory of deleted files goes back to the host.
+//! Returns the memory of deleted files to the host (hole punching).
 //!
 //! ```text
 //!   chunk unchanged since the last look ─► set a gap aside ─► punch it ─► give it back ─► next gap

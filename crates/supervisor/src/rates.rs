@@ -1,4 +1,4 @@
-//! What is going on in a live image: two looks at its counters, and what lies between them.
+//! Rates of a running image: the difference of two samples of its counters.
 //!
 //! ```text
 //!   Watcher::look() ─► sample ─┐

@@ -1,8 +1,8 @@
-//! `husk recover`: write-backs that were killed, and what becomes of them.
+//! `husk recover`: finishes or undoes write-backs that were killed.
 //!
-//! The next command about such a directory says so (`notes`, `halves`). What the write-back has
-//! left is finished or undone on request (`write_back::recover`); the next write-back of the same
-//! image finishes it without being asked.
+//! The next command about such a directory reports it (`notes`, `halves`). The user chooses between
+//! finishing and undoing the write-back (`write_back::recover`); the next write-back of the same
+//! image finishes it by itself.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `husk refresh`: what programs outside have changed below an image's overlays is taken in.
+//! `husk refresh`: takes in what programs outside have changed below an image's overlays.
 //!
 //! ```text
 //!   each listed directory of the image ◄── compared with ──► the host's

@@ -1,4 +1,4 @@
-//! `husk rescue`: what write-backs have saved, where it should be, and how it gets there.
+//! `husk rescue`: lists and restores what write-backs could not write and have saved.
 //!
 //! ```text
 //!   ~/.local/state, /var/tmp, /tmp ─► directories of this user ─► their lists ─► entries

@@ -1,5 +1,4 @@
-//! Whether what an image has to write back finds room, as far as that can be known before anything
-//! is touched.
+//! Estimates, before anything is written, whether the disk has room for a write-back.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! `husk run`: from the request to the exit status.
 //!
-//! The run ends when the program has ended. What is still running then is given a moment, hung
-//! up, terminated, killed (`descent`), and only then are the overlays written back: nobody changes
-//! the image meanwhile.
+//! The run ends when the program has ended. Processes that still run get a moment, then SIGHUP,
+//! SIGTERM and SIGKILL (`descent`); then the overlays are written back, so that nothing changes the
+//! image meanwhile.
 //!
 //! Exit status: the program's own; 125 when Husk failed, or when the program succeeded and not all
 //! of its changes could be written back as they were. Where a signal ended the program, the same

@@ -1,5 +1,4 @@
-//! What a `husk run` does where its changes find no room: nothing is written before that is
-//! decided.
+//! Decides, before anything is written, what a `husk run` does if there is no room for its changes.
 //!
 //! ```text
 //!   changes ─► bytes ─► room? ─ yes ─► write-back

@@ -1,9 +1,8 @@
-//! Whether an image is sound when it ends: its header, and the structure of all that it holds.
+//! Checks the structure of an image when it ends.
 //!
-//! 1. Of an image whose numbers of objects make no sense nothing is looked at, and nothing can be
-//!    written back.
-//! 2. Of any other damaged one all that can be read is written back, for else it would be lost; who
-//!    asked for the end is told in one line, and the end is not a success.
+//! 1. If the counts in its header are impossible, nothing is read and nothing is written back.
+//! 2. From any other damaged image all that can be read is written back, as it would be lost
+//!    otherwise; one line reports the damage, and the status is a failure.
 
 use std::fs::File;
 

@@ -1,8 +1,8 @@
-//! `husk stat`: what has been done in a live image, and what it holds.
+//! `husk stat`: counts of operations in a running image, and what it holds.
 //!
-//! Read without stopping anybody (`husk_carrier::Seat`): what belongs together may be an operation
-//! apart, and looks that a process keeps to itself until its next change are missing. Operations of
-//! the supervisor, which are few, are among them.
+//! Read without stopping programs (`husk_carrier::Seat`): counters may differ by an operation, and
+//! reads that a process has not published yet (it does at its next change) are missing. The few
+//! operations of the supervisor are included.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

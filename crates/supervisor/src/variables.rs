@@ -1,5 +1,5 @@
-//! What is said beside the request: `trace`, `rewrite`, `pipes`, `sockets`, `fsck`, `holds`, `dir`,
-//! `without`, in a file of configuration or as `HUSK_TRACE` and so on.
+//! Settings without a command-line option: `trace`, `rewrite`, `pipes`, `sockets`, `fsck`, `holds`,
+//! `dir`, `without`, in a configuration file or as `HUSK_TRACE` and so on.
 
 use husk_carrier::{Directories, Without};
 

@@ -1,5 +1,4 @@
-//! Who runs in the image, each watched by a descriptor of its process: an end is noticed at once,
-//! whoever started it, and however many there are.
+//! Watches each process of the image through a pidfd, so that its end is noticed at once.
 //!
 //! ```text
 //!   the records, at each tick ─► who is new ─► pidfd ─► epoll ─► who has ended

@@ -1,4 +1,4 @@
-//! An image looked at from outside, by a process that is none of it.
+//! Opens an image for a process that does not belong to it (`husk stat`, `top`, `fsck`).
 //!
 //! ```text
 //!   PID  ─► a process that has the region ─► /proc/PID/fd/N ─┐

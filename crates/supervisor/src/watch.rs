@@ -1,4 +1,5 @@
-//! Waits for the program, buries the dead, sends signals on.
+//! The supervisor's main loop: waits for the program, cleans up after processes that end, forwards
+//! signals.
 //!
 //! ```text
 //!   signal descriptor --+                    +-- child ended: reap, tell the image

@@ -1,5 +1,4 @@
-//! Whoever waits for changes of files of the image is told of them, whatever becomes of those who
-//! should have told it.
+//! Wakes inotify readers whose wake-up was lost because a process was killed.
 //!
 //! The process that changes something touches the watcher's marker itself (`husk_client`). When it
 //! dies before that, or whoever read the marker dies before it took the events out, they stay in

@@ -1,5 +1,4 @@
-//! `--overlay /`: the whole system is read through and changes are kept, by an overlay on each
-//! directory of the host's root.
+//! `--overlay /`: an overlay on each directory of the host's root.
 //!
 //! ```text
 //!   /  ─┬─ etc, home, opt, usr, var, ...  an overlay each

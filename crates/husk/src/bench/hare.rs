@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Write one HTML page with plots, `workloads.html` or `commands.html`, into this directory; it
-    /// is made if only it is missing.
+    /// is created if its parent exists.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Minimum number of rounds of each row.
@@ -61,7 +61,7 @@ pub struct Options {
     /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Also measure an image without this optimisation; may be repeated, each is left out alone.
+    /// Also measure an image without this optimisation. If repeated, each is left out separately.
     #[arg(long, value_name = "TECHNIQUE")]
     without: Vec<Technique>,
     /// Only workloads whose name contains this.

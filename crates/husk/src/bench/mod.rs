@@ -145,8 +145,8 @@ pub struct FsOptions {
     /// Print one JSON document instead of the table.
     #[arg(long)]
     json: bool,
-    /// Write one HTML page with plots, `fs.html`, into this directory; it is made if only it is
-    /// missing.
+    /// Write one HTML page with plots, `fs.html`, into this directory; it is created if its parent
+    /// exists.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// About how long to measure, in seconds.
@@ -158,7 +158,7 @@ pub struct FsOptions {
     /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]
     guard: Option<String>,
-    /// Also measure an image without this optimisation; may be repeated, each is left out alone.
+    /// Also measure an image without this optimisation. If repeated, each is left out separately.
     #[arg(long, value_name = "TECHNIQUE")]
     without: Vec<technique::Technique>,
     /// Only rows whose name contains this.

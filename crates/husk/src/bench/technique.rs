@@ -15,13 +15,13 @@ pub enum Technique {
     Optimistic,
     /// Bytes copied straight to and from the buffer cache, not by calls of the host.
     Direct,
-    /// Free objects and blocks of its own for each thread.
+    /// Each thread has its own free objects and blocks.
     Affinity,
     /// Memory for many blocks mapped at once for a thread that fills one run after the other.
     Ahead,
     /// Large programs that start often run from huge pages.
     Gathered,
-    /// Programs that start often are linked once, and started from a recording of that.
+    /// Programs that start often are linked once and then started from a recording.
     Recorded,
     /// Bytes of sockets in shared memory.
     Sockets,

@@ -22,7 +22,7 @@ const TOP_EVERY: Duration = Duration::from_secs(1);
 /// `husk net COMMAND`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Steer the connections of a TCP server that runs, and keep its processes evenly loaded.
+    /// Steer the connections of a running TCP server, so that its processes are evenly loaded.
     ///
     /// The server listens with SO_REUSEPORT (nginx: `listen ... reuseport`), a socket for each
     /// process. Which one accepts is chosen by flow group, the upper 12 bits of the source port;
@@ -31,7 +31,7 @@ pub enum Command {
     /// CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE. A program that the server itself has attached to
     /// these sockets is replaced.
     Attach(Attach),
-    /// End steering: Linux spreads connections by hash again. Also where the balancer was killed.
+    /// Stop steering, also if the balancer was killed: Linux spreads connections by hash again.
     Detach {
         /// Process, port, or address with port.
         #[arg(value_name = "PID|PORT")]
@@ -62,7 +62,7 @@ pub enum Command {
         #[arg(long, conflicts_with = "json")]
         openmetrics: bool,
     },
-    /// Say which way of steering this host has. Status 0: `husk net attach` works.
+    /// Show whether this host supports steering. Status 0: `husk net attach` works.
     Check {
         /// Print one JSON document instead of lines.
         #[arg(long)]
@@ -71,13 +71,13 @@ pub enum Command {
     /// Set an interface up so that each receive queue has a core of its own, for UDP at full rate:
     /// the hash that chooses the queue, interrupts, RPS, XPS, GRO, busy polling.
     ///
-    /// Prints each setting with its value before and after; what the device cannot is said. `husk
-    /// net untune` sets everything back, also after a crash. The two sysctls of busy polling apply
-    /// to the whole host. Needs root, or CAP_NET_ADMIN and a /run to write to.
+    /// Prints each setting with its value before and after, also those that the device does not
+    /// support. `husk net untune` sets everything back, also after a crash. The two sysctls of busy
+    /// polling apply to the whole host. Needs root, or CAP_NET_ADMIN and a /run to write to.
     Tune(tune::Tune),
     /// Set an interface back to what it was before `husk net tune`.
     ///
-    /// A value that somebody else has changed since is left alone, with a line.
+    /// A value that something else has changed since is left alone, and a line reports it.
     Untune(tune::Untune),
     /// Simulate how Angel evens out load: an even load, all flow groups on one kernel, and an
     /// attack on one kernel, without Angel and with it.
@@ -115,7 +115,7 @@ pub struct Tuned {
     #[arg(long, value_name = "MS", default_value_t = 200,
           value_parser = clap::value_parser!(u64).range(100..=10_000))]
     window_ms: u64,
-    /// Share of a CPU, in per cent, from which on a process may have too much.
+    /// Share of a CPU, in per cent, from which a process may count as overloaded.
     #[arg(long, value_name = "PERCENT", default_value_t = 25,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     wake_percent: u8,
@@ -128,7 +128,7 @@ pub struct Simulation {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8, 16, 24],
           value_parser = clap::value_parser!(u64).range(2..=24))]
     kernels: Vec<u64>,
-    /// Where the figures come from.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Simulated time of each experiment.

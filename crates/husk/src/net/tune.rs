@@ -15,7 +15,7 @@ pub struct Tune {
     /// Say what would be set, and set nothing. Needs no privilege.
     #[arg(long)]
     dry_run: bool,
-    /// Set only these; one that the device cannot is then an error, and nothing is changed.
+    /// Set only these. If the device does not support one, that is an error and nothing is changed.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     only: Vec<Part>,
     /// Print one JSON document instead of the table.
@@ -41,7 +41,7 @@ enum Part {
     RxFlowHash,
     /// Queue n interrupts core n.
     Irq,
-    /// What queue n has got is processed on core n (or spread, where queues are few).
+    /// Packets of queue n are processed on core n (or on several, if there are few queues).
     Rps,
     /// Core n sends on queue n.
     Xps,

@@ -74,7 +74,7 @@ fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
 
 fn ask(socket: &Path) -> Result<Snapshot, Problem> {
     let silent = |why: String| {
-        Problem::new("cannot see what is steered", why, "`husk net attach` begins to steer")
+        Problem::new("cannot see what is steered", why, "`husk net attach PID` starts steering")
     };
     let text = answer(socket, LOOK).map_err(|why| silent(why.to_string()))?;
     serde_json::from_str(&text).map_err(|why| silent(why.to_string()))

@@ -79,7 +79,7 @@ pub fn table(all: &[Snapshot]) -> String {
         }
     }
     if all.is_empty() {
-        text.push_str("nothing is steered; `husk net attach PID` begins\n");
+        text.push_str("nothing is steered; `husk net attach PID` starts steering\n");
     }
     text
 }

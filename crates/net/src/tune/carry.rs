@@ -126,7 +126,7 @@ pub fn untune(host: &mut impl Host) -> Result<Report, Problem> {
     let interface = host.interface().to_owned();
     let what = format!("cannot set {interface} back");
     let Some(text) = host.recall()? else {
-        let remedy = "`husk net tune` begins; root sees what root has tuned";
+        let remedy = "tune with `husk net tune` first; only root sees what root has tuned";
         return Err(Problem::new(what, "it is not tuned", remedy));
     };
     let record: Record = serde_json::from_str(&text).map_err(|why| {

@@ -1,6 +1,6 @@
-//! One file: read, and every key and value in it checked, with the place of what is wrong.
+//! Reads one configuration file and checks every key and value; errors name line and column.
 //!
-//! Invariant: who is neither this user nor root has chosen neither the file nor what is in it.
+//! Invariant: neither the file nor its content was chosen by anyone but this user or root.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};

@@ -1,5 +1,5 @@
-//! The keys there are: each the same word in files, as `HUSK_WORD`, and (where there is one) as a
-//! flag.
+//! The configuration keys: each is the same word in files, as variable `HUSK_WORD`, and (if there
+//! is one) as an option.
 
 use husk_proto::place::Policy;
 

@@ -1,4 +1,4 @@
-//! What an image is made from where nothing is typed: files and variables, one over the other.
+//! Settings of images from configuration files and variables; later ones override earlier ones.
 //!
 //! ```text
 //!   /etc/husk/husk.toml < $XDG_CONFIG_HOME/husk/husk.toml < ./husk.toml < HUSK_KEY < --flag

@@ -1,4 +1,4 @@
-//! Which `husk.toml` of a current directory the user has looked at and trusts.
+//! `husk config trust`: which `husk.toml` files the user trusts.
 //!
 //! ```text
 //!   ./husk.toml ──read once──► text ──► path and content, hashed ──► one of STATE/trusted?

@@ -1,4 +1,4 @@
-//! A plan, as changes of paths.
+//! Turns a plan into a list of changed paths.
 //!
 //! ```text
 //!   plan.puts ────► added, changed, moved: each name, also below a directory that appears

@@ -1,4 +1,4 @@
-//! Changes as a patch, in the form of git: `git apply` and GNU `patch -p1` take it.
+//! Prints changes as a patch in git's format, for `git apply` and GNU `patch -p1`.
 //!
 //! What such a patch cannot say (owners, devices, empty directories, bytes that are no text) is a
 //! line that both skip. Those of files that are no text come first: behind the head of a patch

@@ -1,4 +1,4 @@
-//! Changes for people and programs: a line each, their sum, lines by file, names, JSON.
+//! Prints changes: a line each, a summary, line counts by file, names, JSON.
 
 use std::fmt::Write as _;
 use std::io;

@@ -1,5 +1,5 @@
-//! An image whose supervisor and keeper have both died goes on where one of its programs lives: the
-//! program has the image's memory open.
+//! Recovers an image whose supervisor and keeper have both died, from one of its programs: that has
+//! the image's memory open.
 //!
 //! ```text
 //!   husk COMMAND ── nobody answers, a program has the memory ── starts ──► husk adopt NAME

@@ -1,4 +1,4 @@
-//! What others ask of named images: `husk ls`, `husk down`, and whoever needs the region.
+//! Requests to named images: `husk ls`, `husk down`, and commands that need the region.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -230,7 +230,8 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
     };
     held.remove().map_err(|problem| {
         let what = format!("cannot clean up after image {name}");
-        Failure::new(what, reason(&problem), "remove its directory")
+        let remedy = format!("remove {}", place.base().join(name.to_string()).display());
+        Failure::new(what, reason(&problem), remedy)
     })?;
     Ok(Ended { lines, complete })
 }

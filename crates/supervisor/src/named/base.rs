@@ -1,4 +1,4 @@
-//! Where the directories of a user's images are, whatever session looks for them.
+//! The directory of all images of a user, the same in every session.
 //!
 //! ```text
 //!   $HUSK_IMAGES                        if it is set, and nowhere else
@@ -95,10 +95,19 @@ pub fn first<T>(mut take: impl FnMut(&Path) -> io::Result<T>) -> Result<T, Failu
             Err(problem) => problem,
         };
         let what = format!("cannot use {}", path.display());
-        let remedy = format!("make room, or set {IMAGES} to a directory of yours");
+        let otherwise = format!("make room, or set {IMAGES} to a directory of yours");
+        let remedy = self::remedy(&problem, otherwise);
         refused = Some(Failure::new(what, reason(&problem), remedy));
     }
     Err(refused.expect("there is a last candidate"))
+}
+
+/// What to do about a problem: an image is not to be removed because who asks has no descriptors.
+pub fn remedy(problem: &io::Error, otherwise: String) -> String {
+    match Errno::from_io_error(problem) {
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit: ulimit -n 1024".to_owned(),
+        _ => otherwise,
+    }
 }
 
 /// Makes the directory at `path`, and those that lead to it below the home directory.

@@ -118,5 +118,5 @@ fn silent(place: &Place) -> (String, String) {
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);
-    mask.bits()
+    mask.bits() | crate::umask::owners()
 }

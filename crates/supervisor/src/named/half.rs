@@ -1,5 +1,4 @@
-//! The processes that an image has in the background: `husk: NAME` in `ps`, `top` and the host's
-//! log.
+//! Starts the background processes of an image: `husk: NAME` in `ps`, `top` and the host's log.
 //!
 //! What one of them is to do comes over its standard input, so that its only argument is its name:
 //!

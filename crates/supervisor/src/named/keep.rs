@@ -1,5 +1,5 @@
-//! The keeper of a named image: a process that does nothing but keep what a supervisor needs, and
-//! start another one when it is killed.
+//! The keeper of a named image: a process that only holds the supervisor's descriptors, and starts
+//! another supervisor when that is killed.
 //!
 //! ```text
 //!   keeper ── starts ──► supervisor ── makes the image, and leaves to the keeper, over a socket:

@@ -1,4 +1,4 @@
-//! A supervisor's side of its keeper: what it leaves there, and another keeper when one is killed.
+//! The supervisor's side of its keeper: stores descriptors there, and replaces a killed keeper.
 //!
 //! ```text
 //!   keeper killed ─► a thread here sees the end of the socket ─► starts `husk attend NAME`

@@ -1,4 +1,4 @@
-//! What is said over an image's socket: one letter, one answer, as lines of JSON; descriptors come
+//! Messages over an image's socket: one request, one answer, as lines of JSON; descriptors come
 //! with the answer.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Images with a name: a supervisor in the background, and those who ask it.
+//! Images with a name: a supervisor in the background, and the commands that ask it.
 //!
 //! ```text
 //!   husk up NAME ──starts──► husk keep NAME (own session) ──starts, again if it is killed──►

@@ -1,7 +1,7 @@
-//! What shells offer where a process of an image, or a path in one, is typed.
+//! Shell completion of processes of an image, and of paths in one.
 //!
-//! A path in an image is what its programs see: the listing runs as one of them. Whoever cannot be
-//! asked offers nothing; a shell that completes a word has no place for reasons.
+//! Paths are listed by a program of the image, as its programs see them. An image that does not
+//! answer offers nothing: completion cannot show an error.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Files on their way between an image and the host, as a stream of bytes: what one `husk` packs on
-//! one side, another unpacks on the other.
+//! Files as a stream of bytes between an image and the host: one `husk` packs it, another unpacks
+//! it on the other side.
 //!
 //! ```text
 //!   {"Directory":{"name":...}}\n  {"File":{"name":...}}\n frames  ...  "Leave"\n  {"End":...}\n

@@ -1,4 +1,4 @@
-//! Where a named image is found: a directory of its user's alone.
+//! The directory of a named image, which only its user can enter.
 //!
 //! ```text
 //!   ~/.local/state/husk/images/     or another place (`base`)
@@ -194,7 +194,7 @@ impl Place {
                 Err(problem) if problem.kind() == io::ErrorKind::NotFound => {}
                 Err(problem) => {
                     let what = format!("cannot look at image {name}");
-                    let remedy = remedy(&problem, format!("remove {}", path.display()));
+                    let remedy = base::remedy(&problem, format!("remove {}", path.display()));
                     return Err(Failure::new(what, reason(&problem), remedy));
                 }
             }
@@ -251,7 +251,10 @@ impl Place {
     /// Whatever was found: the directory of an image nobody supervises, held by us.
     pub fn adopt(&self) -> Result<Adopted, Failure> {
         let what = format!("cannot clean up after image {}", self.name);
-        let failed = |problem: io::Error| Failure::new(&what, reason(&problem), "remove it");
+        let failed = |problem: io::Error| {
+            let remedy = base::remedy(&problem, format!("remove {}", self.path.display()));
+            Failure::new(&what, reason(&problem), remedy)
+        };
         if self.is_held() {
             return Ok(Adopted::Supervised);
         }
@@ -280,7 +283,7 @@ impl Place {
     }
 
     /// The directory that this one is in.
-    fn base(&self) -> &Path {
+    pub fn base(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
@@ -335,7 +338,7 @@ impl Place {
             let why = "its supervisor is stopped or busy, and many wait for it already";
             Failure::new(what, why, "let it go on (kill -CONT, see `husk ls`), or try again")
         } else if !gone.contains(&problem.kind()) {
-            let remedy = remedy(&problem, format!("clean up: husk down {name}"));
+            let remedy = base::remedy(&problem, format!("clean up: husk down {name}"));
             Failure::new(what, reason(&problem), remedy)
         } else if self.is_held() {
             Failure::new(what, "it is just starting, or going down", "try again")
@@ -499,14 +502,6 @@ impl Held {
         }
         self.place = place;
         Ok(())
-    }
-}
-
-/// What to do about a problem: an image is not to be removed because who asks has no descriptors.
-fn remedy(problem: &io::Error, otherwise: String) -> String {
-    match Errno::from_io_error(problem) {
-        Some(Errno::MFILE | Errno::NFILE) => "raise the limit: ulimit -n 1024".to_owned(),
-        _ => otherwise,
     }
 }
 

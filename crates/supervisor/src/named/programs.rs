@@ -1,7 +1,7 @@
 //! `husk ps` and `husk kill`: the processes of an image.
 //!
-//! Who they are is said by the supervisor of one with a name, by the records of a `husk run`; what
-//! they are is the host's to say (`/proc`).
+//! The process ids come from the supervisor of a named image, or from the records of a `husk run`;
+//! everything else from the host's `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -1,6 +1,5 @@
-//! Whoever waits for an end, however long it takes, learns all the time that somebody works at it,
-//! over the connection or by the time of the file `ending`: silence means that the supervisor is
-//! stopped, or worse.
+//! A heartbeat during the end of an image, however long that takes: over the connection, or by the
+//! modification time of the file `ending`. Silence means that the supervisor is stopped or dead.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The supervisor of a named image: it answers, buries the dead, and ends the image when asked.
+//! The supervisor of a named image: answers requests, cleans up after processes, ends the image.
 //!
 //! ```text
 //!   signal descriptor ─┐                 ┌─ SIGTERM and the like: as `down --force`

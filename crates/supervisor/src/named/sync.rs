@@ -1,4 +1,4 @@
-//! `husk sync`: what has changed in an image is written back while its programs go on.
+//! `husk sync`: writes changes back while the programs of the image go on.
 //!
 //! ```text
 //!   husk sync ── Sync ──► supervisor ── starts ──► a thread with its own way into the image

@@ -1,4 +1,4 @@
-//! How a supervisor begins: with a new image, or with one whose supervisor was killed.
+//! Starts the supervisor of a new image, or of one whose supervisor was killed.
 //!
 //! Its standard input is a socket to its keeper (`keep`), its standard output the answer to
 //! `husk up`; both are let go of before it serves, and standard error becomes the log.
@@ -19,6 +19,7 @@ use crate::descriptors::loader;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
+use crate::named::base;
 use crate::named::keep::{self, partner};
 use crate::named::kept::{self, Kept, Left};
 use crate::named::message::{Region, Status, VERSION, line, receive, send};
@@ -176,11 +177,8 @@ fn make(
     let written = write_facts(held, &status);
     let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
         let what = format!("cannot make image {}", held.place.name);
-        Failure::new(
-            what,
-            reason(&problem),
-            "make room, or set HUSK_IMAGES to a directory of yours",
-        )
+        let otherwise = "make room, or set HUSK_IMAGES to a directory of yours".to_owned();
+        Failure::new(what, reason(&problem), base::remedy(&problem, otherwise))
     })?;
     // Nothing here holds a file system any more; all paths are absolute.
     let _ = std::env::set_current_dir("/");

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::named::{self, Name};
-use crate::request::size;
 use crate::visit::Visit;
 
 /// One node, as listed.
@@ -68,7 +67,7 @@ pub fn table(rows: &[Row]) -> String {
     let mut table = "NODE IMAGE            STATE KERNELS   MEMORY PROGRAMS\n".to_owned();
     for row in rows {
         let state = if row.up { "up" } else { "lost" };
-        let (memory, programs) = (size(row.memory_bytes), row.processes.len());
+        let (memory, programs) = (format!("{}M", row.memory_bytes >> 20), row.processes.len());
         let Row { node, image, kernels, .. } = row;
         let _ = writeln!(
             table,

@@ -1,5 +1,5 @@
-//! Two recordings of one program beside each other: what differs must be something that is known
-//! to differ, and follow from what a process is started with. Anything else refuses the program.
+//! Compares two recordings of one program: they may differ only in what is known to depend on how a
+//! process is started. Any other difference refuses the program.
 
 use std::fs;
 use std::path::Path;

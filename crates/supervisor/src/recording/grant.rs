@@ -1,5 +1,5 @@
-//! The supervisor's part: has a program recorded by a process of its own, and puts what it says
-//! where the image's processes find it.
+//! The supervisor's part: runs a separate process that records a program, and publishes the
+//! recording to the image's processes.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! The memory of a process that is stopped: its areas, which of their pages are its own, and bytes.
+//! Reads the memory of a stopped process: areas, private pages, bytes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

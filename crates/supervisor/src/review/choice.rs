@@ -1,4 +1,4 @@
-//! Some of all changes: by pattern, by directory, and the paths that stand for them.
+//! Selects changes by pattern or directory.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What is asked after a command, and what comes of each answer.
+//! The questions after a command, and the decision that the answers lead to.
 //!
 //! ```text
 //!   summary ─► all | none | keep ──────────────────────────► decision

@@ -1,4 +1,4 @@
-//! `husk run --ask`: what a command has changed is shown, and written back as the user decides.
+//! `husk run --ask`: shows what a command has changed, and writes back what the user chooses.
 //!
 //! ```text
 //!   image ── differences ──► dialogue ◄──► terminal (question, pager)

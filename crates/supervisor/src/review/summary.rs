@@ -1,5 +1,4 @@
-//! Changes on one screen: what goes and what is a conflict always, of the rest what there is room
-//! for.
+//! Summarises changes on one screen: always removals and conflicts, of the others as many as fit.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The terminal on which a user is asked, whatever the standard descriptors of the command are.
+//! The controlling terminal, on which questions are asked even if standard descriptors are files.
 //!
 //! Invariants
 //! 1. What was typed before a question does not answer it (`take_back`).

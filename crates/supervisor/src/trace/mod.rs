@@ -1,4 +1,4 @@
-//! `husk trace`: the calls of an image's programs, as they are made.
+//! `husk trace`: collects the system calls of an image's programs while they run.
 //!
 //! ```text
 //!   begin: map, claim, switch on ─► poll: rings ─► records ─► Call (shown by `show`, `chrome`)

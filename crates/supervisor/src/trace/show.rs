@@ -1,4 +1,4 @@
-//! A call as people, and programs, are shown it: one line.
+//! Prints a system call as one line.
 //!
 //! ```text
 //!   14:02:11.123456 4242 openat(AT_FDCWD, "/tmp/x", O_RDONLY) = 3 <kernel 0, 812 ns>

@@ -1,4 +1,4 @@
-//! What the image says of one object, in the words of a volume.
+//! Attributes of an image's object in a volume's form.
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Attributes as Shown, Kind as ImageKind};

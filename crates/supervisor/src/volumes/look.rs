@@ -1,4 +1,4 @@
-//! A look at the names of a volume as they all were at one moment.
+//! A consistent snapshot of all names of a volume.
 //!
 //! ```text
 //!   begun = ended ─► list what is marked ─► begun as before?  yes: that is how it was

@@ -1,4 +1,4 @@
-//! Volumes in an image: trees whose changes become durable when a program asks for that.
+//! Volumes in an image: trees whose changes become durable at `fsync` and the like.
 //!
 //! ```text
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer

@@ -1,4 +1,4 @@
-//! A volume becomes a tree of an image: its log is replayed, and what it holds is made.
+//! Mounts a volume in an image: replays its log and makes its tree.
 
 use std::collections::HashMap;
 

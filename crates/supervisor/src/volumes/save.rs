@@ -1,4 +1,4 @@
-//! Writing to the log of a volume what is asked for: names, attributes, bytes.
+//! Writes names, attributes and bytes that a program syncs to the log of a volume.
 //!
 //! ```text
 //!   wishes ─► names that have changed ─► attributes and bytes of these files ─► log, durable

@@ -1,4 +1,4 @@
-//! The host beneath the overlays: the only way by which a write-back reaches it.
+//! All access of a write-back to the host's files, beneath a descriptor of the overlay's root.
 //!
 //! ```text
 //!   /project/tree/a/b   =   root (opened once)  +  "a" (opened beneath it)  +  name "b"

@@ -1,4 +1,4 @@
-//! Of a plan, what concerns some paths: what `husk sync IMAGE PATH...` writes.
+//! Reduces a plan to some paths, for `husk sync IMAGE PATH...`.
 //!
 //! ```text
 //!   paths ── other ends of moves, other names of files, what cannot be divided ──► chosen

@@ -1,4 +1,4 @@
-//! Second half of a write-back: what was made takes its names, then what the image removed goes.
+//! Second half of a write-back: renames new files into place, then removes what the image removed.
 //!
 //! ```text
 //!   make (temporary names) -> sync -> manifest -> rename into place -> rename what goes away

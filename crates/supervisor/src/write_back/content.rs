@@ -1,4 +1,4 @@
-//! File bytes from the image to the host, holes kept.
+//! Copies file bytes from the image to the host; holes stay holes.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};

@@ -1,4 +1,4 @@
-//! Files that are made of others: what both sides have changed of them is no conflict, as a rule.
+//! Rules for derived files (git's index, SQLite's side files), so that they are rarely a conflict.
 //!
 //! ```text
 //!   index of git         one side has only refreshed it (same paths, modes, objects, flags): the

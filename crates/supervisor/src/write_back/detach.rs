@@ -1,5 +1,5 @@
-//! While programs go on: what the image still needs of host objects that are about to go is taken
-//! into the image first.
+//! Before `husk sync` removes host objects, copies into the image what its programs still need of
+//! them.
 //!
 //! ```text
 //!   names that go or are replaced ──► inodes that lean on what is there or below

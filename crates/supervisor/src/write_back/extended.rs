@@ -1,4 +1,4 @@
-//! Extended attributes on their way to the host.
+//! Writes extended attributes to the host.
 //!
 //! What the image has taken over (or made) is set exactly as it is there; of a file that was only
 //! changed in its bytes, the attributes of the host's old file are set on the new one. What the

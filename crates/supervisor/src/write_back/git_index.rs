@@ -1,4 +1,4 @@
-//! The index of a git repository: what it says, apart from what it remembers of files.
+//! Parses git's index: entries, apart from the cached `stat` data of files.
 //!
 //! ```text
 //!   "DIRC" version:32 count:32

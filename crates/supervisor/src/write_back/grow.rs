@@ -1,4 +1,4 @@
-//! Files that the image has only written to at their end: the host's file grows in place.
+//! Appends in place to a host file that the image has only appended to.
 //!
 //! ```text
 //!   make: the host's file is what was imported, and the image's begins with it? ─► its tail

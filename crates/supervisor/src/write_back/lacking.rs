@@ -1,5 +1,4 @@
-//! Hosts whose file systems know no flags of `renameat2`, as some of a network do; here only for
-//! tests, which have none: elsewhere the host says so itself.
+//! Simulates, for tests, file systems without the flags of `renameat2` (some network file systems).
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 

@@ -1,5 +1,5 @@
-//! What write-backs have put on the host: the state from which the next one tells what the image
-//! changed since, and what somebody else did.
+//! Records what write-backs have put on the host, so that the next one can tell changes of the
+//! image from changes of other programs.
 //!
 //! ```text
 //!   begin: directories to work in ──► note: what is about to happen ──► (it happens, or half)

@@ -1,4 +1,4 @@
-//! First half of the commit: everything new is made under temporary names.
+//! First half of a write-back: creates everything new under temporary names.
 //!
 //! Invariants
 //! 1. Nothing the user can name changes here: a crash leaves temporary names and nothing else.
@@ -428,7 +428,10 @@ impl<S: Source> Loss<'_, S> {
             |what: &mut Saved<'_>| self.rescue.save(shown, &object.attributes, why, what);
         let (saved, otherwise) = match &object.content {
             Content::Host(origin) | Content::HostTree(origin) => {
-                (false, format!("; it is still {}", origin.display()))
+                let stands = std::fs::symlink_metadata(origin).is_ok();
+                let stands =
+                    if stands { "it is still" } else { "another program has moved or removed" };
+                (false, format!("; {stands} {}", origin.display()))
             }
             Content::Image => {
                 let mut fill = |file: &File| content::export(source, inode, file);

@@ -1,4 +1,4 @@
-//! What a write-back is about to do on the host, on the disk before it does any of it.
+//! The list of a write-back's steps, durable before the first step is taken.
 //!
 //! ```text
 //!   begin: whose, where ─► (temporary names are made) ─► ready: all steps, durable

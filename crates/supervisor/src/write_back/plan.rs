@@ -1,4 +1,4 @@
-//! What is to happen on the host, decided before anything happens there.
+//! What a write-back will change on the host, decided before anything is changed.
 //!
 //! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
 

@@ -1,4 +1,4 @@
-//! What a write-back has left that was killed: gone on with, or taken back.
+//! Finishes or undoes a write-back that was killed.
 //!
 //! ```text
 //!   forward   each step that is not done is done; then the old ones go

@@ -1,4 +1,4 @@
-//! Where goes what its own place did not take (full disk, no permission).
+//! Saves files that cannot be written to their places (full disk, no permission).
 //!
 //! ```text
 //!   ~/.local/state/husk-rescue-RANDOM   else   /var/tmp/husk-rescue-RANDOM   else   /tmp/...

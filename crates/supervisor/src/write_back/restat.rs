@@ -1,4 +1,4 @@
-//! After a write-back, git's index on the host remembers the host's files.
+//! Updates git's index on the host after a write-back, so that git finds its files unchanged.
 //!
 //! ```text
 //!   entry of the index ── says what the image shows, and the host's file is what was written?

@@ -1,4 +1,5 @@
-//! Walks an overlay's tree in the image and decides what is to happen on the host.
+//! Walks an overlay's tree in the image, and decides what to change on the host and what is a
+//! conflict.
 //!
 //! For each name of a listed directory one of these holds:
 //!

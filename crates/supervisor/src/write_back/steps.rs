@@ -1,4 +1,4 @@
-//! From a plan to the steps of its manifest.
+//! Makes the steps of a manifest from a plan.
 
 use std::path::{Path, PathBuf};
 

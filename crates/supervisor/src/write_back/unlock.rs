@@ -1,4 +1,4 @@
-//! Directories of the host that their owner made unwritable (mode 555, say), opened for a while.
+//! Makes directories writable for a moment whose mode denies their owner writing (555, say).
 //!
 //! In the image the owner changed such a directory's mode, changed what it holds, and perhaps
 //! changed the mode back. The host sees the end of that only, so the commit does the same:

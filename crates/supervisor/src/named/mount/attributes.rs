@@ -1,4 +1,4 @@
-//! What an object is like, as programs of the image see it, in the words of FUSE.
+//! Attributes of an object, as programs of the image see them, in FUSE's form.
 
 use std::time::{Duration, SystemTime};
 

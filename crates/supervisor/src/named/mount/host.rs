@@ -1,5 +1,5 @@
-//! How a mount is made and ended on the host: by mount(2) where that is allowed, else through
-//! `fusermount3`, which is set-user-ID and asks the host for us.
+//! Mounts and unmounts on the host: by mount(2) where that is allowed, else by the set-user-ID
+//! program `fusermount3`.
 //!
 //! ```text
 //!   root:      open /dev/fuse, mount(2) ─► descriptor

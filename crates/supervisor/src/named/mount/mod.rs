@@ -1,4 +1,4 @@
-//! `husk mount`: what an image holds, shown to all programs of its user through FUSE.
+//! `husk mount`: shows the files of an image to all programs of its user through FUSE.
 //!
 //! ```text
 //!   husk mount NAME DIR ── starts ──► minder (own session) ── mounts DIR, starts ──┐

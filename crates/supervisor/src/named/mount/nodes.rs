@@ -1,4 +1,4 @@
-//! What the host's kernel calls by number, and how each is reached in the image.
+//! FUSE's node numbers, and how each object is reached in the image.
 //!
 //! ```text
 //!   number ─► directory: a descriptor that stands for it, however it is renamed

@@ -1,4 +1,4 @@
-//! Where a tree may be shown: a directory of the host that no image covers and nothing is in.
+//! Checks a mount point: an empty directory of the host that no image covers.
 //!
 //! ```text
 //!   DIR typed ─► real path ─► opened ─► mounted on? below a mount or an overlay? empty?

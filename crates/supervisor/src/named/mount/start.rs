@@ -1,5 +1,5 @@
-//! How the server of a mount begins and ends: inside the image, with the host's descriptor as its
-//! standard input.
+//! Start and end of a mount's server, which runs inside the image, with the host's descriptor as
+//! its standard input.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! What is to get a name, and what is laid beside one that somebody else has changed.
+//! Names for new objects; in a conflict, the name beside the host's version.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;

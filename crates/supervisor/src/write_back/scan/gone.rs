@@ -1,4 +1,4 @@
-//! Objects that go.
+//! Removals.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! What both sides have changed of one object, and what is compatible.
+//! Which changes of both sides to one object are compatible.
 //!
 //! ```text
 //!   on the host              in the image             written back
