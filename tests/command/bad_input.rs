@@ -179,6 +179,8 @@ fn mistakes_of_the_other_commands_get_one_line_too() {
         (&["run"], 125, &["<command>", "husk run --help"]),
         (&["nonsense"], 125, &["nonsense", "husk --help"]),
         (&["run", "--memory", "a\nb", "true"], 125, &["a?b", "not a size", "husk run --help"]),
+        (&["recover", "ls", "absent"], 125, &["absent", "no such write-back"]),
+        (&["trace", "ci", "-p", "x"], 125, &["'x'", "not a process id", "husk trace --help"]),
         (&["volume", "create", "v"], 125, &["--size", "husk volume create --help"]),
         (&["bench", "fs", "--tmpfs", "directory", "--only", "stat"], 125, &["directory", "tmpfs"]),
         (&["bench", "fs", "--tmpfs", "absent", "--only", "stat"], 125, &["absent"]),

@@ -157,6 +157,9 @@ fn mistakes_in_files_are_told_with_their_place() {
     let told = user.done(&[], &["config", "check"]);
     assert!(told.contains("work/husk.toml: ok") && told.contains("variables: ok"), "{told}");
     assert_eq!(user.done(&[], &["config", "check", "husk.toml"]), "husk.toml: ok\n");
+    let checked = user.done(&[], &["config", "check", "husk.toml", "--json"]);
+    let checked: serde_json::Value = serde_json::from_str(&checked).expect("JSON");
+    assert_eq!((&checked[0]["place"], &checked[0]["there"]), (&"husk.toml".into(), &true.into()));
     let said = refusal(&user.husk(&[], &["config", "check", "absent"]), 125);
     assert!(said.contains("there is no such file"), "{said}");
     for (name, value) in [("HUSK_KERNELS", "many"), ("HUSK_MEMORY", "1Q"), ("HUSK_DISCARD", "x")] {

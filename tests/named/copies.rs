@@ -92,9 +92,9 @@ fn mistakes_of_a_copy_have_one_line_each() {
         (["cp", "ci:/dev/null", "z"], "a socket or a device"),
         (["cp", "ci:/tmp/y", "nowhere/z"], "cannot copy nowhere: "),
         (["cp", "file", "ci:/tmp/nowhere/z"], "cannot copy /tmp/nowhere: "),
-        (["cp", "ci:/tmp/y", "file/"], "cannot copy file/: it is no directory"),
-        (["cp", "file", "ci:/tmp/y/"], "cannot copy /tmp/y/: it is no directory"),
-        (["cp", "ci:/tmp/y", "new/"], "cannot copy new/: it is no directory"),
+        (["cp", "ci:/tmp/y", "file/"], "cannot copy file/: it is not a directory"),
+        (["cp", "file", "ci:/tmp/y/"], "cannot copy /tmp/y/: it is not a directory"),
+        (["cp", "ci:/tmp/y", "new/"], "cannot copy new/: it is not a directory"),
     ] {
         let said = images.refused(&arguments, 125);
         assert!(said.contains(why), "{arguments:?}: {said}");

@@ -88,7 +88,7 @@ fn a_relative_place_for_images_is_refused() {
     for words in [&["up", "ci"][..], &["ls"], &["exec", "ci", "--", "true"]] {
         let output = images.command(husk, words).env("HUSK_IMAGES", "here").output();
         let said = crate::refusal(&output.expect("husk"), 125);
-        assert!(said.contains("no absolute path; mend HUSK_IMAGES"), "{said}");
+        assert!(said.contains("not an absolute path; mend HUSK_IMAGES"), "{said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is to see of an image without touching it: who has done how much for which kernel.
+//! Reads the counters of an image without changing it: operations by thread and kernel.
 //!
 //! Nothing is held while these are read; what belongs together may be one operation apart.
 

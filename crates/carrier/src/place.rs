@@ -1,4 +1,4 @@
-//! Placement, for who starts and forks, and for who asks why.
+//! Placement, for exec and fork, and for `husk explain`.
 
 use husk_kernel::process::placement::{self, Choice};
 use husk_proto::place::{LOADS_SHOWN, Placement, Policy, Rule};

@@ -1,4 +1,4 @@
-//! The edges of the client: what comes in from the runtime, what goes out to memory and host.
+//! The client's interfaces: calls from the runtime, access to application memory and the host.
 
 use husk_proto::{Errno, Inode, fs::Run, fs::Span};
 

@@ -1,4 +1,4 @@
-//! Sizes of what a thread works with, a path being walked, and who the thread is.
+//! Sizes of a thread's buffers, the state of a path walk, and the identity of a thread.
 
 use husk_abi::PATH_MAX;
 use husk_proto::Credentials;

@@ -1,4 +1,4 @@
-//! Who asks: file-system ids, groups and capabilities, fetched from the host when first needed.
+//! Credentials: file-system ids, groups and capabilities, fetched from the host when first needed.
 //!
 //! Credentials belong to a thread on Linux, and so they do here: each thread's client asks for
 //! its own and forgets them when a passed call may have changed them (`passthrough`).

@@ -1,4 +1,4 @@
-//! Why a call that went to the host comes back here: what is to be noted of it (`passthrough`).
+//! Reasons for which a call that went to the host comes back here to be recorded (`passthrough`).
 
 use crate::{After, Answer, Call, Verdict};
 

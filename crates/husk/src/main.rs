@@ -301,7 +301,7 @@ struct ImageOptions {
     /// repeated.
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
-    /// Show volume NAME at DIR: what a program syncs there is durable at once, everything else at
+    /// Mount volume NAME at DIR: what a program syncs there is durable at once, everything else at
     /// the end. May be repeated.
     #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
     volume: Vec<VolumePlan>,

@@ -151,7 +151,7 @@ fn loopback(place: &str) -> Result<SocketAddr, Failure> {
     let typed = place.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let typed = typed.unwrap_or_else(|| place.to_owned());
     let address: SocketAddr =
-        typed.parse().map_err(|_| Failure::new(what(), "it is no place", remedy))?;
+        typed.parse().map_err(|_| Failure::new(what(), "it is no address", remedy))?;
     match address.ip() {
         ip if ip.is_loopback() => Ok(address),
         IpAddr::V4(_) | IpAddr::V6(_) => {

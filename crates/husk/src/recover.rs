@@ -51,8 +51,10 @@ pub fn run(options: &Options) -> ExitCode {
 }
 
 fn list(id: Option<&str>, json: bool) -> ExitCode {
-    let mut rows = recovery::list();
-    rows.retain(|row| id.is_none_or(|id| row.id == id));
+    let rows = match recovery::list(id) {
+        Ok(rows) => rows,
+        Err(failure) => return failed(&failure),
+    };
     match shown(&rows, json, |rows| table(rows)) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(STATUS_HUSK),
@@ -64,8 +66,8 @@ fn table(rows: &[Row]) -> String {
         return "no write-back was killed half way\n".into();
     }
     let mut text = format!(
-        "{:<8} {:<8} {:>8} {:>8} {:<5} DIRECTORY\n",
-        "ID", "STATE", "STEPS", "DONE", "BACK"
+        "{:<8} {:<8} {:>8} {:>8} {:<12} DIRECTORY\n",
+        "ID", "STATE", "STEPS", "DONE", "WAYS"
     );
     for row in rows {
         let state = match row.state {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use husk_supervisor::config::{self, Config};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::say::{print, say};
+use serde::Serialize;
 
 use crate::{failed, shown};
 
@@ -38,6 +39,9 @@ pub enum Command {
     Check {
         /// Check only this file.
         file: Option<PathBuf>,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -50,8 +54,8 @@ pub fn run(command: Command) -> ExitCode {
         }),
         Command::Trust { file } => config::trust(file.as_deref()).and_then(|text| told(&text)),
         Command::Untrust { file } => config::untrust(file.as_deref()).and_then(|text| told(&text)),
-        Command::Check { file: Some(file) } => check_file(&file),
-        Command::Check { file: None } => check_all(),
+        Command::Check { file: Some(file), json } => check_file(&file, json),
+        Command::Check { file: None, json } => check_all(json),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -60,18 +64,43 @@ pub fn run(command: Command) -> ExitCode {
     }
 }
 
-fn check_file(file: &std::path::Path) -> Result<bool, Failure> {
+/// A file, or all variables, without an error.
+#[derive(Serialize)]
+struct Checked {
+    /// Its path, or `variables`.
+    place: String,
+    /// Whether it is there.
+    there: bool,
+    /// What of it is ignored.
+    note: Option<String>,
+}
+
+impl Checked {
+    fn text(all: &[Checked]) -> String {
+        let mut text = String::new();
+        for Checked { place, there, note } in all {
+            let state = if *there { "ok" } else { "not there" };
+            text += &format!("{place}: {state}\n");
+            text.extend(note.iter().map(|note| format!("note: {note}\n")));
+        }
+        text
+    }
+}
+
+fn check_file(file: &std::path::Path, json: bool) -> Result<bool, Failure> {
     let mut config = Config::default();
     if config.read_file(file)? {
         config.check()?;
-        return told(&format!("{}: ok\n", file.display()));
+        let place = file.display().to_string();
+        let checked = [Checked { place, there: true, note: None }];
+        return Ok(shown(&checked, json, |all| Checked::text(all)));
     }
     let what = format!("cannot read {}", file.display());
     Err(Failure::new(what, "there is no such file", "name another file"))
 }
 
-fn check_all() -> Result<bool, Failure> {
-    let mut text = String::new();
+fn check_all(json: bool) -> Result<bool, Failure> {
+    let mut all = Vec::new();
     for place in config::files()? {
         let mut config = Config::default();
         let there = config.read(&place)?;
@@ -81,14 +110,13 @@ fn check_all() -> Result<bool, Failure> {
             config.read_file(&place.path)?;
         }
         config.check()?;
-        let state = if there { "ok" } else { "not there" };
-        text += &format!("{}: {state}\n", place.path.display());
-        text.extend(note.map(|note| format!("note: {note}\n")));
+        all.push(Checked { place: place.path.display().to_string(), there, note });
     }
     Config::of_variables()?.check()?;
     Config::load()?.check()?;
     config::check_names_of_variables()?;
-    told(&(text + "variables: ok\n"))
+    all.push(Checked { place: "variables".to_owned(), there: true, note: None });
+    Ok(shown(&all, json, |all| Checked::text(all)))
 }
 
 fn told(text: &str) -> Result<bool, Failure> {

@@ -42,7 +42,7 @@ pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
     image: String,
     /// Trace only this process, until it ends [default: all processes of the image].
-    #[arg(long, short, value_name = "PID")]
+    #[arg(long, short, value_name = "PID", value_parser = process_id)]
     pid: Option<u32>,
     /// Trace only these calls: names, separated by commas. The name of an old call includes its
     /// newer forms: open includes openat and openat2.
@@ -95,7 +95,7 @@ fn trace(options: &Options) -> Result<u8, Failure> {
         Ok(status)
     });
     if pauses > 0 {
-        say(&format!("tracing stood still {pauses}x for seconds: nobody read what it printed"));
+        say(&format!("tracing paused {pauses}x for seconds: its output was not read"));
     }
     let status = match (written, child) {
         (Ok(status), _) => status,
@@ -115,8 +115,8 @@ fn trace(options: &Options) -> Result<u8, Failure> {
         }
     };
     if tracer.is_lost() {
-        let why = "another process traces it: nobody read what this one printed for long";
-        return Err(Failure::new(what(), why, "end that one, and begin again"));
+        let why = "another process traces it, as the output of this one was not read for long";
+        return Err(Failure::new(what(), why, "end that one, and start again"));
     }
     Ok(status.map_or(0, status_of))
 }
@@ -183,6 +183,10 @@ fn untraced(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {
             let _ = kill(Pid::from_raw(child.id() as i32), signal);
         }
     }
+}
+
+fn process_id(typed: &str) -> Result<u32, String> {
+    typed.parse().map_err(|_| "not a process id; `husk ps` lists those there are".to_owned())
 }
 
 /// Runs the command in the image, as `husk exec` does.

@@ -45,16 +45,16 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what the image that uses a volume does with it: how full its log is, flushes a second,
-    /// how many syncs share one, how long they take.
+    /// Show the activity of a volume in the image that uses it: how full its log is, flushes a
+    /// second, how many syncs share one, how long they take.
     Stat {
-        /// Which volume.
+        /// Name of the volume.
         #[arg(value_name = "VOLUME")]
         volume: String,
         /// Print one JSON document instead of lines.
         #[arg(long)]
         json: bool,
-        /// Print it for OpenMetrics.
+        /// Print OpenMetrics (Prometheus).
         #[arg(long, conflicts_with = "json")]
         openmetrics: bool,
     },

@@ -1,4 +1,4 @@
-//! What a person is told when something does not work.
+//! Errors for people: what failed, why, what to do.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! From a message to the handlers of this node's region.
+//! Dispatches a message to the handlers of this node's region.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bytes and open files, asked for by other nodes.
+//! Serves other nodes' messages on bytes and open files.
 
 use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH};
 use husk_carrier::AT_END;

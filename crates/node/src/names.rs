@@ -1,4 +1,4 @@
-//! Names and attributes, asked for and changed by other nodes.
+//! Serves other nodes' messages on names and attributes.
 
 use husk_abi::sys::general::{S_IFLNK, S_IFMT};
 use husk_proto::Errno;

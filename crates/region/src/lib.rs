@@ -1,4 +1,4 @@
-//! Shared memory that survives the death of whoever was writing it.
+//! Shared memory that stays consistent if a process is killed while it writes.
 //!
 //! ```text
 //!   state arena  [ header | partitions | slots | buckets | inodes | lines | nodes | heap | chunks

@@ -1,4 +1,4 @@
-//! What a call is while it is served: the application's registers, the answer, and the way out.
+//! The frame of a call while it is served: the application's registers, the answer, the way back.
 
 use core::ops::Deref;
 use husk_client::Call;

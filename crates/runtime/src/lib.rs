@@ -1,4 +1,4 @@
-//! The code that lives in the application: what of it is plain logic and tested on the host.
+//! The code inside the application: the part that is plain logic, and tested on the host.
 //!
 //! `main.rs` is the program (loader, gate, signals, threads); it is built for
 //! `x86_64-unknown-none` only and holds all that touches registers and memory.

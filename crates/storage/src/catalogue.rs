@@ -306,7 +306,7 @@ impl Catalogue {
         };
         let real = fs::canonicalize(on).map_err(failed)?;
         if real.to_str().is_none() {
-            return Err(failed(io::Error::other("its path is no text (UTF-8)")));
+            return Err(failed(io::Error::other("its path is not UTF-8")));
         }
         let kind = fs::metadata(&real).map_err(failed)?.file_type();
         if kind.is_block_device() {
@@ -389,7 +389,7 @@ fn check_name(name: &str, what: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let remedy = "use up to 64 letters, digits, - and _, beginning with a letter";
-    Err(Problem::new(what, "that is no name", remedy))
+    Err(Problem::new(what, "not a valid name", remedy))
 }
 
 /// Whole blocks, in range.

@@ -17,7 +17,7 @@ use crate::named::{self, Name, Process};
 use crate::visit::Visit;
 
 /// Who says how a process runs that nobody has placed, in an image whose processes are.
-const NOBODY: &str = "nobody: it has not been placed yet";
+const NOBODY: &str = "none: it has not been placed yet";
 
 /// Where a process runs, and why.
 #[derive(Debug, Serialize)]

@@ -63,22 +63,29 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
-/// All that have not come to their end; what nobody sees of those that were killed is removed.
-pub fn list() -> Vec<Row> {
-    left().iter().map(row).collect()
+/// The one that is called `id`, or all that have not come to their end; temporary files of those
+/// that were killed before their first step are removed.
+pub fn list(id: Option<&str>) -> Result<Vec<Row>, Failure> {
+    Ok(chosen(id)?.iter().map(row).collect())
+}
+
+fn chosen(id: Option<&str>) -> Result<Vec<Pending>, Failure> {
+    let mut all = left();
+    all.retain(|one| id.is_none_or(|id| one.id() == id));
+    match id.filter(|_| all.is_empty()) {
+        None => Ok(all),
+        Some(id) => {
+            let why = "there is no such write-back";
+            Err(Failure::new(format!("cannot recover {id}"), why, "see `husk recover`"))
+        }
+    }
 }
 
 /// Brings them to an end: the one that is called `id`, or all that were killed.
 pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
-    let chosen = |one: &Pending| id.is_none_or(|id| one.id() == id);
-    let (all, what) = (left(), "cannot recover");
-    let chosen: Vec<Pending> = all.into_iter().filter(chosen).collect();
-    if let Some(id) = id.filter(|_| chosen.is_empty()) {
-        let why = "there is no such write-back";
-        return Err(Failure::new(format!("{what} {id}"), why, "see `husk recover`"));
-    }
+    let what = "cannot recover";
     let mut reports = Vec::new();
-    for pending in chosen {
+    for pending in chosen(id)? {
         if pending.is_busy() {
             if id.is_none() {
                 continue;

@@ -1,4 +1,4 @@
-//! Operations on what another node is the home of: a message to its agent, and its answer.
+//! Operations on objects of another node: a message to that node's agent, and its answer.
 //!
 //! ```text
 //!   Direct::lookup(dir) ── dir is of this node ──► handler on this node's region

@@ -1,4 +1,4 @@
-//! What stands in this node's tables for an inode of another: see `far`.
+//! Stand-ins in this node's tables for inodes of other nodes: see `far`.
 //!
 //! A stand-in is a file without a name, of which owner and group are number and generation of the
 //! inode at home, and the time of modification the number of the hold that the home keeps on it

@@ -1,5 +1,5 @@
-//! Calls that one look at the process's tables answers: no path, no bytes, no store in the region,
-//! no host.
+//! Calls that are answered from the process's tables alone: no path, no bytes, no store in the
+//! region, no host call.
 //!
 //! What is found here is what the handlers of `call::table` would find; all else they are asked
 //! for.

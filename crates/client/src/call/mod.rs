@@ -1,4 +1,4 @@
-//! Calls: which ones concern Husk, who handles each, and what goes to the host.
+//! System calls: which ones Husk handles, by which method, and which go to the host.
 
 pub(crate) mod fast_path;
 pub(crate) mod passthrough;

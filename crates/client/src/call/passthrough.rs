@@ -1,5 +1,5 @@
-//! Calls that go to the host and leave something to note: new descriptors, a new directory, new
-//! credentials.
+//! Calls that go to the host and change what Husk must record: new descriptors, a new directory,
+//! new credentials.
 //!
 //! Between the host's return and the note a number is *in transit*: in the host's table, but not in
 //! ours. Other threads may open and close a Husk descriptor of that number meanwhile.

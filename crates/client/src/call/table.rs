@@ -1,4 +1,4 @@
-//! The table of calls: which ones concern Husk, how far they are served, who handles them.
+//! The table of system calls: which ones Husk handles, how far they are served, by which method.
 //!
 //! Every call that is not here goes to the host without the client (`wants`). The documentation's
 //! list of calls is made from `CALLS`.

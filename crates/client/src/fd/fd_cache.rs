@@ -1,5 +1,5 @@
-//! Files of the host that a thread opens again and again: their descriptors are kept, so that to
-//! open one costs a look.
+//! Keeps descriptors of host files that a thread opens repeatedly, so that the next open costs one
+//! `statx`.
 //!
 //! ```text
 //!   open, the eighth time ──► the host's descriptor goes to a high number: a spare

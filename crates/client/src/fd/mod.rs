@@ -1,4 +1,4 @@
-//! Descriptors: numbers, and what stands behind them.
+//! Descriptors: numbers, and the objects that they refer to.
 
 pub(crate) mod fd_cache;
 pub(crate) mod fd_cache_policy;

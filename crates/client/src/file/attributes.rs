@@ -1,4 +1,4 @@
-//! What an object is like: `stat`, `access`, `chmod`, `chown`.
+//! Attributes of an object: `stat`, `access`, `chmod`, `chown`.
 //!
 //! Order of errors: the path first, then permission, then the store to application memory, as in
 //! Linux. Shadows (host descriptors of overlay files) are answered from their inode.

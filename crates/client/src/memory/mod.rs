@@ -1,4 +1,4 @@
-//! Memory: mappings of files, and programs that are to be mapped.
+//! Memory: mappings of files and programs.
 
 pub(crate) mod exec;
 pub(crate) mod mapping;

@@ -1,4 +1,4 @@
-//! Whether a process can go on at another node of the image, and what it takes along.
+//! Whether a process can move to another node of the image at exec, and what moves with it.
 
 use husk_proto::descriptor::Slot;
 use husk_proto::process::WorkingDirectory;

@@ -1,4 +1,4 @@
-//! The host's tree below the image's, and what may change in it.
+//! The host's tree below an overlay, and read-only mode outside of the trees.
 
 pub(crate) mod lower;
 pub(crate) mod read_only_outside;

@@ -1,4 +1,4 @@
-//! `--read-only-outside`: what the host would change outside the trees is `EROFS` instead.
+//! `--read-only-outside`: calls that would change the host outside the trees fail with `EROFS`.
 //!
 //! ```text
 //!   handler ─► the host is to do it ─► sealed? ─► would it change something? ─► EROFS

@@ -1,4 +1,4 @@
-//! Where a process works: `chdir`, `fchdir`, `umask`, `chroot`.
+//! Working directory and umask: `chdir`, `fchdir`, `umask`, `chroot`.
 
 use crate::path::{Aim, Place, plain};
 use crate::reason;

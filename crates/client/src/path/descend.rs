@@ -1,4 +1,4 @@
-//! One stretch of a walk: name by name down a Husk tree, until the text ends or leaves it.
+//! Part of a path walk: name by name down a Husk tree, until the path ends or leaves the tree.
 //!
 //! ```text
 //!   directory ─name─► directory ─name─► ... ─last name─► Done

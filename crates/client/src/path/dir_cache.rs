@@ -1,4 +1,4 @@
-//! Directories that walks have reached lately, so that the next path into one is not walked again.
+//! A cache of directories that walks have reached lately, so that the next walk starts there.
 //!
 //! ```text
 //!   text:  deep / 2 / 3 / file       known: from the start, "deep/2/3/" leads to this inode,

@@ -1,4 +1,4 @@
-//! From a path argument to an object: Husk's, the host's, or the host's by another path.
+//! Path resolution: from a path argument to an object of Husk or of the host.
 //!
 //! ```text
 //!   argument ─► Absolute ─► classify ─┬─► In(directory) ─► walk ─► Husk(target)

@@ -1,4 +1,4 @@
-//! Where the trees begin: which mount a text lies below, and mounts inside other mounts.
+//! The mount table: which mount a path is below, and mounts inside other mounts.
 //!
 //! Mounts are fixed before the first program starts, so each client looks at them once. An
 //! absolute path is then compared with the first eight bytes of each mount's path before anything

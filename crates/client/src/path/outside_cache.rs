@@ -1,5 +1,5 @@
-//! Absolute texts that lately led outside every tree: the next call on one is the host's after a
-//! comparison, and no mount, link of `/proc` or hash is looked at.
+//! A cache of absolute paths outside every tree: the next call on one goes to the host after a
+//! comparison, without a look at mounts, links of `/proc` or hashes.
 //!
 //! Invariants
 //! 1. Here stands only what `known_outside` knew of a whole text, which is so for everybody: no

@@ -1,4 +1,4 @@
-//! The text of a path in the middle of a walk: pieces off the front, link targets onto it.
+//! The rest of a path during a walk: components are taken off, link targets are put in front.
 //!
 //! ```text
 //!   text:  / a / link / b / c            after `link` -> x/y:     x/y / b / c

@@ -1,4 +1,4 @@
-//! Where a walk with resolve flags stands: in a tree of the image, or in a directory of the host.
+//! The position of a walk with resolve flags: in a tree of the image, or in a host directory.
 //!
 //! ```text
 //!   a name      host ──► the root of a tree, where one begins      tree ──► host, by a portal

@@ -1,4 +1,4 @@
-//! FIFOs of a tree, opened: bytes and waiting are the host's.
+//! Opening FIFOs of a tree: bytes and waiting are the host's.
 //!
 //! ```text
 //!   open("run/f") ──► node `run/f` (permission, times, names) ── pinned

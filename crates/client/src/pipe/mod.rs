@@ -1,8 +1,12 @@
 //! Pipes of the image: through a ring while both sides are awake, through the host otherwise.
 //!
-//! The numbers are the host's, so everything that is not here goes to the host as it is. What lets
-//! the host, or a stranger, look into a pipe *surrenders* it first: it is the host's from then on,
-//! and what was in the ring has gone before.
+//! The numbers are the host's, so calls that are not handled here go to the host unchanged. Before
+//! a call that lets the host or a process outside read the pipe, the pipe is *surrendered*: the
+//! bytes of its ring go to the host, and from then on the pipe is the host's.
+//!
+//! A reader never sleeps at a ring: it leaves the ring and sleeps in a read of the host's pipe. The
+//! next writer finds the ring left and writes to the host's pipe, which wakes the reader (states:
+//! `husk_kernel::pipe::flow`, `docs/adr/0015`).
 
 pub(crate) mod fifo;
 pub(crate) mod splice;

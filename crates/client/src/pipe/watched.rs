@@ -1,4 +1,4 @@
-//! A call of the host that looks at pipes: they are counted as read meanwhile.
+//! Marks pipes as read by a sleeping reader during a host call that watches them (`poll`).
 
 use crate::reason;
 use crate::{After, Call, Verdict};

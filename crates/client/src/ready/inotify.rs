@@ -1,4 +1,4 @@
-//! inotify: one descriptor that tells of files of the host and of the image.
+//! inotify: one descriptor with events of the host's files and of the image's.
 //!
 //! ```text
 //!   inotify_init ──► the host's instance N ──► watches its marker, a file of the private directory

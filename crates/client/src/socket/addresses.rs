@@ -1,4 +1,4 @@
-//! Unix sockets whose names lie in Husk trees.
+//! Unix sockets that are bound to a name in a Husk tree.
 //!
 //! The socket is the host's; the name is a node of the tree. What the host knows instead of the
 //! path lies in the image's private directory and is named after the node (`name`):

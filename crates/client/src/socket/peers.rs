@@ -1,4 +1,4 @@
-//! The names of sockets that an application is shown: its own, its peers', a sender's.
+//! Socket names that an application reads: its own, its peers', a sender's.
 //!
 //! The host knows a name of a Husk tree by the name of its node (`addresses`); here that
 //! becomes the text again, in place, after the host has written it.

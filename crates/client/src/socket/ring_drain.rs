@@ -1,4 +1,4 @@
-//! What is in the rings of sockets (`lanes`) goes to the host: before others look, or wait in sets.
+//! Moves the bytes in a socket's ring (`lanes`) to the host, before the host reads or watches it.
 //!
 //! Only the socket at the other end can put bytes into one. Whoever has to borrows it from a
 //! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at

@@ -1,4 +1,4 @@
-//! Service `flight`: which descriptions are on their way in messages.
+//! Service `flight`: open-file descriptions in flight in messages (`SCM_RIGHTS`).
 //!
 //! ```text
 //!   fixed words  list: 0 lock  1 slots ever used

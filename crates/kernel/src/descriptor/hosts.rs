@@ -1,5 +1,5 @@
-//! Numbers of the host's that nothing of the image stands behind: most of them, so they have short
-//! ways of their own. Also shadows, as they are closed.
+//! Descriptor numbers that belong to the host alone. Most do, so they have fast paths. Also closes
+//! shadows.
 
 use husk_proto::{Files, Inode, Result};
 use husk_region::INODE;

@@ -1,5 +1,5 @@
-//! What is done to tables: numbers duplicated, closed, shown, handed to the host and back. Their
-//! words, and the search for a free number, are `state::fd_table`.
+//! Operations on descriptor tables: duplicate, close, list, hand to the host and back. Their words,
+//! and the search for a free number, are in `state::fd_table`.
 //!
 //! 1. A plug says that the host's table has something close-on-exec of ours under a Husk number:
 //!    the host gives that number to nobody. The mark is taken away before the host closes it, and

@@ -1,4 +1,4 @@
-//! Tables as a whole: made, copied, taken apart.
+//! Making, copying and removing whole descriptor tables.
 //!
 //! 1. A bit without its entry, which a death may leave (`hosts::put_alone`), counts for nothing.
 

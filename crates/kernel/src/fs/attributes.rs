@@ -1,4 +1,4 @@
-//! Changing attributes, with Linux's rules about who may; and what `statfs` shows.
+//! Changing attributes, with Linux's permission rules; `statfs`.
 
 use husk_abi::capability::{CHOWN, FOWNER, FSETID};
 use husk_abi::sys::general::{IN_ACCESS, IN_ATTRIB, IN_MODIFY};

@@ -1,5 +1,5 @@
-//! What an inode that is no directory is known by: the entry it was last given, who may write to
-//! it, and who runs it.
+//! Back references of a file's inode: its latest directory entry, its writers, and the processes
+//! that execute it.
 //!
 //! ```text
 //!   word 12 of the inode:   writers:32 (signed)   entry:32

@@ -1,4 +1,4 @@
-//! What the host has changed below an overlay is taken in: attributes, names that came and went.
+//! Takes in what the host has changed below an overlay: attributes, added and removed names.
 //!
 //! Invariants
 //! 1. Only what the image has not changed is: a file whose bytes are the host's; attributes and

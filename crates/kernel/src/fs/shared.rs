@@ -1,4 +1,4 @@
-//! Host objects with several names: whichever of them are imported lead to one inode.
+//! Hard links of the host: all imported names of one object refer to one inode.
 //!
 //! ```text
 //!   bucket of names -> line of tag SHARED -> inode -> links: elsewhere:32 here:32

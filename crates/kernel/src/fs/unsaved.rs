@@ -1,4 +1,4 @@
-//! What of a volume's objects is in its log yet: noted when they change, taken when it is written.
+//! Which changes of a volume's objects are not in its log yet.
 //!
 //! ```text
 //!   word of a file       63 extended attributes | 32..63 end | 31 mapped | 0..31 begin, of bytes

@@ -1,4 +1,5 @@
-//! Looks without a token: names, facts, targets. Every look is checked against a sequence.
+//! Optimistic reads without a token: names, attributes, link targets. Each is validated by a
+//! sequence number.
 
 use husk_proto::fs::{Attributes, Backing, Kind, Origin, Step, Witness};
 use husk_proto::{Errno, Inode, Result};

@@ -1,4 +1,4 @@
-//! Service `image`: mounts, caches and wishes that every program of the image shares.
+//! Service `image`: mounts, caches and requests to the supervisor that all programs share.
 //!
 //! Written once at the start (mounts, paths), marks that are only ever set
 //! (whether there are sockets), or caches whose loss costs time only.

@@ -1,4 +1,4 @@
-//! Volumes among the trees: who writes their logs, and who waits for that.
+//! Volumes among the trees: the writer of each log, and the programs that wait for it.
 //!
 //! ```text
 //!   slot: free ─► claimed ─► posted ─► (the server writes the log) ─► done ─► free

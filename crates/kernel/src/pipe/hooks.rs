@@ -1,5 +1,5 @@
-//! Service `pipe`: a lane and the epoll set that its reader is in (`region::members`): who is told
-//! of bytes, whether that set sleeps, and what the host has said of the lane.
+//! Service `pipe`: a lane and the epoll set that its reader is in (`region::members`): which set to
+//! wake for new bytes, whether it sleeps, and what the host last reported of the lane.
 
 use husk_abi::sys::general::{POLLIN, POLLRDHUP};
 use husk_proto::pipe::Pipe;

@@ -1,4 +1,4 @@
-//! Service `pipe`: which pipes there are, and which host numbers are their ends.
+//! Service `pipe`: the pipes of the image, and which host descriptors are their ends.
 //!
 //! 1. A pipe has a name (`state::numbers`: 22 bits of life, 10 of number), which a ring's state
 //!    carries, too; its record has the host's number.

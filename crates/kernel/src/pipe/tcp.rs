@@ -1,4 +1,4 @@
-//! Service `pipe`: which lanes are of a TCP connection over loopback, and between which addresses.
+//! Service `pipe`: lanes of TCP connections over loopback, and their addresses.
 //!
 //! ```text
 //!   connect ──► post: where to ──► post: from where, too ──► accept: posted? ──► lanes::claim

@@ -1,4 +1,4 @@
-//! Records of children that do not run yet: who will come of them when their creator has died.
+//! Records of children that do not run yet, and what becomes of these if the parent dies.
 //!
 //! ```text
 //!   creator:  record, AWAITED ─► host's clone ──────────────► note ─► RUNNING

@@ -1,4 +1,4 @@
-//! Service `process`: records, contexts, pins, and the end of it all.
+//! Service `process`: records, contexts, pins, and the release of all three when a process ends.
 //!
 //! ```text
 //!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 thread:32 parent:32   4 pins

@@ -1,4 +1,4 @@
-//! Pins: what a process keeps of files that it has mapped, or made without a name.
+//! Pins: references of a process to files that it has mapped, or made without a name (O_TMPFILE).
 //!
 //! ```text
 //!   pin (a line)   1 WRITES:32 next:32   2 count:32 inode:32

@@ -1,4 +1,5 @@
-//! Where processes are placed: what holds in the image, loads of kernels, a line for each process.
+//! Data of placement: the image's policy, loads of kernels, a line for each process. The decision
+//! at fork and exec is in the runtime (`process::placement`).
 //!
 //! ```text
 //!   PLACE_RULE     policy:8 origin:8 pin:1 placed:1       beside what every path walk reads

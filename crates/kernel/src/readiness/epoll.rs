@@ -1,4 +1,4 @@
-//! Service `epoll`: which sets there are, which numbers name them, which pipes are in them.
+//! Service `epoll`: the epoll sets, their descriptors, and the pipes in them.
 //!
 //! 1. A set has a name (`state::numbers`: 24 bits of life, 8 of number), which a pipe's words
 //!    carry, too.

@@ -1,4 +1,4 @@
-//! Readiness: what epoll sets there are.
+//! Readiness: epoll sets, and the sockets and pipes in them.
 
 pub mod epoll;
 pub mod members;

@@ -1,4 +1,4 @@
-//! What holds an inode: names, opens, pins. While there is one of them it lives.
+//! References to an inode: names, opens, pins. It lives while there is one.
 
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Txn};

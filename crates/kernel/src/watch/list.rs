@@ -1,4 +1,4 @@
-//! Watches: by the inode that is watched, and by the descriptor that the program has.
+//! Watches, found by the watched inode and by the watch descriptor.
 //!
 //! ```text
 //!   head[inode % HEADS] -> watch -> watch ...           instance: tree of descriptors -> watch

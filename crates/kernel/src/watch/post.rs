@@ -1,4 +1,4 @@
-//! What operations tell: each in its own transaction, and as its last acts.
+//! Posts inotify events: each operation in its own transaction, as its last step.
 //!
 //! The order is Linux's: the directory's watchers before the file's own.
 

@@ -1,4 +1,4 @@
-//! What the experiments showed: a table for people, a document for programs.
+//! Results of the experiments, as a table or a JSON document.
 
 use std::fmt::Write as _;
 

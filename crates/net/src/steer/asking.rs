@@ -1,4 +1,4 @@
-//! Who asks: starts a balancer, sees what it shows, ends it.
+//! The commands' side: starts a balancer, reads what it shows, ends it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Who listens where, and who accepts: read from `/proc`.
+//! Listening sockets and the processes that accept on them, read from `/proc`.
 //!
 //! ```text
 //!   /proc/PID/net/tcp{,6}   address, state, inode        of all sockets of its network namespace

@@ -1,4 +1,4 @@
-//! What a balancer shows.
+//! Output of a balancer: table, JSON, OpenMetrics.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Which value each setting is to have.
+//! Chooses the value of each setting.
 //!
 //! ```text
 //!   flow ──device hashes ports──► queue n ──interrupt──► core n ──► its receiver

@@ -1,4 +1,4 @@
-//! Where everything lies, computed from two numbers.
+//! The layout of the region, computed from the number of kernels and the memory size.
 //!
 //! Sizes are generous and sparse: what is never touched costs no memory.
 

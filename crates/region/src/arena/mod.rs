@@ -1,4 +1,4 @@
-//! The arena: where everything lies, and how its words are read and written.
+//! The arena: its layout, and how its words are read and written.
 
 pub(crate) mod layout;
 pub(crate) mod memory;

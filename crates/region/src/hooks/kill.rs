@@ -1,5 +1,5 @@
-//! Places where a test may stop an operation for good: after every store of an operation, in every
-//! phase of a commit, around every lock; and places where it may refuse one room: every allocation.
+//! Kill points, where a test may stop an operation for good: after every store, in every phase of a
+//! commit, around every lock; and every allocation, which a test may make fail.
 //! Compiled to nothing without the feature `kill-points`.
 
 #[cfg(feature = "kill-points")]

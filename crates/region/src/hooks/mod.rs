@@ -1,5 +1,5 @@
-//! Where tests stop an operation, or let another thread run, and the clock that times it: kill
-//! points, the model checker's hooks.
+//! Hooks for tests: kill points, at which an operation stops, and the model checker's scheduling
+//! points. And the clock.
 
 pub(crate) mod clock;
 pub mod kill;

@@ -1,4 +1,4 @@
-//! What can be looked at: traces, and how long locks are held.
+//! Observation: traces of calls, and how long locks are held.
 
 pub mod trace;
 

@@ -1,4 +1,4 @@
-//! Free objects and blocks, and who has which set aside.
+//! Allocation: free objects and blocks, and those set aside for threads.
 
 pub(crate) mod blocks;
 pub(crate) mod magazine;

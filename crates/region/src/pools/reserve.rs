@@ -1,4 +1,4 @@
-//! The reserve: free objects that only what a full image must still do gets (`set_reserved`).
+//! The reserve: free objects for operations that must work in a full image (`set_reserved`).
 //!
 //! ```text
 //!   never used, the last RESERVED ─┐ lend, 2 at a time              freed ─► magazines, pools

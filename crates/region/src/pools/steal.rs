@@ -1,4 +1,5 @@
-//! What one thread has set aside and another needs: an image is full when nothing is left anywhere.
+//! Takes free objects that another thread has set aside, so that an image is full only when none
+//! are left anywhere.
 //!
 //! ```text
 //!   thief                                      victim

@@ -1,4 +1,4 @@
-//! How long a side of a pipe looks on for the other one before it sleeps at the host.
+//! How long one side of a pipe spins for the other before it sleeps at the host.
 //!
 //! Who is about to sleep looks at the ring a little longer: a wake-up costs both sides more than
 //! the look. How long it is worth depends on what waking takes, which is measured where one sleeps

@@ -1,4 +1,4 @@
-//! Rings: the bytes of pipes and sockets, and what epoll sets remember of them.
+//! Rings: the bytes of pipes and sockets, and the members of epoll sets.
 
 pub(crate) mod adaptive_spin;
 pub mod epoll;

@@ -1,4 +1,4 @@
-//! Where a thread runs, and how time goes by: two instructions.
+//! The current core and the time stamp counter: two instructions.
 
 use core::arch::asm;
 

@@ -1,6 +1,6 @@
-//! What is in a ring goes to the host, under both locks, in three steps: `begin_withdrawal`,
-//! `withdrawing` right before the host is given the bytes, `withdrew` after. Where somebody dies in
-//! between, what the host has tells how many it has taken.
+//! Moves the bytes of a ring to the host, under both locks, in three steps: `begin_withdrawal`,
+//! `withdrawing` right before the write to the host, `withdrew` after. If the process dies in
+//! between, the host's count of bytes shows how many it has taken.
 
 use core::sync::atomic::{Ordering, fence};
 

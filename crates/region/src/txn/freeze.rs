@@ -1,4 +1,5 @@
-//! Looking at a live image: for a moment no transaction runs, and nobody has to be stopped.
+//! Pauses all transactions of a running image for a moment, without stopping processes: for `husk
+//! fsck`.
 //!
 //! ```text
 //!   hold FREEZE ─► barrier on every processor ─► wait for empty journals ─► look ─► let go

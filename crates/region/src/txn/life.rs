@@ -1,5 +1,5 @@
-//! Is the owner of a slot dead, has a process ended? Asked by waiters that have slept in vain, and
-//! by whoever looks for the dead: the supervisor, and who meets what a dead process may have kept.
+//! Liveness: is the owner of a slot dead, has a process ended? Asked by waiters after a time-out,
+//! by the supervisor, and by code that finds a lock or object that a dead process may have kept.
 
 use husk_abi::nr;
 use husk_host::syscall;

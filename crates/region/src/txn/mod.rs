@@ -1,4 +1,4 @@
-//! Transactions: locks, the journal, seats, and recovery from the dead.
+//! Transactions: locks, the journal, seats, and recovery after a death.
 
 pub(crate) mod freeze;
 pub(crate) mod journal;

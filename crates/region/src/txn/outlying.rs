@@ -1,6 +1,5 @@
-//! Numbers of this process that are directories of the host with no tree at or below them: a name
-//! in one, if it is a link that is not followed, is the host's, and nobody needs to be asked where
-//! the directory is.
+//! Descriptors of this process that are host directories with no tree at or below them: a name in
+//! one, if it is a link that is not followed, is the host's; the directory's path is not needed.
 //!
 //! Invariants
 //! 1. A number is here only while it is what it was when that was found: whoever changes it takes

@@ -1,5 +1,5 @@
-//! Numbers of this process whose calls the gate passes to the host without a look: one bit each,
-//! beside the region.
+//! One bit for each descriptor of this process whose calls the gate passes straight to the host;
+//! kept beside the region.
 //!
 //! ```text
 //!   look: plain, and this thread's alone ─► set_pass(n) ──► gate: bit n? to the host at once

@@ -1,4 +1,4 @@
-//! Undoing the dead.
+//! Recovery: undoes or completes the transaction of a dead process.
 //!
 //! 1. One recoverer at a time: the recovery word, a lock word like any other, which a waiter takes
 //!    over when its holder is dead too. A recoverer waits for nothing else.

@@ -1,4 +1,4 @@
-//! One thread's seat in the region: its slot, taken at the first operation that needs one.
+//! A thread's seat: its slot in the region, taken at the first operation that needs one.
 //!
 //! ```text
 //!   slot, words:  0 phase:32 length:32   1 transactions   2 waits for   3 pending

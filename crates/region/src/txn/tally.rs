@@ -1,4 +1,4 @@
-//! What threads have done, counted where nobody else writes.
+//! Counters of each thread, in cache lines that no other thread writes to.
 //!
 //! ```text
 //!   looks    ─► counters of the seat, in the process's own memory ─┐ with the thread's next

@@ -1,4 +1,4 @@
-//! A change without a journal, of a word and its bit that only one thread changes.
+//! Changes without a journal, of a word and its bit that only one thread writes.
 //!
 //! Who dies between the two stores leaves the bit over a word that is 0, and whoever cleans up, or
 //! looks meanwhile, takes that for no word.

@@ -1,4 +1,4 @@
-//! Where the runtime meets the client: one value a thread, attached at its first call.
+//! Connects the runtime and the client: one value for each thread, attached at its first call.
 //!
 //! Invariants
 //! 1. The region is changed only with the guard open, and the guard is closed again before the

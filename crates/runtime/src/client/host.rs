@@ -1,4 +1,4 @@
-//! What the client asks of memory and host, answered from inside the application.
+//! The client's interfaces to memory and host, implemented inside the application.
 
 use crate::client::glue;
 use crate::gate::service;

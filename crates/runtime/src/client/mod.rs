@@ -1,4 +1,4 @@
-//! Where the runtime meets the client.
+//! The connection between runtime and client.
 
 pub(crate) mod glue;
 pub(crate) mod host;

@@ -1,4 +1,4 @@
-//! Which calls the gate looks at, and what `serve` does with them: two tables of one byte a number,
+//! Which calls the gate handles, and what `serve` does with them: two tables of one byte a number,
 //! `CLASSES` read by the entry code and `ways` by `serve`.
 
 use husk_abi::nr;

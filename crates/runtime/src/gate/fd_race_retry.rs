@@ -1,4 +1,4 @@
-//! Calls on a number that changes hands on their way to the host: they start once more.
+//! Restarts a call whose descriptor number another thread replaced on the way to the host.
 //!
 //! Of one that the host knows no descriptor for, the descriptor may be Husk's by now. Another
 //! thread may put one of Husk's in the place of one of the host's (`dup2`) while a call is on its

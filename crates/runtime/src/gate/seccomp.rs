@@ -1,4 +1,4 @@
-//! Filters of calls (seccomp) that the application installs: they judge its calls, not ours.
+//! Seccomp filters of the application: they apply to its calls, not to the runtime's.
 //!
 //! A filter allows what its program calls, and would end it at the first thing that the runtime
 //! asks the host for on its behalf. So each gets a head that lets the runtime's own calls pass:

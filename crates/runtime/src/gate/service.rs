@@ -1,4 +1,4 @@
-//! What happens to a call of interest: the runtime's own business first, then the client's.
+//! Dispatches a call that Husk handles: first the runtime's own calls, then the client's.
 //!
 //! ```text
 //!   serve ─► own(): signals, spawn, exec, exit, memory ─► answer

@@ -1,4 +1,4 @@
-//! How a service begins that is for a handler on a signal stack (`sigaltstack`).
+//! Entry of calls that a handler makes on an alternate signal stack (`sigaltstack`).
 //!
 //! The host lays the frame of a handler with `SA_ONSTACK` at the top of the signal stack unless rsp
 //! is there already. During a service it is not: the frames of a handler that runs on the signal

@@ -1,4 +1,4 @@
-//! The gate table: where a call of a patched site comes, and one that traps.
+//! The gate table: the entry of calls from patched sites, and of calls that trap.
 //!
 //! ```text
 //!   region's file  [ live table | control | off | on ]        crates/region/src/observe/trace.rs

@@ -1,4 +1,4 @@
-//! Calls that somebody traces: what is written down of them, and where.
+//! Records calls for `husk trace`.
 //!
 //! ```text
 //!   husk_traced ─► serve ─► begin: who, what, texts    service::serve_noted ─► answer

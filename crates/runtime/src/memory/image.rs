@@ -1,4 +1,4 @@
-//! Where this runtime lies in memory, and what the application may therefore not map over.
+//! Addresses of the runtime, over which the application must not map.
 
 use core::ops::Range;
 

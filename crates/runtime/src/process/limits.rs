@@ -1,4 +1,4 @@
-//! Limits that what Husk does beside the application must not meet.
+//! Keeps Husk's own work in the process from hitting the application's resource limits.
 //!
 //! The limit of address space (`RLIMIT_AS`): what the application sets and reads is its own share,
 //! the host's limit is that and what Husk maps.

@@ -1,4 +1,4 @@
-//! Where a process goes: at its fork, or where it begins a program, as the policy in force says.
+//! Places a process on a kernel and core, at fork and at exec, by the policy in force.
 //!
 //! ```text
 //!   HUSK_PLACE in the environment ─► option of `husk exec` ─► the image's rule      (the first)
@@ -12,8 +12,8 @@
 //!    the program sees all of its cores.
 //! 3. With `--pin` it stays narrowed, until the program sets it: then it is the program's for good,
 //!    and its children's.
-//! 4. What goes wrong is no error: the process stays where it is.
-//! 5. How its parent was placed a child is told, and does not look: the parent may have ended.
+//! 4. A failure is no error: the process stays where it is.
+//! 5. A child is given its parent's placement and does not look it up: the parent may have ended.
 
 use crate::frame::{Answer, Frame};
 use crate::gate::service;

@@ -1,4 +1,4 @@
-//! What each thread of the application has here: a block with its service stack, found through gs.
+//! The runtime's data for each thread: a block with its service stack, found through gs.
 //!
 //! ```text
 //!   low ─ guard page ─ service stack (grows down) ─ Thread ─ high        BLOCK_BYTES in all

@@ -1,4 +1,4 @@
-//! SIGSYS, SIGSEGV, SIGBUS and SIGILL: the signals that mean something to us first.
+//! SIGSYS, SIGSEGV, SIGBUS and SIGILL: the runtime handles its own first.
 //!
 //! ```text
 //!   SIGSYS of the dispatcher ─► context continues in husk_enter (or, from our vDSO use, made here)

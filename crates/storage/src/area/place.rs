@@ -161,7 +161,7 @@ pub fn check_device(file: &File, size_bytes: u64, what: &str) -> Result<(), Prob
         Some(at) => Err(Problem::new(
             what,
             format!("the device is not empty (byte {at})"),
-            "if nobody needs what is there, write zeros over its first MiB",
+            "if its content is not needed, write zeros over its first MiB",
         )),
     }
 }

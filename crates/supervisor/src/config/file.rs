@@ -124,7 +124,7 @@ fn objection(found: &Metadata) -> Option<(&'static str, &'static str)> {
     if !is_trusted(found) {
         Some(("it is another user's", "make it your own, or set HUSK_CONFIG=none"))
     } else if !found.is_file() {
-        Some(("it is no file", "put one in its place, or name one with HUSK_CONFIG"))
+        Some(("it is not a regular file", "replace it by one, or name one with HUSK_CONFIG"))
     } else if others_may_write(found) {
         Some(("others may write to it", "chmod go-w, or set HUSK_CONFIG=none"))
     } else {

@@ -164,8 +164,8 @@ impl Key {
                 Err(format!("there is no technique {value}"))
             }
             Some(value) if self.kind == Kind::Paths => Err(match value.is_empty() {
-                true => "a directory has a name".to_owned(),
-                false => "a colon stands between directories".to_owned(),
+                true => "a directory is empty".to_owned(),
+                false => "directories are separated by colons".to_owned(),
             }),
             Some(value) if matches!(self.kind, Kind::Words(_) | Kind::Switch) => {
                 Err(format!("{} cannot be {value:?}", self.name))

@@ -233,7 +233,7 @@ impl Config {
             };
             let what = || format!("cannot take {name}={}", value.to_string_lossy());
             let text = value.to_str().ok_or_else(|| {
-                Failure::new(what(), "it is no text", "write it in UTF-8, or leave it out")
+                Failure::new(what(), "it is not UTF-8", "write it in UTF-8, or leave it out")
             })?;
             let values = key.split(text);
             key.check(&values).map_err(|wrong| {
@@ -562,7 +562,7 @@ read_only_outside = true\non_failure = 'keep'\nask = true\nsockets = 'host'";
         // Nor does what is no file, and nobody waits for it.
         fs::remove_file(&path).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
-        assert!(read(0o600).unwrap_err().contains("it is no file"));
+        assert!(read(0o600).unwrap_err().contains("it is not a regular file"));
         fs::remove_file(&path).unwrap();
         assert!(!Config::default().read_file(&link).unwrap());
         symlink("link", &path).unwrap();

@@ -128,7 +128,7 @@ fn make(path: &Path) -> io::Result<()> {
 fn is_there(path: &Path) -> Result<bool, Failure> {
     let what = || format!("cannot use {}", path.display());
     if !path.is_absolute() {
-        return Err(Failure::new(what(), "it is no absolute path", format!("mend {IMAGES}")));
+        return Err(Failure::new(what(), "it is not an absolute path", format!("mend {IMAGES}")));
     }
     let found = match fs::symlink_metadata(path) {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -104,7 +104,7 @@ pub fn pack(source: &Path, recursive: bool, output: &mut dyn Write) -> io::Resul
     match source.file_name() {
         // A link is followed where what it leads to is asked for.
         Some(name) => packer.object(CWD, source, name, source, !recursive, 0)?,
-        None => packer.skip(source, "it has no name of its own", "name what lies in it")?,
+        None => packer.skip(source, "the copy would have no name", "name what is in it")?,
     }
     packer.item(&Item::End)?;
     packer.output.flush()?;
@@ -189,7 +189,7 @@ impl Packer<'_> {
         depth: usize,
     ) -> io::Result<()> {
         if depth >= DEPTH_MAX {
-            let why = format!("it lies deeper than {DEPTH_MAX} directories");
+            let why = format!("it is deeper than {DEPTH_MAX} directories");
             return self.skip(shown, &why, "copy it by itself");
         }
         let names = match names(&opened) {
@@ -371,7 +371,7 @@ impl Unpacker<'_> {
         let (mut directory, name, shown) = self.place(name, target)?;
         let whole = !matches!(item, Item::Directory { .. }) && self.open.is_empty();
         if whole && target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir() {
-            complain(target, "it is no directory", "leave the / behind it out");
+            complain(target, "it is not a directory", "leave out the / at its end");
             directory = None;
         }
         self.complete &= directory.is_some();

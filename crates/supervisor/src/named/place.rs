@@ -172,7 +172,7 @@ fn taken(name: &Name, path: &Path) -> Failure {
         return Failure::new(what, "it is up already", remedy);
     }
     let ended = place.as_ref().is_some_and(|place| place.ended().is_some());
-    let how = if ended { "ended, and nobody was told how" } else { "died" };
+    let how = if ended { "ended, and its result was not reported yet" } else { "died" };
     let mut why = format!("one of that name has {how}");
     if let Some(word) = place.and_then(|place| place.last_word()) {
         why.push_str(&format!(" ({word})"));

@@ -160,7 +160,7 @@ impl Report {
         let user = match (&self.row.why, self.row.holder_pid) {
             (Some(why), _) => why.clone(),
             (None, Some(pid)) if self.row.state == State::InUse => format!("used by {pid}"),
-            _ => "nobody uses it".to_owned(),
+            _ => "not in use".to_owned(),
         };
         let served = self.served.as_ref().map(Served::text).unwrap_or_default();
         format!("volume    {name}, {bytes}, {user}\n{served}")

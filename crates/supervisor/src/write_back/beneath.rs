@@ -451,7 +451,7 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
 }
 
 fn taken() -> io::Error {
-    io::Error::other("somebody else has taken the name it was made under")
+    io::Error::other("another program has taken its temporary name")
 }
 
 fn missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {

@@ -147,7 +147,7 @@ impl<S: Source> Commit<'_, S> {
     pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<()> {
         match self.beneath.identity(path)? {
             Some(found) if (found.device, found.inode) == made.which => Ok(()),
-            _ => Err(io::Error::other("somebody has taken away or replaced what was written")),
+            _ => Err(io::Error::other("another program has removed or replaced the new file")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Directories: their names, who may change them, listings.
+//! Directories: names, the tokens that guard them, listings, rename.
 
 pub mod entries;
 pub mod list;

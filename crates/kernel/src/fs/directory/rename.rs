@@ -1,8 +1,8 @@
-//! Rename: one plan over two directories, the moved inodes and what is replaced.
+//! Rename: one transaction over two directories, the moved inodes and what is replaced. Locking:
 //!
-//! 1. First the tokens of both directories, then a look: where no directory is moved elsewhere or
-//!    replaced, that is all. Else start over: look without locks, shut what is replaced
-//!    (`share`), take all tokens in order, look again; if anything differs, start over.
+//! 1. Take the tokens of both directories and look. If no directory is replaced or moved to another
+//!    parent, these suffice. Otherwise let go and look without locks, close what is replaced to new
+//!    names (`share`), take all tokens in order and look again; if anything differs, start over.
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 

@@ -1,4 +1,5 @@
-//! Who may change the names of a directory: all one after the other, or each kernel for itself.
+//! Narrow and wide directories: one token guards all names, or each kernel changes names under its
+//! own token.
 //!
 //! ```text
 //!   narrow   token of the home partition ---> record in the inode

@@ -1,4 +1,4 @@
-//! Directories widen where processes wait for each other in them, and narrow again.
+//! Widens directories in which processes wait for each other, and narrows them again.
 //!
 //! ```text
 //!   narrow --8 waits in one directory--> [ table, own part ] --one store--> wide
