@@ -23,6 +23,8 @@ pub enum Part {
     Replace,
     /// Transactions of SQLite, each made durable, with a write-ahead log.
     Sqlite,
+    /// Transactions of pgbench -N by one client of PostgreSQL.
+    Postgres,
     /// redis with `appendfsync`, asked by so many clients.
     Redis(&'static str, u64),
     /// Small files are made and removed, and none is synced.
@@ -49,6 +51,7 @@ pub const ALL: &[Row] = &[
     row("append 4 KiB, 32 writers", Part::Append(32), 1600, 2.0),
     row("create, fsync, rename", Part::Replace, 200, 2.0),
     row("SQLite, FULL, WAL", Part::Sqlite, 400, 1.5),
+    row("PostgreSQL, pgbench -N, c=1", Part::Postgres, 200, 1.2),
     row("redis always, c=1", Part::Redis("always", 1), 2000, 1.7),
     row("redis always, c=8", Part::Redis("always", 8), 8000, 1.2),
     row("redis always, c=50", Part::Redis("always", 50), 20_000, 1.0),
@@ -65,6 +68,7 @@ impl Row {
             Part::Append(writers) => appends(writers, self.count),
             Part::Replace => per(self.count, replace),
             Part::Sqlite => sqlite(self.count),
+            Part::Postgres => postgres(self.count),
             Part::Redis(when, clients) => redis(when, clients, self.count),
             Part::Unsynced => per(self.count, unsynced),
         }
@@ -147,6 +151,34 @@ fn sqlite(count: u64) -> anyhow::Result<f64> {
     let ended = shell.wait()?;
     anyhow::ensure!(ended.success(), "sqlite3: {ended}");
     Ok(begun.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// Starts the server of this side, and makes its tables where there are none; then pgbench, and an
+/// orderly stop. The server wants a user without privileges.
+const POSTGRES: &str = r#"
+tools=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+root=$(id -u | grep -x 0)
+as() { ${root:+setpriv --reuid 65534 --regid 65534 --clear-groups} "$@"; }
+export PGHOST=$(mktemp -d) PGUSER=bench PGDATABASE=postgres
+[ -z "$root" ] || chown 65534:65534 . "$PGHOST"
+exec 2> postgres.errors
+new=
+[ -e base/PG_VERSION ] || { new=1; as "$tools/initdb" -N -U bench -A trust -D base > /dev/null; }
+as "$tools/pg_ctl" -D base -w -t 50 -o "-k $PGHOST -h ''" -l base/log start > /dev/null || exit 9
+[ -z "$new" ] || as "$tools/pgbench" -i -q postgres > /dev/null
+as "$tools/pgbench" -n -N -c 1 -t "$1" postgres | sed -n 's/^latency average = \(.*\) ms$/\1/p'
+as "$tools/pg_ctl" -D base -m fast -w stop > /dev/null
+rm -rf "$PGHOST"
+"#;
+
+fn postgres(count: u64) -> anyhow::Result<f64> {
+    std::fs::create_dir_all("postgres")?;
+    let mut shell = Command::new("bash");
+    shell.args(["-c", POSTGRES, "bash", &count.to_string()]).current_dir("postgres");
+    let said = shell.output().context("bash does not start")?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let ms: f64 = text.trim().parse().context("PostgreSQL is not there, or has not begun")?;
+    Ok(ms * 1e6)
 }
 
 /// The server and who asks it are on the same side.

@@ -45,6 +45,9 @@ use crate::image::attach;
 use crate::say::{say, say_aside};
 use save::Saver;
 
+/// How long the server of a volume looks for another wish before it sleeps: a lone program that
+/// syncs again and again is back by then, and need not wake anybody.
+const SPIN_NS: u128 = 50_000;
 /// Longest sleep before a look at what the dead have left, ns.
 const LOOK_NS: u64 = 100_000_000;
 
@@ -148,11 +151,17 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
     let Ok(mut direct) = attach() else { return saver };
     volume::set_state(direct.kernel(), tree, VolumeState::Served);
+    let mut has_answered = false;
     loop {
         let bell = volume::bell(direct.kernel(), tree);
-        if !answer(&mut direct, &mut saver, name) {
+        if answer(&mut direct, &mut saver, name) {
+            has_answered = true;
+        } else {
             if stop.load(Ordering::Acquire) {
                 return saver;
+            }
+            if std::mem::take(&mut has_answered) && rang_soon(&direct, tree, bell) {
+                continue;
             }
             if volume::await_wishes(direct.kernel(), tree, bell, LOOK_NS) {
                 let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
@@ -160,6 +169,18 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
             }
         }
     }
+}
+
+/// Whether somebody rings within `SPIN_NS` of an answer.
+fn rang_soon(direct: &Direct, tree: u32, bell: u32) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed().as_nanos() < SPIN_NS {
+        if volume::bell(direct.kernel(), tree) != bell {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
 }
 
 /// Answers those who wait now, together; false: nobody does.
