@@ -79,6 +79,10 @@ fn a_volume_is_made_listed_checked_and_removed() {
     let rows = document(&room.does(&["ls", "--json"]));
     assert_eq!(rows[1]["path"], room.work.join("other.husk-area").to_str().expect("UTF-8"));
     assert_eq!(rows[0]["size_bytes"], 2_097_152);
+    room.does(&["resize", "data", "--size", "3M"]);
+    assert_eq!(document(&room.does(&["ls", "--json"]))[0]["size_bytes"], 3 << 20);
+    room.fails(&["resize", "data", "--size", "1K"], 125, &["cannot resize", "--size 1M to 64T"]);
+    room.fails(&["resize", "none", "--size", "2M"], 125, &["none of that name"]);
     assert_eq!(room.does(&["check", "data"]), "data: clean\n");
     room.does(&["rm", "data"]);
     room.does(&["rm", "other"]);

@@ -58,6 +58,16 @@ pub enum Command {
         #[arg(long, conflicts_with = "json")]
         openmetrics: bool,
     },
+    /// Give a volume another size, while nobody uses it: what it holds is written to a new file,
+    /// which then takes its place.
+    Resize {
+        /// Which volume.
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// How large, e.g. 512M or 8G; at least 1M, and what it holds.
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+    },
     /// Remove a volume with all that is in it.
     Rm {
         /// Name of the volume.
@@ -99,6 +109,10 @@ fn done(command: Command) -> Result<ExitCode, Failure> {
             let text = if openmetrics { stat::Report::metrics } else { stat::Report::text };
             let printed = shown(&report, json, text);
             Ok(if printed { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) })
+        }
+        Command::Resize { volume, size } => {
+            catalogue.resize(&volume, size)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Rm { volume, forget } => {
             catalogue.remove(&volume, forget)?;

@@ -170,6 +170,26 @@ impl Catalogue {
         Locked::take(&entry.path, &what)?.acquire(uuid)
     }
 
+    /// Gives a volume another size, while nobody uses it.
+    pub fn resize(&self, name: &str, size_bytes: u64) -> Result<(), Problem> {
+        let what = format!("cannot resize volume {name}");
+        let mut entry = self.entry(name, &what)?;
+        let size_bytes = settle_size(size_bytes, &what)?;
+        let locked = Locked::take(&entry.path, &what)?;
+        if locked.is_device() {
+            let why = format!("{} is a device", entry.path.display());
+            return Err(Problem::new(
+                what,
+                why,
+                "make another volume, and copy what this one holds",
+            ));
+        }
+        locked.acquire(entry.made_uuid(&what)?)?.resize(size_bytes, &what)?;
+        // A kill here leaves the old size in the entry alone, which nobody goes by.
+        entry.size_bytes = size_bytes;
+        self.write(&entry, &what, false)
+    }
+
     /// Reads a whole volume and tells what is not as it should be; nobody may use it meanwhile.
     pub fn check(&self, name: &str) -> Result<Report, Problem> {
         let what = format!("cannot check volume {name}");
@@ -213,7 +233,9 @@ impl Catalogue {
         }
         let gone = match locked.is_device() {
             true => locked.clear_device(),
-            false => fs::remove_file(&entry.path),
+            // A resize that was killed has left another one.
+            false => place::remove_if_there(&place::beside(&entry.path))
+                .and_then(|()| fs::remove_file(&entry.path)),
         };
         gone.map_err(|error| Problem::of(what, &error))
     }
@@ -337,11 +359,11 @@ impl Entry {
         let (state, header, why) = self.look();
         let is_used = state == State::InUse;
         Row {
+            size_bytes: header.as_ref().map_or(self.size_bytes, |header| header.size_bytes),
             epoch: header.as_ref().map(|header| header.epoch),
             holder_pid: header.filter(|_| is_used).map(|header| header.holder_pid),
             name: self.name,
             uuid: self.uuid,
-            size_bytes: self.size_bytes,
             owner_uid: self.owner_uid,
             state,
             why,

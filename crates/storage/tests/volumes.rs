@@ -323,3 +323,62 @@ fn a_volume_in_memory_or_larger_than_the_disk_is_refused_and_leaves_nothing() {
     }
     assert_eq!(files(room.directory.path()), 0);
 }
+
+/// What a volume holds, as a tree would get it.
+fn held(room: &Room) -> Vec<u8> {
+    let mut held = Vec::new();
+    let opened = room.catalogue.acquire("v").unwrap().open_log(|found| match found {
+        Found::Snapshot(_, part) => held.extend_from_slice(part),
+        Found::Record(_, record) => held.extend_from_slice(&husk_storage::tree::framed(record)),
+    });
+    opened.unwrap();
+    held
+}
+
+#[test]
+fn a_volume_that_nobody_uses_gets_another_size_and_keeps_what_it_holds() {
+    let room = Room::with_volume();
+    let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();
+    log.wait(log.append(&[1; 200_000]).unwrap()).unwrap();
+    log.checkpoint(Lsn(1), |to| to.write(&[2; 250_000])).unwrap();
+    (0..9).for_each(|n| log.wait(log.append(&[n; 5000]).unwrap()).unwrap());
+    let used = room.catalogue.resize("v", 4 * SIZE_BYTES).unwrap_err().to_string();
+    assert!(used.contains("uses it"), "{used}");
+    drop(log);
+    let before = held(&room);
+    assert_eq!(before.len(), 250_000 + 9 * 5004);
+    // What a killed one has left beside it is in nobody's way.
+    fs::write(room.directory.path().join("v.husk-area.new"), "half").unwrap();
+    for size_bytes in [4 * SIZE_BYTES, SIZE_BYTES] {
+        room.catalogue.resize("v", size_bytes).unwrap();
+        assert_eq!((room.row().size_bytes, files(room.directory.path())), (size_bytes, 2));
+        assert!(room.catalogue.check("v").unwrap().findings.is_empty());
+        assert!(held(&room) == before);
+    }
+    // A size below what it holds is refused, and changes nothing.
+    room.catalogue.resize("v", 2 * SIZE_BYTES).unwrap();
+    let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();
+    log.checkpoint(Lsn(0), |to| to.write(&[3; 600_000])).unwrap();
+    drop(log);
+    let small = room.catalogue.resize("v", SIZE_BYTES).unwrap_err().to_string();
+    assert!(small.contains("what it holds does not fit; choose more --size"), "{small}");
+    assert_eq!((held(&room).len(), room.row().size_bytes), (600_000, 2 * SIZE_BYTES));
+    assert_eq!(files(room.directory.path()), 2);
+    assert!(room.catalogue.resize("v", 0).unwrap_err().to_string().contains("--size 1M"));
+    assert!(room.catalogue.resize("w", SIZE_BYTES).unwrap_err().to_string().contains("none of"));
+    fs::write(room.directory.path().join("v.husk-area.new"), "half").unwrap();
+    room.catalogue.remove("v", false).unwrap();
+    assert_eq!(files(room.directory.path()), 0);
+}
+
+#[test]
+fn a_damaged_volume_is_not_resized() {
+    let room = Room::with_volume();
+    let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();
+    (0..3).for_each(|_| log.wait(log.append(b"record").unwrap()).unwrap());
+    drop(log);
+    room.write_at(5 * 4096 + 110, b"x");
+    let problem = room.catalogue.resize("v", 2 * SIZE_BYTES).unwrap_err().to_string();
+    assert!(problem.contains("record 2 is damaged"), "{problem}");
+    assert_eq!((room.row().size_bytes, files(room.directory.path())), (SIZE_BYTES, 2));
+}

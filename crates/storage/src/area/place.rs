@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
@@ -163,6 +163,21 @@ pub fn check_device(file: &File, size_bytes: u64, what: &str) -> Result<(), Prob
             format!("the device is not empty (byte {at})"),
             "if its content is not needed, write zeros over its first MiB",
         )),
+    }
+}
+
+/// Where the area at `path` is made anew.
+pub fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Removes a file, if it is there.
+pub fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
