@@ -86,6 +86,8 @@ pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
     let what = "cannot recover";
     let mut reports = Vec::new();
     for pending in chosen(id)? {
+        // It has ended meanwhile.
+        let Ok(pending) = pending.taken() else { continue };
         if pending.is_busy() {
             if id.is_none() {
                 continue;
@@ -173,10 +175,11 @@ fn row(one: &Pending) -> Row {
 /// Those that have changed names, or are about to.
 fn left() -> Vec<Pending> {
     let mut left = Vec::new();
-    for pending in manifest::pending(&manifest::places()) {
-        match pending.ready || pending.is_busy() {
-            true => left.push(pending),
-            false => recover::abandon(pending),
+    for pending in manifest::looked_at(&manifest::places()) {
+        if pending.ready || pending.is_busy() {
+            left.push(pending);
+        } else if let Ok(pending) = pending.taken() {
+            recover::abandon(pending);
         }
     }
     left

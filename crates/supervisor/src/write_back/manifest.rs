@@ -21,6 +21,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -34,6 +36,9 @@ use crate::config::state;
 
 /// What its syncs are called on a schedule.
 const SYNC: &str = "fsync manifest";
+/// How often is tried to take what others may be looking at, and the time in between.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(5);
 /// Ending of the files.
 const ENDING: &str = "manifest";
 /// Longest manifest that is read.
@@ -260,23 +265,28 @@ pub struct Pending {
     pub undoing: bool,
     /// When it was written to last, ns: all of its making was over then.
     pub written_ns: i64,
-    /// `None`: its write-back, or somebody who recovers it, is at work.
+    /// Its write-back, or somebody who recovers it, is at work.
+    busy: bool,
+    /// As long as this lives nobody else is; `None` where it was only looked at.
     lock: Option<File>,
 }
 
 impl Pending {
-    fn read(path: PathBuf) -> io::Result<Pending> {
+    /// `take`: to recover it. Who only looks lets go of it at once, so that nobody who is to
+    /// recover it finds it taken.
+    fn read(path: PathBuf, take: bool) -> io::Result<Pending> {
         let mut options = OpenOptions::new();
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = options.read(true).write(true).custom_flags(flags).open(&path)?;
-        let lock = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Some(file.try_clone()?),
-            Err(_) => None,
-        };
+        let busy = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+        if !busy && !take {
+            flock(&file, FlockOperation::Unlock)?;
+        }
+        let lock = (take && !busy).then(|| file.try_clone()).transpose()?;
         let written_ns = host::identity_of(&file.metadata()?).modified_ns;
         let mut text = Vec::new();
         // What is at work writes on: only whose it is can be known.
-        let most = if lock.is_some() { BYTES_MAX } else { HEAD_BYTES_MAX };
+        let most = if busy { HEAD_BYTES_MAX } else { BYTES_MAX };
         file.take(most).read_to_end(&mut text)?;
         let lines = text.split_inclusive(|&byte| byte == b'\n');
         // A line that is not whole is the last one that was written.
@@ -285,7 +295,8 @@ impl Pending {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let (steps, ready, past, undoing) = (Vec::new(), false, false, false);
-        let mut pending = Pending { path, head, steps, ready, past, undoing, written_ns, lock };
+        let mut pending =
+            Pending { path, head, steps, ready, past, undoing, written_ns, busy, lock };
         for line in lines {
             match line {
                 Line::Step(step) => pending.steps.push(step),
@@ -309,7 +320,21 @@ impl Pending {
 
     /// Somebody is at work on it.
     pub fn is_busy(&self) -> bool {
-        self.lock.is_none()
+        self.busy
+    }
+
+    /// The same one, to be recovered.
+    pub fn taken(&self) -> io::Result<Pending> {
+        let mut taken = Pending::read(self.path.clone(), true)?;
+        for _ in 0..TRIES {
+            if !taken.busy {
+                break;
+            }
+            // Who only looks lets go at once.
+            sleep(PAUSE);
+            taken = Pending::read(self.path.clone(), true)?;
+        }
+        Ok(taken)
     }
 
     /// Where it works.
@@ -335,6 +360,9 @@ impl Pending {
         let mut line = serde_json::to_vec(&Line::Back)?;
         line.push(b'\n');
         file.write_all(&line)?;
+        // What is new goes from here on: after a loss of power nobody may go forward.
+        before_sync(SYNC, file)?;
+        file.sync_data()?;
         self.undoing = true;
         Ok(())
     }
@@ -345,13 +373,22 @@ impl Pending {
     }
 }
 
-/// All manifests that there are.
+/// All manifests that there are, to be recovered.
 pub fn pending(places: &[PathBuf]) -> Vec<Pending> {
+    all(places, true)
+}
+
+/// The same for who only looks.
+pub fn looked_at(places: &[PathBuf]) -> Vec<Pending> {
+    all(places, false)
+}
+
+fn all(places: &[PathBuf], take: bool) -> Vec<Pending> {
     let own = places.iter().filter(|place| is_own(place).is_ok());
     let files = own.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
     let files =
         files.map(|file| file.path()).filter(|path| path.extension() == Some(ENDING.as_ref()));
-    let mut all: Vec<_> = files.filter_map(|path| Pending::read(path).ok()).collect();
+    let mut all: Vec<_> = files.filter_map(|path| Pending::read(path, take).ok()).collect();
     all.sort_by_key(|one| one.written_ns);
     all
 }
@@ -359,7 +396,7 @@ pub fn pending(places: &[PathBuf]) -> Vec<Pending> {
 /// Whether a temporary name is that of a write-back that can still be recovered.
 pub fn keeps(name: &OsStr) -> bool {
     let of = |one: &Pending| one.ready && name.as_bytes().starts_with(one.head.stem.as_bytes());
-    pending(&places()).iter().any(of)
+    looked_at(&places()).iter().any(of)
 }
 
 /// Where this user's manifests are.

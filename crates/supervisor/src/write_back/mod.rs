@@ -63,7 +63,8 @@ mod unsynced;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 use husk_proto::fs::{Attributes, Origin};
 use husk_proto::{Errno, Fs, Inode};
@@ -77,6 +78,11 @@ use self::scan::Run;
 use crate::onlooker::Progress;
 use crate::request::reason;
 
+/// How long others may look at what a killed write-back of an image has left, or recover it, before
+/// its next one begins without.
+const LOOKED_MAX: Duration = Duration::from_secs(5);
+/// Before the next try.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Longest host path.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -271,11 +277,25 @@ struct Places {
     manifests: Vec<PathBuf>,
 }
 
+/// All manifests; those of this image not before others have looked at them.
+fn own_taken(places: &[PathBuf], run: &Run) -> Vec<manifest::Pending> {
+    let since = Instant::now();
+    loop {
+        let all = manifest::pending(places);
+        let held = all.iter().any(|one| one.is_busy() && one.is_of(run));
+        if !held || since.elapsed() > LOOKED_MAX {
+            return all;
+        }
+        drop(all);
+        sleep(PAUSE);
+    }
+}
+
 /// Brings to its end what a write-back of this image has left that was killed; of others only what
 /// nobody sees is removed. What there is to tell.
 fn go_on(places: &[PathBuf], run: &Run, overlays: &[Overlay]) -> Vec<String> {
     let mut lines = Vec::new();
-    for pending in manifest::pending(places) {
+    for pending in own_taken(places, run) {
         if pending.is_busy() {
         } else if !pending.ready {
             recover::abandon(pending);

@@ -196,6 +196,21 @@ fn the_next_write_back_of_the_same_image_goes_on() {
 }
 
 #[test]
+fn who_looks_at_what_was_killed_is_in_nobodys_way() {
+    let (scene, _) = (1..)
+        .map(|n| killed_scene(n, false))
+        .find(|(scene, _)| pending(scene).is_some_and(|one| one.ready))
+        .unwrap();
+    let looked = manifest::looked_at(&[scene.scratch.path().join("manifests")]);
+    assert!(!looked[0].is_busy() && looked[0].ready);
+    let taken = pending(&scene).unwrap();
+    assert!(!taken.is_busy());
+    let again = manifest::looked_at(&[scene.scratch.path().join("manifests")]);
+    assert!(again[0].is_busy(), "somebody recovers it");
+    assert!(recover::forward(taken).unwrap().lines.is_empty());
+}
+
+#[test]
 fn a_file_that_grew_in_part_goes_both_ways() {
     for way in 0..4 {
         let (scene, before) = (1..)

@@ -144,32 +144,30 @@ fn changes(before: &Disk, after: &Disk) -> Vec<Event> {
     did
 }
 
-/// A write-back, and all that it has done to the disk.
+/// Work, and all that it has done to the disk.
 struct Recorded {
-    scene: Scene,
     start: Disk,
     events: Vec<Event>,
-    calls: Vec<(&'static str, usize)>,
+    calls: Vec<&'static str>,
 }
 
-/// `skip`: syncs that this write-back forgets, by the word that comes before the call.
-fn record(skip: &'static [&'static str]) -> Recorded {
-    let mut scene = scene(1);
-    let tops = vec![scene.path.clone(), manifests(&scene)];
-    fs::create_dir_all(&tops[1]).unwrap();
-    fs::set_permissions(&tops[1], fs::Permissions::from_mode(0o700)).unwrap();
+/// `skip`: syncs that this work forgets, by the word that comes before the call.
+fn record<T>(
+    field: &Field,
+    skip: &'static [&'static str],
+    work: impl FnOnce() -> T,
+) -> (Recorded, T) {
+    let tops = vec![field.path.clone(), field.noted.clone()];
     let start = read(&tops);
     let kept = Rc::new(RefCell::new((start.clone(), Vec::new(), Vec::new())));
-    let seen = Rc::clone(&kept);
-    let look = tops.clone();
+    let (seen, look) = (Rc::clone(&kept), tops.clone());
     let plan = move |call: &'static str| {
         let mut kept = seen.borrow_mut();
         let now = read(&look);
         let new = changes(&kept.0, &now);
         kept.1.extend(new);
         kept.0 = now;
-        let so_far = kept.1.len();
-        kept.2.push((call, so_far));
+        kept.2.push(call);
         match call {
             _ if skip.contains(&call) => {}
             "syncfs" => kept.1.push(Event::Synced(None)),
@@ -181,11 +179,33 @@ fn record(skip: &'static [&'static str]) -> Recorded {
         }
         Ok(())
     };
-    let outcome = schedule::during(plan, || scene.bring_here(false));
-    assert!(outcome.is_complete(), "{outcome:#?}");
+    let done = schedule::during(plan, work);
     let (last, mut events, calls) = kept.take();
     events.extend(changes(&last, &read(&tops)));
-    Recorded { scene, start, events, calls }
+    (Recorded { start, events, calls }, done)
+}
+
+/// Where a write-back works, and what is there before and after it.
+struct Field {
+    path: PathBuf,
+    noted: PathBuf,
+    old: Tree,
+    new: Tree,
+}
+
+impl Field {
+    /// With the record of a whole write-back.
+    fn of(scene: &mut Scene, skip: &'static [&'static str]) -> (Field, Recorded) {
+        let (path, noted) = (scene.path.clone(), manifests(scene));
+        fs::create_dir_all(&noted).unwrap();
+        fs::set_permissions(&noted, fs::Permissions::from_mode(0o700)).unwrap();
+        let old = tree(&path);
+        let mut field = Field { path, noted, old, new: Tree::new() };
+        let (recorded, outcome) = record(&field, skip, || scene.bring_here(false));
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        field.new = tree(&field.path);
+        (field, recorded)
+    }
 }
 
 fn manifests(scene: &Scene) -> PathBuf {
@@ -376,77 +396,74 @@ fn tree(top: &Path) -> Tree {
     found
 }
 
-/// Crashes a recorded write-back at each of its points; what was wrong first, if anything was.
-fn crash_everywhere(recorded: &Recorded) -> Result<u32, String> {
-    let Recorded { scene, start, events, .. } = recorded;
-    let (path, noted) = (&scene.path, manifests(scene));
-    let (root, apart) = (ino(path), ino(&noted));
-    let device = fs::metadata(path).unwrap().dev();
-    let new = tree(path);
-    let mut known = BTreeSet::from([apart]);
-    for event in events {
+/// The disk after a crash, laid out where the work was done.
+fn crash(field: &Field, recorded: &Recorded, count: usize, luck: Luck) {
+    let Field { path, noted, .. } = field;
+    let (root, apart, start) = (ino(path), ino(noted), &recorded.start);
+    let Body::Directory(names) = &start[&apart].body else { panic!("it was a directory") };
+    let mut known: BTreeSet<Id> = names.values().copied().chain([apart]).collect();
+    for event in &recorded.events {
         let Event::Did(Effect::Names(names), _) = event else { continue };
         known.extend(names.iter().filter(|one| one.0 == apart).filter_map(|one| one.2));
     }
-    let crash = |count: usize, luck: Luck, way: u64| -> Result<bool, String> {
-        let disk = crashed(start, &events[..count], &known, luck);
-        let mut at = BTreeMap::new();
-        [path, &noted].into_iter().for_each(|top| empty(top));
-        lay_out(&disk, root, path, &mut at);
-        let Body::Directory(names) = &disk[&apart].body else { panic!("it was a directory") };
-        for (name, id) in names {
-            let Body::File(text) = &disk[id].body else { continue };
-            fs::write(noted.join(name), renumbered(text, device, &at)).unwrap();
-        }
-        let what = format!("crash after {count} of {}, {luck:?}", events.len());
-        recovered(path, &noted, &new, way).map_err(|why| format!("{what}: {why}"))
-    };
-    // The old one, as a crash before the first call leaves it.
-    OLD.set(None);
-    crash(0, Luck::Nothing, 0)?;
-    let mut ready = 0;
-    for count in 0..=events.len() {
-        let seeds = (0..SEEDS).map(|seed| Luck::Seed(seed + count as u64 * SEEDS));
-        for (number, luck) in [Luck::Nothing, Luck::Everything].into_iter().chain(seeds).enumerate()
-        {
-            ready += u32::from(crash(count, luck, number as u64 + count as u64)?);
+    let disk = crashed(start, &recorded.events[..count], &known, luck);
+    let (device, mut at) = (fs::metadata(path).unwrap().dev(), BTreeMap::new());
+    [path, noted].into_iter().for_each(|top| empty(top));
+    lay_out(&disk, root, path, &mut at);
+    let Body::Directory(names) = &disk[&apart].body else { panic!("it was a directory") };
+    for (name, id) in names {
+        let Body::File(text) = &disk[id].body else { continue };
+        fs::write(noted.join(name), renumbered(text, device, &at)).unwrap();
+    }
+}
+
+/// Crashes recorded work at each of its points; what was wrong first, if anything was, or how often
+/// there was something to recover. `done`: what is there when it is over, and stays.
+fn crash_everywhere(
+    field: &Field,
+    recorded: &Recorded,
+    seeds: u64,
+    done: &Tree,
+) -> Result<u32, String> {
+    let (mut ready, all) = (0, recorded.events.len());
+    for count in 0..=all {
+        let seeds = (0..seeds).map(|seed| Luck::Seed(seed + count as u64 * SEEDS));
+        let lucks = [Luck::Nothing, Luck::Everything].into_iter().chain(seeds);
+        for (number, luck) in lucks.enumerate() {
+            crash(field, recorded, count, luck);
+            let found = recovered(field, number + count);
+            let what = |why| format!("crash after {count} of {all}, {luck:?}: {why}");
+            ready += u32::from(found.map_err(what)?);
         }
     }
-    // What was told to be written back is.
-    let disk = crashed(start, events, &known, Luck::Nothing);
-    empty(path);
-    lay_out(&disk, root, path, &mut BTreeMap::new());
-    if tree(path) != new {
-        return Err(format!("what was acknowledged is lost: {}", differs(&tree(path), &new)));
+    crash(field, recorded, all, Luck::Nothing);
+    let now = tree(&field.path);
+    if now != *done {
+        return Err(format!("what was acknowledged is lost: {}", differs(&now, done)));
     }
     Ok(ready)
 }
 
-thread_local! {
-    static OLD: RefCell<Option<Tree>> = const { RefCell::new(None) };
-}
-
 /// Looks at what a crash has left, and recovers. Whether there was a manifest that was ready.
-fn recovered(path: &Path, noted: &Path, new: &Tree, way: u64) -> Result<bool, String> {
+fn recovered(field: &Field, way: usize) -> Result<bool, String> {
+    let Field { path, noted, old, new } = field;
     let now = tree(path);
-    let old = OLD.with_borrow_mut(|old| old.get_or_insert_with(|| now.clone()).clone());
-    let mut pending = manifest::pending(&[noted.to_owned()]);
-    let Some(one) = pending.pop() else {
-        return match now == old || now == *new {
+    let Some(one) = manifest::pending(std::slice::from_ref(noted)).pop() else {
+        return match now == *old || now == *new {
             true => Ok(false),
             false => Err(format!("a mixture, and nothing says so: {}", differs(&now, new))),
         };
     };
     if !one.ready {
         recover::abandon(one);
-        return match tree(path) == old {
+        return match tree(path) == *old {
             true => Ok(false),
-            false => Err(format!("a change without notes: {}", differs(&tree(path), &old))),
+            false => Err(format!("a change without notes: {}", differs(&tree(path), old))),
         };
     }
-    let back = way.is_multiple_of(2) && recover::is_undoable(&one);
+    let back = way.is_multiple_of(2) && recover::is_undoable(&one) || !recover::is_redoable(&one);
     let (told, wanted) = match back {
-        true => (recover::back(one), &old),
+        true => (recover::back(one), old),
         false => (recover::forward(one), new),
     };
     let told = told.ok_or("neither way is possible")?;
@@ -475,16 +492,45 @@ fn differs(found: &Tree, wanted: &Tree) -> String {
 
 #[test]
 fn after_a_loss_of_power_all_is_old_or_all_is_new_or_the_manifest_brings_it_there() {
-    let recorded = record(&[]);
-    let ready = crash_everywhere(&recorded).unwrap_or_else(|why| panic!("{why}"));
+    let mut scene = scene(1);
+    let (field, recorded) = Field::of(&mut scene, &[]);
+    let ready = crash_everywhere(&field, &recorded, SEEDS, &field.new);
+    let ready = ready.unwrap_or_else(|why| panic!("{why}"));
+    assert!(ready > 100, "{ready} crashes with something to recover");
+}
+
+#[test]
+fn a_recovery_may_lose_power_too() {
+    let mut scene = scene(1);
+    let (field, recorded) = Field::of(&mut scene, &[]);
+    let (all, mut ready) = (recorded.events.len(), 0);
+    for count in (1..8).map(|eighth| all * eighth / 8) {
+        for forward in [true, false] {
+            crash(&field, &recorded, count, Luck::Everything);
+            let one = manifest::pending(std::slice::from_ref(&field.noted)).pop();
+            let Some(one) = one.filter(|one| one.ready) else { continue };
+            if !forward && !recover::is_undoable(&one) {
+                continue;
+            }
+            let (again, told) = record(&field, &[], || match forward {
+                true => recover::forward(one),
+                false => recover::back(one),
+            });
+            assert!(told.is_some_and(|told| told.lines.is_empty()));
+            let done = if forward { &field.new } else { &field.old };
+            let found = crash_everywhere(&field, &again, 1, done);
+            ready += found.unwrap_or_else(|why| panic!("from {count}, {forward}: {why}"));
+        }
+    }
     assert!(ready > 100, "{ready} crashes with something to recover");
 }
 
 #[test]
 fn a_write_back_that_forgets_a_sync_is_caught() {
     for forgotten in [&["fsync manifest"][..], &["fsync", "syncfs"]] {
-        let recorded = record(forgotten);
-        let why = crash_everywhere(&recorded).err();
+        let mut scene = scene(1);
+        let (field, recorded) = Field::of(&mut scene, forgotten);
+        let why = crash_everywhere(&field, &recorded, SEEDS, &field.new).err();
         assert!(why.is_some(), "{forgotten:?} is not missed: {:?}", recorded.calls);
     }
 }
