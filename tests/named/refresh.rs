@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use husk_tests::against_native;
 
-use crate::{Images, shown, text};
+use crate::{Images, shown, text, until};
 
 fn on_host(images: &Images, script: &str) -> String {
     let output = images.command("bash", &["-euc", script]).output().expect("bash");
@@ -50,6 +50,84 @@ fn a_refreshed_image_shows_what_the_host_has() {
     let before = on_host(&images, SHOWN);
     assert_eq!(images.down("ci"), "");
     assert_eq!(on_host(&images, SHOWN), before);
+}
+
+/// A `husk refresh --follow` that has begun; what it says is in `follow.out` and `follow.err`.
+fn follow(images: &Images) -> std::process::Child {
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let file = |name: &str| fs::File::create(images.scratch.path().join(name)).expect("a file");
+    let mut command = images.command(husk, &["refresh", "--follow", "--json", "ci"]);
+    command.stdout(file("follow.out")).stderr(file("follow.err"));
+    let child = command.spawn().expect("timeout starts");
+    until("it follows", || followed(images, "follow.err").contains("following the host in"));
+    child
+}
+
+fn followed(images: &Images, file: &str) -> String {
+    fs::read_to_string(images.scratch.path().join(file)).unwrap_or_default()
+}
+
+#[test]
+fn a_followed_image_shows_what_the_host_has_and_its_end_ends_that() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("follow");
+    on_host(&images, BEFORE);
+    images.up("ci");
+    assert_eq!(images.script("ci", SHOWN), on_host(&images, SHOWN));
+    let mut child = follow(&images);
+    on_host(&images, CHANGED);
+    until("all is seen", || images.script("ci", SHOWN) == on_host(&images, SHOWN));
+    // Another directory takes the name of one that is followed.
+    on_host(&images, "mkdir other; echo 1 > other/first; mv in before; mv other in");
+    let names = "find . -printf '%P %y %m %s %l\\n' | LC_ALL=C sort";
+    until("the other is seen", || images.script("ci", names) == on_host(&images, names));
+    on_host(&images, "echo 2 > in/second; echo longer >> before/deep/file");
+    until("what is in it is seen", || images.script("ci", names) == on_host(&images, names));
+    images.script("ci", "echo inside > longer");
+    on_host(&images, "echo outside > longer");
+    let told = "longer: changed on the host and in the image";
+    until("a conflict is told", || followed(&images, "follow.out").contains(told));
+    images.done(&["down", "ci", "--discard"]);
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn what_an_image_writes_back_is_no_edit_of_the_host() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("follow-sync");
+    on_host(&images, "mkdir a b; for i in $(seq 40); do echo host > a/$i; echo host > b/$i; done");
+    images.up("ci");
+    images.script("ci", "ls a b | wc -l");
+    let mut child = follow(&images);
+    for round in 0..8 {
+        let inside = format!(
+            "for i in $(seq 40); do echo image {round} > a/$i; echo {round} > a/new-{round}-$i; done
+             rm -f a/new-$(({round} - 1))-*; mv a/1 a/moved; mv a/moved a/1"
+        );
+        images.script("ci", &inside);
+        let outside = format!(
+            "for i in $(seq 40); do echo host {round} > b/$i; done; echo x > b/made-{round}"
+        );
+        on_host(&images, &outside);
+        images.done(&["sync", "ci"]);
+    }
+    let script = "cd b; cat $(ls | sort); cd ../a; cat $(ls | sort)";
+    until("all is seen", || images.script("ci", script) == on_host(&images, script));
+    // The end is a write-back, too.
+    images.script("ci", "for i in $(seq 40); do echo last > a/$i; done; rm a/new-*");
+    assert_eq!(images.down("ci"), "");
+    assert!(child.wait().expect("it ends").success());
+    let told = followed(&images, "follow.out");
+    let lines = told.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let all: Vec<serde_json::Value> = lines.collect();
+    assert!(!all.is_empty(), "{told}");
+    let quiet = |one: &serde_json::Value| one["conflicts"].as_array().is_some_and(Vec::is_empty);
+    assert!(all.iter().all(quiet), "{told}");
+    assert_eq!(followed(&images, "follow.err").lines().count(), 1);
 }
 
 #[test]

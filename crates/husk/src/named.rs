@@ -13,8 +13,9 @@ use std::process::ExitCode;
 use husk_proto::place::Policy;
 use husk_supervisor::Request;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::follow::{self, Told};
 use husk_supervisor::named;
-use husk_supervisor::refresh;
+use husk_supervisor::refresh::{self, Refreshed};
 use husk_supervisor::say::{print, say};
 use serde::Serialize;
 
@@ -85,6 +86,10 @@ pub struct Refresh {
     name: String,
     /// Refresh only this directory and what is below it.
     path: Option<PathBuf>,
+    /// Go on until the image ends or Ctrl-C: what changes on the host is taken in at once. With
+    /// --json, one line for each time.
+    #[arg(long, short)]
+    follow: bool,
     /// Print one JSON document instead of lines.
     #[arg(long)]
     json: bool,
@@ -335,6 +340,9 @@ pub fn sync(options: &Sync) -> ExitCode {
 }
 
 pub fn refresh(options: &Refresh) -> ExitCode {
+    if options.follow {
+        return follow(options);
+    }
     let told = match refresh::refresh(&options.name, options.path.as_deref()) {
         Err(failure) => return failed(&failure),
         Ok(told) => told,
@@ -350,6 +358,37 @@ pub fn refresh(options: &Refresh) -> ExitCode {
         lines("not looked at: ", &told.failures);
     }
     copied(told.is_complete())
+}
+
+fn follow(options: &Refresh) -> ExitCode {
+    let (name, json) = (&options.name, options.json);
+    let mut whole = true;
+    let followed = follow::follow(name, options.path.as_deref(), &mut |told| {
+        let printed = match told {
+            Told::Following(directories) => {
+                say(&format!("following the host in {directories} directories for image {name}"));
+                true
+            }
+            Told::TakenIn(found) if json => one_line(found),
+            Told::TakenIn(found) => {
+                found.conflicts.iter().for_each(|line| say(&format!("conflict: {line}")));
+                found.failures.iter().for_each(|line| say(&format!("not looked at: {line}")));
+                true
+            }
+        };
+        whole &= printed;
+        printed
+    });
+    match followed {
+        Err(failure) => failed(&failure),
+        Ok(()) => copied(whole),
+    }
+}
+
+/// What was taken in, if it is anything; whether it could be printed.
+fn one_line(found: &Refreshed) -> bool {
+    *found == Refreshed::default()
+        || serde_json::to_string(found).is_ok_and(|line| print(&format!("{line}\n")).is_ok())
 }
 
 pub fn down(options: &Down) -> ExitCode {

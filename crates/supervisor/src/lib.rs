@@ -27,6 +27,7 @@ pub mod differences;
 pub mod explain;
 pub mod failure;
 pub mod fate;
+pub mod follow;
 pub mod fsck;
 mod full;
 mod gathered;

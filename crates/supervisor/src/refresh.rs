@@ -13,13 +13,14 @@
 //! 2. Programs of the image go on; each object is taken in by one operation.
 //! 3. What a write-back has put on the host (`ledger`) is no change of others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Origin};
@@ -27,7 +28,7 @@ use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::named;
+use crate::named::{self, Place, Turn};
 use crate::request::reason;
 use crate::visit::Visit;
 use crate::write_back::ledger::Ledger;
@@ -36,6 +37,12 @@ use crate::write_back::{Overlay, host, origin_path};
 /// All rights: what happens here has happened on the host.
 const ALL: Credentials<'_> =
     Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+
+/// Directories, and their inodes in the image.
+pub type Changed = BTreeMap<PathBuf, Inode>;
+
+/// How long a write-back is waited for.
+const TURN_MAX: Duration = Duration::from_secs(30);
 
 /// What was taken in.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
@@ -61,17 +68,85 @@ impl Refreshed {
 
 /// Takes in what has changed at and below `path`, or in all overlays of the image.
 pub fn refresh(name: &str, path: Option<&Path>) -> Result<Refreshed, Failure> {
-    let mut visit = Visit::of(name)?;
-    let ledger = named::written(name).map(|(ledger, _)| ledger).unwrap_or_default();
-    let overlays = visit.overlays();
-    let mut look = Look { image: &mut visit.direct, ledger: &ledger, told: Refreshed::default() };
-    let starts = look.starts(name, path, overlays)?;
-    for (inode, path) in starts {
-        look.below(inode, path);
+    let mut session = Session::begin(name)?;
+    let starts = session.starts(name, path)?;
+    let Some(_turn) = session.turn(TURN_MAX) else {
+        let (what, why) = (format!("cannot refresh image {name}"), "it is being written back");
+        return Err(Failure::new(what, why, "try again when that has ended"));
+    };
+    Ok(session.look(|look| {
+        for (inode, path) in starts {
+            look.below(inode, path);
+        }
+    }))
+}
+
+/// An image that is compared with the host again and again.
+pub struct Session {
+    place: Option<Place>,
+    visit: Visit,
+}
+
+impl Session {
+    /// Finds it.
+    pub fn begin(name: &str) -> Result<Session, Failure> {
+        Ok(Session { visit: Visit::of(name)?, place: named::place_of(name) })
     }
-    let told = look.told;
-    visit.direct.detach();
-    Ok(told)
+
+    /// The turn, before a look; `None`: it does not come within `wait`. Who has it asks the
+    /// supervisor nothing, which may wait for it.
+    pub(crate) fn turn(&self, wait: Duration) -> Option<Option<Turn>> {
+        named::turn(self.place.as_ref(), wait)
+    }
+
+    /// The directories to begin with: those of the overlays, or `path`.
+    pub fn starts(&mut self, name: &str, path: Option<&Path>) -> Result<Vec<Overlay>, Failure> {
+        let (overlays, ledger) = (self.visit.overlays(), Ledger::default());
+        let image = &mut self.visit.direct;
+        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
+        look.starts(name, path, overlays)
+    }
+
+    /// What a look at these directories, and not below them, takes in. `None`: the image ends, and
+    /// what changes is its write-back.
+    pub fn look_at(&mut self, directories: &Changed) -> Option<Refreshed> {
+        let ends = self.place.as_ref().is_some_and(|place| place.is_ending().is_some());
+        let all = |look: &mut Look<'_>| {
+            for (path, inode) in directories {
+                look.only(*inode, path);
+            }
+        };
+        (!ends).then(|| self.look(all))
+    }
+
+    /// Directories at and below `starts` that are in their place and that the image has listed.
+    pub fn listed(&mut self, starts: &[Overlay]) -> Vec<(PathBuf, Inode)> {
+        let (ledger, mut listed, mut open) = (Ledger::default(), Vec::new(), starts.to_vec());
+        let image = &mut self.visit.direct;
+        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
+        while let Some((inode, path)) = open.pop() {
+            let Ok(below) = look.directories(inode) else { continue };
+            open.extend(below.into_iter().map(|(name, inode)| (inode, path.join(name))));
+            listed.push((path, inode));
+        }
+        listed
+    }
+
+    /// Looks, with what write-backs have put on the host until now.
+    fn look(&mut self, at: impl FnOnce(&mut Look<'_>)) -> Refreshed {
+        let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
+        let ledger = ledger.unwrap_or_default();
+        let image = &mut self.visit.direct;
+        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
+        at(&mut look);
+        look.told
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.visit.direct.detach();
+    }
 }
 
 struct Look<'a> {
@@ -125,14 +200,34 @@ impl Look<'_> {
     fn below(&mut self, inode: Inode, path: PathBuf) {
         let mut open = vec![(inode, path)];
         while let Some((inode, path)) = open.pop() {
-            match self.directory(inode, &path, &mut open) {
-                // Gone meanwhile, in the image or on the host.
-                Ok(()) | Err(Errno::ENOENT | Errno::ESTALE) => {}
-                Err(errno) => {
-                    self.told.failures.push(format!("{}: {errno:?}", path.display()));
-                }
-            }
+            open.extend(self.only(inode, &path));
         }
+    }
+
+    /// One directory; those in it.
+    fn only(&mut self, inode: Inode, path: &Path) -> Vec<Overlay> {
+        let mut below = Vec::new();
+        match self.directory(inode, path, &mut below) {
+            // Gone meanwhile, in the image or on the host.
+            Ok(()) | Err(Errno::ENOENT | Errno::ESTALE) => {}
+            Err(errno) => self.told.failures.push(format!("{}: {errno:?}", path.display())),
+        }
+        below
+    }
+
+    /// Directories in one that is listed, by name: those that are the host's, in their place.
+    fn directories(&mut self, dir: Inode) -> Result<Vec<(OsString, Inode)>, Errno> {
+        if self.image.step(dir)?.unlisted {
+            return Err(Errno::ENOENT);
+        }
+        let mut found = Vec::new();
+        self.image.list(dir, 0, &mut |entry| {
+            if entry.kind == Kind::Directory && entry.from_host {
+                found.push((OsString::from_vec(entry.name.to_vec()), entry.inode));
+            }
+            true
+        })?;
+        Ok(found)
     }
 
     /// One directory that is in its place.

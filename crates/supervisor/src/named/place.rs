@@ -384,6 +384,11 @@ impl Place {
         self.inside("written")
     }
 
+    /// What is locked by whoever has the turn (`turns`).
+    pub fn turn(&self) -> PathBuf {
+        self.inside("turn")
+    }
+
     /// The same directory, opened once more.
     pub fn again(&self) -> io::Result<Place> {
         let directory = self.directory.try_clone()?;

@@ -46,6 +46,7 @@ use crate::named::place::{Ended, Held};
 use crate::named::pulse;
 use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
+use crate::named::turns;
 use crate::nodes;
 use crate::onlooker::Progress;
 use crate::oom;
@@ -495,6 +496,7 @@ impl Server {
             let _ = deliver(&asker, &told);
         }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        let _turn = turns::take(&self.held.place, turns::WRITE_BACK_WAITS);
         if !end.discard && !self.made.work.finds_room() {
             let (number, started_ns) = (self.made.status.number, self.made.work.image.started_ns);
             let run = Run { number, started_ns, live: true };

@@ -15,7 +15,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
@@ -32,6 +32,7 @@ use crate::named::message::{Answer, Ask, Synced, ask_patiently};
 use crate::named::mount;
 use crate::named::place::{Name, Place, names};
 use crate::named::pulse;
+use crate::named::turns::{self, Turn, WRITE_BACK_WAITS};
 use crate::onlooker::{Onlooker, Progress};
 use crate::request::reason;
 use crate::write_back::ledger::Ledger;
@@ -73,6 +74,8 @@ impl Syncing {
         let progress = Arc::<Progress>::default();
         let known = Arc::clone(&progress);
         let work = move || {
+            // Who is stopped in the middle of a look holds nobody up for ever.
+            let _turn = turns::take(&own, WRITE_BACK_WAITS);
             let ledger = Ledger::at(own.ledger());
             write_back::on_large_stack(|| {
                 let mut direct = image::attach()?;
@@ -194,16 +197,46 @@ pub fn sync(name: &OsStr, paths: &[PathBuf]) -> Result<Synced, Failure> {
 /// `name`: as it was typed, a name or the number of one of its processes. `None`: no image with a
 /// name is meant, and nothing has been written back.
 pub fn written(name: &str) -> Option<(Ledger, u32)> {
-    let name = match name.parse::<u32>() {
-        Err(_) => Name::parse(OsStr::new(name)).ok()?,
+    let name = meant(name)?;
+    let place = Place::find(&name).ok()?;
+    Some((Ledger::at(place.ledger()), look(&name).ok()?.number))
+}
+
+/// The image with a name that is meant.
+fn meant(name: &str) -> Option<Name> {
+    match name.parse::<u32>() {
+        Err(_) => Name::parse(OsStr::new(name)).ok(),
         Ok(pid) => names().ok()?.into_iter().find(|name| {
             let status = look(name);
             let own = status.is_ok_and(|status| [status.pid, status.keeper].contains(&pid));
             own || pids(name).is_ok_and(|pids| pids.contains(&pid))
-        })?,
-    };
-    let place = Place::find(&name).ok()?;
-    Some((Ledger::at(place.ledger()), look(&name).ok()?.number))
+        }),
+    }
+}
+
+/// Where the image is that is meant; `None`: it has no name.
+pub fn place_of(name: &str) -> Option<Place> {
+    Place::find(&meant(name)?).ok()
+}
+
+/// The turn of an image (`turns`): of one without a name everybody has it. `None`: it does not come
+/// within `wait`.
+pub fn turn(place: Option<&Place>, wait: Duration) -> Option<Option<Turn>> {
+    match place {
+        None => Some(None),
+        Some(place) => turns::take(place, wait).map(Some),
+    }
+}
+
+/// Whether the image that is meant has somebody who looks after it, or the process is there.
+pub fn lives(name: &str) -> bool {
+    match name.parse::<u32>() {
+        Ok(pid) => Path::new("/proc").join(pid.to_string()).exists(),
+        Err(_) => {
+            let place = Name::parse(OsStr::new(name)).and_then(|name| Place::find(&name));
+            place.is_ok_and(|place| place.is_held())
+        }
+    }
 }
 
 fn answer(stream: &UnixStream, ask: &Ask) -> io::Result<Answer> {
