@@ -13,9 +13,11 @@ if [ ! -e whole ]; then
     as "$tools/initdb" -k -U tester -A trust -D data > /dev/null || exit 9
     sync && : > whole && sync
 fi
-# Who wrote it was killed; its number may be another's by now.
+# Who wrote it was killed; its number may be another's by now. What it shared is the host's.
+if [ -e data/postmaster.pid ]; then ipcrm -m "$(sed -n '7s/.* //p' data/postmaster.pid)" 2> /dev/null; fi
 rm -f data/postmaster.pid
-as "$tools/postgres" -D data -k "$sockets" -h '' -c shared_buffers=8MB -c autovacuum=off 2>> log &
+as "$tools/postgres" -D data -k "$sockets" -h '' -c shared_buffers=8MB -c autovacuum=off \
+    -c dynamic_shared_memory_type=mmap 2>> log &
 server=$!
 ask() { as "$tools/psql" -XAtq -v ON_ERROR_STOP=1 "$@"; }
 until ask -c 'select 1' > /dev/null 2>&1; do
