@@ -250,3 +250,80 @@ other.communicate()
     let linux = Some("True True\nTrue True\nTrue sh\n");
     Difference { script, linux, husk: "True False\nFalse False\nTrue sh\n" }.check("proc", nothing);
 }
+
+#[test]
+fn landlock_is_refused_as_where_it_is_switched_off() {
+    // landlock_create_ruleset: its version, and a set of rules.
+    let script = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+rules = ctypes.create_string_buffer((1 << 1).to_bytes(8, 'little'))
+for arguments in [(None, 0, 1), (rules, 8, 0)]:
+    refused = libc.syscall(444, *arguments) < 0 and ctypes.get_errno() == 95
+    print('off' if refused else 'on')
+";
+    Difference { script, linux: None, husk: "off\noff\n" }.check("landlock", nothing);
+}
+
+#[test]
+fn the_gs_base_is_not_a_programs() {
+    // ARCH_SET_GS, ARCH_GET_GS; what AT_HWCAP2 says of the instructions.
+    let script = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+block = ctypes.create_string_buffer(64)
+base = ctypes.c_ulong(1)
+print(libc.syscall(158, 0x1001, block) and ctypes.get_errno())
+libc.syscall(158, 0x1004, ctypes.byref(base))
+libc.getauxval.restype = ctypes.c_ulong
+print(base.value == 0, libc.getauxval(26) & 2)
+";
+    Difference { script, linux: None, husk: "1\nTrue 0\n" }.check("gs-base", nothing);
+}
+
+#[test]
+fn a_file_taken_from_another_process_has_its_own_offset() {
+    let script = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open('made', os.O_RDWR | os.O_CREAT)
+os.write(fd, b'0123456789')
+os.lseek(fd, 4, os.SEEK_SET)
+parent = os.getpid()
+if (child := os.fork()) == 0:
+    os.close(fd)
+    got = libc.syscall(438, os.pidfd_open(parent), fd, 0)
+    print(os.read(got, 3), flush=True)
+    same = libc.syscall(312, parent, os.getpid(), 0, fd, got) == 0
+    print(same, libc.syscall(312, parent, os.getpid(), 0, fd, 0) in (1, 2), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.lseek(fd, 0, os.SEEK_CUR))
+";
+    let (linux, husk) = ("b'456'\nTrue True\n7\n", "b'456'\nFalse True\n4\n");
+    Difference { script, linux: Some(linux), husk }.check("taken", nothing);
+}
+
+#[test]
+fn a_tracer_inside_is_told_that_it_does_not_see_all_calls() {
+    // PTRACE_SYSCALL, of a child that has stopped for it.
+    let script = "
+import subprocess, sys
+tracer = '''
+import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+if (child := os.fork()) == 0:
+    libc.ptrace(0, 0, 0, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+os.waitpid(child, 0)
+for _ in range(3):
+    libc.ptrace(24, child, 0, 0)
+    os.waitpid(child, 0)
+os.kill(child, signal.SIGKILL)
+'''
+told = subprocess.run([sys.executable, '-c', tracer], stderr=subprocess.PIPE, text=True).stderr
+print(told.count('is not shown the system calls that Husk answers'))
+";
+    Difference { script, linux: Some("0\n"), husk: "1\n" }.check("tracer", nothing);
+}

@@ -133,6 +133,11 @@ fn what_is_told_of_changes_is_what_a_tmpfs_tells() {
 }
 
 #[test]
+fn what_an_instance_watches_is_shown_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("watch-facts", include_str!("sources/calls/watch_facts.py"));
+}
+
+#[test]
 fn watchers_wait_and_share_as_on_linux() {
     answered_as_a_tmpfs_does("watchers", include_str!("sources/calls/watchers.py"));
 }

@@ -11,6 +11,15 @@ pub fn descriptor(fd: u32) -> [u8; 26] {
     name
 }
 
+/// The name of what the host tells of the caller's descriptor `fd`, with NUL.
+pub fn descriptor_facts(fd: u32) -> [u8; 30] {
+    const FACTS: &[u8; 18] = b"/proc/self/fdinfo/";
+    let mut name = [0; 30];
+    name[..FACTS.len()].copy_from_slice(FACTS);
+    put_decimal(&mut name[FACTS.len()..], fd);
+    name
+}
+
 /// Writes `number` in decimal at the start of `out`; returns its length.
 pub fn put_decimal(out: &mut [u8], mut number: u32) -> usize {
     let mut digits = [0u8; 10];

@@ -77,6 +77,10 @@ impl Processes for Direct {
         let place = place.unwrap_or(WorkingDirectory::Host);
         if self.is_away { self.far_place(place) } else { place }
     }
+    fn files_of(&self, pid: u32) -> Option<Files> {
+        let there = husk_kernel::process::table_of(&self.kernel, pid);
+        there.filter(|_| !self.is_away)
+    }
     fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory> {
         let place = husk_kernel::process::working_directory_of(&self.kernel, pid)?;
         Some(if self.is_away { self.far_place(place) } else { place })

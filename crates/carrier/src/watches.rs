@@ -58,6 +58,9 @@ impl Watches for Direct {
     fn watch_of_host(&mut self, instance: Instance, host: u32, gone: bool) -> Option<u32> {
         watch::list::of_host(&self.kernel, instance, host, gone)
     }
+    fn watch_next(&self, instance: Instance, from: u32) -> Option<(u32, Inode, u32)> {
+        watch::list::next(&self.kernel, instance, from)
+    }
     fn watch_remove(&mut self, instance: Instance, wd: u32) -> Result<Removed> {
         self.kernel.count(Operation::Watch);
         watch::list::remove(&self.kernel, instance, wd)

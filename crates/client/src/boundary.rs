@@ -131,6 +131,12 @@ pub trait Host {
     /// A host call with numbers and addresses in this process (also addresses of the caller's own
     /// buffers); raw return value.
     fn call(&self, number: usize, args: [usize; 6]) -> i64;
+    /// The same with the rights that the owner of a file has, whatever its mode: for what the image
+    /// lets this process do, and the host's mode does not. `EACCES`: the host has no such way.
+    fn call_as_owner(&self, number: usize, args: [usize; 6]) -> i64 {
+        let _ = (number, args);
+        Errno::EACCES.as_return()
+    }
     /// `CLOCK_REALTIME_COARSE`, ns since the epoch.
     fn now_ns(&self) -> i64;
     /// Maps runs of the buffer cache's memfd as `mmap` would map `mapping`, one behind the other.
@@ -150,6 +156,11 @@ pub trait Host {
     fn mapped(&self, address: usize) -> Option<(Inode, u64)> {
         let _ = address;
         None
+    }
+    /// Whether Husk's own memory is mapped at `address`, of which a program is shown nothing.
+    fn keeps(&self, address: usize) -> bool {
+        let _ = address;
+        false
     }
     /// A file has become shorter: what this process maps past its end is SIGBUS from now on.
     fn note_shorter(&self, inode: Inode, size: u64) {

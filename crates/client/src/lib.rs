@@ -89,6 +89,8 @@ pub struct Client<S, H, M> {
     /// The last path looked for in `outside_cache` was there: only then is the next one looked for
     /// before anything else.
     pub(crate) last_was_outside: bool,
+    /// The directory that is read belongs to who asks (`lower`).
+    pub(crate) lists_own: bool,
     /// Files that are kept open.
     pub(crate) spares: Spares,
     /// Nested mounts have been looked for.
@@ -118,6 +120,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             limit: 0,
             flights: 0,
             last_was_outside: false,
+            lists_own: false,
             spares: Spares::NONE,
             mounts_known: false,
             covered: 0,

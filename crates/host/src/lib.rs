@@ -4,6 +4,8 @@
 //! Syscall User Dispatch exempts) and tools can use it too. `calls` has the few calls the runtime
 //! makes often, with errors as `Errno`.
 #![no_std]
+#[cfg(not(target_os = "none"))]
+extern crate std;
 
 #[cfg(not(target_os = "none"))]
 pub mod bpf;
@@ -18,6 +20,7 @@ pub mod huge;
 #[cfg(not(target_os = "none"))]
 pub mod interface;
 pub mod messages;
+pub mod owner;
 pub mod probe;
 #[cfg(not(target_os = "none"))]
 pub mod seized;

@@ -22,6 +22,11 @@ impl Host for Plain {
         unsafe { husk_host::syscall(number, args) as i64 }
     }
 
+    fn call_as_owner(&self, number: usize, args: [usize; 6]) -> i64 {
+        // SAFETY: as for `call`.
+        unsafe { husk_host::owner::call_as_owner(number, args) as i64 }
+    }
+
     fn now_ns(&self) -> i64 {
         now_ns()
     }

@@ -56,6 +56,11 @@ pub trait Processes {
     fn working_directory(&mut self) -> WorkingDirectory;
     /// That of host process `pid`; `None`: it is none of the image.
     fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory>;
+    /// The descriptor table of the process of the image with host process id `pid`, to look into.
+    fn files_of(&self, pid: u32) -> Option<Files> {
+        let _ = pid;
+        None
+    }
     /// Changes it.
     fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()>;
     /// The umask (permission bits taken away).

@@ -103,6 +103,11 @@ pub trait Watches {
     fn watch_of_host(&mut self, instance: Instance, host: u32, gone: bool) -> Option<u32> {
         None
     }
+    /// The first watch on a file of the image with a descriptor from `from` on: descriptor, file,
+    /// and what it tells of.
+    fn watch_next(&self, instance: Instance, from: u32) -> Option<(u32, Inode, u32)> {
+        None
+    }
     /// Ends a watch. `EINVAL`.
     fn watch_remove(&mut self, instance: Instance, wd: u32) -> Result<Removed> {
         Err(Errno::EINVAL)

@@ -2,15 +2,15 @@
 
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
-use husk_abi::PAGE;
-use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_PATH};
+use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_CLOEXEC, O_PATH};
 use husk_abi::sys::ioctl::{
     FICLONE, FICLONERANGE, FIGETBSZ, FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FS_IOC_FIEMAP,
     TIOCOUTQ,
 };
+use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Kind;
-use husk_proto::{Description, Errno, Services};
+use husk_proto::{Description, Errno, Result, Services};
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A call on the path at `spot` that is refused if that is Husk's.
@@ -61,20 +61,91 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `kcmp`: two descriptors of this process, at least one of which is the image's.
+    /// `kcmp`: two descriptors, at least one of which is the image's.
     pub(crate) fn kcmp(&mut self, c: &Call) -> Answer {
         const FILE: usize = 0;
-        /// Not equal, and in no order.
-        const OTHER: u64 = 3;
-        let own = self.process_id() as usize;
-        if c.args[2] != FILE || c.args[0] != own || c.args[1] != own {
+        const MEMORY: usize = 1;
+        const LESS: u64 = 1;
+        const GREATER: u64 = 2;
+        if c.args[2] != FILE {
             return Ok(Verdict::Pass);
         }
-        match (self.described(c.args[3])?, self.described(c.args[4])?) {
-            (None, None) => Ok(Verdict::Pass),
-            (Some(one), Some(other)) if one == other => value(0),
-            _ => value(OTHER),
+        let one = self.described_of(c.args[0] as u32, c.args[3])?;
+        let other = self.described_of(c.args[1] as u32, c.args[4])?;
+        if (one, other) == (None, None) {
+            return Ok(Verdict::Pass);
         }
+        // The host judges who may compare.
+        let judged = [c.args[0], c.args[1], MEMORY, 0, 0, 0];
+        Errno::check(self.host.call(nr::kcmp, judged))?;
+        for (description, pid, fd) in [(one, 0, 3), (other, 1, 4)] {
+            let itself = [c.args[pid], c.args[pid], FILE, c.args[fd], c.args[fd], 0];
+            if description.is_none() {
+                Errno::check(self.host.call(nr::kcmp, itself))?;
+            }
+        }
+        // Any order will do, so long as it is one.
+        value(match one.map(|d| d.0).cmp(&other.map(|d| d.0)) {
+            core::cmp::Ordering::Equal => 0,
+            core::cmp::Ordering::Less => LESS,
+            core::cmp::Ordering::Greater => GREATER,
+        })
+    }
+
+    /// The description behind `fd` of process `pid`, if both are the image's.
+    fn described_of(&mut self, pid: u32, fd: usize) -> Result<Option<Description>> {
+        if pid == self.process_id() {
+            return self.described(fd);
+        }
+        let Some(files) = self.services.files_of(pid) else { return Ok(None) };
+        Ok(match self.services.slot(files, fd as u32) {
+            Slot::Husk(description) => Some(description),
+            _ => None,
+        })
+    }
+
+    /// `pidfd_getfd`. Of a file of the image comes another opening at the same offset, which is its
+    /// own from then on: only its owner may share the one it has.
+    pub(crate) fn pidfd_getfd(&mut self, c: &Call) -> Answer {
+        let found = match self.described(c.args[0])? {
+            Some(_) => return Err(Errno::EBADF),
+            None if c.args[2] != 0 => None,
+            None => match self.pid_of_pidfd(c.args[0]) {
+                Some(pid) => self.described_of(pid, c.args[1])?,
+                None => None,
+            },
+        };
+        let Some(description) = found else {
+            return crate::reason::then(c, crate::reason::STRANGER);
+        };
+        // The host judges who may; it may have a plug there.
+        match Errno::check(self.host.call(nr::pidfd_getfd, c.args)) {
+            Ok(plug) => self.host_close(plug as u32),
+            Err(Errno::EBADF) => {}
+            Err(errno) => return Err(errno),
+        }
+        let open = self.services.description(description)?;
+        let offset = self.services.offset(description)?;
+        let fd = self.open_inode(open.inode, open.flags | O_CLOEXEC, true)?;
+        if let Some(copy) = self.described(fd as usize)?.filter(|_| open.flags & O_PATH == 0) {
+            self.services.set_offset(copy, offset)?;
+        }
+        value(u64::from(fd))
+    }
+
+    /// The process that a pidfd names.
+    fn pid_of_pidfd(&mut self, fd: usize) -> Option<u32> {
+        const LINE: &[u8] = b"\nPid:\t";
+        let path = husk_abi::proc::descriptor_facts(fd as u32);
+        let path = core::hint::black_box(&path);
+        let facts = self.host_open(path.as_ptr() as usize, O_CLOEXEC).ok()?;
+        let mut text = [0u8; 512];
+        let got = self.host_read(facts, text.as_mut_ptr() as usize, text.len(), 0);
+        self.host_close(facts as u32);
+        let text = &core::hint::black_box(text)[..got.ok()?];
+        let at = text.windows(LINE.len()).position(|part| part == LINE)? + LINE.len();
+        let digits = text[at..].split(|&byte| byte == b'\n').next()?;
+        core::str::from_utf8(digits).ok()?.parse().ok()
     }
 
     /// `signalfd`.

@@ -245,7 +245,8 @@ calls! { |client, c, a|
     open_by_handle_at Refused "ESTALE: there are no handles of Husk files"
         => client.open_by_handle(c);
     fanotify_mark Refused "EOPNOTSUPP"
-        => if a[4] == 0 { client.refuse_open(c, 3, Errno::EOPNOTSUPP) }
+        => if client.described(a[0])?.is_some() { Err(Errno::EINVAL) }
+           else if a[4] == 0 { client.refuse_open(c, 3, Errno::EOPNOTSUPP) }
            else { client.refuse_path(c, at(3), Aim::FOLLOW, Errno::EOPNOTSUPP) };
     mount Refused "EPERM" => client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EPERM);
     umount2 Refused "EPERM" => client.refuse_path(c, plain(0), Aim::FOLLOW, Errno::EPERM);
@@ -322,16 +323,19 @@ calls! { |client, c, a|
     perf_event_open Passed "" => reason::then(c, reason::ASK);
     timerfd_settime Passed "" => client.other_kind(c, Errno::EINVAL);
     timerfd_gettime Passed "" => client.other_kind(c, Errno::EINVAL);
-    kcmp Partial "files of the image: those of the caller" => client.kcmp(c);
+    kcmp Full "" => client.kcmp(c);
     pidfd_open Passed "" => reason::then(c, reason::opened(true));
-    pidfd_getfd Passed "" => reason::then(c, reason::STRANGER);
+    pidfd_getfd Partial "a file of the image comes with an offset of its own"
+        => client.pidfd_getfd(c);
     mq_open Passed "" => client.then_opened(c, reason::ASK);
     fsopen Passed "" => reason::then(c, reason::ASK);
     fsmount Passed "" => reason::then(c, reason::ASK);
     bpf Passed "" => if BPF_OPENERS.contains(&a[0]) { reason::then(c, reason::ASK) }
         else { Ok(Verdict::Pass) };
-    landlock_create_ruleset Passed "" => if a[0] == 0 { Ok(Verdict::Pass) }
-        else { reason::then(c, reason::opened(true)) };
+    landlock_create_ruleset Refused "EOPNOTSUPP, as where it is switched off"
+        => client.not_here(c, Errno::EOPNOTSUPP);
+    landlock_add_rule Refused "EOPNOTSUPP" => client.not_here(c, Errno::EOPNOTSUPP);
+    landlock_restrict_self Refused "EOPNOTSUPP" => client.not_here(c, Errno::EOPNOTSUPP);
 
     // ---- what the client remembers of the host
     setuid Passed "" => client.then_identity(c);

@@ -338,7 +338,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(fd) = self.lend_inside(a.step.inode, origin, flags) {
             return value(u64::from(fd));
         }
-        let fd = self.open_unlinked(origin, flags)?;
+        let fd = match self.open_unlinked(origin, flags) {
+            Err(Errno::EACCES) => self.open_owned(a.step.uid, origin, flags | O_NOFOLLOW)?,
+            other => other?,
+        };
         if let Err(errno) = self.renew_from(a.step.inode, origin, fd) {
             self.host_close(fd as u32);
             return Err(errno);

@@ -46,6 +46,9 @@ pub struct Program {
     pub inode: Option<Inode>,
     /// Length of the absolute real path (`Client::program_text`); 0 = it has none.
     pub path_length: usize,
+    /// Who asks may run it and not read it: only the host can start it, and the descriptor says
+    /// which it is, no more (`O_PATH`).
+    pub unreadable: bool,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -99,9 +102,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn open_image_program(&mut self, step: &Step) -> Result<Program> {
         let attributes = self.services.attributes(step.inode)?;
+        let mut unreadable = false;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {
-                let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
+                let owner = attributes.step.uid;
+                let fd = match self.open_owned(owner, origin, O_NOFOLLOW | O_CLOEXEC) {
+                    Err(Errno::EACCES) => {
+                        unreadable = true;
+                        self.open_origin(origin, O_NOFOLLOW | O_PATH | O_CLOEXEC)?
+                    }
+                    other => other?,
+                };
                 let identity = self.host_fact(fd, None)?.identity;
                 (ExecTarget::Host(fd as u32), Some(identity))
             }
@@ -119,6 +130,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             identity,
             inode: Some(step.inode),
             path_length: 0,
+            unreadable,
         })
     }
 
@@ -163,7 +175,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let how = (O_CLOEXEC | O_NONBLOCK | nofollow) as usize;
             self.host.call(nr::openat, [directory as usize, path, how, 0, 0, 0])
         };
-        let fd = Errno::check(fd)? as usize;
+        let mut unreadable = false;
+        let fd = match Errno::check(fd) {
+            Err(Errno::EACCES) if !empty => {
+                unreadable = true;
+                let how = (O_CLOEXEC | O_PATH | nofollow) as usize;
+                Errno::check(self.host.call(nr::openat, [directory as usize, path, how, 0, 0, 0]))?
+            }
+            other => other?,
+        } as usize;
         let fact = self.host_fact(fd, None);
         let fact = match fact {
             Ok(fact) if fact.kind == Kind::File => fact,
@@ -192,6 +212,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             identity: Some(fact.identity),
             inode: None,
             path_length: length.min(PATH_MAX),
+            unreadable,
         })
     }
 

@@ -5,6 +5,7 @@
 //!   host's row                                   shown
 //!   /memfd:husk-region, a file of the image  ─►  its path, offset, device and inode number
 //!   a rewritten copy of a host file          ─►  the host file, whose inode its name has
+//!   the memory of Husk itself                ─►  nothing
 //!   anything else                            ─►  as it is
 //! ```
 //!
@@ -23,6 +24,7 @@ use core::ops::Range;
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_FDCWD, MFD_CLOEXEC, O_ACCMODE, O_CLOEXEC, O_DIRECTORY, O_PATH};
 use husk_proto::descriptor::Shown;
+use husk_proto::watch::Instance;
 use husk_proto::{Errno, Result, Services};
 
 /// Where the host's rows have their path.
@@ -33,6 +35,9 @@ const REGION: &[u8] = b"/memfd:husk-region";
 const COPIES: &[u8] = b"/copies/v1-";
 /// Interpreters that a copy may stand for whose own file no row names.
 const INTERPRETERS: [&[u8]; 2] = [b"/lib64/ld-linux-x86-64.so.2\0", b"/lib/ld-musl-x86_64.so.1\0"];
+/// How `fdinfo` of an instance of inotify begins a row about a watch.
+const WATCH: &[u8] = b"inotify wd:";
+const IN_ALL_EVENTS: u32 = 0xfff;
 /// Most rows, a bound: Linux has at most 65,530 mappings.
 const LINES_MAX: usize = 4 << 20;
 
@@ -65,7 +70,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let shown = end == self.buffers.walks[0].length
             && match what {
                 Proc::Maps => true,
-                Proc::FdInfo(fd) => self.described(fd as usize).is_ok_and(|found| found.is_some()),
+                Proc::FdInfo(fd) => {
+                    self.described(fd as usize).is_ok_and(|found| found.is_some())
+                        || self.marked(fd).is_some()
+                }
                 _ => false,
             };
         shown.then_some(what)
@@ -86,6 +94,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Opens what is to be known of a descriptor of the image.
     #[cold]
     pub(crate) fn open_fd_info(&mut self, fd: u32, flags: u32) -> Answer {
+        if let Some(instance) = self.marked(fd) {
+            return self.open_shown(flags, |client, into| client.tell_watches(fd, instance, into));
+        }
         let description = self.described(fd as usize)?.ok_or(Errno::ENOENT)?;
         let open = self.services.description(description)?;
         let offset = self.services.offset(description).unwrap_or(0);
@@ -118,6 +129,87 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
+    /// The instance of inotify that `fd` is, if the image can have watches in it.
+    fn marked(&mut self, fd: u32) -> Option<Instance> {
+        let instance = self.watcher(fd as usize)?;
+        (self.services.watch_marker(instance) != 0).then_some(instance)
+    }
+
+    /// The host's rows of an instance by the program's descriptors, then those of the image.
+    fn tell_watches(&mut self, fd: u32, instance: Instance, into: usize) -> Result<()> {
+        let path = husk_abi::proc::descriptor_facts(fd);
+        let from = self.host_open(core::hint::black_box(&path).as_ptr() as usize, O_CLOEXEC)?;
+        let (mut start, mut end) = (0, 0);
+        let mut result = Ok(());
+        while result.is_ok() {
+            let rest = &self.buffers.bounce[start..end];
+            let Some(length) = rest.iter().position(|&byte| byte == b'\n').map(|at| at + 1) else {
+                self.buffers.bounce.copy_within(start..end, 0);
+                (start, end) = (0, end - start);
+                match self.read_rows(from, end) {
+                    Ok(0) => break,
+                    Ok(more) => end += more,
+                    Err(errno) => result = Err(errno),
+                }
+                continue;
+            };
+            result = self.tell_host_watch(start..start + length, instance, into);
+            start += length;
+        }
+        self.host_close(from as u32);
+        result?;
+        self.tell_image_watches(instance, into)
+    }
+
+    /// A row about a watch begins with the descriptor that the host has given it; that of the
+    /// marker is not shown.
+    fn tell_host_watch(
+        &mut self,
+        place: Range<usize>,
+        instance: Instance,
+        into: usize,
+    ) -> Result<()> {
+        let row = &self.buffers.bounce[place.clone()];
+        let Some(rest) = row.strip_prefix(WATCH) else { return self.write_bounce(place, into) };
+        let digits_end = rest.iter().position(|&byte| byte == b' ').unwrap_or(0);
+        let Some(host) = number(&rest[..digits_end], 16) else { return Ok(()) };
+        let Some(wd) = self.services.watch_of_host(instance, host as u32, false) else {
+            return Ok(());
+        };
+        let mut room = [0; 22];
+        for part in [WATCH, digits(wd.into(), 4, 1, &mut room)] {
+            self.write_all(into, core::hint::black_box(part).as_ptr() as usize, part.len())?;
+        }
+        self.write_bounce(place.start + WATCH.len() + digits_end..place.end, into)
+    }
+
+    fn tell_image_watches(&mut self, instance: Instance, into: usize) -> Result<()> {
+        let mut from = 0;
+        while let Some((wd, inode, mask)) = self.services.watch_next(instance, from) {
+            from = wd + 1;
+            let Ok(facts) = self.services.attributes(inode) else { continue };
+            // As the host's kernel numbers devices inside.
+            let device = major(facts.shown_device) << 20 | minor(facts.shown_device);
+            let mut rooms = [[0; 22]; 4];
+            let [number, node, on, of] = &mut rooms;
+            let parts: [&[u8]; 9] = [
+                WATCH,
+                digits(wd.into(), 4, 1, number),
+                b" ino:",
+                digits(facts.shown_number, 4, 1, node),
+                b" sdev:",
+                digits(device, 4, 1, on),
+                b" mask:",
+                digits(u64::from(mask & IN_ALL_EVENTS), 4, 1, of),
+                b" ignored_mask:0 \n",
+            ];
+            for part in parts {
+                self.write_all(into, core::hint::black_box(part).as_ptr() as usize, part.len())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Opens a file of the moment, which `write` fills.
     fn open_shown(
         &mut self,
@@ -140,7 +232,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn copy_maps(&mut self, from: usize, into: usize) -> Result<()> {
         // What has been read and not copied is `bounce[start..end]`.
-        let (mut start, mut end, mut known) = (0, 0, 0);
+        let (mut start, mut end, mut known, mut hidden) = (0, 0, 0, false);
         for _ in 0..LINES_MAX {
             let rest = &self.buffers.bounce[start..end];
             let length = match rest.iter().position(|&byte| byte == b'\n') {
@@ -158,7 +250,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                 }
             };
-            self.copy_line(start..start + length, into, &mut known)?;
+            if let Some(address) = start_of(&self.buffers.bounce[start..start + length]) {
+                hidden = self.host.keeps(address);
+            }
+            if !hidden {
+                self.copy_line(start..start + length, into, &mut known)?;
+            }
             start += length;
         }
         Err(Errno::EIO)
@@ -292,8 +389,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 impl<'a> Row<'a> {
     fn of(line: &'a [u8]) -> Option<Row<'a>> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let dash = line.iter().position(|&byte| byte == b'-')?;
-        let start = number(&line[..dash], 16)? as usize;
+        let start = start_of(line)?;
         // Rights, offset, device, inode, each behind one space.
         let mut ends = [0; 4];
         let mut spaces = line.iter().enumerate().filter(|(_, byte)| **byte == b' ');
@@ -310,6 +406,12 @@ impl<'a> Row<'a> {
             path: &line[path..],
         })
     }
+}
+
+/// Where the mapping begins whose row this is. `None`: a line of `smaps` about the row before.
+fn start_of(line: &[u8]) -> Option<usize> {
+    let dash = line.iter().position(|&byte| byte == b'-')?;
+    number(&line[..dash], 16).map(|start| start as usize)
 }
 
 /// Device and inode of the file that the copy at `path` was made of: its name has them.
@@ -367,6 +469,13 @@ mod tests {
         assert_eq!((row.head, row.path), (&line[..31], &b"/memfd:husk-region (d)"[..]));
         for other in [&b"Size:      4 kB\n"[..], b"VmFlags: rd mr mw me ac\n", b"\n", b"7f00-"] {
             assert!(Row::of(other).is_none());
+        }
+        assert_eq!(
+            start_of(b"54400a539000-54400a55a000 rw-p 00000000 00:00 0 \n"),
+            Some(0x5440_0a53_9000)
+        );
+        for attribute in [&b"VmFlags: rd mr mw me ac\n"[..], b"Anonymous:      4 kB\n"] {
+            assert_eq!(start_of(attribute), None);
         }
     }
 

@@ -7,6 +7,10 @@
 //! ```
 //! Invariant: a listing is complete before `import_done`; a copy is complete before `adopt`; a
 //! death in between leaves the directory unlisted and the file on the host.
+//!
+//! Who asks has the rights that the image's mode gives. The host's may be another (`chmod`), and a
+//! directory is removed or moved without any: so what belongs to who asks is opened with its
+//! owner's rights where the host says `EACCES` (`Host::call_as_owner`).
 
 use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory, layout};
@@ -129,11 +133,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn import_from_host(&mut self, directory: Inode) -> Result<()> {
-        let Some(origin) = self.services.attributes(directory)?.origin else {
+        let attributes = self.services.attributes(directory)?;
+        let Some(origin) = attributes.origin else {
             return self.services.import_done(directory);
         };
-        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
+        let owner = attributes.step.uid;
+        let fd = self.open_owned(owner, origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
+        self.lists_own = self.is_owner(owner);
         let result = self.import_listing(directory, fd);
+        self.lists_own = false;
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         if result? { self.services.import_done(directory) } else { Ok(()) }
     }
@@ -182,6 +190,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Result<usize> {
         let path = self.origin_text(origin)?;
         self.host_open(path, flags)
+    }
+
+    /// `open_origin` of what belongs to `owner`.
+    pub(crate) fn open_owned(
+        &mut self,
+        owner: u32,
+        origin: husk_proto::fs::Origin,
+        flags: u32,
+    ) -> Result<usize> {
+        match self.open_origin(origin, flags) {
+            Err(Errno::EACCES) if self.is_owner(owner) => {
+                let path = self.origin_text(origin)?;
+                let args = [AT_FDCWD as usize, path, flags as usize, 0, 0, 0];
+                Errno::check(self.host.call_as_owner(nr::openat, args)).map(|fd| fd as usize)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether who asks owns what `owner` does, and has no rights over files but an owner's.
+    fn is_owner(&mut self, owner: u32) -> bool {
+        self.identify();
+        owner == self.identity.uid && owner != 0 && !self.identity.foreign
     }
 
     /// The same where no link is to be followed, and `F_GETFL` is to show these flags alone. On a
@@ -290,8 +321,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn host_link(&mut self, fd: usize, name: usize, at: usize) -> Result<usize> {
         let out = self.buffers.bounce[at..].as_mut_ptr() as usize;
         let room = self.buffers.bounce.len() - at;
-        let raw = self.host.call(nr::readlinkat, [fd, name, out, room.min(PATH_MAX), 0, 0]);
-        Errno::check(raw).map(|size| size as usize)
+        let args = [fd, name, out, room.min(PATH_MAX), 0, 0];
+        self.call_in_listing(nr::readlinkat, args).map(|size| size as usize)
     }
 
     /// `statx` of `name` in `fd`, or of `fd` itself.
@@ -309,8 +340,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn host_fact_at(&self, fd: usize, path: usize, flags: u32) -> Result<Fact> {
         let mut out = [0u8; crate::layout::STATX_BYTES];
         let args = [fd, path, flags as usize, 0xfff, out.as_mut_ptr() as usize, 0];
-        Errno::check(self.host.call(nr::statx, args))?;
+        self.call_in_listing(nr::statx, args)?;
         Ok(read_fact(&core::hint::black_box(out)))
+    }
+
+    /// A look at a name, also in a directory that its owner may not search.
+    #[inline]
+    fn call_in_listing(&self, number: usize, args: [usize; 6]) -> Result<u64> {
+        match Errno::check(self.host.call(number, args)) {
+            Err(Errno::EACCES) if self.lists_own => {
+                Errno::check(self.host.call_as_owner(number, args))
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn offer(&mut self, directory: Inode, facts: &[Fact]) -> Result<bool> {
@@ -340,7 +382,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let who = Credentials { capabilities: u64::MAX, within: None, ..all };
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
-        let result = self.fill_donor((inode, donor), origin, keep);
+        let result = self.fill_donor((inode, donor), (attributes.step.uid, origin), keep);
         let result = result.and_then(|()| self.take_capabilities_over(inode));
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
@@ -355,13 +397,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn fill_donor(
         &mut self,
         (inode, donor): (Inode, Inode),
-        origin: husk_proto::fs::Origin,
+        (owner, origin): (u32, husk_proto::fs::Origin),
         keep: u64,
     ) -> Result<()> {
         if keep == 0 {
             return Ok(());
         }
-        let fd = self.open_origin(origin, O_NOFOLLOW | O_CLOEXEC)?;
+        let fd = self.open_owned(owner, origin, O_NOFOLLOW | O_CLOEXEC)?;
         let result = self.renew_from(inode, origin, fd).and_then(|found| {
             if found.size <= SHORT_BYTES && found.allocated >= found.size {
                 // Without holes: nothing is to be asked.

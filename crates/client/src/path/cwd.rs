@@ -87,6 +87,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `setns`: not into another numbering of processes, by which nobody could judge who lives.
     pub(crate) fn setns(&mut self, c: &Call) -> Answer {
+        // No file of the image is a namespace.
+        self.other_kind(c, Errno::EINVAL)?;
         if c.args[1] == 0 || c.args[1] & CLONE_NEWPID != 0 {
             return self.refuse(c.number, Errno::EPERM);
         }

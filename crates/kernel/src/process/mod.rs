@@ -52,6 +52,12 @@ const UMASK: u32 = 5;
 /// Rounds of releasing one record: each after the first undoes somebody who died at it.
 const RELEASES_MAX: u32 = 1000;
 
+/// `Processes::files_of`.
+pub fn table_of(kernel: &Kernel, pid: u32) -> Option<Files> {
+    let process = record_of(kernel, pid)?;
+    Some(files_of(kernel, Process(process))).filter(|files| files.0 != 0)
+}
+
 fn context(kernel: &Kernel) -> Cell {
     context_of(&kernel.session.region, kernel.process)
 }

@@ -239,6 +239,30 @@ pub fn of_host(kernel: &Kernel, instance: Instance, host: u32, gone: bool) -> Op
     found.ok().filter(|&wd| wd != 0)
 }
 
+/// `Watches::watch_next`.
+pub fn next(kernel: &Kernel, instance: Instance, from: u32) -> Option<(u32, Inode, u32)> {
+    let found = kernel.run(|txn| {
+        lock(txn)?;
+        let record = live(txn.region, instance)?;
+        let root = txn.get(record.word(WATCHES));
+        let mut at = u64::from(from);
+        while let Some((node, base)) = tree::next_leaf(txn.region, root, at) {
+            for way in at.saturating_sub(base)..tree::WAYS as u64 {
+                let word = txn.region.load(tree::entry(txn.region, node, way, 0));
+                let watch =
+                    (word != 0 && word & HOST == 0).then(|| Watch::at(txn.region, low(word)));
+                if let Some(watch) = watch.filter(|watch| !watch.is_dead()) {
+                    let inode = Inode { number: watch.inode, generation: watch.generation };
+                    return Ok((watch.wd, inode, watch.mask));
+                }
+            }
+            at = base + tree::WAYS as u64;
+        }
+        Err(Errno::ENOENT)
+    });
+    found.ok()
+}
+
 /// Removes some watches of an instance that nobody names any more.
 pub(super) fn forget_step(txn: &mut Txn<'_>, record: Cell) -> Result<()> {
     let all = record.word(WATCHES);

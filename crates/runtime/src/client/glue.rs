@@ -250,16 +250,11 @@ impl Wire {
     }
 
     /// Before what a file that is kept open could change, or tell (`Client::give_back_spares`).
-    /// `for_good`: there are to be none any more.
     #[inline]
-    pub fn give_back_spares(&mut self, for_good: bool) {
-        if for_good || self.client.as_ref().is_some_and(|served| served.has_spares()) {
+    pub fn give_back_spares(&mut self) {
+        if let Some(served) = self.client.as_mut().filter(|served| served.has_spares()) {
             let _open = guard::open();
-            match self.client.as_mut() {
-                Some(served) if for_good => served.forgo_spares(),
-                Some(served) => served.give_back_spares(),
-                None => {}
-            }
+            served.give_back_spares();
         }
     }
 

@@ -4,7 +4,7 @@ use crate::client::glue;
 use crate::gate::service;
 use crate::load::start::{facts, kept_fds};
 use crate::memory;
-use crate::memory::{mappings, mmap_lock, page_fault, region};
+use crate::memory::{image, mappings, mmap_lock, page_fault, region};
 use crate::process::clock;
 use crate::process::thread::Thread;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_POPULATE, MAP_PRIVATE};
@@ -87,6 +87,11 @@ impl Host for Side {
         unsafe { syscall(number, args) as i64 }
     }
 
+    fn call_as_owner(&self, number: usize, args: [usize; 6]) -> i64 {
+        // SAFETY: as for `call`.
+        unsafe { husk_host::owner::call_as_owner(number, args) as i64 }
+    }
+
     fn now_ns(&self) -> i64 {
         clock::now_ns()
     }
@@ -131,6 +136,10 @@ impl Host for Side {
     fn mapped(&self, address: usize) -> Option<(Inode, u64)> {
         let entry = mappings::at(address)?;
         Some((entry.inode, entry.offset_of(address)))
+    }
+
+    fn keeps(&self, address: usize) -> bool {
+        image::covers(address, 1)
     }
 
     fn note_shorter(&self, inode: Inode, size: u64) {

@@ -30,7 +30,7 @@ pub const SWIFT: u8 = 7;
 /// Calls that the gate looks at though the client may not want them: the runtime has business of
 /// its own with them, if only to keep its descriptors, memory and signals out of harm's way.
 const OWN_TOO: [usize; 39] = [
-    nr::landlock_restrict_self,
+    nr::mlockall,
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::mmap,
@@ -72,7 +72,8 @@ const OWN_TOO: [usize; 39] = [
 ];
 
 /// Calls that `service::own` answers, whether the client knows them or not.
-const ANSWERED: [usize; 25] = [
+const ANSWERED: [usize; 26] = [
+    nr::mlockall,
     nr::sched_setaffinity,
     nr::rt_sigaction,
     nr::clone,
@@ -123,7 +124,6 @@ pub const fn parts(number: usize) -> bool {
             | nr::exit_group
             | nr::prctl
             | nr::seccomp
-            | nr::landlock_restrict_self
             | nr::setrlimit
             | nr::prlimit64
     )
@@ -134,7 +134,7 @@ pub const fn parts(number: usize) -> bool {
 pub const fn secludes(number: usize, first: usize) -> bool {
     const PR_SET_DUMPABLE: usize = 4;
     match number {
-        nr::seccomp | nr::landlock_restrict_self => true,
+        nr::seccomp => true,
         nr::prctl => first == PR_SET_DUMPABLE || first == PR_SET_SECCOMP,
         _ => false,
     }

@@ -4,12 +4,13 @@
 use crate::frame::{Answer, Frame};
 use crate::gate::seccomp;
 use crate::load::start;
-use crate::memory::{guard, image};
+use crate::memory::{guard, image, mappings};
 use crate::process::clock;
 use crate::process::thread::Thread;
-use husk_abi::memory::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
-use husk_host::syscall;
+use husk_host::{calls, syscall};
 
 const SHM_REMAP: usize = 0o40000;
 const MADV_DONTFORK: usize = 10;
@@ -50,6 +51,32 @@ fn heed(frame: &Frame) {
         }
         number => clock::heed(address, length, number == nr::munmap),
     }
+}
+
+/// A mapping that takes the access to a whole range away, as ThreadSanitizer does with what is
+/// between its shadows: ours stays between the parts, and whoever was to touch nothing there does
+/// not notice. `None`: it is another call, or none of it is the application's.
+pub fn fences(thread: &mut Thread, frame: &Frame) -> Option<i64> {
+    let [address, length, prot, flags, ..] = frame.args;
+    let wanted = MAP_FIXED | MAP_ANONYMOUS | MAP_PRIVATE;
+    if frame.number != nr::mmap || prot != 0 || flags & wanted != wanted {
+        return None;
+    }
+    let (mut result, mut any) = (address as i64, false);
+    image::around(address, length, |from, bytes| {
+        any = true;
+        let mut args = frame.args;
+        (args[0], args[1]) = (from, bytes);
+        // SAFETY: the application's own range, as it asked for.
+        let done = unsafe { syscall(nr::mmap, args) as i64 };
+        if done == from as i64 {
+            mappings::forget(&mut thread.client, from, from + bytes);
+        } else {
+            result = done;
+        }
+        done == from as i64
+    });
+    any.then_some(result)
 }
 
 /// Whether a call the client lets pass would take a descriptor that Husk keeps.
@@ -100,6 +127,19 @@ pub fn free_key(frame: &Frame) -> Answer {
     }
 }
 
+/// Lets the user know why a program that sets the GS base (Wine) cannot run, once a program.
+#[cold]
+fn say_taken() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        let why =
+            b" sets the GS base, which Husk uses itself: refused; run it outside of the image\n";
+        for part in [&b"husk: note: "[..], start::facts().path.to_bytes(), why] {
+            calls::write(2, part);
+        }
+    }
+}
+
 /// `prctl` and `arch_prctl`.
 pub fn control(thread: &mut Thread, frame: &Frame) -> Answer {
     const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -110,7 +150,10 @@ pub fn control(thread: &mut Thread, frame: &Frame) -> Answer {
         // Not EINVAL: that a host without it answers, and `husk run` tells the two apart.
         (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EPERM.as_return()),
         (nr::prctl, seccomp::PR_SET_SECCOMP) => seccomp::prctl(thread, frame),
-        (nr::arch_prctl, ARCH_SET_GS) => Answer::value(Errno::EPERM.as_return()),
+        (nr::arch_prctl, ARCH_SET_GS) => {
+            say_taken();
+            Answer::value(Errno::EPERM.as_return())
+        }
         (nr::arch_prctl, ARCH_GET_GS) => {
             Answer::value(match crate::memory::write_value(frame.args[1], &0usize) {
                 Ok(()) => 0,

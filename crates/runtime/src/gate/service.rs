@@ -13,7 +13,7 @@ use crate::frame::{
 use crate::gate::{classes, outside, protect, seccomp, table, trace};
 use crate::load;
 use crate::load::programs;
-use crate::memory::{mappings, mmap_lock, page_fault};
+use crate::memory::{lock_all, mappings, mmap_lock, page_fault};
 use crate::process::thread::Thread;
 use crate::process::{exec, limits, placement, spawn};
 use crate::signal::{masks, sigaction};
@@ -150,7 +150,7 @@ pub extern "C" fn swift(fd: usize, address: usize, length: usize, _: usize, numb
 #[inline(never)]
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
     if classes::parts(frame.number) {
-        thread.client.give_back_spares(frame.number == nr::landlock_restrict_self);
+        thread.client.give_back_spares();
         if classes::secludes(frame.number, frame.args[0]) {
             thread.client.forgo_lanes();
         }
@@ -167,6 +167,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
             limits::serve(thread, frame).unwrap_or_else(|| ask(thread, frame, false))
         }
         nr::ptrace => exec::trace(thread, frame),
+        nr::mlockall => lock_all::serve(frame),
         nr::pkey_free => protect::free_key(frame),
         nr::sched_setaffinity => placement::set_affinity(thread, frame),
         nr::mmap
@@ -177,7 +178,9 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
         | nr::remap_file_pages
         | nr::madvise
         | nr::shmat => match protect::range(frame) {
-            Some(errno) => Answer::value(errno.as_return()),
+            Some(errno) => {
+                Answer::value(protect::fences(thread, frame).unwrap_or(errno.as_return()))
+            }
             None => {
                 let _still = mmap_lock::for_call(frame);
                 mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame))

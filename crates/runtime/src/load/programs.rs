@@ -45,6 +45,7 @@ pub fn stat_or_close(fd: usize) -> Result<calls::Stat, Errno> {
 /// The program that an open file is.
 pub fn described(fd: usize, stat: &calls::Stat) -> Program {
     Program {
+        unreadable: false,
         target: ExecTarget::Host(fd as u32),
         mode: stat.mode & 0o7777,
         uid: stat.uid,

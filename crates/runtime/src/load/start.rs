@@ -122,7 +122,7 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
     let Some(mut stack) = take_over(sp) else {
         die(STATUS_NO_IMAGE, b"husk-rt starts programs inside an image; use `husk run`", b"", b"");
     };
-    let thread = thread::first(stack.find(AT_HWCAP2) & 2 != 0);
+    let thread = thread::first(stack.find(AT_HWCAP2) & FSGSBASE != 0);
     thread.in_service = 1;
     signal::install(thread);
     if let Err(errno) = thread.client.start() {
@@ -272,6 +272,8 @@ const AT_PLATFORM: usize = 15;
 const AT_SECURE: usize = 23;
 const AT_RANDOM: usize = 25;
 const AT_HWCAP2: usize = 26;
+/// The bit there that lets programs read and set the FS and GS base themselves.
+const FSGSBASE: usize = 2;
 const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
 
@@ -421,6 +423,8 @@ impl Stack {
                     AT_PHNUM => loaded.headers,
                     AT_BASE => loaded.interpreter_base,
                     AT_ENTRY => loaded.entry,
+                    // The GS base is ours: programs ask for this bit before they set it.
+                    AT_HWCAP2 => (*at)[1] & !FSGSBASE,
                     AT_EXECFN => facts().given.as_ptr() as usize,
                     _ => (*at)[1],
                 };

@@ -8,6 +8,7 @@
 
 pub(crate) mod guard;
 pub(crate) mod image;
+pub(crate) mod lock_all;
 pub(crate) mod mappings;
 pub(crate) mod mmap_lock;
 pub(crate) mod page_fault;

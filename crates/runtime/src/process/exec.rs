@@ -3,7 +3,8 @@
 //! ```text
 //!   path ─► open ─► head ──ELF──► the loader again, path in the hand-over
 //!             ▲        ├──#!───► interpreter is the path now, arguments grow (5 times at most)
-//!             └────────┘  privileged (set-id, capabilities) ─► the host's own exec, out of Husk
+//!             └────────┘  privileged (set-id, capabilities), or not to be read ─► the host's own
+//!                         exec, out of Husk
 //! ```
 //!
 //! Invariant: every error the host would give before the point of no return is given here,
@@ -19,6 +20,7 @@ use crate::process::thread::Thread;
 use crate::signal;
 use crate::signal::sigaction;
 use core::ffi::CStr;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::proc::put_decimal;
@@ -30,6 +32,7 @@ use husk_runtime::script;
 
 const AT_EMPTY_PATH: usize = 0x1000;
 const PTRACE_TRACEME: usize = 0;
+const PTRACE_SYSCALL: usize = 24;
 /// Words of argument arrays that lie on the service stack; longer ones get a mapping.
 const WORDS_ON_STACK: usize = 1024;
 /// Longest arrays accepted together (Linux stops earlier, at a quarter of the stack limit).
@@ -183,6 +186,11 @@ fn resolve(thread: &mut Thread, at: usize, path: &[u8], flags: usize) -> Result<
 
 /// One step of `resolve`: true when the program was a script.
 fn follow(thread: &mut Thread, plan: &mut Plan) -> Result<bool, Errno> {
+    if plan.program.unreadable {
+        // As an interpreter it would be the host's with arguments that are not.
+        let here = plan.depth > 0 || thread.client.outside_is_sealed();
+        return if here { Err(Errno::EACCES) } else { Ok(false) };
+    }
     let mut head = [0u8; elf::HEAD_BYTES];
     let got = thread.client.read_program(&plan.program, &mut head, 0)?;
     let head = &head[..got];
@@ -234,7 +242,7 @@ fn loadable(thread: &mut Thread, program: &Program, head: &[u8]) -> Result<(), E
 /// Whether a program is the host's to start, outside the image. Where that is read-only none is:
 /// it starts here, without new rights, as in a file system mounted `nosuid`.
 fn leaves(thread: &mut Thread, program: &Program) -> bool {
-    privileged(program) && !thread.client.outside_is_sealed()
+    program.unreadable || privileged(program) && !thread.client.outside_is_sealed()
 }
 
 /// Whether the host would give this program other rights than its caller's.
@@ -259,8 +267,22 @@ fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno
     signal::leave_actions(thread);
     begin_trace(thread);
     let path = plan.path().as_ptr() as usize;
+    let by_path = (nr::execve, [path, argv, envp, 0, 0, 0]);
+    let (number, args) = match plan.program {
+        // By its descriptor: in the image it may have another name.
+        Program { unreadable: true, inode: Some(_), target: ExecTarget::Host(fd), .. } => {
+            let empty = c"".as_ptr() as usize;
+            (nr::execveat, [fd as usize, empty, argv, envp, AT_EMPTY_PATH, 0])
+        }
+        _ => by_path,
+    };
     // SAFETY: the application's own arrays; on success nothing is left of us.
-    let result = unsafe { syscall(nr::execve, [path, argv, envp, 0, 0, 0]) };
+    let mut result = unsafe { syscall(number, args) };
+    if number == nr::execveat && Errno(-result as i32) == Errno::ENOENT {
+        // A script: its interpreter is to open it by a path.
+        // SAFETY: as above.
+        result = unsafe { syscall(by_path.0, by_path.1) };
+    }
     signal::take_actions_back(thread);
     keep_open(true);
     Errno(-result as i32)
@@ -430,13 +452,32 @@ fn asked_node(envp: usize) -> Option<u64> {
 /// `ptrace`. A child of `vfork` that asks to be traced is traced when it starts a program: each
 /// call of ours that traps stops a traced process for its tracer, who still sleeps in `vfork`.
 /// Linux stops it there, too, at the program and not before.
-pub fn trace(thread: &Thread, frame: &Frame) -> Answer {
+pub fn trace(thread: &mut Thread, frame: &Frame) -> Answer {
+    if frame.args[0] == PTRACE_SYSCALL {
+        say_unseen(thread, frame.args[1] as u32);
+    }
     if frame.args[0] != PTRACE_TRACEME || !thread.creator_sleeps.load(Relaxed) {
         return Answer::PASSED;
     }
     match thread.traced_at_exec.swap(true, Relaxed) {
         true => Answer::value(Errno::EPERM.as_return()),
         false => Answer::value(0),
+    }
+}
+
+/// Lets the user of a program that follows another one's calls know that these are not all.
+#[cold]
+fn say_unseen(thread: &mut Thread, tracee: u32) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.load(Relaxed) || !thread.client.knows(tracee) || SAID.swap(true, Relaxed) {
+        return;
+    }
+    let name = facts().path.to_bytes();
+    let from = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let why = b" is not shown the system calls that Husk answers; \
+        to see all calls, run on the host: husk trace IMAGE\n";
+    for part in [&b"husk: note: "[..], &name[from..], why] {
+        calls::write(2, part);
     }
 }
 
@@ -572,7 +613,9 @@ fn begin(
         }
     }
     let errno = if plan.depth == 0 {
-        say_native(plan.path().to_bytes());
+        if !plan.program.unreadable {
+            say_native(plan.path().to_bytes());
+        }
         natively(thread, &plan, argv, envp)
     } else {
         match hand_over(thread, &plan, found, handover::GIVEN, argv, envp) {

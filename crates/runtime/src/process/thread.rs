@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The first thread's block is a static (`link.ld` leaves the page before it unmapped: its guard);
-//! others come from a list of anonymous mappings that only
+//! others come from a list of anonymous mappings at `image::BLOCKS` that only
 //! grows and whose members are taken and given back by their `owner` word, without a lock.
 //!
 //! Invariants
@@ -16,15 +16,17 @@
 //!    of the thread that forks goes along (`take_along`).
 //! 3. A child that shares memory without sharing handlers (`posix_spawn`) has its own `Group`.
 
+use crate::memory::image::BLOCKS;
 use crate::signal::Action;
 use crate::signal::sigaction::{self, Known};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use husk_abi::memory::{
-    MADV_DOFORK, MADV_DONTFORK, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    MADV_DOFORK, MADV_DONTFORK, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
+    PROT_READ, PROT_WRITE,
 };
-use husk_abi::nr;
+use husk_abi::{Errno, nr};
 use husk_host::calls;
 
 /// Bytes of a block.
@@ -129,6 +131,9 @@ static MAIN_GROUP: MainGroup = MainGroup(UnsafeCell::new(Group {
 }));
 #[unsafe(link_section = ".bss.hot")]
 static LIST: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// Blocks that were mapped, so that the next one lies behind them.
+#[unsafe(link_section = ".bss.hot")]
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static FSGSBASE: AtomicBool = AtomicBool::new(false);
 
@@ -259,10 +264,7 @@ pub fn take(group: *mut Group) -> Option<&'static mut Thread> {
 }
 
 fn grow(group: *mut Group) -> Option<&'static mut Thread> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    let map = [0, BLOCK_BYTES, PROT_READ | PROT_WRITE, flags, -1isize as usize, 0];
-    // SAFETY: a fresh mapping; its lowest page becomes the guard.
-    let base = unsafe { calls::raw(nr::mmap, map) }.ok()?;
+    let base = map_block()?;
     // SAFETY: our own fresh page.
     let _ = unsafe { calls::raw(nr::mprotect, [base, husk_abi::PAGE, 0, 0, 0, 0]) };
     advise(base, MADV_DONTFORK);
@@ -276,6 +278,25 @@ fn grow(group: *mut Group) -> Option<&'static mut Thread> {
         match LIST.compare_exchange(head, thread, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return Some(thread),
             Err(now) => head = now,
+        }
+    }
+}
+
+/// A fresh block where blocks lie. `None`: no memory, or no place is left.
+fn map_block() -> Option<usize> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    loop {
+        let at = BLOCKS.start + MAPPED.fetch_add(1, Ordering::Relaxed) * BLOCK_BYTES;
+        if at >= BLOCKS.end {
+            return None;
+        }
+        let map = [at, BLOCK_BYTES, PROT_READ | PROT_WRITE, flags, -1isize as usize, 0];
+        // SAFETY: a fresh mapping that replaces nothing.
+        match unsafe { calls::raw(nr::mmap, map) } {
+            Ok(base) => return Some(base),
+            // The block that came along when this process was forked.
+            Err(Errno::EEXIST) => {}
+            Err(_) => return None,
         }
     }
 }
@@ -327,6 +348,9 @@ pub fn reset_after_fork(own: &mut Thread) {
     // What is as it should be stays untouched: a store costs a copy of the page.
     if LIST.load(Ordering::Relaxed) != first {
         LIST.store(first, Ordering::Relaxed);
+    }
+    if MAPPED.load(Ordering::Relaxed) != 0 {
+        MAPPED.store(0, Ordering::Relaxed);
     }
     // SAFETY: the static; its thread is this one, or is not in this process.
     let first = unsafe { &(*(first_place() as *const Thread)).in_vdso };

@@ -20,6 +20,7 @@
 //!    and the owner that new objects have.
 //! 4. Modes, owners, times and attributes are set on descriptors (`Held`), and what is read is a
 //!    regular file: a FIFO holds nobody up.
+//!    What the mode of a directory keeps its owner from is done with an owner's rights (`owned`).
 //! 5. Each host call comes after `schedule::before`, which tests know.
 
 pub mod held;
@@ -27,7 +28,7 @@ pub mod schedule;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Bound;
@@ -214,7 +215,10 @@ impl Beneath {
         }
         missing(self.place(path).and_then(|(directory, name)| {
             before("fstatat")?;
-            let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let found = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::ACCESS) => return Ok(Glance::of(self.held(path)?.found())),
+                other => other?,
+            };
             let ns = |seconds: i64, rest: u64| seconds * host::NS_PER_S + rest as i64;
             let identity = HostIdentity {
                 device: found.st_dev,
@@ -256,7 +260,10 @@ impl Beneath {
         }
         let (directory, name) = self.place(path)?;
         before("openat")?;
-        Held::of_path(File::from(openat(&directory, name, ANYTHING, Mode::empty())?))
+        Held::of_path(match openat(&directory, name, ANYTHING, Mode::empty()) {
+            Err(Errno::ACCESS) => owned(directory.as_fd(), name, ANYTHING, NO_LINKS)?,
+            other => File::from(other?),
+        })
     }
 
     /// The regular file at `path`, for reading.
@@ -493,6 +500,7 @@ fn opened(
             Ok(opened) => return Ok(File::from(opened)),
             Err(problem) => match Errno::from_io_error(&problem) {
                 Some(Errno::AGAIN) => {}
+                Some(Errno::ACCESS) => return owned(base, path.as_os_str(), DIRECTORY, resolve),
                 // An older host, or a filter of system calls.
                 Some(Errno::NOSYS | Errno::PERM) => return step_by_step(),
                 _ => return Err(problem),
@@ -517,7 +525,25 @@ fn walk(start: File, rest: &Path) -> io::Result<File> {
 fn readable(directory: BorrowedFd<'_>) -> io::Result<File> {
     before("openat")?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(File::from(openat(directory, ".", flags, Mode::empty())?))
+    match openat(directory, ".", flags, Mode::empty()) {
+        Err(Errno::ACCESS) => owned(directory, OsStr::new("."), flags, ResolveFlags::empty()),
+        other => Ok(File::from(other?)),
+    }
+}
+
+/// Opens what only a mode keeps this user from, who owns it.
+fn owned(
+    directory: BorrowedFd<'_>,
+    path: &OsStr,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> io::Result<File> {
+    let path = CString::new(path.as_bytes())?;
+    let (flags, resolve) = (u64::from(flags.bits()), resolve.bits());
+    match husk_host::owner::open(directory, &path, flags, resolve) {
+        Ok(opened) => Ok(File::from(opened)),
+        Err(errno) => Err(io::Error::from_raw_os_error(errno.0)),
+    }
 }
 
 fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {

@@ -119,3 +119,8 @@ for new in ["there", "absent", "absent/", "there/", "no/where", ".", "there/in",
     say("apart", new, attempt(os.link, "/etc/passwd", new), attempt(os.link, "/etc/no-such-file", new), attempt(os.rename, "/etc/passwd", new))
 say(attempt(os.link, "/etc/passwd", "new", dst_dir_fd=gone), attempt(os.rename, "/etc/passwd", "new", dst_dir_fd=gone))
 say([attempt(os.link, "there", new) for new in ["/etc/passwd", "/etc/no-such-file", "/no/where", "/etc/passwd/in", "/etc/"]], sorted(os.listdir(".")))
+
+# A file is no namespace, and no group of fanotify.
+make("plain")
+plain = os.open("plain", os.O_RDWR)
+say(call(308, plain, 0), call(308, plain, 0x20000), call(301, plain, 1, 2, AT_FDCWD, b"."))

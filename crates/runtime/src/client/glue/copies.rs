@@ -4,9 +4,13 @@
 use super::{ExecTarget, Program, Source, Wire, guard, open_copy, request, start};
 use husk_abi::PATH_MAX;
 use husk_carrier::Without;
+use husk_host::calls;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
 use husk_runtime::handover;
+
+/// Set-user-ID and set-group-ID.
+const SET_ID_BITS: u32 = 0o6000;
 
 impl Wire {
     /// The rewritten copy of a host file, opened; asks for one if nobody has.
@@ -35,8 +39,18 @@ impl Wire {
     pub fn tell_native(&mut self, program: &Program, path: &[u8]) {
         let _open = guard::open();
         let Some(identity) = program.identity else { return };
-        if let Some(served) = self.served() {
-            served.services().request_rewrite(&identity, path);
+        let Some(served) = self.served() else { return };
+        let services = served.services();
+        if !program.unreadable || program.mode & SET_ID_BITS != 0 {
+            return services.request_rewrite(&identity, path);
+        }
+        // The supervisor may be able to read it: its copy would be for everybody.
+        if services.rewritten(&identity) == Rewritten::Unknown {
+            services.set_rewritten(&identity, Rewritten::Plain);
+            let why = b" may be run but not read: it runs natively, outside the image\n";
+            for part in [&b"husk: note: "[..], path, why] {
+                calls::write(2, part);
+            }
         }
     }
 

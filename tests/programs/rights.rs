@@ -1,0 +1,140 @@
+//! What a plain user may do with files and directories that a mode keeps even their owner from, and
+//! with programs that can be run and not be read. Each case runs natively and in an image that the
+//! same user starts; as root both become one.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use husk_tests::{Outcome, Run, Scratch, husk};
+
+/// No run takes longer, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+const NOBODY: u32 = 65_534;
+
+/// Whether the tests run as root, who has every right.
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// `command` as a plain user, whose home is `home`.
+fn as_user(command: &Command, home: &Path) -> Command {
+    let mut user = if is_root() {
+        let mut user = Command::new("setpriv");
+        user.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        user.arg(command.get_program());
+        user
+    } else {
+        Command::new(command.get_program())
+    };
+    user.args(command.get_args()).env("HOME", home).env("HUSK_FSCK", "1");
+    user
+}
+
+/// A directory of the user's, in one that the user may search.
+fn place(scratch: &Scratch, name: &str) -> std::path::PathBuf {
+    let path = scratch.fresh(name);
+    if is_root() {
+        chown(&path, Some(NOBODY), Some(NOBODY)).expect("an owner");
+        for above in path.ancestors().skip(1) {
+            let mode = fs::metadata(above).expect("a directory").permissions().mode();
+            if mode & 0o001 == 0 {
+                fs::set_permissions(above, fs::Permissions::from_mode(mode | 0o011))
+                    .expect("a mode");
+            }
+        }
+    }
+    path
+}
+
+fn run(scratch: &Scratch, work: &Path, command: &Command) -> Outcome {
+    let home = place(scratch, "home");
+    let command = as_user(command, &home);
+    Run::start(command, work, scratch.path()).wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"))
+}
+
+fn shell(script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]);
+    shell
+}
+
+/// Prepares by `made`, runs `script` natively and in an image, and what both say and leave is the
+/// same.
+fn the_same_for_a_user(name: &str, made: &str, script: &str) {
+    let scratch = Scratch::new(name);
+    let show = "chmod -R u+rwX . ; find . -type d -o -type f -size +0 -print | sort; \
+                find . | sort; cat */inner 2>/dev/null";
+    let mut seen = Vec::new();
+    for command in [shell(script), husk(&[], &["sh", "-c", script])] {
+        let work = place(&scratch, "work");
+        let made = run(&scratch, &work, &shell(made));
+        assert!(made.status.success(), "{}", made.shown());
+        let done = run(&scratch, &work, &command);
+        let left = run(&scratch, &work, &shell(show));
+        let text = |outcome: &Outcome| String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let findings = done.stderr.lines().filter(|line| line.starts_with("husk: fsck: finding"));
+        assert_eq!(findings.count(), 0, "{}", done.shown());
+        seen.push((done.code(), text(&done), text(&left), done.shown()));
+    }
+    let (native, tested) = (&seen[0], &seen[1]);
+    assert_eq!((native.0, &native.1), (tested.0, &tested.1), "{}", tested.3);
+    assert_eq!(native.2, tested.2, "left on the host: {}", tested.3);
+}
+
+const MADE: &str = "
+mkdir empty moved narrow later full odd
+echo inner >full/inner; echo inner >odd/inner; mkdir full/sub; ln -s inner full/link
+echo text >file; chmod 000 file
+chmod 000 empty moved later full; chmod 311 narrow; chmod 600 odd";
+
+/// What needs no rights in a directory itself, and what `chmod` lets its owner do.
+#[test]
+fn directories_without_rights_are_moved_removed_and_opened_again_by_their_owner() {
+    let script = "
+rmdir empty; echo $?
+mv moved moved2; echo $?; rmdir moved2; echo $?
+rmdir narrow; echo $?
+ls later 2>/dev/null; echo $?
+rmdir full 2>/dev/null; echo $?
+chmod 700 full odd later; ls full odd; cat full/inner full/link odd/inner
+touch later/new; ls later
+cat file 2>/dev/null; echo $?; chmod 600 file; cat file; echo more >>file; cat file
+stat -c '%a %n' full odd later file
+";
+    the_same_for_a_user("rights-of-owners", MADE, script);
+}
+
+/// Listed while its owner may read and not search it, and searched once that is allowed.
+#[test]
+fn a_directory_that_can_be_read_and_not_searched_keeps_its_names() {
+    let script =
+        "ls odd 2>/dev/null; chmod 700 odd; ls odd; cat odd/inner; mv odd/inner odd/other; ls odd";
+    the_same_for_a_user("rights-to-read", MADE, script);
+}
+
+/// Only the host can start it, which the user is told.
+#[test]
+fn a_program_that_may_be_run_and_not_read_runs_natively_and_a_line_says_so() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("execute-only");
+    let work = place(&scratch, "work");
+    fs::copy("/bin/echo", work.join("say")).expect("a program");
+    fs::set_permissions(work.join("say"), fs::Permissions::from_mode(0o711)).expect("a mode");
+    fs::write(work.join("script"), "#!/bin/sh\necho read\n").expect("a script");
+    fs::set_permissions(work.join("script"), fs::Permissions::from_mode(0o711)).expect("a mode");
+    const EXPECTED: &str = "one\n0\ntwo\nfour\n2\n";
+    let script = "./say one; echo $?; ./say two; mv say said; ./said four
+./script 2>/dev/null; echo $?";
+    let native = run(&scratch, &work, &shell(&script.replace("mv say said; ./said", "./say")));
+    assert_eq!(String::from_utf8_lossy(&native.stdout), EXPECTED, "{}", native.shown());
+    let done = run(&scratch, &work, &husk(&["--discard"], &["sh", "-c", script]));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(said, EXPECTED, "{}", done.shown());
+    let notes = done.stderr.lines().filter(|line| line.contains("may be run but not read"));
+    assert_eq!(notes.count(), 1, "{}", done.shown());
+}
