@@ -212,6 +212,8 @@ impl Place {
     pub fn take(name: &Name) -> Result<Held, Failure> {
         let there = || base::all().map(|bases| bases.into_iter().map(|base| base.join(&name.0)));
         if let Some(path) = there()?.find(|path| path.symlink_metadata().is_ok()) {
+            // One that makes it at this moment has its lock when this lock is free.
+            drop(path.parent().map(base::lock));
             return Err(taken(name, &path));
         }
         base::first(|base| Place::take_in(base, name))?.map_err(|path| taken(name, &path))
