@@ -10,6 +10,7 @@ mod fsck;
 mod gathered;
 mod guard;
 mod hard_trees;
+mod hosts;
 mod json;
 mod limits;
 mod memory;

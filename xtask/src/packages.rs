@@ -32,6 +32,7 @@ const NEEDS: &str = "
     gzip javac:default-jdk-headless ip:iproute2 lighttpd memcached musl-gcc:musl-tools clang dash
     g++ npm wrk nginx:nginx-light node:nodejs pbzip2 pgrep:procps redis-server
     redis-cli:redis-tools rsync tmux vim xz:xz-utils zstd zsh fish jq getfattr:attr getfacl:acl
+    ssh:openssh-client /usr/sbin/sshd:openssh-server
     /usr/include/stdio.h:libc6-dev /usr/lib/postgresql/*/bin/initdb:postgresql
     /usr/lib/python3*/ensurepip/__init__.py:python3-venv
     /usr/lib/python3*/test/test_os.py:libpython3.11-testsuite";

@@ -57,7 +57,7 @@ use husk_supervisor::request::{
     VolumePlan, parse_kernels, parse_nodes, parse_size, parse_volume, reason,
 };
 use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check, fsck, limits, recording, stat};
+use husk_supervisor::{Request, check, fsck, hosts, limits, recording, stat};
 use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
@@ -179,6 +179,17 @@ enum Command {
     /// The agent of an image with several nodes.
     #[command(hide = true)]
     ServeHome,
+    /// Home's end of a session with another host.
+    #[command(hide = true)]
+    ServeHost {
+        /// The host, as ssh knows it.
+        host: String,
+        /// What it is told.
+        told: String,
+    },
+    /// The other host's end of it.
+    #[command(hide = true)]
+    ServeGuest,
     /// The keeper that `husk up` starts.
     #[command(hide = true)]
     Keep(named::Up),
@@ -335,6 +346,11 @@ struct RunOptions {
     /// messages [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
+    /// Other hosts that programs of the command run on, too: reached by ssh without a password,
+    /// with nothing installed there. Names and files stay here. Compilers and other programs that
+    /// are the same there are spread over all hosts; shells and make stay here.
+    #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
+    on: Vec<String>,
     /// What to do with the changes if the command fails (its status is not 0, or a signal ends it):
     /// write them back, discard them, or keep the image under a name that is printed [default:
     /// write].
@@ -367,6 +383,7 @@ impl ImageOptions {
             pin: self.pin,
             covers_here: false,
             nodes: None,
+            hosts: Vec::new(),
             part_of: None,
         }
     }
@@ -396,6 +413,9 @@ enum Switch {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = hosts::at_a_glance() {
+        return ExitCode::from(status);
+    }
     husk_supervisor::umask::spare_owner();
     match limits::ensure_stack() {
         Ok(()) => begin(),
@@ -442,6 +462,8 @@ fn begin() -> ExitCode {
             husk_supervisor::nodes::serve_home();
             ExitCode::from(STATUS_HUSK)
         }
+        Command::ServeHost { host, told } => ExitCode::from(hosts::serve_host(&host, &told)),
+        Command::ServeGuest => ExitCode::from(hosts::serve_guest()),
         Command::Parcel(options) => named::parcel(&options),
         Command::Unparcel { target } => named::unparcel(&target),
         Command::Keep(options) => named::keep(&options, &words[2..]),
@@ -566,9 +588,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let RunOptions { image, nodes, on_failure, ask, command } = options;
+    let RunOptions { image, nodes, on, on_failure, ask, command } = options;
     let on_failure = on_failure.map(Into::into);
-    let request = Request { on_failure, ask, nodes, ..image.request() };
+    let request = Request { on_failure, ask, nodes, hosts: on, ..image.request() };
     match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),

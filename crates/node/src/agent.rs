@@ -11,6 +11,7 @@ use husk_wire::messages::decode;
 use husk_wire::record::{self, Changed, Moment, Object, Place, Sort};
 use husk_wire::{Failure, Field, Header, Kind as Asked, Message, Role};
 
+use crate::afar::{self, AFAR, Lent};
 use crate::plain::Plain;
 use crate::serve::{Holds, failure};
 
@@ -27,6 +28,10 @@ pub struct Agent {
     pub holds: Arc<Holds>,
     /// Bytes of a file, a path, a value.
     pub bytes: Vec<u8>,
+    /// Who asks now is on another host: nothing of this host's files is open to it.
+    pub is_afar: bool,
+    /// The host's file that was read last for such a node.
+    pub lent: Option<Lent>,
 }
 
 /// The answer's header, its body in the room that was given; or why not.
@@ -129,7 +134,7 @@ pub fn told(found: &Attributes) -> record::Attributes {
 impl Agent {
     /// A thread's.
     pub fn new(client: Client<Direct, Plain, Plain>, holds: Arc<Holds>) -> Agent {
-        Agent { client, holds, bytes: Vec::new() }
+        Agent { client, holds, bytes: Vec::new(), is_afar: false, lent: None }
     }
 
     /// Handles a request; its answer's body is put into `room`.
@@ -137,7 +142,11 @@ impl Agent {
         if header.role != Role::Request {
             return Err(Failure::Protocol);
         }
+        self.is_afar = header.source >= AFAR;
         let handled = match Asked::of(header.kind) {
+            Some(asked) if self.is_afar && afar::is_refused(asked) => {
+                Err(failure(Errno::EOPNOTSUPP))
+            }
             Some(Asked::Walk) => self.walk(header, take(header, body)?, room),
             Some(Asked::ListNames) => self.list(header, take(header, body)?, room),
             Some(Asked::Above) => self.above(header, take(header, body)?, room),
@@ -180,7 +189,13 @@ impl Agent {
 
     /// Attributes as a message has them.
     pub fn attributes(&mut self, inode: Inode) -> Result<record::Attributes, Failure> {
-        self.direct().attributes(inode).map(|found| told(&found)).map_err(failure)
+        let found = self.direct().attributes(inode).map_err(failure)?;
+        Ok(self.told(&found))
+    }
+
+    /// What is told of an inode to who asks now.
+    pub fn told(&self, found: &Attributes) -> record::Attributes {
+        if self.is_afar { afar::told(found) } else { told(found) }
     }
 
     /// A directory, its names read from the host if they had not been.

@@ -1,7 +1,8 @@
 //! Serves other nodes' messages on bytes and open files.
 
-use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH};
+use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH, O_TRUNC};
 use husk_carrier::AT_END;
+use husk_proto::Errno;
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::Fs as _;
 use husk_proto::process::Processes as _;
@@ -34,12 +35,19 @@ impl Agent {
             may.map_err(failure)?;
             None
         } else {
+            if asked.access != Access::Read || asked.flags & O_TRUNC != 0 {
+                let keep = if asked.flags & O_TRUNC != 0 { 0 } else { u64::MAX };
+                self.own_for_afar(inode, keep)?;
+            }
             let direct = self.direct();
             let (files, flags) = (direct.files(), asked.flags & !O_CLOEXEC);
             let who = who.credentials();
-            let opened = direct.open(&who, files, inode, flags, 0, NUMBERS_END);
-            let fd = opened.map_err(failure)?;
-            Some(self.keep(fd)?.1)
+            match direct.open(&who, files, inode, flags, 0, NUMBERS_END) {
+                Ok(fd) => Some(self.keep(fd)?.1),
+                // The host's bytes: they are read by the inode, without a hold.
+                Err(Errno::EIO) if self.is_host_file_for_afar(inode) => None,
+                Err(errno) => return Err(failure(errno)),
+            }
         };
         let attributes = self.attributes(inode)?;
         let answer = reply::Open { hold: 0, attributes, grant, data: None };
@@ -69,7 +77,11 @@ impl Agent {
         let most = (asked.length as usize).min(READ_MAX);
         let mut bytes = core::mem::take(&mut self.bytes);
         bytes.resize(most, 0);
-        let got = self.direct().read_at(held(asked.hold), asked.offset, &mut bytes);
+        let inode = held(asked.hold);
+        let got = match self.read_host(inode, asked.offset, &mut bytes) {
+            Some(got) => got,
+            None => self.direct().read_at(inode, asked.offset, &mut bytes),
+        };
         self.bytes = bytes;
         let got = got.map_err(failure)?;
         let data = self.bytes.get(..got).unwrap_or_default();

@@ -22,6 +22,7 @@
 
 #![deny(unsafe_code)]
 
+mod afar;
 mod agent;
 mod bytes;
 mod names;
@@ -29,4 +30,5 @@ mod names;
 mod plain;
 mod serve;
 
-pub use serve::serve;
+pub use afar::AFAR;
+pub use serve::{CALL_BYTES_MAX, ask, serve};

@@ -9,7 +9,7 @@ use husk_wire::record::{AttributeCall, Entry, Identity, Step, Wants, What};
 use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};
 
-use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time, told};
+use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time};
 use crate::bytes::NUMBERS_END;
 use crate::serve::failure;
 
@@ -31,6 +31,7 @@ impl Agent {
             }
         };
         let attributes = self.direct().attributes(found).map_err(failure)?;
+        self.may_see(&attributes)?;
         let linked = matches!(attributes.step.kind, Kind::Symlink | Kind::Socket);
         let mut text = [0; husk_abi::PATH_MAX];
         let target = if linked && asked.wants.has(Wants::TARGET) {
@@ -41,7 +42,7 @@ impl Agent {
             None
         };
         let (grant, listing) = (None, None);
-        let steps = [Step { attributes: told(&attributes), grant, listing, target }];
+        let steps = [Step { attributes: self.told(&attributes), grant, listing, target }];
         let steps = List::new(&steps).map_err(|_| Failure::Protocol)?;
         put::<message::Walk>(header, &reply::Walk { steps }, room)
     }
@@ -61,7 +62,7 @@ impl Agent {
             // One that has gone meanwhile is left out.
             let Ok(attributes) = self.direct().attributes(*inode) else { continue };
             let name = Name::new(name).map_err(|_| Failure::Protocol)?;
-            entries.push(Entry { name, cookie: *next, attributes: told(&attributes) });
+            entries.push(Entry { name, cookie: *next, attributes: self.told(&attributes) });
         }
         let entries = List::new(&entries).map_err(|_| Failure::Protocol)?;
         let page = reply::ListNames { entries, cookie, change: 0, grant: None };
@@ -197,6 +198,9 @@ impl Agent {
         let inode = inode(asked.object).map_err(failure)?;
         let (who, to) = (Who::of(&asked.caller), asked.settings);
         self.leave(asked.leaves);
+        if let Some(size) = to.size {
+            self.own_for_afar(inode, size)?;
+        }
         let set = match to.size {
             Some(size) => self.direct().truncate(inode, size),
             None => {

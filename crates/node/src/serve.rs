@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use husk_carrier::{Direct, Layout};
 use husk_client::{Buffers, Client};
-use husk_link::CALL_BYTES_MAX;
+pub use husk_link::CALL_BYTES_MAX;
 use husk_proto::{Errno, Process};
 use husk_wire::{Failure, HEADER_BYTES, Header};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
@@ -130,6 +130,12 @@ fn answer(
     let whole = &outgoing[..HEADER_BYTES + reply.length as usize];
     // There is room in a queue that nothing was put into: nobody is waited for.
     send(stream.as_fd(), whole, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+}
+
+/// Asks the agent that listens at `home`, on behalf of a node that reaches us another way: the
+/// length of its answer in `room`; `None`: there is none.
+pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
+    husk_link::call(home, [message, &[]], room).ok()
 }
 
 /// What a handler's error is to another node.

@@ -32,6 +32,7 @@ pub mod fsck;
 mod full;
 mod gathered;
 pub mod holds;
+pub mod hosts;
 pub mod image;
 mod interrupts;
 pub mod launch;

@@ -30,6 +30,7 @@ use rustix::thread::CpuSet;
 use crate::control_group;
 use crate::failure::Failure;
 use crate::fate::OnFailure;
+use crate::hosts::settle_hosts;
 use crate::named::mount::standing_over;
 use crate::nodes::{NODES_MAX, PartOf, settle_nodes, shares};
 use crate::whole;
@@ -73,6 +74,8 @@ pub struct Request {
     pub pin: Option<bool>,
     /// `--nodes`; `None` = one.
     pub nodes: Option<u32>,
+    /// `--on`: other hosts.
+    pub hosts: Vec<String>,
     /// It is a node of another image, and has no tree of its own.
     pub part_of: Option<PartOf>,
     /// The current directory is overlaid beside `overlays` where no tree covers it.
@@ -120,6 +123,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Nodes.
     pub nodes: u32,
+    /// Other hosts that programs run on.
+    pub hosts: Vec<String>,
     /// Memory of each of the other nodes, bytes.
     pub other_bytes: u64,
     /// The image that it is a node of.
@@ -184,6 +189,24 @@ impl Request {
         Ok(settings)
     }
 
+    /// The other hosts, where they are served.
+    fn settle_on(&self, nodes: u32, sealed: bool) -> Result<Vec<String>, Failure> {
+        let hosts = settle_hosts(&self.hosts)?;
+        let other = [
+            (nodes > 1, "--nodes"),
+            (sealed, "--read-only-outside and --overlay /"),
+            (!self.volumes.is_empty(), "--volume"),
+        ];
+        match other.iter().find(|(given, _)| *given && !hosts.is_empty()) {
+            None => Ok(hosts),
+            Some((_, option)) => Err(Failure::new(
+                "cannot use other hosts",
+                format!("{option} is not served with them yet"),
+                format!("leave out {option}, or --on"),
+            )),
+        }
+    }
+
     /// The same without the trees that nobody named: whether an image could be made of what is
     /// said, wherever `husk` is started.
     pub(crate) fn check(&self) -> Result<Settings, Failure> {
@@ -207,10 +230,12 @@ impl Request {
             let remedy = "leave out --volume or --nodes";
             return Err(Failure::new(format!("cannot make {nodes} nodes"), why, remedy));
         }
+        let hosts = self.settle_on(nodes, sealed)?;
         Ok(Settings {
             kernels,
             memory_bytes,
             nodes,
+            hosts,
             other_bytes,
             part_of: None,
             mounts,

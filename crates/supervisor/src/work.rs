@@ -194,7 +194,7 @@ impl Work {
 
     /// Starts the other nodes of the image, called after `base`, where there are any.
     pub fn begin_nodes(&mut self, settings: &Settings, base: &str) -> Result<(), Failure> {
-        if settings.nodes > 1 {
+        if settings.nodes > 1 || !settings.hosts.is_empty() {
             let region = self.image.region.try_clone().map_err(crate::run::no_descriptor)?;
             let direct = &mut self.image.direct;
             self.nodes = Some(Nodes::begin(settings, region, direct, base)?);

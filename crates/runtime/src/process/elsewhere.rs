@@ -27,7 +27,7 @@ use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PL
 use husk_runtime::reach::{ANSWER_BYTES_MAX, Descriptor, connect, place, receive, send};
 
 /// Most descriptors that a program takes along.
-const NUMBERS_MAX: usize = 64;
+pub(super) const NUMBERS_MAX: usize = 64;
 /// The two high numbers lie below this, and above that.
 const NUMBERS_END: usize = 1022;
 const NUMBERS_LOW: usize = 16;
@@ -50,7 +50,7 @@ pub fn chosen(thread: &mut Thread, nodes: u16, asked: Option<u64>) -> Option<u16
 
 /// Whether its parent has other children that run: jobs beside each other are spread, one after the
 /// other they stay. A host that does not say counts as yes.
-fn has_siblings() -> bool {
+pub(super) fn has_siblings() -> bool {
     // SAFETY: no memory is involved.
     let parent = unsafe { syscall(nr::getppid, [0; 6]) } as u32;
     let mut digits = [0; 10];

@@ -16,6 +16,7 @@ use crate::load::start::{self, facts};
 use crate::memory;
 use crate::process::elsewhere;
 use crate::process::limits;
+use crate::process::shadow::{self, AFAR};
 use crate::process::thread::Thread;
 use crate::signal;
 use crate::signal::sigaction;
@@ -145,7 +146,14 @@ fn launch(
         Err(natively(thread, &plan, argv, envp))
     } else {
         if flags == 0 && !given.starts_from_descriptor() {
-            let _ = go_elsewhere(thread, given.path(), argv, envp);
+            let _ = match thread.client.nodes() {
+                AFAR.. if plan.depth > 0 => None,
+                nodes @ AFAR.. => {
+                    let program = (&plan.program, plan.path());
+                    shadow::become_shadow(thread, nodes, program, argv, asked_node(envp), envp)
+                }
+                _ => go_elsewhere(thread, given.path(), argv, envp),
+            };
         }
         hand_over(thread, &plan, given.name(), given.flags(), argv, envp)
     };
@@ -262,21 +270,35 @@ fn privileged(program: &Program) -> bool {
 
 fn natively(thread: &mut Thread, plan: &Plan, argv: usize, envp: usize) -> Errno {
     thread.client.tell_native(&plan.program, plan.path().to_bytes());
+    let path = plan.path().as_ptr() as usize;
+    let fd = match plan.program {
+        // By its descriptor: in the image it may have another name.
+        Program { unreadable: true, inode: Some(_), target: ExecTarget::Host(fd), .. } => Some(fd),
+        _ => None,
+    };
+    start_natively(thread, fd, path, argv, envp)
+}
+
+/// Has the host start a program that is none of the image; why it did not. Its pipes are the host's
+/// from now on. It is started by its descriptor, where there is `fd`, else by its path.
+pub(super) fn start_natively(
+    thread: &mut Thread,
+    fd: Option<u32>,
+    path: usize,
+    argv: usize,
+    envp: usize,
+) -> Errno {
     thread.client.surrender_pipes();
     keep_open(false);
     signal::leave_actions(thread);
     begin_trace(thread);
-    let path = plan.path().as_ptr() as usize;
     let by_path = (nr::execve, [path, argv, envp, 0, 0, 0]);
-    let (number, args) = match plan.program {
-        // By its descriptor: in the image it may have another name.
-        Program { unreadable: true, inode: Some(_), target: ExecTarget::Host(fd), .. } => {
-            let empty = c"".as_ptr() as usize;
-            (nr::execveat, [fd as usize, empty, argv, envp, AT_EMPTY_PATH, 0])
-        }
-        _ => by_path,
-    };
-    // SAFETY: the application's own arrays; on success nothing is left of us.
+    let (number, args) = fd.map_or(by_path, |fd| {
+        let empty = c"".as_ptr() as usize;
+        (nr::execveat, [fd as usize, empty, argv, envp, AT_EMPTY_PATH, 0])
+    });
+    // SAFETY: the application's own arrays, or some that were built here; on success nothing is
+    // left of us.
     let mut result = unsafe { syscall(number, args) };
     if number == nr::execveat && Errno(-result as i32) == Errno::ENOENT {
         // A script: its interpreter is to open it by a path.
@@ -490,7 +512,7 @@ fn begin_trace(thread: &Thread) {
 }
 
 /// Pointers in an array that ends with 0; 0 for no array.
-fn count(array: usize) -> Result<usize, Errno> {
+pub(super) fn count(array: usize) -> Result<usize, Errno> {
     let mut count = 0;
     while array != 0 && memory::word(array + 8 * count)? != 0 {
         count += 1;
@@ -501,7 +523,7 @@ fn count(array: usize) -> Result<usize, Errno> {
     Ok(count)
 }
 
-fn copy_words(target: &mut [usize], source: usize, count: usize) -> Result<(), Errno> {
+pub(super) fn copy_words(target: &mut [usize], source: usize, count: usize) -> Result<(), Errno> {
     memory::copy(target.as_mut_ptr() as usize, source, 8 * count)
 }
 
@@ -541,7 +563,7 @@ fn arguments_into(
 }
 
 /// A mapping for long arrays, kept in the block (a vfork child's goes back with it).
-fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno> {
+pub(super) fn area(thread: &mut Thread, words: usize) -> Result<&'static mut [usize], Errno> {
     let bytes = (words * 8).next_multiple_of(PAGE);
     if thread.exec_area[1] < bytes {
         let (prot, flags) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);

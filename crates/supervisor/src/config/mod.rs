@@ -326,6 +326,7 @@ impl Config {
             pin: typed.pin.or_else(|| self.is_on("pin")),
             covers_here,
             nodes: typed.nodes,
+            hosts: typed.hosts,
             part_of: typed.part_of,
         }
     }

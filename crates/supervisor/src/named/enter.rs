@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use husk_proto::place::Policy;
@@ -46,19 +47,37 @@ pub fn enter(
         }
         _ => failure,
     })?;
+    let here = std::env::current_dir().ok().filter(|path| path.to_str().is_some());
+    join(&place, here, command, shown, policy)
+}
+
+/// The same in the image whose directory is `place`, and in its directory `here`.
+pub fn enter_at(
+    (place, name): (&Path, &str),
+    here: &Path,
+    command: &[OsString],
+    shown: &OsStr,
+) -> Result<Infallible, Failure> {
+    let place = Place::at(&Name::parse(OsStr::new(name))?, place)?;
+    join(&place, Some(here.to_owned()), command, Some(shown), None)
+}
+
+fn join(
+    place: &Place,
+    here: Option<PathBuf>,
+    command: &[OsString],
+    shown: Option<&OsStr>,
+    policy: Option<Policy>,
+) -> Result<Infallible, Failure> {
     ensure_able()?;
+    let name = &place.name;
     let refuse =
         |why: &str, remedy: &str| Failure::new(format!("cannot enter image {name}"), why, remedy);
     let stream = place.connect()?;
-    let join = Ask::Join {
-        pid: std::process::id(),
-        inherited: inherited(),
-        umask: umask(),
-        here: std::env::current_dir().ok().filter(|path| path.to_str().is_some()),
-    };
+    let join = Ask::Join { pid: std::process::id(), inherited: inherited(), umask: umask(), here };
     let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, &join));
     let (told, descriptors) = asked
-        .map_err(|problem| unanswered(&place, format!("cannot enter image {name}"), &problem))?;
+        .map_err(|problem| unanswered(place, format!("cannot enter image {name}"), &problem))?;
     let (process, guard, trap_only) = match told {
         Answer::Joined { process, guard, trap_only } => (process, guard, trap_only),
         Answer::Refused(failure) => return Err(failure),

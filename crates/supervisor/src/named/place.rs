@@ -202,6 +202,14 @@ impl Place {
         Err(missing())
     }
 
+    /// The directory of an image, at `path`.
+    pub fn at(name: &Name, path: &Path) -> Result<Place, Failure> {
+        Place::open(name, path).map_err(|problem| {
+            let what = format!("cannot look at image {name}");
+            Failure::new(what, reason(&problem), "see `husk ls`")
+        })
+    }
+
     fn open(name: &Name, path: &Path) -> io::Result<Place> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;

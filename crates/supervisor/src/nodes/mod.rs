@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::descent::state_and_parent;
 use crate::failure::Failure;
+use crate::hosts::Hosts;
 use crate::named::{self, Name, SELF};
 use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 use crate::say::say;
@@ -137,6 +138,7 @@ pub struct Nodes {
     agent: Option<Child>,
     killed: u32,
     names: Vec<Name>,
+    hosts: Option<Hosts>,
 }
 
 impl Nodes {
@@ -156,7 +158,8 @@ impl Nodes {
         }
         let home = PathBuf::from(OsStr::from_bytes(&private)).join(HOME);
         let listener = listen(&home).map_err(|errno| failed(reason(&errno.into())))?;
-        let mut nodes = Nodes { region, listener, agent: None, killed: 0, names: Vec::new() };
+        let mut nodes =
+            Nodes { region, listener, agent: None, killed: 0, names: Vec::new(), hosts: None };
         nodes.start_agent().map_err(|problem| failed(reason(&problem)))?;
         let trees = trees(direct);
         for node in 1..settings.nodes as u16 {
@@ -165,6 +168,11 @@ impl Nodes {
             nodes.start_other(settings, &part, base)?;
         }
         direct.set_nodes(settings.nodes as u16, std::process::id());
+        if !settings.hosts.is_empty() {
+            let hosts = Hosts::begin(&settings.hosts, &home, &trees)?;
+            direct.set_nodes(husk_node::AFAR + hosts.count(), std::process::id());
+            nodes.hosts = Some(hosts);
+        }
         Ok(nodes)
     }
 
@@ -239,13 +247,15 @@ impl Nodes {
     pub fn workers(&self) -> Vec<Pid> {
         let keepers = self.names.iter().filter_map(named::keeper);
         let agent = self.agent.as_ref().map(Child::id);
-        keepers.chain(agent).map(|pid| Pid::from_raw(pid as i32)).collect()
+        let hosts = self.hosts.iter().flat_map(Hosts::workers);
+        keepers.chain(agent).chain(hosts).map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 }
 
 impl Drop for Nodes {
     /// Ends the others, then the agent; nobody runs on them any more.
     fn drop(&mut self) {
+        drop(self.hosts.take());
         for name in &self.names {
             if let Err(failure) = named::down(OsStr::new(&name.to_string()), true, true) {
                 say(&failure.to_string());
@@ -271,7 +281,7 @@ fn trees(direct: &Direct) -> Vec<Tree> {
 }
 
 /// A socket at `path` for whole messages.
-fn listen(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn listen(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;

@@ -1,0 +1,527 @@
+//! `husk serve-guest`: this host's end of a session that another host has started over ssh.
+//!
+//! ```text
+//!   standard input ─► frames ─► jobs: a process of the node each, its output back as frames
+//!                           ─► replies for who asked
+//!   programs of the node ─► socket `home` ─► frames on standard output ─► the home of all names
+//! ```
+//!
+//! Invariants
+//! 1. Everything here ends with standard input, or when nothing comes from the other side for
+//!    `SILENCE_MAX`: the jobs are killed, the node is taken down, its directory is removed.
+//! 2. The reader of frames waits for nothing: what comes is bounded by what was asked for, and by
+//!    the credit of a job.
+//! 3. Whoever kills this process ends the node with it: that watches our number.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{FILES, IMAGES};
+use crate::hosts::job::{Fate, Job};
+use crate::hosts::same;
+use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::named::SELF;
+use crate::nodes::{self, PartOf, Tree};
+use crate::private::Private;
+use crate::request::reason;
+
+/// Requests of programs here that are on their way at once.
+pub const ASKERS: u32 = 32;
+/// So long nothing may come from the other side.
+pub const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// So often each side says that it is there.
+pub const ALIVE_EVERY: Duration = Duration::from_secs(3);
+/// Bytes of a job's output that may be on their way.
+pub const CREDIT_BYTES: u64 = 256 << 10;
+/// Bytes read from a job at once.
+const PIECE: usize = 32 << 10;
+/// How long an answer from home may take.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long a request may take to arrive once its sender has connected.
+const TALK_MAX: Duration = Duration::from_secs(5);
+/// Between two looks whether a job that has ended has said all.
+const LOOK_MS: i64 = 10;
+/// Most jobs at once, whatever the other side says.
+const JOBS_MAX: usize = 1024;
+/// What the node is called in its own directory of images.
+const NODE: &str = "guest";
+
+/// What home says first.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Hello {
+    /// The version of the protocol.
+    pub version: u32,
+    /// The number of the node that this host is to be.
+    pub node: u16,
+    /// The trees at home.
+    pub trees: Vec<Tree>,
+    /// The user and the group there.
+    pub user: (u32, u32),
+    /// What its processor can do.
+    pub features: Vec<String>,
+    /// Memory of the node, bytes.
+    pub memory_bytes: u64,
+}
+
+/// What this host answers.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Welcome {
+    /// Processors that it may use.
+    pub processors: u32,
+}
+
+/// The protocol of frames and what is in them.
+pub const VERSION: u32 = 1;
+
+/// What the processor of this host can do.
+pub fn features() -> Vec<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags"));
+    let flags = flags.unwrap_or_default().trim_start_matches([' ', '\t', ':']);
+    flags.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The lock, whoever has panicked holding it: what it guards is whole between two calls.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A job as the reader of frames knows it.
+struct Running {
+    /// Its process, which leads a group of its own; 0: it is not started yet.
+    pid: i32,
+    credit: Arc<Credit>,
+}
+
+/// How many more bytes a job may send.
+struct Credit {
+    left: Mutex<u64>,
+    more: Condvar,
+}
+
+impl Credit {
+    /// Waits until some may be sent, and takes at most `most`; none: the session has ended.
+    fn wait(&self, ended: &AtomicBool) -> bool {
+        let mut left = lock(&self.left);
+        while *left < PIECE as u64 {
+            if ended.load(Ordering::SeqCst) {
+                return false;
+            }
+            let waited = self.more.wait_timeout(left, TALK_MAX);
+            left = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(left, _)| left);
+        }
+        true
+    }
+
+    fn spend(&self, count: usize) {
+        let mut left = lock(&self.left);
+        *left = left.saturating_sub(count as u64);
+    }
+
+    fn give(&self, count: u64) {
+        let mut left = lock(&self.left);
+        *left = left.saturating_add(count).min(CREDIT_BYTES);
+        self.more.notify_all();
+    }
+}
+
+/// What all threads share.
+struct Guest {
+    output: Mutex<io::Stdout>,
+    images: PathBuf,
+    jobs: Mutex<HashMap<u32, Running>>,
+    answers: Mutex<HashMap<u32, SyncSender<Vec<u8>>>>,
+    heard: Mutex<Instant>,
+    ended: AtomicBool,
+    next: AtomicU64,
+}
+
+impl Guest {
+    fn put(&self, kind: Kind, channel: u32, payload: &[u8]) -> io::Result<()> {
+        put(&mut *lock(&self.output), kind, channel, payload)
+    }
+}
+
+/// Serves the session; returns when it has ended.
+pub fn serve() {
+    let _ = rustix::thread::set_name(c"husk: guest");
+    let hello = take(&mut io::stdin().lock());
+    let Ok(Some(Frame { kind: Kind::Hello, payload, .. })) = hello else { return };
+    let refused = |why: &str| {
+        // Who does not listen is not told.
+        let _ = put(&mut io::stdout().lock(), Kind::Refused, 0, why.as_bytes());
+    };
+    let hello = match serde_json::from_slice::<Hello>(&payload) {
+        Ok(hello) => hello,
+        Err(_) => return refused("it has another version of husk"),
+    };
+    if let Err(why) = suits(&hello) {
+        return refused(&why);
+    }
+    match begin(&hello) {
+        Ok((guest, private)) => {
+            read_frames(&guest);
+            end(&guest);
+            drop(private);
+        }
+        Err(why) => refused(&why),
+    }
+}
+
+/// Whether this host can stand in for that one.
+fn suits(hello: &Hello) -> Result<(), String> {
+    let us = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if hello.version != VERSION {
+        return Err("it has another version of husk".to_owned());
+    }
+    if hello.user != us {
+        let ((user, group), (own, own_group)) = (hello.user, us);
+        return Err(format!(
+            "you are user {own} of group {own_group} there, and {user} of {group} here"
+        ));
+    }
+    let own = features();
+    let lacking: Vec<_> = hello.features.iter().filter(|flag| !own.contains(flag)).collect();
+    match lacking.first() {
+        None => Ok(()),
+        Some(first) => {
+            Err(format!("its processor lacks {} features of this one, as {first}", lacking.len()))
+        }
+    }
+}
+
+/// Makes the node and starts the threads.
+fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
+    let told = |problem: io::Error| reason(&problem);
+    let private = Private::make().map_err(told)?;
+    let place = Path::new(std::ffi::OsStr::new(
+        std::str::from_utf8(&private.path()).map_err(|_| "its directory has no name")?,
+    ))
+    .to_owned();
+    let (home, images) = (place.join("home"), place.join("images"));
+    let listener = nodes::listen(&home).map_err(|errno| reason(&errno.into()))?;
+    let part =
+        PartOf { node: hello.node, home, pid: std::process::id(), trees: hello.trees.clone() };
+    up(&images, &part, hello.memory_bytes)?;
+    let guest = Arc::new(Guest {
+        output: Mutex::new(io::stdout()),
+        images,
+        jobs: Mutex::default(),
+        answers: Mutex::default(),
+        heard: Mutex::new(Instant::now()),
+        ended: AtomicBool::new(false),
+        next: AtomicU64::new(1),
+    });
+    let listener = Arc::new(listener);
+    for number in 0..ASKERS {
+        let (guest, listener) = (guest.clone(), listener.clone());
+        thread::spawn(move || carry(&guest, &listener, number));
+    }
+    let watched = guest.clone();
+    thread::spawn(move || watch(&watched));
+    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let welcome = serde_json::to_vec(&Welcome { processors }).unwrap_or_default();
+    guest.put(Kind::Welcome, 0, &welcome).map_err(told)?;
+    Ok((guest, private))
+}
+
+fn husk(images: &Path) -> Command {
+    let mut command = Command::new(SELF);
+    // What this host's files say is for images of its own.
+    command.env(IMAGES, images).env(FILES, "none").stdin(Stdio::null());
+    command
+}
+
+fn up(images: &Path, part: &PartOf, memory_bytes: u64) -> Result<(), String> {
+    let told = serde_json::to_string(part).unwrap_or_default();
+    let memory = memory_bytes.to_string();
+    let words = ["up", NODE, "--memory", &memory, "--discard", "--part-of", &told];
+    let made = husk(images).args(words).output().map_err(|problem| reason(&problem))?;
+    if made.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&made.stderr);
+    let line = said.lines().last().unwrap_or("no reason is given");
+    Err(line.strip_prefix("husk: ").unwrap_or(line).to_owned())
+}
+
+/// Ends all that was started here.
+fn end(guest: &Guest) {
+    guest.ended.store(true, Ordering::SeqCst);
+    // Home answers nobody any more.
+    lock(&guest.answers).clear();
+    for job in lock(&guest.jobs).values() {
+        end_group(job.pid, Signal::SIGKILL);
+        job.credit.more.notify_all();
+    }
+    // What fails now is found by the node, which watches us.
+    let _ = husk(&guest.images)
+        .args(["down", NODE, "--discard", "--force"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
+fn end_group(pid: i32, signal: Signal) {
+    if pid > 0 {
+        // It may have ended this moment.
+        let _ = killpg(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Says that we are there, and ends the session when the other side is not.
+fn watch(guest: &Guest) {
+    loop {
+        thread::sleep(ALIVE_EVERY);
+        let silent = lock(&guest.heard).elapsed() > SILENCE_MAX;
+        let unsaid = !silent && guest.put(Kind::Alive, 0, &[]).is_err();
+        if silent || unsaid {
+            end(guest);
+            // The main thread waits in a read that may never end. What is left of the directory is
+            // removed here.
+            if let Some(place) = guest.images.parent().and_then(Path::parent) {
+                let _ = fs::remove_dir_all(place);
+            }
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Takes what home sends until that ends.
+fn read_frames(guest: &Arc<Guest>) {
+    let mut input = io::stdin().lock();
+    while let Ok(Some(frame)) = take(&mut input) {
+        *lock(&guest.heard) = Instant::now();
+        if take_frame(guest, frame).is_none() {
+            return;
+        }
+    }
+}
+
+/// `None`: the other side breaks the protocol.
+fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
+    let Frame { kind, channel, payload } = frame;
+    match kind {
+        Kind::Alive => {}
+        Kind::Reply => {
+            // Who has given up waits no more.
+            if let Some(asker) = lock(&guest.answers).get(&channel) {
+                let _ = asker.try_send(payload);
+            }
+        }
+        Kind::Compare => {
+            let guest = guest.clone();
+            thread::spawn(move || {
+                let path = String::from_utf8(payload).ok();
+                let print = path.and_then(|path| same::fingerprint(Path::new(&path)));
+                let _ = guest.put(Kind::Print, channel, print.unwrap_or_default().as_bytes());
+            });
+        }
+        Kind::Job => {
+            let job = Job::decode(&payload)?;
+            let credit = Arc::new(Credit { left: Mutex::new(CREDIT_BYTES), more: Condvar::new() });
+            let running = Running { pid: 0, credit: credit.clone() };
+            let mut jobs = lock(&guest.jobs);
+            if jobs.len() >= JOBS_MAX || jobs.insert(channel, running).is_some() {
+                return None;
+            }
+            let guest = guest.clone();
+            thread::spawn(move || run(&guest, channel, &job, &credit));
+        }
+        Kind::Signal => {
+            let [number] = payload[..] else { return None };
+            let signal = Signal::try_from(i32::from(number)).ok()?;
+            let pid = lock(&guest.jobs).get(&channel).map_or(0, |job| job.pid);
+            match signal {
+                // What a terminal sends goes to all of the group.
+                Signal::SIGINT | Signal::SIGQUIT | Signal::SIGHUP => end_group(pid, signal),
+                _ if pid > 0 => drop(kill(Pid::from_raw(pid), signal)),
+                _ => {}
+            }
+        }
+        Kind::Credit => {
+            let bytes: [u8; 4] = payload[..].try_into().ok()?;
+            if let Some(job) = lock(&guest.jobs).get(&channel) {
+                job.credit.give(u32::from_le_bytes(bytes).into());
+            }
+        }
+        Kind::Gone => {
+            let pid = lock(&guest.jobs).get(&channel).map_or(0, |job| job.pid);
+            end_group(pid, Signal::SIGKILL);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Runs a job to its end.
+fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
+    let fate = match start(guest, channel, job, credit) {
+        Ok(fate) => fate,
+        Err(problem) => {
+            let line = format!(
+                "husk: cannot start {}: {}\n",
+                job.program.to_string_lossy(),
+                reason(&problem)
+            );
+            let _ = guest.put(Kind::Errors, channel, line.as_bytes());
+            Fate::Unstarted(crate::failure::STATUS_NOT_EXECUTABLE)
+        }
+    };
+    lock(&guest.jobs).remove(&channel);
+    // Without home there is nobody to tell.
+    let _ = guest.put(Kind::Status, channel, &fate.encode());
+}
+
+fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> io::Result<Fate> {
+    let mut command = Command::new(SELF);
+    command
+        .arg0(JOB)
+        .arg(&guest.images)
+        .arg(job.umask.to_string())
+        .arg(&job.here)
+        .arg(&job.program)
+        .args(&job.arguments)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    for variable in &job.environment {
+        use std::os::unix::ffi::{OsStrExt, OsStringExt};
+        let bytes = variable.as_bytes();
+        let Some(at) = bytes.iter().position(|byte| *byte == b'=') else { continue };
+        let part = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
+        command.env(part(&bytes[..at]), part(&bytes[at + 1..]));
+    }
+    let mut child = command.spawn()?;
+    let pid = child.id() as i32;
+    if let Some(running) = lock(&guest.jobs).get_mut(&channel) {
+        running.pid = pid;
+    }
+    if guest.ended.load(Ordering::SeqCst) {
+        end_group(pid, Signal::SIGKILL);
+    }
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut readers = Vec::new();
+    let pipes = [
+        (Kind::Output, child.stdout.take().map(OwnedFd::from)),
+        (Kind::Errors, child.stderr.take().map(OwnedFd::from)),
+    ];
+    for (kind, pipe) in pipes {
+        let Some(pipe) = pipe else { continue };
+        let (guest, credit, ended) = (guest.clone(), credit.clone(), ended.clone());
+        let read = move || pass_on(&guest, (kind, channel), &pipe, &credit, &ended);
+        readers.push(thread::spawn(read));
+    }
+    let status = child.wait()?;
+    ended.store(true, Ordering::Release);
+    for reader in readers {
+        let _ = reader.join();
+    }
+    Ok(match status.signal() {
+        Some(signal) => Fate::Signal(signal as u8),
+        None => Fate::Exit(status.code().unwrap_or(1) as u8),
+    })
+}
+
+/// Sends home what a job writes, until all who could write have closed, or the job has ended and
+/// nothing is left.
+fn pass_on(
+    guest: &Guest,
+    (kind, channel): (Kind, u32),
+    pipe: &OwnedFd,
+    credit: &Credit,
+    ended: &AtomicBool,
+) {
+    let mut bytes = vec![0; PIECE];
+    let look = Timespec { tv_sec: 0, tv_nsec: LOOK_MS * 1_000_000 };
+    while credit.wait(&guest.ended) {
+        // Asked first: what it wrote before its end is there.
+        let is_over = ended.load(Ordering::Acquire);
+        let mut watched = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut watched, Some(&look)) {
+            Ok(0) if is_over => return,
+            Ok(0) | Err(_) => continue,
+            Ok(_) => {}
+        }
+        let Ok(count) = rustix::io::read(pipe, &mut *bytes) else { return };
+        if count == 0 {
+            return;
+        }
+        credit.spend(count);
+        if guest.put(kind, channel, &bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries requests of programs here to the home of all names, one at a time.
+fn carry(guest: &Guest, listener: &OwnedFd, number: u32) {
+    let mut room = vec![0; husk_node::CALL_BYTES_MAX];
+    loop {
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            // Whoever asked hears nothing, and asks again or not.
+            Ok(asker) => drop(carry_one(guest, &asker, number, &mut room)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn carry_one(guest: &Guest, asker: &OwnedFd, number: u32, room: &mut [u8]) -> io::Result<()> {
+    sockopt::set_socket_timeout(asker, sockopt::Timeout::Recv, Some(TALK_MAX))?;
+    let (length, _) = recv(asker.as_fd(), &mut *room, RecvFlags::empty())?;
+    let (tell, told): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(1);
+    // A late answer to who had this place before is not taken for ours.
+    let turn = guest.next.fetch_add(1, Ordering::Relaxed) as u32;
+    let channel = turn.wrapping_mul(ASKERS).wrapping_add(number);
+    lock(&guest.answers).insert(channel, tell);
+    if guest.ended.load(Ordering::SeqCst) {
+        lock(&guest.answers).remove(&channel);
+        return Ok(());
+    }
+    let sent = guest.put(Kind::Request, channel, &room[..length]);
+    let answer = sent
+        .and_then(|()| told.recv_timeout(ANSWER_MAX).map_err(|_| io::ErrorKind::TimedOut.into()));
+    lock(&guest.answers).remove(&channel);
+    send(asker.as_fd(), &answer?, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// How the process of a job begins.
+pub const JOB: &str = "husk: job";
+
+/// Becomes a job, if these are a job's words; its exit status where it cannot.
+pub fn at_a_glance(words: impl Iterator<Item = std::ffi::OsString>) -> Option<u8> {
+    let mut words = words.peekable();
+    words.peek().filter(|first| *first == JOB)?;
+    let words: Vec<_> = words.collect();
+    let [_, images, umask, here, program, shown, arguments @ ..] = &words[..] else {
+        return Some(crate::failure::STATUS_HUSK);
+    };
+    let umask = umask.to_str().and_then(|text| text.parse().ok()).unwrap_or(0o22);
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(umask));
+    let mut command = vec![program.clone()];
+    command.extend_from_slice(arguments);
+    let place = Path::new(images).join(NODE);
+    let Err(failure) = crate::named::enter_at((&place, NODE), Path::new(here), &command, shown);
+    let _ = writeln!(io::stderr(), "husk: {failure}");
+    Some(failure.status)
+}

@@ -1,0 +1,182 @@
+//! Whether a program is the same on two hosts: one fingerprint of all that it starts with.
+//!
+//! ```text
+//!   program ─► its bytes, its interpreter, its libraries and theirs
+//!   a compiler's driver ─► and the parts it starts: `as`, `ld`, what is below /usr/lib/gcc
+//! ```
+//!
+//! Not here: what a program opens by name while it runs (headers, locales, plug-ins).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64, PT_DYNAMIC, PT_INTERP};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use sha2::{Digest, Sha256};
+
+/// Where libraries are, in the order of the dynamic linker without its cache.
+const LIBRARIES: [&str; 7] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+/// The parts of compilers.
+const PARTS: &str = "/usr/lib/gcc";
+/// What they start beside those.
+const TOOLS: [&str; 2] = ["/usr/bin/as", "/usr/bin/ld"];
+/// Most files of a program.
+const FILES_MAX: usize = 256;
+/// Largest file.
+const FILE_BYTES_MAX: u64 = 512 << 20;
+/// How deep the parts of compilers lie.
+const DEPTH_MAX: u32 = 4;
+
+/// The bytes of a digest as text.
+pub fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest of a file's bytes, and whether it could be read.
+pub fn of_file(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let mut digest = Sha256::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes) {
+            Ok(0) => return Some(hex(&digest.finalize())),
+            Ok(count) => digest.update(&bytes[..count]),
+            Err(problem) if problem.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The fingerprint of the program at `path`; `None`: it is none, or cannot be read.
+pub fn fingerprint(path: &Path) -> Option<String> {
+    let mut files = BTreeMap::new();
+    add(path, &mut files)?;
+    if is_driver(path) {
+        let mut parts: BTreeSet<PathBuf> = TOOLS.iter().map(PathBuf::from).collect();
+        gather(Path::new(PARTS), 0, &mut parts);
+        for part in parts.iter().filter(|part| part.exists()) {
+            // A part that is no program for this machine has only its bytes.
+            if add(part, &mut files).is_none() {
+                files.insert(part.clone(), of_file(part)?);
+            }
+        }
+    }
+    let mut all = Sha256::new();
+    for (path, digest) in &files {
+        all.update(path.as_os_str().as_encoded_bytes());
+        all.update([0]);
+        all.update(digest);
+    }
+    Some(hex(&all.finalize()))
+}
+
+/// Whether it is called like a compiler, which starts others.
+fn is_driver(path: &Path) -> bool {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ["gcc", "g++", "clang", "c++", "gfortran"].iter().any(|driver| name.contains(driver))
+}
+
+/// Programs below the directory of a compiler's parts.
+fn gather(place: &Path, depth: u32, parts: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+        if kind.is_dir() && depth < DEPTH_MAX {
+            gather(&path, depth + 1, parts);
+        } else if fs::metadata(&path)
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+            && parts.len() < FILES_MAX
+        {
+            parts.insert(path);
+        }
+    }
+}
+
+/// Adds a program, its interpreter and its libraries.
+fn add(path: &Path, files: &mut BTreeMap<PathBuf, String>) -> Option<()> {
+    let mut next = vec![path.to_owned()];
+    while let Some(path) = next.pop() {
+        if files.contains_key(&path) {
+            continue;
+        }
+        let found = fs::metadata(&path).ok()?;
+        (found.is_file() && found.len() <= FILE_BYTES_MAX && files.len() < FILES_MAX)
+            .then_some(())?;
+        let bytes = fs::read(&path).ok()?;
+        let digest = hex(&Sha256::digest(&bytes));
+        let (interpreter, needed) = needs(&bytes)?;
+        files.insert(path, digest);
+        next.extend(interpreter);
+        for library in needed {
+            let places = LIBRARIES.iter().map(|place| Path::new(place).join(&library));
+            // One that is elsewhere is not compared: the two are then not known to be the same.
+            next.push(places.into_iter().find(|place| place.exists())?);
+        }
+    }
+    Some(())
+}
+
+/// The interpreter and the names of the libraries of an ELF file.
+fn needs(bytes: &[u8]) -> Option<(Option<PathBuf>, Vec<String>)> {
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let (mut interpreter, mut needed) = (None, Vec::new());
+    for segment in header.program_headers(endian, bytes).ok()? {
+        if segment.p_type(endian) == PT_INTERP {
+            let text = segment.data(endian, bytes).ok()?.strip_suffix(b"\0")?;
+            interpreter = Some(PathBuf::from(std::str::from_utf8(text).ok()?));
+        }
+        if segment.p_type(endian) != PT_DYNAMIC {
+            continue;
+        }
+        let sections = header.sections(endian, bytes).ok()?;
+        let Some((entries, link)) = sections.dynamic(endian, bytes).ok()? else { continue };
+        let strings = sections.strings(endian, bytes, link).ok()?;
+        for entry in entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED) {
+            let name = entry.string(endian, strings).ok()?;
+            needed.push(std::str::from_utf8(name).ok()?.to_owned());
+        }
+    }
+    Some((interpreter, needed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_a_fingerprint_and_another_one_when_a_byte_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let copy = place.path().join("true");
+        fs::copy("/bin/true", &copy).unwrap();
+        let first = fingerprint(&copy).unwrap();
+        assert_eq!(first.len(), 64);
+        assert_eq!(fingerprint(&copy), Some(first.clone()));
+        let mut bytes = fs::read(&copy).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&copy, bytes).unwrap();
+        assert_ne!(fingerprint(&copy), Some(first));
+    }
+
+    #[test]
+    fn what_is_no_program_has_none() {
+        let place = tempfile::tempdir().unwrap();
+        let text = place.path().join("text");
+        fs::write(&text, "#!/bin/sh\n").unwrap();
+        assert_eq!(fingerprint(&text), None);
+        assert_eq!(fingerprint(place.path()), None);
+        assert_eq!(fingerprint(&place.path().join("none")), None);
+    }
+}

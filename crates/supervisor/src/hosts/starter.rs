@@ -1,0 +1,520 @@
+//! `husk serve-host HOST`: home's end of a session with another host.
+//!
+//! ```text
+//!   runtime ─► socket ─► "may this run there?" ─► yes: a place is kept for it
+//!   shadow  ─► same connection: its job, signals ─► frames ─► ssh ─► guest
+//!           ◄─ output, end                       ◄─
+//!   guest's programs ─► requests ─► the agent of node 0, as any other node's
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is placed there that is not the same program on both hosts, byte for byte (`same`).
+//! 2. At most as many programs run there as it has processors.
+//! 3. When the other host is lost no request of it is served any more, no shadow waits, and
+//!    nothing new is placed there: what runs after that runs here.
+//! 4. The reader of frames waits for nothing; a guest that sends more than it may is cut off.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::hosts::guest::{
+    ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
+};
+use crate::hosts::job::Fate;
+use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::{same, ssh};
+use crate::named::SELF;
+use crate::nodes::Tree;
+use crate::request::reason;
+use crate::say::say;
+
+/// Requests of the guest that may wait: each of its threads has one, and some it has given up.
+const QUEUED_MAX: usize = 4 * ASKERS as usize;
+/// Threads that ask the home of all names on behalf of the guest.
+const CARRIERS: usize = 4;
+/// How long the guest may take to compare a program; the runtime does not wait so long.
+const COMPARE_MAX: Duration = Duration::from_secs(30);
+/// How long a shadow may take to say what it stands for.
+const JOB_MAX: Duration = Duration::from_secs(10);
+/// How long ssh may take to end once nothing is to be sent any more.
+const END_MAX: Duration = Duration::from_secs(10);
+/// Bytes of output that may wait for a shadow: what the guest has credit for, and a little.
+const QUEUED_BYTES_MAX: u64 = CREDIT_BYTES + (64 << 10);
+/// What the runtime asks first.
+const ASKS: u8 = b'A';
+/// What the supervisor says at the end.
+pub const ENDS: u8 = b'E';
+
+/// What `serve-host` is told.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Told {
+    /// The number of its node.
+    pub node: u16,
+    /// Where the agent of node 0 listens.
+    pub home: PathBuf,
+    /// The trees of node 0.
+    pub trees: Vec<Tree>,
+    /// Memory of the node there, bytes.
+    pub memory_bytes: u64,
+}
+
+/// What went on with a host, for people.
+#[derive(Serialize, Deserialize, Debug, Default, Clone)]
+pub struct Account {
+    /// Programs that ran there.
+    pub programs: u64,
+    /// Of these, those that were lost with it.
+    pub lost: u64,
+    /// Requests of its programs to the home of all names.
+    pub round_trips: u64,
+    /// Bytes over the link, both ways.
+    pub bytes: u64,
+    /// Programs that could have run there and ran here: it was busy.
+    pub busy: u64,
+    /// The same: it has not the same program.
+    pub different: u64,
+}
+
+/// Something for the shadow of a program.
+enum ToShadow {
+    Output(Kind, Vec<u8>),
+    End(Fate),
+}
+
+struct Standing {
+    tell: Sender<ToShadow>,
+    queued: Arc<AtomicU64>,
+}
+
+/// Which programs are the same, as far as is known.
+#[derive(Default)]
+struct Compared {
+    here: HashMap<PathBuf, ((u64, u64, i64, u64), Option<String>)>,
+    there: HashMap<PathBuf, Option<String>>,
+    waiting: HashMap<u32, SyncSender<Option<String>>>,
+}
+
+/// What all threads share.
+struct Starter {
+    host: String,
+    to: Mutex<Option<ChildStdin>>,
+    home: Vec<u8>,
+    places: u32,
+    used: AtomicU32,
+    next: AtomicU32,
+    standing: Mutex<HashMap<u32, Standing>>,
+    compared: Mutex<Compared>,
+    heard: Mutex<Instant>,
+    account: Mutex<Account>,
+    is_lost: AtomicBool,
+    is_ending: AtomicBool,
+}
+
+/// A digest of the program that runs, and the program.
+fn own() -> io::Result<(File, String)> {
+    let digest = same::of_file(Path::new(SELF)).ok_or(io::ErrorKind::Other)?;
+    Ok((File::open(SELF)?, digest))
+}
+
+/// Serves the session; the socket is standard input, and what came of the start goes to standard
+/// output as one line, which is then closed.
+pub fn serve(host: &str, told: &str) -> u8 {
+    // A session of its own: keys on the terminal are for programs.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let _ = rustix::thread::set_name(c"husk: host");
+    match begin(host, told) {
+        Ok((starter, link, listener)) => {
+            report(&Ok(()));
+            run(&starter, link, listener);
+            0
+        }
+        Err(failure) => {
+            report(&Err(failure));
+            crate::failure::STATUS_HUSK
+        }
+    }
+}
+
+/// Tells who has started us, once.
+fn report(begun: &Result<(), Failure>) {
+    let text = serde_json::to_string(begun).unwrap_or_default();
+    let mut output = io::stdout();
+    // Who does not listen has ended, and we with it.
+    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+}
+
+fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListener), Failure> {
+    let failed = |why: String| Failure::new(format!("cannot use {host}"), why, "see `husk check`");
+    let told: Told = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
+    let listener = rustix::stdio::stdin().try_clone_to_owned();
+    let listener = listener.map_err(|problem| failed(reason(&problem)))?;
+    let (mut file, digest) = own().map_err(|problem| failed(reason(&problem)))?;
+    let mut link = ssh::start(host, (&mut file, &digest), &|line| say(&line))?;
+    let hello = Hello {
+        version: VERSION,
+        node: told.node,
+        trees: told.trees,
+        user: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
+        features: features(),
+        memory_bytes: told.memory_bytes,
+    };
+    let hello = serde_json::to_vec(&hello).unwrap_or_default();
+    let said = put(&mut link.to, Kind::Hello, 0, &hello).and_then(|()| take(&mut link.from));
+    let welcome: Welcome = match said {
+        Ok(Some(Frame { kind: Kind::Welcome, payload, .. })) => {
+            serde_json::from_slice(&payload).map_err(|_| failed("it talks nonsense".to_owned()))?
+        }
+        Ok(Some(Frame { kind: Kind::Refused, payload, .. })) => {
+            let why = String::from_utf8_lossy(&payload).into_owned();
+            let remedy = "make that right, or leave it out";
+            return Err(Failure::new(format!("cannot use {host}"), why, remedy));
+        }
+        _ => return Err(failed("husk there ended at once".to_owned())),
+    };
+    let starter = Starter {
+        host: host.to_owned(),
+        to: Mutex::new(None),
+        home: told.home.as_os_str().as_bytes().to_vec(),
+        places: welcome.processors.max(1),
+        used: AtomicU32::new(0),
+        next: AtomicU32::new(1),
+        standing: Mutex::default(),
+        compared: Mutex::default(),
+        heard: Mutex::new(Instant::now()),
+        account: Mutex::default(),
+        is_lost: AtomicBool::new(false),
+        is_ending: AtomicBool::new(false),
+    };
+    Ok((Arc::new(starter), link, UnixListener::from(listener)))
+}
+
+/// Serves until the supervisor wants an end, or the other host is lost.
+fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
+    let ssh::Link { mut ssh, to, from } = link;
+    *lock(&starter.to) = Some(to);
+    // A queue that is full breaks the protocol.
+    let (ask, asked) = sync_channel(QUEUED_MAX);
+    let asked = Arc::new(Mutex::new(asked));
+    for _ in 0..CARRIERS {
+        let (starter, asked) = (starter.clone(), asked.clone());
+        thread::spawn(move || carry(&starter, &asked));
+    }
+    let (reads, (over, is_over)) = (starter.clone(), mpsc::channel());
+    let (alive, silent) = (starter.clone(), over.clone());
+    thread::spawn(move || keep_alive(&alive, &silent));
+    let ended = over.clone();
+    thread::spawn(move || {
+        read_frames(&reads, from, &ask);
+        reads.lose();
+        let _ = ended.send(());
+    });
+    let takes = starter.clone();
+    thread::spawn(move || {
+        for talk in listener.incoming() {
+            let Ok(talk) = talk else {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            let (starter, over) = (takes.clone(), over.clone());
+            thread::spawn(move || starter.talk(talk, &over));
+        }
+    });
+    // Whichever comes first: an end that is wanted, or one that has happened.
+    let _ = is_over.recv();
+    if starter.is_ending.load(Ordering::Relaxed) {
+        // One who writes meanwhile waits for a reader that may be gone: ssh is killed then.
+        if let Ok(mut to) = starter.to.try_lock() {
+            *to = None;
+        }
+        // The reader has met the end of ssh by then.
+        let _ = is_over.recv_timeout(END_MAX);
+    }
+    let _ = ssh.kill();
+    let _ = ssh.wait();
+    if !starter.is_ending.load(Ordering::Relaxed) {
+        say(&format!(
+            "{} is lost: programs that ran there end as killed, and all others run here",
+            starter.host
+        ));
+        // The supervisor asks for the account at the end; shadows are told meanwhile.
+        let _ = is_over.recv();
+    }
+}
+
+/// Carries requests of the guest to the agent of node 0.
+fn carry(starter: &Starter, asked: &Mutex<Receiver<(u32, Vec<u8>)>>) {
+    let mut room = vec![0; husk_node::CALL_BYTES_MAX];
+    loop {
+        let Ok((channel, message)) = lock(asked).recv() else { return };
+        if starter.is_lost.load(Ordering::Relaxed) {
+            return;
+        }
+        // Nothing comes of what is lost: who asked asks again, or gives up.
+        let length = husk_node::ask(&starter.home, &message, &mut room);
+        let Some(length) = length else { continue };
+        starter.put(Kind::Reply, channel, &room[..length]);
+    }
+}
+
+fn keep_alive(starter: &Starter, over: &Sender<()>) {
+    loop {
+        thread::sleep(ALIVE_EVERY);
+        if lock(&starter.heard).elapsed() > SILENCE_MAX {
+            starter.lose();
+            let _ = over.send(());
+            return;
+        }
+        // Where one writes, something is on its way.
+        if let Ok(mut to) = starter.to.try_lock() {
+            let _ = to.as_mut().map(|to| put(to, Kind::Alive, 0, &[]));
+        }
+    }
+}
+
+/// Takes what the guest sends, until it ends or breaks the protocol.
+fn read_frames(starter: &Starter, mut from: ChildStdout, ask: &SyncSender<(u32, Vec<u8>)>) {
+    while let Ok(Some(frame)) = take(&mut from) {
+        *lock(&starter.heard) = Instant::now();
+        lock(&starter.account).bytes += frame.payload.len() as u64;
+        if starter.is_lost.load(Ordering::Relaxed) || starter.take(frame, ask).is_none() {
+            return;
+        }
+    }
+}
+
+/// A place at the other host, given back with the scope.
+struct Kept<'a>(&'a Starter);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Starter {
+    /// Sends a frame; whether somebody takes it is found by the reader.
+    fn put(&self, kind: Kind, channel: u32, payload: &[u8]) {
+        lock(&self.account).bytes += payload.len() as u64;
+        let mut to = lock(&self.to);
+        if to.as_mut().is_some_and(|to| put(to, kind, channel, payload).is_err()) {
+            *to = None;
+        }
+    }
+
+    /// `None`: the guest breaks the protocol.
+    fn take(&self, frame: Frame, ask: &SyncSender<(u32, Vec<u8>)>) -> Option<()> {
+        let Frame { kind, channel, payload } = frame;
+        match kind {
+            Kind::Alive => {}
+            Kind::Request => {
+                lock(&self.account).round_trips += 1;
+                ask.try_send((channel, payload)).ok()?;
+            }
+            Kind::Print => {
+                let print = String::from_utf8(payload).ok().filter(|print| !print.is_empty());
+                let waiting = lock(&self.compared).waiting.remove(&channel);
+                // Who has given up waits no more.
+                waiting.map(|waiting| waiting.try_send(print));
+            }
+            Kind::Output | Kind::Errors => {
+                let standing = lock(&self.standing);
+                // What a dead one's program says is for nobody.
+                let Some(shadow) = standing.get(&channel) else { return Some(()) };
+                let count = payload.len() as u64;
+                let queued = shadow.queued.fetch_add(count, Ordering::Relaxed) + count;
+                (queued <= QUEUED_BYTES_MAX).then_some(())?;
+                let _ = shadow.tell.send(ToShadow::Output(kind, payload));
+            }
+            Kind::Status => {
+                let fate = Fate::decode(&payload)?;
+                if let Some(shadow) = lock(&self.standing).remove(&channel) {
+                    let _ = shadow.tell.send(ToShadow::End(fate));
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The other host is gone: nobody waits for it.
+    fn lose(&self) {
+        if self.is_lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if !self.is_ending.load(Ordering::Relaxed) {
+            lock(&self.account).lost += lock(&self.standing).len() as u64;
+        }
+        for (_, shadow) in lock(&self.standing).drain() {
+            let _ = shadow.tell.send(ToShadow::End(Fate::Lost));
+        }
+        lock(&self.compared).waiting.clear();
+    }
+
+    /// Talks with whoever has connected: a program that calls exec, or the supervisor.
+    fn talk(&self, mut talk: UnixStream, over: &Sender<()>) {
+        let mut first = [0];
+        if talk.set_read_timeout(Some(JOB_MAX)).is_err() || talk.read_exact(&mut first).is_err() {
+            return;
+        }
+        match first[0] {
+            ASKS => drop(self.place(talk)),
+            ENDS => {
+                self.is_ending.store(true, Ordering::Relaxed);
+                let account = serde_json::to_vec(&*lock(&self.account)).unwrap_or_default();
+                // The supervisor waits no longer than it takes.
+                let _ = talk.write_all(&account);
+                let _ = over.send(());
+            }
+            _ => {}
+        }
+    }
+
+    /// Decides about a program that calls exec, and stands by its shadow.
+    fn place(&self, mut talk: UnixStream) -> io::Result<()> {
+        let path = string(&mut talk)?;
+        let taken = self.used.fetch_add(1, Ordering::AcqRel) < self.places;
+        let _kept = Kept(self);
+        let may = taken && !self.is_lost.load(Ordering::Relaxed);
+        if !may {
+            lock(&self.account).busy += 1;
+        }
+        let may = may && self.is_same(&path);
+        talk.write_all(if may { b"Y" } else { b"N" })?;
+        if !may {
+            return Ok(());
+        }
+        match take(&mut talk)? {
+            Some(Frame { kind: Kind::Job, payload, .. }) => self.stand(talk, &payload),
+            // Its exec has failed; it says why.
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts a job, and carries between its shadow and the guest until one of them has ended.
+    fn stand(&self, talk: UnixStream, job: &[u8]) -> io::Result<()> {
+        talk.set_read_timeout(None)?;
+        let channel = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = mpsc::channel();
+        let queued = Arc::<AtomicU64>::default();
+        let standing = Standing { tell: tell.clone(), queued: queued.clone() };
+        lock(&self.standing).insert(channel, standing);
+        if self.is_lost.load(Ordering::Acquire) {
+            let _ = tell.send(ToShadow::End(Fate::Lost));
+        } else {
+            lock(&self.account).programs += 1;
+            self.put(Kind::Job, channel, job);
+        }
+        let reader = talk.try_clone()?;
+        let over = thread::scope(|scope| {
+            scope.spawn(|| self.hear_shadow(reader, channel, &tell));
+            let over = tell_shadow(&talk, &told, &queued);
+            // Its reader ends.
+            let _ = talk.shutdown(std::net::Shutdown::Both);
+            over
+        });
+        lock(&self.standing).remove(&channel);
+        over
+    }
+
+    /// Takes what a shadow says until it has ended.
+    fn hear_shadow(&self, mut talk: UnixStream, channel: u32, tell: &Sender<ToShadow>) {
+        while let Ok(Some(frame)) = take(&mut talk) {
+            match frame.kind {
+                Kind::Signal | Kind::Credit => self.put(frame.kind, channel, &frame.payload),
+                _ => break,
+            }
+        }
+        if lock(&self.standing).contains_key(&channel) {
+            // It was killed.
+            self.put(Kind::Gone, channel, &[]);
+        }
+        // Who tells it finds out that it is gone.
+        let _ = tell.send(ToShadow::End(Fate::Lost));
+    }
+
+    /// Whether the program at `path` is the same here and there.
+    fn is_same(&self, path: &Path) -> bool {
+        let (here, there) = (self.print_here(path), self.print_there(path));
+        let same = here.is_some() && here == there;
+        if !same {
+            lock(&self.account).different += 1;
+        }
+        same
+    }
+
+    fn print_here(&self, path: &Path) -> Option<String> {
+        let found = fs::metadata(path).ok()?;
+        let identity = (found.dev(), found.ino(), found.mtime(), found.len());
+        let known = lock(&self.compared).here.get(path).cloned();
+        if let Some((_, print)) = known.filter(|known| known.0 == identity) {
+            return print;
+        }
+        let print = same::fingerprint(path);
+        lock(&self.compared).here.insert(path.to_owned(), (identity, print.clone()));
+        print
+    }
+
+    fn print_there(&self, path: &Path) -> Option<String> {
+        if let Some(print) = lock(&self.compared).there.get(path) {
+            return print.clone();
+        }
+        let channel = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = sync_channel(1);
+        lock(&self.compared).waiting.insert(channel, tell);
+        self.put(Kind::Compare, channel, path.as_os_str().as_bytes());
+        let print = told.recv_timeout(COMPARE_MAX).ok();
+        lock(&self.compared).waiting.remove(&channel);
+        // What was not answered is asked again.
+        lock(&self.compared).there.insert(path.to_owned(), print.clone()?);
+        print?
+    }
+}
+
+/// Gives a shadow what there is for it, until its program has ended or it is gone.
+fn tell_shadow(
+    mut talk: &UnixStream,
+    told: &Receiver<ToShadow>,
+    queued: &AtomicU64,
+) -> io::Result<()> {
+    for one in told {
+        match one {
+            ToShadow::Output(kind, bytes) => {
+                put(&mut talk, kind, 0, &bytes)?;
+                queued.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+            }
+            ToShadow::End(fate) => return put(&mut talk, Kind::Status, 0, &fate.encode()),
+        }
+    }
+    Ok(())
+}
+
+/// A path that ends with a NUL.
+fn string(from: &mut UnixStream) -> io::Result<PathBuf> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while text.len() < husk_abi::PATH_MAX {
+        from.read_exact(&mut byte)?;
+        match byte[0] {
+            0 => return Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&text))),
+            other => text.push(other),
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}

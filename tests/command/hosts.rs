@@ -1,0 +1,373 @@
+//! `husk run --on`: a build on two hosts makes what it makes on one; what is in the way is said.
+//!
+//! The other host is a mount namespace with an sshd of its own on a port of the loopback interface:
+//! keys, configuration, home directory and known hosts are the test's.
+
+use std::cell::Cell;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use husk_tests::husk::husk;
+use husk_tests::tree::Tree;
+use husk_tests::{Outcome, Run, Scratch, against_native, process};
+
+use crate::{LIMIT, run, said};
+
+/// Files of the project that is built.
+const FILES: u32 = 40;
+
+/// A host to be reached as `h`.
+struct Host {
+    scratch: Scratch,
+    home: PathBuf,
+    sshd: Option<Child>,
+    port: Cell<u16>,
+}
+
+impl Host {
+    /// `None`: there is no sshd, or we are not root, who makes namespaces.
+    fn new(name: &str) -> Option<Host> {
+        let able = Path::new("/usr/sbin/sshd").exists() && rustix::process::getuid().is_root();
+        if against_native() || !able {
+            return None;
+        }
+        let scratch = Scratch::new(name);
+        let (home, bin) = (scratch.fresh("home"), scratch.fresh("bin"));
+        for key in ["hostkey", "userkey"] {
+            let path = scratch.path().join(key);
+            let mut made = Command::new("ssh-keygen");
+            made.args(["-q", "-t", "ed25519", "-N", "", "-f"]);
+            assert!(made.arg(path).status().expect("ssh-keygen").success());
+        }
+        let mut host = Host { scratch, home, sshd: None, port: Cell::new(0) };
+        fs::copy(host.path("userkey.pub"), host.path("authorized")).expect("a key");
+        let known = fs::read_to_string(host.path("hostkey.pub")).expect("a key");
+        host.write("known", &format!("h {known}"));
+        host.serve("");
+        let config = host.path("ssh").display().to_string();
+        let ssh = format!("#!/bin/sh\nexec /usr/bin/ssh -F {config} \"$@\"\n");
+        fs::write(bin.join("ssh"), ssh).expect("a wrapper");
+        fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755)).expect("its mode");
+        Some(host)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a file");
+    }
+
+    /// Starts its sshd after `first`.
+    fn serve(&mut self, first: &str) {
+        self.end();
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let port = free.expect("a port").port();
+        let place = self.scratch.path().display();
+        let home = self.home.display();
+        let config = format!(
+            "HostKey {place}/hostkey\nAuthorizedKeysFile {place}/authorized\nStrictModes no\n\
+             UsePAM no\nPermitRootLogin yes\nPidFile none\nPort {port}\n\
+             ListenAddress 127.0.0.1\n\
+             SetEnv HOME={home} XDG_CACHE_HOME={home}/.cache PATH={home}/bin:/usr/bin:/bin \
+             HUSK_HOST_TEST={place}\n"
+        );
+        self.write("sshd_config", &config);
+        let script = format!(
+            "mount -t tmpfs run /run && mkdir -m 755 /run/sshd || exit 1\n{first}\n\
+             exec /usr/sbin/sshd -D -f {place}/sshd_config -E {place}/log\n"
+        );
+        self.write("sshd.sh", &script);
+        let mut sshd = Command::new("unshare");
+        sshd.args(["-m", "sh"]).arg(self.path("sshd.sh"));
+        self.sshd = Some(sshd.spawn().expect("sshd"));
+        self.port.set(port);
+        until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        self.configure("");
+    }
+
+    fn end(&mut self) {
+        if let Some(mut sshd) = self.sshd.take() {
+            let _ = sshd.kill();
+            let _ = sshd.wait();
+        }
+    }
+
+    /// How ssh reaches it; what is said first counts.
+    fn configure(&self, first: &str) {
+        let place = self.scratch.path().display();
+        let config = format!(
+            "{first}\nHost h\nHostName 127.0.0.1\nHostKeyAlias h\nPort {}\n\
+             IdentityFile {place}/userkey\nIdentitiesOnly yes\nUser root\n\
+             UserKnownHostsFile {place}/known\nGlobalKnownHostsFile /dev/null\n\
+             StrictHostKeyChecking yes\n",
+            self.port.get()
+        );
+        self.write("ssh", &config);
+    }
+
+    fn command(&self, options: &[&str], argv: &[&str]) -> Command {
+        // A run sets PATH: what is said behind it counts.
+        let husk = husk(options, argv);
+        let mut command = Command::new("env");
+        let bin = self.path("bin").display().to_string();
+        command.arg(format!("PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"));
+        command.arg(husk.get_program()).args(husk.get_args()).env("HUSK_FSCK", "1");
+        command.env("HUSK_HOST_TEST", self.scratch.path());
+        command
+    }
+
+    fn run(&self, work: &Path, argv: &[&str]) -> Outcome {
+        run(&self.scratch, work, self.command(&["--on", "h"], argv))
+    }
+
+    /// The one line that says why the host cannot be used.
+    fn refused(&self) -> String {
+        let work = self.scratch.fresh("work");
+        let outcome = self.run(&work, &["touch", "made"]);
+        assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+        assert!(!work.join("made").exists());
+        self.nothing_is_left();
+        let lines = said(&outcome);
+        let line = lines.last().expect("a line").to_string();
+        assert!(lines.iter().all(|one| *one == line || one.contains("copying husk")), "{lines:?}");
+        assert!(line.starts_with("husk: cannot use h: "), "{line}");
+        line
+    }
+
+    /// Processes that were started here or there on behalf of this test.
+    fn processes(&self) -> Vec<process::Found> {
+        process::marked(&self.scratch.path().display().to_string())
+    }
+
+    /// Whose arguments contain `what`.
+    fn process(&self, what: &str) -> Option<i32> {
+        let found = self.processes().into_iter().find(|found| found.arguments.contains(what));
+        found.map(|found| found.pid)
+    }
+
+    /// No process of the host, and no file but the copy of the command.
+    fn nothing_is_left(&self) {
+        until("its processes end", || self.processes().is_empty());
+        let names = fs::read_dir(self.home.join(".cache/husk")).into_iter().flatten().flatten();
+        for name in names.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+            let whole = name.starts_with("husk-") && !name.ends_with(".part");
+            assert!(whole || name == "copies", "{name} is left");
+        }
+    }
+}
+
+fn until(what: &str, is: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How many programs the closing line counts.
+fn programs(outcome: &Outcome) -> u32 {
+    let line = said(outcome).into_iter().find_map(|line| line.strip_prefix("husk: h: "));
+    let count = line.and_then(|line| line.split(' ').next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("a closing line: {}", outcome.shown()))
+}
+
+/// A C project.
+fn project(work: &Path) {
+    let write = |name: &str, text: String| fs::write(work.join(name), text).expect("a file");
+    fs::create_dir(work.join("src")).expect("a directory");
+    let declared: String = (0..FILES).map(|n| format!("int f{n}(int);\n")).collect();
+    write("src/all.h", format!("#include <stdio.h>\n#include <string.h>\n{declared}"));
+    for n in 0..FILES {
+        let body = format!("char b[64]; sprintf(b, \"%d\", x * {n} + 1); return (int)strlen(b);");
+        write(
+            &format!("src/f{n}.c"),
+            format!("#include \"all.h\"\nint f{n}(int x) {{ {body} }}\n"),
+        );
+    }
+    let calls: String = (0..FILES).map(|n| format!("s += f{n}({n});")).collect();
+    let body = format!("int s = 0; {calls} printf(\"%d\\n\", s); return 0;");
+    write("src/main.c", format!("#include \"all.h\"\nint main(void) {{ {body} }}\n"));
+    let rules = "objects := $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))\n\
+        all: build/program build/list\n\
+        build/program: $(objects)\n\tcc -o $@ $^\n\t./$@ > build/said\n\
+        build/%.o: src/%.c src/all.h | build\n\tcc -O1 -c -o $@ $<\n\
+        build:\n\tmkdir -p build\n\
+        build/list: $(objects)\n\tls build/*.o | sort > $@.new && mv $@.new $@\n";
+    write("Makefile", rules.to_owned());
+}
+
+#[test]
+fn a_build_on_two_hosts_makes_what_it_makes_on_one_and_leaves_nothing_there() {
+    let Some(host) = Host::new("hosts-make") else { return };
+    let mut made = Vec::new();
+    for on in [false, true] {
+        let work = host.scratch.fresh("work");
+        project(&work);
+        let input = Tree::read(&work, None);
+        let options: &[&str] = if on { &["--on", "h"] } else { &[] };
+        let outcome = run(&host.scratch, &work, host.command(options, &["make", "-j8", "-s"]));
+        assert!(outcome.status.success() && outcome.stdout.is_empty(), "{}", outcome.shown());
+        if on {
+            let there = programs(&outcome);
+            assert!((2..=FILES).contains(&there), "{}", outcome.shown());
+            host.nothing_is_left();
+        }
+        made.push((Tree::read(&work, Some((outcome.started, outcome.ended))), input));
+    }
+    let [(one, _), (two, input)] = &made[..] else { panic!("two trees") };
+    assert_eq!(one.differences(two, input, &|_| false), Vec::<String>::new());
+}
+
+#[test]
+fn output_statuses_signals_directories_and_masks_go_over_hosts() {
+    let Some(host) = Host::new("hosts-pipes") else { return };
+    let script = "exec </dev/null
+HUSK_NODE=1 seq 100000 | tail -1
+HUSK_NODE=1 ls /nowhere; echo $?
+HUSK_NODE=1 perl -e 'print STDERR \"err\\n\"; exit 7'; echo $?
+HUSK_NODE=1 perl -e 'kill TERM => $$; sleep 9'; echo $?
+mkdir -p deep/er; cd deep/er; umask 077
+HUSK_NODE=1 perl -e 'open F, \">made\"; print F \"bytes\"; close F; rename \"made\", \"moved\"'
+cat moved; ls -l moved | cut -c1-10; echo here > own; HUSK_NODE=1 cat own; HUSK_NODE=1 ls
+A='a b' HUSK_NODE=1 perl -e 'print \"$ENV{A} @ARGV\\n\"' '' 'x  y' '*'
+HUSK_NODE=1 seq 1000000 | head -1
+HUSK_NODE=1 sleep 300 & sleep 1; kill $!; wait $!; echo $?
+HUSK_NODE=1 perl -e 'open F, \">>../old\" or die; print F \"more\"; close F'; cat ../old
+";
+    let mut all = Vec::new();
+    for on in [false, true] {
+        let work = host.scratch.fresh("work");
+        fs::create_dir(work.join("deep")).expect("a directory");
+        fs::write(work.join("deep/old"), "host bytes\n").expect("a file");
+        let options: &[&str] = if on { &["--on", "h"] } else { &[] };
+        let outcome = run(&host.scratch, &work, host.command(options, &["bash", "-c", script]));
+        if on {
+            assert_eq!(programs(&outcome), 12, "{}", outcome.shown());
+        }
+        all.push((String::from_utf8_lossy(&outcome.stdout).into_owned(), outcome.status.code()));
+    }
+    assert_eq!(all[0], all[1]);
+    assert!(all[1].0.contains("143") && all[1].0.contains("host bytes\nmore"), "{}", all[1].0);
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_refused_in_one_line_and_nothing_is_left() {
+    let Some(mut host) = Host::new("hosts-refused") else { return };
+    let home = host.home.display().to_string();
+    host.configure("Host h\nPort 1");
+    assert!(host.refused().contains("Connection refused; see whether `ssh h true` works"));
+    host.configure("");
+    let keys = fs::read_to_string(host.path("authorized")).expect("a file");
+    host.write("authorized", "");
+    assert!(host.refused().contains("Permission denied"));
+    host.write("authorized", &keys);
+    let known = fs::read_to_string(host.path("known")).expect("a file");
+    host.write("known", &format!("h {}", fs::read_to_string(host.path("userkey.pub")).unwrap()));
+    host.configure("");
+    assert!(host.refused().contains("Host key verification failed"));
+    host.write("known", &known);
+    host.serve(&format!("mount -t tmpfs -o noexec home {home}"));
+    assert!(host.refused().contains("Permission denied"));
+    host.serve(&format!("mount -t tmpfs -o size=1m home {home}"));
+    assert!(host.refused().contains("No space left on device"));
+    host.serve(&format!(
+        "mkdir -p {home}/bin; printf '#!/bin/sh\\necho Linux riscv64\\n' > {home}/bin/uname; \
+         chmod 755 {home}/bin/uname"
+    ));
+    assert!(host.refused().contains("Linux riscv64 is not served"));
+}
+
+#[test]
+fn wrong_names_and_what_is_not_served_with_hosts_are_refused_with_a_line() {
+    let Some(host) = Host::new("hosts-options") else { return };
+    let work = host.scratch.fresh("work");
+    for (options, told) in [
+        (&["--on", "h,h"][..], "it is named twice"),
+        (&["--on=-oProxyCommand=touch made"], "it is no name of a host"),
+        (&["--on", "h,"], "it is no name of a host"),
+        (&["--on", "h", "--nodes", "2"], "leave out --nodes, or --on"),
+        (&["--on", "h", "--read-only-outside"], "leave out --read-only-outside"),
+    ] {
+        let outcome = run(&host.scratch, &work, host.command(options, &["true"]));
+        assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+        let [line] = said(&outcome)[..] else { panic!("one line: {}", outcome.shown()) };
+        assert!(line.contains(told), "{line}");
+    }
+    assert!(!work.join("made").exists());
+}
+
+#[test]
+fn a_copy_that_was_tampered_with_is_replaced_and_never_run() {
+    let Some(host) = Host::new("hosts-tampered") else { return };
+    let work = host.scratch.fresh("work");
+    let argv = ["sh", "-c", "HUSK_NODE=1 /bin/true </dev/null"];
+    assert_eq!(programs(&host.run(&work, &argv)), 1);
+    let cache = host.home.join(".cache/husk");
+    let copy = fs::read_dir(&cache).unwrap().flatten().map(|entry| entry.path());
+    let copy = copy.into_iter().find(|path| path.is_file()).expect("the copy");
+    let marked = format!("#!/bin/sh\ntouch {}\n", host.path("ran").display());
+    fs::write(&copy, marked).expect("writing");
+    let outcome = host.run(&work, &argv);
+    assert_eq!(programs(&outcome), 1);
+    assert!(said(&outcome).iter().any(|line| line.contains("was not ours")), "{}", outcome.shown());
+    assert!(!host.path("ran").exists());
+    assert!(fs::metadata(&copy).expect("the copy").len() > 1 << 20);
+}
+
+#[test]
+fn programs_that_are_not_the_same_there_run_here() {
+    let Some(mut host) = Host::new("hosts-different") else { return };
+    let other = host.path("other");
+    fs::copy("/usr/bin/true", &other).expect("a copy");
+    let mut bytes = fs::read(&other).expect("its bytes");
+    bytes.push(0);
+    fs::write(&other, bytes).expect("other bytes");
+    host.serve(&format!("mount --bind {} /usr/bin/true", other.display()));
+    let work = host.scratch.fresh("work");
+    let outcome = host.run(&work, &["sh", "-c", "HUSK_NODE=1 /usr/bin/true </dev/null"]);
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    assert_eq!(programs(&outcome), 0);
+    assert!(outcome.stderr.contains("1 ran here as it has not the same program"));
+}
+
+/// Kills the host's end in the middle of a program there.
+#[test]
+fn a_host_that_is_lost_ends_its_programs_as_killed_and_all_others_run_here() {
+    let Some(host) = Host::new("hosts-lost") else { return };
+    let work = host.scratch.fresh("work");
+    let script = "exec </dev/null; HUSK_NODE=1 sleep 300; echo $?; HUSK_NODE=1 /bin/echo here";
+    let argv = ["bash", "-c", script];
+    let run = Run::start(host.command(&["--on", "h"], &argv), &work, host.scratch.path());
+    until("a program there", || host.process("husk: shadow").is_some());
+    until("its process", || host.process("sleep 300").is_some());
+    assert!(process::kill(host.process("serve-guest").expect("a guest")));
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), "137\nhere\n", "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: h is lost"), "{}", outcome.shown());
+    assert!(outcome.stderr.contains("1 were lost with it"), "{}", outcome.shown());
+    host.nothing_is_left();
+}
+
+#[test]
+fn nothing_is_left_there_when_the_starter_is_killed() {
+    let Some(host) = Host::new("hosts-killed") else { return };
+    let work = host.scratch.fresh("work");
+    let argv = ["bash", "-c", "exec </dev/null; HUSK_NODE=1 sleep 300"];
+    let run = Run::start(host.command(&["--on", "h"], &argv), &work, host.scratch.path());
+    until("a program there", || host.process("husk: shadow").is_some());
+    process::kill(run.pid());
+    let _ = run.wait(LIMIT);
+    host.nothing_is_left();
+}
