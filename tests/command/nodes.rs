@@ -217,6 +217,45 @@ fn sleeper(scratch: &Scratch, nodes: &str) -> Run {
     Run::start(command, &work, scratch.path())
 }
 
+/// `husk ps` of a run shows all its programs, each once with its node, and no agent; `husk kill`
+/// reaches those on another node.
+fn processes_have_their_nodes(scratch: &Scratch, running: &Run) {
+    let pid = running.pid().to_string();
+    let told = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.env("HUSK_IMAGES", images(scratch)).args(arguments);
+        command.output().expect("husk").stdout
+    };
+    let rows: Vec<Value> =
+        serde_json::from_slice(&told(&["ps", "--json", &pid])).expect("a document");
+    let mut found: Vec<_> =
+        rows.iter().map(|row| (row["name"].as_str().expect("a name"), &row["node"])).collect();
+    found.sort_unstable_by_key(|row| row.0);
+    assert_eq!(found, [("sh", &Value::from(0)), ("sleep", &Value::from(1))], "{rows:?}");
+    let table = String::from_utf8(told(&["ps", &pid])).expect("text");
+    assert!(table.lines().next().is_some_and(|head| head.contains(" NODE ")), "{table}");
+    let sleep = rows.iter().find(|row| row["name"] == "sleep").expect("it was there");
+    told(&["kill", &pid, &sleep["pid"].to_string(), "-s", "KILL"]);
+    // Its shell takes its status.
+    let at_host = PathBuf::from(format!("/proc/{}", sleep["pid"]));
+    until("the end of the program on node 1", || (!at_host.exists()).then_some(()));
+}
+
+#[test]
+fn programs_of_two_nodes_share_the_offset_of_a_file_that_was_handed_down() {
+    let script = "
+exec 3>file
+echo a >&3; HUSK_NODE=1 sh -c 'echo b >&3'; echo c >&3
+(echo d; HUSK_NODE=1 sh -c 'echo e; HUSK_NODE=1 echo f') > grouped; cat grouped
+exec 3<file
+read x <&3; echo $x; HUSK_NODE=1 sh -c 'read x <&3; echo $x'; read x <&3; echo $x
+(echo g; HUSK_NODE=1 sh -c 'echo h'; echo i) >> file; cat file
+";
+    Case::new("nodes-offset", Length::Once, &["bash", "-c", script])
+        .options(&["--nodes", "2"])
+        .check();
+}
+
 #[test]
 fn each_node_is_listed_with_its_programs_and_an_image_of_one_starts_no_agent() {
     if against_native() {
@@ -232,6 +271,7 @@ fn each_node_is_listed_with_its_programs_and_an_image_of_one_starts_no_agent() {
     assert_eq!(rows.len(), 2, "{rows:?}");
     assert_eq!(rows[1]["up"], true, "{rows:?}");
     assert_eq!(children(running.pid(), "husk: home").len(), 1);
+    processes_have_their_nodes(&scratch, &running);
     process::kill(running.pid());
     drop(running);
     let single = sleeper(&scratch, "1");
@@ -266,6 +306,50 @@ done";
     assert_eq!(String::from_utf8_lossy(&outcome.stdout).lines().count(), 300);
 }
 
+/// What `husk ls` says of the image `name`.
+fn listed(scratch: &Scratch, name: &Value) -> Option<Value> {
+    let mut command = Command::new(binary());
+    command.env("HUSK_IMAGES", images(scratch)).args(["ls", "--json"]);
+    let output = command.output().expect("husk ls");
+    let all: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    all.as_array()?.iter().find(|row| row["name"] == *name).cloned()
+}
+
+#[test]
+fn a_node_that_is_killed_ends_its_programs_for_their_parents_and_the_rest_goes_on() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-death");
+    let work = scratch.fresh("work");
+    let script = "
+echo before > kept
+HUSK_NODE=1 sh -c 'echo there > made; exec sleep 1000'; echo $?
+HUSK_NODE=1 sh -c 'cat made kept; echo after >> kept'; cat kept; mv made moved; ls";
+    let mut command = husk(&["--nodes", "2"], &["sh", "-c", script]);
+    command.env("HUSK_IMAGES", images(&scratch));
+    let mut running = Run::start(command, &work, scratch.path());
+    let (image, program) = until("a program on node 1", || {
+        let rows = nodes(&scratch, &running);
+        let row = rows.get(1)?;
+        let program = row["processes"].as_array()?.first()?.as_i64()? as i32;
+        let name = fs::read_to_string(format!("/proc/{program}/comm")).ok()?;
+        (name.trim_end() == "sleep").then_some((row["image"].clone(), program))
+    });
+    let row = listed(&scratch, &image).expect("node 1 is listed");
+    // The keeper first: it would start the supervisor again.
+    for who in [&row["keeper"], &row["pid"]] {
+        process::kill(who.as_i64().expect("a number") as i32);
+    }
+    process::kill(program);
+    let outcome: Outcome = running.wait(PATIENCE).expect("it ends");
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    let expected = "137\nthere\nbefore\nbefore\nafter\nkept\nmoved\n";
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+    assert_eq!(fs::read_to_string(work.join("kept")).expect("a file"), "before\nafter\n");
+    assert_eq!(listed(&scratch, &image), None);
+}
+
 #[test]
 fn the_other_nodes_end_with_a_run_that_is_killed() {
     if against_native() {
@@ -279,14 +363,7 @@ fn the_other_nodes_end_with_a_run_that_is_killed() {
         Some(up["image"].as_str()?.to_owned())
     });
     process::kill(running.pid());
-    // It may stay in the list as one that has ended, with whom it ended.
-    let is_up = || {
-        let mut command = Command::new(binary());
-        command.env("HUSK_IMAGES", images(&scratch)).args(["ls", "--json"]);
-        let output = command.output().expect("husk ls");
-        let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
-        let mut rows = all.as_array().expect("rows").iter();
-        rows.any(|row| row["name"] == image && row["state"] != "ended")
-    };
-    until("the end of node 1", || (!is_up()).then_some(()));
+    // Nobody will ask how it ended: nothing stays in the list.
+    let image = Value::from(image);
+    until("the end of node 1", || listed(&scratch, &image).is_none().then_some(()));
 }

@@ -3,7 +3,7 @@
 //! The process ids come from the supervisor of a named image, or from the records of a `husk run`;
 //! everything else from the host's `/proc`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::named::ask::pids;
 use crate::named::place::Name;
+use crate::nodes;
 use crate::request::reason;
 use crate::visit::Visit;
 
@@ -35,6 +36,8 @@ pub struct Process {
     pub session: i32,
     /// Its user.
     pub user: u32,
+    /// The node it runs on; `None`: the image has one.
+    pub node: Option<u16>,
     /// `R`, `S`, `D`, `T`, ... as ps shows it.
     pub state: String,
     /// The kernel it counts as its own; `None`: it has done nothing in the image yet, or nobody has
@@ -55,28 +58,51 @@ pub struct Process {
 }
 
 /// Who runs in the image that `name` names: its own name, or the process id of a `husk run` or of a
-/// program in it.
-fn living(name: &OsStr) -> Result<Vec<u32>, Failure> {
+/// program in it; with the node, where it has several.
+fn living(name: &OsStr) -> Result<HashMap<u32, Option<u16>>, Failure> {
+    let alone = |pid| (pid, None);
     let number = name.to_str().filter(|name| name.parse::<u32>().is_ok());
-    let Some(number) = number else { return pids(&Name::parse(name)?) };
+    let Some(number) = number else {
+        return Ok(pids(&Name::parse(name)?)?.into_iter().map(alone).collect());
+    };
     let visit = Visit::of(number)?;
-    let mut found = HashSet::new();
+    let mut found = HashMap::new();
     visit.direct.each_pid(&mut |pid| {
-        found.insert(pid);
+        found.insert(pid, (visit.direct.nodes() > 1).then_some(0));
     });
-    Ok(found.into_iter().filter(|pid| !husk_carrier::ended(*pid)).collect())
+    for (node, image) in nodes::others(&visit.direct) {
+        // One that is lost has no programs. Who has gone there has a record here, too.
+        let there = Name::parse(OsStr::new(&image)).and_then(|image| pids(&image));
+        found.extend(there.unwrap_or_default().into_iter().map(|pid| (pid, Some(node))));
+    }
+    found
+        .retain(|pid, node| !husk_carrier::ended(*pid) && (node.is_none() || !nodes::serves(*pid)));
+    Ok(found)
 }
 
 /// The processes of an image, by number.
 pub fn processes(name: &OsStr) -> Result<Vec<Process>, Failure> {
-    let mut pids = living(name)?;
-    pids.sort_unstable();
-    let kernels = name.to_str().map(kernels).unwrap_or_default();
+    let living = living(name)?;
+    let name = name.to_str().unwrap_or_default();
+    let several = living.values().any(Option::is_some);
+    let mut seats = vec![(several.then_some(0), kernels(name))];
+    if several && let Ok(visit) = Visit::of(name) {
+        seats.extend(
+            nodes::others(&visit.direct).map(|(node, image)| (Some(node), kernels(&image))),
+        );
+    }
+    let kernel = |pid: u32, node: Option<u16>| {
+        let seat = seats.iter().find(|seat| seat.0 == node)?;
+        seat.1.get(&pid).copied()
+    };
     // One that has ended meanwhile is none.
-    let processes = pids.into_iter().filter_map(process);
-    let with_kernel =
-        |found: Process| Process { kernel: kernels.get(&found.pid).copied(), ..found };
-    Ok(processes.map(with_kernel).collect())
+    let described = |(pid, node)| {
+        let found = process(pid)?;
+        Some(Process { kernel: kernel(pid, node), node, ..found })
+    };
+    let mut found: Vec<Process> = living.into_iter().filter_map(described).collect();
+    found.sort_unstable_by_key(|process| process.pid);
+    Ok(found)
 }
 
 /// Whose kernel which is, as far as there is one to see.
@@ -117,6 +143,7 @@ pub fn process(pid: u32) -> Option<Process> {
         group: number(5) as i32,
         session: number(6) as i32,
         user,
+        node: None,
         state: word(3).to_owned(),
         kernel: None,
         core: number(39) as u32,
@@ -141,20 +168,31 @@ impl Process {
     }
 }
 
-/// The list for people.
+/// The list for people; the node is shown where there are several.
 pub fn process_table(rows: &[Process]) -> String {
+    let several = rows.iter().any(|row| row.node.is_some());
+    let node = |text: String| if several { format!(" {text:>4}") } else { String::new() };
     let mut table = format!(
-        "{:>8} {:>8} {:>8} {:>8} {:>6} STATE {:>6} {:>8} {:>7} COMMAND\n",
-        "PID", "PARENT", "GROUP", "SESSION", "USER", "KERNEL", "TIME", "MEMORY"
+        "{:>8} {:>8} {:>8} {:>8} {:>6} STATE{} {:>6} {:>8} {:>7} COMMAND\n",
+        "PID",
+        "PARENT",
+        "GROUP",
+        "SESSION",
+        "USER",
+        node("NODE".to_owned()),
+        "KERNEL",
+        "TIME",
+        "MEMORY"
     );
     for row in rows {
         let kernel = row.kernel.map_or("-".to_owned(), |kernel| kernel.to_string());
         let (command, seconds) = (row.line(), row.cpu_ms as f64 / MS_PER_S as f64);
         let memory = format!("{}M", row.memory_bytes >> 20);
+        let node = node(row.node.map_or("-".to_owned(), |node| node.to_string()));
         let Process { pid, parent, group, session, user, state, .. } = row;
         let _ = writeln!(
             table,
-            "{pid:>8} {parent:>8} {group:>8} {session:>8} {user:>6} {state:<5} {kernel:>6} \
+            "{pid:>8} {parent:>8} {group:>8} {session:>8} {user:>6} {state:<5}{node} {kernel:>6} \
              {seconds:>8.2} {memory:>7} {command}"
         );
     }
@@ -175,7 +213,7 @@ pub fn kill(name: &OsStr, pid: &str, signal: &str) -> Result<(), Failure> {
     let process = process.ok_or_else(|| refuse("that is not a process id", &listed))?;
     // Held before it is looked for: its number cannot become another's between.
     let held = pidfd_open(process, PidfdFlags::empty());
-    if !living(name)?.contains(&(process.as_raw_nonzero().get() as u32)) {
+    if !living(name)?.contains_key(&(process.as_raw_nonzero().get() as u32)) {
         return Err(refuse("no such process runs in it", &listed));
     }
     let sent = held.and_then(|held| pidfd_send_signal(held, signal));

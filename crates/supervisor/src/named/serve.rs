@@ -551,8 +551,9 @@ impl Server {
         let unsaid = !ended.lines.is_empty() || !ended.complete;
         let told = Answer::Down { lines: ended.lines, complete: ended.complete };
         let heard = asker.is_some_and(|asker| deliver(asker, &told).is_ok());
-        // What nobody was told stays in its place.
-        if (heard || !unsaid)
+        // What nobody was told stays in its place; nobody will ask for a part of another image.
+        let is_part = self.made.work.image.direct.node() != 0;
+        if (heard || !unsaid || is_part)
             && let Err(problem) = self.held.remove()
         {
             say(&format!("cannot remove the image's directory: {}", reason(&problem)));

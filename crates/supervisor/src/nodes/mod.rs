@@ -37,7 +37,7 @@ use crate::named::{self, Name, SELF};
 use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 use crate::say::say;
 
-pub use show::{Row, nodes, table};
+pub use show::{Row, nodes, others, serves, table};
 
 /// What the agent of a node calls itself.
 const AGENT: &str = "husk: home";
@@ -256,9 +256,12 @@ impl Drop for Nodes {
     /// Ends the others, then the agent; nobody runs on them any more.
     fn drop(&mut self) {
         drop(self.hosts.take());
-        for name in &self.names {
-            if let Err(failure) = named::down(OsStr::new(&name.to_string()), true, true) {
-                say(&failure.to_string());
+        for (node, name) in (1..).zip(&self.names) {
+            match named::down(OsStr::new(&name.to_string()), true, true) {
+                Ok(ended) if ended.complete => {}
+                // It was the home of nothing: nothing is lost with it but its programs.
+                Ok(_) => say(&format!("note: node {node} was killed, and its programs with it")),
+                Err(failure) => say(&failure.to_string()),
             }
         }
         if let Some(mut agent) = self.agent.take() {

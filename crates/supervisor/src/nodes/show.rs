@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 
+use husk_carrier::Direct;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -36,7 +37,7 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     let mut rows: Vec<Row> = (1..count).map(|node| other(node, run)).collect();
     // Who has gone on elsewhere has a record here until it ends.
     let elsewhere = |pid: &u32| rows.iter().any(|row| row.processes.contains(pid));
-    here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !is_agent(*pid));
+    here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !serves(*pid));
     here.sort_unstable();
     here.dedup();
     let (kernels, memory_bytes) = (visit.layout.kernels, visit.layout.memory_bytes);
@@ -46,13 +47,24 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-fn is_agent(pid: u32) -> bool {
+/// Whether a process is an agent, and no program.
+pub fn serves(pid: u32) -> bool {
     named::process(pid).is_some_and(|found| found.name == super::AGENT)
+}
+
+/// The other nodes of an image whose home `direct` is, and what each is called.
+pub fn others(direct: &Direct) -> impl Iterator<Item = (u16, String)> {
+    let run = direct.home_pid();
+    (1..direct.nodes()).map(move |node| (node, image(run, node)))
+}
+
+fn image(run: u32, node: u16) -> String {
+    super::name(&format!("run-{run}"), node)
 }
 
 /// Another node of a `husk run`.
 fn other(node: u16, run: u32) -> Row {
-    let image = super::name(&format!("run-{run}"), node);
+    let image = image(run, node);
     let status = Name::parse(OsStr::new(&image)).and_then(|name| named::look(&name));
     let processes = named::processes(OsStr::new(&image)).unwrap_or_default();
     let processes = processes.into_iter().map(|process| process.pid).collect();
