@@ -26,6 +26,15 @@ fn a_static_program_that_lies_in_the_image() {
         .check();
 }
 
+#[test]
+fn an_http_server_and_its_clients_in_one_image_get_every_answer() {
+    let scratch = Scratch::new("go-build");
+    let program = scratch.path().join("served");
+    build_go(include_str!("sources/served.go"), &program);
+    let program = program.to_str().expect("a plain path").to_owned();
+    Case::new("go-http", Length::Program, &[&program]).check();
+}
+
 /// How long the bombardment lasts.
 const BOMBARDMENT_S: &str = "4";
 /// When it is over at the latest.

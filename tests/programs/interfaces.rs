@@ -73,7 +73,7 @@ fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
 
 /// Everything in `loops.c` for one kind of connection.
 fn loops(kind: &str) {
-    let parts = ["levels", "changes", "sleeps", "shares", "ends", "turns"];
+    let parts = ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads"];
     let parts = parts.map(|part| format!("{kind}-{part}"));
     let parts: Vec<_> = parts.iter().map(String::as_str).collect();
     printed("loops", include_str!("sources/loops.c"), &parts, Length::Long);

@@ -128,6 +128,12 @@ impl Epolls for Direct {
     fn epoll_wake(&mut self, set: Set) {
         members::wake(&self.kernel, set);
     }
+    fn epoll_use(&mut self, set: Set) {
+        members::use_set(&self.kernel, set);
+    }
+    fn epoll_each_ready(&self, set: Set, show: &mut dyn FnMut(u32)) {
+        members::each_ready(set, show);
+    }
     fn epoll_is_waking(&self, set: Set) -> bool {
         members::is_waking(&self.kernel, set)
     }

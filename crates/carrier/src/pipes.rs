@@ -104,8 +104,8 @@ impl Pipes for Direct {
     fn lane_asleep(&self, lane: Pipe) -> u64 {
         husk_kernel::pipe::hooks::asleep(lane)
     }
-    fn lane_told(&mut self, lane: Pipe, sleep: u64) {
-        husk_kernel::pipe::hooks::told(lane, sleep);
+    fn lane_told(&mut self, lane: Pipe, sleep: u64) -> bool {
+        husk_kernel::pipe::hooks::told(lane, sleep)
     }
     fn lane_host_told(&mut self, lane: Pipe, told: bool) {
         husk_kernel::pipe::hooks::host_told(lane, told);

@@ -202,6 +202,10 @@ pub trait Epolls {
     }
     /// It has waited.
     fn epoll_wake(&mut self, set: Set) {}
+    /// This thread waits in the set, or takes away what the host may have told of a member.
+    fn epoll_use(&mut self, set: Set) {}
+    /// Shows the members of which rings may have something.
+    fn epoll_each_ready(&self, set: Set, show: &mut dyn FnMut(u32)) {}
     /// Whether a thread in the set has been told, by the host, and has not come yet.
     fn epoll_is_waking(&self, set: Set) -> bool {
         false

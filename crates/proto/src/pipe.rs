@@ -232,8 +232,11 @@ pub trait Pipes {
     fn lane_asleep(&self, lane: Pipe) -> u64 {
         0
     }
-    /// The host has bytes of this lane for a set in that sleep.
-    fn lane_told(&mut self, lane: Pipe, sleep: u64) {}
+    /// The host has bytes of this lane for a set in that sleep. True: another thread may have taken
+    /// them, so the set sleeps on beside bytes in its rings.
+    fn lane_told(&mut self, lane: Pipe, sleep: u64) -> bool {
+        false
+    }
     /// The host has told the set of the socket that reads from a lane of something; or it has
     /// nothing.
     fn lane_host_told(&mut self, lane: Pipe, told: bool) {}

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WARM = 40, ROUNDS = 20000 };
@@ -382,11 +384,79 @@ static void turns(void)
     }
 }
 
+static struct polled {
+    int set, over;
+    sem_t events;
+} polled;
+
+static void *polls(void *unused)
+{
+    struct epoll_event events[4];
+    (void)unused;
+    while (!__atomic_load_n(&polled.over, __ATOMIC_SEQ_CST)) {
+        must("poll", epoll_wait(polled.set, events, 4, 20000) > 0);
+        sem_post(&polled.events);
+    }
+    return NULL;
+}
+
+static int came(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    return sem_timedwait(&polled.events, &until) == 0;
+}
+
+/* One thread waits in the set, another one reads as soon as it has written, whether or not it has
+   been told, and now and then asks the set itself: what it takes away may be what the host has
+   just woken the first one for. One message at a time: a wake-up that is lost stops both. */
+static void threads(void)
+{
+    static const unsigned masks[] = { EPOLLIN | EPOLLET,
+                                      EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET };
+    for (int part = 0; part < 2; part++) {
+        int pair[2], status;
+        pthread_t thread;
+        unsigned seed = part + 1;
+        char byte = 't';
+        polled.set = looped(pair, masks[part]);
+        polled.over = 0;
+        sem_init(&polled.events, 0, 0);
+        pid_t child = fork();
+        if (child == 0) {
+            close(pair[1]);
+            while (ready(pair[0], POLLIN) && read(pair[0], &byte, 1) == 1) {
+                for (volatile int wait = rand_r(&seed) % 8000; wait > 0; wait--) {}
+                must("answer", write(pair[0], &byte, 1) == 1);
+            }
+            _exit(0);
+        }
+        close(pair[0]);
+        must("thread", pthread_create(&thread, NULL, polls, NULL) == 0);
+        for (int i = 0; i < ROUNDS; i++) {
+            struct epoll_event event;
+            must("ask", write(pair[1], &byte, 1) == 1);
+            for (volatile int wait = rand_r(&seed) % 16000; wait > 0; wait--) {}
+            if (i % 8 == 0) must("look", epoll_wait(polled.set, &event, 1, 0) >= 0);
+            while (read(pair[1], &byte, 1) != 1) must("stalled", errno == EAGAIN && came());
+        }
+        __atomic_store_n(&polled.over, 1, __ATOMIC_SEQ_CST);
+        must("end", shutdown(pair[1], SHUT_WR) == 0);
+        pthread_join(thread, NULL);
+        waitpid(child, &status, 0);
+        say("threads", status);
+        close(pair[1]);
+        close(polled.set);
+    }
+}
+
 int main(int count, char **arguments)
 {
     struct { const char *name; void (*run)(void); } kinds[] = {
         { "levels", levels }, { "changes", changes }, { "sleeps", sleeps }, { "shares", shares },
         { "ends", ends }, { "turns", turns },
+        { "threads", threads },
     };
     must("usage", count == 2 && strchr(arguments[1], '-') != NULL);
     char *name = strchr(arguments[1], '-');

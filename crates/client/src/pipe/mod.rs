@@ -388,7 +388,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let pipe = Pipe(after.args[0] as u32);
         self.services.pipe_landed(pipe, writes, moved as u64);
         if moved > 0 && writes && after.args[3] != 0 {
-            self.services.lane_told(pipe, after.args[3] as u64);
+            self.say_told(pipe, after.args[3] as u64);
         }
         if result == 0 && !writes && self.tells_lost_peer(after.args[2], pipe) {
             return with_done(after, Errno::ECONNRESET.as_return());

@@ -12,8 +12,9 @@
 //! 1. What the host has registered is what the program has asked for, but for the data; of levels
 //!    in a set that one process has alone, at the latest before a thread sleeps there (*dirty*).
 //! 2. One answer has one event of a member, whatever host and ring say.
-//! 3. Who takes away what the host has told a sleeper of, before that has come, waits for it
-//!    first: else it would sleep on, and nobody would wake it.
+//! 3. Who takes away what the host has told a sleeper of, before that has come, says that it uses
+//!    the set (`region::members`, 2), and waits for the sleeper: else it would sleep on, and nobody
+//!    would wake it. So does who asks the host about a set in which another thread sleeps.
 
 use crate::layout::{get32, get64, put};
 use crate::pipe::ROUNDS_MAX;
@@ -263,6 +264,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Pass);
         }
         let room = (most as i32 as usize).min(ONCE);
+        self.await_sleeper(set);
         for _ in 0..ROUNDS_MAX {
             let mut told = Told { address, room, count: 0, numbers: [NOBODY; ONCE] };
             let more = self.collect(set, &mut told)?;
@@ -445,10 +447,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn rouse(&mut self, fd: usize, lane: Pipe) {
         let sleep = self.services.lane_asleep(lane);
         if sleep != 0 && self.give_ring(fd, lane) {
-            self.services.lane_told(lane, sleep);
+            self.say_told(lane, sleep);
         } else {
             // Somebody else has changed the way meanwhile, or has read it.
             let _ = self.withdraw_lane(lane, To::Set);
+        }
+    }
+
+    /// The host has bytes of a lane for a set in that sleep. Where another thread may have taken
+    /// them, what has come into rings meanwhile goes to the host, which wakes the sleeper.
+    pub(crate) fn say_told(&mut self, lane: Pipe, sleep: u64) {
+        if self.services.lane_told(lane, sleep)
+            && let Some(set) = self.services.lane_set(lane)
+        {
+            self.rings_to_host(set);
+        }
+    }
+
+    /// What is in rings of members goes to the host, which tells the set.
+    #[cold]
+    fn rings_to_host(&mut self, set: Set) {
+        let mut ready = [0u64; PIPE_NUMBERS as usize / 64];
+        self.services.epoll_each_ready(set, &mut |number| {
+            ready[number as usize / 64] |= 1 << (number % 64);
+        });
+        for number in (0..PIPE_NUMBERS).filter(|n| ready[*n as usize / 64] >> (n % 64) & 1 == 1) {
+            if let Some((member, true)) = self.services.epoll_member(set, number) {
+                // What cannot be moved stays where readers of the image find it; counted.
+                let _ = self.withdraw_lane(member.lane, To::Set);
+            }
         }
     }
 
@@ -509,7 +536,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Before something is taken away that the host may have told a sleeper of.
     pub(crate) fn await_waking(&mut self, lane: Pipe) {
-        let Some(set) = self.services.lane_set(lane) else { return };
+        if let Some(set) = self.services.lane_set(lane) {
+            self.await_sleeper(set);
+        }
+    }
+
+    fn await_sleeper(&mut self, set: Set) {
+        self.services.epoll_use(set);
         for _ in 0..WAKING_LOOKS {
             if !self.services.epoll_is_waking(set) {
                 return;

@@ -30,10 +30,9 @@ pub fn asleep(lane: Pipe) -> u64 {
 }
 
 /// `Pipes::lane_told`.
-pub fn told(lane: Pipe, sleep: u64) {
-    if let Some(set) = ring_of(lane).ok().and_then(|ring| ring.teller()) {
-        set.told(sleep);
-    }
+pub fn told(lane: Pipe, sleep: u64) -> bool {
+    let set = ring_of(lane).ok().and_then(|ring| ring.teller());
+    set.is_some_and(|set| set.told(sleep))
 }
 
 /// `Pipes::lane_host_is_quiet`.

@@ -252,6 +252,23 @@ pub fn wake(kernel: &Kernel, set: Set) {
     }
 }
 
+/// `Epolls::epoll_use`.
+pub fn use_set(kernel: &Kernel, set: Set) {
+    if let Some(members) = of(set) {
+        members.use_by(holder(kernel));
+    }
+}
+
+/// `Epolls::epoll_each_ready`.
+pub fn each_ready(set: Set, show: &mut dyn FnMut(u32)) {
+    if let Some(members) = of(set) {
+        members.each_bit(|number| {
+            show(number as u32);
+            true
+        });
+    }
+}
+
 /// `Epolls::epoll_is_waking`.
 pub fn is_waking(kernel: &Kernel, set: Set) -> bool {
     of(set).is_some_and(|members| members.is_waking(holder(kernel)))

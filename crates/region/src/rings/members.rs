@@ -17,6 +17,8 @@
 //!    bits. So one of them sees the other.
 //! 2. While a set sleeps, who writes for it goes to the host, whose event wakes it. The first one
 //!    whose bytes are there takes the word away; it names the sleep, so a late hand takes nothing.
+//!    Once a second thread uses the set or its members the word stays until the sleeper is awake:
+//!    that thread could take the bytes away first, and the sleeper would sleep on.
 //! 3. One thread at a time sleeps in a set: with two, the set is the host's alone.
 //! 4. Items change under the set's lock, which is a pipe's and is taken over from the dead.
 //! 5. An item counts only while its lane lives and is hooked to this life of the set.
@@ -45,6 +47,7 @@ const SKIPPED: usize = 27;
 const WAITS: usize = 28;
 const NUMBER: usize = 29;
 const POLLS: usize = 30;
+const USER: usize = 31;
 const DIRTY: usize = 40;
 const ITEMS: usize = 64;
 
@@ -80,6 +83,8 @@ const HOST_EVERY: u64 = 16;
 /// Look-outs that failed, worth so many that did not; below zero only one in `TRIED_EVERY` is made.
 const SCORE_MAX: u64 = 8;
 const TRIED_EVERY: u64 = 16;
+/// In `USER`: more than one thread.
+const MANY: u64 = u64::MAX;
 
 /// What a set asks of one of its sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,7 +163,7 @@ impl Members {
         if members.get(NAME) != name as u64 {
             // All but the lock.
             (GROUPS..BITS + PIPES_MAX as usize / 64).for_each(|index| members.put(index, 0));
-            let others = [HOSTS, SKIPPED, WAITS, NUMBER, POLLS].into_iter();
+            let others = [HOSTS, SKIPPED, WAITS, NUMBER, POLLS, USER].into_iter();
             let others = others.chain(DIRTY..DIRTY + PIPES_MAX as usize / 64);
             others.for_each(|index| members.put(index, 0));
             members.put(SCORE, SCORE_MAX);
@@ -342,13 +347,39 @@ impl Members {
     /// Whether another thread than this one sleeps, has been told, and has not come yet.
     pub fn is_waking(&self, me: Holder) -> bool {
         let sleeper = self.get(SLEEPER);
-        sleeper != 0 && sleeper != me.0 && self.asleep() == 0
+        let other = sleeper != 0 && sleeper != me.0 && self.asleep() == 0;
+        other && Holder(sleeper).judge() != Life::Dead
     }
 
-    /// The host has an event for sleep `epoch`.
-    pub fn told(&self, epoch: u64) {
+    /// This thread waits in the set, or is about to take away what the host may have told of a
+    /// member: before it looks whether the sleeper is waking.
+    pub fn use_by(&self, me: Holder) {
+        let user = self.get(USER);
+        if user == me.0 || user == MANY {
+            return;
+        }
+        let word = self.word(USER);
+        let first = word.compare_exchange(user, me.0, Ordering::SeqCst, Ordering::SeqCst);
+        if user != 0 || first.is_err() {
+            word.store(MANY, Ordering::SeqCst);
+        }
+    }
+
+    /// The host has an event for sleep `epoch`. True: it may be gone again, so the sleep goes on,
+    /// and what has come into rings meanwhile must go to the host, too.
+    pub fn told(&self, epoch: u64) -> bool {
+        let many = || self.get(USER) == MANY && kill::mutant() != 76;
         let word = self.word(ASLEEP);
-        let _ = word.compare_exchange(epoch, 0, Ordering::SeqCst, Ordering::Relaxed);
+        let swap = |old, new| word.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed);
+        if many() || swap(epoch, 0).is_err() {
+            return false;
+        }
+        kill::point();
+        if !many() || self.get(SLEEPER) == 0 {
+            return false;
+        }
+        let _ = swap(0, epoch);
+        self.any_bit()
     }
 
     /// The host is about to wait for this thread.
