@@ -28,6 +28,11 @@ fn archives() {
 }
 
 #[test]
+fn asyncio() {
+    row("asyncio", include_str!("sources/asyncio.sh"));
+}
+
+#[test]
 fn cargo() {
     row("cargo", include_str!("sources/cargo.sh"));
 }
@@ -83,6 +88,11 @@ fn jobserver() {
 }
 
 #[test]
+fn listeners() {
+    row("listeners", include_str!("sources/listeners.sh"));
+}
+
+#[test]
 fn lighttpd() {
     row("lighttpd", include_str!("sources/lighttpd.sh"));
 }
@@ -105,6 +115,11 @@ fn nginx() {
 #[test]
 fn node() {
     row("node", include_str!("sources/node.sh"));
+}
+
+#[test]
+fn nodehttp() {
+    row("nodehttp", include_str!("sources/nodehttp.sh"));
 }
 
 #[test]

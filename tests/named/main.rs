@@ -24,6 +24,7 @@ mod refresh;
 mod rescue;
 mod scarce;
 mod sessions;
+mod sockets;
 mod stays;
 mod storms;
 mod sync;

@@ -1,11 +1,19 @@
 //! `Epolls`, by calling the handlers.
 
 use husk_kernel::readiness::{epoll, members};
-use husk_proto::epoll::{Epolls, Member, Set, Sight, Sleep};
+use husk_proto::epoll::{Epolls, Member, Set, Sight, Sleep, Sleeper};
 use husk_proto::pipe::Pipe;
 use husk_proto::{Files, Operation, Result};
 
 use crate::Direct;
+
+impl Direct {
+    /// Supervisor: shows who sleeps in a set beside bytes of a ring. After a while it is the same
+    /// sleep only where a writer died before it woke the set.
+    pub fn each_beside_bytes(&self, show: &mut dyn FnMut(Sleeper)) {
+        members::each_beside_bytes(&self.kernel, show);
+    }
+}
 
 impl Epolls for Direct {
     #[inline(always)]

@@ -142,6 +142,7 @@ fn stage(boss: &mut Direct) -> (Side, Side) {
     let set = direct.epoll_make(files, epoll as u32).expect("a set");
     assert_eq!(direct.epoll_lock(set), Ok(()));
     let mask = libc::EPOLLIN as u32;
+    direct.epoll_set_number(set, epoll as u32);
     let member = Member { lane, fd: fds[0] as u32, mask, data: 5 };
     assert!(direct.epoll_put_member(set, &member));
     direct.epoll_unlock(set);
@@ -205,6 +206,60 @@ fn lost(boss: &mut Direct) -> Option<String> {
     None
 }
 
+/// How a death unwinds.
+const KILLED: &str = "killed";
+
+fn die() {
+    std::panic::panic_any(KILLED);
+}
+
+/// A writer beside a sleeper is killed at each of its points; where the byte is in the ring by
+/// then, what the supervisor looks for names the sleeper. How many such points there are.
+fn killed_beside_a_sleeper(boss: &mut Direct) -> u32 {
+    let mut windows = 0;
+    for point in 1..POINTS_MAX {
+        let (mut main, mut other) = stage(boss);
+        for _ in 0..20 {
+            write(&mut main);
+            read(&mut main);
+        }
+        ASLEEP.store(false, Ordering::SeqCst);
+        // As a writer that has seen the set awake.
+        let mut byte = 7u8;
+        let lane = other.lane;
+        let mut put = |span| copy(span, &mut byte, false);
+        sleep(&mut main);
+        assert!(ASLEEP.swap(false, Ordering::SeqCst), "the ring is empty");
+        kill::arm(point, die);
+        let deed = std::panic::AssertUnwindSafe(|| {
+            while matches!(other.direct.pipe_put(lane, 1, true, &mut put), Ok(Flow::Look)) {
+                other.direct.pipe_has_reader(lane);
+            }
+            other.direct.lane_tell(lane);
+        });
+        let killed = std::panic::catch_unwind(deed).is_err();
+        kill::arm(0, die);
+        let mut found = Vec::new();
+        boss.each_beside_bytes(&mut |sleeper| found.push(sleeper));
+        let in_ring = main.direct.pipe_waiting(lane) > 0;
+        assert_eq!(found.len(), usize::from(in_ring), "point {point}");
+        if in_ring {
+            assert_eq!((found[0].pid, found[0].fd), (std::process::id(), main.epoll as u32));
+        }
+        windows += u32::from(killed && in_ring);
+        main.direct.epoll_wake(main.set);
+        boss.each_beside_bytes(&mut |sleeper| panic!("awake: {sleeper:?}"));
+        // The dead one's lock would be taken over; this one lives.
+        assert!(other.direct.pipe_put(lane, 1, true, &mut put).is_ok());
+        drop(other);
+        end(main);
+        if !killed {
+            break;
+        }
+    }
+    windows
+}
+
 #[test]
 fn nobody_sleeps_beside_bytes_of_a_ring() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
@@ -215,4 +270,12 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
         kill::mutate(0);
         assert!(found.is_some(), "bug {bug} is not seen");
     }
+    std::panic::set_hook(Box::new(|info| {
+        if info.payload().downcast_ref() != Some(&KILLED) {
+            eprintln!("{info}");
+        }
+    }));
+    let windows = killed_beside_a_sleeper(&mut boss);
+    drop(std::panic::take_hook());
+    assert!(windows >= 2, "{windows}");
 }

@@ -17,6 +17,7 @@
 //!   husk config show | trust | check     settings that apply where no option is given
 //!   husk volume create | ls | check | rm  storage areas that outlive images
 //!   husk check | fsck IMAGE              check this host, or the structure of an image
+//!   husk net ls IMAGE                    sockets of an image, and the way of their bytes
 //!   husk net attach | tune | sim ...     TCP servers and interfaces of the host
 //!   husk completions | man               shell completion, manual pages
 //!   husk bench fs | pipes | ...          measurements

@@ -37,6 +37,22 @@ pub struct Member {
     pub data: u64,
 }
 
+/// In the data that the host keeps of a member, above the number of its lane.
+pub const TAG: u64 = 0x9d1e_5ac3_76b2 << 16;
+/// The same of what the supervisor adds to a set to wake its sleeper: no lane has this number.
+pub const BELL: u64 = TAG | 0xffff;
+
+/// A thread that sleeps in a set beside bytes of a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sleeper {
+    /// Its process.
+    pub pid: u32,
+    /// The number of the set there.
+    pub fd: u32,
+    /// Which of the set's sleeps it is.
+    pub sleep: u64,
+}
+
 /// How going to sleep in a set ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleep {

@@ -60,6 +60,8 @@ mod runtime_file;
 pub mod say;
 mod shortage;
 pub mod signals;
+mod sleepers;
+pub mod sockets;
 mod soundness;
 pub mod stat;
 pub mod trace;

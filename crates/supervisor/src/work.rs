@@ -42,6 +42,7 @@ use crate::request::Settings;
 use crate::room;
 use crate::say::say;
 use crate::signals::Signals;
+use crate::sleepers::Sleepers;
 use crate::soundness::{self, Soundness};
 use crate::variables::Variables;
 use crate::vigil::Vigil;
@@ -71,6 +72,7 @@ pub struct Work {
     punch: Punch,
     dense: Dense,
     private: Option<Private>,
+    sleepers: Sleepers,
     watchers: Watchers,
     loads: Loads,
     full: Full,
@@ -115,6 +117,7 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
+        let sleepers = Sleepers::default();
         let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
         let mut work = Work {
             image,
@@ -124,6 +127,7 @@ impl Work {
             punch,
             dense,
             private,
+            sleepers,
             watchers,
             loads,
             full,
@@ -157,6 +161,7 @@ impl Work {
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
         let (copies, variables) = (Some(Copies::open()), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
+        let sleepers = Sleepers::default();
         let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
         let mut work = Work {
             image,
@@ -166,6 +171,7 @@ impl Work {
             punch,
             dense,
             private,
+            sleepers,
             watchers,
             loads,
             full,
@@ -436,6 +442,7 @@ impl Burial for Work {
         if let Some(nodes) = &mut self.nodes {
             nodes.ended(pid);
         }
+        self.sleepers.look(&self.image.direct);
         self.tell();
     }
 
@@ -446,6 +453,7 @@ impl Burial for Work {
         holds::work(direct, Kind::Memory);
         self.punch.tick(direct, &self.image.region);
         self.dense.tick(&self.image.region);
+        self.sleepers.tick(direct);
         holds::work(direct, Kind::Loads);
         self.loads.tick(direct);
         self.full.tick(direct);

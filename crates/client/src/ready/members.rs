@@ -26,14 +26,12 @@ use husk_abi::nr;
 use husk_abi::sys::general::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLERR, POLLHUP, POLLIN, POLLRDHUP,
 };
-use husk_proto::epoll::{EVENT_BYTES, Member, Set, Sleep};
+use husk_proto::epoll::{EVENT_BYTES, Member, Set, Sleep, TAG};
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, PIPE_NUMBERS, Pipe, Withdrawal};
 use husk_proto::{Errno, Result, Services};
 
-/// In the data that the host keeps of a member, above the number of its lane. A program that gives
-/// the like has a set of the host's.
-const TAG: u64 = 0x9d1e_5ac3_76b2 << 16;
+/// A program that gives data like that of a member (`TAG`) has a set of the host's.
 const TAG_MASK: u64 = !0xffff;
 /// `EPOLLONESHOT`, `EPOLLWAKEUP`, `EPOLLEXCLUSIVE`: the host's.
 const PARTICULAR: u32 = 7 << 28;
@@ -372,6 +370,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let _ = told.add(&self.memory, NOBODY, bytes);
             return;
         };
+        if number >= PIPE_NUMBERS {
+            return; // The supervisor's bell.
+        }
         let Some((member, on)) = self.services.epoll_member(set, number) else { return };
         let events = get32(bytes, 0);
         if events & TELLING != 0 {

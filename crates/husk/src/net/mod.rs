@@ -1,4 +1,4 @@
-//! `husk net`: connections from outside, and who accepts them.
+//! `husk net`: connections from outside, who accepts them, and sockets of an image.
 
 mod tune;
 
@@ -13,6 +13,7 @@ use husk_net::sim;
 use husk_net::steer::{self, Problem, Snapshot};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::say::say;
+use husk_supervisor::sockets;
 
 use crate::{failed, shown};
 
@@ -61,6 +62,16 @@ pub enum Command {
         /// Print it for OpenMetrics (Prometheus).
         #[arg(long, conflicts_with = "json")]
         openmetrics: bool,
+    },
+    /// List the connected stream sockets of an image: who has each end (PID:NUMBER), and whether
+    /// its bytes go through shared memory or through the host, and why.
+    Ls {
+        /// Name of the image, or process id of a `husk run` or of a program in it.
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// Print one JSON document instead of lines.
+        #[arg(long)]
+        json: bool,
     },
     /// Show whether this host supports steering. Status 0: `husk net attach` works.
     Check {
@@ -154,6 +165,10 @@ pub fn run(command: Command) -> ExitCode {
             let printed = shown(&report, json, steer::check::Report::text);
             status(printed && report.way != "none")
         }
+        Command::Ls { name, json } => match sockets::report(&name) {
+            Ok(report) => status(shown(&report, json, sockets::Report::text)),
+            Err(failure) => failed(&failure),
+        },
         Command::Tune(typed) => done(tune::tune(&typed)),
         Command::Untune(typed) => done(tune::untune(&typed)),
         Command::Sim(options) => simulate(&options),

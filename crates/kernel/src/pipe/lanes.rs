@@ -247,20 +247,28 @@ pub fn find_lane(kernel: &Kernel, host: u64) -> Option<Pipe> {
 
 /// `Pipes::lane_reader`.
 pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u32)> {
-    let (region, mut found) = (&kernel.session.region, None);
+    let mut found = None;
+    each_socket(kernel, &mut |pid, fd, other| {
+        if other == lane && found.is_none() {
+            match skipped.checked_sub(1) {
+                Some(left) => skipped = left,
+                None => found = Some((pid, fd)),
+            }
+        }
+    });
+    found
+}
+
+/// Shows each number of each process that names a socket with lanes.
+pub fn each_socket(kernel: &Kernel, show: &mut dyn FnMut(u32, u32, Pipe)) {
+    let region = &kernel.session.region;
     process::each(kernel, &mut |record, pid| {
         let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
-        while found.is_none()
-            && let Some((fd, entry)) = fd_table::next_used(region, files, from)
-        {
-            if end_of(entry).is_some_and(|end| end.socket && end.pipe == lane) {
-                match skipped.checked_sub(1) {
-                    Some(left) => skipped = left,
-                    None => found = Some((pid, fd)),
-                }
+        while let Some((fd, entry)) = fd_table::next_used(region, files, from) {
+            if let Some(end) = end_of(entry).filter(|end| end.socket) {
+                show(pid, fd, end.pipe);
             }
             from = fd + 1;
         }
     });
-    found
 }

@@ -9,6 +9,7 @@
 pub mod flow;
 pub mod hooks;
 pub mod lanes;
+pub mod seen;
 pub mod tcp;
 
 use husk_proto::pipe::{End, Pipe};

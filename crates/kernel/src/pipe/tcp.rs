@@ -37,6 +37,15 @@ pub fn post(lane: Pipe, addresses: Option<&Addresses>, whole: bool) {
     }
 }
 
+/// What is posted of a lane, if that is all of it.
+pub(crate) fn addresses(lane: Pipe) -> Option<Addresses> {
+    let (addresses, ports) = ring_of(lane).ok()?.posted();
+    (ports & WHOLE != 0).then_some(Addresses {
+        own: ((addresses >> 32) as u32, (ports >> 16) as u16),
+        peer: (addresses as u32, ports as u16),
+    })
+}
+
 /// `Pipes::lane_posted`.
 pub fn posted(kernel: &Kernel, wanted: &Addresses) -> Posted {
     let region = &kernel.session.region;

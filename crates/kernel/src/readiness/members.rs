@@ -12,7 +12,7 @@
 //!    for writing a lane in use is ready, and of all others the host tells.
 
 use husk_abi::sys::general::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
-use husk_proto::epoll::{Member, Set, Sleep};
+use husk_proto::epoll::{Member, Set, Sleep, Sleeper};
 use husk_proto::pipe::Pipe;
 use husk_region::rings::epoll as sets;
 use husk_region::rings::members::{self, Item, Members};
@@ -272,6 +272,26 @@ pub fn each_ready(set: Set, show: &mut dyn FnMut(u32)) {
 /// `Epolls::epoll_is_waking`.
 pub fn is_waking(kernel: &Kernel, set: Set) -> bool {
     of(set).is_some_and(|members| members.is_waking(holder(kernel)))
+}
+
+/// Shows who sleeps in a set beside bytes of a ring: for a moment, or because a writer died between
+/// its bytes and the wake-up.
+pub fn each_beside_bytes(kernel: &Kernel, show: &mut dyn FnMut(Sleeper)) {
+    let region = &kernel.session.region;
+    for number in super::epoll::NAMES.used(region) {
+        let set = Set(super::epoll::NAMES.name(region, number));
+        let Some(members) = of(set) else { continue };
+        if let Some((pid, sleep)) = members.sleeper()
+            && (0..members.end_of_numbers()).any(|lane| has_bytes(set, &members, lane))
+        {
+            show(Sleeper { pid, fd: members.number(), sleep });
+        }
+    }
+}
+
+fn has_bytes(set: Set, members: &Members, number: usize) -> bool {
+    let (item, on) = members.item(number);
+    ring_of_item(set, &item, on).is_some_and(|ring| look(&ring, item.mask) & READS != 0)
 }
 
 /// `Epolls::epoll_leave_to_host`.

@@ -344,6 +344,17 @@ impl Members {
         self.get(ASLEEP)
     }
 
+    /// The process and the sleep of the thread that sleeps, if nobody has woken it.
+    pub fn sleeper(&self) -> Option<(u32, u64)> {
+        let (sleeper, sleep) = (self.get(SLEEPER), self.asleep());
+        (sleeper != 0 && sleep != 0).then(|| (Holder(sleeper).pid(), sleep))
+    }
+
+    /// Numbers of lanes that there may be members below.
+    pub fn end_of_numbers(&self) -> usize {
+        (self.get(GROUPS) as usize * 64).min(PIPES_MAX as usize)
+    }
+
     /// Whether another thread than this one sleeps, has been told, and has not come yet.
     pub fn is_waking(&self, me: Holder) -> bool {
         let sleeper = self.get(SLEEPER);
@@ -368,7 +379,7 @@ impl Members {
     /// The host has an event for sleep `epoch`. True: it may be gone again, so the sleep goes on,
     /// and what has come into rings meanwhile must go to the host, too.
     pub fn told(&self, epoch: u64) -> bool {
-        let many = || self.get(USER) == MANY && kill::mutant() != 76;
+        let many = || self.get(USER) == MANY;
         let word = self.word(ASLEEP);
         let swap = |old, new| word.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed);
         if many() || swap(epoch, 0).is_err() {

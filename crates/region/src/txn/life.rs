@@ -26,6 +26,11 @@ impl Holder {
         Holder((pid as u64) << 32 | tid as u64)
     }
 
+    /// The process.
+    pub(crate) fn pid(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
     pub(crate) fn judge(self) -> Life {
         judge((self.0 >> 32) as u32, self.0 as u32)
     }

@@ -1,0 +1,68 @@
+//! What `husk net ls` says of the sockets of an image.
+
+use husk_tests::against_native;
+use serde_json::Value;
+
+use crate::{Images, shown, text, until};
+
+/// Three connections in one process: of the first two bytes take rings, of the third an option needs
+/// the host. Five bytes wait in the first.
+const SCRIPT: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+def connection():
+    near = socket.create_connection(listener.getsockname())
+    return near, listener.accept()[0]
+pairs = [socket.socketpair(), connection(), connection()]
+for near, far in pairs:
+    for _ in range(40):
+        near.sendall(b'w'); far.recv(1); far.sendall(b'v'); near.recv(1)
+pairs[2][0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+pairs[0][0].sendall(b'bytes')
+time.sleep(600)
+";
+
+fn listed(images: &Images) -> Value {
+    serde_json::from_str(&images.done(&["net", "ls", "ci", "--json"])).expect("JSON")
+}
+
+#[test]
+fn sockets_are_listed_with_their_peers_and_the_way_of_their_bytes() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sockets");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let started = format!("python3 -c \"{SCRIPT}\" > /dev/null 2>&1 & echo $!");
+    let pid = images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    let pid: u64 = pid.trim().parse().expect("a number");
+    let waiting = |one: &Value| one["reads"]["waiting_bytes"] == 5;
+    until("the bytes wait", || {
+        listed(&images)["sockets"].as_array().expect("a list").iter().any(waiting)
+    });
+    let report = listed(&images);
+    let sockets = report["sockets"].as_array().expect("a list");
+    assert_eq!((sockets.len(), &report["others"]), (6, &1.into()), "{report}");
+    for one in sockets {
+        assert_eq!(
+            (&one["holders"][0]["pid"], &one["peers"][0]["pid"]),
+            (&pid.into(), &pid.into())
+        );
+        assert_ne!(one["holders"], one["peers"]);
+    }
+    let ways = |kind: &str, by: &str| {
+        let one = |one: &&Value| one["kind"] == kind && one["reads"]["by"] == by;
+        sockets.iter().filter(one).count()
+    };
+    assert_eq!([ways("unix", "ring"), ways("tcp", "ring"), ways("tcp", "host")], [2, 2, 2]);
+    let of_host = sockets.iter().find(|one| one["reads"]["by"] == "host").expect("one");
+    assert!(of_host["reads"]["why"].as_str().expect("a reason").contains("for good"), "{of_host}");
+    assert!(of_host["local"].as_str().expect("an address").starts_with("127.0.0.1:"));
+    let lines = images.done(&["net", "ls", "ci"]);
+    assert_eq!(lines.matches("reads by ring").count(), 4, "{lines}");
+    assert!(lines.contains("5 bytes wait"), "{lines}");
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let nobody = images.husk(&["net", "ls", "ci"]);
+    assert!(!nobody.status.success() && text(&nobody.stderr).contains("ci"), "{}", shown(&nobody));
+}
