@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::{Images, shown, text, until};
 
-/// Three connections in one process: of the first two bytes take rings, of the third an option needs
-/// the host. Five bytes wait in the first.
+/// Three connections in one process: bytes of the first two take rings, an option of the third
+/// needs the host. Five bytes wait in the first.
 const SCRIPT: &str = "
 import socket, time
 listener = socket.create_server(('127.0.0.1', 0))

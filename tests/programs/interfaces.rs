@@ -65,7 +65,7 @@ fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are(
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
-/// What `lanes.c` prints of TCP the same way each time: Linux puts small writes together as it likes.
+/// What `lanes.c` prints of TCP the same way each time: Linux joins small writes as it likes.
 const LANES_OF_TCP: [&str; 11] = [
     "tcp-ways",
     "tcp-sleeps",

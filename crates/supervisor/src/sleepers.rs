@@ -1,5 +1,5 @@
-//! Whoever sleeps in an epoll set is woken for bytes in a ring, though the writer was killed between
-//! the two (`docs/adr/0059`).
+//! Whoever sleeps in an epoll set is woken for bytes in a ring, though the writer was killed right
+//! after it had written them (`docs/adr/0059`).
 //!
 //! ```text
 //!   a process has ended ──► who sleeps beside bytes? ── the same a little later? ──► a bell

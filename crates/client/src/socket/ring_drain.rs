@@ -9,7 +9,7 @@ use crate::{Answer, Client, Host, Memory};
 use core::sync::atomic::{AtomicBool, Ordering};
 use husk_abi::nr;
 use husk_abi::sys::general::{
-    F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, POLLHUP, RLIMIT_NOFILE,
+    F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, POLLHUP, POLLRDHUP, RLIMIT_NOFILE,
 };
 use husk_abi::sys::net::{AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET};
 use husk_abi::sys::prctl::PR_GET_SECCOMP;
@@ -132,10 +132,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return true;
         }
         let Some(mate) = self.services.lane_mate(lane) else { return false };
-        if self.services.pipe_waiting(mate) == 0 || self.ready_for(fd, 0) & POLLHUP as u16 == 0 {
+        // Of TCP the host tells no more than that the other side has ended.
+        let tcp = self.services.lane_is_tcp(lane);
+        let gone = if tcp { POLLRDHUP } else { POLLHUP } as u16;
+        if self.services.pipe_waiting(mate) == 0 || self.ready_for(fd, gone) & gone == 0 {
             return false;
         }
-        if self.with_borrowed(mate, |_, _| ()).is_ok() {
+        let held = self.with_borrowed(mate, |_, _| ());
+        if held.is_ok() || tcp && held != Err(Errno::EPIPE) {
             return false;
         }
         // Who buries it may have said so meanwhile.
