@@ -85,6 +85,43 @@ fn ways_of_receiving_udp_are_measured_beside_each_other_with_what_is_lost() {
 }
 
 #[test]
+fn ways_of_accepting_are_measured_beside_each_other_and_only_angel_moves_groups() {
+    if server::unable() {
+        return;
+    }
+    let scratch = Scratch::new("accept");
+    let work = scratch.fresh("work");
+    let mut command = Command::new(binary());
+    command.args(["bench", "net", "--rounds", "1", "--only", "nginx, attacked", "--json"]);
+    let outcome = run(&scratch, &work, command);
+    // 1: two turns of the same differed, as on a busy machine.
+    assert!(matches!(outcome.status.code(), Some(0 | 1)), "{}", outcome.shown());
+    let document: Value = serde_json::from_slice(&outcome.stdout).expect("one document");
+    let rows = document["rows"].as_array().expect("rows");
+    let of = |way: &str| rows.iter().find(|row| row["way"] == way).expect("a row of each way");
+    for row in rows {
+        assert!(row["requests_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        assert_eq!(row["failed"], 0, "{row}");
+        let moves = row["moves"].as_u64().expect("moves");
+        assert_eq!(moves > 0, row["way"] == "groups, Angel", "{row}");
+    }
+    // Two workers, of which one has everything.
+    assert_eq!(of("groups, no moves")["worst_over_mean"], 2.0, "{document}");
+    assert!(of("groups, Angel")["worst_over_mean"].as_f64() < Some(2.0), "{document}");
+}
+
+#[test]
+fn who_may_not_steer_is_told_by_the_bench_in_one_line() {
+    if against_native() {
+        return;
+    }
+    let mut command = Command::new(binary());
+    command.args(["bench", "net"]);
+    let said = server::refused(crate::as_nobody(&command));
+    assert!(said.contains("husk net check"), "{said}");
+}
+
+#[test]
 fn where_no_namespace_can_be_made_nothing_is_measured_and_one_line_says_so() {
     if against_native() {
         return;

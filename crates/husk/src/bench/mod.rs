@@ -30,9 +30,11 @@ mod flow;
 mod hare;
 mod hold;
 mod inside;
+mod lab;
 mod machine;
 mod memory;
 mod msg;
+mod net;
 mod operations;
 mod page;
 mod pair;
@@ -88,6 +90,10 @@ enum Suite {
     },
     /// Servers whose sockets are the host's: CPU time of a request, compared with native servers.
     Servers(servers::Options),
+    /// Connections from outside to nginx and apache: plain accept, by hash, and steered by flow
+    /// group without Angel and with it. Requests a second, failed ones, time per request. Needs
+    /// root, iproute2, nginx and apache2.
+    Net(net::Options),
     /// Ways of receiving UDP, over a veth between two network namespaces: packets a second with
     /// what is lost, and round trips. Needs root, or a user who may make namespaces; and iproute2.
     Udp(udp::Options),
@@ -180,6 +186,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Hold(options) => measure(|| hold::run(&options)),
         Suite::Exec(options) => measure(|| exec::run(&options)),
         Suite::Servers(options) => measure(|| servers::run(&options)),
+        Suite::Net(options) => measure(|| net::run(&options)),
         Suite::Udp(options) => {
             udp::prepare()?;
             measure(|| udp::run(&options))

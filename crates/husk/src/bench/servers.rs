@@ -338,25 +338,15 @@ impl Running {
 
     /// Asks for a while.
     fn turn(&self) -> anyhow::Result<Turn> {
-        let (before, began) = (self.cpu_ns()?, Instant::now());
+        let (before, began) = (cpu_ns(self.child.id())?, Instant::now());
         let requests = match self.server {
             Server::Redis | Server::Inside(_) => ask_redis(self.site.port)?,
             Server::Nginx(_) => ask_nginx(self.site.port, self.connections)?,
         };
         anyhow::ensure!(requests > 0, "nothing was answered");
         let wall_s = began.elapsed().as_secs_f64();
-        let cpu_ns = (self.cpu_ns()? - before) as f64 / requests as f64;
+        let cpu_ns = (cpu_ns(self.child.id())? - before) as f64 / requests as f64;
         Ok(Turn { cpu_ns, rate: requests as f64 / wall_s })
-    }
-
-    /// Processor time of all threads of what was started, and of all that it has started.
-    fn cpu_ns(&self) -> anyhow::Result<u64> {
-        let mut sum = 0;
-        for thread in threads(self.child.id())? {
-            let times = fs::read_to_string(thread.join("schedstat"))?;
-            sum += times.split(' ').next().context("no times")?.parse::<u64>()?;
-        }
-        Ok(sum)
     }
 
     /// Asks the server to end, in its own words: signals that end a measurement are blocked in it.
@@ -374,6 +364,27 @@ impl Running {
             }
         };
     }
+}
+
+/// Processor time of all threads of a process, and of all that it has started.
+pub fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for thread in threads(pid)? {
+        let times = fs::read_to_string(thread.join("schedstat"))?;
+        sum += times.split(' ').next().context("no times")?.parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+/// Kills a process and all that it has started.
+pub fn kill_all(child: &mut Child) {
+    let name = |thread: &PathBuf| thread.file_name()?.to_str()?.parse().ok();
+    let all = threads(child.id()).unwrap_or_default();
+    for process in all.iter().filter_map(name) {
+        // A thread's number is its process's to a signal; both may have ended meanwhile.
+        let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+    }
+    let _ = child.wait();
 }
 
 /// `/proc/PID/task/TID` of all threads of a process, and of all that it has started.
@@ -400,13 +411,7 @@ impl Drop for Running {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        let name = |thread: &PathBuf| thread.file_name()?.to_str()?.parse().ok();
-        let all = threads(self.child.id()).unwrap_or_default();
-        for process in all.iter().filter_map(name) {
-            // A thread's number is its process's to a signal; both may have ended meanwhile.
-            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
-        }
-        let _ = self.child.wait();
+        kill_all(&mut self.child);
     }
 }
 

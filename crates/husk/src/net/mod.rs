@@ -130,6 +130,29 @@ pub struct Tuned {
     #[arg(long, value_name = "PERCENT", default_value_t = 25,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     wake_percent: u8,
+    /// Let no group move: connections go where the table leads them from the beginning.
+    #[arg(long)]
+    no_moves: bool,
+}
+
+impl Tuned {
+    /// As words of a command line.
+    fn words(&self) -> Vec<String> {
+        let Tuned { window_ms, wake_percent, no_moves } = self;
+        let mut words = vec![format!("--window-ms={window_ms}")];
+        words.push(format!("--wake-percent={wake_percent}"));
+        words.extend(no_moves.then(|| "--no-moves".to_owned()));
+        words
+    }
+
+    fn tuning(&self) -> Tuning {
+        let usual = Tuning::default();
+        let (wake_cpu, wake_connections) = match self.no_moves {
+            true => (f64::INFINITY, f64::INFINITY),
+            false => (f64::from(self.wake_percent) / 100.0, usual.wake_connections),
+        };
+        Tuning { window_us: self.window_ms * 1000, wake_cpu, wake_connections, ..usual }
+    }
 }
 
 /// `husk net sim`.
@@ -173,12 +196,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Untune(typed) => done(tune::untune(&typed)),
         Command::Sim(options) => simulate(&options),
         Command::Balance { pid, address, namespace, tuning } => {
-            let tuning = Tuning {
-                window_us: tuning.window_ms * 1000,
-                wake_cpu: f64::from(tuning.wake_percent) / 100.0,
-                ..Tuning::default()
-            };
-            let wanted = steer::Wanted { pid, address, namespace, tuning };
+            let wanted = steer::Wanted { pid, address, namespace, tuning: tuning.tuning() };
             done(steer::balance(&wanted).map(|()| true))
         }
     }
@@ -195,17 +213,17 @@ fn done(result: Result<bool, Problem>) -> ExitCode {
     }
 }
 
+/// The command of a balancer, with its options.
+pub fn balancer(options: Vec<String>) -> Program {
+    let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let mut balance = Program::new(husk);
+    balance.args(["net", "balance"]).args(options);
+    balance
+}
+
 /// Whether it steers; the balancer has said why not.
 fn attach(options: &Attach) -> Result<bool, Problem> {
-    let balance = || {
-        let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-        let mut balance = Program::new(husk);
-        let Tuned { window_ms, wake_percent } = options.tuning;
-        balance.args(["net", "balance", "--window-ms", &window_ms.to_string()]);
-        balance.args(["--wake-percent", &wake_percent.to_string()]);
-        balance
-    };
-    let begun = steer::attach(&options.target, balance)?;
+    let begun = steer::attach(&options.target, || balancer(options.tuning.words()))?;
     for Snapshot { address, kernels, .. } in &begun {
         say(&format!(
             "steers the connections of {address} among {} sockets; `husk net detach {address}` \

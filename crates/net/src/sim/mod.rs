@@ -15,4 +15,5 @@ mod report;
 mod world;
 
 pub use experiment::{Experiment, Options, run};
+pub use random::Random;
 pub use report::{Outcome, Report, Row};

@@ -1,8 +1,10 @@
 //! Numbers that look random, the same from the same seed (SplitMix64: Steele et al., OOPSLA 2014).
 
+/// A source of numbers.
 pub struct Random(u64);
 
 impl Random {
+    /// From a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

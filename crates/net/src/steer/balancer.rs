@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
-use super::listeners::{Member, Place, accepts, borrow, cpu_ns, family, see, shares_its_port};
+use super::listeners::{Member, Place, accept, borrow, cpu_ns, family, see, shares_its_port};
 use super::seen::{Kernel, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
@@ -31,6 +32,9 @@ const IDLE_LOOK_US: u64 = 2_000_000;
 const LIFE_NS: u64 = 2_000_000_000;
 /// Who asks must have written by then.
 const REQUEST_WITHIN: Duration = Duration::from_millis(100);
+
+/// A lock's file goes with a balancer that ends: so many may do so meanwhile.
+const LOCK_TRIES: u32 = 16;
 
 /// What a balancer is to do.
 pub struct Wanted {
@@ -52,7 +56,8 @@ struct Balancer {
     family: Vec<Member>,
     /// Listening sockets: kernel 0, 1, ...
     inodes: Vec<u64>,
-    workers: Vec<Option<u32>>,
+    /// Who accepts from each of them.
+    workers: Vec<Vec<u32>>,
     cpu_seen_ns: HashMap<u32, u64>,
     /// Connections by group: those that were there before, and those that are open.
     before: Vec<u64>,
@@ -84,14 +89,12 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
         Ok(door) => door,
         Err(why) => {
             // Also where whoever started it has been killed.
-            let _ = fs::remove_file(&socket);
+            balancer.leave();
             balancer.undo()?;
             return Err(unusable(&why));
         }
     };
     balancer.go_on(&door);
-    // It is gone where /run is gone, too.
-    let _ = fs::remove_file(&socket);
     Ok(())
 }
 
@@ -99,16 +102,29 @@ fn unusable(why: &std::io::Error) -> Problem {
     Problem::new(format!("cannot use {STATE}"), why, "run it as root, with a /run to write to")
 }
 
+/// One balancer at a place. Its file goes with it: where it has gone when it is locked, another one
+/// is made.
 fn lock(place: &Place) -> Result<File, Problem> {
-    let opened = fs::create_dir_all(STATE).and_then(|()| {
-        OpenOptions::new().create(true).truncate(false).write(true).open(file(place, "lock"))
-    });
-    let lock = opened.map_err(|why| unusable(&why))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
-        Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy)
-    })?;
-    Ok(lock)
+    let path = file(place, "lock");
+    let attempt = || -> std::io::Result<Option<File>> {
+        fs::create_dir_all(STATE)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let there = fs::metadata(&path).is_ok_and(|there| {
+            lock.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
+        });
+        Ok(there.then_some(lock))
+    };
+    for _ in 0..LOCK_TRIES {
+        match attempt() {
+            Ok(Some(lock)) => return Ok(lock),
+            Ok(None) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => break,
+            Err(why) => return Err(unusable(&why)),
+        }
+    }
+    let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
+    Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
 }
 
 /// Says that it steers, and needs nothing more of who has started it.
@@ -150,7 +166,12 @@ impl Balancer {
             way,
             angel: Angel::new(tuning, Table::spread(1), 1, now_us),
             tuning,
-            family: vec![Member { pid, holds: HashMap::new(), waits: Default::default() }],
+            family: vec![Member {
+                pid,
+                parent: None,
+                holds: HashMap::new(),
+                waits: Default::default(),
+            }],
             inodes: Vec::new(),
             workers: Vec::new(),
             cpu_seen_ns: HashMap::new(),
@@ -184,8 +205,17 @@ impl Balancer {
                 return;
             }
             if now_us() >= self.ticked_us + TICK_US && !self.tick() {
+                self.leave();
                 return;
             }
+        }
+    }
+
+    /// Whoever asks next finds nobody, and may begin.
+    fn leave(&self) {
+        for kind in ["socket", "lock"] {
+            // They are gone where /run is gone, too.
+            let _ = fs::remove_file(file(&self.place, kind));
         }
     }
 
@@ -200,8 +230,8 @@ impl Balancer {
             (Ok(()), LOOK) => (serde_json::to_string(&self.seen()).unwrap_or_default(), false),
             (Ok(()), DETACH) => match self.undo() {
                 Ok(()) => {
-                    // Whoever asks next finds nobody.
-                    let _ = fs::remove_file(file(&self.place, "socket"));
+                    // Another may be attached as soon as this one has answered.
+                    self.leave();
                     (DONE.to_owned(), true)
                 }
                 Err(problem) => (format!("{}: {}", problem.what, problem.why), false),
@@ -273,7 +303,7 @@ impl Balancer {
         if listens != self.inodes {
             self.steer(listens)?;
         }
-        let worker = |&inode: &u64| accepts(&self.family, inode);
+        let worker = |&inode: &u64| accept(&self.family, inode);
         self.workers = self.inodes.iter().map(worker).collect();
         Ok(())
     }
@@ -320,18 +350,22 @@ impl Balancer {
 
     /// Shares of a CPU of those who accept; who accepts from several sockets counts in parts.
     fn cpu(&mut self, step_us: u64) -> Vec<f64> {
-        let mut ran = HashMap::new();
-        for pid in self.workers.iter().flatten() {
-            ran.entry(*pid).or_insert_with(|| {
-                let now_ns = cpu_ns(*pid);
-                let before_ns = self.cpu_seen_ns.insert(*pid, now_ns).unwrap_or(now_ns);
-                now_ns.saturating_sub(before_ns)
-            });
+        let mut all: HashMap<u32, (f64, u64)> = HashMap::new();
+        for &pid in self.workers.iter().flatten() {
+            let (parts, ran_ns) = all.entry(pid).or_insert((0.0, 0));
+            *parts += 1.0;
+            if *parts == 1.0 {
+                let now_ns = cpu_ns(pid);
+                let before_ns = self.cpu_seen_ns.get(&pid).copied().unwrap_or(now_ns);
+                self.cpu_seen_ns.insert(pid, now_ns);
+                *ran_ns = now_ns.saturating_sub(before_ns);
+            }
         }
-        let share = |worker: &Option<u32>| {
-            let same = self.workers.iter().filter(|other| *other == worker).count();
-            let ran_ns = worker.and_then(|pid| ran.get(&pid)).copied().unwrap_or_default();
-            ran_ns as f64 / 1e3 / step_us.max(1) as f64 / same as f64
+        // Those that have gone: others may get their numbers.
+        self.cpu_seen_ns.retain(|pid, _| all.contains_key(pid));
+        let part = |pid: &u32| all.get(pid).map_or(0.0, |(parts, ran_ns)| *ran_ns as f64 / parts);
+        let share = |workers: &Vec<u32>| {
+            workers.iter().map(part).sum::<f64>() / 1e3 / step_us.max(1) as f64
         };
         self.workers.iter().map(share).collect()
     }
@@ -344,7 +378,11 @@ impl Balancer {
             let groups = self.angel.table.groups().iter().filter(move |one| one.kernel == kernel);
             Kernel {
                 kernel,
-                pid: self.workers[kernel],
+                pid: match self.workers[kernel][..] {
+                    [pid] => Some(pid),
+                    _ => None,
+                },
+                processes: self.workers[kernel].len(),
                 groups: groups.clone().count(),
                 syns: groups.clone().map(|group| group.syns).sum(),
                 open: groups.map(|group| group.open()).sum(),

@@ -61,6 +61,8 @@ struct Socket {
 pub struct Member {
     /// Its number.
     pub pid: u32,
+    /// Its parent's.
+    pub parent: Option<u32>,
     /// Descriptors of listening sockets, by inode.
     pub holds: HashMap<u64, i32>,
     /// Inodes that it waits for.
@@ -194,19 +196,24 @@ pub fn family(known: &[u32], inodes: &[u64]) -> Vec<Member> {
     }
     let member = |pid: u32| {
         let holds = held(pid).into_iter().filter(|(inode, _)| inodes.contains(inode)).collect();
-        Member { pid, holds, waits: awaited(pid) }
+        Member { pid, parent: parent(pid), holds, waits: awaited(pid) }
     };
     pids.into_iter().map(member).filter(|member| !member.holds.is_empty()).collect()
 }
 
-/// Who accepts from a listening socket: who waits for it, or who alone has it.
-pub fn accepts(family: &[Member], inode: u64) -> Option<u32> {
-    let one = |fits: &dyn Fn(&&Member) -> bool| {
-        let mut found = family.iter().filter(fits);
-        found.next().filter(|_| found.next().is_none()).map(|member| member.pid)
+/// Who accepts from a listening socket: those who wait for it in an epoll set; where nobody does,
+/// those who have it, without the parents of others who have it (a master that only made it).
+pub fn accept(family: &[Member], inode: u64) -> Vec<u32> {
+    let of = |fits: &dyn Fn(&Member) -> bool| -> Vec<u32> {
+        family.iter().filter(|one| fits(one)).map(|member| member.pid).collect()
     };
-    one(&|member| member.waits.contains(&inode))
-        .or(one(&|member| member.holds.contains_key(&inode)))
+    let waiting = of(&|member| member.waits.contains(&inode));
+    if !waiting.is_empty() {
+        return waiting;
+    }
+    let holds = |member: &Member| member.holds.contains_key(&inode);
+    let only_made_it = |pid| family.iter().any(|one| one.parent == Some(pid) && holds(one));
+    of(&|member| holds(member) && !only_made_it(member.pid))
 }
 
 /// A listening socket of another process, for a moment.
@@ -322,13 +329,20 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_socket_accepts_from_it_or_who_alone_has_it() {
-        let member = |pid, holds: &[u64], waits: &[u64]| Member {
+    fn who_waits_for_a_socket_accepts_from_it_or_who_has_it_from_a_parent() {
+        let member = |pid, parent, holds: &[u64], waits: &[u64]| Member {
             pid,
+            parent: Some(parent),
             holds: holds.iter().map(|&inode| (inode, 0)).collect(),
             waits: waits.iter().copied().collect(),
         };
-        let family = [member(1, &[5, 6], &[]), member(2, &[5, 6], &[6]), member(3, &[7], &[])];
-        assert_eq!([5, 6, 7].map(|inode| accepts(&family, inode)), [None, Some(2), Some(3)]);
+        let family = [
+            member(1, 0, &[5, 6, 8], &[]),
+            member(2, 1, &[5, 6], &[6]),
+            member(3, 1, &[7, 8], &[]),
+            member(4, 1, &[8], &[]),
+        ];
+        let found = [5, 6, 7, 8, 9].map(|inode| accept(&family, inode));
+        assert_eq!(found, [vec![2], vec![2], vec![3], vec![3, 4], vec![]]);
     }
 }

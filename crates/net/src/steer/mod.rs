@@ -28,3 +28,4 @@ pub use asking::{attach, detach, everywhere, look};
 pub use balancer::{Wanted, balance};
 pub use listeners::Place;
 pub use seen::{Snapshot, metrics, table};
+pub use way::whole_table_us;

@@ -30,8 +30,10 @@ pub struct Snapshot {
 pub struct Kernel {
     /// Its number.
     pub kernel: usize,
-    /// The process that accepts; `None`: several may, or nobody.
+    /// The process that accepts; `None`: several do, or nobody.
     pub pid: Option<u32>,
+    /// How many processes accept.
+    pub processes: usize,
     /// Flow groups that lead to it.
     pub groups: usize,
     /// Connections that have come from its groups.
@@ -65,7 +67,11 @@ pub fn table(all: &[Snapshot]) -> String {
         );
         let _ = writeln!(text, "kernel      pid  groups    SYN/s     open  CPU %   load");
         for kernel in &one.kernels {
-            let pid = kernel.pid.map_or("-".to_owned(), |pid| pid.to_string());
+            let pid = match (kernel.pid, kernel.processes) {
+                (Some(pid), _) => pid.to_string(),
+                (None, 0) => "-".to_owned(),
+                (None, several) => format!("{several} proc"),
+            };
             let _ = writeln!(
                 text,
                 "{:>6} {pid:>8} {:>7} {:>8.0} {:>8} {:>6.1} {:>6.2}",
@@ -120,6 +126,7 @@ mod tests {
         let kernel = Kernel {
             kernel: 1,
             pid: Some(7),
+            processes: 1,
             groups: 2048,
             syns: 30,
             open: 2,

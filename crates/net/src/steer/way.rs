@@ -9,6 +9,7 @@ use husk_abi::Errno;
 use husk_host::bpf;
 
 use super::program::selector;
+use crate::groups::GROUPS;
 use crate::problem::Problem;
 
 /// Sockets of a place.
@@ -76,6 +77,17 @@ impl Way {
     pub fn syns(&self, group: usize) -> u64 {
         self.steering.syns[group].load(Relaxed)
     }
+}
+
+/// Times of moves of all groups, in microseconds: what is measured is the table alone.
+pub fn whole_table_us(times: usize) -> Result<Vec<f64>, Problem> {
+    let way = Way::load()?;
+    let one = |number: usize| {
+        let began = Instant::now();
+        (0..GROUPS).for_each(|group| way.assign(group, number % 2));
+        began.elapsed().as_secs_f64() * 1e6
+    };
+    Ok((0..times).map(one).collect())
 }
 
 /// Linux chooses again, by hash, among the sockets that share a port with this one. Whether a

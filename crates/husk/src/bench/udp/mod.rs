@@ -13,7 +13,6 @@
 mod cores;
 mod echo;
 mod flood;
-mod lab;
 
 use std::process::ExitCode;
 
@@ -21,11 +20,11 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use super::lab::{self, Lab};
 use super::machine::Machine;
 use super::report::median;
 use super::stop;
 use cores::Cores;
-use lab::Lab;
 
 /// How far the control may be from 1.
 const CONTROL: f64 = 0.1;
