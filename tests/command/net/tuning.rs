@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -27,7 +28,11 @@ const FILES: [&str; 4] = [
 /// A network namespace with a veth `v0`, removed in the end.
 struct Lab {
     name: String,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One `tune` of a host is at work at a time: another is refused.
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Lab {
     /// `None`: there is nothing to test here.
@@ -40,7 +45,9 @@ impl Lab {
         if against_native() || !rustix::process::getuid().is_root() {
             return None;
         }
-        let lab = Lab { name: format!("husk-{test}-{}", std::process::id()) };
+        // One that has failed has had its turn.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = Lab { name: format!("husk-{test}-{}", std::process::id()), _turn: turn };
         assert!(plain(&["ip", "netns", "add", &lab.name]).status.success(), "network namespaces");
         let queues = ["numrxqueues", queues, "numtxqueues", queues];
         let veth = ["type", "veth", "peer", "name", "v1"];
