@@ -95,9 +95,9 @@ pub fn ask(target: SocketAddr, port: u16) -> std::io::Result<Option<String>> {
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_default();
     let head = String::from_utf8_lossy(&answer[..end]);
-    if !head.split(' ').nth(1).is_some_and(|status| status == "200")
-        || !answer[end..].get(4..).is_some_and(|body| body.starts_with(GZIP))
-    {
+    let is_fine = head.split(' ').nth(1) == Some("200");
+    let is_packed = answer[end..].get(4..).is_some_and(|body| body.starts_with(GZIP));
+    if !(is_fine && is_packed) {
         return Err(std::io::Error::other(format!("not what was asked for: {head:?}")));
     }
     let worker = head.lines().find_map(|line| line.strip_prefix("X-Worker: "));
