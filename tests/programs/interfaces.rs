@@ -65,26 +65,6 @@ fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are(
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
-/// What `lanes.c` prints of TCP the same way each time: Linux joins small writes as it likes.
-const LANES_OF_TCP: [&str; 11] = [
-    "tcp-ways",
-    "tcp-sleeps",
-    "tcp-times",
-    "tcp-ends",
-    "tcp-sent",
-    "tcp-inherited",
-    "tcp-apart",
-    "tcp-counts",
-    "tcp-gone",
-    "tcp-none",
-    "tcp-pieces",
-];
-
-#[test]
-fn tcp_connections_over_loopback_do_what_those_of_linux_do_wherever_their_bytes_are() {
-    printed("lanes", include_str!("sources/lanes.c"), &LANES_OF_TCP, Length::Long);
-}
-
 #[test]
 fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     let kinds = ["much", "storm", "named-much", "named-storm"];
