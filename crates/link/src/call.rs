@@ -11,8 +11,9 @@
 //!
 //! Invariants
 //! 1. No memory is shared, and no descriptor stays open.
-//! 2. Every wait is bounded: for the agent by `CONNECT_TRIES_MAX`, for its answer by `ANSWER_S`.
-//! 3. Who hears nothing after the request has left does not know whether it was done: `Lost`.
+//! 2. Every wait is bounded: for the agent by `CONNECT_TRIES_MAX`, for its answer by who asks.
+//! 3. Who hears nothing after the request has left does not know whether it was done: `Lost`, or
+//!    `Late` where the agent is there still.
 
 use husk_abi::{Errno, nr};
 use husk_host::calls;
@@ -27,7 +28,7 @@ const CONNECT_TRIES_MAX: u32 = 1000;
 /// Between two.
 const CONNECT_NAP_NS: u64 = 5_000_000;
 /// Seconds that an answer may take: a large directory of a slow disk is read meanwhile.
-const ANSWER_S: u64 = 60;
+pub const ANSWER_S: u64 = 60;
 const SEQPACKET: usize = 5;
 const CLOSE_ON_EXEC: usize = 0o2000000;
 /// Nothing waits but `poll`.
@@ -40,8 +41,11 @@ const NO_SIGNAL: usize = 0x4000;
 pub enum Unanswered {
     /// Nothing was sent: the reason.
     Unsent(Errno),
-    /// It was sent, and may have been done or not.
+    /// It was sent, and may have been done or not; the connection has ended.
     Lost,
+    /// The same, but the agent has not answered in time: it is stopped, or its disk is. Another try
+    /// would wait as long once more.
+    Late,
 }
 
 /// A socket that is closed with its scope.
@@ -54,13 +58,18 @@ impl Drop for Socket {
 }
 
 /// Sends the parts of one message to the agent that listens at `path`, and waits for its answer,
-/// which is put into `room`; its length.
-pub fn call(path: &[u8], parts: [&[u8]; 2], room: &mut [u8]) -> Result<usize, Unanswered> {
+/// which is put into `room`; its length. The answer may take `patience_s` seconds.
+pub fn call(
+    path: &[u8],
+    parts: [&[u8]; 2],
+    room: &mut [u8],
+    patience_s: u64,
+) -> Result<usize, Unanswered> {
     let socket = connect(path).map_err(Unanswered::Unsent)?;
     send(&socket, parts).map_err(Unanswered::Unsent)?;
     loop {
-        if !is_answered(&socket) {
-            return Err(Unanswered::Lost);
+        if !is_answered(&socket, patience_s) {
+            return Err(Unanswered::Late);
         }
         let args = [socket.0, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
         // SAFETY: `room` is writable for its length.
@@ -73,9 +82,9 @@ pub fn call(path: &[u8], parts: [&[u8]; 2], room: &mut [u8]) -> Result<usize, Un
 }
 
 /// Waits for the answer, or for the end of the other side; false: it has taken too long.
-fn is_answered(socket: &Socket) -> bool {
+fn is_answered(socket: &Socket, patience_s: u64) -> bool {
     let mut watched = socket.0 as u64 | POLL_IN << 32;
-    let patience = [ANSWER_S, 0];
+    let patience = [patience_s, 0];
     let args = [(&raw mut watched) as usize, 1, patience.as_ptr() as usize, 0, 0, 0];
     // SAFETY: a `struct pollfd` and a `struct timespec`.
     let ready = unsafe { calls::raw(nr::ppoll, args) };

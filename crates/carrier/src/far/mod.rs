@@ -29,7 +29,7 @@ pub use bytes::AT_END;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
-use husk_link::{CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call};
+use husk_link::{ANSWER_S, CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call};
 use husk_proto::fs::{
     Attributes, Backing, Credentials, HostIdentity, Imported, Kind, Origin, SetBits, Step,
 };
@@ -200,14 +200,14 @@ impl Direct {
         let path = path.get_mut(..told.len()).ok_or(Errno::ENAMETOOLONG)?;
         path.copy_from_slice(told);
         for _ in 0..ASKED_MAX {
-            match call(path, [header, body], incoming) {
+            match call(path, [header, body], incoming, ANSWER_S) {
                 Ok(length) => return Ok(length),
                 Err(Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE))) => {
                     return Err(errno);
                 }
                 Err(Unanswered::Unsent(_)) => return Err(Errno::EIO),
                 Err(Unanswered::Lost) if retry == Retry::Idempotent => {}
-                Err(Unanswered::Lost) => break,
+                Err(Unanswered::Lost | Unanswered::Late) => break,
             }
         }
         Err(Errno::EIO)
