@@ -134,8 +134,8 @@ fn listen(mut said: impl Read + Send + 'static) -> Receiver<String> {
 
 /// Why ssh has ended, by its last line.
 fn unreachable(host: &str, said: &str) -> Failure {
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let last = lines.last().unwrap_or("ssh has ended without a reason");
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let last = lines.next_back().unwrap_or("ssh has ended without a reason");
     let last = last.strip_prefix("ssh: ").unwrap_or(last);
     let remedy = format!("see whether `ssh {host} true` works without a password");
     Failure::new(format!("cannot use {host}"), last.trim_end_matches('.'), remedy)
