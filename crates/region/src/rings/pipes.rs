@@ -171,6 +171,7 @@ pub(crate) fn reach() -> Result<(), Errno> {
 
 #[cold]
 fn map() -> Result<(), Errno> {
+    const DONT_DUMP: usize = 16;
     const READ_WRITE: usize = 3;
     const SHARED_FIXED_NOREPLACE_NORESERVE: usize = 0x10_4001;
     let announced = DESCRIPTOR.load(Ordering::Acquire);
@@ -182,6 +183,9 @@ fn map() -> Result<(), Errno> {
     let raw = unsafe { syscall(nr::mmap, args) };
     match Errno::check(raw as i64) {
         Ok(_) | Err(Errno::EEXIST) => {
+            // Core dumps leave it out, as all of the image.
+            // SAFETY: they alone are told.
+            unsafe { syscall(nr::madvise, [PIPES_ADDRESS, bytes as usize, DONT_DUMP, 0, 0, 0]) };
             COUNT.store(ANNOUNCED.load(Ordering::Relaxed), Ordering::Release);
             Ok(())
         }
