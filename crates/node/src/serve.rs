@@ -135,7 +135,7 @@ fn answer(
 /// Asks the agent that listens at `home`, on behalf of a node that reaches us another way: the
 /// length of its answer in `room`; `None`: there is none.
 pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
-    husk_link::call(home, [message, &[]], room).ok()
+    husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok()
 }
 
 /// What a handler's error is to another node.
