@@ -328,7 +328,7 @@ HUSK_NODE=1 sh -c 'echo there > made; exec sleep 1000'; echo $?
 HUSK_NODE=1 sh -c 'cat made kept; echo after >> kept'; cat kept; mv made moved; ls";
     let mut command = husk(&["--nodes", "2"], &["sh", "-c", script]);
     command.env("HUSK_IMAGES", images(&scratch));
-    let mut running = Run::start(command, &work, scratch.path());
+    let running = Run::start(command, &work, scratch.path());
     let (image, program) = until("a program on node 1", || {
         let rows = nodes(&scratch, &running);
         let row = rows.get(1)?;
