@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use husk_carrier::{Direct, Layout};
@@ -356,8 +357,30 @@ fn mapped() -> OwnedFd {
     region
 }
 
+/// Says to a copy of this test that it has a process of its own.
+const ALONE: &str = "HUSK_TEST_ALONE";
+
+/// In a process of its own: a region lies at a fixed place, and other tests of this crate have one
+/// of another size there.
 #[test]
 fn after_any_short_sequence_a_crash_leaves_what_was_promised_and_planted_bugs_are_found() {
+    if std::env::var_os(ALONE).is_some() {
+        return crash_after_all_sequences();
+    }
+    let module = module_path!().split_once("::").expect("a module of this crate").1;
+    let test =
+        "after_any_short_sequence_a_crash_leaves_what_was_promised_and_planted_bugs_are_found";
+    let name = format!("{module}::{test}");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", &name, "--nocapture"]).env(ALONE, "1");
+    let output = command.output().expect("the same program");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{why}");
+    println!("{told}");
+}
+
+fn crash_after_all_sequences() {
     let region = mapped();
     let is_full = std::env::var_os("HUSK_FULL").is_some();
     let most = if is_full { LENGTHS.1 } else { LENGTHS.0 };
