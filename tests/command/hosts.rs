@@ -15,6 +15,7 @@ use husk_tests::husk::husk;
 use husk_tests::tree::Tree;
 use husk_tests::{Outcome, Run, Scratch, against_native, process};
 
+use crate::nodes::project;
 use crate::{LIMIT, run, said};
 
 /// Files of the project that is built.
@@ -183,38 +184,13 @@ fn programs(outcome: &Outcome) -> u32 {
     count.unwrap_or_else(|| panic!("a closing line: {}", outcome.shown()))
 }
 
-/// A C project.
-fn project(work: &Path) {
-    let write = |name: &str, text: String| fs::write(work.join(name), text).expect("a file");
-    fs::create_dir(work.join("src")).expect("a directory");
-    let declared: String = (0..FILES).map(|n| format!("int f{n}(int);\n")).collect();
-    write("src/all.h", format!("#include <stdio.h>\n#include <string.h>\n{declared}"));
-    for n in 0..FILES {
-        let body = format!("char b[64]; sprintf(b, \"%d\", x * {n} + 1); return (int)strlen(b);");
-        write(
-            &format!("src/f{n}.c"),
-            format!("#include \"all.h\"\nint f{n}(int x) {{ {body} }}\n"),
-        );
-    }
-    let calls: String = (0..FILES).map(|n| format!("s += f{n}({n});")).collect();
-    let body = format!("int s = 0; {calls} printf(\"%d\\n\", s); return 0;");
-    write("src/main.c", format!("#include \"all.h\"\nint main(void) {{ {body} }}\n"));
-    let rules = "objects := $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))\n\
-        all: build/program build/list\n\
-        build/program: $(objects)\n\tcc -o $@ $^\n\t./$@ > build/said\n\
-        build/%.o: src/%.c src/all.h | build\n\tcc -O1 -c -o $@ $<\n\
-        build:\n\tmkdir -p build\n\
-        build/list: $(objects)\n\tls build/*.o | sort > $@.new && mv $@.new $@\n";
-    write("Makefile", rules.to_owned());
-}
-
 #[test]
 fn a_build_on_two_hosts_makes_what_it_makes_on_one_and_leaves_nothing_there() {
     let Some(host) = Host::new("hosts-make") else { return };
     let mut made = Vec::new();
     for on in [false, true] {
         let work = host.scratch.fresh("work");
-        project(&work);
+        project(&work, FILES, "cc");
         let input = Tree::read(&work, None);
         let options: &[&str] = if on { &["--on", "h"] } else { &[] };
         let outcome = run(&host.scratch, &work, host.command(options, &["make", "-j8", "-s"]));

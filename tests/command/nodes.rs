@@ -47,20 +47,21 @@ fn numbers_of_nodes_out_of_range_and_too_little_memory_are_refused_with_a_line()
     assert!(refused(&["--nodes", "2", "--read-only-outside"]).contains("--read-only-outside"));
 }
 
-/// A C project; its compiler notes which region it has.
-fn project(work: &Path) {
+/// A C project of so many files, whose Makefile compiles with `compiler`. The script `cc.sh` is one
+/// that notes which region it has.
+pub fn project(work: &Path, files: u32, compiler: &str) {
     let write = |name: &str, text: String| fs::write(work.join(name), text).expect("a file");
     fs::create_dir(work.join("src")).expect("a directory");
-    let declared: String = (0..FILES).map(|n| format!("int f{n}(int);\n")).collect();
+    let declared: String = (0..files).map(|n| format!("int f{n}(int);\n")).collect();
     write("src/all.h", format!("#include <stdio.h>\n#include <string.h>\n{declared}"));
-    for n in 0..FILES {
+    for n in 0..files {
         let body = format!("char b[64]; sprintf(b, \"%d\", x * {n} + 1); return (int)strlen(b);");
         write(
             &format!("src/f{n}.c"),
             format!("#include \"all.h\"\nint f{n}(int x) {{ {body} }}\n"),
         );
     }
-    let calls: String = (0..FILES).map(|n| format!("s += f{n}({n});")).collect();
+    let calls: String = (0..files).map(|n| format!("s += f{n}({n});")).collect();
     let body = format!("int s = 0; {calls} printf(\"%d\\n\", s); return 0;");
     write("src/main.c", format!("#include \"all.h\"\nint main(void) {{ {body} }}\n"));
     write(
@@ -69,11 +70,11 @@ fn project(work: &Path) {
     );
     let rules = "objects := $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))\n\
         all: build/program build/list\n\
-        build/program: $(objects)\n\tsh cc.sh -o $@ $^\n\t./$@ > build/said\n\
-        build/%.o: src/%.c src/all.h | build\n\tsh cc.sh -O1 -c -o $@ $<\n\
+        build/program: $(objects)\n\tCC -o $@ $^\n\t./$@ > build/said\n\
+        build/%.o: src/%.c src/all.h | build\n\tCC -O1 -c -o $@ $<\n\
         build:\n\tmkdir -p build\n\
         build/list: $(objects)\n\tls build/*.o | sort > $@.new && mv $@.new $@ && echo x >> $@\n";
-    write("Makefile", rules.to_owned());
+    write("Makefile", rules.replace("CC", compiler));
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn make_runs_jobs_on_both_nodes_and_makes_what_it_makes_on_one() {
     let mut made = Vec::new();
     for nodes in ["1", "2", "3"] {
         let work = scratch.fresh("work");
-        project(&work);
+        project(&work, FILES, "sh cc.sh");
         let input = Tree::read(&work, None);
         let place = scratch.path().join(format!("where-{nodes}"));
         let mut command = husk(&["--nodes", nodes], &["make", "-j4", "-s"]);
