@@ -24,6 +24,7 @@ pub mod dense;
 pub mod descent;
 pub mod descriptors;
 pub mod differences;
+mod digest;
 pub mod explain;
 pub mod failure;
 pub mod fate;

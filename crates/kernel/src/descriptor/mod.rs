@@ -1,9 +1,7 @@
 //! Service `descriptor`: numbers and open-file descriptions.
 //!
 //! ```text
-//!   table   0 lock   1 generation:32 tag:32   2 root (tree of entries)   3 sharers
-//!           4 the tree's first leaf (numbers below 64)
-//!   entry   description, inode, pipe or set:32 ... plug:1 close-on-exec:1 kind:2
+//!   table   and its entries: see `state::fd_table`
 //!   open    0 lock   1 generation:32 tag:32   2 inode:32 flags:32   3 references   4 offset
 //!           5 generation of the inode
 //! ```

@@ -19,7 +19,8 @@ use husk_proto::{Process, Result};
 use husk_region::Cell;
 
 use crate::Kernel;
-use crate::process::{BORN, DYING, EMBRYO, PARENT, RUNNING, STATE, TOLD, creator, record};
+use crate::process::creator;
+use crate::state::process::{BORN, DYING, EMBRYO, PARENT, RUNNING, STATE, TOLD, record};
 use crate::state::{high, low, pair};
 
 /// The host will not say which process a child is.

@@ -1,8 +1,7 @@
 //! Service `process`: records, contexts, pins, and the release of all three when a process ends.
 //!
 //! ```text
-//!   process  0 lock   1 state:32 pid:32   2 table:32 context:32   3 thread:32 parent:32   4 pins
-//!            5 next free, or parent's pid:32 told:32   6 born   7 program (inode)
+//!   process  see `state::process`
 //!   context  0 lock   1 generation:32 tag:32   2 references   3 directory (inode)
 //!            4 its generation   5 umask
 //! ```
@@ -33,11 +32,9 @@ use crate::fs::named;
 use crate::process::embryo::Expected;
 use crate::state::fd_table;
 use crate::state::hold;
-pub(crate) use crate::state::process::{
-    BORN, DYING, EMBRYO, PARENT, PINS, RUNNING, STATE, TOLD, files_of, record,
-};
 use crate::state::process::{
-    FREE, NEXT, PARTS, PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK, PROCESSES_MAX, PROGRAM,
+    BORN, DYING, EMBRYO, FREE, NEXT, PARENT, PARTS, PINS, PROCESS_FREE, PROCESS_HIGH, PROCESS_LOCK,
+    PROCESSES_MAX, PROGRAM, RUNNING, STATE, TOLD, files_of, record,
 };
 pub use crate::state::process::{each, files};
 use crate::state::{high, ino, live, low, pair, tag};

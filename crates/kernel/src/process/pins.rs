@@ -14,8 +14,8 @@ use husk_proto::{Errno, Inode, Process, Result};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::fs::{bytes, inodes, named};
-use crate::process::{PINS, record};
 use crate::state::hold;
+use crate::state::process::{PINS, record};
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag};
 use crate::{Kernel, no_room};

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::state::State;
+use crate::digest::hex;
 use crate::failure::Failure;
 use crate::request::reason;
 
@@ -121,7 +122,7 @@ fn digest(path: &Path, text: &[u8]) -> String {
     hasher.update((path.len() as u64).to_le_bytes());
     hasher.update(path);
     hasher.update(text);
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hasher.finalize())
 }
 
 #[cfg(test)]

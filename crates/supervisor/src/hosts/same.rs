@@ -8,8 +8,7 @@
 //! Not here: what a program opens by name while it runs (headers, locales, plug-ins).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,8 @@ use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use sha2::{Digest, Sha256};
+
+use crate::digest::{hex, of_file};
 
 /// Where libraries are, in the order of the dynamic linker without its cache.
 const LIBRARIES: [&str; 7] = [
@@ -38,26 +39,6 @@ const FILES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 512 << 20;
 /// How deep the parts of compilers lie.
 const DEPTH_MAX: u32 = 4;
-
-/// The bytes of a digest as text.
-pub fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The digest of a file's bytes, and whether it could be read.
-pub fn of_file(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
-    let mut digest = Sha256::new();
-    let mut bytes = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut bytes) {
-            Ok(0) => return Some(hex(&digest.finalize())),
-            Ok(count) => digest.update(&bytes[..count]),
-            Err(problem) if problem.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-}
 
 /// The fingerprint of the program at `path`; `None`: it is none, or cannot be read.
 pub fn fingerprint(path: &Path) -> Option<String> {

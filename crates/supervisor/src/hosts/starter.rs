@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::of_file;
 use crate::failure::Failure;
 use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
@@ -126,7 +127,7 @@ struct Starter {
 
 /// A digest of the program that runs, and the program.
 fn own() -> io::Result<(File, String)> {
-    let digest = same::of_file(Path::new(SELF)).ok_or(io::ErrorKind::Other)?;
+    let digest = of_file(Path::new(SELF)).ok_or(io::ErrorKind::Other)?;
     Ok((File::open(SELF)?, digest))
 }
 
