@@ -2,12 +2,9 @@
 //!
 //! ```text
 //!   ORDER   a crate's folders from the top down; a folder may name those after it
-//!   upward.txt   the imports upward that are left, one a line: the list only shrinks
 //! ```
 //!
-//! Invariants
-//! 1. Every folder, and every file beside the crate's root, has its place in `ORDER`.
-//! 2. An import upward stands in the list, and what stands in the list is still there.
+//! Invariant: every folder, and every file beside the crate's root, has its place in `ORDER`.
 //!
 //! The crate's root (`lib.rs`, `main.rs`) and the names it gives all are outside of the order.
 
@@ -58,38 +55,42 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "crates/runtime/src/",
         &[
-            "signal", "gate", "memory", "process", "load", "client", "frame", "entry", "reach",
-            "handover", "script", "elf",
+            "start",
+            "gate",
+            "process",
+            "signal",
+            "mapping",
+            "load",
+            "client",
+            "detour",
+            "memory",
+            "clock",
+            "stubs",
+            "thread",
+            "facts",
+            "frame",
+            "addresses",
+            "entry",
+            "reach",
+            "handover",
+            "script",
+            "elf",
         ],
     ),
 ];
-/// Lines `FILE -> FOLDER`.
-const UPWARD: &str = "xtask/upward.txt";
-
 /// Checks the imports of every file of the crates in `ORDER`.
 pub fn check(workspace: &Workspace) -> Vec<Finding> {
-    let ledger = workspace.file(UPWARD).map_or("", |file| file.text.as_str());
-    let mut left: BTreeSet<&str> =
-        ledger.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     let mut findings = Vec::new();
     for (source, order) in ORDER {
         for file in workspace.files.iter().filter(|file| file.is_rust()) {
             let Some(path) = file.path.strip_prefix(source) else { continue };
-            check_file(file, path, order, &mut left, &mut findings);
+            check_file(file, path, order, &mut findings);
         }
     }
-    let gone = |line| Finding::new(UPWARD, 0, format!("not imported any more: {line}"));
-    findings.extend(left.into_iter().map(gone));
     findings
 }
 
-fn check_file(
-    file: &File,
-    path: &str,
-    order: &[&str],
-    left: &mut BTreeSet<&str>,
-    findings: &mut Vec<Finding>,
-) {
+fn check_file(file: &File, path: &str, order: &[&str], findings: &mut Vec<Finding>) {
     let own = path.split('/').next().unwrap_or_default().trim_end_matches(".rs");
     if matches!(own, "lib" | "main") {
         return;
@@ -100,10 +101,8 @@ fn check_file(
     };
     let imports = imports(file, depth(path));
     for above in order[..place].iter().filter(|folder| imports.contains(**folder)) {
-        if !left.remove(format!("{} -> {above}", file.path).as_str()) {
-            let text = format!("{own} must not import {above}, which is above it");
-            findings.push(Finding::new(&file.path, 0, text));
-        }
+        let text = format!("{own} must not import {above}, which is above it");
+        findings.push(Finding::new(&file.path, 0, text));
     }
 }
 
@@ -181,17 +180,6 @@ mod tests {
         assert_eq!(
             texts(&[("crates/kernel/src/lib.rs", "use crate::check;\n")]),
             Vec::<String>::new()
-        );
-    }
-
-    #[test]
-    fn the_list_lets_an_import_be_and_must_not_outlive_it() {
-        let list = (UPWARD, "# why\ncrates/kernel/src/watch/list.rs -> fs\n");
-        let file = |text| ("crates/kernel/src/watch/list.rs", text);
-        assert_eq!(texts(&[file("use crate::fs::walk;\n"), list]), Vec::<String>::new());
-        assert_eq!(
-            texts(&[file("use crate::state::tree;\n"), list]),
-            ["xtask/upward.txt: not imported any more: crates/kernel/src/watch/list.rs -> fs"]
         );
     }
 

@@ -2,6 +2,7 @@
 
 use core::ops::Deref;
 use husk_client::Call;
+use husk_host::syscall;
 
 /// The registers of the application as the entry code pushes them.
 #[repr(C)]
@@ -13,6 +14,15 @@ pub struct Frame {
     pub return_address: usize,
     /// Its stack pointer.
     pub rsp: usize,
+}
+
+impl Frame {
+    /// The call at the host, made during the service with the application's arguments: one that
+    /// does not sleep.
+    pub fn host(&self) -> i64 {
+        // SAFETY: the application's own call and arguments, checked by `protect`.
+        unsafe { syscall(self.number, self.args) as i64 }
+    }
 }
 
 impl Deref for Frame {

@@ -5,14 +5,26 @@
 //!     cargo build -p husk-runtime --bin husk-rt --release --target x86_64-unknown-none
 //!
 //! ```text
-//!   load ─► program        gate ─► gate::service ─► client ─► husk_client ─► husk_carrier
-//!                           ▲          ├─► process, memory, signal
-//!         signal::fault ────┘          └─► host
+//!   start ─► the program ─► gate ─► process ─► signal ─► mapping ─► load ─► client ─► memory
+//!      first instructions    │ a call          │ a page                      │ husk_client
+//!                            └─► service       └─► page_fault                └─► husk_carrier
+//!   below all of them: stubs (addresses of the gate's code), thread (the block of each thread)
 //! ```
+//!
+//! Modules import only to the right and down. What is below knows the gate's code by address alone
+//! (`stubs`), and keeps the data of those above in the block of its thread (`thread`).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+mod addresses;
+#[cfg(target_os = "none")]
 mod client;
+#[cfg(target_os = "none")]
+mod clock;
+#[cfg(target_os = "none")]
+mod detour;
+#[cfg(target_os = "none")]
+mod facts;
 #[cfg(target_os = "none")]
 mod frame;
 #[cfg(target_os = "none")]
@@ -20,11 +32,19 @@ mod gate;
 #[cfg(target_os = "none")]
 mod load;
 #[cfg(target_os = "none")]
+mod mapping;
+#[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
 mod process;
 #[cfg(target_os = "none")]
 mod signal;
+#[cfg(target_os = "none")]
+mod start;
+#[cfg(target_os = "none")]
+mod stubs;
+#[cfg(target_os = "none")]
+mod thread;
 
 #[cfg(not(target_os = "none"))]
 fn main() {

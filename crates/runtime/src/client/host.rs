@@ -1,12 +1,14 @@
 //! The client's interfaces to memory and host, implemented inside the application.
 
+use crate::addresses;
 use crate::client::glue;
-use crate::gate::service;
-use crate::load::start::{facts, kept_fds};
+use crate::clock;
+use crate::detour;
+use crate::facts::{facts, kept_fds};
 use crate::memory;
-use crate::memory::{image, mappings, mmap_lock, page_fault, region};
-use crate::process::clock;
-use crate::process::thread::Thread;
+use crate::memory::{mappings, mmap_lock, region};
+use crate::thread::Thread;
+use crate::thread::client::Side;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_POPULATE, MAP_PRIVATE};
 use husk_abi::{Errno, PAGE, nr};
 use husk_client::{Host, Mapping, Memory};
@@ -14,10 +16,6 @@ use husk_host::{calls, syscall};
 use husk_proto::{Inode, fs::Run, fs::Span};
 use husk_region::CACHE_ADDRESS;
 use husk_region::rings::pipes::PIPES_ADDRESS;
-
-/// Both traits; holds nothing.
-#[derive(Clone, Copy)]
-pub struct Side;
 
 impl Memory for Side {
     #[inline]
@@ -139,15 +137,15 @@ impl Host for Side {
     }
 
     fn keeps(&self, address: usize) -> bool {
-        image::covers(address, 1)
+        addresses::covers(address, 1)
     }
 
     fn note_shorter(&self, inode: Inode, size: u64) {
-        page_fault::shorten(inode, size);
+        shorten(inode, size);
     }
 
     fn stack_room(&self, bytes: usize) -> usize {
-        service::room_below(Thread::current().app_rsp, bytes)
+        detour::room_below(Thread::current().app_rsp, bytes)
     }
 
     fn kept_fds(&self) -> [u32; 3] {
@@ -187,7 +185,7 @@ fn place(
 }
 
 /// Takes the pages of a mapping away: touching one is SIGBUS again.
-pub fn take_pages(mapping: &Mapping) {
+fn take_pages(mapping: &Mapping) {
     // Where the host has no room for one more mapping they stay, and are the file's own still.
     let _ = place(mapping, mapping.address, mapping.length, None);
 }
@@ -198,4 +196,17 @@ fn reserve(address: usize, length: usize, flags: usize) -> Result<usize, Errno> 
     let args = [address, length, 0, MAP_PRIVATE | MAP_ANONYMOUS | placed, -1isize as usize, 0];
     // SAFETY: new memory, or a place the application named itself; our own ranges were refused.
     unsafe { calls::raw(nr::mmap, args) }
+}
+
+/// Takes away what lies past the new end of a file, in all its mappings here.
+#[cold]
+#[inline(never)]
+fn shorten(inode: Inode, size: u64) {
+    let end = size.next_multiple_of(PAGE as u64);
+    let _still = mmap_lock::take();
+    let mut from = 0;
+    while let Some((gone, next)) = mappings::shorten_next(inode, end, from) {
+        take_pages(&gone);
+        from = next;
+    }
 }

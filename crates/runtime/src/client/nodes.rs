@@ -6,9 +6,9 @@ use husk_abi::Errno;
 use husk_proto::image::Image as _;
 use husk_proto::process::Processes as _;
 
-use crate::client::glue::Wire;
+use crate::thread::client::ThreadClient;
 
-impl Wire {
+impl ThreadClient {
     /// How many nodes the image has, if this is the home of all names; else 0.
     pub fn nodes(&mut self) -> u16 {
         self.with_open(|served| served.services().nodes()).unwrap_or(0)

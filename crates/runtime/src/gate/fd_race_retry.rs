@@ -19,12 +19,10 @@
 //! not the host's to read: what moves bytes looks at its number again behind the handler. Not so
 //! where it is traced, or where a handler on a signal stack makes it.
 
-use crate::client::glue::After;
-use crate::frame::{Answer, Detour, Frame, THEN_AFTER, THEN_AFTER_AGAIN};
-use crate::gate::{self, push_frame};
-use crate::gate::{classes, outside, service};
-use crate::process::thread::Thread;
-use crate::signal::{Context, Register};
+use crate::frame::{Answer, Frame};
+use crate::gate::{push_frame, service};
+use crate::stubs::classes;
+use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::{Errno, nr};
@@ -37,24 +35,6 @@ const RESTARTS_MAX: u32 = 16;
 const RESTARTS_OF_HOST_MAX: u32 = 2;
 /// What the host answers.
 pub const NO_DESCRIPTOR: i64 = Errno::EBADF.as_return();
-
-unsafe extern "C" {
-    /// Makes a call as it is.
-    fn husk_pass();
-    /// Where the gate looks whose a number is, up to `husk_glance`.
-    fn husk_moves_bytes();
-    /// The same, up to the next label.
-    fn husk_passes_on();
-    fn husk_act_beyond_pass();
-    /// Where a service has found that a call is to be passed, up to the next label.
-    fn husk_act_passes();
-    fn husk_act_passed();
-    /// The same while handlers are due, up to the next label.
-    fn husk_unblock_and_pass();
-    fn husk_unblocks_and_passes();
-    /// Where such a call starts once more.
-    fn husk_looks_again();
-}
 
 global_asm!(
     r#"
@@ -116,60 +96,6 @@ husk_looks_again:
     ways = sym classes::WAYS,
     moves = const classes::MOVES,
 );
-
-/// Before a handler runs in `context`: a call there that moves bytes, and that the host does not
-/// have yet, or gets once more, starts again behind it.
-pub fn look_again(context: Context) {
-    const SYSCALL_BYTES: usize = 2;
-    let made = (&raw const gate::husk_passed) as usize - SYSCALL_BYTES;
-    let (rip, rsp) = (context.get(Register::Rip), context.get(Register::Rsp));
-    if rip == gate::husk_detour_asked as *const () as usize - SYSCALL_BYTES {
-        return land_and_look_again(context);
-    }
-    // `husk_pass` makes room, pushes two words, each by an instruction of one byte, and calls.
-    let pushed = match made.wrapping_sub(rip) {
-        0 => Some(2),
-        1 => Some(1),
-        2 => Some(0),
-        _ if is_about_to_pass(rip) => None,
-        _ => return,
-    };
-    // SAFETY: so many words lie on the application's stack there.
-    let word = |index: usize| unsafe { *((rsp + 8 * index) as *const usize) };
-    let [number, back] = match pushed {
-        Some(2) => [word(0), word(1)],
-        Some(1) => [context.get(Register::Rax), word(0)],
-        _ => [Register::Rax, Register::Rcx].map(|register| context.get(register)),
-    };
-    if classes::ways(number) & classes::MOVES != 0 {
-        context.set(Register::Rip, husk_looks_again as *const () as usize);
-        context.set(Register::Rsp, rsp + pushed.map_or(0, |words| 128 + 8 * words));
-        context.set(Register::Rax, number);
-        context.set(Register::Rcx, back);
-    }
-}
-
-/// The same for a call on a pipe, which is counted as long as the host has it.
-fn land_and_look_again(context: Context) {
-    // SAFETY: there rsp points to the Detour of the call, on the application's stack.
-    let way = unsafe { &mut *(context.get(Register::Rsp) as *mut Detour) };
-    if way.then == THEN_AFTER && After::is_of_pipe(way.reason as u32) {
-        way.then = THEN_AFTER_AGAIN;
-        context.set(Register::Rip, gate::husk_detour_done as *const () as usize);
-        context.set(Register::Rax, Errno::EINTR.as_return() as usize);
-    }
-}
-
-/// Whether at `rip` the gate looks at a descriptor, or has just done so and passes the call, with
-/// the application's stack and registers.
-fn is_about_to_pass(rip: usize) -> bool {
-    let at = |label: unsafe extern "C" fn()| label as *const () as usize;
-    rip == at(husk_pass)
-        || (at(husk_moves_bytes)..at(outside::husk_glance)).contains(&rip)
-        || (at(husk_passes_on)..at(husk_act_beyond_pass)).contains(&rip)
-        || (at(husk_act_passes)..at(husk_act_passed)).contains(&rip)
-        || (at(husk_unblock_and_pass)..at(husk_unblocks_and_passes)).contains(&rip)
-}
 
 /// The call as it is answered now, if its descriptor is open. No plug keeps `close` from anything.
 extern "C" fn serve_again(frame: &mut Frame) -> Answer {

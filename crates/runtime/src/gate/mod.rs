@@ -40,87 +40,19 @@
 //! 7. A service for a handler on a signal stack begins in `sigaltstack_entry`, and `husk_unblock`
 //!    undoes what that did. Who was never in such a handler pays one comparison.
 
-pub(crate) mod arguments;
-pub(crate) mod classes;
 pub(crate) mod fd_race_retry;
 pub(crate) mod outside;
 pub(crate) mod protect;
 pub(crate) mod seccomp;
 pub(crate) mod service;
 pub(crate) mod sigaltstack_entry;
-pub(crate) mod table;
 pub(crate) mod trace;
 
 use crate::frame::{Detour, THEN_AFTER_AGAIN};
-use crate::process::thread::Thread;
+use crate::stubs::{NUMBERS, classes};
+use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
-
-/// The stubs from here on take the number from rax.
-pub const NUMBERS: usize = 510;
-/// Bytes of a stub.
-pub const STUB_BYTES: usize = 16;
-
-/// Whether `address` is one where such a call goes on.
-pub fn is_entry(address: usize) -> bool {
-    let entries = [husk_enter as *const () as usize, husk_diverted as *const () as usize];
-    entries.contains(&address)
-}
-
-/// Whether a handler of a signal is due at `address`, and has not begun: number and context are in
-/// the registers that the host put them in.
-pub fn begins_handler(address: usize) -> bool {
-    let wrapper = husk_on_signal as *const () as usize..husk_signal_begun as *const () as usize;
-    wrapper.contains(&address) || address == husk_on_fault as *const () as usize
-}
-
-#[allow(improper_ctypes)]
-unsafe extern "C" {
-    /// Stubs that make the call at once.
-    pub static husk_passes: u8;
-    /// Stubs of calls for `serve`.
-    pub static husk_serves: u8;
-    /// Stubs of the calls in `husk_client::GLANCED`, in that order.
-    pub static husk_glances: u8;
-    /// Stubs that look the class up.
-    pub static husk_stubs: u8;
-    /// `sa_restorer` of every handler: the instructions unwinders look for.
-    pub fn husk_restorer();
-    /// Kernel-side handler of ordinary signals.
-    pub fn husk_on_signal();
-    /// Where it has taken over what was deferred.
-    fn husk_signal_begun();
-    /// Kernel-side handler of SIGSYS, SIGSEGV, SIGBUS and SIGILL.
-    pub fn husk_on_fault();
-    /// Entry with number in rax and return address in rcx.
-    pub fn husk_enter();
-    /// The same, but that `serve` sees what would go straight to the host.
-    pub fn husk_diverted();
-    /// The same for a patched site.
-    pub fn husk_diverts();
-    /// Entry of a call that is traced.
-    pub fn husk_traced();
-    /// Stubs of traced calls.
-    pub static husk_traces: u8;
-    /// Where the host's answer to a call of the application comes that is passed as it is.
-    pub static husk_passed: u8;
-    /// Where a sleeping `Detour` comes back from the host.
-    pub fn husk_detour_done();
-    /// The same when the call has the number that the application gave it.
-    pub fn husk_detour_asked();
-    /// Where a clone-like call comes back.
-    pub static husk_cloned: u8;
-    /// The one instruction of the gate that reads application memory.
-    pub fn husk_mask_load();
-    /// Continues a call as failed with `EFAULT`.
-    pub fn husk_efault();
-    /// Makes a clone-like call; in the child continues in `child_main`.
-    pub fn husk_clone(launch: *mut crate::process::spawn::Launch, number: usize) -> i64;
-    /// Calls `step(argument)` on this thread's service stack, which nobody uses now.
-    pub fn husk_aside(step: extern "C" fn(usize) -> usize, argument: usize) -> usize;
-    /// Gives the thread block back and ends the thread.
-    pub fn husk_vanish(owner: *const u32, app_rsp: usize, status: usize) -> !;
-}
 
 /// Pushes what lies before `rsp` in a [`Frame`](crate::frame::Frame), and eight bytes that align
 /// the stack.
@@ -690,7 +622,7 @@ husk_vanish:
     g8 = const husk_client::GLANCED[8], g9 = const husk_client::GLANCED[9],
     g10 = const husk_client::GLANCED[10], g11 = const husk_client::GLANCED[11],
     g12 = const husk_client::GLANCED[12],
-    classes = sym crate::gate::classes::CLASSES,
+    classes = sym classes::CLASSES,
     in_service = const offset_of!(Thread, in_service),
     app_rsp = const offset_of!(Thread, app_rsp),
     service_top = const offset_of!(Thread, service_top),
@@ -702,9 +634,9 @@ husk_vanish:
     then = const offset_of!(Detour, then),
     after_again = const THEN_AFTER_AGAIN,
     original = const offset_of!(Detour, original),
-    uc_mask = const crate::signal::UC_MASK,
-    kept = const crate::signal::KEPT,
-    others = const !(crate::signal::KEPT as i32),
+    uc_mask = const crate::thread::context::UC_MASK,
+    kept = const crate::thread::actions::KEPT,
+    others = const !(crate::thread::actions::KEPT as i32),
     serve = sym crate::gate::service::serve,
     serve_traced = sym crate::gate::trace::serve,
     resumes = const offset_of!(Thread, trace.resumes),

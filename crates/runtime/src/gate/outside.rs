@@ -3,7 +3,7 @@
 //! number take no look.
 //!
 //! ```text
-//!   gate ─ the descriptor is in `Wire::passes` ─► the host
+//!   gate ─ the descriptor is in `ThreadClient::passes` ─► the host
 //!   serve ─ answer: PASSED ─► the host
 //!         └ answer: OPENS ──► the host ─ a number ─► opened ─► the number it has from now on
 //!                                      └ an error ─► application
@@ -12,25 +12,15 @@
 //! While the host has the call, nothing of it lies anywhere but in the application's registers and
 //! on its stack: a handler may fork, or never come back.
 
-use crate::client::glue::Shortcut;
 use crate::frame::{Answer, Frame};
-use crate::gate::classes;
 use crate::gate::pop_frame;
-use crate::process::thread::Thread;
+use crate::stubs::classes;
+use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_EMPTY_PATH, O_CLOEXEC};
-
-#[allow(improper_ctypes)]
-unsafe extern "C" {
-    /// Where the host's answer comes.
-    pub static husk_opened: u8;
-    /// The one instruction here that reads application memory.
-    pub fn husk_path_look();
-    /// Where a call goes on that needs a look.
-    pub fn husk_glance();
-}
+use husk_client::Shortcut;
 
 global_asm!(
     r#"

@@ -1,12 +1,14 @@
 //! What the application may not do to the runtime under it: map over it, close its descriptors,
 //! take gs, Syscall User Dispatch or the guard's protection key away.
 
+use crate::addresses;
+use crate::clock;
+use crate::facts;
 use crate::frame::{Answer, Frame};
 use crate::gate::seccomp;
-use crate::load::start;
-use crate::memory::{guard, image, mappings};
-use crate::process::clock;
-use crate::process::thread::Thread;
+use crate::memory::guard;
+use crate::stubs::classes::PR_SET_SECCOMP;
+use crate::thread::Thread;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
@@ -20,14 +22,14 @@ pub fn range(frame: &Frame) -> Option<Errno> {
     let [address, length, second, third, fourth, _] = frame.args;
     let fixed = |flags: usize| flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     let ours = match frame.number {
-        nr::mmap => fixed(third) && image::covers(address, length),
+        nr::mmap => fixed(third) && addresses::covers(address, length),
         nr::mremap => {
-            let target = third & MREMAP_FIXED != 0 && image::covers(fourth, second);
-            target || image::covers(address, length)
+            let target = third & MREMAP_FIXED != 0 && addresses::covers(fourth, second);
+            target || addresses::covers(address, length)
         }
-        nr::shmat => second & SHM_REMAP != 0 && image::covers(length, 1),
-        nr::pkey_mprotect => guard::is_key(third) || image::covers(address, length),
-        _ => image::covers(address, length),
+        nr::shmat => second & SHM_REMAP != 0 && addresses::covers(length, 1),
+        nr::pkey_mprotect => guard::is_key(third) || addresses::covers(address, length),
+        _ => addresses::covers(address, length),
     };
     heed(frame);
     ours.then_some(Errno::EINVAL)
@@ -63,14 +65,14 @@ pub fn fences(thread: &mut Thread, frame: &Frame) -> Option<i64> {
         return None;
     }
     let (mut result, mut any) = (address as i64, false);
-    image::around(address, length, |from, bytes| {
+    addresses::around(address, length, |from, bytes| {
         any = true;
         let mut args = frame.args;
         (args[0], args[1]) = (from, bytes);
         // SAFETY: the application's own range, as it asked for.
         let done = unsafe { syscall(nr::mmap, args) as i64 };
         if done == from as i64 {
-            mappings::forget(&mut thread.client, from, from + bytes);
+            thread.client.forget_mappings(from, from + bytes);
         } else {
             result = done;
         }
@@ -81,7 +83,7 @@ pub fn fences(thread: &mut Thread, frame: &Frame) -> Option<i64> {
 
 /// Whether a call the client lets pass would take a descriptor that Husk keeps.
 pub fn descriptor(frame: &Frame) -> bool {
-    let kept = start::kept_fds();
+    let kept = facts::kept_fds();
     let hit = |fd: usize| kept.contains(&(fd as u32));
     match frame.number {
         nr::dup2 | nr::dup3 => hit(frame.args[1]),
@@ -93,7 +95,7 @@ pub fn descriptor(frame: &Frame) -> bool {
 /// `close_range` on the host around the kept descriptors, in up to four pieces.
 pub fn close_range(frame: &Frame) -> Answer {
     let (first, last) = (frame.args[0] as u32, frame.args[1] as u32);
-    let mut kept = start::kept_fds();
+    let mut kept = facts::kept_fds();
     kept.sort_unstable();
     if first > last || !kept.iter().any(|keep| (first..=last).contains(keep)) {
         return Answer::PASSED;
@@ -134,7 +136,7 @@ fn say_taken() {
     if !SAID.swap(true, Relaxed) {
         let why =
             b" sets the GS base, which Husk uses itself: refused; run it outside of the image\n";
-        for part in [&b"husk: note: "[..], start::facts().path.to_bytes(), why] {
+        for part in [&b"husk: note: "[..], facts::facts().path.to_bytes(), why] {
             calls::write(2, part);
         }
     }
@@ -149,7 +151,7 @@ pub fn control(thread: &mut Thread, frame: &Frame) -> Answer {
     match (frame.number, what) {
         // Not EINVAL: that a host without it answers, and `husk run` tells the two apart.
         (nr::prctl, PR_SET_SYSCALL_USER_DISPATCH) => Answer::value(Errno::EPERM.as_return()),
-        (nr::prctl, seccomp::PR_SET_SECCOMP) => seccomp::prctl(thread, frame),
+        (nr::prctl, PR_SET_SECCOMP) => seccomp::prctl(thread, frame),
         (nr::arch_prctl, ARCH_SET_GS) => {
             say_taken();
             Answer::value(Errno::EPERM.as_return())

@@ -16,17 +16,15 @@
 //!
 //! Not here: what is answered without the host asks no filter, and exec asks it as the runtime.
 
+use crate::addresses;
 use crate::frame::{Answer, Frame};
-use crate::gate::outside;
-use crate::gate::{self, NUMBERS, STUB_BYTES};
 use crate::memory;
-use crate::memory::image;
-use crate::process::thread::Thread;
+use crate::stubs::classes::PR_SET_SECCOMP;
+use crate::stubs::{self, NUMBERS, STUB_BYTES};
+use crate::thread::Thread;
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
-/// `prctl` that installs one.
-pub const PR_SET_SECCOMP: usize = 22;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 /// Modes of `prctl`.
 const STRICT: usize = 1;
@@ -62,12 +60,12 @@ const HEAD: usize = 13;
 
 /// What is put before a filter. Numbers behind a condition: how many steps are left out.
 fn head() -> [u64; HEAD] {
-    let (start, end) = image::text();
-    let stubs = (&raw const gate::husk_passes) as usize;
-    let passed = (&raw const gate::husk_passed) as u32;
-    let opened = (&raw const outside::husk_opened) as u32;
-    let asked = gate::husk_detour_asked as *const () as u32;
-    let cloned = (&raw const gate::husk_cloned) as u32;
+    let (start, end) = addresses::text();
+    let stubs = (&raw const stubs::husk_passes) as usize;
+    let passed = (&raw const stubs::husk_passed) as u32;
+    let opened = (&raw const stubs::husk_opened) as u32;
+    let asked = stubs::husk_detour_asked as *const () as u32;
+    let cloned = (&raw const stubs::husk_cloned) as u32;
     [
         step(LOAD_WORD, 0, 0, ADDRESS_AT + 4),
         step(IF_EQUAL, 0, 10, (start >> 32) as u32),

@@ -5,21 +5,24 @@
 //!        └─► client ─► verdict ─► carry(): value, pass, detour (changed mask, after, wait)
 //! ```
 
-use crate::client::glue::{After, Seen, Verdict};
+use crate::client::programs;
+use crate::detour;
 use crate::frame::{
     Answer, DETOUR, Detour, Frame, GLANCE_FAILS, GLANCE_PASSES, PASS, THEN_AFTER, THEN_AFTER_AGAIN,
-    THEN_AGAIN, THEN_BITS, THEN_LEAVE,
+    THEN_AGAIN, THEN_BITS,
 };
-use crate::gate::{classes, outside, protect, seccomp, table, trace};
+use crate::gate::{outside, protect, seccomp, trace};
 use crate::load;
-use crate::load::programs;
-use crate::memory::{lock_all, mappings, mmap_lock, page_fault};
-use crate::process::thread::Thread;
+use crate::mapping::{self, lock_all, page_fault};
+use crate::memory::{mappings, mmap_lock};
 use crate::process::{exec, limits, placement, spawn};
 use crate::signal::{masks, sigaction};
+use crate::stubs::{classes, table};
+use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
+use husk_client::{After, Seen, Verdict};
 use husk_host::{calls, syscall};
 
 /// Entry from the gate.
@@ -183,7 +186,7 @@ fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
             }
             None => {
                 let _still = mmap_lock::for_call(frame);
-                mappings::serve(thread, frame).unwrap_or_else(|| memory(thread, frame))
+                mapping::serve(thread, frame).unwrap_or_else(|| memory(thread, frame))
             }
         },
         _ => masks::pass(frame),
@@ -234,14 +237,14 @@ fn ask(thread: &mut Thread, frame: &Frame, looks: bool) -> Answer {
 #[inline(never)]
 fn map(thread: &mut Thread, frame: &Frame, verdict: &Verdict) -> Answer {
     let [_, _, prot, flags, fd, _] = frame.args;
-    if let Err(errno) = mappings::keep_noted(&mut thread.client) {
+    if let Err(errno) = thread.client.keep_noted() {
         return Answer::value(errno.as_return());
     }
     let private = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
     let code = *verdict == Verdict::Pass && prot & PROT_EXEC != 0 && private;
     let code = code && !load::reads_code();
     let Some(copy) = code.then(|| copy_of(thread, fd)).flatten() else {
-        if *verdict == Verdict::Pass && mappings::is_covered(frame) {
+        if *verdict == Verdict::Pass && mapping::is_covered(frame) {
             return Answer::value(cover(thread, frame, frame.args));
         }
         return carry(frame, verdict);
@@ -259,8 +262,8 @@ fn cover(thread: &mut Thread, frame: &Frame, args: [usize; 6]) -> i64 {
     // call sites.
     let result = unsafe { syscall(nr::mmap, args) as i64 };
     let [start, length, ..] = args;
-    if result == start as i64 && mappings::is_covered(frame) {
-        mappings::forget(&mut thread.client, start, mappings::end_of(start, length));
+    if result == start as i64 && mapping::is_covered(frame) {
+        thread.client.forget_mappings(start, mappings::end_of(start, length));
     }
     result
 }
@@ -286,54 +289,17 @@ fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
     }
 }
 
-/// A detour that makes the application's own call.
-pub fn detour(frame: &Frame) -> Detour {
-    Detour {
-        args: frame.args,
-        number: frame.number,
-        then: THEN_LEAVE,
-        original: *frame,
-        reason: 0,
-        noted_number: 0,
-        noted_args: [0; 6],
-        scratch: [0; 3],
-    }
-}
-
-/// Where `bytes` bytes lie below the red zone of the application's stack.
-pub fn room_below(rsp: usize, bytes: usize) -> usize {
-    const RED_ZONE: usize = 128;
-    rsp.wrapping_sub(RED_ZONE + bytes) & !15
-}
-
-/// Where a detour will lie.
-pub fn detour_address(frame: &Frame) -> usize {
-    room_below(frame.rsp, size_of::<Detour>())
-}
-
-/// Puts the detour on the application's stack.
-pub fn take(frame: &Frame, detour: &Detour) -> Answer {
-    take_at(detour_address(frame), detour)
-}
-
-fn take_at(at: usize, detour: &Detour) -> Answer {
-    match crate::memory::write_value(at, detour) {
-        Ok(()) => Answer { value: at as i64, action: DETOUR },
-        Err(errno) => Answer::value(errno.as_return()),
-    }
-}
-
 /// The host call, `done` bytes of its buffer less, then back to the client.
 #[inline(never)]
 fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
-    let mut way = detour(frame);
+    let mut way = detour::of(frame);
     masks::apply(frame, &mut way);
     if done > 0 {
         way.args[1] += done;
         way.args[2] -= done;
     }
     note(&mut way, after);
-    take(frame, &way)
+    detour::take(frame, &way)
 }
 
 /// `after` is what is left to do behind the call; in the upper half of why, who passed it.
@@ -347,38 +313,38 @@ fn note(way: &mut Detour, after: &After) {
 /// Another call than the application's, with `room` bytes for it between red zone and detour.
 #[inline(never)]
 fn instead(frame: &Frame, call: &After, room: usize) -> Answer {
-    let mut way = detour(frame);
+    let mut way = detour::of(frame);
     (way.number, way.args) = (call.number, call.args);
     note(&mut way, call);
-    let room = room_below(frame.rsp, room);
-    take_at((room - size_of::<Detour>()) & !15, &way)
+    let room = detour::room_below(frame.rsp, room);
+    detour::take_at((room - size_of::<Detour>()) & !15, &way)
 }
 
 #[inline(never)]
 fn wait(frame: &Frame, address: usize, value: u32, timeout_ns: u64) -> Answer {
     const FUTEX_WAIT: usize = 0;
     const SECOND_NS: u64 = 1_000_000_000;
-    let mut way = detour(frame);
-    let scratch = detour_address(frame) + core::mem::offset_of!(Detour, scratch);
+    let mut way = detour::of(frame);
+    let scratch = detour::address(frame) + core::mem::offset_of!(Detour, scratch);
     way.scratch[0] = (timeout_ns / SECOND_NS) as usize;
     way.scratch[1] = (timeout_ns % SECOND_NS) as usize;
     way.number = nr::futex;
     way.args = [address, FUTEX_WAIT, value as usize, scratch, 0, 0];
     way.then = THEN_AGAIN;
-    take(frame, &way)
+    detour::take(frame, &way)
 }
 
 /// Sleeps until a descriptor of the host is ready.
 #[inline(never)]
 fn ready(frame: &Frame, fd: usize, events: u16) -> Answer {
     const FOR_EVER: usize = usize::MAX;
-    let mut way = detour(frame);
-    let scratch = detour_address(frame) + core::mem::offset_of!(Detour, scratch);
+    let mut way = detour::of(frame);
+    let scratch = detour::address(frame) + core::mem::offset_of!(Detour, scratch);
     way.scratch[0] = fd as u32 as usize | (events as usize) << 32;
     way.number = nr::poll;
     way.args = [scratch, 1, FOR_EVER, 0, 0, 0];
     way.then = THEN_AGAIN;
-    take(frame, &way)
+    detour::take(frame, &way)
 }
 
 /// Entry from the gate after a detour with `THEN_AFTER`.
@@ -412,10 +378,4 @@ fn exit_group(thread: &mut Thread, frame: &Frame) -> Answer {
         calls::exit_group(frame.args[0]);
     }
     Answer::PASSED
-}
-
-/// A host call that does not sleep, made during the service with the application's arguments.
-pub fn host(frame: &Frame) -> i64 {
-    // SAFETY: the application's own call and arguments, checked by `protect`.
-    unsafe { syscall(frame.number, frame.args) as i64 }
 }

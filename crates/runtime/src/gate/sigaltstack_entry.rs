@@ -16,9 +16,9 @@
 //! 2. Calls that concern masks or signal stacks see both as they are.
 //! 3. A child has the signal stack of its parent (`Thread::owe_signal_stack`).
 
-use crate::gate::classes;
-use crate::process::thread::Thread;
-use crate::signal::{KEPT, SIGKILL, bit};
+use crate::stubs::classes;
+use crate::thread::Thread;
+use crate::thread::actions::{KEPT, SIGKILL, bit};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use husk_abi::nr;

@@ -16,14 +16,16 @@
 //! 4. A call's end is found by its number, which travels in the `Detour`: handlers that run in
 //!    between may make calls of their own, or never come back.
 
+use crate::detour;
+use crate::facts::{facts, has_region};
 use crate::frame::{
     Answer, DETOUR, Detour, Frame, PASS, RETURN, THEN_AGAIN, THEN_BITS, THEN_LEAVE, THEN_TRACED,
     THEN_TRACED_AGAIN,
 };
-use crate::gate::{service, table};
-use crate::load::start::{facts, has_region};
+use crate::gate::service;
 use crate::memory;
-use crate::process::thread::Thread;
+use crate::stubs::table;
+use crate::thread::Thread;
 use core::mem::offset_of;
 use husk_abi::{nr, shape};
 use husk_host::{calls, syscall};
@@ -35,17 +37,6 @@ const FIXED_WORDS: usize = 10;
 const TEXTS_MAX: usize = 2;
 /// Calls after which a thread that found no ring looks again.
 const CALLS_UNTIL_NEXT_LOOK: u32 = 64;
-
-/// Where a thread's calls are recorded.
-#[repr(C)]
-#[derive(Default)]
-pub struct Recording {
-    /// The call that goes on now after a sleep; 0 = a new one. The gate writes it.
-    pub resumes: u32,
-    /// Calls until it looks for a ring again.
-    waits: u32,
-    ring: Option<Ring>,
-}
 
 /// A call that has begun.
 struct Begun {
@@ -195,7 +186,7 @@ fn end(thread: &mut Thread, frame: &Frame, mut begun: Begun, answer: Answer) -> 
         return answer;
     }
     if answer.action == PASS && changes_memory(frame.number) {
-        let value = service::host(frame);
+        let value = frame.host();
         begun.finish(frame.number, By::Host, trace::ticks(), value);
         return Answer::value(value);
     }
@@ -204,9 +195,9 @@ fn end(thread: &mut Thread, frame: &Frame, mut begun: Begun, answer: Answer) -> 
     }
     let call = (begun.sequence as usize) << THEN_BITS;
     if answer.action == PASS {
-        let mut way = service::detour(frame);
+        let mut way = detour::of(frame);
         way.then = THEN_TRACED | call;
-        let taken = service::take(frame, &way);
+        let taken = detour::take(frame, &way);
         // Without room on its stack the call is made as it is, and nobody learns of its result.
         return if taken.action == DETOUR { taken } else { answer };
     }

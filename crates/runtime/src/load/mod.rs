@@ -7,21 +7,19 @@
 //!    whose code it reads, as valgrind does, and jumps to us would not be understood.
 //! 2. Few calls: one read of the head, one mapping that reserves the span, one a segment.
 
-pub(crate) mod copies;
-pub(crate) mod programs;
 pub(crate) mod restore;
-pub(crate) mod start;
 
-use crate::client::glue::{ExecTarget, Program, Wire};
-use crate::load::programs::Source;
-use crate::load::start::facts;
-use crate::process::thread::Thread;
+use crate::client::programs::Source;
+use crate::facts::facts;
+use crate::thread::Thread;
+use crate::thread::client::ThreadClient;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::memory::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use husk_abi::{Errno, HUGE_BYTES, PAGE, nr};
+use husk_client::{ExecTarget, Program};
 use husk_host::calls;
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Segment, Summary};
 
@@ -164,7 +162,7 @@ fn place_segments(
 
 /// The table of program headers: usually within the head already.
 pub fn headers<'a>(
-    wire: &mut Wire,
+    wire: &mut ThreadClient,
     program: &Program,
     header: &Header,
     head: &'a [u8],
@@ -300,19 +298,6 @@ fn map_segment(
         unsafe { calls::raw(nr::mmap, [mapped_end, length, prot, flags, none, 0]) }?;
     }
     Ok(())
-}
-
-/// Maps a host file's bytes at a fixed place inside a reserved span.
-pub fn map_host(
-    fd: usize,
-    start: usize,
-    length: usize,
-    prot: usize,
-    offset: usize,
-) -> Result<(), Errno> {
-    let flags = MAP_PRIVATE | MAP_FIXED;
-    // SAFETY: inside the reserved span.
-    unsafe { calls::raw(nr::mmap, [start, length, prot, flags, fd, offset]) }.map(|_| ())
 }
 
 /// An executable stack, as old programs ask for it.

@@ -11,19 +11,41 @@
 //!    were not there, the limit of the stack, an environment that says nothing to the loader.
 //! 2. Until the last area is mapped a failure leaves nothing behind.
 
-use crate::client::glue::{ExecTarget, Program};
+use crate::client::programs::identity_of;
+use crate::facts::facts;
 use crate::load::Loaded;
-use crate::load::programs::identity_of;
-use crate::load::start::{Inputs, facts};
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use core::ffi::CStr;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
+use husk_client::{ExecTarget, Program};
 use husk_host::{calls, syscall};
 use husk_proto::fs::HostIdentity;
 use husk_proto::snapshot::{Area, FILES_MAX, Facts, File, HEAD_BYTES_MAX, Head, Source, Value};
 
 const NONE: usize = usize::MAX;
+
+/// What a start depends on besides the files.
+pub struct Inputs {
+    /// Where `argc` lies.
+    pub stack: usize,
+    /// `argc`.
+    pub count: usize,
+    /// Where the environment lies.
+    pub environment: usize,
+    /// Where the auxiliary vector lies.
+    pub auxiliary: usize,
+    /// `AT_RANDOM`.
+    pub random: usize,
+    /// `AT_PLATFORM`.
+    pub platform: usize,
+    /// The first argument, and what follows its last slash.
+    pub first: [usize; 2],
+    /// `AT_SECURE`, or there is no first argument.
+    pub secure: bool,
+    /// The environment says something to the loader.
+    pub tells_loader: bool,
+}
 
 /// Puts the program in memory as it was recorded; `None`: it is to be linked.
 pub fn begin(thread: &mut Thread, program: &Program, inputs: &Inputs) -> Option<Loaded> {

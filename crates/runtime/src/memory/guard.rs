@@ -17,8 +17,8 @@
 //!    that is made then: it closes the guard first (`Opened::rights`, `close`).
 //! 4. The key is ours for good: the application neither frees it nor puts it on memory (`is_key`).
 
-use crate::process::thread::Thread;
-use crate::signal::Context;
+use crate::thread::Thread;
+use crate::thread::context::Context;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use husk_abi::{Errno, nr};

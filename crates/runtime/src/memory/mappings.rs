@@ -7,23 +7,18 @@
 //!    before there was a child (`each_file`), with the addresses kept still.
 //! 3. The lock is never held across a service, or a host call other than `table::divert`'s, which
 //!    wait for nobody; a forked child clears it.
-//! 4. A stack that its own thread unmaps stays until that thread exits (`end_stack`).
-//! 5. What makes an entry, changes its addresses, or maps in a page of it, does so while it keeps
+//! 4. What makes an entry, changes its addresses, or maps in a page of it, does so while it keeps
 //!    the addresses still (`mmap_lock`): host and table say the same to whoever comes next.
-//! 6. What may not be written to is never made one to write to (`change_protection`), be it moved,
-//!    cut, mapped anew or inherited: the host would let it, for the region is open for writing.
+//!
+//! Not here: who takes and gives back the pins (`client::pins`), and the calls (`crate::mapping`).
 
-use crate::client::glue::{Mapping, Wire};
-use crate::frame::{Answer, Frame};
-use crate::gate::service;
-use crate::gate::table;
-use crate::process::thread::Thread;
+use crate::stubs::table;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_WRITE};
-use husk_abi::{Errno, PAGE, nr};
-use husk_host::calls;
+use husk_abi::memory::{MAP_FIXED, MAP_PRIVATE, MAP_TYPE};
+use husk_abi::{Errno, PAGE};
+use husk_client::Mapping;
 use husk_proto::Inode;
 
 /// Most mappings of Husk files in one process: what Linux allows of all kinds
@@ -285,8 +280,6 @@ pub fn settle_child() {
     if LOCK.load(Ordering::Relaxed) {
         LOCK.store(false, Ordering::Relaxed);
     }
-    crate::memory::mmap_lock::reset();
-    crate::process::limits::reset();
     if has_untouched() || table::is_open() {
         // The lock's last holder may have stayed behind with it.
         table::divert(has_untouched());
@@ -295,14 +288,14 @@ pub fn settle_child() {
 }
 
 /// What one step asks of the services.
-enum Step {
+pub enum Step {
     Unpin(Inode),
     Pin(Inode),
     Done,
 }
 
 /// Cuts one entry in two at `at`.
-fn split(at: usize) -> Step {
+pub fn split(at: usize) -> Step {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         let found = table[..used].iter().position(|entry| entry.start < at && at < entry.end);
@@ -315,7 +308,7 @@ fn split(at: usize) -> Step {
 }
 
 /// Takes one entry that meets `start..end` out, or what of it lies there.
-fn cut(start: usize, end: usize) -> Step {
+pub fn cut(start: usize, end: usize) -> Step {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         for i in 0..used {
@@ -345,24 +338,8 @@ fn cut(start: usize, end: usize) -> Step {
     })
 }
 
-/// Forgets what lay in `start..end`.
-pub fn forget(wire: &mut Wire, start: usize, end: usize) {
-    loop {
-        match cut(start, end) {
-            Step::Unpin(inode) => wire.unpin(inode),
-            Step::Pin(inode) => wire.pin(inode),
-            Step::Done => return,
-        }
-    }
-}
-
-/// Notes a new protection of `start..end`.
-fn protect(wire: &mut Wire, start: usize, end: usize, prot: usize) {
-    for at in [start, end] {
-        if let Step::Pin(inode) = split(at) {
-            wire.pin(inode);
-        }
-    }
+/// Notes a new protection of the entries that meet `start..end`, at whose ends they are split.
+pub fn set_protection(start: usize, end: usize, prot: usize) {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         for entry in table[..used].iter_mut().filter(|entry| entry.meets(start, end)) {
@@ -371,16 +348,8 @@ fn protect(wire: &mut Wire, start: usize, end: usize, prot: usize) {
     });
 }
 
-/// The entry at `address`, with those joined to it that go on where it ends, up to `end`: parts
-/// that `mprotect` has made and unmade are one again. While the addresses are kept still.
-pub fn joined(wire: &mut Wire, address: usize, end: usize) -> Option<Entry> {
-    while let Step::Unpin(inode) = join_next(address, end) {
-        wire.unpin(inode);
-    }
-    at(address)
-}
-
-fn join_next(address: usize, end: usize) -> Step {
+/// Joins the entry at `address` with the one that goes on where it ends, before `end`.
+pub fn join_next(address: usize, end: usize) -> Step {
     locked(|table, count| {
         let used = count.load(Ordering::Relaxed);
         let found = table[..used].iter().position(|entry| entry.meets(address, address + 1));
@@ -399,31 +368,8 @@ fn join_next(address: usize, end: usize) -> Step {
     })
 }
 
-/// Changes the protection of pages, up to the first that may not be written to when that is asked
-/// for: what lies before it has changed then, as on Linux.
-fn change_protection(thread: &mut Thread, frame: &Frame) -> i64 {
-    let mut frame = *frame;
-    let [start, length, prot, ..] = frame.args;
-    let end = end_of(start, length);
-    let kept = if prot & PROT_WRITE != 0 { first_kept(start, end) } else { None };
-    let kept = kept.filter(|_| start.is_multiple_of(PAGE));
-    let stop = kept.unwrap_or(end);
-    if stop == start {
-        return Errno::EACCES.as_return();
-    }
-    if stop != end {
-        frame.call.args[1] = stop - start;
-    }
-    let result = service::host(&frame);
-    if result != 0 {
-        return result;
-    }
-    protect(&mut thread.client, start, stop, prot);
-    kept.map_or(0, |_| Errno::EACCES.as_return())
-}
-
 /// Where in `start..end` the first pages lie that may not be written to.
-fn first_kept(start: usize, end: usize) -> Option<usize> {
+pub fn first_kept(start: usize, end: usize) -> Option<usize> {
     locked(|table, count| {
         let used = &table[..count.load(Ordering::Relaxed)];
         let kept = used.iter().filter(|entry| !entry.may_write && entry.meets(start, end));
@@ -502,51 +448,6 @@ pub fn note_there(birth: u32, pages: Range<usize>) {
     });
 }
 
-/// Takes over what the client has just mapped: whatever lay there before is gone. `ENOMEM`: it is
-/// one too many, and is unmapped again.
-#[inline(never)]
-pub fn keep_noted(wire: &mut Wire) -> Result<(), Errno> {
-    let Some((mapping, inode)) = wire.take_noted() else { return Ok(()) };
-    let (address, length) = (mapping.address, mapping.length);
-    forget(wire, address, address + length.next_multiple_of(PAGE));
-    let noted = note(&mapping, inode);
-    if noted == Noted::Kept {
-        return Ok(());
-    }
-    wire.unpin(inode);
-    if noted == Noted::Joined {
-        return Ok(());
-    }
-    // SAFETY: what the client has mapped a moment ago; the application does not know of it yet.
-    let _ = unsafe { calls::raw(nr::munmap, [address, length, 0, 0, 0, 0]) };
-    Err(Errno::ENOMEM)
-}
-
-/// Whether a call unmaps the stack it was made on: musl's detached threads do, right before they
-/// exit. Calls need a stack here (a patched site pushes, a trapped one is a signal), so the thread
-/// keeps it until then.
-fn dooms_its_stack(frame: &Frame) -> bool {
-    let [start, length, ..] = frame.args;
-    // What goes beyond all addresses is the host's to refuse.
-    let is_range = start.checked_add(length).is_some_and(|end| end <= isize::MAX as usize);
-    frame.number == nr::munmap && is_range && frame.rsp.wrapping_sub(start) < length
-}
-
-/// Unmaps what the thread that ends has left for it.
-pub fn end_stack(thread: &mut Thread) {
-    let [start, length] = core::mem::take(&mut thread.doomed_stack);
-    if length != 0 {
-        // SAFETY: the application's own call, made late; the service stack is another.
-        let _ = unsafe { calls::raw(nr::munmap, [start, length, 0, 0, 0, 0]) };
-    }
-}
-
-/// Whether a call maps over an entry.
-pub fn is_covered(frame: &Frame) -> bool {
-    let [start, length, _, flags, ..] = frame.args;
-    flags & MAP_FIXED != 0 && !is_empty() && meets(start, end_of(start, length))
-}
-
 /// Where a range of whole pages ends.
 pub fn end_of(start: usize, length: usize) -> usize {
     start.saturating_add(length.saturating_add(PAGE - 1) & !(PAGE - 1))
@@ -556,39 +457,4 @@ pub fn end_of(start: usize, length: usize) -> usize {
 #[inline(always)]
 pub fn is_empty() -> bool {
     COUNT.load(Ordering::Relaxed) == 0
-}
-
-/// Serves the calls that end or change mappings. `None`: no Husk file is concerned.
-#[inline(never)]
-pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
-    if dooms_its_stack(frame) {
-        thread.doomed_stack = [frame.args[0], frame.args[1]];
-        return Some(Answer::value(0));
-    }
-    if is_empty() {
-        return None;
-    }
-    let [start, length, _, flags, ..] = frame.args;
-    let end = end_of(start, length);
-    let result = match frame.number {
-        nr::munmap => {
-            let result = service::host(frame);
-            if result == 0 {
-                forget(&mut thread.client, start, end);
-            }
-            result
-        }
-        nr::mprotect | nr::pkey_mprotect if meets(start, end) => change_protection(thread, frame),
-        nr::mremap => crate::memory::remap::serve(thread, frame),
-        nr::remap_file_pages => crate::memory::remap::rearrange(thread, frame)?,
-        nr::mmap if flags & MAP_FIXED != 0 && flags & MAP_ANONYMOUS != 0 => {
-            let result = service::host(frame);
-            if result == start as i64 {
-                forget(&mut thread.client, start, end);
-            }
-            result
-        }
-        _ => return None,
-    };
-    Some(Answer::value(result))
 }

@@ -7,13 +7,9 @@
 //! 3. The compiler's own `memcpy` is another piece of code: its fault is a bug of ours.
 
 pub(crate) mod guard;
-pub(crate) mod image;
-pub(crate) mod lock_all;
 pub(crate) mod mappings;
 pub(crate) mod mmap_lock;
-pub(crate) mod page_fault;
 pub(crate) mod region;
-pub(crate) mod remap;
 pub(crate) mod robust_lock;
 
 use core::arch::{asm, global_asm};

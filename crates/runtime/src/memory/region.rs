@@ -1,9 +1,9 @@
 //! The region in this process: state arena at start, buffer cache and pipes when first needed.
 
-use crate::gate::table;
-use crate::load::start::facts;
+use crate::facts::facts;
 use crate::memory;
 use crate::memory::guard;
+use crate::stubs::table;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;

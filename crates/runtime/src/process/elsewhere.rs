@@ -15,9 +15,9 @@
 //!    supervisor that does not answer.
 //! 2. An image of one node pays for a look at one word.
 
-use crate::load::start::{self, facts};
+use crate::facts::{self, facts};
 use crate::process::limits;
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use core::ffi::CStr;
 use husk_abi::proc::put_decimal;
 use husk_abi::{PATH_MAX, nr};
@@ -103,7 +103,7 @@ pub fn join(thread: &mut Thread, node: u16) -> Option<Ready> {
 
 /// The two highest numbers under which nothing is open, and which are none of ours.
 fn free_numbers() -> Option<[usize; 2]> {
-    let kept = start::kept_fds();
+    let kept = facts::kept_fds();
     let end = NUMBERS_END.min(kept.iter().map(|fd| *fd as usize).min()?);
     let numbers = (NUMBERS_LOW..end).rev();
     let mut free = numbers.filter(|number| calls::is_close_on_exec(*number).is_err());

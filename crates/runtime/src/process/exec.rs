@@ -10,22 +10,23 @@
 //! Invariant: every error the host would give before the point of no return is given here,
 //! because after it there is nobody left to hear it.
 
-use crate::client::glue::{ExecTarget, Program};
+use crate::facts::{self, facts};
 use crate::frame::{Answer, Frame};
-use crate::load::start::{self, facts};
 use crate::memory;
 use crate::process::elsewhere;
 use crate::process::limits;
+use crate::process::refusal;
 use crate::process::shadow::{self, AFAR};
-use crate::process::thread::Thread;
 use crate::signal;
 use crate::signal::sigaction;
+use crate::thread::Thread;
 use core::ffi::CStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::proc::put_decimal;
 use husk_abi::{Errno, PAGE, PATH_MAX, nr};
+use husk_client::{ExecTarget, Program};
 use husk_host::{calls, syscall};
 use husk_runtime::elf::{self, HEADER_BYTES, HEADERS_MAX, Header, Summary};
 use husk_runtime::handover::{self, HEAD_MAX};
@@ -313,7 +314,7 @@ pub(super) fn start_natively(
 /// Whether our descriptors outlive an exec.
 fn keep_open(on: bool) {
     const F_SETFD: usize = 2;
-    for fd in &start::kept_fds()[..2] {
+    for fd in &facts::kept_fds()[..2] {
         // SAFETY: our own descriptors.
         unsafe { syscall(nr::fcntl, [*fd as usize, F_SETFD, usize::from(!on), 0, 0, 0]) };
     }
@@ -593,8 +594,9 @@ pub fn first(thread: &mut Thread, argv: usize, envp: usize) -> Program {
         Err(errno) => {
             let status = if errno == Errno::ENOENT { 127 } else { 126 };
             let hidden = errno == Errno::ENOENT && is_on_host(typed);
-            let why = if hidden { HIDDEN } else { why_not(typed.to_bytes(), errno) };
-            start::die(status, b"cannot run ", typed.to_bytes(), why)
+            let why =
+                if hidden { refusal::HIDDEN } else { refusal::why_not(typed.to_bytes(), errno) };
+            refusal::die(status, b"cannot run ", typed.to_bytes(), why)
         }
     }
 }
@@ -627,11 +629,11 @@ fn begin(
 ) -> Program {
     let native = leaves(thread, &plan.program);
     if plan.depth == 0 && !native {
-        start::set_path(&plan.path, found);
+        facts::set_path(&plan.path, found);
         // In an image that it joins others may write to it.
         match thread.client.set_program(plan.program.inode) {
             Ok(_) => return plan.program,
-            Err(errno) => start::die(126, plan.path().to_bytes(), b": ", message(errno)),
+            Err(errno) => refusal::die(126, plan.path().to_bytes(), b": ", refusal::message(errno)),
         }
     }
     let errno = if plan.depth == 0 {
@@ -645,7 +647,7 @@ fn begin(
             Err(errno) => errno,
         }
     };
-    start::die(126, plan.path().to_bytes(), b": ", message(errno))
+    refusal::die(126, plan.path().to_bytes(), b": ", refusal::message(errno))
 }
 
 /// Who joins an image hears it here: the note that the supervisor makes goes to its log.
@@ -717,52 +719,9 @@ fn variable(envp: usize, name: &[u8]) -> &'static [u8] {
     b"/usr/local/bin:/usr/bin:/bin"
 }
 
-/// Why a path leads to nothing here that leads to something outside, and what to do.
-const HIDDEN: &[u8] = b": it is on the host, but not in the image, which has a tree of its own \
-    there; copy it in: husk cp FILE NAME:FILE";
-
 /// Whether the host has something at the path `typed`.
 fn is_on_host(typed: &CStr) -> bool {
     let args = [calls::AT_FDCWD, typed.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the path ends with NUL.
     typed.to_bytes().contains(&b'/') && unsafe { calls::raw(nr::faccessat, args) }.is_ok()
-}
-
-/// Why a command that was typed cannot be run, and what to do: in the words of `husk run`.
-fn why_not(typed: &[u8], errno: Errno) -> &'static [u8] {
-    let (path, blank) = (typed.contains(&b'/'), typed.contains(&b' '));
-    match errno {
-        Errno::ENOENT if typed.is_empty() => b": the name is empty; name a program",
-        Errno::ENOENT if blank && path => {
-            b": no such file or directory; \
-              write its words without quotes around them all, or: sh -c 'COMMAND'"
-        }
-        Errno::ENOENT if blank => {
-            b": not found in PATH; \
-              write its words without quotes around them all, or: sh -c 'COMMAND'"
-        }
-        Errno::ENOENT if path => b": no such file or directory; check the path",
-        Errno::ENOENT => b": not found in PATH; check the name, or give its path",
-        Errno::EACCES => b": permission denied; name a program whose mode lets you run it",
-        Errno::ENOEXEC => b": not a program this machine can run; name another program",
-        _ => b": cannot be started; check the command",
-    }
-}
-
-/// What to tell the user.
-pub fn message(errno: Errno) -> &'static [u8] {
-    match errno {
-        Errno::ENOENT => b"no such file or directory",
-        Errno::EACCES => b"permission denied",
-        Errno::ENOEXEC => b"not a program this machine can run",
-        Errno::ENOTDIR => b"a part of the path is no directory",
-        Errno::EISDIR => b"is a directory",
-        Errno::ELOOP => b"too many symbolic links or script interpreters",
-        Errno::ENAMETOOLONG => b"path too long",
-        Errno::ENOMEM => b"out of memory",
-        Errno::ENOSYS => b"the image cannot be used",
-        Errno::E2BIG => b"argument list too long",
-        Errno::ETXTBSY => b"somebody is writing to it",
-        _ => b"cannot be started",
-    }
 }

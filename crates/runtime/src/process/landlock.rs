@@ -10,8 +10,8 @@
 //! 2. What was open for writing at the start may be opened again (`/dev/stdout`).
 //! 3. A host without Landlock leaves the client alone with it, and no program fails for that.
 
-use crate::load::start::facts;
-use crate::process::thread::Thread;
+use crate::facts::facts;
+use crate::thread::Thread;
 use core::ffi::CStr;
 use husk_abi::nr;
 use husk_host::calls;

@@ -13,12 +13,12 @@
 //! Not here: a limit that is set from outside the image counts all that is mapped, and processes
 //! outside have no share of Husk's.
 
+use crate::facts::facts;
 use crate::frame::{Answer, Frame};
-use crate::load::start::facts;
 use crate::memory;
 use crate::memory::region;
 use crate::memory::robust_lock::{Held, Lock};
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_NOFILE};
 use husk_abi::{Errno, nr};

@@ -1,11 +1,11 @@
 //! Processes and threads.
 
-pub(crate) mod clock;
 pub(crate) mod elsewhere;
 pub(crate) mod exec;
+pub(crate) mod join;
 pub(crate) mod landlock;
 pub(crate) mod limits;
 pub(crate) mod placement;
+pub(crate) mod refusal;
 pub(crate) mod shadow;
 pub(crate) mod spawn;
-pub(crate) mod thread;

@@ -15,11 +15,10 @@
 //! 4. A failure is no error: the process stays where it is.
 //! 5. A child is given its parent's placement and does not look it up: the parent may have ended.
 
+use crate::clock;
+use crate::facts::facts;
 use crate::frame::{Answer, Frame};
-use crate::gate::service;
-use crate::load::start::facts;
-use crate::process::clock;
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use husk_abi::nr;
 use husk_carrier::Direct;
 use husk_host::syscall;
@@ -212,7 +211,7 @@ fn kernels_on(direct: &Direct, such: impl Fn(u32) -> bool) -> u64 {
 
 /// `sched_setaffinity`: the program's own word on where it runs.
 pub fn set_affinity(thread: &mut Thread, frame: &Frame) -> Answer {
-    let result = service::host(frame);
+    let result = frame.host();
     if result == 0 {
         thread.client.chose_cores(frame.args[0] as u32);
     }

@@ -16,14 +16,14 @@
 //! 1. Where anything is in the way nothing has happened, and it runs here.
 //! 2. An image without other hosts pays for a look at one word.
 
-use crate::client::glue::{ExecTarget, Program};
 use crate::process::elsewhere::{self, NUMBERS_MAX};
 use crate::process::exec::{area, copy_words, count, start_natively};
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use core::ffi::CStr;
 use husk_abi::proc::put_decimal;
 use husk_abi::sys::general::{S_IFCHR, S_IFIFO, S_IFMT};
 use husk_abi::{PATH_MAX, nr};
+use husk_client::{ExecTarget, Program};
 use husk_host::calls::{self, raw};
 use husk_runtime::entry::Text;
 use husk_runtime::reach::{Descriptor, connect, send};

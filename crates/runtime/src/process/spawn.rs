@@ -26,16 +26,16 @@
 //! 7. Where the application leaves room for it, the host writes the child's number into the embryo
 //!    record before the child runs, with the guard open: it honours the key as we do.
 
-use crate::client::glue;
+use crate::addresses;
 use crate::frame::{Answer, Frame};
-use crate::gate;
-use crate::memory;
-use crate::memory::guard;
-use crate::memory::mappings;
-use crate::memory::mmap_lock;
-use crate::process::thread::{self, Thread};
-use crate::signal;
-use crate::signal::sigaction;
+use crate::mapping;
+use crate::memory::{self, guard, mappings, mmap_lock};
+use crate::process::limits;
+use crate::signal::{self, sigaction};
+use crate::stubs;
+use crate::thread::actions::{SIG_BLOCK, SIG_SETMASK};
+use crate::thread::parts::{Launch, LaunchFrame, Recording};
+use crate::thread::{self, Thread};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -105,40 +105,6 @@ static SILENT: AtomicBool = AtomicBool::new(false);
 /// What the threads of a process always share here: they have one record.
 const THREADS_SHARE: u64 = CLONE_FS | CLONE_FILES;
 
-/// The whole register file of the caller: what `husk_serve` pushed in class 2.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LaunchFrame {
-    /// Arguments, number, return address, rsp.
-    pub base: Frame,
-    /// r15, r14, r13, r12, rbp, rbx.
-    pub saved: [usize; 6],
-}
-
-/// What the child starts from; lies in the child's block (or the forked copy of the parent's).
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Launch {
-    /// Its registers.
-    pub frame: LaunchFrame,
-    /// Its service stack.
-    pub service_top: usize,
-    /// Its block.
-    pub block: *mut Thread,
-    /// Clone flags.
-    pub flags: u64,
-    /// Its signal mask.
-    pub mask: u64,
-    /// Its process record, if it is a process.
-    pub process: glue::Embryo,
-    /// What the guard is closed to, if it is open while the host makes the child.
-    pub rights: u64,
-    /// The thread that keeps still until this child lets go for it; 0 = none does.
-    pub still: u32,
-    /// The application's arguments; those in `frame` say where *we* want the host's answers.
-    args: [usize; 6],
-}
-
 /// What a call asks for, whatever its spelling.
 struct Shape {
     flags: u64,
@@ -202,9 +168,9 @@ fn try_launch(thread: &mut Thread, whole: &LaunchFrame) -> Result<i64, Errno> {
     }
     let here = shape.flags & CLONE_PIDFD != 0 && is_there(shape.pidfd_at);
     let answer = Answered { here, ..Answered::default() };
-    let mask = signal::change_mask(signal::SIG_BLOCK, !0);
+    let mask = signal::change_mask(SIG_BLOCK, !0);
     let result = launch_blocked(thread, whole, &shape, mask, answer);
-    signal::change_mask(signal::SIG_SETMASK, mask);
+    signal::change_mask(SIG_SETMASK, mask);
     result
 }
 
@@ -423,7 +389,7 @@ fn start(thread: &mut Thread, launch: Launch, told: bool) -> Result<i64, Errno> 
     child.launch.rights = open.as_ref().map_or(0, guard::Opened::rights);
     // SAFETY: the application's own call with its own arguments, but for where the host's answers
     // go; the child continues from `child.launch`, which stays until its next launch.
-    let result = unsafe { gate::husk_clone(&raw mut child.launch, launch.frame.base.number) };
+    let result = unsafe { stubs::husk_clone(&raw mut child.launch, launch.frame.base.number) };
     drop(open);
     let failed = result < 0;
     if !failed && told && !thread.client.child_was_told(launch.process) {
@@ -462,7 +428,7 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
     } else {
         thread.deferred.store(0, Relaxed);
         thread.owe_signal_stack();
-        thread.trace = crate::gate::trace::Recording::default();
+        thread.trace = Recording::default();
         thread::reset_after_fork(thread);
     }
     if launch.flags & (CLONE_VM | CLONE_THREAD | CLONE_VFORK | CLONE_CHILD_CLEARTID) == CLONE_VM {
@@ -478,20 +444,22 @@ pub extern "C" fn child_main(launch: *mut Launch) -> *const LaunchFrame {
         thread.client.enter_child(launch.process, launch.flags & CLONE_VM != 0);
     }
     if launch.flags & CLONE_VM == 0 {
+        mmap_lock::reset();
+        limits::reset();
         mappings::settle_child();
         if launch.flags & CLONE_VFORK != 0 {
             // Nobody kept still for it: what came between is counted now, the rest twice.
             let _ = thread.client.count_for_child(launch.process);
         }
     }
-    signal::change_mask(signal::SIG_SETMASK, launch.mask);
+    signal::change_mask(SIG_SETMASK, launch.mask);
     &launch.frame
 }
 
 /// Arms Syscall User Dispatch for the calling thread: all but our own text.
 pub fn dispatch_calls() -> bool {
     const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
-    let (start, end) = crate::memory::image::text();
+    let (start, end) = addresses::text();
     let args = [PR_SET_SYSCALL_USER_DISPATCH, 1, start, end - start, 0, 0];
     // SAFETY: only says which text may call the host.
     unsafe { syscall(nr::prctl, args) == 0 }
@@ -502,11 +470,11 @@ pub fn dispatch_calls() -> bool {
 pub fn exit_thread(thread: &mut Thread, frame: &Frame) -> ! {
     let last = thread.group().threads.fetch_sub(1, Relaxed) == 1;
     thread.client.leave(last);
-    signal::change_mask(signal::SIG_BLOCK, !0);
-    mappings::end_stack(thread);
+    signal::change_mask(SIG_BLOCK, !0);
+    mapping::end_stack(thread);
     // A guest's block is its creator's to take back: it still sleeps in vfork.
     let guest = thread.guest.load(Relaxed);
     let owner = if guest { &raw mut thread.scrap } else { thread.owner.as_ptr() };
     // SAFETY: nothing of this block is used after; signals are blocked.
-    unsafe { gate::husk_vanish(owner, frame.rsp, frame.args[0]) }
+    unsafe { stubs::husk_vanish(owner, frame.rsp, frame.args[0]) }
 }

@@ -10,17 +10,18 @@
 //!   anything else ─► the application's handler, or the default, as natural as Linux makes it
 //! ```
 
-use crate::gate;
-use crate::gate::outside;
-use crate::gate::table;
+use crate::addresses;
+use crate::mapping::page_fault;
 use crate::memory;
 use crate::memory::guard;
-use crate::memory::image;
 use crate::memory::mappings;
-use crate::memory::page_fault;
 use crate::memory::region;
-use crate::process::thread::Thread;
-use crate::signal::{self, Context, HostAction, Register, SIG_DFL, SIG_IGN};
+use crate::signal;
+use crate::stubs;
+use crate::stubs::table;
+use crate::thread::Thread;
+use crate::thread::actions::{self, HostAction, SIG_DFL, SIG_IGN};
+use crate::thread::context::{Context, Register};
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::nr;
 use husk_host::{calls, syscall};
@@ -37,7 +38,7 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
     let context = Context(context);
     // SAFETY: siginfo of the running handler: si_code is its third word of 32 bits.
     let code = unsafe { *((info + 8) as *const i32) };
-    if signal == signal::SIGSYS && code == SYS_USER_DISPATCH {
+    if signal == actions::SIGSYS && code == SYS_USER_DISPATCH {
         trapped(context, info);
         return 0;
     }
@@ -45,7 +46,7 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
     if code > 0 && thread.in_service != 0 && region::faulted(fault_address(info)) {
         return 0;
     }
-    if signal == signal::SIGBUS
+    if signal == actions::SIGBUS
         && code == BUS_ADRERR
         && is_mapped_in(thread, fault_address(info), context)
     {
@@ -87,13 +88,13 @@ fn is_mapped_in(thread: &mut Thread, address: usize, context: Context) -> bool {
     unsafe {
         in_service.write_volatile(1);
         let there = match context.signal_stack() {
-            None => gate::husk_aside(page_fault::touched, address),
+            None => stubs::husk_aside(page_fault::touched, address),
             Some(_) => touched_apart(address),
         };
         in_service.write_volatile(0);
         let fresh = thread.deferred.swap(deferred, Relaxed) & !deferred;
         if there == 0 && fresh != 0 {
-            signal::change_mask(signal::SIG_UNBLOCK, fresh);
+            signal::change_mask(actions::SIG_UNBLOCK, fresh);
         }
         there != 0
     }
@@ -107,16 +108,16 @@ fn is_mapped_in(thread: &mut Thread, address: usize, context: Context) -> bool {
 ///
 /// As for `husk_aside`.
 unsafe fn touched_apart(address: usize) -> usize {
-    let mask = signal::change_mask(signal::SIG_BLOCK, !signal::KEPT);
+    let mask = signal::change_mask(actions::SIG_BLOCK, !actions::KEPT);
     // SAFETY: the caller's.
-    let there = unsafe { gate::husk_aside(touched_without_stack, address) };
-    signal::change_mask(signal::SIG_SETMASK, mask);
+    let there = unsafe { stubs::husk_aside(touched_without_stack, address) };
+    signal::change_mask(actions::SIG_SETMASK, mask);
     there
 }
 
 /// On the service stack: the host changes no signal stack that rsp is on.
 extern "C" fn touched_without_stack(address: usize) -> usize {
-    static NONE: [usize; 3] = [0, signal::SS_DISABLE, 0];
+    static NONE: [usize; 3] = [0, actions::SS_DISABLE, 0];
     let mut stack = [0usize; 3];
     let (none, kept) = ((&raw const NONE) as usize, (&raw mut stack) as usize);
     // SAFETY: both are a `stack_t`.
@@ -128,7 +129,7 @@ extern "C" fn touched_without_stack(address: usize) -> usize {
 }
 
 fn in_text(context: Context) -> bool {
-    let (start, end) = image::text();
+    let (start, end) = addresses::text();
     (start..end).contains(&context.get(Register::Rip))
 }
 
@@ -148,7 +149,7 @@ fn trapped(context: Context, info: usize) {
     }
     context.set(Register::Rcx, context.get(Register::Rip));
     context.set(Register::Rax, number);
-    context.set(Register::Rip, table::entry());
+    context.set(Register::Rip, entry());
 }
 
 fn made_here(context: Context, number: usize) {
@@ -168,15 +169,15 @@ fn fixed_up(signal: usize, context: Context) -> bool {
         context.set(Register::Rip, memory::husk_copy_fault as *const () as usize);
         return true;
     }
-    if rip == gate::husk_mask_load as *const () as usize {
-        context.set(Register::Rip, gate::husk_efault as *const () as usize);
+    if rip == stubs::husk_mask_load as *const () as usize {
+        context.set(Register::Rip, stubs::husk_efault as *const () as usize);
         return true;
     }
-    if rip == outside::husk_path_look as *const () as usize {
-        context.set(Register::Rip, outside::husk_glance as *const () as usize);
+    if rip == stubs::husk_path_look as *const () as usize {
+        context.set(Register::Rip, stubs::husk_glance as *const () as usize);
         return true;
     }
-    signal == signal::SIGILL && patched_tail(context, rip)
+    signal == actions::SIGILL && patched_tail(context, rip)
 }
 
 /// The last two bytes of `ff 14 25 xx xx 06 00` were once a syscall instruction.
@@ -186,11 +187,11 @@ fn patched_tail(context: Context, rip: usize) -> bool {
         return false;
     }
     let table = u32::from_le_bytes([site[3], site[4], site[5], site[6]]);
-    if site[..3] != [0xff, 0x14, 0x25] || !image::TABLE.contains(&(table as usize)) {
+    if site[..3] != [0xff, 0x14, 0x25] || !addresses::TABLE.contains(&(table as usize)) {
         return false;
     }
     context.set(Register::Rcx, rip + 2);
-    context.set(Register::Rip, table::entry());
+    context.set(Register::Rip, entry());
     true
 }
 
@@ -247,16 +248,16 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
                 tell_jump(context);
             }
             set_default(signal);
-            if !forced || signal == signal::SIGSYS {
+            if !forced || signal == actions::SIGSYS {
                 signal::requeue(signal, info);
             }
             0
         }
         handler => {
-            if action.flags & signal::SA_RESETHAND != 0 {
+            if action.flags & actions::SA_RESETHAND != 0 {
                 slot.handler.store(SIG_DFL, Relaxed);
             }
-            if signal == signal::SIGSYS {
+            if signal == actions::SIGSYS {
                 own_mask(&action, context);
             }
             let deferred = thread.deferred.swap(0, Relaxed);
@@ -268,6 +269,19 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
 
 /// SIGSYS's host action blocks everything; the application's handler gets the mask it asked for.
 fn own_mask(action: &HostAction, context: Context) {
-    let mask = (context.mask() | action.mask) & !signal::KEPT;
-    signal::change_mask(signal::SIG_SETMASK, mask);
+    let mask = (context.mask() | action.mask) & !actions::KEPT;
+    signal::change_mask(actions::SIG_SETMASK, mask);
+}
+
+/// Where a call that was not patched goes on.
+fn entry() -> usize {
+    if table::is_traced() {
+        return stubs::husk_traced as *const () as usize;
+    }
+    let diverted = mappings::has_untouched();
+    if diverted {
+        stubs::husk_diverted as *const () as usize
+    } else {
+        stubs::husk_enter as *const () as usize
+    }
 }

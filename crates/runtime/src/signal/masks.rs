@@ -3,9 +3,10 @@
 //!
 //! The copy lies in the detour on the application's stack, so the call stays interruptible.
 
+use crate::detour;
 use crate::frame::{Answer, Detour, Frame};
-use crate::gate::service::{detour, detour_address, take};
-use crate::{memory, signal};
+use crate::memory;
+use crate::thread::actions::KEPT;
 use core::mem::offset_of;
 use husk_abi::nr;
 
@@ -17,8 +18,8 @@ pub fn pass(frame: &Frame) -> Answer {
 
 #[inline(never)]
 fn pass_mask(frame: &Frame) -> Answer {
-    let mut way = detour(frame);
-    if apply(frame, &mut way) { take(frame, &way) } else { Answer::PASSED }
+    let mut way = detour::of(frame);
+    if apply(frame, &mut way) { detour::take(frame, &way) } else { Answer::PASSED }
 }
 
 /// Which argument points to the mask and which holds its size; pselect6 has them in one block.
@@ -40,7 +41,7 @@ fn place(frame: &Frame) -> Option<(usize, usize)> {
 #[inline(never)]
 pub fn apply(frame: &Frame, way: &mut Detour) -> bool {
     let Some((pointer, size)) = place(frame) else { return false };
-    let scratch = detour_address(frame) + offset_of!(Detour, scratch);
+    let scratch = detour::address(frame) + offset_of!(Detour, scratch);
     let block = frame.args[pointer];
     let (mask_at, bytes) = if frame.number == nr::pselect6 {
         let mut pair = [0usize; 2];
@@ -55,7 +56,7 @@ pub fn apply(frame: &Frame, way: &mut Detour) -> bool {
         return false;
     }
     let Ok(mask) = memory::word(mask_at) else { return false };
-    let clean = mask & !(signal::KEPT as usize);
+    let clean = mask & !(KEPT as usize);
     if clean == mask {
         return false;
     }

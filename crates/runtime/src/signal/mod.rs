@@ -18,56 +18,24 @@
 pub(crate) mod fault;
 pub(crate) mod masks;
 pub(crate) mod redirect;
+pub(crate) mod retry;
 pub(crate) mod sigaction;
 
+use crate::facts::facts;
 use crate::frame::{Detour, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
-use crate::gate;
-use crate::gate::fd_race_retry;
-use crate::load::start::facts;
 use crate::memory::guard;
-use crate::process::thread::{SIGNALS, Thread};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
+use crate::stubs;
+use crate::thread::actions::{
+    HostAction, IDLE, KEPT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER,
+    SA_SIGINFO, SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_UNBLOCK, SIGBUS, SIGILL, SIGKILL, SIGSEGV, SIGSYS,
+    bit, kept,
+};
+use crate::thread::context::{Context, Register};
+use crate::thread::{SIGNALS, Thread};
+use core::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 use husk_runtime::handover;
-
-/// Offset of `uc_sigmask` in a ucontext.
-pub const UC_MASK: usize = 296;
-/// Offset of the general registers in a ucontext, 8 bytes each.
-const UC_REGISTERS: usize = 40;
-
-/// Index of a register in a ucontext.
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub enum Register {
-    Rdi = 8,
-    Rdx = 12,
-    Rax = 13,
-    Rcx = 14,
-    Rsp = 15,
-    Rip = 16,
-}
-
-pub const SIGILL: usize = 4;
-pub const SIGBUS: usize = 7;
-pub const SIGKILL: usize = 9;
-pub const SIGSEGV: usize = 11;
-pub const SIGSYS: usize = 31;
-/// `ss_flags` of no signal stack.
-pub const SS_DISABLE: usize = 2;
-pub const SIG_BLOCK: usize = 0;
-pub const SIG_UNBLOCK: usize = 1;
-pub const SIG_SETMASK: usize = 2;
-
-pub const SIG_DFL: u64 = 0;
-pub const SIG_IGN: u64 = 1;
-
-pub const SA_SIGINFO: u64 = 4;
-const SA_ONSTACK: u64 = 0x0800_0000;
-pub const SA_RESTORER: u64 = 0x0400_0000;
-const SA_RESTART: u64 = 0x1000_0000;
-pub const SA_RESETHAND: u64 = 0x8000_0000;
-pub const SA_NODEFER: u64 = 0x4000_0000;
 
 /// Frames of handlers that have not begun which are looked at, one over the other: each blocks its
 /// signal, but for those with `SA_NODEFER`.
@@ -75,120 +43,6 @@ const STACKED_MAX: usize = 128;
 
 /// Changes of one action by other threads that are followed while it is set again.
 const CHANGES_MAX: usize = 100;
-
-/// The bit of a signal in a set.
-pub const fn bit(signal: usize) -> u64 {
-    1 << (signal - 1)
-}
-
-/// `struct sigaction` of the host.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct HostAction {
-    pub handler: u64,
-    pub flags: u64,
-    pub restorer: u64,
-    pub mask: u64,
-}
-
-/// What the application asked for, word by word (read by wrappers at any moment).
-#[repr(C)]
-pub struct Action {
-    pub handler: AtomicU64,
-    pub flags: AtomicU64,
-    pub restorer: AtomicU64,
-    pub mask: AtomicU64,
-}
-
-impl Action {
-    /// Default, nothing asked for.
-    pub const fn new() -> Action {
-        Action {
-            handler: AtomicU64::new(SIG_DFL),
-            flags: AtomicU64::new(0),
-            restorer: AtomicU64::new(0),
-            mask: AtomicU64::new(0),
-        }
-    }
-
-    pub fn copy_from(&self, other: &Action) {
-        self.store(&other.load());
-    }
-
-    pub fn load(&self) -> HostAction {
-        HostAction {
-            handler: self.handler.load(Relaxed),
-            flags: self.flags.load(Relaxed),
-            restorer: self.restorer.load(Relaxed),
-            mask: self.mask.load(Relaxed),
-        }
-    }
-
-    pub fn store(&self, action: &HostAction) {
-        self.flags.store(action.flags, Relaxed);
-        self.restorer.store(action.restorer, Relaxed);
-        self.mask.store(action.mask, Relaxed);
-        self.handler.store(action.handler, Relaxed);
-    }
-}
-
-/// The interrupted context of a handler.
-#[derive(Clone, Copy)]
-pub struct Context(pub usize);
-
-impl Context {
-    pub fn get(self, register: Register) -> usize {
-        // SAFETY: the host put a ucontext there for the handler that runs now.
-        unsafe { *((self.0 + UC_REGISTERS + 8 * register as usize) as *const usize) }
-    }
-    pub fn set(self, register: Register, value: usize) {
-        // SAFETY: as above; the host reads it at sigreturn.
-        unsafe { *((self.0 + UC_REGISTERS + 8 * register as usize) as *mut usize) = value }
-    }
-    /// Where the frame keeps PKRU; `None` where the host saves none.
-    pub fn protection_keys(self) -> Option<*mut u32> {
-        const STATE_POINTER: usize = 224;
-        const LEGACY_BYTES: usize = 512;
-        const PKRU: u32 = 9;
-        // SAFETY: the processor has protection keys, so it has this leaf; the host put a ucontext
-        // here, whose state pointer leads to an XSAVE area in standard format.
-        unsafe {
-            let offset = core::arch::x86_64::__cpuid_count(0xd, PKRU).ebx as usize;
-            let state = *((self.0 + STATE_POINTER) as *const usize);
-            if state == 0 || offset == 0 {
-                return None;
-            }
-            let present = (state + LEGACY_BYTES) as *mut u64;
-            *present |= 1 << PKRU;
-            Some((state + offset) as *mut u32)
-        }
-    }
-    /// The signal stack that the handler runs on, if it does: where it begins, and its bytes.
-    pub fn signal_stack(self) -> Option<[usize; 2]> {
-        const STACK: usize = 16;
-        const STACK_BYTES: usize = 32;
-        // SAFETY: as above.
-        let [start, bytes] =
-            [STACK, STACK_BYTES].map(|at| unsafe { *((self.0 + at) as *const usize) });
-        (self.0.wrapping_sub(start) < bytes).then_some([start, bytes])
-    }
-    pub fn mask(self) -> u64 {
-        // SAFETY: as above.
-        unsafe { *((self.0 + UC_MASK) as *const u64) }
-    }
-    pub fn set_mask(self, mask: u64) {
-        // SAFETY: as above.
-        unsafe { *((self.0 + UC_MASK) as *mut u64) = mask }
-    }
-}
-
-/// Signals whose host action is always ours.
-pub const fn kept(signal: usize) -> bool {
-    matches!(signal, SIGILL | SIGBUS | SIGSEGV | SIGSYS)
-}
-
-/// The set of them.
-pub const KEPT: u64 = bit(SIGILL) | bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
 
 /// Changes this thread's host mask; returns the old one.
 pub fn change_mask(how: usize, set: u64) -> u64 {
@@ -268,7 +122,7 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
         }
         if thread.in_service == 0 {
             // The handler of another signal may have run over this frame.
-            fd_race_retry::look_again(context);
+            retry::look_again(context);
         }
         return 0;
     }
@@ -297,7 +151,7 @@ pub fn deliver(
         change_mask(SIG_UNBLOCK, deferred & !keep);
     }
     restart_sleep(action, context);
-    fd_race_retry::look_again(context);
+    retry::look_again(context);
 }
 
 /// What is blocked while a handler runs.
@@ -310,7 +164,7 @@ fn blocked_by(action: &HostAction, signal: usize) -> u64 {
 /// have not begun; returns what these block (invariant 3).
 fn unblock_below(thread: &Thread, context: Context, deferred: u64, depth: usize) -> u64 {
     let mut held = 0;
-    if gate::begins_handler(context.get(Register::Rip)) && depth < STACKED_MAX {
+    if stubs::begins_handler(context.get(Register::Rip)) && depth < STACKED_MAX {
         let signal = context.get(Register::Rdi) & SIGNALS_MASK;
         let below = Context(context.get(Register::Rdx));
         held = unblock_below(thread, below, deferred, depth + 1);
@@ -324,8 +178,8 @@ fn unblock_below(thread: &Thread, context: Context, deferred: u64, depth: usize)
 fn restart_sleep(action: &HostAction, context: Context) {
     const EINTR: usize = Errno::EINTR.as_return() as usize;
     let done = [
-        gate::husk_detour_done as *const () as usize,
-        gate::husk_detour_asked as *const () as usize,
+        stubs::husk_detour_done as *const () as usize,
+        stubs::husk_detour_asked as *const () as usize,
     ];
     if !done.contains(&context.get(Register::Rip)) || context.get(Register::Rax) != EINTR {
         return;
@@ -353,9 +207,9 @@ pub fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
         return HostAction { mask: asked.mask & !KEPT, ..*asked };
     }
     HostAction {
-        handler: gate::husk_on_signal as *const () as u64,
+        handler: stubs::husk_on_signal as *const () as u64,
         flags: asked.flags | SA_SIGINFO | SA_RESTORER,
-        restorer: gate::husk_restorer as *const () as u64,
+        restorer: stubs::husk_restorer as *const () as u64,
         mask: asked.mask & !KEPT,
     }
 }
@@ -374,9 +228,9 @@ fn kept_action(signal: usize, asked: &HostAction) -> HostAction {
         (flags, mask) = (SA_ONSTACK | SA_RESTART, !0);
     }
     HostAction {
-        handler: gate::husk_on_fault as *const () as u64,
+        handler: stubs::husk_on_fault as *const () as u64,
         flags: flags | SA_SIGINFO | SA_RESTORER,
-        restorer: gate::husk_restorer as *const () as u64,
+        restorer: stubs::husk_restorer as *const () as u64,
         mask,
     }
 }
@@ -422,7 +276,7 @@ pub fn take_actions_back(thread: &Thread) {
     let defaulted = thread.defaulted.swap(0, Relaxed);
     for signal in (1..=SIGNALS).filter(|&signal| defaulted & bit(signal) != 0) {
         install_asked(thread, signal);
-        if sigaction::IDLE & bit(signal) != 0 {
+        if IDLE & bit(signal) != 0 {
             // SAFETY: touches no memory.
             unsafe {
                 let pid = syscall(nr::getpid, [0; 6]) as usize;
@@ -438,7 +292,7 @@ fn act_by_default(thread: &Thread, signal: usize, info: usize) {
         return;
     }
     thread.defaulted.fetch_or(bit(signal), Relaxed);
-    if sigaction::IDLE & bit(signal) != 0 {
+    if IDLE & bit(signal) != 0 {
         return;
     }
     let default = HostAction::default();

@@ -15,9 +15,11 @@
 //! 4. Only signals whose number and code say that they are for the process, of which the host
 //!    keeps one at most (so the order among them means nothing).
 
-use crate::gate;
-use crate::process::thread::Thread;
-use crate::signal::{self, Context, Register, bit};
+use crate::signal;
+use crate::stubs;
+use crate::thread::Thread;
+use crate::thread::actions::{self, bit};
+use crate::thread::context::{Context, Register};
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::nr;
 use husk_host::{calls, syscall};
@@ -71,9 +73,9 @@ pub fn leave(thread: &Thread, signal: usize, info: usize, context: Context) -> b
     if calls::getpid() == calls::gettid() || !first_is_due(signal) {
         return false;
     }
-    let mask = signal::change_mask(signal::SIG_BLOCK, bit(signal));
+    let mask = signal::change_mask(actions::SIG_BLOCK, bit(signal));
     if !is_sent(signal, info) {
-        signal::change_mask(signal::SIG_SETMASK, mask);
+        signal::change_mask(actions::SIG_SETMASK, mask);
         return false;
     }
     if !is_taken(signal) {
@@ -84,7 +86,7 @@ pub fn leave(thread: &Thread, signal: usize, info: usize, context: Context) -> b
 
 /// The signal came as the handler of a trap returned.
 fn after_trap(context: Context) -> bool {
-    gate::is_entry(context.get(Register::Rip))
+    stubs::is_entry(context.get(Register::Rip))
 }
 
 fn is_for_process(signal: usize, code: i32) -> bool {

@@ -18,71 +18,18 @@
 //!    when they are ignored from now on, be it by default.
 
 use crate::frame::{Answer, Frame};
-use crate::gate;
 use crate::memory;
-use crate::process::thread::{Group, SIGNALS, Thread};
-use crate::signal::{self, HostAction, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, bit, kept};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use crate::signal;
+use crate::stubs;
+use crate::thread::actions::{
+    HostAction, IDLE, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGKILL, SIGSTOP, alone, bit, kept,
+};
+use crate::thread::{Group, SIGNALS, Thread};
+use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::Errno;
 
-const SIGKILL: usize = 9;
-const SIGSTOP: usize = 19;
-/// Ignored by default: `SIGCHLD`, `SIGCONT`, `SIGURG`, `SIGWINCH`.
-pub const IDLE: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 /// Flags that Linux keeps: all but those it does not know.
 const FLAGS: u64 = 0xdc00_0807;
-
-/// What is known of the actions of a group.
-#[repr(C)]
-pub struct Known {
-    /// One bit a signal (invariant 1).
-    signals: AtomicU64,
-    /// Another process has the same handlers (`CLONE_SIGHAND` without `CLONE_THREAD`).
-    shared: AtomicBool,
-    /// Nobody has asked the host yet, and children would each ask (`learn`).
-    owed: AtomicBool,
-}
-
-impl Known {
-    /// Nothing.
-    pub const fn new() -> Known {
-        let (shared, owed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Known { signals: AtomicU64::new(0), shared, owed }
-    }
-
-    /// After an exec by somebody who knew that nothing was ignored.
-    pub fn set_all(&self) {
-        self.signals.store(!0, Relaxed);
-    }
-
-    /// The host is to be asked before the first child or exec; many programs have neither.
-    pub fn owe(&self) {
-        self.owed.store(true, Relaxed);
-    }
-
-    /// Nothing from now on: others change these actions, too.
-    pub fn share(&self) {
-        self.shared.store(true, Relaxed);
-        self.signals.store(0, Relaxed);
-    }
-
-    /// A copy of the records of `source` has just been made for a new group.
-    pub fn copy_from(&self, source: &Group) {
-        let signals = if alone(source) { source.known.signals.load(Relaxed) } else { 0 };
-        self.shared.store(false, Relaxed);
-        self.signals.store(signals, Relaxed);
-    }
-
-    /// In a forked child of a process that had company: the records may have been in motion.
-    pub fn forget(&self) {
-        self.shared.store(false, Relaxed);
-        self.signals.store(0, Relaxed);
-    }
-
-    fn has(&self, signal: usize) -> bool {
-        self.signals.load(Relaxed) & bit(signal) != 0
-    }
-}
 
 /// Signals that glibc keeps for itself (SIGCANCEL, SIGSETXID).
 const SPAWNERS: [usize; 2] = [32, 33];
@@ -114,11 +61,6 @@ pub fn learn_late(group: &Group) {
         group.known.owed.store(false, Relaxed);
         learn(group, false);
     }
-}
-
-/// Whether nobody else can change these actions (invariant 2).
-pub fn alone(group: &Group) -> bool {
-    group.threads.load(Relaxed) == 1 && !group.known.shared.load(Relaxed)
 }
 
 /// Whether the program of an exec finds every action default, as far as is known here.
@@ -217,10 +159,10 @@ fn seen(signal: usize, asked: &HostAction, host: &HostAction) -> HostAction {
     if kept(signal) {
         return *asked;
     }
-    if host.restorer != gate::husk_restorer as *const () as u64 {
+    if host.restorer != stubs::husk_restorer as *const () as u64 {
         return *host;
     }
-    let caught = host.handler == gate::husk_on_signal as *const () as u64;
+    let caught = host.handler == stubs::husk_on_signal as *const () as u64;
     HostAction {
         handler: if caught { asked.handler } else { host.handler },
         flags: host.flags & !OURS | asked.flags & OURS,

@@ -16,8 +16,8 @@
 //! 2. In between nobody waits, and no code of the program runs. Who is killed there (a child that
 //!    shares memory) is waited for `REMOVAL_NAPS_MAX` times.
 
-use crate::load::start::facts;
-use crate::process::thread::{self, Thread};
+use crate::facts::facts;
+use crate::thread::{self, Thread};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed, compiler_fence};
 use core::sync::atomic::{Ordering::SeqCst, fence};

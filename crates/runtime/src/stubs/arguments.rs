@@ -6,7 +6,7 @@
 //! `page_fault::STRUCTURE_BYTES`.
 
 use crate::frame::Frame;
-use crate::gate::classes::NUMBERS;
+use crate::stubs::classes::NUMBERS;
 use husk_abi::{PAGE, nr};
 
 const NO_ADDRESSES: [usize; 88] = [

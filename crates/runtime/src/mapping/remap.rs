@@ -5,16 +5,15 @@
 //! to: the blocks are the same. Only a private mapping has bytes of its own; it grows in place, and
 //! moves when the host can move it as it is.
 
-use crate::client::glue::Mapping;
 use crate::frame::Frame;
-use crate::gate::service;
 use crate::memory::mappings::{self, Entry};
-use crate::process::thread::Thread;
+use crate::thread::Thread;
 use husk_abi::memory::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
     MREMAP_DONTUNMAP as DONT_UNMAP, MREMAP_FIXED as FIXED, MREMAP_MAYMOVE as MAY_MOVE,
 };
 use husk_abi::{Errno, PAGE, nr};
+use husk_client::Mapping;
 use husk_host::calls;
 
 /// What is asked for, in whole pages.
@@ -36,7 +35,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> i64 {
     let asked = Asked { old, old_length, new_length, flags, target };
     match entry {
         Some(entry) if new_length > old_length => {
-            let whole = mappings::joined(&mut thread.client, old, old.saturating_add(old_length));
+            let whole = thread.client.joined_mapping(old, old.saturating_add(old_length));
             let done = grow(thread, &whole.unwrap_or(entry), asked);
             done.map_or_else(Errno::as_return, |address| address as i64)
         }
@@ -64,7 +63,7 @@ pub fn rearrange(thread: &mut Thread, frame: &Frame) -> Option<i64> {
 /// A mapping that keeps its length or gets shorter, or is none of ours: the host knows how.
 fn host_moves(thread: &mut Thread, frame: &Frame, entry: Option<Entry>, asked: Asked) -> i64 {
     let Asked { old, old_length, new_length, flags, target } = asked;
-    let result = service::host(frame);
+    let result = frame.host();
     if result == Errno::EFAULT.as_return()
         && flags & (MAY_MOVE | FIXED | DONT_UNMAP) == MAY_MOVE | FIXED
         && let Some(entry) = entry.filter(|entry| !entry.is_private())
@@ -79,16 +78,16 @@ fn host_moves(thread: &mut Thread, frame: &Frame, entry: Option<Entry>, asked: A
     if result as usize == old {
         // In place: only what lay behind it is gone.
         if new_length < old_length {
-            mappings::forget(&mut thread.client, old + new_length, old.saturating_add(old_length));
+            thread.client.forget_mappings(old + new_length, old.saturating_add(old_length));
         }
         return result;
     }
     if flags & FIXED != 0 {
-        mappings::forget(&mut thread.client, target, target.saturating_add(new_length));
+        thread.client.forget_mappings(target, target.saturating_add(new_length));
     }
     note_moved(thread, asked, result as usize);
     if flags & DONT_UNMAP == 0 {
-        mappings::forget(&mut thread.client, old, old.saturating_add(old_length));
+        thread.client.forget_mappings(old, old.saturating_add(old_length));
     }
     result
 }
@@ -180,12 +179,12 @@ fn renew(thread: &mut Thread, entry: &Entry, asked: Asked) -> Result<usize, Errn
     let part = Mapping { address: new, ..entry.part(old, new_length) };
     if let Err(errno) = thread.client.map_anew(entry.inode, &part) {
         unmap(new, new_length);
-        mappings::forget(&mut thread.client, new, new + new_length);
+        thread.client.forget_mappings(new, new + new_length);
         return Err(errno);
     }
     if old_length > 0 {
         unmap(old, old_length);
-        mappings::forget(&mut thread.client, old, old + old_length);
+        thread.client.forget_mappings(old, old + old_length);
     }
     Ok(new)
 }
@@ -203,10 +202,10 @@ fn move_private(thread: &mut Thread, entry: &Entry, asked: Asked) -> Result<usiz
         unsafe { calls::raw(nr::mremap, args) }.map_err(|_| Errno::ENOMEM)
     });
     match moved {
-        Ok(_) => mappings::forget(&mut thread.client, old, old + old_length),
+        Ok(_) => thread.client.forget_mappings(old, old + old_length),
         Err(errno) => {
             unmap(new, new_length);
-            mappings::forget(&mut thread.client, new, new + new_length);
+            thread.client.forget_mappings(new, new + new_length);
             return Err(errno);
         }
     }

@@ -16,22 +16,20 @@
 //! 4. The host takes no SIGBUS of ours: a call fails with EFAULT. So what its arguments point to
 //!    is mapped in before (`reach`), and a service finds what it copies. While any page may be
 //!    missing, calls that go straight to the host come this way as well (`table::divert`).
-//! 5. When this process makes a file shorter, its pages past the end are taken away (`shorten`),
-//!    the private ones too, and are as if nobody had touched them.
+//! 5. When this process makes a file shorter, its pages past the end are taken away, the private
+//!    ones too, and are as if nobody had touched them (`client::host`).
 //! 6. What lies before the first gap of a mapping is never looked for again; behind it the host is
 //!    asked about `WINDOW_MAX` pages at a time.
 
-use crate::client::host;
 use crate::frame::Frame;
-use crate::gate::arguments;
 use crate::memory;
 use crate::memory::mappings::{self, Entry};
 use crate::memory::mmap_lock;
-use crate::process::thread::Thread;
+use crate::stubs::arguments;
+use crate::thread::Thread;
 use core::ops::Range;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::syscall;
-use husk_proto::Inode;
 
 /// Most pages mapped in at once.
 const WINDOW_MAX: usize = 512;
@@ -41,9 +39,6 @@ const CROWDED: [(u32, usize); 2] = [(16_384, WINDOW_MAX), (4096, 16)];
 pub const STRUCTURE_BYTES: usize = 512;
 /// Most buffers of one call.
 const BUFFERS_MAX: usize = 1024;
-
-/// What a thread mapped in last: the page and the birth of its entry.
-pub type Last = (usize, u32);
 
 /// Whether the host can read a page: it is there.
 fn is_there(page: usize) -> bool {
@@ -89,19 +84,6 @@ fn map_in(thread: &mut Thread, entry: &Entry, page: usize, pages: usize) -> usiz
         mappings::note_touch(entry.birth, page..page + done, count);
     }
     done
-}
-
-/// Takes away what lies past the new end of a file, in all its mappings here.
-#[cold]
-#[inline(never)]
-pub fn shorten(inode: Inode, size: u64) {
-    let end = size.next_multiple_of(PAGE as u64);
-    let _still = mmap_lock::take();
-    let mut from = 0;
-    while let Some((gone, next)) = mappings::shorten_next(inode, end, from) {
-        host::take_pages(&gone);
-        from = next;
-    }
 }
 
 /// Maps in what the arguments of a call point to.

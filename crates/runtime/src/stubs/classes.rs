@@ -3,7 +3,8 @@
 
 use husk_abi::nr;
 
-use crate::gate::seccomp::PR_SET_SECCOMP;
+/// `prctl` that installs a filter of calls.
+pub const PR_SET_SECCOMP: usize = 22;
 
 /// Numbers of calls are below this; a power of two.
 pub const NUMBERS: usize = 512;
@@ -21,8 +22,8 @@ pub const MASK: u8 = 3;
 pub const SIGRETURN: u8 = 4;
 /// To `service::glance`, then as `SERVE` if that does not do.
 pub const GLANCE: u8 = 5;
-/// Straight to the host if the descriptor is in `Wire::passes`; as `GLANCE` if the last call on it
-/// was passed; else as `SERVE`.
+/// Straight to the host if the descriptor is in `ThreadClient::passes`; as `GLANCE` if the last
+/// call on it was passed; else as `SERVE`.
 pub const HINTED: u8 = 6;
 /// To `service::swift` if the descriptor was a pipe's, else as `HINTED`.
 pub const SWIFT: u8 = 7;
@@ -153,7 +154,7 @@ const fn all_ways() -> [u8; NUMBERS] {
     let mut table = [OWN; NUMBERS];
     let mut number = 0;
     while number < NUMBERS {
-        if crate::client::glue::wants(number) {
+        if husk_client::wants(number) {
             table[number] = 0;
         }
         number += 1;
@@ -227,7 +228,7 @@ const fn classes() -> [u8; NUMBERS] {
     let mut table = [PASS; NUMBERS];
     let mut number = 0;
     while number < NUMBERS {
-        if crate::client::glue::wants(number) {
+        if husk_client::wants(number) {
             table[number] = SERVE;
         }
         number += 1;

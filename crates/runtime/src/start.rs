@@ -10,17 +10,17 @@
 //! Invariant: the program finds its stack exactly as the host would have made it; only the
 //! hand-over's strings stay above, where nothing points to them but `AT_EXECFN`.
 
-use crate::client::glue::Program;
-use crate::load::programs;
-use crate::load::restore;
-use crate::process::thread::{self, Thread};
+use crate::client::programs;
+use crate::facts::{self, Facts, NONE, facts, kept_fds};
+use crate::load::restore::{self, Inputs};
+use crate::process::refusal::{self, die};
 use crate::process::{exec, landlock, spawn};
+use crate::thread::{self, Thread};
 use crate::{load, signal};
 use core::arch::global_asm;
-use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
 use husk_abi::{Errno, PATH_MAX, nr};
+use husk_client::Program;
 use husk_host::{calls, syscall};
 use husk_proto::descriptor::Slot;
 use husk_proto::place::Policy;
@@ -52,57 +52,8 @@ global_asm!(
     start = sym start,
 );
 
-/// What this process was started with; written once, before any other thread exists.
-#[derive(Clone, Copy)]
-pub struct Facts {
-    /// The hand-over.
-    pub handover: Handover,
-    /// The program's path.
-    pub path: &'static CStr,
-    /// The name it was called by.
-    pub given: &'static CStr,
-    /// The vDSO, or 0.
-    pub vdso: usize,
-    /// How this program wants to be placed: `HUSK_PLACE`, if that makes sense.
-    pub place: Option<Policy>,
-    /// The program, where it has no name by which it could be opened again: `/proc/self/exe`.
-    /// `u32::MAX` = it has one.
-    pub program_fd: u32,
-}
-
-struct Cell(UnsafeCell<MaybeUninit<Facts>>);
-// SAFETY: written once in `start` (single thread), read only after.
-unsafe impl Sync for Cell {}
-#[unsafe(link_section = ".bss.hot")]
-static FACTS: Cell = Cell(UnsafeCell::new(MaybeUninit::zeroed()));
-
-/// What this process was started with.
-pub fn facts() -> &'static Facts {
-    // SAFETY: written by `take_over`, the first thing that runs, and never after `start`.
-    unsafe { (*FACTS.0.get()).assume_init_ref() }
-}
-
-/// The descriptors the application must not touch; `u32::MAX` = none.
-pub fn kept_fds() -> [u32; 3] {
-    let Facts { handover, program_fd, .. } = facts();
-    [handover.region_fd as u32, handover.loader_fd as u32, *program_fd]
-}
-
-/// No descriptor.
-const NONE: u32 = u32::MAX;
-
 /// Exit status when there is no image to run in.
 const STATUS_NO_IMAGE: usize = 125;
-
-/// Prints one line and ends the process.
-pub fn die(status: usize, what: &[u8], about: &[u8], why: &[u8]) -> ! {
-    for part in [&b"husk: "[..], what, about, why, b"\n"] {
-        if !part.is_empty() {
-            calls::write(2, part);
-        }
-    }
-    calls::exit_group(status)
-}
 
 /// Where the program or its loader begins or goes on (here in rax), and what it finds in rax (here
 /// in rdx).
@@ -128,7 +79,7 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
     if let Err(errno) = thread.client.start() {
         let why: &[u8] = match errno {
             Errno::ENOMEM => b"no address space is left for it; raise the limit: ulimit -v",
-            errno => exec::message(errno),
+            errno => refusal::message(errno),
         };
         die(STATUS_NO_IMAGE, b"cannot join the image", b": ", why);
     }
@@ -142,7 +93,7 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
     let restored = restore::begin(thread, &program, &stack.inputs());
     let loaded = match restored.map_or_else(|| load::load(thread, &program), Ok) {
         Ok(loaded) => loaded,
-        Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
+        Err(errno) => die(126, facts().path.to_bytes(), b": ", refusal::message(errno)),
     };
     stack.describe(&loaded);
     name_thread();
@@ -174,7 +125,7 @@ fn program(thread: &mut Thread, stack: &mut Stack) -> Program {
             keep_bequest(thread);
             program
         }
-        Err(errno) => die(126, facts().path.to_bytes(), b": ", exec::message(errno)),
+        Err(errno) => die(126, facts().path.to_bytes(), b": ", refusal::message(errno)),
     }
 }
 
@@ -194,10 +145,10 @@ fn keep_bequest(thread: &mut Thread) {
     let name = facts().given.to_bytes();
     given[..name.len().min(PATH_MAX - 1)].copy_from_slice(&name[..name.len().min(PATH_MAX - 1)]);
     if length > 0 {
-        set_path(&path, &given);
+        facts::set_path(&path, &given);
     }
     // SAFETY: only called from `start`, before other threads.
-    unsafe { (*FACTS.0.get()).assume_init_mut() }.program_fd = kept.map_or(NONE, |fd| fd as u32);
+    unsafe { facts::set_program_fd(kept.map(|fd| fd as u32)) };
 }
 
 /// Another number of a host descriptor that no exec keeps, as high as one is free below those that
@@ -218,23 +169,6 @@ fn copy_high(thread: &mut Thread, fd: usize) -> Option<usize> {
         calls::close(copy);
     }
     None
-}
-
-/// Makes another path the program's (the first exec found it), and the name that led to it.
-pub fn set_path(path: &[u8; PATH_MAX], given: &[u8; PATH_MAX]) {
-    struct Kept(UnsafeCell<[[u8; PATH_MAX]; 2]>);
-    // SAFETY: written once, before other threads.
-    unsafe impl Sync for Kept {}
-    #[unsafe(link_section = ".bss.large")]
-    static KEPT: Kept = Kept(UnsafeCell::new([[0; PATH_MAX]; 2]));
-    // SAFETY: only called from `start`, before other threads.
-    unsafe {
-        *KEPT.0.get() = [*path, *given];
-        let [path, given] = &*KEPT.0.get();
-        let facts = (*FACTS.0.get()).assume_init_mut();
-        facts.path = CStr::from_bytes_until_nul(path).unwrap_or(c"");
-        facts.given = CStr::from_bytes_until_nul(given).unwrap_or(c"");
-    }
 }
 
 /// The first program is told when its supervisor is killed: nobody writes its changes back then.
@@ -284,28 +218,6 @@ struct Stack {
     auxv: *mut [usize; 2],
     /// Whether the environment says something to the loader or the C library's start.
     tells_loader: bool,
-}
-
-/// What a start depends on besides the files (`restore`).
-pub struct Inputs {
-    /// Where `argc` lies.
-    pub stack: usize,
-    /// `argc`.
-    pub count: usize,
-    /// Where the environment lies.
-    pub environment: usize,
-    /// Where the auxiliary vector lies.
-    pub auxiliary: usize,
-    /// `AT_RANDOM`.
-    pub random: usize,
-    /// `AT_PLATFORM`.
-    pub platform: usize,
-    /// The first argument, and what follows its last slash.
-    pub first: [usize; 2],
-    /// `AT_SECURE`, or there is no first argument.
-    pub secure: bool,
-    /// The environment says something to the loader.
-    pub tells_loader: bool,
 }
 
 /// Whether a variable that begins like this means something before the program begins.
@@ -361,7 +273,7 @@ fn take_over(sp: *mut usize) -> Option<Stack> {
         let auxv = auxv.cast::<usize>().sub(taken).cast::<[usize; 2]>();
         let stack = Stack { argv, envp, auxv, tells_loader };
         let vdso = stack.find(AT_SYSINFO_EHDR);
-        (*FACTS.0.get()).write(Facts { handover, path, given, vdso, place, program_fd: NONE });
+        facts::set(Facts { handover, path, given, vdso, place, program_fd: NONE });
         Some(stack)
     }
 }
@@ -433,9 +345,4 @@ impl Stack {
             }
         }
     }
-}
-
-/// Whether calls are served by an image at all.
-pub fn has_region() -> bool {
-    facts().handover.region_fd != handover::NO_REGION
 }

@@ -1,9 +1,14 @@
 //! Which bytes of a host program are mapped: its rewritten copy, its bytes in huge pages, its
 //! recording, or the file itself; and what the supervisor is asked for.
 
-use super::{ExecTarget, Program, Source, Wire, guard, open_copy, request, start};
+use crate::client::programs::Source;
+use crate::facts;
+use crate::memory::guard;
+use crate::thread::client::ThreadClient;
+use core::ffi::CStr;
 use husk_abi::PATH_MAX;
-use husk_carrier::Without;
+use husk_carrier::{Direct, Without};
+use husk_client::{ExecTarget, Program};
 use husk_host::calls;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
@@ -12,14 +17,14 @@ use husk_runtime::handover;
 /// Set-user-ID and set-group-ID.
 const SET_ID_BITS: u32 = 0o6000;
 
-impl Wire {
+impl ThreadClient {
     /// The rewritten copy of a host file, opened; asks for one if nobody has.
     pub fn rewritten(
         &mut self,
         file: &HostIdentity,
         path: impl Fn(&mut [u8; PATH_MAX]) -> usize,
     ) -> Option<usize> {
-        if start::facts().handover.flags & handover::PLAIN != 0 {
+        if facts::facts().handover.flags & handover::PLAIN != 0 {
             return None;
         }
         let _open = guard::open();
@@ -58,7 +63,7 @@ impl Wire {
     pub fn executable(&mut self, program: &Program, path: &[u8]) -> Source {
         let Some(identity) = program.identity else { return Source::itself(program) };
         if let Some(at) = self.gathered(&identity, path) {
-            let target = ExecTarget::Host(start::facts().handover.region_fd as u32);
+            let target = ExecTarget::Host(facts::facts().handover.region_fd as u32);
             let program = Program { target, ..*program };
             return Source { program, gathered: Some(at as usize), opened: false };
         }
@@ -77,7 +82,7 @@ impl Wire {
 
     /// Where the recording of a program lies in the region's file; asks for one if it starts often.
     pub fn recorded(&mut self, program: &Program, path: &[u8]) -> Option<u64> {
-        let plain = start::facts().handover.flags & handover::PLAIN != 0;
+        let plain = facts::facts().handover.flags & handover::PLAIN != 0;
         let file = program.identity.filter(|_| program.inode.is_none())?;
         if file.size >= GATHERED_MIN || plain {
             return None;
@@ -99,7 +104,7 @@ impl Wire {
 
     /// Where a large program lies in the region's file; asks for that if it starts often.
     fn gathered(&mut self, file: &HostIdentity, path: &[u8]) -> Option<u64> {
-        let plain = start::facts().handover.flags & handover::PLAIN != 0;
+        let plain = facts::facts().handover.flags & handover::PLAIN != 0;
         if file.size < GATHERED_MIN || plain {
             return None;
         }
@@ -113,4 +118,42 @@ impl Wire {
         }
         None
     }
+}
+
+/// Asks the supervisor for a copy of `file`, which is at the path that `path` stores.
+#[inline(never)]
+pub fn request(
+    services: &mut Direct,
+    file: &HostIdentity,
+    path: impl Fn(&mut [u8; PATH_MAX]) -> usize,
+) {
+    let mut text = [0u8; PATH_MAX];
+    let length = path(&mut text);
+    services.request_rewrite(file, &text[..length]);
+}
+
+/// Longest path of a copy.
+const COPY_PATH_MAX: usize = 512;
+
+/// Opens `copies_path/<device>-<inode>-<modified_ns>-<size>`.
+pub fn open_copy(directory: &[u8], file: &HostIdentity) -> Option<usize> {
+    let mut path = [0u8; COPY_PATH_MAX];
+    let mut end = directory.len();
+    path.get_mut(..end)?.copy_from_slice(directory);
+    let key = [file.device, file.inode, file.modified_ns as u64, file.size];
+    for (i, number) in key.into_iter().enumerate() {
+        *path.get_mut(end)? = if i == 0 { b'/' } else { b'-' };
+        end = hex(&mut path, end + 1, number)?;
+    }
+    *path.get_mut(end)? = 0;
+    calls::open(CStr::from_bytes_with_nul(&path[..=end]).ok()?).ok()
+}
+
+fn hex(out: &mut [u8], at: usize, number: u64) -> Option<usize> {
+    let digits = (67 - number.leading_zeros() as usize) / 4;
+    let digits = digits.max(1);
+    for (i, place) in out.get_mut(at..at + digits)?.iter_mut().enumerate() {
+        *place = b"0123456789abcdef"[(number >> (4 * (digits - 1 - i)) & 15) as usize];
+    }
+    Some(at + digits)
 }

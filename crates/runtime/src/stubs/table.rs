@@ -13,13 +13,13 @@
 //!    and then it is no longer the one that is shared.
 //! 3. A table whose stubs are not this build's is never used: `identity` says whose it is.
 
-use crate::gate::{
-    NUMBERS, STUB_BYTES, husk_diverted, husk_diverts, husk_enter, husk_glances, husk_passes,
-    husk_serves, husk_stubs, husk_traced, husk_traces,
+use crate::addresses;
+use crate::facts::facts;
+use crate::stubs::{
+    NUMBERS, STUB_BYTES, husk_diverts, husk_glances, husk_passes, husk_serves, husk_stubs,
+    husk_traces,
 };
-use crate::gate::{arguments, classes};
-use crate::load::start::facts;
-use crate::memory::{image, mappings};
+use crate::stubs::{arguments, classes};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use husk_abi::memory::{MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
@@ -137,14 +137,14 @@ pub fn share(layout: &Layout, known: u64) -> bool {
 #[inline(always)]
 pub fn is_traced() -> bool {
     // SAFETY: where the table is shared, both pages are mapped.
-    SHARED.load(Ordering::Relaxed) && unsafe { trace::is_on(image::TABLE.start) }
+    SHARED.load(Ordering::Relaxed) && unsafe { trace::is_on(addresses::TABLE.start) }
 }
 
 /// Maps the table (and what lies behind it) out of the region in place of what is there.
 fn map_table(way: usize, bytes: usize) -> bool {
     let prot = if way == MAP_SHARED { PROT_READ } else { PROT_READ | PROT_WRITE };
     let (fd, offset) = (facts().handover.region_fd as usize, OFFSET.load(Ordering::Relaxed));
-    let args = [image::TABLE.start, bytes, prot, way | MAP_FIXED, fd, offset];
+    let args = [addresses::TABLE.start, bytes, prot, way | MAP_FIXED, fd, offset];
     // SAFETY: pages of ours; what is mapped there holds the same stubs, or those of `trace`.
     unsafe { husk_host::calls::raw(nr::mmap, args) }.is_ok()
 }
@@ -152,7 +152,7 @@ fn map_table(way: usize, bytes: usize) -> bool {
 /// Lets the table be written to, or not.
 fn open(on: bool) -> bool {
     let prot = if on { PROT_READ | PROT_WRITE } else { PROT_READ };
-    let args = [image::TABLE.start, image::TABLE.len(), prot, 0, 0, 0];
+    let args = [addresses::TABLE.start, addresses::TABLE.len(), prot, 0, 0, 0];
     // SAFETY: a page of ours.
     unsafe { husk_host::calls::raw(nr::mprotect, args) }.is_ok()
 }
@@ -189,7 +189,7 @@ fn divert_own(on: bool) {
 }
 
 fn exchange(on: bool) {
-    let table = core::ptr::with_exposed_provenance::<AtomicPtr<u8>>(image::TABLE.start);
+    let table = core::ptr::with_exposed_provenance::<AtomicPtr<u8>>(addresses::TABLE.start);
     for (number, _) in DIVERTED.iter().enumerate().filter(|(_, diverted)| **diverted) {
         let diverted = match number {
             0..NUMBERS => (&raw const husk_serves).wrapping_add(STUB_BYTES * number),
@@ -200,13 +200,4 @@ fn exchange(on: bool) {
         let word = unsafe { &*table.add(number) };
         word.store(place.cast_mut(), Ordering::Relaxed);
     }
-}
-
-/// Where a call that was not patched goes on.
-pub fn entry() -> usize {
-    if is_traced() {
-        return husk_traced as *const () as usize;
-    }
-    let diverted = mappings::has_untouched();
-    if diverted { husk_diverted as *const () as usize } else { husk_enter as *const () as usize }
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The first thread's block is a static (`link.ld` leaves the page before it unmapped: its guard);
-//! others come from a list of anonymous mappings at `image::BLOCKS` that only
+//! others come from a list of anonymous mappings at `addresses::BLOCKS` that only
 //! grows and whose members are taken and given back by their `owner` word, without a lock.
 //!
 //! Invariants
@@ -16,9 +16,13 @@
 //!    of the thread that forks goes along (`take_along`).
 //! 3. A child that shares memory without sharing handlers (`posix_spawn`) has its own `Group`.
 
-use crate::memory::image::BLOCKS;
-use crate::signal::Action;
-use crate::signal::sigaction::{self, Known};
+pub(crate) mod actions;
+pub(crate) mod client;
+pub(crate) mod context;
+pub(crate) mod parts;
+
+use crate::addresses::BLOCKS;
+use crate::thread::actions::{Action, Known};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -92,7 +96,7 @@ pub struct Thread {
     /// marked; 0 = it did not.
     pub opened: u64,
     /// What this thread's next child starts from.
-    pub launch: crate::process::spawn::Launch,
+    pub launch: parts::Launch,
     /// The `stack_t` that the gate has taken from the host for the time of a service.
     pub laid_aside: [u64; 3],
     /// 1 while that is so.
@@ -102,11 +106,11 @@ pub struct Thread {
     /// The stack the application unmapped under itself, address and bytes: gone when it exits.
     pub doomed_stack: [usize; 2],
     /// The page of a Husk mapping it had mapped in last.
-    pub touched: crate::memory::page_fault::Last,
+    pub touched: parts::LastTouched,
     /// Where its calls are recorded.
-    pub trace: crate::gate::trace::Recording,
+    pub trace: parts::Recording,
     /// The client of this thread.
-    pub client: crate::client::glue::Wire,
+    pub client: client::ThreadClient,
     /// The group of a process that shares memory with its creator.
     own_group: Group,
 }
@@ -193,7 +197,7 @@ impl Thread {
     /// service (`sigaltstack_entry`, invariant 1).
     pub fn owe_signal_stack(&self) {
         if self.is_laid_aside != 0 {
-            self.deferred.fetch_or(crate::signal::bit(crate::signal::SIGKILL), Ordering::Relaxed);
+            self.deferred.fetch_or(actions::bit(actions::SIGKILL), Ordering::Relaxed);
         }
     }
 
@@ -226,7 +230,7 @@ impl Thread {
         self.in_vdso = AtomicU32::new(0);
         self.opened = 0;
         self.touched = (0, 0);
-        self.trace = crate::gate::trace::Recording::default();
+        self.trace = parts::Recording::default();
         self.client.reset();
     }
 }
@@ -359,7 +363,7 @@ pub fn reset_after_fork(own: &mut Thread) {
     }
     let main = MAIN_GROUP.0.get();
     let group = own.group;
-    if !sigaction::alone(own.group()) {
+    if !actions::alone(own.group()) {
         own.group().known.forget();
     }
     if group == main || group == &raw mut own.own_group {

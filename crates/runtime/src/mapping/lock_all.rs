@@ -9,8 +9,9 @@
 //!
 //! Not here: `munlockall`, which the host serves.
 
+use crate::addresses;
 use crate::frame::{Answer, Frame};
-use crate::memory::{image, region};
+use crate::memory::region;
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
 
@@ -117,7 +118,7 @@ impl Row {
         let end = address(parts.next()?)?;
         let rights = row.iter().position(|&byte| byte == b' ')? + 1;
         let closed = row.get(rights..rights + 3)? == b"---";
-        (end <= MEMORY_END && !image::covers(start, end - start)).then_some(Row {
+        (end <= MEMORY_END && !addresses::covers(start, end - start)).then_some(Row {
             start,
             end,
             closed,
