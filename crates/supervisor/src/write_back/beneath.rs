@@ -279,10 +279,18 @@ impl Beneath {
     /// The regular file at `path`, for reading and for writing at its end.
     pub fn open_to_append(&self, path: &Path) -> io::Result<Held> {
         let (directory, name) = self.place(path)?;
-        before("openat")?;
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = Held::of_file(File::from(openat(&directory, name, flags, Mode::empty())?))?;
+        let open = |flags| {
+            before("openat")?;
+            Ok::<_, io::Error>(openat(&directory, name, flags, Mode::empty())?)
+        };
+        // Only its owner may leave the time of its last access as it is.
+        let opened = match open(flags | OFlags::NOATIME) {
+            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => open(flags),
+            other => other,
+        };
+        let file = Held::of_file(File::from(opened?))?;
         if file.found().is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
     }
 

@@ -129,12 +129,12 @@ impl<S: Source> Commit<'_, S> {
         let placed = match (&made.tail, put.replaces) {
             // What takes its name in the end was looked at.
             (Some(tail), _) => self.grow(put, made, &tail.bytes).map(drop),
-            (None, replaces) => self.is_at(&made.temporary, made).and_then(|()| {
+            (None, replaces) => self.is_at(&made.temporary, made).and_then(|_| {
                 let path = match replaces {
                     None => self.place_new(made, &target),
                     Some(expected) => self.place_over(put, made, &target, &expected),
                 };
-                self.is_at(&path?, made)
+                self.is_at(&path?, made).map(drop)
             }),
         };
         match placed {
@@ -144,9 +144,9 @@ impl<S: Source> Commit<'_, S> {
     }
 
     /// Invariant 6.
-    pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<()> {
+    pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<HostIdentity> {
         match self.beneath.identity(path)? {
-            Some(found) if (found.device, found.inode) == made.which => Ok(()),
+            Some(found) if (found.device, found.inode) == made.which => Ok(found),
             _ => Err(io::Error::other("another program has removed or replaced the new file")),
         }
     }
@@ -481,6 +481,8 @@ fn carry_out_unlocked<S: Source>(
     if let Err(problem) = run.ledger.begin(beneath, &plan) {
         outcome.failures.push(no_notes(&problem));
     }
+    // What lies side by side on the disk is written in one go.
+    plan.puts.sort_by_key(|put| put.replaces.map(|old| (old.device, old.inode)));
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
     let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.is_some());

@@ -102,13 +102,13 @@ impl<S: Source> Commit<'_, S> {
             held.set_times(attributes.accessed_ns, old.modified_ns, false)?;
             return Err(problem);
         }
-        if held.now()?.len() != attributes.size {
+        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)?;
+        self.unsynced.keep(&held)?;
+        if self.is_at(&target, made)?.size != attributes.size {
             let line = "was written to at the same moment: it has what both have written";
             self.outcome.conflicts.push(format!("{} {line}", target.display()));
         }
-        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)?;
-        self.unsynced.keep(&held)?;
-        self.is_at(&target, made).map(|()| target)
+        Ok(target)
     }
 
     /// It does not grow in place: somebody has changed it, or nothing can be noted.

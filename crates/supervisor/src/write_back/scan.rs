@@ -40,7 +40,7 @@ use std::time::Duration;
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
-use super::beneath::Beneath;
+use super::beneath::{Beneath, Glance};
 use super::content;
 use super::detach;
 use super::extended::{self, Extended};
@@ -503,7 +503,7 @@ impl<'a, S: Source> Scan<'a, S> {
     fn trouble(
         &self,
         target: &Path,
-        found: Option<HostIdentity>,
+        found: Option<Glance>,
         expected: Option<HostIdentity>,
     ) -> Option<String> {
         match (expected, found) {
@@ -515,9 +515,11 @@ impl<'a, S: Source> Scan<'a, S> {
     }
 
     /// Whether the host object at `path` is no longer what the image saw.
-    fn tampered(&self, path: &Path, expected: HostIdentity, found: HostIdentity) -> Option<String> {
+    fn tampered(&self, path: &Path, expected: HostIdentity, found: Glance) -> Option<String> {
         let noted_ns = self.ledger.to_go_since(path);
-        if !self.beneath.is_directory(path) {
+        let directory = found.directory && self.beneath.directory(path).is_ok();
+        let found = found.identity;
+        if !directory {
             // Links that were made of it changed its status.
             let changed_ns =
                 if noted_ns.is_some() { expected.changed_ns } else { found.changed_ns };
@@ -661,9 +663,9 @@ impl<'a, S: Source> Scan<'a, S> {
         self.conflict(path, Wanted::Object, what, &in_words(&aside));
         let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
-        let found = self.beneath.identity(&aside).ok().flatten();
-        let ours = |found: &HostIdentity| self.trouble(&aside, Some(*found), known).is_none();
-        let replaces = found.filter(ours);
+        let found = self.beneath.glance(&aside).ok().flatten();
+        let ours = |found: &Glance| self.trouble(&aside, Some(*found), known).is_none();
+        let replaces = found.filter(ours).map(|found| found.identity);
         self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
         Ok(())
     }

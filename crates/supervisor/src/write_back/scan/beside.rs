@@ -7,6 +7,7 @@ use std::path::Path;
 use husk_proto::fs::HostIdentity;
 
 use super::Scan;
+use crate::write_back::beneath::Glance;
 use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
 use crate::write_back::{Source, host, ledger};
@@ -22,20 +23,21 @@ impl<S: Source> Scan<'_, S> {
         let directory = dir.to_owned();
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
-        let found = self.beneath.identity(&target);
+        let found = self.beneath.glance(&target);
         let trouble = match &found {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),
         };
-        let status = found.as_ref().ok().copied().flatten().map(|found| found.changed_ns);
+        let found = found.ok().flatten().map(|found| found.identity);
+        let status = found.map(|found| found.changed_ns);
         let untouched = |expected: &HostIdentity| status == Some(expected.changed_ns);
         if let Some(expected) = expected.filter(|one| trouble.is_none() && !untouched(one)) {
             self.merge_or_note(&target, &expected, &mut put.object.attributes);
         }
         if trouble.is_some() && self.is_alike(&put.object, &target) {
-            put.replaces = found.ok().flatten();
+            put.replaces = found;
         } else if let Some(trouble) = trouble {
-            match (self.by_rule(&put, &target), found.ok().flatten()) {
+            match (self.by_rule(&put, &target), found) {
                 (Some(Verdict::Host), _) => return,
                 (Some(Verdict::Image), found) => put.replaces = found,
                 (Some(Verdict::ImageIsNewer), Some(found)) => {
@@ -88,9 +90,10 @@ impl<S: Source> Scan<'_, S> {
         self.beneath.pin(target);
         let object = Object { inode, attributes, extended: None, content };
         let known = self.ledger.here(&aside).map(|known| known.identity);
-        let there = self.beneath.identity(&aside).ok().flatten();
-        let ours = |there: &HostIdentity| self.trouble(&aside, Some(*there), known).is_none();
-        let (directory, replaces) = (put.directory.clone(), there.filter(ours));
+        let there = self.beneath.glance(&aside).ok().flatten();
+        let ours = |there: &Glance| self.trouble(&aside, Some(*there), known).is_none();
+        let replaces = there.filter(ours).map(|there| there.identity);
+        let directory = put.directory.clone();
         let name = aside.file_name().unwrap_or_default().to_owned();
         self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
     }
@@ -105,7 +108,7 @@ impl<S: Source> Scan<'_, S> {
         put.name = aside.file_name().unwrap_or_default().to_owned();
         (put.replaces, put.aside) = (None, true);
         // Somebody may have removed it since.
-        let there = self.beneath.identity(aside).ok().flatten();
+        let there = self.beneath.glance(aside).ok().flatten();
         let (Some(known), Some(found)) = (self.ledger.here(aside).copied(), there) else {
             return true;
         };
@@ -121,7 +124,7 @@ impl<S: Source> Scan<'_, S> {
             return false;
         }
         let safe = self.trouble(aside, Some(found), Some(known.identity)).is_none();
-        put.replaces = safe.then_some(found);
+        put.replaces = safe.then_some(found.identity);
         true
     }
 }

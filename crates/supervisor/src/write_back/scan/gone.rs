@@ -20,12 +20,12 @@ impl<S: Source> Scan<'_, S> {
 
     /// The image has no `path` any more, where the host had `identity`.
     pub(super) fn removed(&mut self, path: &Path, identity: HostIdentity) {
-        let found = match self.beneath.identity(path) {
+        let glance = match self.beneath.glance(path) {
             Ok(None) => return,
             Ok(Some(found)) => found,
             Err(problem) => return self.fail(path, &reason(&problem)),
         };
-        let Some(trouble) = self.tampered(path, identity, found) else {
+        let Some(trouble) = self.tampered(path, identity, glance) else {
             return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
         };
         if derived::is_shared_memory(self.beneath, path) {
@@ -33,6 +33,7 @@ impl<S: Source> Scan<'_, S> {
         }
         let outcome = "that is kept, the image removed or moved it";
         self.conflict(path, Wanted::Removal, &trouble, outcome);
+        let found = glance.identity;
         let same = (found.device, found.inode) == (identity.device, identity.inode);
         let below = same && self.beneath.is_directory(path);
         if below && let Err(problem) = self.older_below(path) {
