@@ -47,6 +47,39 @@ fn numbers_of_nodes_out_of_range_and_too_little_memory_are_refused_with_a_line()
     assert!(refused(&["--nodes", "2", "--read-only-outside"]).contains("--read-only-outside"));
 }
 
+#[test]
+fn a_node_that_is_none_is_refused_at_the_start_and_by_each_exec() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-wrong");
+    for (nodes, wrong) in [("2", "2"), ("2", "x"), ("2", ""), ("1", "1"), ("3", "-1")] {
+        let work = scratch.fresh("work");
+        let mut command = husk(&["--nodes", nodes], &["touch", "made"]);
+        command.env("HUSK_NODE", wrong);
+        let outcome = run(&scratch, &work, command);
+        assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+        let [line] = said(&outcome)[..] else { panic!("one line: {}", outcome.shown()) };
+        assert!(line.contains(&format!("HUSK_NODE={wrong}")), "{line}");
+        assert!(!work.join("made").exists(), "nothing has run");
+    }
+    let script = "
+for node in 2 65536 4294967296 1x ''; do HUSK_NODE=$node touch \"made$node\"; echo $?; done
+HUSK_NODE=1 touch good
+";
+    let work = scratch.fresh("work");
+    let outcome = run(&scratch, &work, husk(&["--nodes", "2"], &["sh", "-c", script]));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), "126\n".repeat(5), "{}", outcome.shown());
+    let lines = said(&outcome);
+    let refused = lines.iter().filter(|line| line.contains("HUSK_NODE is ")).count();
+    assert_eq!(refused, 5, "one line each: {lines:?}");
+    assert!(
+        lines.iter().any(|line| line.ends_with("HUSK_NODE is 1x; set it to 0 to 1, or unset it"))
+    );
+    let made: Vec<_> = fs::read_dir(&work).expect("a directory").flatten().collect();
+    assert_eq!(made.len(), 1, "only what names a node runs: {made:?}");
+}
+
 /// A C project of so many files, whose Makefile compiles with `compiler`. The script `cc.sh` is one
 /// that notes which region it has.
 pub fn project(work: &Path, files: u32, compiler: &str) {
@@ -326,7 +359,8 @@ fn a_node_that_is_killed_ends_its_programs_for_their_parents_and_the_rest_goes_o
     let script = "
 echo before > kept
 HUSK_NODE=1 sh -c 'echo there > made; exec sleep 1000'; echo $?
-HUSK_NODE=1 sh -c 'cat made kept; echo after >> kept'; cat kept; mv made moved; ls";
+HUSK_NODE=1 /usr/bin/true; echo $?
+sh -c 'cat made kept; echo after >> kept'; cat kept; mv made moved; ls";
     let mut command = husk(&["--nodes", "2"], &["sh", "-c", script]);
     command.env("HUSK_IMAGES", images(&scratch));
     let running = Run::start(command, &work, scratch.path());
@@ -338,15 +372,22 @@ HUSK_NODE=1 sh -c 'cat made kept; echo after >> kept'; cat kept; mv made moved; 
         (name.trim_end() == "sleep").then_some((row["image"].clone(), program))
     });
     let row = listed(&scratch, &image).expect("node 1 is listed");
-    // The keeper first: it would start the supervisor again.
+    // Each would start the other again; one that is stopped does not.
+    let supervisor = rustix::process::Pid::from_raw(row["pid"].as_i64().expect("a number") as i32);
+    let stop = rustix::process::Signal::STOP;
+    rustix::process::kill_process(supervisor.expect("a number"), stop).expect("it lives");
     for who in [&row["keeper"], &row["pid"]] {
         process::kill(who.as_i64().expect("a number") as i32);
     }
     process::kill(program);
     let outcome: Outcome = running.wait(PATIENCE).expect("it ends");
     assert!(outcome.status.success(), "{}", outcome.shown());
-    let expected = "137\nthere\nbefore\nbefore\nafter\nkept\nmoved\n";
+    let expected = "137\n126\nthere\nbefore\nbefore\nafter\nkept\nmoved\n";
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+    // What was asked for by name does not run elsewhere instead.
+    let line = "husk: cannot run /usr/bin/true on node 1: it has ended or does not answer";
+    let lines = said(&outcome);
+    assert_eq!(lines.iter().filter(|said| said.starts_with(line)).count(), 1, "{lines:?}");
     assert_eq!(fs::read_to_string(work.join("kept")).expect("a file"), "before\nafter\n");
     assert_eq!(listed(&scratch, &image), None);
 }

@@ -8,7 +8,7 @@ use husk_host::calls::{self, raw};
 use husk_host::messages::{AF_UNIX, MessageHeader, UnixAddress};
 
 /// Seconds that connecting, and the answer, may take.
-const PATIENCE_S: i64 = 1;
+pub const PATIENCE_S: i64 = 1;
 /// Most bytes of an answer that is understood here.
 pub const ANSWER_BYTES_MAX: usize = 256;
 const CLOSE_ON_EXEC: usize = 0o2000000;
@@ -25,12 +25,17 @@ impl Drop for Descriptor {
 
 /// A connection to the socket at `path` on which nothing waits for long.
 pub fn connect(path: &CStr) -> Option<Descriptor> {
+    connect_within(path, PATIENCE_S)
+}
+
+/// The same, where nothing waits longer than `patience_s` seconds.
+pub fn connect_within(path: &CStr, patience_s: i64) -> Option<Descriptor> {
     const STREAM: usize = 1;
     const TIMEOUTS: [usize; 2] = [20, 21];
     // SAFETY: no memory is involved.
     let socket = unsafe { raw(nr::socket, [AF_UNIX.into(), STREAM | CLOSE_ON_EXEC, 0, 0, 0, 0]) };
     let socket = Descriptor(socket.ok()?);
-    let patience = [PATIENCE_S, 0];
+    let patience = [patience_s, 0];
     for option in TIMEOUTS {
         let place = patience.as_ptr() as usize;
         // SAFETY: a `struct timeval` of 16 bytes.

@@ -24,6 +24,7 @@ use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::fate::{self, Fate, OnFailure};
 use crate::interrupts::Interrupts;
 use crate::launch::{self, HandOver};
+use crate::nodes;
 use crate::onlooker::Progress;
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
@@ -44,6 +45,8 @@ pub fn run(request: Request, command: &[OsString], runtime: &[u8]) -> Result<u8,
     let variables = Variables::of(&config);
     let settings = config.complete(request).settle()?;
     settings.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let all = settings.nodes.max(settings.hosts.len() as u32 + 1);
+    nodes::settle_asked(std::env::var_os(nodes::NODE_NAME).as_deref(), all)?;
     let Some(typed) = command.first() else {
         return Err(Failure::new("nothing to run", "no command given", "add: -- COMMAND"));
     };

@@ -11,20 +11,27 @@
 //!
 //! Invariants
 //! 1. Where anything is in the way nothing has happened, and it runs on its own node: a descriptor
-//!    that is a file of the image, or an epoll or inotify instance; a directory that was removed; a
-//!    supervisor that does not answer.
-//! 2. An image of one node pays for a look at one word.
+//!    that is a file of the image, or an epoll or inotify instance; a directory that was removed.
+//! 2. A node that does not answer is left out, unless `HUSK_NODE` names it: then the exec fails, as
+//!    it does where `HUSK_NODE` names no node. A program never runs on another node than was asked
+//!    for because that one is not there.
+//! 3. An image of one node pays for a look at one word.
 
 use crate::facts::{self, facts};
+use crate::memory;
 use crate::process::limits;
 use crate::thread::Thread;
 use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::proc::put_decimal;
-use husk_abi::{PATH_MAX, nr};
+use husk_abi::{Errno, PATH_MAX, nr};
 use husk_host::{calls, syscall};
 use husk_runtime::entry::{Joined, Newcomer, Text, joined, letter};
 use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
-use husk_runtime::reach::{ANSWER_BYTES_MAX, Descriptor, connect, place, receive, send};
+use husk_runtime::reach::{
+    ANSWER_BYTES_MAX, Descriptor, PATIENCE_S, connect_within, place, receive, send,
+};
 
 /// Most descriptors that a program takes along.
 pub(super) const NUMBERS_MAX: usize = 64;
@@ -38,7 +45,95 @@ pub const NODE_NAME: &[u8] = b"HUSK_NODE=";
 /// Room for a hand-over.
 pub const TOLD_BYTES: usize = HEAD_MAX + PATH_MAX + 2;
 
-/// The node to run on, if it is another than this.
+/// Longest value of it that is shown.
+const NODE_BYTES_MAX: usize = 24;
+/// Seconds that a node which was asked for may take to answer: its supervisor may be one that was
+/// killed, and is started again.
+const ASKED_PATIENCE_S: i64 = 10;
+
+/// What `HUSK_NODE` says in the environment of a new program.
+#[derive(Clone, Copy)]
+pub enum Asked {
+    /// Nothing.
+    Any,
+    /// A number, not yet compared with how many nodes there are.
+    Node(u32),
+    /// What is no number.
+    Senseless([u8; NODE_BYTES_MAX]),
+}
+
+impl Asked {
+    /// Looks through an environment.
+    pub fn of(envp: usize) -> Asked {
+        let mut at = envp;
+        while at != 0 {
+            let Some(text) = memory::word(at).ok().filter(|text| *text != 0) else { break };
+            let mut room = [0; NODE_NAME.len() + NODE_BYTES_MAX];
+            // A longer one fills the room, and has no number.
+            let length = memory::read_string(text, &mut room).unwrap_or(room.len());
+            if let Some(value) = room[..length].strip_prefix(NODE_NAME) {
+                return Asked::read(value);
+            }
+            at += 8;
+        }
+        Asked::Any
+    }
+
+    fn read(value: &[u8]) -> Asked {
+        let digits = value.iter().all(u8::is_ascii_digit);
+        let number = core::str::from_utf8(value).ok().filter(|_| digits);
+        match number.and_then(|number| number.parse().ok()) {
+            Some(node) => Asked::Node(node),
+            None => {
+                let mut shown = [0; NODE_BYTES_MAX];
+                shown.iter_mut().zip(value).for_each(|(to, byte)| *to = *byte);
+                Asked::Senseless(shown)
+            }
+        }
+    }
+
+    /// The node, if one of `nodes` is asked for. `ENXIO`, and a line: there is none like that.
+    pub fn settle(self, nodes: u16, program: &CStr) -> Result<Option<u64>, Errno> {
+        let mut digits = [0; 10];
+        let value = match &self {
+            Asked::Any => return Ok(None),
+            Asked::Node(node) if *node < u32::from(nodes) => return Ok(Some((*node).into())),
+            Asked::Node(node) => {
+                let length = put_decimal(&mut digits, *node);
+                &digits[..length]
+            }
+            Asked::Senseless(shown) => {
+                shown.split(|byte| *byte == 0 || byte.is_ascii_control()).next().unwrap_or(b"")
+            }
+        };
+        let mut last_digits = [0; 10];
+        let last = put_decimal(&mut last_digits, u32::from(nodes) - 1);
+        let last = &last_digits[..last];
+        refuse(program, &[b": HUSK_NODE is ", value, b"; set it to 0 to ", last, b", or unset it"]);
+        Err(Errno::ENXIO)
+    }
+}
+
+/// Says once in this process why `program` does not run.
+fn refuse(program: &CStr, why: &[&[u8]]) {
+    // A shell looks for a program in one directory after the other.
+    static SAID_BY: AtomicU32 = AtomicU32::new(0);
+    let pid = calls::getpid();
+    if SAID_BY.swap(pid, Relaxed) == pid {
+        return;
+    }
+    let mut room = [0; PATH_MAX + 160];
+    let mut line = Text::new(&mut room);
+    line.put(b"husk: cannot run ").put(program.to_bytes());
+    for part in why {
+        line.put(part);
+    }
+    if let Some(line) = line.put(b"\n").whole() {
+        calls::write(2, line);
+    }
+}
+
+/// The node to run on, if it is another than this; `asked` is one of `nodes`.
 pub fn chosen(thread: &mut Thread, nodes: u16, asked: Option<u64>) -> Option<u16> {
     let node = match asked {
         Some(node) => node,
@@ -76,29 +171,59 @@ pub struct Ready {
     pub loader: Descriptor,
 }
 
-/// Has the supervisor of a node take this process in.
-pub fn join(thread: &mut Thread, node: u16) -> Option<Ready> {
+/// Has the supervisor of a node take this process in. `None`: something is in the way, or the node
+/// does not answer and was not `asked` for. `EHOSTDOWN`, and a line: it was.
+#[inline(never)]
+pub fn join(
+    thread: &mut Thread,
+    node: u16,
+    asked: bool,
+    program: &CStr,
+) -> Result<Option<Ready>, Errno> {
     let (mut numbers, mut place_room) = ([0; NUMBERS_MAX], [0; PATH_MAX]);
     let along = thread.client.takes_along(&mut numbers, &mut place_room);
-    let (many, here, umask) = along.ok()?;
+    let Ok((many, here, umask)) = along else { return Ok(None) };
+    let Some(inherited) = numbers.get(..many) else { return Ok(None) };
+    let here = (!here.is_empty()).then_some(here);
+    let newcomer = Newcomer { pid: calls::getpid(), inherited, umask, here };
+    let mut room = [0; LETTER_BYTES];
+    let mut text = Text::new(&mut room);
+    let Some(letter) = letter(&newcomer, &mut text) else { return Ok(None) };
+    let patience_s = if asked { ASKED_PATIENCE_S } else { PATIENCE_S };
+    let mut digits = [0; 10];
+    let length = put_decimal(&mut digits, node.into());
+    let number = &digits[..length];
+    if let Some((joined, region, loader)) = admitted(thread, number, letter, patience_s) {
+        let Some(free) = free_numbers() else { return Ok(None) };
+        let placed = place(&region, free[0]).zip(place(&loader, free[1]));
+        return Ok(placed.map(|(region, loader)| Ready { joined, region, loader }));
+    }
+    if !asked {
+        return Ok(None);
+    }
+    let why = b": it has ended or does not answer; see `husk nodes`, or set HUSK_NODE=0";
+    refuse(program, &[b" on node ", number, why]);
+    Err(Errno::EHOSTDOWN)
+}
+
+/// What the supervisor of the node with this number answers to a letter.
+fn admitted(
+    thread: &mut Thread,
+    number: &[u8],
+    letter: &[u8],
+    patience_s: i64,
+) -> Option<(Joined, Descriptor, Descriptor)> {
     let mut room = [0; 128];
     let private = thread.client.private_path(&mut room)?.to_bytes();
-    let (mut digits, mut path_room) = ([0; 10], [0; 160]);
-    let length = put_decimal(&mut digits, node.into());
+    let mut path_room = [0; 160];
     let mut path = Text::new(&mut path_room);
-    path.put(private).put(b"node").put(&digits[..length]).put(b"/socket\0");
-    let socket = connect(CStr::from_bytes_with_nul(path.whole()?).ok()?)?;
-    let pid = calls::getpid();
-    let here = (!here.is_empty()).then_some(here);
-    let newcomer = Newcomer { pid, inherited: numbers.get(..many)?, umask, here };
-    let mut room = [0; LETTER_BYTES];
-    send(&socket, letter(&newcomer, &mut Text::new(&mut room))?)?;
+    path.put(private).put(b"node").put(number).put(b"/socket\0");
+    let path = CStr::from_bytes_with_nul(path.whole()?).ok()?;
+    let socket = connect_within(path, patience_s)?;
+    send(&socket, letter)?;
     let mut room = [0; ANSWER_BYTES_MAX];
     let (answer, [region, loader]) = receive(&socket, &mut room)?;
-    let joined = joined(answer)?;
-    let free = free_numbers()?;
-    let (region, loader) = (place(&region, free[0])?, place(&loader, free[1])?);
-    Some(Ready { joined, region, loader })
+    Some((joined(answer)?, region, loader))
 }
 
 /// The two highest numbers under which nothing is open, and which are none of ours.

@@ -13,7 +13,7 @@
 use crate::facts::{self, facts};
 use crate::frame::{Answer, Frame};
 use crate::memory;
-use crate::process::elsewhere;
+use crate::process::elsewhere::{self, Asked, Ready};
 use crate::process::limits;
 use crate::process::refusal;
 use crate::process::shadow::{self, AFAR};
@@ -146,17 +146,9 @@ fn launch(
     } else if plan.depth == 0 && leaves(thread, &plan.program) {
         Err(natively(thread, &plan, argv, envp))
     } else {
-        if flags == 0 && !given.starts_from_descriptor() {
-            let _ = match thread.client.nodes() {
-                AFAR.. if plan.depth > 0 => None,
-                nodes @ AFAR.. => {
-                    let program = (&plan.program, plan.path());
-                    shadow::become_shadow(thread, nodes, program, argv, asked_node(envp), envp)
-                }
-                _ => go_elsewhere(thread, given.path(), argv, envp),
-            };
-        }
-        hand_over(thread, &plan, given.name(), given.flags(), argv, envp)
+        let stays = flags != 0 || given.starts_from_descriptor();
+        let placed = if stays { Ok(()) } else { place(thread, &plan, given.path(), argv, envp) };
+        placed.and_then(|()| hand_over(thread, &plan, given.name(), given.flags(), argv, envp))
     };
     thread.client.close_program(plan.program);
     result
@@ -430,18 +422,48 @@ fn start_by(thread: &mut Thread, loader: usize, argv: usize, envp: usize) -> Err
     Errno(-result as i32)
 }
 
-/// Goes on at another node of the image, if this exec is to; returns if it is not, or cannot.
-#[inline(never)]
-fn go_elsewhere(thread: &mut Thread, path: &[u8], argv: usize, envp: usize) -> Option<()> {
-    let nodes = thread.client.nodes();
-    if nodes < 2 {
-        return None;
+/// Goes on at another node of the image, or on another host, if this exec is to; returns if it is
+/// not. An error: it cannot run where `HUSK_NODE` says.
+fn place(
+    thread: &mut Thread,
+    plan: &Plan,
+    path: &[u8],
+    argv: usize,
+    envp: usize,
+) -> Result<(), Errno> {
+    match thread.client.nodes() {
+        0 | 1 => {}
+        nodes @ AFAR.. => {
+            let asked = Asked::of(envp).settle(nodes - AFAR + 1, plan.path())?;
+            if plan.depth == 0 {
+                let program = (&plan.program, plan.path());
+                let _ = shadow::become_shadow(thread, nodes, program, argv, asked, envp);
+            }
+        }
+        nodes => {
+            let asked = Asked::of(envp).settle(nodes, plan.path())?;
+            if let Some(node) = elsewhere::chosen(thread, nodes, asked)
+                && let Some(ready) = elsewhere::join(thread, node, asked.is_some(), plan.path())?
+            {
+                let _ = go_elsewhere(thread, &ready, path, argv, envp);
+            }
+        }
     }
-    let node = elsewhere::chosen(thread, nodes, asked_node(envp))?;
+    Ok(())
+}
+
+/// Becomes a program of the node that has taken us in; returns if it cannot.
+#[inline(never)]
+fn go_elsewhere(
+    thread: &mut Thread,
+    ready: &Ready,
+    path: &[u8],
+    argv: usize,
+    envp: usize,
+) -> Option<()> {
     let variables = count(envp).ok()?;
-    let ready = elsewhere::join(thread, node)?;
     let mut text = [0; elsewhere::TOLD_BYTES];
-    let text = elsewhere::handover(&mut text, &ready, path)?;
+    let text = elsewhere::handover(&mut text, ready, path)?;
     let words = variables + 2;
     let mut small = [0usize; WORDS_ON_STACK];
     let array = if words <= WORDS_ON_STACK { &mut small[..] } else { area(thread, words).ok()? };
@@ -452,23 +474,6 @@ fn go_elsewhere(thread: &mut Thread, path: &[u8], argv: usize, envp: usize) -> O
     keep_open(false);
     let _ = start_by(thread, ready.loader.0, argv, array.as_ptr() as usize);
     keep_open(true);
-    None
-}
-
-/// What `HUSK_NODE` says in the environment of the new program.
-fn asked_node(envp: usize) -> Option<u64> {
-    let mut at = envp;
-    while at != 0 {
-        let text = memory::word(at).ok().filter(|text| *text != 0)?;
-        let mut room = [0; elsewhere::NODE_NAME.len() + 8];
-        // A longer one is another variable.
-        if let Ok(length) = memory::read_string(text, &mut room)
-            && let Some(digits) = room[..length].strip_prefix(elsewhere::NODE_NAME)
-        {
-            return core::str::from_utf8(digits).ok()?.parse().ok();
-        }
-        at += 8;
-    }
     None
 }
 

@@ -13,6 +13,7 @@
 //!    whose queue requests wait; supervisors of the others by their keepers.
 //! 3. The other nodes end with us, also where we are killed: they watch our number.
 
+mod asked;
 mod show;
 
 use std::ffi::{OsStr, OsString};
@@ -37,6 +38,7 @@ use crate::named::{self, Name, SELF};
 use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 use crate::say::say;
 
+pub use asked::{NODE_NAME, settle_asked};
 pub use show::{Row, nodes, others, serves, table};
 
 /// What the agent of a node calls itself.
