@@ -19,6 +19,7 @@ mod looking;
 mod many;
 mod metrics;
 mod mount;
+mod nodes;
 mod placing;
 mod refresh;
 mod rescue;

@@ -98,7 +98,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List the nodes of an image (`husk run --nodes`).
+    /// List the nodes of an image made with `--nodes`, and the programs on each.
     Nodes {
         /// Process id of a `husk run`, or name of an image.
         #[arg(value_name = "IMAGE")]
@@ -179,7 +179,10 @@ enum Command {
     ServeMount(named::Shown),
     /// The agent of an image with several nodes.
     #[command(hide = true)]
-    ServeHome,
+    ServeHome {
+        /// Who has started it, and whose end is its own.
+        parent: u32,
+    },
     /// Home's end of a session with another host.
     #[command(hide = true)]
     ServeHost {
@@ -459,8 +462,8 @@ fn begin() -> ExitCode {
         }
         Command::MindMount(shown) => named::mind(&shown),
         Command::ServeMount(shown) => named::serve(&shown),
-        Command::ServeHome => {
-            husk_supervisor::nodes::serve_home();
+        Command::ServeHome { parent } => {
+            husk_supervisor::nodes::serve_home(parent);
             ExitCode::from(STATUS_HUSK)
         }
         Command::ServeHost { host, told } => ExitCode::from(hosts::serve_host(&host, &told)),

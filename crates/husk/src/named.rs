@@ -16,6 +16,7 @@ use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::follow::{self, Told};
 use husk_supervisor::named;
 use husk_supervisor::refresh::{self, Refreshed};
+use husk_supervisor::request::{parse_node, parse_nodes};
 use husk_supervisor::say::{print, say};
 use serde::Serialize;
 
@@ -27,6 +28,10 @@ pub struct Up {
     name: OsString,
     #[command(flatten)]
     image: ImageOptions,
+    /// Make the image of N nodes: Husk systems that share no memory and exchange messages. Names
+    /// and files are on the first one [default: 1].
+    #[arg(long, value_name = "N", value_parser = parse_nodes)]
+    nodes: Option<u32>,
     /// What a node of another image is told of it.
     #[arg(long, hide = true, value_name = "JSON")]
     part_of: Option<String>,
@@ -40,6 +45,9 @@ pub struct Exec {
     /// round-robin, random or least-loaded [default: HUSK_PLACE, or the image's own policy].
     #[arg(long, value_name = "POLICY", value_parser = crate::explain::PolicyParser)]
     place: Option<Policy>,
+    /// The node of the image to run it on [default: HUSK_NODE, or 0]. What it starts stays there.
+    #[arg(long, value_name = "N", value_parser = parse_node)]
+    node: Option<u32>,
     /// What the command finds as its own name.
     #[arg(long, value_name = "WORD", hide = true)]
     argv0: Option<OsString>,
@@ -158,7 +166,13 @@ impl Exec {
         let plain = verb == "exec" && !name.as_bytes().starts_with(b"-");
         let behind = plain && words.next()? == "--";
         let command: Vec<_> = words.collect();
-        (behind && !command.is_empty()).then_some(Exec { name, place: None, argv0: None, command })
+        (behind && !command.is_empty()).then_some(Exec {
+            name,
+            place: None,
+            node: None,
+            argv0: None,
+            command,
+        })
     }
 }
 
@@ -181,7 +195,7 @@ pub fn keep(options: &Up, arguments: &[OsString]) -> ExitCode {
 
 pub fn tend(options: Up) -> ExitCode {
     let part_of = options.part_of.as_ref().and_then(|part| serde_json::from_str(part).ok());
-    let request = Request { part_of, ..options.image.request() };
+    let request = Request { part_of, nodes: options.nodes, ..options.image.request() };
     named::tend(&options.name, request, RUNTIME);
     ExitCode::SUCCESS
 }
@@ -202,8 +216,9 @@ pub fn attend(name: &OsStr) -> ExitCode {
 }
 
 pub fn exec(options: &Exec) -> ExitCode {
+    let where_to = (options.place, options.node);
     let Err(failure) =
-        named::enter(&options.name, &options.command, options.argv0.as_deref(), options.place);
+        named::enter(&options.name, &options.command, options.argv0.as_deref(), where_to);
     failed(&failure)
 }
 

@@ -465,6 +465,11 @@ pub fn parse_kernels(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("not a whole number; choose 1 to {KERNELS_MAX}"))
 }
 
+/// Reads the number of a node.
+pub fn parse_node(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not the number of a node; see `husk nodes IMAGE`".to_owned())
+}
+
 /// Reads a number of nodes.
 pub fn parse_nodes(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("not a whole number; choose 1 to {NODES_MAX}"))

@@ -102,7 +102,7 @@ fn in_image(
     let mut work = Work::make(settings, variables, Some(path))?;
     become_subreaper();
     let base = format!("run-{}", std::process::id());
-    work.begin_nodes(settings, &base)?;
+    work.begin_nodes(settings, &base, std::process::id())?;
     let region = hand_down(work.image.region.try_clone().map_err(no_descriptor)?)?;
     let loader = hand_down(loader(runtime)?)?;
     let own = [region.as_raw_fd() as u32, loader.as_raw_fd() as u32];

@@ -198,22 +198,49 @@ impl Work {
         self.private.as_ref().map(Private::lock)
     }
 
-    /// Starts the other nodes of the image, called after `base`, where there are any.
-    pub fn begin_nodes(&mut self, settings: &Settings, base: &str) -> Result<(), Failure> {
+    /// Starts the other nodes of the image, called after `base`, where there are any; they end with
+    /// process `pid`, or with the image whose name is `base`.
+    pub fn begin_nodes(
+        &mut self,
+        settings: &Settings,
+        base: &str,
+        pid: u32,
+    ) -> Result<(), Failure> {
         if settings.nodes > 1 || !settings.hosts.is_empty() {
             let region = self.image.region.try_clone().map_err(crate::run::no_descriptor)?;
             let direct = &mut self.image.direct;
-            self.nodes = Some(Nodes::begin(settings, region, direct, base)?);
+            self.nodes = Some(Nodes::begin(settings, region, direct, (base, pid))?);
         }
         Ok(())
     }
 
-    /// Ends them.
-    pub fn end_nodes(&mut self) {
-        if self.nodes.take().is_some() {
-            // Who goes on in the image, where it is kept, has this node alone.
-            self.image.direct.set_nodes(0, 0);
+    /// Goes on with them where another supervisor was killed; `listener` is the home's, if the
+    /// keeper has kept it.
+    pub fn resume_nodes(&mut self, listener: Option<OwnedFd>) {
+        let direct = &self.image.direct;
+        if direct.nodes() < 2 {
+            return;
         }
+        let region = self.image.region.try_clone().map_err(crate::run::no_descriptor);
+        match region.and_then(|region| Nodes::resume(region, direct, listener)) {
+            Ok(nodes) => self.nodes = Some(nodes),
+            Err(failure) => say(&failure.to_string()),
+        }
+    }
+
+    /// Ends them; whether there were any.
+    pub fn end_nodes(&mut self) -> bool {
+        let had = self.nodes.take().is_some();
+        if had {
+            // Who goes on in the image, where it is kept, has this node alone.
+            let _ = self.image.direct.set_nodes(0, b"", 0);
+        }
+        had
+    }
+
+    /// Where the other nodes reach this one.
+    pub fn home_listener(&self) -> Option<BorrowedFd<'_>> {
+        self.nodes.as_ref().map(Nodes::listener)
     }
 
     /// Who works for them, and is no program.
@@ -239,9 +266,19 @@ impl Work {
         (self.service, self.aid) = (None, None);
     }
 
-    /// Host processes of the image that have not ended.
+    /// The same with those of other nodes; of one that does not answer, none.
+    pub fn living_anywhere(&self) -> Vec<Pid> {
+        let mut living = self.living();
+        let elsewhere = self.nodes.as_ref().map(Nodes::programs).unwrap_or_default();
+        let unseen: Vec<_> = elsewhere.into_iter().filter(|pid| !living.contains(pid)).collect();
+        living.extend(unseen);
+        living
+    }
+
+    /// Host processes of the image that have not ended, and are no agent of it.
     pub fn living(&self) -> Vec<Pid> {
-        let (mut known, mut pids) = (HashSet::new(), Vec::new());
+        let agent = self.nodes.as_ref().and_then(Nodes::agent);
+        let (mut known, mut pids) = (HashSet::<u32>::from_iter(agent), Vec::new());
         self.image.direct.each_pid(&mut |pid| {
             if known.insert(pid) {
                 pids.push(pid);
@@ -449,6 +486,9 @@ impl Burial for Work {
     fn tick(&mut self) {
         self.bury();
         self.look_around();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.tick();
+        }
         let direct = &mut self.image.direct;
         holds::work(direct, Kind::Memory);
         self.punch.tick(direct, &self.image.region);

@@ -236,12 +236,18 @@ impl Direct {
         Ok(())
     }
 
-    /// Says how many nodes this one is the home of, and who supervises it.
-    pub fn set_nodes(&mut self, nodes: u16, pid: u32) {
-        husk_kernel::image::set_nodes(&self.kernel, nodes, pid);
+    /// Says how many nodes this one is the home of, how the names of the others begin, and who
+    /// supervises it; 0: whoever does is replaced if it is killed.
+    pub fn set_nodes(&mut self, nodes: u16, base: &[u8], pid: u32) -> Result<()> {
+        husk_kernel::image::set_nodes(&self.kernel, nodes, base, pid)
     }
 
-    /// The supervisor of the home of all names; 0: an image of one node.
+    /// How the names of the other nodes begin that this one is the home of.
+    pub fn nodes_base(&self) -> &[u8] {
+        husk_kernel::image::home_path(&self.kernel)
+    }
+
+    /// The supervisor of the home of all names; 0: an image of one node, or with a name.
     pub fn home_pid(&self) -> u32 {
         husk_kernel::image::home_pid(&self.kernel)
     }

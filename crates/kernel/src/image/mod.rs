@@ -290,7 +290,7 @@ pub fn node(kernel: &Kernel) -> u16 {
     kernel.session.region.load(fixed(kernel, NODE)) as u16
 }
 
-/// Where the home of all names listens, of another node.
+/// Where the home of all names listens, of another node; at home, how the others' names begin.
 pub fn home_path(kernel: &Kernel) -> &[u8] {
     let length = kernel.session.region.load(fixed(kernel, HOME_LENGTH)) as usize;
     kernel.session.region.text(fixed(kernel, HOME), length)
@@ -313,10 +313,18 @@ pub fn next_turn(kernel: &Kernel) -> u64 {
     kernel.session.region.add(fixed(kernel, NODES_TURN), 1)
 }
 
-/// Says how many nodes this one is the home of, and who supervises it.
-pub fn set_nodes(kernel: &Kernel, nodes: u16, pid: u32) {
-    kernel.session.region.store(fixed(kernel, HOME_PID), pid.into());
-    kernel.session.region.store(fixed(kernel, NODES), nodes.into());
+/// Says how many nodes this one is the home of, how the names of the others begin, and who
+/// supervises it (0: whoever does is replaced if it is killed). `ENAMETOOLONG`.
+pub fn set_nodes(kernel: &Kernel, nodes: u16, base: &[u8], pid: u32) -> Result<()> {
+    if base.len() > HOME_BYTES_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let region = &kernel.session.region;
+    put_text(region, fixed(kernel, HOME), base);
+    region.store(fixed(kernel, HOME_LENGTH), base.len() as u64);
+    region.store(fixed(kernel, HOME_PID), pid.into());
+    region.store(fixed(kernel, NODES), nodes.into());
+    Ok(())
 }
 
 /// Says which node this is and where its home is, before the first program runs. `ENAMETOOLONG`.

@@ -63,7 +63,8 @@ struct Ready {
 
 fn join(start: &Start) -> Option<Ready> {
     let (name, command) = (start.word(2).to_bytes(), start.word(COMMAND).to_bytes());
-    if start.word(3) != c"--" || !is_name(name) || command.len() > PATH_BYTES_MAX {
+    let unplaced = start.variable(b"HUSK_NODE=").is_none();
+    if start.word(3) != c"--" || !is_name(name) || command.len() > PATH_BYTES_MAX || !unplaced {
         return None;
     }
     // It wakes while the rest is found out.

@@ -216,8 +216,9 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     .to_owned();
     let (home, images) = (place.join("home"), place.join("images"));
     let listener = nodes::listen(&home).map_err(|errno| reason(&errno.into()))?;
+    let (image, pid) = (NODE.to_owned(), std::process::id());
     let part =
-        PartOf { node: hello.node, home, pid: std::process::id(), trees: hello.trees.clone() };
+        PartOf { node: hello.node, image, home, known: (0, 0), pid, trees: hello.trees.clone() };
     up(&images, &part, hello.memory_bytes)?;
     let guest = Arc::new(Guest {
         output: Mutex::new(io::stdout()),

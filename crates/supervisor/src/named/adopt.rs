@@ -100,6 +100,11 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
     Keeper::begin(name.clone(), (text, descriptors)).map(Some)
 }
 
+/// Whether a process of this user has the memory with this device and inode open.
+pub fn has_memory((device, inode): (u64, u64)) -> bool {
+    find(&Region { device, inode, made_ns: 0, trap_only: false }).is_some()
+}
+
 /// The memory of an image, out of a program that has it open.
 fn find(known: &Region) -> Option<File> {
     let us = rustix::process::geteuid().as_raw();

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
 use crate::named::mount;
-use crate::named::place::{Adopted, Ended, Held, Name, Place, names};
+use crate::named::place::{Adopted, Ended, Held, MISSING, Name, Place, names};
 use crate::named::unfinished::is_own;
 use crate::onlooker::Progress;
 use crate::recovery::{self, Half};
@@ -146,7 +146,10 @@ pub fn table(rows: &[Row]) -> String {
                     _ => "-".to_owned(),
                 };
                 let memory = format!("{}M", facts.memory_bytes >> 20);
-                let overlays = facts.overlays.join(" ").replace('\n', "?");
+                let overlays = match &facts.part_of {
+                    Some(part) => format!("node {} of {}", part.node, part.image),
+                    None => facts.overlays.join(" ").replace('\n', "?"),
+                };
                 writeln!(text, " {processes:>9} {:>8} {memory:>9} {overlays}", facts.pid)
             }
         };
@@ -169,12 +172,36 @@ pub fn table(rows: &[Row]) -> String {
 pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> {
     let name = Name::parse(name).map_err(|failure| not_taken_down(name, failure))?;
     let place = Place::find(&name)?;
-    let what = format!("cannot take image {name} down");
-    mount::end_all(&place, force)?;
+    let part = place.facts().and_then(|facts| facts.part_of);
+    if let Some(part) = part.filter(|part| place.is_held() && !part.has_lost_home()) {
+        let why = format!("it is node {} of {}, and ends with that", part.node, part.image);
+        let remedy = if part.pid == 0 {
+            format!("husk down {}", part.image)
+        } else {
+            format!("kill {}", part.pid)
+        };
+        return Err(Failure::new(format!("cannot take image {name} down"), why, remedy));
+    }
+    down_at(&place, discard, force)
+}
+
+/// Ends another node of an image that ends: nothing of it is kept. One that is not there any more
+/// has ended before its time.
+pub fn down_part(name: &Name) -> Result<Ended, Failure> {
+    match Place::find(name) {
+        Ok(place) => down_at(&place, true, true),
+        Err(failure) if failure.remedy == MISSING => Ok(Ended::default()),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn down_at(place: &Place, discard: bool, force: bool) -> Result<Ended, Failure> {
+    let what = format!("cannot take image {} down", place.name);
+    mount::end_all(place, force)?;
     let (mut touched, mut since) = (None, Instant::now());
     loop {
         if let Ok(stream) = place.connect()
-            && let Some(told) = end(&place, &stream, &Ask::Down { discard, force })
+            && let Some(told) = end(place, &stream, &Ask::Down { discard, force })
         {
             return told;
         }
@@ -188,7 +215,7 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> 
             (touched, since) = (place.ending_touched(), Instant::now());
         }
         if since.elapsed() > ANSWER_MAX {
-            return Err(unanswered(&place, what, &io::ErrorKind::WouldBlock.into()));
+            return Err(unanswered(place, what, &io::ErrorKind::WouldBlock.into()));
         }
         sleep(LOOK);
     }

@@ -22,8 +22,10 @@ use crate::descent::state_and_parent;
 use crate::descriptors::{hand_down, inherited};
 use crate::failure::Failure;
 use crate::launch::{self, HandOver};
+use crate::named::ask::look;
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::place::{MISSING, Name, Place};
+use crate::nodes;
 use crate::request::reason;
 use crate::visit::layout;
 use crate::work::ensure_able;
@@ -37,18 +39,50 @@ pub fn enter(
     name: &OsStr,
     command: &[OsString],
     shown: Option<&OsStr>,
-    policy: Option<Policy>,
+    (policy, node): (Option<Policy>, Option<u32>),
 ) -> Result<Infallible, Failure> {
     let name = Name::parse(name)?;
-    let place = Place::find(&name).map_err(|failure| match failure.remedy.as_str() {
+    let missing = |failure: Failure| match failure.remedy.as_str() {
         MISSING => {
             let remedy = format!("see `husk ls`, or make it: husk up {name}");
             Failure { remedy, ..failure }
         }
         _ => failure,
-    })?;
+    };
+    let asked = std::env::var_os(nodes::NODE_NAME);
+    let place = match (node, asked) {
+        (None, None) => Place::find(&name).map_err(missing)?,
+        (node, asked) => {
+            let count = look(&name).map_err(missing)?.nodes.max(1);
+            let asked = nodes::settle_asked(asked.as_deref(), count)?;
+            node_of(&name, node.unwrap_or(asked.unwrap_or(0).into()), count)?
+        }
+    };
     let here = std::env::current_dir().ok().filter(|path| path.to_str().is_some());
     join(&place, here, command, shown, policy)
+}
+
+/// The place of a node of image `name`, which has `count`.
+fn node_of(name: &Name, node: u32, count: u32) -> Result<Place, Failure> {
+    let refuse = |why: &str, remedy: String| {
+        Failure::new(format!("cannot enter node {node} of image {name}"), why, remedy)
+    };
+    let listed = format!("see `husk nodes {name}`");
+    match node {
+        0 => Place::find(name),
+        _ if node >= count && count == 1 => {
+            let remedy = format!("make another with nodes: husk up --nodes 2 {name}2");
+            Err(refuse("the image has one node", remedy))
+        }
+        _ if node >= count => {
+            Err(refuse(&format!("the image has nodes 0 to {}", count - 1), listed))
+        }
+        _ => {
+            let other = Name::parse(OsStr::new(&nodes::name(&name.to_string(), node as u16)))?;
+            let place = Place::find(&other).ok().filter(Place::is_held);
+            place.ok_or_else(|| refuse("that node was killed", listed))
+        }
+    }
 }
 
 /// The same in the image whose directory is `place`, and in its directory `here`.

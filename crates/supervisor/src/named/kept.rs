@@ -134,7 +134,11 @@ pub fn descriptors<'a>(
     listener: &'a impl AsFd,
 ) -> Vec<BorrowedFd<'a>> {
     let all = [work.image.region.as_fd(), loader.as_fd(), lock, listener.as_fd()];
-    all.into_iter().chain(work.private_lock().map(AsFd::as_fd)).collect()
+    // An image with nodes has a private directory: the last two are told apart by their order.
+    all.into_iter()
+        .chain(work.private_lock().map(AsFd::as_fd))
+        .chain(work.home_listener())
+        .collect()
 }
 
 /// What a successor needs.

@@ -31,13 +31,14 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::nodes::PartOf;
 
 /// Longest letter: some hundred thousand descriptors.
 pub const LETTER_BYTES_MAX: usize = 2 << 20;
 /// Longest answer: a line for each file that could not be written back.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// Most descriptors with an answer, or what a supervisor leaves to its successor.
-const DESCRIPTORS_MAX: usize = 5;
+const DESCRIPTORS_MAX: usize = 6;
 /// Most that is received at once.
 const SHORT_BYTES: usize = 64 << 10;
 
@@ -191,9 +192,19 @@ pub struct Status {
     /// What its memory is known by.
     #[serde(default)]
     pub region: Option<Region>,
+    /// Nodes it is the first of; 0: itself alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nodes: u32,
+    /// The image that it is another node of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<PartOf>,
     /// What has become of its keeper, if that is to be known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What the memory of an image is known by, for who finds it in a program.

@@ -105,6 +105,12 @@ pub fn path(name: &Name) -> Result<PathBuf, Failure> {
     Place::find(name).map(|place| place.path)
 }
 
+/// The log of image `name`, to write to.
+pub fn log(name: &Name) -> io::Result<File> {
+    let place = Place::find(name).map_err(|failure| io::Error::other(failure.to_string()))?;
+    place.open_log()
+}
+
 /// The keeper of image `name`, if it has one.
 pub fn keeper(name: &Name) -> Option<u32> {
     let facts = Place::find(name).ok()?.read("facts").ok()?;

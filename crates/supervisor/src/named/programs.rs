@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::named::ask::pids;
+use crate::named::ask::{look, pids};
 use crate::named::place::Name;
 use crate::nodes;
 use crate::request::reason;
@@ -60,12 +60,14 @@ pub struct Process {
 /// Who runs in the image that `name` names: its own name, or the process id of a `husk run` or of a
 /// program in it; with the node, where it has several.
 fn living(name: &OsStr) -> Result<HashMap<u32, Option<u16>>, Failure> {
-    let alone = |pid| (pid, None);
-    let number = name.to_str().filter(|name| name.parse::<u32>().is_ok());
-    let Some(number) = number else {
-        return Ok(pids(&Name::parse(name)?)?.into_iter().map(alone).collect());
-    };
-    let visit = Visit::of(number)?;
+    let typed = name.to_str().unwrap_or_default();
+    if typed.parse::<u32>().is_err() {
+        let name = Name::parse(name)?;
+        if look(&name)?.nodes == 0 {
+            return Ok(pids(&name)?.into_iter().map(|pid| (pid, None)).collect());
+        }
+    }
+    let visit = Visit::of(typed)?;
     let mut found = HashMap::new();
     visit.direct.each_pid(&mut |pid| {
         found.insert(pid, (visit.direct.nodes() > 1).then_some(0));
@@ -88,7 +90,9 @@ pub fn processes(name: &OsStr) -> Result<Vec<Process>, Failure> {
     let mut seats = vec![(several.then_some(0), kernels(name))];
     if several && let Ok(visit) = Visit::of(name) {
         seats.extend(
-            nodes::others(&visit.direct).map(|(node, image)| (Some(node), kernels(&image))),
+            nodes::others(&visit.direct)
+                .into_iter()
+                .map(|(node, image)| (Some(node), kernels(&image))),
         );
     }
     let kernel = |pid: u32, node: Option<u16>| {

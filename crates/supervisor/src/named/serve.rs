@@ -47,7 +47,7 @@ use crate::named::pulse;
 use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
 use crate::named::turns;
-use crate::nodes;
+use crate::nodes::PartOf;
 use crate::onlooker::Progress;
 use crate::oom;
 use crate::request::reason;
@@ -211,7 +211,8 @@ impl Server {
             if Instant::now() >= next_look {
                 next_look = Instant::now() + LOOK_EVERY;
                 self.look_after(kept);
-                if nodes::has_lost_home(&self.made.work.image.direct)
+                let part = self.made.status.part_of.as_ref();
+                if part.is_some_and(PartOf::has_lost_home)
                     && let Over::Ended(asker) = self.end(End::new(true, true, None), kept)
                 {
                     return asker;
@@ -344,7 +345,7 @@ impl Server {
         if self.ends.is_empty() {
             return None;
         }
-        let left = self.made.work.living();
+        let left = self.made.work.living_anywhere();
         let now = |end: &End| end.force || left.is_empty();
         if let Some(index) = self.ends.iter().position(now) {
             return Some(self.ends.remove(index));
@@ -496,6 +497,7 @@ impl Server {
             let _ = deliver(&asker, &told);
         }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        let had_nodes = self.made.work.end_nodes();
         let _turn = turns::take(&self.held.place, turns::WRITE_BACK_WAITS);
         if !end.discard && !self.made.work.finds_room() {
             let (number, started_ns) = (self.made.status.number, self.made.work.image.started_ns);
@@ -504,7 +506,7 @@ impl Server {
             let outcome = self.made.work.write_what_fits(run, ledger, &progress);
             if !outcome.failures.is_empty() || !outcome.busy.is_empty() {
                 drop(pulse);
-                self.stay(end.asker, &outcome, kept);
+                self.stay(end.asker, &outcome, had_nodes, kept);
                 return Over::Stays;
             }
         }
@@ -515,7 +517,7 @@ impl Server {
         drop(pulse);
         if ended.outcome.untouched {
             self.made.work.serve_again();
-            self.stay(end.asker, &ended.outcome, kept);
+            self.stay(end.asker, &ended.outcome, had_nodes, kept);
             return Over::Stays;
         }
         lines.extend(ended.lines);
@@ -529,10 +531,12 @@ impl Server {
     }
 
     /// The image goes on: it has what found room neither in its place nor elsewhere.
-    fn stay(&mut self, asker: Option<UnixStream>, outcome: &Outcome, kept: &Kept) {
+    fn stay(&mut self, asker: Option<UnixStream>, outcome: &Outcome, had_nodes: bool, kept: &Kept) {
         let name = &self.held.place.name;
         let remedy =
             format!("make room and try again, or drop it: husk down {name} --discard; it stays");
+        let remedy = if had_nodes { remedy + ", with its first node only" } else { remedy };
+        self.made.status.nodes = 0;
         let what = format!("cannot take image {name} down");
         let failure =
             Failure::new(what, format!("not written back: {}", in_short(outcome)), remedy);

@@ -173,6 +173,7 @@ fn make(
     let mut work = Work::make(settings, variables, None)?;
     work.image.volumes.iter().for_each(|volume| volume.is_followed(&work.image.direct));
     work.serve();
+    work.begin_nodes(settings, &held.place.name.to_string(), 0)?;
     let status = status(settings, &work);
     let written = write_facts(held, &status);
     let listener = written.and_then(|()| held.place.listen()).map_err(|problem| {
@@ -202,6 +203,7 @@ fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept, bool)
     let image = Image::resume(region, left.started_ns)?;
     let mut work = Work::resume(image, next().ok().map(File::from), variables);
     work.serve();
+    work.resume_nodes(next().ok());
     (left.status.pid, left.status.keeper) = (std::process::id(), parent());
     let held = Held { place, lock: File::from(lock) };
     // For people only.
@@ -256,6 +258,8 @@ fn status(settings: &Settings, work: &Work) -> Status {
         processes: 0,
         full: Vec::new(),
         region: known_by(work),
+        nodes: if settings.nodes > 1 { settings.nodes } else { 0 },
+        part_of: settings.part_of.clone(),
         note: None,
     }
 }

@@ -2,36 +2,37 @@
 //!
 //! ```text
 //!   husk run --nodes 3 ── starts ──► agent of node 0 (`husk-node`): a process of this image
-//!                      ── starts ──► images run-PID-1, run-PID-2: each a region, a supervisor and
-//!                                    a keeper, as of `husk up`; no tree of their own
+//!   husk up --nodes 3  ── starts ──► images NAME-1, NAME-2 (run-PID-1, run-PID-2): each a region,
+//!                                    supervisor and keeper, as of `husk up`; no tree of its own
 //!   a program's exec   ── joins  ──► one of these, as `husk exec` does
 //! ```
 //!
 //! Invariants
 //! 1. An image of one node has none of this.
 //! 2. Whoever is killed is started again: the agent by us, within a tick, with the same socket, in
-//!    whose queue requests wait; supervisors of the others by their keepers.
-//! 3. The other nodes end with us, also where we are killed: they watch our number.
+//!    whose queue requests wait; supervisors of the others by their keepers. Of an image with a
+//!    name the keeper has the socket, too, for our successor (`resume`).
+//! 3. The other nodes end with us, also where we are killed: they watch our number, or where the
+//!    image has a name, whether anybody has its memory (`part`).
 
 mod asked;
+mod part;
 mod show;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
-use husk_proto::Inode;
 use husk_proto::image::{Cover, Image as _};
 use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use serde::{Deserialize, Serialize};
 
-use crate::descent::state_and_parent;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
 use crate::named::{self, Name, SELF};
@@ -39,6 +40,7 @@ use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 use crate::say::say;
 
 pub use asked::{NODE_NAME, settle_asked};
+pub use part::{PartOf, Tree, join};
 pub use show::{Row, nodes, others, serves, table};
 
 /// What the agent of a node calls itself.
@@ -51,40 +53,16 @@ const OTHER_BYTES_MAX: u64 = 1 << 30;
 const OTHERS_PART: u64 = 4;
 /// Requests that wait for a thread of the agent, or for another agent.
 const QUEUE: i32 = 1024;
-/// Agents that may be killed before they are given up.
-const KILLED_MAX: u32 = 100;
+/// Agents that may be killed within `WHILE` before they are given up.
+const KILLED_MAX: usize = 100;
+/// The time in which they count.
+const WHILE: Duration = Duration::from_secs(60);
 /// How the home of all names is called in the private directory, and how the others begin.
 const HOME: &str = "home";
 const NODE: &str = "node";
 
-/// A tree of the home, as another node is told of it.
-#[derive(Serialize, Deserialize, Debug, Clone)]
-pub struct Tree {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Whether it shows a directory of the host.
-    pub overlay: bool,
-    /// Its root at home.
-    pub root: [u32; 2],
-    /// The device of an overlay.
-    pub device: u64,
-}
-
-/// What another node is told of its image.
-#[derive(Serialize, Deserialize, Debug, Clone)]
-pub struct PartOf {
-    /// Its number.
-    pub node: u16,
-    /// Where the home of all names listens.
-    pub home: PathBuf,
-    /// The supervisor of the home.
-    pub pid: u32,
-    /// The home's trees.
-    pub trees: Vec<Tree>,
-}
-
 /// What another node of an image called `base` is called.
-fn name(base: &str, node: u16) -> String {
+pub(crate) fn name(base: &str, node: u16) -> String {
     format!("{base}-{node}")
 }
 
@@ -116,75 +94,108 @@ pub fn settle_nodes(asked: Option<u32>) -> Result<u32, Failure> {
     Err(Failure::new(format!("cannot make {nodes} nodes"), "out of range", remedy))
 }
 
-/// Makes a region that of another node: it shows the home's trees, and has none of its own.
-pub fn join(direct: &mut Direct, part: &PartOf) -> Result<(), husk_proto::Errno> {
-    for tree in &part.trees {
-        let root = Inode { number: tree.root[0], generation: tree.root[1] };
-        let cover = if tree.overlay { Cover::Overlay } else { Cover::Memory };
-        direct.add_far_mount(tree.path.as_os_str().as_bytes(), cover, root, tree.device)?;
-    }
-    direct.set_node(part.node, part.home.as_os_str().as_bytes(), part.pid)
-}
-
-/// Whether the supervisor of the home has ended, of a node that is the home of nothing.
-pub fn has_lost_home(direct: &Direct) -> bool {
-    let gone = |state: &str| state == "Z" || state == "X";
-    let found = || state_and_parent(direct.home_pid() as i32);
-    direct.node() != 0 && found().is_none_or(|(state, _)| gone(&state))
-}
-
 /// The other nodes, and the agent of ours.
 pub struct Nodes {
     region: OwnedFd,
     listener: OwnedFd,
     agent: Option<Child>,
-    killed: u32,
+    killed: Vec<Instant>,
     names: Vec<Name>,
+    /// The image that has a name, and a log.
+    logs: Option<Name>,
     hosts: Option<Hosts>,
 }
 
 impl Nodes {
-    /// Starts them; `region` and `direct` are the home's.
+    /// Starts them; `region` and `direct` are the home's. They are called after `base`, and end
+    /// with process `pid` (0: with the image).
     pub fn begin(
         settings: &Settings,
         region: OwnedFd,
         direct: &mut Direct,
-        base: &str,
+        (base, pid): (&str, u32),
     ) -> Result<Nodes, Failure> {
-        let failed = |why: String| {
-            Failure::new("cannot make the nodes", why, "see `husk check`, or leave out --nodes")
-        };
-        let private = direct.private_path().to_vec();
-        if private.is_empty() {
-            return Err(failed("there is no directory for their sockets".to_owned()));
-        }
-        let home = PathBuf::from(OsStr::from_bytes(&private)).join(HOME);
-        let listener = listen(&home).map_err(|errno| failed(reason(&errno.into())))?;
-        let mut nodes =
-            Nodes { region, listener, agent: None, killed: 0, names: Vec::new(), hosts: None };
-        nodes.start_agent().map_err(|problem| failed(reason(&problem)))?;
-        let trees = trees(direct);
+        let home = socket(direct)?;
+        let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
+        let known = rustix::fs::fstat(&region).map_err(|errno| unmade(reason(&errno.into())))?;
+        let mut nodes = Nodes::new(region, listener);
+        nodes.logs = if pid == 0 { Name::parse(OsStr::new(base)).ok() } else { None };
+        nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
+        let (trees, image) = (trees(direct), base.to_owned());
+        let known = (known.st_dev, known.st_ino);
         for node in 1..settings.nodes as u16 {
-            let pid = std::process::id();
-            let part = PartOf { node, home: home.clone(), pid, trees: trees.clone() };
-            nodes.start_other(settings, &part, base)?;
+            let (home, trees, image) = (home.clone(), trees.clone(), image.clone());
+            nodes.start_other(settings, &PartOf { node, image, home, known, pid, trees })?;
         }
-        direct.set_nodes(settings.nodes as u16, std::process::id());
+        let long = |errno| unmade(format!("{errno:?}"));
+        direct.set_nodes(settings.nodes as u16, base.as_bytes(), pid).map_err(long)?;
         if !settings.hosts.is_empty() {
             let hosts = Hosts::begin(&settings.hosts, &home, &trees)?;
-            direct.set_nodes(husk_node::AFAR + hosts.count(), std::process::id());
+            let count = husk_node::AFAR + hosts.count();
+            direct.set_nodes(count, base.as_bytes(), pid).map_err(long)?;
             nodes.hosts = Some(hosts);
         }
         Ok(nodes)
     }
 
-    fn start_other(
-        &mut self,
-        settings: &Settings,
-        part: &PartOf,
-        base: &str,
-    ) -> Result<(), Failure> {
-        let name = name(base, part.node);
+    /// Goes on with those of an image whose supervisor was killed. Without a `listener` that was
+    /// left, there is another one at the same place.
+    pub fn resume(
+        region: OwnedFd,
+        direct: &Direct,
+        listener: Option<OwnedFd>,
+    ) -> Result<Nodes, Failure> {
+        let home = socket(direct)?;
+        let listener = listener.map_or_else(
+            || {
+                // Nobody answers there.
+                let _ = std::fs::remove_file(&home);
+                listen(&home).map_err(|errno| unmade(reason(&errno.into())))
+            },
+            Ok,
+        )?;
+        let mut nodes = Nodes::new(region, listener);
+        for (node, name) in others(direct) {
+            let name = Name::parse(OsStr::new(&name))?;
+            // It is there, unless the whole directory had to be made again.
+            let _ = link(&home, node, &name);
+            nodes.names.push(name);
+        }
+        nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
+        Ok(nodes)
+    }
+
+    fn new(region: OwnedFd, listener: OwnedFd) -> Nodes {
+        let (killed, names) = (Vec::new(), Vec::new());
+        Nodes { region, listener, agent: None, killed, names, logs: None, hosts: None }
+    }
+
+    /// Where the others reach us.
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The process that answers them.
+    pub fn agent(&self) -> Option<u32> {
+        self.agent.as_ref().map(Child::id)
+    }
+
+    /// Programs of the others.
+    pub fn programs(&self) -> Vec<Pid> {
+        let of = |name| named::processes_of(name).unwrap_or_default();
+        self.names.iter().flat_map(of).map(|pid| Pid::from_raw(pid as i32)).collect()
+    }
+
+    /// Sees to it that there is an agent.
+    pub fn tick(&mut self) {
+        let ended = self.agent.as_mut().is_some_and(|agent| !matches!(agent.try_wait(), Ok(None)));
+        if ended {
+            self.replace_agent();
+        }
+    }
+
+    fn start_other(&mut self, settings: &Settings, part: &PartOf) -> Result<(), Failure> {
+        let name = name(&part.image, part.node);
         let told = serde_json::to_string(part).unwrap_or_default();
         let switch = if settings.guard { "on" } else { "off" };
         let words = [
@@ -202,25 +213,21 @@ impl Nodes {
         let words: Vec<OsString> = words.map(OsString::from).into();
         let name = Name::parse(OsStr::new(&name))?;
         named::up(words[0].as_os_str(), &words)?;
-        // Programs find it by a short way: addresses of sockets are.
-        let short = part.home.with_file_name(format!("{NODE}{}", part.node));
-        let linked = named::path(&name).map(|path| std::os::unix::fs::symlink(path, short));
+        let linked = link(&part.home, part.node, &name);
         self.names.push(name);
-        match linked? {
-            Ok(()) => Ok(()),
-            Err(problem) => {
-                let what = "cannot make the nodes";
-                Err(Failure::new(what, reason(&problem), "see `husk check`"))
-            }
-        }
+        linked
     }
 
     fn start_agent(&mut self) -> std::io::Result<()> {
         let mut command = Command::new(SELF);
         let (region, listener) = (self.region.try_clone()?, self.listener.try_clone()?);
+        if let Some(name) = &self.logs {
+            // What was the caller's is not kept open.
+            command.stderr(Stdio::from(named::log(name)?));
+        }
         command
             .arg0(AGENT)
-            .arg("serve-home")
+            .args(["serve-home", &std::process::id().to_string()])
             .stdin(Stdio::from(region))
             .stdout(Stdio::from(listener));
         self.agent = Some(command.spawn()?);
@@ -232,12 +239,17 @@ impl Nodes {
         if self.agent.as_ref().is_none_or(|agent| agent.id() != pid.as_raw() as u32) {
             return;
         }
+        self.replace_agent();
+    }
+
+    fn replace_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             // Whoever told us may have waited for it.
             let _ = agent.wait();
         }
-        self.killed += 1;
-        if self.killed > KILLED_MAX {
+        self.killed.retain(|at| at.elapsed() < WHILE);
+        self.killed.push(Instant::now());
+        if self.killed.len() > KILLED_MAX {
             return say("the agent of node 0 was killed too often: the other nodes are cut off");
         }
         if let Err(problem) = self.start_agent() {
@@ -259,7 +271,7 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         drop(self.hosts.take());
         for (node, name) in (1..).zip(&self.names) {
-            match named::down(OsStr::new(&name.to_string()), true, true) {
+            match named::down_part(name) {
                 Ok(ended) if ended.complete => {}
                 // It was the home of nothing: nothing is lost with it but its programs.
                 Ok(_) => say(&format!("note: node {node} was killed, and its programs with it")),
@@ -272,6 +284,25 @@ impl Drop for Nodes {
             let _ = agent.wait();
         }
     }
+}
+
+fn unmade(why: String) -> Failure {
+    Failure::new("cannot make the nodes", why, "see `husk check`, or leave out --nodes")
+}
+
+/// Where the home listens.
+fn socket(direct: &Direct) -> Result<PathBuf, Failure> {
+    match direct.private_path() {
+        b"" => Err(unmade("there is no directory for their sockets".to_owned())),
+        private => Ok(PathBuf::from(OsStr::from_bytes(private)).join(HOME)),
+    }
+}
+
+/// Programs find another node by a short way: addresses of sockets are.
+fn link(home: &Path, node: u16, name: &Name) -> Result<(), Failure> {
+    let short = home.with_file_name(format!("{NODE}{node}"));
+    let linked = std::os::unix::fs::symlink(named::path(name)?, short);
+    linked.map_err(|problem| unmade(reason(&problem)))
 }
 
 fn trees(direct: &Direct) -> Vec<Tree> {
@@ -297,11 +328,15 @@ pub(crate) fn listen(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// What `husk serve-home` does: is the agent of the node whose region is its standard input, and
-/// whose socket its standard output.
-pub fn serve_home() {
+/// whose socket its standard output, until process `parent` ends.
+pub fn serve_home(parent: u32) {
     // A session of its own: it is no program of the image.
     let _ = rustix::process::setsid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(parent) {
+        // It ended before it was watched.
+        return;
+    }
     let _ = rustix::thread::set_name(c"husk: home");
     let begun = begin_home();
     if let Err(why) = begun {

@@ -31,10 +31,11 @@ pub struct Row {
 /// first node, or the name of an image.
 pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     let visit = Visit::of(image)?;
-    let (count, run) = (visit.direct.nodes(), visit.direct.home_pid());
+    let run = visit.direct.home_pid();
     let mut here = Vec::new();
     visit.direct.each_pid(&mut |pid| here.push(pid));
-    let mut rows: Vec<Row> = (1..count).map(|node| other(node, run)).collect();
+    let mut rows: Vec<Row> =
+        others(&visit.direct).into_iter().map(|(node, image)| other(node, image)).collect();
     // Who has gone on elsewhere has a record here until it ends.
     let elsewhere = |pid: &u32| rows.iter().any(|row| row.processes.contains(pid));
     here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !serves(*pid));
@@ -52,22 +53,19 @@ pub fn serves(pid: u32) -> bool {
     named::process(pid).is_some_and(|found| found.name == super::AGENT)
 }
 
-/// The other nodes of an image whose home `direct` is, and what each is called.
-pub fn others(direct: &Direct) -> impl Iterator<Item = (u16, String)> {
-    let run = direct.home_pid();
-    (1..direct.nodes()).map(move |node| (node, image(run, node)))
+/// The other nodes of an image whose home `direct` is, and what each is called. Those on other
+/// hosts have no name here.
+pub fn others(direct: &Direct) -> Vec<(u16, String)> {
+    let base = String::from_utf8_lossy(direct.nodes_base()).into_owned();
+    let here = Some(direct.nodes()).filter(|nodes| *nodes < husk_node::AFAR).unwrap_or(0);
+    (1..here).map(|node| (node, super::name(&base, node))).collect()
 }
 
-fn image(run: u32, node: u16) -> String {
-    super::name(&format!("run-{run}"), node)
-}
-
-/// Another node of a `husk run`.
-fn other(node: u16, run: u32) -> Row {
-    let image = image(run, node);
+/// Another node of an image.
+fn other(node: u16, image: String) -> Row {
     let status = Name::parse(OsStr::new(&image)).and_then(|name| named::look(&name));
-    let processes = named::processes(OsStr::new(&image)).unwrap_or_default();
-    let processes = processes.into_iter().map(|process| process.pid).collect();
+    let name = Name::parse(OsStr::new(&image));
+    let processes = name.and_then(|name| named::processes_of(&name)).unwrap_or_default();
     let up = status.is_ok();
     let (kernels, memory_bytes) =
         status.map_or((0, 0), |status| (status.kernels, status.memory_bytes));
