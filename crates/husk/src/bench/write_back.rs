@@ -35,7 +35,7 @@ pub struct Options {
     /// How many rounds of each row.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Also 200,000 new files.
+    /// Also 200,000 new files, and as many appended ones.
     #[arg(long)]
     many: bool,
     /// Directory to work in, on a disk.
@@ -87,6 +87,14 @@ const ALL: &[Case] = &[
         before: None,
         command: MAKE,
         wanted: 1.5,
+        many: true,
+    },
+    Case {
+        name: "200,000 appended files",
+        files: 200_000,
+        before: Some(MAKE),
+        command: APPEND,
+        wanted: 2.5,
         many: true,
     },
 ];

@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
@@ -86,13 +86,44 @@ impl Glance {
     }
 }
 
+/// A name in a directory that is open: where any thread may do host calls.
+#[derive(Debug, Clone)]
+pub struct Place {
+    directory: Arc<File>,
+    name: OsString,
+}
+
+impl Place {
+    /// Whether both are in one directory.
+    pub fn is_beside(&self, other: &Place) -> bool {
+        Arc::ptr_eq(&self.directory, &other.directory)
+    }
+
+    /// A new file, mode 0600.
+    pub fn create(&self) -> io::Result<File> {
+        create(&self.directory, &self.name)
+    }
+
+    /// The regular file there, for reading and for writing at its end.
+    pub fn open_to_append(&self) -> io::Result<Held> {
+        open_to_append(&self.directory, &self.name)
+    }
+
+    /// What one look says of what is there.
+    pub fn glance(&self) -> io::Result<Glance> {
+        glance(&self.directory, &self.name)
+    }
+}
+
 /// The directories of all overlays.
 #[derive(Debug)]
 pub struct Beneath {
     roots: Vec<PathBuf>,
     /// Directories opened by their paths (invariant 1).
-    bases: RefCell<HashMap<PathBuf, Rc<File>>>,
-    opened: RefCell<BTreeMap<PathBuf, Rc<File>>>,
+    bases: RefCell<HashMap<PathBuf, Arc<File>>>,
+    opened: RefCell<BTreeMap<PathBuf, Arc<File>>>,
+    /// The one that was asked for last.
+    last: RefCell<Option<(PathBuf, Arc<File>)>>,
     /// Invariant 2.
     known: RefCell<BTreeMap<PathBuf, Object>>,
 }
@@ -101,8 +132,8 @@ impl Beneath {
     /// What is beneath these directories; nothing is opened yet.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
         let roots = roots.into_iter().map(Path::to_owned).collect();
-        let (bases, opened, known) = Default::default();
-        Beneath { roots, bases, opened, known }
+        let (bases, opened, last, known) = Default::default();
+        Beneath { roots, bases, opened, last, known }
     }
 
     /// The directories themselves.
@@ -111,9 +142,20 @@ impl Beneath {
     }
 
     /// The directory at `path` (an O_PATH descriptor).
-    pub fn directory(&self, path: &Path) -> io::Result<Rc<File>> {
+    pub fn directory(&self, path: &Path) -> io::Result<Arc<File>> {
+        if let Some((last, opened)) = &*self.last.borrow()
+            && last.as_os_str() == path.as_os_str()
+        {
+            return Ok(Arc::clone(opened));
+        }
+        let opened = self.directory_among_others(path)?;
+        *self.last.borrow_mut() = Some((path.to_owned(), Arc::clone(&opened)));
+        Ok(opened)
+    }
+
+    fn directory_among_others(&self, path: &Path) -> io::Result<Arc<File>> {
         if let Some(opened) = self.opened.borrow().get(path) {
-            return Ok(Rc::clone(opened));
+            return Ok(Arc::clone(opened));
         }
         let opened = self.open(path)?;
         self.compare(path, &opened.metadata()?, true)?;
@@ -121,7 +163,7 @@ impl Beneath {
         if all.len() >= OPENED_MAX {
             all.clear();
         }
-        all.insert(path.to_owned(), Rc::clone(&opened));
+        all.insert(path.to_owned(), Arc::clone(&opened));
         Ok(opened)
     }
 
@@ -133,7 +175,7 @@ impl Beneath {
         now.is_ok_and(|now| object_of(&now) == known)
     }
 
-    fn open(&self, path: &Path) -> io::Result<Rc<File>> {
+    fn open(&self, path: &Path) -> io::Result<Arc<File>> {
         let roots = self.roots.iter().filter(|root| path.starts_with(root));
         let root = match roots.max_by_key(|root| root.as_os_str().len()) {
             Some(root) => root,
@@ -142,17 +184,17 @@ impl Beneath {
         };
         let base = self.base(root)?;
         match path.strip_prefix(root) {
-            Ok(rest) if !rest.as_os_str().is_empty() => Ok(Rc::new(open_beneath(&base, rest)?)),
+            Ok(rest) if !rest.as_os_str().is_empty() => Ok(Arc::new(open_beneath(&base, rest)?)),
             _ => Ok(base),
         }
     }
 
-    fn base(&self, path: &Path) -> io::Result<Rc<File>> {
+    fn base(&self, path: &Path) -> io::Result<Arc<File>> {
         if let Some(base) = self.bases.borrow().get(path) {
-            return Ok(Rc::clone(base));
+            return Ok(Arc::clone(base));
         }
-        let base = Rc::new(open_without_links(path)?);
-        self.bases.borrow_mut().insert(path.to_owned(), Rc::clone(&base));
+        let base = Arc::new(open_without_links(path)?);
+        self.bases.borrow_mut().insert(path.to_owned(), Arc::clone(&base));
         Ok(base)
     }
 
@@ -181,12 +223,13 @@ impl Beneath {
 
     /// What is at and below `path` is another thing by now.
     fn forget(&self, path: &Path) {
+        self.last.borrow_mut().take_if(|(last, _)| last.starts_with(path));
         forget_below(&mut self.opened.borrow_mut(), path);
         forget_below(&mut self.known.borrow_mut(), path);
     }
 
     /// The directory that holds `path`, and its name there.
-    fn place<'p>(&self, path: &'p Path) -> io::Result<(Rc<File>, &'p OsStr)> {
+    fn place<'p>(&self, path: &'p Path) -> io::Result<(Arc<File>, &'p OsStr)> {
         if path.as_os_str().len() >= PATH_BYTES_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -194,6 +237,12 @@ impl Beneath {
             (Some(parent), Some(name)) => Ok((self.directory(parent)?, name)),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
+    }
+
+    /// The same, for any thread.
+    pub fn at(&self, path: &Path) -> io::Result<Place> {
+        let (directory, name) = self.place(path)?;
+        Ok(Place { directory, name: name.to_owned() })
     }
 
     // ---- looking --------------------------------------------------------------------------------
@@ -213,26 +262,19 @@ impl Beneath {
         if self.is_root(path) {
             return Ok(self.found(path)?.map(|found| Glance::of(&found)));
         }
-        missing(self.place(path).and_then(|(directory, name)| {
-            before("fstatat")?;
-            let found = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::ACCESS) => return Ok(Glance::of(self.held(path)?.found())),
-                other => other?,
-            };
-            let ns = |seconds: i64, rest: u64| seconds * host::NS_PER_S + rest as i64;
-            let identity = HostIdentity {
-                device: found.st_dev,
-                inode: found.st_ino,
-                size: found.st_size as u64,
-                modified_ns: ns(found.st_mtime, found.st_mtime_nsec),
-                changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
-            };
-            Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode)))
-        }))
+        let looked = self.place(path).and_then(|(directory, name)| glance(&directory, name));
+        missing(match looked {
+            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
+                self.held(path).map(|held| Glance::of(held.found()))
+            }
+            other => other,
+        })
     }
 
     fn is_root(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| root == path)
+        let same =
+            |root: &PathBuf| root.as_os_str().len() == path.as_os_str().len() && root == path;
+        self.roots.iter().any(same)
     }
 
     /// Whether there is a directory, not a link to one, that can be opened.
@@ -279,19 +321,7 @@ impl Beneath {
     /// The regular file at `path`, for reading and for writing at its end.
     pub fn open_to_append(&self, path: &Path) -> io::Result<Held> {
         let (directory, name) = self.place(path)?;
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let open = |flags| {
-            before("openat")?;
-            Ok::<_, io::Error>(openat(&directory, name, flags, Mode::empty())?)
-        };
-        // Only its owner may leave the time of its last access as it is.
-        let opened = match open(flags | OFlags::NOATIME) {
-            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => open(flags),
-            other => other,
-        };
-        let file = Held::of_file(File::from(opened?))?;
-        if file.found().is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+        open_to_append(&directory, name)
     }
 
     // ---- making ---------------------------------------------------------------------------------
@@ -299,10 +329,7 @@ impl Beneath {
     /// A new file, mode 0600.
     pub fn create(&self, path: &Path) -> io::Result<File> {
         let (directory, name) = self.place(path)?;
-        before("openat")?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let flags = flags | OFlags::CLOEXEC;
-        Ok(File::from(openat(&directory, name, flags, Mode::from_raw_mode(0o600))?))
+        create(&directory, name)
     }
 
     /// A new directory, mode 0700.
@@ -477,6 +504,45 @@ fn missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
             _ => Err(problem),
         },
     }
+}
+
+// ---- a name in an open directory ----------------------------------------------------------------
+
+fn glance(directory: &File, name: &OsStr) -> io::Result<Glance> {
+    before("fstatat")?;
+    let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let ns = |seconds: i64, rest: u64| seconds * host::NS_PER_S + rest as i64;
+    let identity = HostIdentity {
+        device: found.st_dev,
+        inode: found.st_ino,
+        size: found.st_size as u64,
+        modified_ns: ns(found.st_mtime, found.st_mtime_nsec),
+        changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
+    };
+    Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode)))
+}
+
+fn create(directory: &File, name: &OsStr) -> io::Result<File> {
+    before("openat")?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC;
+    Ok(File::from(openat(directory, name, flags, Mode::from_raw_mode(0o600))?))
+}
+
+fn open_to_append(directory: &File, name: &OsStr) -> io::Result<Held> {
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let open = |flags| {
+        before("openat")?;
+        Ok::<_, io::Error>(openat(directory, name, flags, Mode::empty())?)
+    };
+    // Only its owner may leave the time of its last access as it is.
+    let opened = match open(flags | OFlags::NOATIME) {
+        Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => open(flags),
+        other => other,
+    };
+    let file = Held::of_file(File::from(opened?))?;
+    if file.found().is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
 }
 
 // ---- opening ------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ use super::detach;
 use super::extended;
 use super::host;
 use super::ledger::Ledger;
-use super::make::{Kept, LOST, Loss, Made, Maker};
+use super::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
 use super::manifest::Manifest;
 use super::plan::{Delete, Put, Touch, beside};
 use super::rescue::Rescue;
@@ -95,11 +95,11 @@ impl<S: Source> Commit<'_, S> {
         manifest: &mut Option<Manifest>,
     ) {
         let Prepared { plan, made, goings } = *prepared;
-        for (put, made) in plan.puts.iter().zip(made) {
-            if let Some(made) = made {
-                self.place(put, made);
-            }
-        }
+        let all = plan.puts.iter().zip(made);
+        let all = all.filter_map(|(put, made)| Some((put, made.as_ref()?)));
+        let grows = |(_, made): &(&Put, &Made)| made.tail.is_some();
+        all.clone().filter(|one| !grows(one)).for_each(|(put, made)| self.place(put, made));
+        self.grow_all(all.filter(grows));
         // What could not take its name either.
         self.kept.withhold_unmade(ledger);
         if self.kept.durable {
@@ -113,7 +113,8 @@ impl<S: Source> Commit<'_, S> {
             self.sync();
         }
         // Who is killed from here on is seen to have been here (`Manifest::past`).
-        let _ = manifest.as_mut().map(Manifest::past);
+        let anything = !self.olds.is_empty();
+        let _ = manifest.as_mut().map(|manifest| manifest.past(anything));
         self.remove_olds();
         plan.touches.iter().for_each(|touch| self.touch(touch));
         self.sync();
@@ -126,17 +127,18 @@ impl<S: Source> Commit<'_, S> {
             return self.not_placed(put, made, &format!("{why}: the old one is kept"));
         }
         self.directories.insert(put.directory.clone());
-        let placed = match (&made.tail, put.replaces) {
-            // What takes its name in the end was looked at.
-            (Some(tail), _) => self.grow(put, made, &tail.bytes).map(drop),
-            (None, replaces) => self.is_at(&made.temporary, made).and_then(|_| {
-                let path = match replaces {
-                    None => self.place_new(made, &target),
-                    Some(expected) => self.place_over(put, made, &target, &expected),
-                };
-                self.is_at(&path?, made).map(drop)
-            }),
-        };
+        let placed = self.is_at(&made.temporary, made).and_then(|()| {
+            let path = match put.replaces {
+                None => self.place_new(made, &target),
+                Some(expected) => self.place_over(put, made, &target, &expected),
+            };
+            self.is_at(&path?, made)
+        });
+        self.conclude(put, made, placed);
+    }
+
+    /// Counts what has its name, and tells of what has not.
+    pub(super) fn conclude(&mut self, put: &Put, made: &Made, placed: io::Result<()>) {
         match placed {
             Ok(()) => self.outcome.written += 1,
             Err(problem) => self.not_placed(put, made, &super::reason(&problem)),
@@ -144,16 +146,13 @@ impl<S: Source> Commit<'_, S> {
     }
 
     /// Invariant 6.
-    pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<HostIdentity> {
-        match self.beneath.identity(path)? {
-            Some(found) if (found.device, found.inode) == made.which => Ok(found),
-            _ => Err(io::Error::other("another program has removed or replaced the new file")),
-        }
+    pub(super) fn is_at(&self, path: &Path, made: &Made) -> io::Result<()> {
+        self.beneath.identity(path)?.map_or(Err(io::Error::other(TAKEN)), |found| made.is(&found))
     }
 
     /// Tells of what has not got its name. Where programs go on, it is made again the next time;
     /// otherwise the temporary name holds the only copy.
-    fn not_placed(&mut self, put: &Put, made: &Made, why: &str) {
+    pub(super) fn not_placed(&mut self, put: &Put, made: &Made, why: &str) {
         let (target, temporary) = (put.target(), &*made.temporary);
         let there = self.is_at(temporary, made).is_ok();
         if !self.live {
@@ -482,11 +481,11 @@ fn carry_out_unlocked<S: Source>(
         outcome.failures.push(no_notes(&problem));
     }
     // What lies side by side on the disk is written in one go.
-    plan.puts.sort_by_key(|put| put.replaces.map(|old| (old.device, old.inode)));
+    plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
     let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.is_some());
-    let made: Vec<_> = plan.puts.iter().map(|put| maker.make(put)).collect();
+    let made = maker.make_all(&plan.puts);
     let over = maker.is_over();
     let (mut kept, mut noted) = maker.finish();
     if over {

@@ -97,9 +97,10 @@ fn export_short<S: Source>(source: &mut S, inode: Inode, file: &File) -> io::Res
 }
 
 /// Attributes and data of a file, by offset; no more than `SHORT_BYTES`.
-type Pieces = (Attributes, Vec<(u64, Vec<u8>)>);
+pub type Pieces = (Attributes, Vec<(u64, Vec<u8>)>);
 
-fn pieces<S: Source>(source: &mut S, inode: Inode) -> io::Result<Pieces> {
+/// All data of a short file.
+pub fn pieces<S: Source>(source: &mut S, inode: Inode) -> io::Result<Pieces> {
     let attributes = source.attributes(inode).map_err(from_errno)?;
     let size = attributes.size.min(SHORT_BYTES);
     let (mut pieces, mut offset) = (Vec::new(), 0);
@@ -301,6 +302,15 @@ pub fn begins_with<S: Source>(
         offset += got as u64;
     }
     Ok(Some(hasher.finish()))
+}
+
+/// The same of a `start` that is in memory.
+pub fn hash_if_start(file: &File, start: &[u8]) -> io::Result<Option<u64>> {
+    let mut theirs = vec![0; start.len()];
+    read_exact_at(file, &mut theirs, 0)?;
+    let mut hasher = ByBytes::new(start.len() as u64);
+    hasher.add(0, start);
+    Ok((theirs == start).then(|| hasher.finish()))
 }
 
 /// The `bytes` of a file from `offset` on.

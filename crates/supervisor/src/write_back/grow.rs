@@ -1,4 +1,4 @@
-//! Appends in place to a host file that the image has only appended to.
+//! Appends in place to host files that the image has only appended to.
 //!
 //! ```text
 //!   make: the host's file is what was imported, and the image's begins with it? ─► its tail
@@ -8,20 +8,24 @@
 //! Nothing is copied, and the file keeps its number. The file is opened to append: who writes to it
 //! at that very moment loses nothing. What changed before is seen, and the image's version goes
 //! beside it, as always.
+//!
+//! Several threads share the host calls (`hands`), each for files of its own.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use husk_proto::fs::{Backing, HostIdentity};
+use husk_proto::fs::{Attributes, Backing, HostIdentity};
 
 use super::beneath::held::Held;
-use super::beneath::{Object, set_len};
-use super::commit::Commit;
+use super::beneath::{Object as Which, Place, set_len};
+use super::commit::{Commit, old_must_stay};
 use super::make::{Made, Maker, Noted};
 use super::manifest::Facts;
 use super::plan::{Content, Put};
-use super::{Source, content, host, ledger};
+use super::small::{SMALL_BYTES, Waiting};
+use super::{Source, content, hands, host, ledger};
 
 /// Longest tail; a longer one is no more work to copy with its file.
 const TAIL_BYTES_MAX: u64 = 64 << 10;
@@ -34,7 +38,7 @@ const SET_ID: u32 = 0o6000;
 #[derive(Debug)]
 pub struct Tail {
     /// To which file.
-    pub which: Object,
+    pub which: Which,
     /// Its attributes before.
     pub before: Facts,
     /// The bytes.
@@ -43,9 +47,60 @@ pub struct Tail {
     pub begin: u64,
 }
 
-impl<S: Source> Maker<'_, S> {
-    /// What is to be appended to which file of the host; `None`: it is to be made anew.
-    pub(super) fn tail(&mut self, put: &Put) -> Option<Tail> {
+// ---- make ---------------------------------------------------------------------------------------
+
+/// A file that may grow in place, if the host's is the beginning of it.
+#[derive(Debug)]
+pub(super) struct Growing<'p> {
+    put: &'p Put,
+    /// Its number among all.
+    n: usize,
+    old: HostIdentity,
+    place: Place,
+    /// All of it; `None`: it is longer than what is shared.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Growing<'_> {
+    /// What is to be appended; `None`: it is to be made anew.
+    fn tail(&self) -> Option<Tail> {
+        let held = self.unchanged()?;
+        let (start, tail) = self.bytes.as_ref()?.split_at_checked(self.old.size as usize)?;
+        let begin = content::hash_if_start(held.file().ok()?, start).ok()??;
+        Some(self.tail_of(&held, begin, tail.to_vec()))
+    }
+
+    /// The same of a long file.
+    fn tail_from<S: Source>(&self, source: &mut S) -> Option<Tail> {
+        let held = self.unchanged()?;
+        let (inode, size) = (self.put.object.inode, self.old.size);
+        let begin = content::begins_with(source, inode, held.file().ok()?, size).ok()??;
+        let grown = self.put.object.attributes.size - size;
+        let bytes = content::piece(source, inode, size, grown as usize).ok()?;
+        Some(self.tail_of(&held, begin, bytes))
+    }
+
+    fn tail_of(&self, held: &Held, begin: u64, bytes: Vec<u8>) -> Tail {
+        let (which, before) = ((self.old.device, self.old.inode), Facts::of(held.found()));
+        Tail { which, before, bytes, begin }
+    }
+
+    /// The host's file, if it is as it was imported, and has the attributes it is to have.
+    fn unchanged(&self) -> Option<Held> {
+        let held = self.place.open_to_append().ok()?;
+        let found = held.found();
+        let (step, mode) = (&self.put.object.attributes.step, found.mode() & 0o7777);
+        let same = is_unchanged(&held, &self.old)
+            && found.nlink() == 1
+            && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
+            && mode & SET_ID == 0;
+        same.then_some(held)
+    }
+}
+
+impl<'a, S: Source> Maker<'a, S> {
+    /// A put of which the host's file may be the beginning.
+    pub(super) fn growing(&mut self, n: usize, put: &'a Put) -> Option<Growing<'a>> {
         let (object, old) = (&put.object, put.replaces?);
         let attributes = &object.attributes;
         let grown = attributes.size.checked_sub(old.size).filter(|&grown| grown > 0)?;
@@ -53,71 +108,184 @@ impl<S: Source> Maker<'_, S> {
         if whole || grown > TAIL_BYTES_MAX || self.tails_bytes + grown > TAILS_BYTES_MAX {
             return None;
         }
-        if !matches!(object.content, Content::Image) {
-            return None;
-        }
         let origin = self.source.host_identity(attributes.origin?).ok()?;
-        let which = (old.device, old.inode);
-        let target = put.target();
-        let held = self.beneath.open_to_append(&target).ok()?;
-        let found = held.found();
-        let (step, mode) = (&attributes.step, found.mode() & 0o7777);
-        let same = (origin.device, origin.inode) == which
-            && is_unchanged(&held, &old)
-            && found.nlink() == 1
-            && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
-            && mode & SET_ID == 0;
-        let file = held.file().ok()?;
-        if !same {
+        let same = (origin.device, origin.inode) == (old.device, old.inode);
+        if !same || !matches!(object.content, Content::Image) {
             return None;
         }
-        let begin = content::begins_with(self.source, object.inode, file, old.size).ok()??;
-        let bytes = content::piece(self.source, object.inode, old.size, grown as usize).ok()?;
-        let before = Facts::of(found);
+        let place = self.beneath.at(&put.target()).ok()?;
+        let bytes = match attributes.size {
+            size if size > SMALL_BYTES => None,
+            size => Some(content::piece(self.source, object.inode, 0, size as usize).ok()?),
+        };
         self.tails_bytes += grown;
+        Some(Growing { put, n, old, place, bytes })
+    }
+
+    /// What is to be made of it: at once, or with others.
+    pub(super) fn make_growing(&mut self, growing: Growing<'a>) -> Option<Made> {
+        match &growing.bytes {
+            None => {
+                let tail = growing.tail_from(self.source);
+                self.grown(&growing, tail)
+            }
+            Some(bytes) => {
+                self.waiting.add(&growing.place, bytes.len() as u64);
+                self.growings.push(growing);
+                None
+            }
+        }
+    }
+
+    /// Looks at all that wait.
+    pub(super) fn make_growings(&mut self) {
+        let growings = std::mem::take(&mut self.growings);
+        let tails = hands::share(&growings, Growing::tail);
+        for (growing, tail) in growings.iter().zip(tails) {
+            self.all[growing.n] = self.grown(growing, tail);
+        }
+    }
+
+    fn grown(&mut self, growing: &Growing<'a>, tail: Option<Tail>) -> Option<Made> {
+        let Growing { put, n, old, .. } = *growing;
+        let Some(tail) = tail else { return self.make_anew(n, put) };
         if self.ledger.notes() {
+            let attributes = &put.object.attributes;
             let (size, modified_ns) = (attributes.size, attributes.modified_ns);
             let identity = HostIdentity { size, modified_ns, ..old };
-            let facts = ledger::facts(attributes, object.extended.as_ref());
-            let (inode, content, tree) = (object.inode, None, false);
-            self.noted.push(Noted { path: target, inode, identity, content, facts, tree });
+            let facts = ledger::facts(attributes, put.object.extended.as_ref());
+            let (path, inode, content, tree) = (put.target(), put.object.inode, None, false);
+            self.noted.push(Noted { path, inode, identity, content, facts, tree });
         }
-        Some(Tail { which, before, bytes, begin })
+        self.progress.step();
+        let (temporary, which) = (self.names.fresh(&put.directory), tail.which);
+        Some(Made { temporary, which, complete: true, tail: Some(tail) })
+    }
+}
+
+// ---- commit -------------------------------------------------------------------------------------
+
+/// A tail and the file it belongs to.
+struct Append<'p> {
+    put: &'p Put,
+    made: &'p Made,
+    old: HostIdentity,
+    tail: &'p [u8],
+    place: Place,
+    /// Its descriptor is needed to sync it.
+    keep: bool,
+}
+
+/// What came of it.
+enum Grown {
+    /// Somebody has changed the file: nothing is done to it.
+    Changed,
+    /// It is as it was.
+    Failed(io::Error),
+    /// It has grown; what has its name then.
+    Done(HostIdentity, Option<File>),
+}
+
+impl Append<'_> {
+    fn append(&self) -> Grown {
+        match self.place.open_to_append() {
+            Ok(held) if is_unchanged(&held, &self.old) => {
+                let attributes = &self.put.object.attributes;
+                let done = self.append_to(&held, attributes);
+                done.map_or_else(Grown::Failed, |(there, file)| Grown::Done(there, file))
+            }
+            _ => Grown::Changed,
+        }
+    }
+
+    fn append_to(
+        &self,
+        held: &Held,
+        attributes: &Attributes,
+    ) -> io::Result<(HostIdentity, Option<File>)> {
+        if let Err(problem) = held.append(self.tail) {
+            // What it had before is all it has then.
+            set_len(held.file()?, self.old.size)?;
+            held.set_times(attributes.accessed_ns, self.old.modified_ns, false)?;
+            return Err(problem);
+        }
+        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)?;
+        let descriptor = self.keep.then(|| held.to_sync()).transpose()?;
+        Ok((self.place.glance()?.identity, descriptor))
     }
 }
 
 impl<S: Source> Commit<'_, S> {
-    /// Appends a tail to the file it belongs to; where the image's version is then.
-    pub(super) fn grow(&mut self, put: &Put, made: &Made, tail: &[u8]) -> io::Result<PathBuf> {
-        let target = put.target();
-        let Some(old) = put.replaces else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let held = match self.beneath.open_to_append(&target) {
-            Ok(held) if self.noted && is_unchanged(&held, &old) => held,
-            _ => return self.made_after_all(put, made, &old),
-        };
-        let attributes = &put.object.attributes;
-        if let Err(problem) = held.append(tail) {
-            // What it had before is all it has then.
-            set_len(held.file()?, old.size)?;
-            held.set_times(attributes.accessed_ns, old.modified_ns, false)?;
-            return Err(problem);
+    /// Appends tails to the files they belong to.
+    pub(super) fn grow_all<'p>(&mut self, all: impl Iterator<Item = (&'p Put, &'p Made)>) {
+        let (mut appends, mut waiting, mut directory) = (Vec::new(), Waiting::default(), None);
+        for (put, made) in all {
+            if let Some(why) = old_must_stay(put, made, &self.kept) {
+                self.not_placed(put, made, &format!("{why}: the old one is kept"));
+                continue;
+            }
+            if directory != Some(&put.directory) {
+                self.directories.insert(put.directory.clone());
+                directory = Some(&put.directory);
+            }
+            let Some(append) = self.to_append(put, made, appends.len()) else {
+                let placed = self.made_after_all(put, made);
+                self.conclude(put, made, placed.map(drop));
+                continue;
+            };
+            waiting.add(&append.place, append.tail.len() as u64);
+            appends.push(append);
+            if waiting.is_full() {
+                self.append_all(&std::mem::take(&mut appends));
+                waiting = Waiting::default();
+            }
         }
-        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)?;
-        self.unsynced.keep(&held)?;
-        if self.is_at(&target, made)?.size != attributes.size {
+        self.append_all(&appends);
+    }
+
+    /// `None`: nothing can be noted, or there is nothing to append to.
+    fn to_append<'p>(&self, put: &'p Put, made: &'p Made, waiting: usize) -> Option<Append<'p>> {
+        let (old, tail) = (put.replaces?, &*made.tail.as_ref()?.bytes);
+        let place = self.beneath.at(&put.target()).ok().filter(|_| self.noted)?;
+        let keep = self.unsynced.is_singly(waiting);
+        Some(Append { put, made, old, tail, place, keep })
+    }
+
+    fn append_all(&mut self, appends: &[Append<'_>]) {
+        let done = hands::share(appends, Append::append);
+        for (append, done) in appends.iter().zip(done) {
+            let Append { put, made, .. } = *append;
+            let placed = match done {
+                Grown::Changed => self.made_after_all(put, made).map(drop),
+                Grown::Failed(problem) => Err(problem),
+                Grown::Done(there, descriptor) => self.grown(append, &there, descriptor),
+            };
+            self.conclude(put, made, placed);
+        }
+    }
+
+    fn grown(
+        &mut self,
+        append: &Append<'_>,
+        there: &HostIdentity,
+        descriptor: Option<File>,
+    ) -> io::Result<()> {
+        let (beneath, target) = (self.beneath, append.put.target());
+        self.unsynced.keep_as(append.old.device, || match descriptor {
+            Some(descriptor) => Ok(descriptor),
+            None => beneath.read(&target),
+        })?;
+        append.made.is(there)?;
+        if there.size != append.put.object.attributes.size {
             let line = "was written to at the same moment: it has what both have written";
             self.outcome.conflicts.push(format!("{} {line}", target.display()));
         }
-        Ok(target)
+        Ok(())
     }
 
     /// It does not grow in place: somebody has changed it, or nothing can be noted.
-    fn made_after_all(
-        &mut self,
-        put: &Put,
-        made: &Made,
-        old: &HostIdentity,
-    ) -> io::Result<PathBuf> {
+    fn made_after_all(&mut self, put: &Put, made: &Made) -> io::Result<PathBuf> {
+        let Some(old) = put.replaces else { return Err(io::ErrorKind::InvalidInput.into()) };
         let file = self.beneath.create(&made.temporary)?;
         content::export(self.source, put.object.inode, &file)?;
         let held = Held::of_file(file)?;
@@ -126,7 +294,7 @@ impl<S: Source> Commit<'_, S> {
         let found = held.found();
         let (temporary, which) = (made.temporary.clone(), (found.dev(), found.ino()));
         let late = Made { temporary, which, complete: true, tail: None };
-        self.place_over(put, &late, &put.target(), old)
+        self.place_over(put, &late, &put.target(), &old)
     }
 }
 

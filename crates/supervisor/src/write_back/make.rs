@@ -24,16 +24,19 @@ use husk_proto::{Errno, Inode};
 use super::beneath::held::Held;
 use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
-use super::grow::Tail;
+use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Put};
 use super::rescue::{Rescue, Saved};
+use super::small::{Small, Waiting};
 use super::unsynced::Unsynced;
 use super::{Outcome, Source, Work, content, extended, host, ledger};
 use crate::onlooker::Progress;
 
 /// What is said of what cannot be copied as it was at one moment.
 const STILL_CHANGING: &str = "still changing";
+/// What is said of what was made and is not there any more.
+pub const TAKEN: &str = "another program has removed or replaced the new file";
 /// What is said of content that found no room anywhere.
 pub const LOST: &str = "; its content is lost";
 
@@ -48,6 +51,16 @@ pub struct Made {
     pub complete: bool,
     /// Nothing was made: this goes to the end of what the name leads to.
     pub tail: Option<Tail>,
+}
+
+impl Made {
+    /// Whether `found` is it.
+    pub fn is(&self, found: &HostIdentity) -> io::Result<()> {
+        match (found.device, found.inode) == self.which {
+            true => Ok(()),
+            false => Err(io::Error::other(TAKEN)),
+        }
+    }
 }
 
 /// One object that was made, for the ledger.
@@ -87,9 +100,9 @@ pub struct Kept {
 pub struct Maker<'a, S> {
     pub(super) beneath: &'a Beneath,
     pub(super) source: &'a mut S,
-    names: &'a mut host::Names,
+    pub(super) names: &'a mut host::Names,
     rescue: &'a mut Rescue,
-    progress: &'a Progress,
+    pub(super) progress: &'a Progress,
     outcome: &'a mut Outcome,
     pub(super) ledger: &'a Ledger,
     /// Where an inode of the image already lies on the host (invariant 3).
@@ -99,7 +112,16 @@ pub struct Maker<'a, S> {
     /// What was made, if the ledger wants to know.
     pub(super) noted: Vec<Noted>,
     kept: Kept,
-    unsynced: Unsynced,
+    pub(super) unsynced: Unsynced,
+    /// What was made for each put.
+    pub(super) all: Vec<Option<Made>>,
+    /// Files that may grow, small files that are to be made, and how much that is.
+    pub(super) growings: Vec<Growing<'a>>,
+    pub(super) smalls: Vec<Small<'a>>,
+    pub(super) waiting: Waiting,
+    /// Directories that are made but for their attributes, innermost first: what comes into them
+    /// changes their times.
+    open: Vec<(&'a Object, PathBuf, PathBuf)>,
     /// Files may grow in place: that is noted before it happens.
     grows: bool,
     /// Bytes of all tails so far.
@@ -127,6 +149,7 @@ impl<'a, S: Source> Maker<'a, S> {
         let Work { names, rescue, progress, ledger, live, .. } = work;
         let (live, grows, tails_bytes) = (*live, noted && !*live, 0);
         let (made, noted, kept, unsynced) = Default::default();
+        let (all, growings, smalls, waiting, open) = Default::default();
         Self {
             beneath,
             source,
@@ -140,30 +163,83 @@ impl<'a, S: Source> Maker<'a, S> {
             noted,
             kept,
             unsynced,
+            all,
+            growings,
+            smalls,
+            waiting,
+            open,
             grows,
             tails_bytes,
         }
     }
 
-    /// Makes the object of `put` under a temporary name in its directory.
-    pub fn make(&mut self, put: &Put) -> Option<Made> {
-        if self.is_over() {
+    /// Makes the objects of all `puts`, each under a temporary name in its directory.
+    pub fn make_all(&mut self, puts: &'a [Put]) -> Vec<Option<Made>> {
+        for (n, put) in puts.iter().enumerate() {
+            let made = if self.is_over() { None } else { self.make(n, put) };
+            self.all.push(made);
+            if self.waiting.is_full() {
+                self.settle();
+            }
+        }
+        self.settle();
+        std::mem::take(&mut self.all)
+    }
+
+    /// Does all that waits.
+    fn settle(&mut self) {
+        self.waiting = Waiting::default();
+        self.make_growings();
+        self.make_smalls();
+    }
+
+    /// `None`: it cannot be made, or waits.
+    fn make(&mut self, n: usize, put: &'a Put) -> Option<Made> {
+        if self.grows
+            && let Some(growing) = self.growing(n, put)
+        {
+            return self.make_growing(growing);
+        }
+        self.make_anew(n, put)
+    }
+
+    /// The same of what does not grow in place.
+    pub(super) fn make_anew(&mut self, n: usize, put: &'a Put) -> Option<Made> {
+        let temporary = self.names.fresh(&put.directory);
+        self.unsynced.keep_names(self.beneath, &put.directory);
+        let (object, target) = (&put.object, put.target());
+        if let Some(small) = self.small(object, &temporary, &target, Some(n)) {
+            self.smalls.push(small);
             return None;
         }
-        let temporary = self.names.fresh(&put.directory);
-        if self.grows
-            && let Some(tail) = self.tail(put)
-        {
-            self.progress.step();
-            let which = tail.which;
-            return Some(Made { temporary, which, complete: true, tail: Some(tail) });
-        }
-        self.unsynced.keep_names(self.beneath, &put.directory);
         let troubles = |outcome: &Outcome| outcome.failures.len() + outcome.busy.len();
+        if object.is_tree() {
+            // What others lack is not lacking here.
+            self.settle();
+        }
         let before = troubles(self.outcome);
-        let made = self.object(&put.object, &temporary, &put.target());
+        let made = match self.object(object, &temporary, &target) {
+            None if !self.open.is_empty() => self.close_all(),
+            made => made,
+        };
         let complete = troubles(self.outcome) == before;
         made.map(|which| Made { temporary, which, complete, tail: None })
+    }
+
+    /// Ends the directories that are open; what the outermost is.
+    fn close_all(&mut self) -> Option<beneath::Object> {
+        self.settle();
+        let mut outermost = None;
+        for (object, path, shown) in std::mem::take(&mut self.open) {
+            let made = self.attempt(object, &path, &shown);
+            outermost = self.concluded(object, &path, &shown, made);
+        }
+        outermost
+    }
+
+    /// Programs go on.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
     }
 
     /// Whether what is made will not be needed: whoever can go on later does not go on now.
@@ -181,9 +257,27 @@ impl<'a, S: Source> Maker<'a, S> {
         (self.kept, self.noted)
     }
 
-    /// Makes `object` at `path`; `shown` is the name the user knows it by.
-    fn object(&mut self, object: &Object, path: &Path, shown: &Path) -> Option<beneath::Object> {
-        let made = self.attempt(object, path, shown);
+    /// Makes `object` at `path`; `shown` is the name the user knows it by. Directories stay `open`.
+    fn object(&mut self, object: &'a Object, path: &Path, shown: &Path) -> Option<beneath::Object> {
+        let Content::Tree(children) = &object.content else {
+            let made = self.attempt(object, path, shown);
+            return self.concluded(object, path, shown, made);
+        };
+        match self.tree(children, path, shown) {
+            Ok(()) => self.open.push((object, path.to_owned(), shown.to_owned())),
+            Err(problem) => drop(self.concluded(object, path, shown, Err(problem))),
+        }
+        None
+    }
+
+    /// What was made, if it was; else what it was to be is saved or put off, and that is told.
+    pub(super) fn concluded(
+        &mut self,
+        object: &Object,
+        path: &Path,
+        shown: &Path,
+        made: io::Result<beneath::Object>,
+    ) -> Option<beneath::Object> {
         self.progress.step();
         let problem = match made {
             Ok(which) => return Some(which),
@@ -245,7 +339,8 @@ impl<'a, S: Source> Maker<'a, S> {
                 let kind = host::special_kind(object.attributes.step.kind);
                 self.beneath.make_special(path, kind, object.attributes.device.into())?
             }
-            Content::Tree(children) => self.tree(children, path, shown)?,
+            // All that is below it is there.
+            Content::Tree(_) => self.beneath.hold(path)?,
             Content::HostTree(origin) => self.host_tree(origin, path)?,
         };
         if from.is_none() || self.is_own(object, &held) {
@@ -350,16 +445,23 @@ impl<'a, S: Source> Maker<'a, S> {
     /// What is made is held again when all below is: one descriptor a level would be too many.
     fn tree(
         &mut self,
-        children: &[(OsString, Object)],
+        children: &'a [(OsString, Object)],
         path: &Path,
         shown: &Path,
-    ) -> io::Result<Held> {
+    ) -> io::Result<()> {
         self.beneath.make_directory(path)?;
         self.unsynced.keep_names(self.beneath, path);
         for (name, child) in children {
-            self.object(child, &path.join(name), &shown.join(name));
+            let (path, shown) = (path.join(name), shown.join(name));
+            match self.small(child, &path, &shown, None) {
+                Some(small) => self.smalls.push(small),
+                None => drop(self.object(child, &path, &shown)),
+            }
+            if self.waiting.is_full() {
+                self.settle();
+            }
         }
-        self.beneath.hold(path)
+        Ok(())
     }
 
     /// All of a host directory, by hard links (invariant 2).

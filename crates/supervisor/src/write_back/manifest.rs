@@ -179,6 +179,7 @@ enum Line {
     Ready { steps: usize },
     Past,
     Back,
+    Going,
 }
 
 /// The manifest of a write-back that is under way.
@@ -226,10 +227,15 @@ impl Manifest {
         directory.sync_all()
     }
 
-    /// From now on what is old goes (invariant 2). One who is killed is seen to have been here by
-    /// what is there, too.
-    pub fn past(&mut self) -> io::Result<()> {
-        self.write(&[Line::Past])
+    /// From now on what is old goes (invariant 2). Durable, if anything goes: a directory of which
+    /// the half is removed looks like one that can be put back.
+    pub fn past(&mut self, anything: bool) -> io::Result<()> {
+        self.write(&[Line::Past])?;
+        if anything {
+            before_sync(SYNC, &self.file)?;
+            self.file.sync_data()?;
+        }
+        Ok(())
     }
 
     /// All is done.
@@ -263,6 +269,8 @@ pub struct Pending {
     pub past: bool,
     /// Somebody has begun to undo it.
     pub undoing: bool,
+    /// What is new may have gone.
+    pub going: bool,
     /// When it was written to last, ns: all of its making was over then.
     pub written_ns: i64,
     /// Its write-back, or somebody who recovers it, is at work.
@@ -289,20 +297,22 @@ impl Pending {
         let most = if busy { HEAD_BYTES_MAX } else { BYTES_MAX };
         file.take(most).read_to_end(&mut text)?;
         let lines = text.split_inclusive(|&byte| byte == b'\n');
-        // A line that is not whole is the last one that was written.
-        let mut lines = lines.map_while(|line| serde_json::from_slice::<Line>(line).ok());
+        // A line that is not whole was the last one of somebody who lost power.
+        let mut lines = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
         let Some(Line::Head(head)) = lines.next() else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let (steps, ready, past, undoing) = (Vec::new(), false, false, false);
+        let (steps, ready, past) = (Vec::new(), false, false);
+        let (undoing, going) = (false, false);
         let mut pending =
-            Pending { path, head, steps, ready, past, undoing, written_ns, busy, lock };
+            Pending { path, head, steps, ready, past, undoing, going, written_ns, busy, lock };
         for line in lines {
             match line {
                 Line::Step(step) => pending.steps.push(step),
                 Line::Ready { steps } => pending.ready = steps == pending.steps.len(),
                 Line::Past => pending.past = true,
                 Line::Back => pending.undoing = true,
+                Line::Going => pending.going = true,
                 Line::Head(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
@@ -354,17 +364,32 @@ impl Pending {
 
     /// It is about to be undone.
     pub fn turn_back(&mut self) -> io::Result<()> {
+        self.note(&Line::Back)?;
+        self.undoing = true;
+        Ok(())
+    }
+
+    /// It is undone, and what is new goes: nobody may go forward from here on.
+    pub fn let_go_of_new(&self) -> io::Result<()> {
+        self.note(&Line::Going)
+    }
+
+    /// It is done, and what is old goes: nobody may go back from here on.
+    pub fn let_go_of_old(&self) -> io::Result<()> {
+        if self.past { Ok(()) } else { self.note(&Line::Past) }
+    }
+
+    /// Adds a line, durably.
+    fn note(&self, line: &Line) -> io::Result<()> {
         let Some(mut file) = self.lock.as_ref() else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        let mut line = serde_json::to_vec(&Line::Back)?;
-        line.push(b'\n');
-        file.write_all(&line)?;
-        // What is new goes from here on: after a loss of power nobody may go forward.
+        // Before it may be the half of another line.
+        let line = format!("\n{}\n", serde_json::to_string(line)?);
+        before("write")?;
+        file.write_all(line.as_bytes())?;
         before_sync(SYNC, file)?;
-        file.sync_data()?;
-        self.undoing = true;
-        Ok(())
+        file.sync_data()
     }
 
     /// What was to be done is done, or undone: it goes.

@@ -32,6 +32,8 @@
 //! 11. What is about to happen is on the disk before it happens (`manifest`): one that is killed is
 //!     gone on with, or taken back, as a whole (`recover`).
 //!
+//! 12. Host calls for many small files are shared by several threads, phase by phase (`hands`).
+//!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod beneath;
@@ -43,6 +45,7 @@ pub mod detach;
 pub mod extended;
 mod git_index;
 mod grow;
+mod hands;
 pub mod host;
 mod lacking;
 pub mod ledger;
@@ -54,6 +57,7 @@ pub(crate) mod recover;
 pub mod rescue;
 mod restat;
 pub mod scan;
+mod small;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -228,12 +232,13 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Where on the host an object was imported from. The buffer is not on the stack of a recursion.
+#[inline(never)]
 pub(crate) fn origin_path<S: Source>(
     source: &mut S,
     attributes: &Attributes,
 ) -> Result<Option<PathBuf>, Errno> {
     let Some(origin) = attributes.origin else { return Ok(None) };
-    let mut bytes = vec![0; PATH_BYTES_MAX];
+    let mut bytes = [0; PATH_BYTES_MAX];
     let length = source.host_path(origin, &mut bytes)?;
     Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
 }

@@ -9,7 +9,8 @@
 //! 1. What a step finds is known by its identity. What is neither the old nor the new one is
 //!    somebody's work since: it stays, and is told.
 //! 2. Nothing old goes while something new has not got its name.
-//! 3. Killed in the middle, recovering can be gone on with, in either direction up to `past`.
+//! 3. Killed in the middle, recovering can be gone on with, in either direction until something
+//!    is about to be removed: which way is closed then is on the disk first.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -79,7 +80,7 @@ pub fn is_redoable(pending: &Pending) -> bool {
         }
         _ => true,
     };
-    !pending.undoing || pending.steps.iter().all(there)
+    !pending.going && (!pending.undoing || pending.steps.iter().all(there))
 }
 
 /// Whether `back` is possible.
@@ -232,7 +233,9 @@ impl<'a> Recovery<'a> {
         }
         // What is new has its name on the disk before anything old goes.
         self.sync_directories();
-        self.remove_old();
+        if self.old_is_left() {
+            self.then(Pending::let_go_of_old, Recovery::remove_old);
+        }
         for step in steps.iter().filter(|step| matches!(step, Step::Touch { .. })) {
             self.one(step, Recovery::step_forward);
         }
@@ -350,6 +353,17 @@ impl<'a> Recovery<'a> {
         Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
     }
 
+    /// Whether there is anything for `remove_old`.
+    fn old_is_left(&self) -> bool {
+        self.pending.steps.iter().any(|step| match step {
+            Step::Put { temporary, target, made, replaces: Some(old) } => {
+                self.is_at(&target.path(), *made) && self.is_at(&temporary.path(), old.which)
+            }
+            Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
+            _ => false,
+        })
+    }
+
     /// What is old goes, where what is new is in its place.
     fn remove_old(&mut self) {
         for step in &self.pending.steps {
@@ -398,7 +412,7 @@ impl<'a> Recovery<'a> {
             self.one(step, Recovery::step_back);
         }
         self.sync_directories();
-        self.remove_new();
+        self.then(Pending::let_go_of_new, Recovery::remove_new);
         // Directories change with what is in them.
         for step in steps.iter().filter(is_touch) {
             self.one(step, Recovery::step_back);
@@ -464,6 +478,17 @@ impl<'a> Recovery<'a> {
     fn remove_temporaries(&self) {
         for directory in &self.pending.head.directories {
             host::remove_names(&self.beneath, &directory.path(), &self.pending.head.stem);
+        }
+    }
+
+    /// Notes which way is closed, and then removes what would be needed for it.
+    fn then(&mut self, note: fn(&Pending) -> io::Result<()>, remove: fn(&mut Self)) {
+        match note(self.pending) {
+            Ok(()) => remove(self),
+            Err(problem) => {
+                let line = "what is not needed any more is kept: it cannot be noted";
+                self.told.lines.push(format!("{line}: {}", reason(&problem)));
+            }
         }
     }
 

@@ -60,7 +60,12 @@ impl Unsynced {
         }
     }
 
-    fn keep_as(&mut self, device: u64, open: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
+    /// Keeps a file of a file system; `open` is asked only if the file itself is needed.
+    pub fn keep_as(
+        &mut self,
+        device: u64,
+        open: impl FnOnce() -> io::Result<File>,
+    ) -> io::Result<()> {
         if self.devices.contains_key(&device) {
             return Ok(());
         }
@@ -71,6 +76,11 @@ impl Unsynced {
             self.devices.insert(device, file);
         }
         Ok(())
+    }
+
+    /// Whether files are synced one by one, beside so many others that are to be kept.
+    pub fn is_singly(&self, others: usize) -> bool {
+        self.devices.is_empty() && self.files.len() + others <= SYNCED_SINGLY_MAX
     }
 
     /// Makes all durable.

@@ -122,7 +122,8 @@ impl Held {
 
     /// Sets owner (if permitted), mode and times; a symlink has no mode.
     pub fn set_attributes(&self, wanted: &Attributes) -> io::Result<()> {
-        let mut found = self.now()?;
+        // What was just made is as it was found.
+        let mut found = if self.made { self.found.clone() } else { self.now()? };
         let owner = (wanted.step.uid, wanted.step.gid);
         if owner != (found.uid(), found.gid()) {
             // Owner if permitted: an ordinary user may not give files away, as with `cp -a`.

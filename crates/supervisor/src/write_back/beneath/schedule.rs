@@ -11,6 +11,13 @@ pub fn before(_call: &'static str) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether somebody waits for these moments: all calls are made by this thread then.
+#[cfg(not(test))]
+#[inline]
+pub fn is_set() -> bool {
+    false
+}
+
 /// The same before a sync of `file`.
 #[cfg(not(test))]
 #[inline]
@@ -19,7 +26,7 @@ pub fn before_sync(_call: &'static str, _file: &File) -> io::Result<()> {
 }
 
 #[cfg(test)]
-pub use tests::{before, before_sync, during, syncing};
+pub use tests::{before, before_sync, during, is_set, syncing};
 
 #[cfg(test)]
 mod tests {
@@ -38,6 +45,11 @@ mod tests {
     pub fn before_sync(call: &'static str, file: &File) -> io::Result<()> {
         SYNCING.set(file.metadata().ok().map(|found| found.ino()));
         before(call)
+    }
+
+    /// Whether there is a plan.
+    pub fn is_set() -> bool {
+        PLAN.with_borrow(Option::is_some)
     }
 
     /// The inode of the file that is to be synced, for the plan.
