@@ -28,7 +28,7 @@ use crate::write_back::beneath::schedule;
 use crate::write_back::{manifest, recover};
 
 /// Crashes by seed at each point, beside the one with nothing and the one with everything.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 16;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// An object, as the host numbers it.
@@ -518,7 +518,7 @@ fn a_recovery_may_lose_power_too() {
             });
             assert!(told.is_some_and(|told| told.lines.is_empty()));
             let done = if forward { &field.new } else { &field.old };
-            let found = crash_everywhere(&field, &again, 1, done);
+            let found = crash_everywhere(&field, &again, 8, done);
             ready += found.unwrap_or_else(|why| panic!("from {count}, {forward}: {why}"));
         }
     }
