@@ -1,15 +1,18 @@
 //! `husk run --on`: a build on two hosts makes what it makes on one; what is in the way is said.
 //!
 //! The other host is a mount namespace with an sshd of its own on a port of the loopback interface:
-//! keys, configuration, home directory and known hosts are the test's.
+//! keys, configuration, home directory and known hosts are the test's. Where the network itself is
+//! what fails, each side has a network namespace, and a veth joins them.
 
 use std::cell::Cell;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use husk_tests::husk::husk;
 use husk_tests::tree::Tree;
@@ -21,17 +24,76 @@ use crate::{LIMIT, run, said};
 /// Files of the project that is built.
 const FILES: u32 = 40;
 
+/// How long a network is gone so that nobody gives up.
+const SHORT_GAP: Duration = Duration::from_secs(5);
+
+/// Two network namespaces, of home and of the other host, removed in the end.
+struct Net {
+    names: [String; 2],
+}
+
+impl Net {
+    const ADDRESSES: [&str; 2] = ["10.93.7.1", "10.93.7.2"];
+
+    fn new(name: &str) -> Net {
+        let pid = std::process::id();
+        let net = Net { names: [format!("{name}-home-{pid}"), format!("{name}-far-{pid}")] };
+        let [home, far] = &net.names;
+        for name in [home, far] {
+            ip(&["netns", "add", name]);
+            ip(&["-n", name, "link", "set", "lo", "up"]);
+        }
+        ip(&["-n", home, "link", "add", "v", "type", "veth", "peer", "name", "v", "netns", far]);
+        for (name, address) in net.names.iter().zip(Net::ADDRESSES) {
+            ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", "v"]);
+            ip(&["-n", name, "link", "set", "v", "up"]);
+        }
+        until("the wire", || {
+            let look = ["netns", "exec", home, "cat", "/sys/class/net/v/operstate"];
+            Command::new("ip").args(look).output().is_ok_and(|output| output.stdout == b"up\n")
+        });
+        net
+    }
+
+    /// Cuts the wire, or joins it again.
+    fn cut(&self, cut: bool) {
+        ip(&["-n", &self.names[1], "link", "set", "v", if cut { "down" } else { "up" }]);
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn ip(words: &[&str]) {
+    assert!(Command::new("ip").args(words).status().expect("ip").success(), "ip {words:?}");
+}
+
 /// A host to be reached as `h`.
 struct Host {
     scratch: Scratch,
     home: PathBuf,
     sshd: Option<Child>,
     port: Cell<u16>,
+    net: Option<Net>,
 }
 
 impl Host {
     /// `None`: there is no sshd, or we are not root, who makes namespaces.
     fn new(name: &str) -> Option<Host> {
+        Host::with(name, false)
+    }
+
+    /// Behind a network of its own.
+    fn far(name: &str) -> Option<Host> {
+        Host::with(name, true)
+    }
+
+    fn with(name: &str, far: bool) -> Option<Host> {
         let able = Path::new("/usr/sbin/sshd").exists() && rustix::process::getuid().is_root();
         if against_native() || !able {
             return None;
@@ -44,7 +106,8 @@ impl Host {
             made.args(["-q", "-t", "ed25519", "-N", "", "-f"]);
             assert!(made.arg(path).status().expect("ssh-keygen").success());
         }
-        let mut host = Host { scratch, home, sshd: None, port: Cell::new(0) };
+        let mut host = Host { scratch, home, sshd: None, port: Cell::new(0), net: None };
+        host.net = far.then(|| Net::new(name));
         fs::copy(host.path("userkey.pub"), host.path("authorized")).expect("a key");
         let known = fs::read_to_string(host.path("hostkey.pub")).expect("a key");
         host.write("known", &format!("h {known}"));
@@ -71,10 +134,11 @@ impl Host {
         let port = free.expect("a port").port();
         let place = self.scratch.path().display();
         let home = self.home.display();
+        let address = self.address();
         let config = format!(
             "HostKey {place}/hostkey\nAuthorizedKeysFile {place}/authorized\nStrictModes no\n\
              UsePAM no\nPermitRootLogin yes\nPidFile none\nPort {port}\n\
-             ListenAddress 127.0.0.1\n\
+             ListenAddress {address}\n\
              SetEnv HOME={home} XDG_CACHE_HOME={home}/.cache PATH={home}/bin:/usr/bin:/bin \
              HUSK_HOST_TEST={place}\n"
         );
@@ -84,12 +148,27 @@ impl Host {
              exec /usr/sbin/sshd -D -f {place}/sshd_config -E {place}/log\n"
         );
         self.write("sshd.sh", &script);
-        let mut sshd = Command::new("unshare");
+        let _ = fs::remove_file(self.path("log"));
+        let mut sshd = self.beyond(1, "unshare");
         sshd.args(["-m", "sh"]).arg(self.path("sshd.sh"));
         self.sshd = Some(sshd.spawn().expect("sshd"));
         self.port.set(port);
-        until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
+        until("sshd listens", || log().contains("Server listening"));
         self.configure("");
+    }
+
+    /// Where its sshd listens.
+    fn address(&self) -> &'static str {
+        if self.net.is_some() { Net::ADDRESSES[1] } else { "127.0.0.1" }
+    }
+
+    /// `program` where home (0) or the other host (1) is.
+    fn beyond(&self, side: usize, program: &str) -> Command {
+        let Some(net) = &self.net else { return Command::new(program) };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &net.names[side], program]);
+        command
     }
 
     fn end(&mut self) {
@@ -101,9 +180,9 @@ impl Host {
 
     /// How ssh reaches it; what is said first counts.
     fn configure(&self, first: &str) {
-        let place = self.scratch.path().display();
+        let (place, address) = (self.scratch.path().display(), self.address());
         let config = format!(
-            "{first}\nHost h\nHostName 127.0.0.1\nHostKeyAlias h\nPort {}\n\
+            "{first}\nHost h\nHostName {address}\nHostKeyAlias h\nPort {}\n\
              IdentityFile {place}/userkey\nIdentitiesOnly yes\nUser root\n\
              UserKnownHostsFile {place}/known\nGlobalKnownHostsFile /dev/null\n\
              StrictHostKeyChecking yes\n",
@@ -115,7 +194,7 @@ impl Host {
     fn command(&self, options: &[&str], argv: &[&str]) -> Command {
         // A run sets PATH: what is said behind it counts.
         let husk = husk(options, argv);
-        let mut command = Command::new("env");
+        let mut command = self.beyond(0, "env");
         let bin = self.path("bin").display().to_string();
         command.arg(format!("PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"));
         command.arg(husk.get_program()).args(husk.get_args()).env("HUSK_FSCK", "1");
@@ -150,6 +229,20 @@ impl Host {
     fn process(&self, what: &str) -> Option<i32> {
         let found = self.processes().into_iter().find(|found| found.arguments.contains(what));
         found.map(|found| found.pid)
+    }
+
+    /// The process with exactly these arguments: scripts and shadows name them, too.
+    fn exactly(&self, arguments: &str) -> Option<i32> {
+        let found = self.processes().into_iter().find(|found| found.arguments == arguments);
+        found.map(|found| found.pid)
+    }
+
+    /// The process that serves there; the words of ssh name it, too.
+    fn guest(&self) -> Option<i32> {
+        let is = |arguments: &str| {
+            arguments.strip_suffix(" serve-guest").is_some_and(|path| !path.contains(' '))
+        };
+        self.processes().into_iter().find(|found| is(&found.arguments)).map(|found| found.pid)
     }
 
     /// No process of the host, and no file but the copy of the command.
@@ -327,8 +420,8 @@ fn a_host_that_is_lost_ends_its_programs_as_killed_and_all_others_run_here() {
     let argv = ["bash", "-c", script];
     let run = Run::start(host.command(&["--on", "h"], &argv), &work, host.scratch.path());
     until("a program there", || host.process("husk: shadow").is_some());
-    until("its process", || host.process("sleep 300").is_some());
-    assert!(process::kill(host.process("serve-guest").expect("a guest")));
+    until("its process", || host.exactly("sleep 300").is_some());
+    assert!(process::kill(host.guest().expect("a guest")));
     let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), "137\nhere\n", "{}", outcome.shown());
     assert!(outcome.stderr.contains("husk: h is lost"), "{}", outcome.shown());
@@ -346,4 +439,78 @@ fn nothing_is_left_there_when_the_starter_is_killed() {
     process::kill(run.pid());
     let _ = run.wait(LIMIT);
     host.nothing_is_left();
+}
+
+/// A build, while the network is gone for a time in which nobody gives up.
+#[test]
+fn a_network_that_is_gone_for_seconds_costs_a_build_nothing_but_time() {
+    let Some(host) = Host::far("hosts-gap") else { return };
+    let work = host.scratch.fresh("work");
+    project(&work, FILES, "cc");
+    let run = Run::start(
+        host.command(&["--on", "h"], &["make", "-j4", "-s"]),
+        &work,
+        host.scratch.path(),
+    );
+    until("a program there", || host.process("husk: shadow").is_some());
+    let net = host.net.as_ref().expect("a network");
+    net.cut(true);
+    std::thread::sleep(SHORT_GAP);
+    net.cut(false);
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert!(outcome.status.success() && !outcome.stderr.contains("lost"), "{}", outcome.shown());
+    assert!(programs(&outcome) > 0);
+    host.nothing_is_left();
+}
+
+/// A build with a program there that writes without an end, so that all pipes on the way are full.
+#[test]
+fn a_network_that_is_cut_ends_what_runs_there_on_both_sides() {
+    let Some(host) = Host::far("hosts-cut") else { return };
+    let work = host.scratch.fresh("work");
+    let script = "exec </dev/null
+(HUSK_NODE=1 seq 1000000000 >/dev/null; echo $?) & (HUSK_NODE=1 sleep 300; echo $?) & wait
+HUSK_NODE=1 /bin/echo here";
+    let argv = ["bash", "-c", script];
+    let run = Run::start(host.command(&["--on", "h"], &argv), &work, host.scratch.path());
+    until("the programs there", || {
+        host.exactly("sleep 300").is_some() && host.exactly("seq 1000000000").is_some()
+    });
+    let net = host.net.as_ref().expect("a network");
+    net.cut(true);
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), "137\n137\nhere\n", "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: h is lost"), "{}", outcome.shown());
+    // What is there ends by itself: nobody can tell it.
+    host.nothing_is_left();
+}
+
+/// Stops the process that `find` finds until the other side has given up.
+fn stop(name: &str, find: impl Fn(&Host) -> Option<i32>, given_up: impl Fn(&Host) -> bool) {
+    let Some(host) = Host::new(name) else { return };
+    let work = host.scratch.fresh("work");
+    let script = "exec </dev/null; HUSK_NODE=1 sleep 300; echo $?; HUSK_NODE=1 /bin/echo here";
+    let argv = ["bash", "-c", script];
+    let run = Run::start(host.command(&["--on", "h"], &argv), &work, host.scratch.path());
+    until("its process", || host.exactly("sleep 300").is_some());
+    let stopped = find(&host).and_then(Pid::from_raw).expect("the one to stop");
+    kill_process(stopped, Signal::STOP).expect("it stops");
+    until("the other side gives up", || given_up(&host));
+    kill_process(stopped, Signal::CONT).expect("it goes on");
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), "137\nhere\n", "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: h is lost"), "{}", outcome.shown());
+    host.nothing_is_left();
+}
+
+#[test]
+fn a_host_that_is_stopped_is_lost_and_ends_what_is_left_when_it_wakes() {
+    // Its program goes on, and is nobody's.
+    stop("hosts-asleep", Host::guest, |host| host.process("husk: shadow").is_none());
+}
+
+#[test]
+fn a_starter_that_is_stopped_finds_its_programs_ended_when_it_wakes() {
+    let starter = |host: &Host| host.process("serve-host");
+    stop("hosts-starter", starter, |host| host.exactly("sleep 300").is_none());
 }

@@ -291,8 +291,9 @@ fn watch(guest: &Guest) {
     loop {
         thread::sleep(ALIVE_EVERY);
         let silent = lock(&guest.heard).elapsed() > SILENCE_MAX;
-        let unsaid = !silent && guest.put(Kind::Alive, 0, &[]).is_err();
-        if silent || unsaid {
+        // Where one writes, something is on its way; it may wait for a network that is gone.
+        let said = guest.output.try_lock().ok().map(|mut to| put(&mut *to, Kind::Alive, 0, &[]));
+        if silent || said.is_some_and(|said| said.is_err()) {
             end(guest);
             // The main thread waits in a read that may never end. What is left of the directory is
             // removed here.

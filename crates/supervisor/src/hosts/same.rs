@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   program ─► its bytes, its interpreter, its libraries and theirs
-//!   a compiler's driver ─► and the parts it starts: `as`, `ld`, what is below /usr/lib/gcc
+//!   a compiler's driver ─► and the parts it starts: `as`, `ld`, what is below /usr/lib/gcc;
+//!                          and all headers of the system,
+//!                          by size and time
 //! ```
 //!
-//! Not here: what a program opens by name while it runs (headers, locales, plug-ins).
+//! Not here: what a program opens by name while it runs (locales, plug-ins), except for headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, PT_DYNAMIC, PT_INTERP};
@@ -33,12 +36,16 @@ const LIBRARIES: [&str; 7] = [
 const PARTS: &str = "/usr/lib/gcc";
 /// What they start beside those.
 const TOOLS: [&str; 2] = ["/usr/bin/as", "/usr/bin/ld"];
+/// Where the headers are that a compiler takes without being told.
+const HEADERS: [&str; 3] = ["/usr/include", "/usr/local/include", PARTS];
 /// Most files of a program.
 const FILES_MAX: usize = 256;
 /// Largest file.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 /// How deep the parts of compilers lie.
 const DEPTH_MAX: u32 = 4;
+/// How deep headers lie.
+const HEADERS_DEPTH_MAX: u32 = 16;
 
 /// The fingerprint of the program at `path`; `None`: it is none, or cannot be read.
 pub fn fingerprint(path: &Path) -> Option<String> {
@@ -53,14 +60,54 @@ pub fn fingerprint(path: &Path) -> Option<String> {
                 files.insert(part.clone(), of_file(part)?);
             }
         }
+        files.extend(headers()?.iter().map(|(path, digest)| (path.clone(), digest.clone())));
     }
+    Some(of_all(&files))
+}
+
+/// One digest of paths and what is there.
+fn of_all(files: &BTreeMap<PathBuf, String>) -> String {
     let mut all = Sha256::new();
-    for (path, digest) in &files {
+    for (path, digest) in files {
         all.update(path.as_os_str().as_encoded_bytes());
         all.update([0]);
         all.update(digest);
     }
-    Some(hex(&all.finalize()))
+    hex(&all.finalize())
+}
+
+/// A digest of each directory of headers; looked at once: who changes them during a session does so
+/// on their own account.
+fn headers() -> Option<&'static BTreeMap<PathBuf, String>> {
+    static FOUND: OnceLock<Option<BTreeMap<PathBuf, String>>> = OnceLock::new();
+    let find = || {
+        let mut found = BTreeMap::new();
+        for place in HEADERS.map(PathBuf::from).into_iter().filter(|place| place.exists()) {
+            let mut files = BTreeMap::new();
+            look_at_all(&place, HEADERS_DEPTH_MAX, &mut files)?;
+            found.insert(place, of_all(&files));
+        }
+        Some(found)
+    };
+    FOUND.get_or_init(find).as_ref()
+}
+
+/// What is below a directory: size and time of a file, which a package brings along; of a link,
+/// where it leads. `None`: not all can be looked at.
+fn look_at_all(place: &Path, depth: u32, files: &mut BTreeMap<PathBuf, String>) -> Option<()> {
+    for entry in fs::read_dir(place).ok()? {
+        let path = entry.ok()?.path();
+        let found = path.symlink_metadata().ok()?;
+        if found.is_dir() {
+            look_at_all(&path, depth.checked_sub(1)?, files)?;
+        } else if found.is_symlink() {
+            let target = fs::read_link(&path).ok()?;
+            files.insert(path, target.display().to_string());
+        } else {
+            files.insert(path, format!("{} {}.{}", found.len(), found.mtime(), found.mtime_nsec()));
+        }
+    }
+    Some(())
 }
 
 /// Whether it is called like a compiler, which starts others.
@@ -149,6 +196,36 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&copy, bytes).unwrap();
         assert_ne!(fingerprint(&copy), Some(first));
+    }
+
+    #[test]
+    fn names_sizes_times_and_links_of_headers_count() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let print = || {
+            let mut files = BTreeMap::new();
+            look_at_all(place.path(), 2, &mut files).map(|()| of_all(&files))
+        };
+        let mut seen = vec![print().unwrap()];
+        let mut another = |what: &str| {
+            let now = print().unwrap();
+            assert!(!seen.contains(&now), "{what}");
+            seen.push(now);
+        };
+        fs::create_dir_all(at("sys/deep")).unwrap();
+        fs::write(at("sys/deep/a.h"), "#define A 1\n").unwrap();
+        another("a new one");
+        fs::write(at("sys/deep/a.h"), "#define A 22\n").unwrap();
+        another("another size");
+        let file = fs::File::open(at("sys/deep/a.h")).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        another("another time");
+        fs::rename(at("sys/deep/a.h"), at("sys/deep/b.h")).unwrap();
+        another("another name");
+        std::os::unix::fs::symlink("sys/deep/b.h", at("b.h")).unwrap();
+        another("a link");
+        fs::create_dir_all(at("sys/deep/deeper")).unwrap();
+        assert_eq!(print(), None, "deeper than is read");
     }
 
     #[test]
