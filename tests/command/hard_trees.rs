@@ -105,3 +105,74 @@ umount sub; cat sub/file
         "status 125\n1\n1\nold\n",
     );
 }
+
+#[test]
+fn an_append_only_file_grows_in_place_and_other_content_for_it_is_saved() {
+    prints(
+        "append-only",
+        r#"
+cd "$1"; for f in grown other; do echo old > $f; chattr +a $f 2> /dev/null || { echo not here; exit; }
+done
+"$HUSK" run --memory 64M -- sh -c 'echo more >> grown; echo new > other; echo free > free' \
+    > /dev/null 2> "$2/said"; echo "status $?"
+cat other free; grep -c other "$2/said"; grep -rl new "$1" "$XDG_STATE_HOME" | wc -l
+grep -rl more "$1" "$XDG_STATE_HOME" | wc -l; chattr -a grown other; ls -a | grep -c husk-tmp
+"#,
+        "status 125\nold\nfree\n1\n1\n1\n0\n",
+    );
+}
+
+#[test]
+fn a_directory_that_is_replaced_meanwhile_is_a_conflict_and_both_are_kept() {
+    prints(
+        "replaced",
+        r#"
+cd "$1"; mkdir sub; echo old > sub/file; "$HUSK" up hard-replaced --memory 64M --overlay "$1"
+"$HUSK" exec hard-replaced -- sh -c 'echo precious > sub/file; echo new > other'
+mv sub aside; mkdir sub; echo theirs > sub/file; "$HUSK" down hard-replaced 2> "$2/said"
+echo "status $?"; cat other aside/file sub/file
+grep -rl precious "$1" "$XDG_STATE_HOME" | wc -l; grep -c sub "$2/said"
+"#,
+        "status 125\nnew\nold\ntheirs\n1\n1\n",
+    );
+}
+
+/// A file that is longer than the image: its holes take no room, its bytes are read on the host.
+#[test]
+fn a_file_longer_than_the_image_is_read_and_changed_as_far_as_there_is_room() {
+    prints(
+        "longer",
+        r#"
+cd "$1"; truncate -s 3G holes; echo end >> holes; head -c 200M /dev/zero | tr '\0' x > bytes
+sum=$(md5sum < bytes)
+"$HUSK" run --memory 96M -- sh -c 'echo more >> holes; printf y | dd of=holes conv=notrunc bs=1 \
+    seek=1000000000 2> /dev/null; tail -c 9 holes; wc -c < bytes
+    { echo more >> bytes; } 2> /dev/null || echo full; echo still > works; cat works' 2> "$2/said"
+echo "status $?"; grep -vc 'fsck: ' "$2/said"; grep -c 'no room\|full' "$2/said"
+tail -c 9 holes; stat -c %s holes; [ "$sum" = "$(md5sum < bytes)" ] && echo kept; cat works
+"#,
+        "end\nmore\n209715200\nfull\nstill\nstatus 0\n1\n1\nend\nmore\n3221225481\nkept\nstill\n",
+    );
+}
+
+/// Times that lie ahead, as after a clock was set back: what is newer is not taken for older.
+#[test]
+fn files_with_times_in_the_future_are_changed_like_any_other() {
+    prints(
+        "future",
+        r#"
+cd "$1"; for f in inside outside both; do echo old > $f; touch -d 2199-01-01 $f; done
+touch -d 2199-01-01 .; "$HUSK" up hard-future --memory 64M --overlay "$1" 2> /dev/null
+"$HUSK" exec hard-future -- sh -c 'cat * > /dev/null; echo ours > inside; echo ours > both
+    echo new > new; touch -d 2198-01-01 new'
+echo theirs > outside; echo theirs > both; touch -d 2199-01-01 both outside
+"$HUSK" exec hard-future -- cat outside
+"$HUSK" sync hard-future 2> /dev/null; echo "status $?"; cat inside outside both new both.husk-*
+stat -c %y new | cut -c1-10
+"$HUSK" exec hard-future -- sh -c 'echo again > inside; touch -d 2001-01-01 inside new'
+"$HUSK" down hard-future 2> /dev/null; cat inside; stat -c %y inside new | cut -c1-10
+"#,
+        "theirs\nstatus 125\nours\ntheirs\ntheirs\nnew\nours\n2198-01-01\nagain\n2001-01-01\n\
+         2001-01-01\n",
+    );
+}

@@ -14,6 +14,7 @@ mod ends;
 mod failing;
 mod git;
 mod joins;
+mod killed;
 mod lives;
 mod looking;
 mod many;

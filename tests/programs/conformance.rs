@@ -46,6 +46,11 @@ fn fifos_sockets_and_devices_are_names_as_in_a_tmpfs() {
 }
 
 #[test]
+fn access_control_lists_are_set_handed_down_and_obeyed_as_in_a_tmpfs() {
+    answered_as_a_tmpfs_does("lists", include_str!("sources/calls/lists.py"));
+}
+
+#[test]
 fn a_fifo_is_opened_waited_for_and_told_of_as_in_a_tmpfs() {
     answered_as_a_tmpfs_does("fifos", include_str!("sources/calls/fifos.py"));
 }

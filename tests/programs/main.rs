@@ -11,6 +11,7 @@ mod git;
 mod golang;
 mod interfaces;
 mod kept;
+mod lists;
 mod memory;
 mod numbers;
 mod pipes;

@@ -4,7 +4,7 @@
 use husk_kernel::fs::extended::{self, Found, Value};
 use husk_proto::fs::SetExtended;
 use husk_proto::process::Processes;
-use husk_proto::{Errno, Inode, Result};
+use husk_proto::{Errno, Inode, Result, acl};
 
 use crate::Direct;
 
@@ -43,6 +43,9 @@ impl Direct {
         how: SetExtended,
     ) -> Result<()> {
         let now_ns = self.now();
+        if acl::is_list(name) && how != SetExtended::Imported {
+            return extended::set_list(&self.kernel, inode, name, value, now_ns);
+        }
         match value {
             Some(bytes) if bytes.len() > extended::VALUE_MAX => {
                 let file = husk_kernel::process::create_value(&self.kernel, now_ns)?;

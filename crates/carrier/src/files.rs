@@ -236,6 +236,10 @@ impl Fs for Direct {
             return self.far_change(who, inode, change, None);
         }
         self.kernel.count(Operation::Change);
+        if change.mode.is_some() {
+            // An access control list follows the mode.
+            husk_kernel::fs::unsaved::note_extended(&self.kernel, inode);
+        }
         husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
     }
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {

@@ -88,7 +88,7 @@ impl Agent {
     ) -> Handled {
         let dir = self.directory(asked.spot.directory)?;
         let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
-        let (who, mode) = (who.credentials(), asked.mode & 0o7777);
+        let (who, mode) = (who.credentials(), asked.mode & !S_IFMT);
         let mut grant = None;
         let made = if asked.open.is_some() {
             let direct = self.direct();
@@ -119,7 +119,7 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         let dir = self.directory(asked.spot.directory)?;
-        let (who, node) = (Who::of(&asked.caller), Node::Directory(asked.mode & 0o7777));
+        let (who, node) = (Who::of(&asked.caller), Node::Directory(asked.mode & !S_IFMT));
         let name = asked.spot.name.bytes();
         let made = self.direct().create(&who.credentials(), dir, name, node).map_err(failure)?;
         let (attributes, directory) = (self.attributes(made)?, changed(dir));
@@ -232,6 +232,7 @@ impl Agent {
             1 => SetExtended::Create,
             2 => SetExtended::Replace,
             3 => SetExtended::Both,
+            5 => SetExtended::Imported,
             _ => SetExtended::Any,
         };
         let length = match asked.call {

@@ -105,6 +105,8 @@ pub struct Step {
     pub gid: u32,
     /// A directory whose host listing has not been imported.
     pub unlisted: bool,
+    /// It has an access control list, which says what others than its owner may (`crate::acl`).
+    pub acl: bool,
 }
 
 /// What one step of a walk rests on, for `Fs::holds`: opaque, and any bits are harmless.
@@ -214,7 +216,7 @@ impl Credentials<'_> {
     }
 
     #[inline(never)]
-    fn permit_by_capability(&self, step: &Step, want: u32) -> Result<()> {
+    pub(crate) fn permit_by_capability(&self, step: &Step, want: u32) -> Result<()> {
         use husk_abi::capability::{DAC_OVERRIDE, DAC_READ_SEARCH};
         let directory = step.kind == Kind::Directory;
         let executable = directory || want & want::EXECUTE == 0 || step.mode & 0o111 != 0;
@@ -227,10 +229,21 @@ impl Credentials<'_> {
     }
 }
 
-/// What to make.
+/// The mode to ask for where the umask counts only in directories without a default list: the
+/// permission bits, and the umask in the upper half.
+pub const fn masked(mode: u32, umask: u32) -> u32 {
+    mode & 0xffff | umask << 16
+}
+
+/// The mode without what the umask takes, if no default list counts.
+pub const fn unmasked(mode: u32) -> u32 {
+    mode & 0xffff & !(mode >> 16)
+}
+
+/// What to make. Modes are permission bits, with an umask to apply as `masked` has it.
 #[derive(Clone, Copy, Debug)]
 pub enum Node<'a> {
-    /// A regular file with these permission bits (umask already applied).
+    /// A regular file.
     File(u32),
     /// A directory.
     Directory(u32),
@@ -254,6 +267,17 @@ pub enum Node<'a> {
         /// `st_rdev`.
         device: u32,
     },
+}
+
+impl Node<'_> {
+    /// The mode asked for, without an umask.
+    pub fn mode(&self) -> u32 {
+        match *self {
+            Node::File(mode) | Node::Directory(mode) => mode & 0o7777,
+            Node::Socket { mode, .. } | Node::Special { mode, .. } => mode & 0o7777,
+            Node::Symlink(_) => 0o777,
+        }
+    }
 }
 
 /// One name of a host directory, offered with `import`.
@@ -320,6 +344,8 @@ pub enum SetExtended {
     Replace,
     /// None and one at once: an error whatever there is.
     Both,
+    /// None or one, and it is the host's object's: nothing of the inode changes.
+    Imported,
 }
 
 /// What a change of a file's content leaves of its set-user and set-group bits.
@@ -673,7 +699,7 @@ pub trait Fs {
         minimum: u32,
         limit: u32,
     ) -> Result<u32>;
-    /// `create` and `open` in one transaction; `mode` has the umask applied. `EEXIST` when the
+    /// `create` and `open` in one transaction; `mode` as in `Node`. `EEXIST` when the
     /// name is there (the caller decides whether to open it).
     #[allow(clippy::too_many_arguments)]
     fn create_open(

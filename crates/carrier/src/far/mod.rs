@@ -115,7 +115,7 @@ fn seen(said: &husk_wire::record::Attributes) -> Attributes {
     let (mode, uid, gid) = (said.mode, said.uid, said.gid);
     let backing = |on_host| if on_host { Backing::Host } else { Backing::Image };
     Attributes {
-        step: Step { inode, kind: kind(said.sort), mode, uid, gid, unlisted: false },
+        step: Step { inode, kind: kind(said.sort), mode, uid, gid, unlisted: false, acl: false },
         shown_device: said.shown_device,
         shown_number: said.shown_number,
         links: said.links,

@@ -298,6 +298,7 @@ impl Direct {
             SetExtended::Create => 1,
             SetExtended::Replace => 2,
             SetExtended::Both => 3,
+            SetExtended::Imported => 5,
         }
     }
 

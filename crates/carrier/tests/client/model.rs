@@ -81,7 +81,7 @@ impl Model {
     fn add(&mut self, kind: Kind, mode: u32, uid: u32, gid: u32) -> Inode {
         let inode = ino(self.next);
         self.next += 1;
-        let step = Step { inode, kind, mode, uid, gid, unlisted: false };
+        let step = Step { inode, kind, mode, uid, gid, unlisted: false, acl: false };
         let links = if kind == Kind::Directory { 2 } else { 1 };
         self.nodes.insert(
             inode.number,

@@ -206,10 +206,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn access_found(&mut self, mode: u32) -> Result<Lead> {
-        let who = self.identity.credentials(&self.buffers.groups);
-        let step = self.found[0].step.as_ref().ok_or(Errno::ENOENT)?;
+        let step = self.found[0].step.ok_or(Errno::ENOENT)?;
         if step.kind != Kind::Portal {
-            return who.permit(step, mode).map(|()| Lead::Husk);
+            return self.permit(&step, mode).map(|()| Lead::Husk);
         }
         self.found_portal(0).map(|_| Lead::Elsewhere)
     }
@@ -229,6 +228,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EOPNOTSUPP);
         }
         let change = self.change_within(change)?;
+        if change.mode.is_some() {
+            self.take_list_over(step.inode)?;
+        }
         if change.is_of_owner() && step.kind == Kind::File {
             self.take_capabilities_over(step.inode)?;
         }

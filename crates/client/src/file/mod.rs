@@ -1,5 +1,6 @@
 //! Files: opening, bytes, attributes, names.
 
+pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod directory;

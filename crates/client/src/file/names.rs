@@ -13,7 +13,7 @@ use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
     S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
 };
-use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, want};
+use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, masked, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RENAME_WHITEOUT`.
@@ -29,7 +29,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if target.last != Last::Name {
                     return Err(Errno::EEXIST);
                 }
-                let mode = mode as u32 & 0o1777 & !self.services.umask();
+                let mode = masked(mode as u32 & 0o1777, self.services.umask());
                 self.create(0, &target, Node::Directory(mode))
             }
             Place::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, spot))),
@@ -71,7 +71,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match self.find(c, 0, spot, Aim::PARENT)? {
             Place::Husk(target) => {
                 self.refuse_slash(0, &target)?;
-                let mode = mode as u32 & 0o7777 & !self.services.umask();
+                let mode = masked(mode as u32 & 0o7777, self.services.umask());
                 let device = if kind.is_device() { device as u32 } else { 0 };
                 let special = Node::Special { kind, mode, device };
                 let node = if kind == Kind::File { Node::File(mode) } else { special };
@@ -122,7 +122,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if step.kind != Kind::Directory {
                 // Permission on the parent is judged before the kind, as Linux does.
                 let parent = self.services.step(target.directory)?;
-                who.permit(&parent, want::WRITE | want::EXECUTE)?;
+                self.permit(&parent, want::WRITE | want::EXECUTE)?;
+                let who = self.credentials();
                 let mine = who.uid == step.uid || who.uid == parent.uid || who.can(FOWNER);
                 let sticky = parent.mode & S_ISVTX != 0;
                 return Err(if sticky && !mine { Errno::EPERM } else { Errno::ENOTDIR });

@@ -23,7 +23,7 @@ use husk_abi::sys::general::{
 };
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Shown;
-use husk_proto::fs::{Backing, Kind, want};
+use husk_proto::fs::{Backing, Kind, masked, want};
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Times a creation is tried again when the name comes and goes.
@@ -198,7 +198,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn create_and_open(&mut self, flags: u32, mode: u32) -> Answer {
-        let mode = mode & !self.services.umask();
+        let mode = masked(mode, self.services.umask());
         let ((start, end), directory) = (self.found[0].name, self.found[0].directory);
         let fd = self.new_number(|client, limit| {
             let files = client.services.files();
@@ -213,9 +213,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     fn open_nameless(&mut self, directory: Inode, flags: u32, mode: u32) -> Answer {
         let step = self.services.step(directory)?;
-        let mode = mode & !self.services.umask();
+        let mode = masked(mode, self.services.umask());
+        self.permit(&step, want::WRITE | want::EXECUTE)?;
         let who = self.identity.credentials(&self.buffers.groups);
-        who.permit(&step, want::WRITE | want::EXECUTE)?;
         let inode = self.services.create_nameless(&who, step.inode, mode, flags & O_EXCL == 0)?;
         let flags = flags & !(O_EXCL | O_CREAT | O_TRUNC);
         let opened = self.open_inode(inode, flags, true);
@@ -234,7 +234,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::Directory if writes => Err(Errno::EISDIR),
             Kind::Directory if flags & O_DIRECT != 0 && !path_only => {
                 let step = self.services.step(inode)?;
-                self.credentials().permit(&step, want::READ)?;
+                self.permit(&step, want::READ)?;
                 Err(Errno::EINVAL)
             }
             _ if kind.is_special() && !path_only => self.open_special(inode, kind, flags),
@@ -257,10 +257,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             O_WRONLY => want::WRITE,
             _ => want::READ | want::WRITE,
         };
-        let who = self.credentials();
-        who.permit(&step, moves | truncates)?;
+        self.permit(&step, moves | truncates)?;
         if flags & O_NOATIME != 0 {
-            who.permit_no_times(&step)?;
+            self.credentials().permit_no_times(&step)?;
         }
         if attributes.origin.is_some() {
             return self.open_hosts_special(inode, flags);
@@ -304,7 +303,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return opened;
             }
             let reads = if access == O_WRONLY { 0 } else { want::READ };
-            self.credentials().permit(&attributes.step, reads | want::WRITE)?;
+            self.permit(&attributes.step, reads | want::WRITE)?;
             self.services.may_write(inode)?;
             self.need_numbers(1)?;
             self.make_image(inode, if truncate { 0 } else { u64::MAX })?;
@@ -332,7 +331,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A host-backed file for reading: a host descriptor that shows the inode.
     fn open_shadow(&mut self, a: &husk_proto::fs::Attributes, flags: u32) -> Answer {
         self.need_numbers(1)?;
-        self.credentials().permit(&a.step, want::READ)?;
+        self.permit(&a.step, want::READ)?;
         let origin = a.origin.ok_or(Errno::EIO)?;
         let flags = flags & (SHOWN_OF_HOST | O_CLOEXEC);
         if let Some(fd) = self.lend_inside(a.step.inode, origin, flags) {

@@ -29,7 +29,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File => {}
             _ => return Err(Errno::EINVAL),
         }
-        self.credentials().permit(&step, want::WRITE)?;
+        self.permit(&step, want::WRITE)?;
         self.services.may_write(step.inode)?;
         self.may_grow(step.inode, size)?;
         self.make_image(step.inode, size)?;

@@ -4,7 +4,7 @@
 //!   user.*                     files and directories, who may write (read) them
 //!   trusted.*                  CAP_SYS_ADMIN; others do not see them
 //!   security.*                 anybody reads, CAP_SYS_ADMIN writes (capability: CAP_SETFCAP)
-//!   system.posix_acl_*         there are none: ENODATA, and EOPNOTSUPP to set one
+//!   system.posix_acl_*         anybody reads, the owner writes (`acl`)
 //!   anything else              EOPNOTSUPP
 //! ```
 //!
@@ -18,7 +18,7 @@ use husk_abi::capability::{FOWNER, SETFCAP, SYS_ADMIN};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, S_ISVTX};
 use husk_abi::{PAGE, PATH_MAX, nr};
 use husk_proto::fs::{Backing, Kind, SetExtended, Step, want};
-use husk_proto::{Errno, Inode, Result, Services};
+use husk_proto::{Errno, Inode, Result, Services, acl};
 
 /// Longest name with its NUL.
 const NAME_BYTES: usize = 256;
@@ -31,6 +31,7 @@ const ARGS_BYTES: usize = 16;
 const CAPABILITY: &[u8] = b"security.capability";
 /// The same for the host.
 const CAPABILITY_TEXT: &[u8] = b"security.capability\0";
+const ACCESS_TEXT: &[u8] = b"system.posix_acl_access\0";
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,19 +44,19 @@ pub(crate) enum Asking {
 
 /// The arguments of any of the calls, beside the object.
 #[derive(Clone, Copy)]
-struct Asked {
-    wish: Asking,
+pub(crate) struct Asked {
+    pub wish: Asking,
     name: [u8; NAME_BYTES],
     length: usize,
     /// Where the application has the name, for the host.
     name_at: usize,
     value: usize,
-    size: usize,
-    how: SetExtended,
+    pub size: usize,
+    pub how: SetExtended,
 }
 
 impl Asked {
-    fn name(&self) -> &[u8] {
+    pub fn name(&self) -> &[u8] {
         &self.name[..self.length]
     }
 }
@@ -142,8 +143,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(asked)
     }
 
-    fn extended_of(&mut self, step: Step, asked: Asked) -> Answer {
-        if asked.wish != Asking::List {
+    fn extended_of(&mut self, step: Step, mut asked: Asked) -> Answer {
+        if acl::is_list(asked.name()) {
+            self.may_list(&step, &mut asked)?;
+        } else if asked.wish != Asking::List {
             self.may_extend(&step, &asked)?;
         }
         let on_host = self.services.attributes(step.inode)?.extended == Backing::Host;
@@ -161,7 +164,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Who may; then whether there are attributes of this kind.
-    fn may_extend(&self, step: &Step, asked: &Asked) -> Result<()> {
+    fn may_extend(&mut self, step: &Step, asked: &Asked) -> Result<()> {
         let who = self.credentials();
         let (writes, name) = (matches!(asked.wish, Asking::Set | Asking::Remove), asked.name());
         let hidden = if writes { Errno::EPERM } else { Errno::ENODATA };
@@ -179,8 +182,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     return Err(Errno::EPERM);
                 }
             }
-            who.permit(step, if writes { want::WRITE } else { want::READ })?;
+            self.permit(step, if writes { want::WRITE } else { want::READ })?;
         }
+        let who = self.credentials();
         if writes && name.starts_with(b"security.") {
             let needed = if name == CAPABILITY { SETFCAP } else { SYS_ADMIN };
             if asked.wish == Asking::Set && name == CAPABILITY {
@@ -190,7 +194,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::EPERM);
             }
         }
-        kind_of_name(step, asked)
+        kind_of_name(asked)
     }
 
     /// Capabilities of a file (`struct vfs_cap_data`), as far as their shape goes; in `value`.
@@ -256,7 +260,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The path of the host object behind `inode`, in `link` and with its NUL: its address.
-    fn host_text(&mut self, inode: Inode) -> Result<usize> {
+    pub(crate) fn host_text(&mut self, inode: Inode) -> Result<usize> {
         let origin = self.services.attributes(inode)?.origin.ok_or(Errno::EIO)?;
         let length = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
         self.buffers.link[length.min(PATH_MAX)] = 0;
@@ -274,7 +278,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Takes the host object's attributes over. Done again from the start after a death.
     #[cold]
-    fn take_over(&mut self, inode: Inode) -> Result<()> {
+    pub(crate) fn take_over(&mut self, inode: Inode) -> Result<()> {
         self.memory.ready()?;
         let path = self.host_text(inode)?;
         let list = self.buffers.bounce.as_mut_ptr() as usize;
@@ -297,7 +301,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 got => {
                     let kept = Some(&self.buffers.value[..got? as usize]);
                     let name = &self.buffers.bounce[at..end];
-                    self.services.set_extended(inode, name, kept, SetExtended::Any)?;
+                    self.services.set_extended(inode, name, kept, SetExtended::Imported)?;
                 }
             }
             at = end + 1;
@@ -311,9 +315,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if self.services.attributes(inode)?.extended == Backing::Image {
             return Ok(());
         }
+        self.take_over_with(inode, CAPABILITY_TEXT)
+    }
+
+    /// Where the host's object has an access list, the image has it from now on: `chmod` changes it.
+    pub(crate) fn take_list_over(&mut self, inode: Inode) -> Result<()> {
+        if self.services.attributes(inode)?.extended == Backing::Image {
+            return Ok(());
+        }
+        self.take_over_with(inode, ACCESS_TEXT)
+    }
+
+    fn take_over_with(&mut self, inode: Inode, name: &[u8]) -> Result<()> {
         let path = self.host_text(inode)?;
-        let name = CAPABILITY_TEXT.as_ptr() as usize;
-        match self.host.call(nr::lgetxattr, [path, name, 0, 0, 0, 0]) {
+        match self.host.call(nr::lgetxattr, [path, name.as_ptr() as usize, 0, 0, 0, 0]) {
             ..1 => Ok(()),
             _ => self.take_over(inode),
         }
@@ -334,18 +349,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 }
 
 /// Whether an image has attributes of this name.
-fn kind_of_name(step: &Step, asked: &Asked) -> Result<()> {
+fn kind_of_name(asked: &Asked) -> Result<()> {
     const KINDS: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let name = asked.name();
     if KINDS.contains(&name) {
         return Err(Errno::EINVAL);
     }
-    if KINDS.iter().any(|kind| name.starts_with(kind)) {
-        return Ok(());
-    }
-    let acl = matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default");
-    match asked.wish {
-        Asking::Get if acl && step.kind != Kind::Symlink => Err(Errno::ENODATA),
-        _ => Err(Errno::EOPNOTSUPP),
+    match KINDS.iter().any(|kind| name.starts_with(kind)) {
+        true => Ok(()),
+        false => Err(Errno::EOPNOTSUPP),
     }
 }

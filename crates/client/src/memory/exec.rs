@@ -83,7 +83,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Kind::File => {}
             _ => return Err(Errno::EACCES),
         }
-        self.credentials().permit(&step, want::EXECUTE)?;
+        self.permit(&step, want::EXECUTE)?;
         self.services.may_run(step.inode)?;
         let mut program = self.open_image_program(&step)?;
         program.path_length = match self.target_path(target) {

@@ -140,7 +140,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let owner = attributes.step.uid;
         let fd = self.open_owned(owner, origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
         self.lists_own = self.is_owner(owner);
-        let result = self.import_listing(directory, fd);
+        let lists = self.import_lists(directory, Some(fd));
+        let result = lists.and_then(|()| self.import_listing(directory, fd));
         self.lists_own = false;
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         if result? { self.services.import_done(directory) } else { Ok(()) }
@@ -155,6 +156,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         (start, end): (usize, usize),
     ) -> Result<()> {
         let origin = self.services.attributes(directory)?.origin.ok_or(Errno::EACCES)?;
+        self.import_lists(directory, None)?;
         let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
         let length = end - start;
         self.buffers.bounce[..length].copy_from_slice(&self.buffers.walks[w].text[start..end]);

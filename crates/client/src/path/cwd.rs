@@ -47,7 +47,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if step.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        self.credentials().permit(&step, want::EXECUTE)?;
+        self.permit(&step, want::EXECUTE)?;
         self.services.set_working_directory(WorkingDirectory::Husk(step.inode))?;
         value(0)
     }

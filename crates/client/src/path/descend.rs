@@ -39,13 +39,16 @@ struct Here {
     inode: Inode,
     kind: Kind,
     mode: u32,
+    /// Some may be kept out whatever the mode says.
+    acl: bool,
     unlisted: bool,
 }
 
 impl Here {
     #[inline(always)]
     fn of(step: &Step) -> Here {
-        Here { inode: step.inode, kind: step.kind, mode: step.mode, unlisted: step.unlisted }
+        let Step { inode, kind, mode, acl, unlisted, .. } = *step;
+        Here { inode, kind, mode, acl, unlisted }
     }
 }
 
@@ -181,7 +184,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match start {
             Start::Known(inode, at) => {
                 self.buffers.walks[w].at = at;
-                let here = Here { inode, kind: Kind::Directory, mode: EVERYBODY, unlisted: false };
+                let (kind, mode, acl, unlisted) = (Kind::Directory, EVERYBODY, false, false);
+                let here = Here { inode, kind, mode, acl, unlisted };
                 Ok((here, Trail { key: ROOT, steps: FORGET }))
             }
             Start::In(inode, Some(key)) => {
@@ -233,7 +237,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if here.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        if here.mode & EVERYBODY == EVERYBODY {
+        if here.mode & EVERYBODY == EVERYBODY && !here.acl {
             return Ok(());
         }
         trail.steps = FORGET;
@@ -243,7 +247,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     fn may_search(&mut self, directory: Inode) -> Result<()> {
         let step = self.services.step(directory)?;
-        self.identity.credentials(&self.buffers.groups).permit(&step, want::EXECUTE)
+        self.permit(&step, want::EXECUTE)
     }
 
     /// The last name, a link, a portal, or a file where a directory should be.

@@ -140,7 +140,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if directory.kind != Kind::Directory {
                     return Err(Errno::ENOTDIR);
                 }
-                self.credentials().permit(&directory, want::EXECUTE)?;
+                self.permit(&directory, want::EXECUTE)?;
             }
             last = self.buffers.walks[0].dots(piece).unwrap_or(Last::Root);
             if last == Last::Root && aim.create && piece.last && piece.slash {

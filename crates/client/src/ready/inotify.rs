@@ -140,7 +140,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if mask & IN_ONLYDIR != 0 && step.kind != Kind::Directory {
                 return Err(Errno::ENOTDIR);
             }
-            client.credentials().permit(&step, want::READ)?;
+            client.permit(&step, want::READ)?;
             let marked = instance.filter(|&instance| client.services.watch_marker(instance) != 0);
             match marked {
                 Some(instance) => {

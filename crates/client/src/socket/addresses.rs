@@ -74,6 +74,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let length = name.text().len();
         text[..length].copy_from_slice(name.text());
         text[length] = kind;
+        // Here Linux applies the umask whether there is a default list or not.
         let mode = mode & !self.services.umask();
         let node = Node::Socket { mode, text: &text[..=length] };
         let at = self.buffers.walks[0].name(&target);
@@ -238,7 +239,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if self.is_portal(0, &target)? {
                     return Name::of(self.buffers.walks[0].whole()).map(Some);
                 }
-                self.identity.credentials(&self.buffers.groups).permit(&step, want::WRITE)?;
+                self.permit(&step, want::WRITE)?;
                 if step.kind != Kind::Socket {
                     return Err(Errno::ECONNREFUSED);
                 }

@@ -2,14 +2,14 @@
 
 use husk_abi::sys::general::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_OPEN};
 use husk_proto::descriptor::Open;
-use husk_proto::fs::{Credentials, Kind, Node};
+use husk_proto::fs::{Credentials, Kind, Node, Step};
 use husk_proto::{Description, Errno, Files, Inode, Result};
 use husk_region::{Cell, INODE, RECORD, RETRY, Region, Txn};
 
 use crate::descriptor::table;
 use crate::fs::directory::entries::{self, Key};
 use crate::fs::directory::names;
-use crate::fs::{bytes, inodes, named};
+use crate::fs::{bytes, inodes, named, rights};
 use crate::state::fd_table;
 use crate::state::hold;
 use crate::state::process;
@@ -222,7 +222,7 @@ fn wanted(flags: u32) -> u32 {
     }
 }
 
-fn may_open(who: &Credentials<'_>, step: &husk_proto::fs::Step, flags: u32) -> Result<()> {
+fn may_open(txn: &mut Txn<'_>, who: &Credentials<'_>, step: &Step, flags: u32) -> Result<()> {
     if flags & PATH != 0 {
         return Ok(());
     }
@@ -234,7 +234,7 @@ fn may_open(who: &Credentials<'_>, step: &husk_proto::fs::Step, flags: u32) -> R
         Kind::Directory if want & 2 != 0 => return Err(Errno::EISDIR),
         _ => {}
     }
-    who.permit(step, want)?;
+    rights::permit(txn, who, step, want)?;
     if flags & NO_TIMES != 0 { who.permit_no_times(step) } else { Ok(()) }
 }
 
@@ -255,7 +255,8 @@ pub fn open(
         let table = fd_table::lock(txn, files)?;
         let fd = fd_table::lowest_free_of(txn.region, table, minimum, limit)?;
         let cell = hold::lock_to_hold(txn, inode)?;
-        may_open(who, &names::step(txn, inode.number), flags)?;
+        let step = names::step(txn, inode.number);
+        may_open(txn, who, &step, flags)?;
         if low(txn.get(cell.word(ino::IDENT))) & ino::HOST != 0 && flags & PATH == 0 && !truncates {
             return Err(Errno::EIO);
         }

@@ -8,7 +8,7 @@ use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::directory::{entries, names, share};
-use crate::fs::extended;
+use crate::fs::{extended, rights};
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
 
@@ -102,7 +102,7 @@ fn set_mode(
     let keep_group = who.in_group(gid) || who.can_over(step.uid, step.gid, FSETID);
     let mode = if keep_group { mode } else { mode & !SET_GROUP } & 0o7777;
     write_mode(txn, cell, mode);
-    Ok(())
+    if step.acl { rights::follow_mode(txn, cell, mode) } else { Ok(()) }
 }
 
 fn write_mode(txn: &mut Txn<'_>, cell: Cell, mode: u32) {
@@ -181,7 +181,7 @@ fn set_times(
         if chosen {
             return Err(Errno::EPERM);
         }
-        who.permit(step, want::WRITE)?;
+        rights::permit(txn, who, step, want::WRITE)?;
     }
     for (time, word) in times {
         match time {

@@ -18,7 +18,7 @@
 
 use husk_abi::sys::general::IN_ATTRIB;
 use husk_proto::fs::{CAPABILITY, SetExtended};
-use husk_proto::{Errno, Inode, Result};
+use husk_proto::{Errno, Inode, Result, acl};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
 use crate::Kernel;
@@ -204,7 +204,11 @@ pub fn set(
             (Some(line), Some(value)) => replace(txn, line, value)?,
             (None, Some(value)) => add(txn, cell, before, name, value)?,
             (Some(line), None) => remove(txn, cell, before, line),
+            (None, None) if acl::is_list(name) => return Ok(()),
             (None, None) => return Err(Errno::ENODATA),
+        }
+        if acl::is_list(name) {
+            mark_list(txn, cell, name, value.is_some());
         }
         if name == CAPABILITY {
             let ident = txn.get(cell.word(ino::IDENT));
@@ -216,9 +220,73 @@ pub fn set(
             txn.lock(txn.region.map.object(INODE, old))?;
             inodes::unlink(txn, old, now_ns)?;
         }
+        if how == SetExtended::Imported {
+            return Ok(());
+        }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
         post::of_file(txn, inode.number, IN_ATTRIB)
     })
+}
+
+/// `Fs::set_extended` of an access control list, or of none (`None`): the mode follows it.
+pub fn set_list(
+    kernel: &Kernel,
+    inode: Inode,
+    name: &[u8],
+    list: Option<&[u8]>,
+    now_ns: i64,
+) -> Result<()> {
+    if list.is_some_and(|list| list.len() > acl::BYTES_MAX) {
+        return Err(Errno::ENOSPC);
+    }
+    kernel.run(|txn| {
+        let cell = hold::lock_to_hold(txn, inode)?;
+        let mut kept = list;
+        if let Some(list) = list.filter(|_| name == acl::ACCESS) {
+            let (mode, same) = acl::mode_of(list);
+            let ident = txn.get(cell.word(ino::IDENT));
+            txn.set(cell.word(ino::IDENT), ident & !0o777 | u64::from(mode));
+            kept = kept.filter(|_| !same);
+        }
+        match (kept, find(txn.region, cell, name)) {
+            (Some(list), _) => keep_list(txn, cell, name, list)?,
+            (None, (before, Some(line))) => {
+                remove(txn, cell, before, line);
+                mark_list(txn, cell, name, false);
+            }
+            (None, (_, None)) if list.is_none() => return Ok(()),
+            (None, (_, None)) => {}
+        }
+        entries::touch(txn, cell.word(ino::CTIME), now_ns);
+        post::of_file(txn, inode.number, IN_ATTRIB)
+    })
+}
+
+/// Notes on a locked inode whether it has one of the lists.
+fn mark_list(txn: &mut Txn<'_>, cell: Cell, name: &[u8], there: bool) {
+    let bit = if name == acl::ACCESS { ino::ACL } else { ino::DEFAULT_ACL } as u64;
+    let ident = txn.get(cell.word(ino::IDENT));
+    txn.set(cell.word(ino::IDENT), if there { ident | bit } else { ident & !bit });
+}
+
+/// Keeps a list with a locked or new inode.
+pub(crate) fn keep_list(txn: &mut Txn<'_>, cell: Cell, name: &[u8], list: &[u8]) -> Result<()> {
+    let value = Value::Bytes(list);
+    match find(txn.region, cell, name) {
+        (_, Some(line)) => replace(txn, line, value)?,
+        (before, None) => add(txn, cell, before, name, value)?,
+    }
+    mark_list(txn, cell, name, true);
+    Ok(())
+}
+
+/// Copies a value of a locked inode; its length, `None` where it is not there or too long.
+pub(crate) fn copy(txn: &Txn<'_>, cell: Cell, name: &[u8], out: &mut [u8]) -> Option<usize> {
+    let line = line_cell(txn.region, find(txn.region, cell, name).1?);
+    let length = high(txn.get(line.word(LINKS))) as usize;
+    let fits = txn.get(line.word(FILE)) == 0 && length <= out.len();
+    text::copy(txn.region, high(txn.get(line.word(TEXTS))), out.get_mut(..length)?);
+    fits.then_some(length)
 }
 
 /// Takes a program's capabilities from a locked inode, whose owner changes.

@@ -10,6 +10,7 @@ pub mod named;
 pub mod orphan;
 pub mod overlay;
 pub mod refresh;
+pub(crate) mod rights;
 pub mod shared;
 pub mod unsaved;
 pub mod walk;

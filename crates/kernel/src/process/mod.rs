@@ -19,6 +19,7 @@ pub mod pins;
 pub mod placement;
 
 use husk_proto::descriptor::Shown;
+use husk_proto::fs::unmasked;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{Errno, Files, Inode, Operation, Process, Result};
 use husk_region::observe::kill;
@@ -28,7 +29,7 @@ use crate::descriptor::{table, whole};
 use crate::fs::directory::entries;
 use crate::fs::directory::names;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::named;
+use crate::fs::{named, rights};
 use crate::process::embryo::Expected;
 use crate::state::fd_table;
 use crate::state::hold;
@@ -623,11 +624,12 @@ pub fn create_nameless(
     kernel: &Kernel,
     who: &husk_proto::Credentials<'_>,
     like: Inode,
-    mode: u32,
+    asked: u32,
     linkable: bool,
     now_ns: i64,
 ) -> Result<Inode> {
     kernel.run(|txn| {
+        let mode = asked;
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
         let near = live(txn.region, like)?;
@@ -639,15 +641,22 @@ pub fn create_nameless(
                 opened => drop(opened?),
             }
             names::permit_change(txn, like.number, who)?;
-            inodes::inherit(txn, near, who, mode, false)
+            inodes::inherit(txn, near, who, unmasked(mode), false)
         } else {
-            (who.gid, mode)
+            (who.gid, unmasked(mode))
         };
         let (uid, kind, links) = (who.uid, ino::FILE, 0);
         let linkable = if linkable { ino::LINKABLE } else { 0 };
         let flags = low(txn.get(near.word(ino::IDENT))) & ino::INHERITED | linkable;
-        let birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
-        let (number, _) = inodes::make(txn, &birth)?;
+        let mut birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
+        let given = match directory && rights::hands_down(txn, near) {
+            true => Some(rights::given(txn, near, &mut birth, asked & 0o7777)?),
+            false => None,
+        };
+        let (number, cell) = inodes::make(txn, &birth)?;
+        if let Some(given) = &given {
+            rights::give(txn, cell, given)?;
+        }
         pins::add(txn, process, number)?;
         Ok(inodes::name(txn, number))
     })

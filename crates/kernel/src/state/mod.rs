@@ -104,6 +104,10 @@ pub mod ino {
     pub const TREE_SHIFT: u32 = 24;
     /// It is a volume's: what changes is noted until it is in the log (`fs::unsaved`).
     pub const DURABLE: u32 = 1 << 28;
+    /// It has an access control list.
+    pub const ACL: u32 = 1 << 29;
+    /// A directory with a default list: what is made in it gets that.
+    pub const DEFAULT_ACL: u32 = 1 << 30;
     /// What objects have of the directory they are made in.
     pub const INHERITED: u32 = TREE | DURABLE;
 }
@@ -207,5 +211,6 @@ pub fn step_of(number: u32, ident: u64, owner: u64) -> Step {
         uid: high(owner),
         gid: low(owner),
         unlisted: low(ident) & ino::UNLISTED != 0,
+        acl: low(ident) & ino::ACL != 0,
     }
 }

@@ -248,6 +248,15 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// `lock` out of the order of locks, while others are held: starts over instead of waiting.
+    pub fn lock_late(&mut self, cell: Cell) -> Result<(), Errno> {
+        debug_assert!(self.locked > 0);
+        match owner_of(self.region.load(cell)) == self.slot {
+            true => Ok(()),
+            false => self.lock_at_rest(cell),
+        }
+    }
+
     /// Before the slot's magazines are touched. A lock is held: its compare and swap has shown the
     /// journal to a thief who has not taken FREEZE yet, and shows FREEZE to this thread otherwise
     /// (`steal`).

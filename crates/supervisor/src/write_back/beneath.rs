@@ -26,7 +26,7 @@
 pub mod held;
 pub mod schedule;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, mknodat,
-    openat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, getxattr, linkat,
+    mkdirat, mknodat, openat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -49,6 +49,8 @@ use self::held::Held;
 use self::schedule::{before, before_sync};
 use super::{PATH_BYTES_MAX, host};
 
+/// The list that a directory hands down.
+const DEFAULT_LIST: &str = "system.posix_acl_default";
 /// Directories that are kept open at a time.
 const OPENED_MAX: usize = 64;
 /// Tries to open a path while somebody moves what is on it.
@@ -126,19 +128,37 @@ pub struct Beneath {
     last: RefCell<Option<(PathBuf, Arc<File>)>>,
     /// Invariant 2.
     known: RefCell<BTreeMap<PathBuf, Object>>,
+    /// Whether a directory that was asked has an access control list for what is made in it.
+    hands_down: Cell<bool>,
 }
 
 impl Beneath {
     /// What is beneath these directories; nothing is opened yet.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
         let roots = roots.into_iter().map(Path::to_owned).collect();
-        let (bases, opened, last, known) = Default::default();
-        Beneath { roots, bases, opened, last, known }
+        let (bases, opened, last, known, hands_down) = Default::default();
+        Beneath { roots, bases, opened, last, known, hands_down }
     }
 
     /// The directories themselves.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
+    }
+
+    /// Asks a directory whether it hands an access control list down.
+    /// What is not known counts.
+    pub fn ask_for_list(&self, directory: &File) {
+        let mut none = [0u8; 0];
+        let asked = before("getxattr").map_err(|_| Errno::IO);
+        let found = asked.and_then(|()| getxattr(through(directory), DEFAULT_LIST, &mut none[..]));
+        if !matches!(found, Ok(0) | Err(Errno::NODATA | Errno::OPNOTSUPP)) {
+            self.hands_down.set(true);
+        }
+    }
+
+    /// Whether one that was asked does.
+    pub fn hands_down(&self) -> bool {
+        self.hands_down.get()
     }
 
     /// The directory at `path` (an O_PATH descriptor).
@@ -409,6 +429,8 @@ impl Beneath {
         if renamed.is_ok() {
             self.forget(source);
             self.forget(target);
+            // A server that is asked twice, as its first answer was lost, has nothing to rename.
+            before("renameat2, done")?;
         }
         renamed
     }

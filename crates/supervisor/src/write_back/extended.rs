@@ -10,7 +10,7 @@ use std::io;
 use super::Source;
 use super::beneath::held::{Held, names};
 use husk_proto::fs::{Attributes, Backing};
-use husk_proto::{Errno, Inode};
+use husk_proto::{Errno, Inode, acl};
 
 /// Longest value that Linux has.
 const LONGEST_BYTES: usize = 65536;
@@ -63,10 +63,20 @@ pub fn set(held: &Held, wanted: &Extended) -> io::Result<()> {
     refused
 }
 
+/// Takes the access control lists from what was just made that its directory handed down.
+pub fn forget_lists(held: &Held) -> io::Result<()> {
+    for (name, _) in held.extended()? {
+        if acl::is_list(name.to_bytes()) {
+            held.remove_one(&name).map_err(|problem| about(&name, problem))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether an attribute is there because somebody set it; labels come by themselves.
 fn is_ours(name: &[u8]) -> bool {
     let kinds: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
-    kinds.iter().any(|kind| name.starts_with(kind))
+    acl::is_list(name) || kinds.iter().any(|kind| name.starts_with(kind))
 }
 
 fn about(name: &CStr, problem: io::Error) -> io::Error {

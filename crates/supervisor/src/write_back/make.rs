@@ -424,6 +424,9 @@ impl<'a, S: Source> Maker<'a, S> {
             (None, Some(from)) => from,
             (None, None) => self.extended_of_origin(object),
         };
+        if self.beneath.hands_down() && extended.as_ref().is_ok_and(Vec::is_empty) {
+            extended::forget_lists(held)?;
+        }
         let early = extended.as_ref().is_ok_and(|all| extended::set(held, all).is_ok());
         held.set_attributes(attributes)?;
         let late = |all: Extended| match early && all.is_empty() {
@@ -475,9 +478,11 @@ impl<'a, S: Source> Maker<'a, S> {
                 content::link_or_copy(self.beneath, &held, &to)?;
                 continue;
             }
-            let found = held.found().clone();
+            let (found, extended) = (held.found().clone(), held.extended()?);
             drop(held);
-            self.host_tree(&from, &to)?.set_like(&found)?;
+            let made = self.host_tree(&from, &to)?;
+            made.set_like(&found)?;
+            self.outcome.note(&from, extended::set(&made, &extended));
         }
         self.beneath.hold(path)
     }

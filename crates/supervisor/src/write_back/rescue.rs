@@ -350,7 +350,7 @@ mod tests {
         let inode = husk_proto::Inode { number: 1, generation: 1 };
         let kind = husk_proto::fs::Kind::File;
         Attributes {
-            step: Step { inode, kind, mode: 0o640, uid: 0, gid: 0, unlisted: false },
+            step: Step { inode, kind, mode: 0o640, uid: 0, gid: 0, unlisted: false, acl: false },
             shown_device: 0,
             shown_number: 1,
             links: 1,

@@ -228,7 +228,10 @@ impl<'a, S: Source> Scan<'a, S> {
         let (dir, path) = (place.inode, &*place.path);
         let attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
-        let opened = self.beneath.directory(path).and_then(|opened| opened.metadata());
+        let opened = self.beneath.directory(path).and_then(|opened| {
+            self.beneath.ask_for_list(&opened);
+            opened.metadata()
+        });
         let Ok(found) = opened.map(|found| host::identity_of(&found)) else {
             return self.lost_directory(dir, path);
         };
@@ -648,14 +651,18 @@ impl<'a, S: Source> Scan<'a, S> {
     /// written beside, so that nothing is lost.
     fn lost_directory(&mut self, dir: Inode, path: &Path) -> Result<(), Errno> {
         let attributes = self.source.attributes(dir)?;
-        let Some(parent) = path.parent().filter(|parent| self.beneath.is_directory(parent)) else {
-            self.fail(path, "it was removed on the host meanwhile, and so was what holds it");
-            return Ok(());
-        };
         let children = self.changed_children(dir, path, 1)?;
         if children.is_empty() {
             return Ok(());
         }
+        let Some(parent) = path.parent().filter(|parent| self.beneath.is_directory(parent)) else {
+            // It cannot be written there: so it is saved where the rest is.
+            for (name, object) in children {
+                let (directory, replaces) = (path.to_owned(), None);
+                self.plan.puts.push(Put { directory, name, object, replaces, aside: false });
+            }
+            return Ok(());
+        };
         let aside = beside(path, self.run.number);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let name = aside.file_name().unwrap_or_default().to_owned();

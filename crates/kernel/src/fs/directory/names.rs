@@ -2,7 +2,7 @@
 
 use husk_abi::capability::{FOWNER, MKNOD};
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR};
-use husk_proto::fs::{Credentials, Kind, Node, Step, want};
+use husk_proto::fs::{Credentials, Kind, Node, Step, unmasked, want};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, Txn};
 
@@ -10,7 +10,7 @@ use crate::Kernel;
 use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::share;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::named;
+use crate::fs::{named, rights};
 use crate::state::hold;
 use crate::state::text;
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
@@ -27,14 +27,20 @@ pub fn step(txn: &Txn<'_>, number: u32) -> Step {
 }
 
 /// May `who` change names of this directory?
-pub fn permit_change(txn: &Txn<'_>, dir: u32, who: &Credentials<'_>) -> Result<()> {
-    who.permit(&step(txn, dir), WRITE_SEARCH)
+pub fn permit_change(txn: &mut Txn<'_>, dir: u32, who: &Credentials<'_>) -> Result<()> {
+    let step = step(txn, dir);
+    rights::permit(txn, who, &step, WRITE_SEARCH)
 }
 
 /// May `who` take this name away (sticky directories)?
-pub fn permit_removal(txn: &Txn<'_>, dir: u32, inode: u32, who: &Credentials<'_>) -> Result<()> {
+pub fn permit_removal(
+    txn: &mut Txn<'_>,
+    dir: u32,
+    inode: u32,
+    who: &Credentials<'_>,
+) -> Result<()> {
     let parent = step(txn, dir);
-    who.permit(&parent, WRITE_SEARCH)?;
+    rights::permit(txn, who, &parent, WRITE_SEARCH)?;
     if parent.mode & STICKY == 0 {
         return Ok(());
     }
@@ -58,7 +64,7 @@ fn birth_of(
         Node::Socket { mode, .. } => (ino::SOCKET, mode, 1),
         Node::Special { kind, mode, .. } => (bits_of(kind), mode, 1),
     };
-    let (gid, mode) = inodes::inherit(txn, dir, who, mode, kind == ino::DIRECTORY);
+    let (gid, mode) = inodes::inherit(txn, dir, who, unmasked(mode), kind == ino::DIRECTORY);
     let flags = low(txn.get(dir.word(ino::IDENT))) & ino::INHERITED;
     Birth { kind, mode, uid: who.uid, gid, flags, links, now_ns }
 }
@@ -86,8 +92,16 @@ pub fn create_in(
     }
     permit_change(txn, key.dir, who)?;
     permit_node(who, node)?;
-    let birth = birth_of(txn, dir.inode, who, node, now_ns);
+    let mut birth = birth_of(txn, dir.inode, who, node, now_ns);
+    let given = match node {
+        Node::Symlink(_) => None,
+        _ if !rights::hands_down(txn, dir.inode) => None,
+        _ => Some(rights::given(txn, dir.inode, &mut birth, node.mode())?),
+    };
     let (number, cell) = inodes::make(txn, &birth)?;
+    if let Some(given) = &given {
+        rights::give(txn, cell, given)?;
+    }
     if let Node::Symlink(target) | Node::Socket { text: target, .. } = *node {
         let kept = text::keep(txn, target)?;
         txn.init(cell.word(ino::ROOT), kept as u64);
@@ -151,11 +165,12 @@ fn add_link(txn: &mut Txn<'_>, cell: Cell) -> Result<()> {
 
 /// May `who` give this another name? Others' files only if they could write to them, and no
 /// programs that lend rights (`fs.protected_hardlinks`, as every distribution sets it).
-fn permit_link(source: &Step, who: &Credentials<'_>) -> Result<()> {
+fn permit_link(txn: &mut Txn<'_>, inode: u32, who: &Credentials<'_>) -> Result<()> {
+    let source = &step(txn, inode);
     let lends = source.mode & 0o4000 != 0 || source.mode & 0o2010 == 0o2010;
     let safe = source.kind == Kind::File && !lends;
     let mine = who.uid == source.uid || who.can_over(source.uid, source.gid, FOWNER);
-    let may = mine || safe && who.permit(source, want::READ | want::WRITE).is_ok();
+    let may = mine || safe && rights::permit(txn, who, source, want::READ | want::WRITE).is_ok();
     if may || source.kind == Kind::Directory { Ok(()) } else { Err(Errno::EPERM) }
 }
 
@@ -177,7 +192,7 @@ pub fn link(
         }
         let cell = hold::lock_to_hold(txn, inode)?;
         let kind = kind_bits(txn.get(cell.word(ino::IDENT)));
-        permit_link(&step(txn, inode.number), who)?;
+        permit_link(txn, inode.number, who)?;
         permit_change(txn, dir.number, who)?;
         if kind == ino::DIRECTORY || kind == ino::PORTAL {
             return Err(Errno::EPERM);

@@ -15,7 +15,7 @@ use crate::Kernel;
 use crate::fs::directory::entries::{self, Found, Key};
 use crate::fs::directory::names;
 use crate::fs::directory::share::{self, Open, Seat};
-use crate::fs::{inodes, named, overlay};
+use crate::fs::{inodes, named, overlay, rights};
 use crate::image::RENAME_LOCK;
 use crate::state::{high, ino, live};
 use crate::watch::post;
@@ -172,7 +172,7 @@ fn lock_inodes(txn: &mut Txn<'_>, from: Found, to: Option<Found>) -> Result<()> 
     Ok(())
 }
 
-fn check(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+fn check(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
     if plan.flags == RENAME_NOREPLACE && plan.to.is_some() {
         return Err(Errno::EEXIST);
     }
@@ -206,7 +206,7 @@ fn circles(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>)
 }
 
 /// Whether `plan.who` may; a directory that gets another parent is itself written to.
-fn permit(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
+fn permit(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
     let apart = source.dir != target.dir;
     let exchange = plan.flags == RENAME_EXCHANGE;
     names::permit_removal(txn, source.dir.number, plan.from.inode, plan.who)?;
@@ -221,7 +221,10 @@ fn permit(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) 
             }
         }
     }
-    let may_write = |inode| plan.who.permit(&names::step(txn, inode), want::WRITE);
+    let mut may_write = |inode| {
+        let step = names::step(txn, inode);
+        rights::permit(txn, plan.who, &step, want::WRITE)
+    };
     if apart && plan.moves_directory() {
         may_write(plan.from.inode)?;
     }

@@ -294,6 +294,8 @@ fn every_host_call_may_fail_once_and_nothing_is_lost_or_untold() {
         Errno::NAMETOOLONG,
         Errno::ACCESS,
         Errno::XDEV,
+        Errno::STALE,
+        Errno::NOENT,
     ];
     for errno in all {
         let mut reached = true;

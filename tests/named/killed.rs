@@ -1,0 +1,184 @@
+//! A program, the supervisor and the keeper of an image are killed in every order, while the
+//! program works and during a write-back: nothing is lost, and `husk ls`, `recover` and `down` say
+//! what is the case.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Child, Stdio};
+
+use husk_tests::against_native;
+use husk_tests::process::kill;
+
+use crate::{Images, shown, text, until};
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Program,
+    Supervisor,
+    Keeper,
+}
+
+use Who::{Keeper, Program, Supervisor};
+
+const ORDERS: [[Who; 3]; 6] = [
+    [Program, Supervisor, Keeper],
+    [Program, Keeper, Supervisor],
+    [Supervisor, Program, Keeper],
+    [Supervisor, Keeper, Program],
+    [Keeper, Program, Supervisor],
+    [Keeper, Supervisor, Program],
+];
+
+/// Writes on until it is ended; says its number.
+const TICKER: &str = "echo precious > file
+    (while :; do echo tick >> file; sleep 0.05; done) > /dev/null 2>&1 < /dev/null & echo $!";
+/// Files of a write-back that takes long enough to be met.
+const FILES: usize = 4000;
+
+fn number(images: &Images, who: Who) -> i32 {
+    let field = if who == Keeper { "keeper" } else { "pid" };
+    images.row("ci")[field].as_i64().unwrap_or_default() as i32
+}
+
+/// Kills one, and waits for the next of its kind.
+fn kill_one(images: &Images, who: Who, program: i32) {
+    if who == Program {
+        kill(program);
+        return until("it is gone", || images.row("ci")["processes"] == 0);
+    }
+    let before = number(images, who);
+    kill(before);
+    until("another one", || {
+        let row = images.row("ci");
+        row["state"] == "up" && ![0, before].contains(&number(images, who))
+    });
+}
+
+fn ticker(images: &Images) -> i32 {
+    images.up("ci");
+    let said = images.script("ci", TICKER);
+    until("it writes", || images.script("ci", "cat file").starts_with("precious\ntick\n"));
+    said.trim().parse().expect("a number")
+}
+
+#[test]
+fn whoever_is_killed_first_what_a_program_has_written_stays() {
+    if against_native() {
+        return;
+    }
+    for order in ORDERS {
+        let images = Images::new("orders");
+        let program = ticker(&images);
+        for who in order {
+            kill_one(&images, who, program);
+        }
+        let file = images.script("ci", "cat file");
+        assert!(file.starts_with("precious\ntick\n"), "{order:?}: {file}");
+        assert_eq!(images.row("ci")["state"], "up", "{order:?}");
+        images.down("ci");
+        let written = fs::read_to_string(images.work.join("file")).expect("written back");
+        assert_eq!(written, file, "{order:?}");
+    }
+}
+
+#[test]
+fn two_that_are_killed_at_once_lose_nothing_but_supervisor_and_keeper_without_a_program() {
+    if against_native() {
+        return;
+    }
+    for pair in [[Program, Supervisor], [Program, Keeper], [Supervisor, Keeper]] {
+        let images = Images::new("pairs");
+        let program = ticker(&images);
+        let (supervisor, keeper) = (number(&images, Supervisor), number(&images, Keeper));
+        match pair {
+            [Supervisor, Keeper] => images.kill_both("ci"),
+            [_, second] => {
+                kill(program);
+                kill(if second == Keeper { keeper } else { supervisor });
+            }
+        }
+        until("both are replaced", || {
+            let row = images.row("ci");
+            let now = (number(&images, Supervisor), number(&images, Keeper));
+            let changed = (now.0 != supervisor, now.1 != keeper);
+            let wanted = (pair.contains(&Supervisor), pair.contains(&Keeper));
+            row["state"] == "up" && changed == wanted && now.1 != 0
+        });
+        if !pair.contains(&Program) {
+            kill_one(&images, Program, program);
+        }
+        let file = images.script("ci", "cat file");
+        assert!(file.starts_with("precious\ntick\n"), "{pair:?}: {file}");
+        images.down("ci");
+        let written = fs::read_to_string(images.work.join("file")).expect("written back");
+        assert_eq!(written, file, "{pair:?}");
+    }
+    let images = Images::new("both");
+    images.up("ci");
+    images.script("ci", "echo gone > file");
+    images.kill("ci");
+    let output = images.husk(&["down", "ci"]);
+    let lost = "husk: image ci had died: what it had not written back is lost\n";
+    assert!(text(&output.stderr).ends_with(lost), "{}", shown(&output));
+    assert_eq!(images.done(&["recover"]), "no write-back was killed half way\n");
+}
+
+/// A `husk down` whose write-back has begun.
+fn going_down(images: &Images) -> Child {
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut command = images.command(husk, &["down", "ci"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    until("it has begun", || temporary(images) > 0 || images.work.join("1").exists());
+    child
+}
+
+fn temporary(images: &Images) -> usize {
+    let names = fs::read_dir(&images.work).expect("a directory").flatten();
+    names.filter(|one| one.file_name().to_string_lossy().starts_with(".husk-tmp-")).count()
+}
+
+/// Here the program is the `husk down` that waits for the end.
+#[test]
+fn whoever_is_killed_during_a_write_back_all_of_it_comes_to_the_host() {
+    if against_native() {
+        return;
+    }
+    for order in ORDERS {
+        let images = Images::new("orders-end");
+        images.up("ci");
+        images.script("ci", &format!("for i in $(seq {FILES}); do echo new > $i; done"));
+        let mut asker = going_down(&images);
+        for who in order {
+            if images.row("ci") == serde_json::Value::Null {
+                break;
+            }
+            if who == Program {
+                asker.kill().expect("it is a child");
+                continue;
+            }
+            let before = number(&images, who);
+            kill(before);
+            until("another one, or the end", || {
+                let row = images.row("ci");
+                row == serde_json::Value::Null || ![0, before].contains(&number(&images, who))
+            });
+        }
+        let _ = asker.wait();
+        until("it has ended", || {
+            let row = images.row("ci");
+            if row != serde_json::Value::Null {
+                images.husk(&["down", "ci"]);
+            }
+            row == serde_json::Value::Null
+        });
+        assert_eq!(images.done(&["recover"]), "no write-back was killed half way\n", "{order:?}");
+        let mut found = BTreeMap::new();
+        for n in 1..=FILES {
+            let content = fs::read_to_string(images.work.join(n.to_string()));
+            *found.entry(content.unwrap_or_default()).or_insert(0) += 1;
+        }
+        assert_eq!(found, BTreeMap::from([("new\n".to_owned(), FILES)]), "{order:?}");
+        assert_eq!(temporary(&images), 0, "{order:?}");
+    }
+}
