@@ -172,7 +172,8 @@ fn an_access_control_list_has_at_most_128_entries() {
     let script = "
 import os, struct
 def attempt(users):
-    entries = [(1, 6, -1), *((2, 7, 5000 + n) for n in range(users)), (4, 4, -1), (16, 7, -1), (32, 4, -1)]
+    named = [(2, 7, 5000 + n) for n in range(users)]
+    entries = [(1, 6, -1), *named, (4, 4, -1), (16, 7, -1), (32, 4, -1)]
     acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
     try:
         os.setxattr('new', 'system.posix_acl_access', acl)

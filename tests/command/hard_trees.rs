@@ -98,27 +98,65 @@ cd "$1"; mkdir sub; echo old > sub/file
 "$HUSK" exec hard-mounted -- sh -c "echo precious > sub/file"
 mount -t tmpfs -o size=1M none sub 2> /dev/null || { "$HUSK" down hard-mounted --discard; exit 9; }
 "$HUSK" down hard-mounted > "$2/said" 2>&1; echo "status $?"
-grep -rls precious "$1" "$XDG_STATE_HOME" | wc -l; grep -c "sub/file" "$2/said"
-umount sub; cat sub/file
+grep -c "sub is under a mount" "$2/said"; umount sub; cat sub/file sub.husk-*/file
 ' bash "$1" "$2" || echo not here
 "#,
-        "status 125\n1\n1\nold\n",
+        "status 125\n1\nold\nprecious\n",
+    );
+}
+
+/// Nothing is written into what was mounted there: it would be gone with the mount.
+#[test]
+fn what_is_mounted_over_the_whole_tree_meanwhile_gets_nothing_and_all_is_saved() {
+    prints(
+        "mounted-whole",
+        r#"
+unshare -m true 2> /dev/null || { echo not here; exit; }
+unshare -m bash -uc '
+cd "$1"; echo old > file; "$HUSK" up hard-covered --memory 64M --overlay "$1" 2> /dev/null
+"$HUSK" exec hard-covered -- sh -c "echo precious > file; mkdir sub; echo precious > sub/new"
+mount -t tmpfs -o size=1M none "$1" 2> /dev/null || {
+    "$HUSK" down hard-covered --discard; exit 9; }
+cd /; "$HUSK" down hard-covered > "$2/said" 2>&1; echo "status $?"; ls -A "$1" | wc -l
+umount "$1"; cat "$1/file"; id=$(grep -o "restore [0-9a-f]*" "$2/said" | cut -c9-)
+"$HUSK" rescue restore "$id" > /dev/null 2>&1; cat "$1/sub/new"
+grep -rl precious "$1" "$XDG_STATE_HOME" | wc -l
+' bash "$1" "$2" || echo not here
+"#,
+        "status 125\n0\nold\nprecious\n2\n",
+    );
+}
+
+/// A project that is removed, or moved away, while an image of it is up.
+#[test]
+fn a_whole_tree_that_is_gone_at_the_end_is_told_and_all_of_the_image_is_saved() {
+    prints(
+        "gone",
+        r#"
+cd "$2"; for how in 'rm -r' 'mv -t aside'; do
+    mkdir -p tree aside; echo old > tree/file
+    "$HUSK" up hard-gone --memory 64M --overlay "$2/tree" 2> /dev/null
+    (cd tree; "$HUSK" exec hard-gone -- sh -c 'mkdir s; tee file > s/new' <<< precious)
+    $how tree; "$HUSK" down hard-gone > said 2>&1; echo "status $?"
+    grep -c 'saved as' said; mkdir tree; id=$(grep -o 'restore [0-9a-f]*' said | cut -c9-)
+    "$HUSK" rescue restore "$id" > /dev/null 2>&1; cat tree/file tree/s/new; rm -r tree
+done
+"#,
+        "status 125\n1\nprecious\nprecious\nstatus 125\n1\nprecious\nprecious\n",
     );
 }
 
 #[test]
-fn an_append_only_file_grows_in_place_and_other_content_for_it_is_saved() {
+fn an_append_only_file_stays_and_what_was_appended_is_kept_beside() {
     prints(
         "append-only",
         r#"
-cd "$1"; for f in grown other; do echo old > $f; chattr +a $f 2> /dev/null || { echo not here; exit; }
-done
-"$HUSK" run --memory 64M -- sh -c 'echo more >> grown; echo new > other; echo free > free' \
-    > /dev/null 2> "$2/said"; echo "status $?"
-cat other free; grep -c other "$2/said"; grep -rl new "$1" "$XDG_STATE_HOME" | wc -l
-grep -rl more "$1" "$XDG_STATE_HOME" | wc -l; chattr -a grown other; ls -a | grep -c husk-tmp
+cd "$1"; echo old > log; chattr +a log 2> /dev/null || { echo not here; exit; }
+"$HUSK" run --memory 64M -- sh -c 'echo more >> log; echo free > free' > /dev/null 2> "$2/said"
+echo "status $?"; cat free log log.husk-*; grep -c "log.husk-" "$2/said"
+chattr -a log; ls -a | grep -c husk-tmp
 "#,
-        "status 125\nold\nfree\n1\n1\n1\n0\n",
+        "status 125\nfree\nold\nold\nmore\n1\n0\n",
     );
 }
 
@@ -148,10 +186,11 @@ sum=$(md5sum < bytes)
 "$HUSK" run --memory 96M -- sh -c 'echo more >> holes; printf y | dd of=holes conv=notrunc bs=1 \
     seek=1000000000 2> /dev/null; tail -c 9 holes; wc -c < bytes
     { echo more >> bytes; } 2> /dev/null || echo full; echo still > works; cat works' 2> "$2/said"
-echo "status $?"; grep -vc 'fsck: ' "$2/said"; grep -c 'no room\|full' "$2/said"
+echo "status $?"; grep -vc 'fsck: ' "$2/said"; grep -c 'full: no room for more bytes' "$2/said"
 tail -c 9 holes; stat -c %s holes; [ "$sum" = "$(md5sum < bytes)" ] && echo kept; cat works
 "#,
-        "end\nmore\n209715200\nfull\nstill\nstatus 0\n1\n1\nend\nmore\n3221225481\nkept\nstill\n",
+        "end\nmore\n209715200\nfull\nstill\nstatus 0\n1\n1\nend\nmore\n3221225481\nkept\n\
+         still\n",
     );
 }
 

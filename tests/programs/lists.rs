@@ -131,10 +131,11 @@ def attempt(what, *args):
 def child():
     os.setgroups([]); os.setgid(1001); os.setuid(1001)
     for within in ['open', 'open/sub', 'shut']:
-        print(within, attempt(os.listdir, within), attempt(open, within + '/file'),
-            attempt(open, within + '/file', 'a'), attempt(os.mkdir, within + '/made'),
-            attempt(os.rename, within + '/file', within + '/moved'), attempt(os.chmod, within, 0o700),
-            attempt(os.access, within + '/file', 7), attempt(os.truncate, within + '/moved', 3), flush=True)
+        file, moved = within + '/file', within + '/moved'
+        print(within, attempt(os.listdir, within), attempt(open, file), attempt(open, file, 'a'),
+            attempt(os.mkdir, within + '/made'), attempt(os.rename, file, moved),
+            attempt(os.chmod, within, 0o700), attempt(os.access, file, 7),
+            attempt(os.truncate, moved, 3), attempt(os.utime, moved), flush=True)
 pid = os.fork()
 if pid == 0: child(); os._exit(0)
 print(os.waitpid(pid, 0)[1])

@@ -57,6 +57,9 @@ impl Image for Direct {
     fn count_unsupported(&mut self, number: usize) {
         husk_kernel::image::count_unsupported(&self.kernel, number)
     }
+    fn note_too_long(&mut self) {
+        husk_kernel::image::note_too_long(&self.kernel);
+    }
     fn sockets(&self) -> bool {
         husk_kernel::image::sockets(&self.kernel)
     }

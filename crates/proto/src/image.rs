@@ -88,6 +88,9 @@ pub trait Image {
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
     fn count_unsupported(&mut self, number: usize);
 
+    /// A file of the host that was to be changed found no room, which is free again by now: the
+    /// supervisor says so.
+    fn note_too_long(&mut self) {}
     /// Whether a socket has been bound to a name in a tree.
     fn sockets(&self) -> bool;
     /// One has.

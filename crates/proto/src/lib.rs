@@ -5,8 +5,8 @@
 //! (bytes of pipes), `epoll` (what programs wait for), `watch` (who is told of changes), `image`
 //! (what one image is made of), `volume` (what becomes durable), `place` (which kernel is whose);
 //! `operation` names their types for those who count; `entry` is no service, but what a process and
-//! the supervisor agree on when it enters, nor `snapshot`, what a start is made from, nor `acl`, the
-//! rules of access control lists.
+//! the supervisor agree on when it enters, nor `snapshot`, what a start is made from, nor `acl`,
+//! the rules of access control lists.
 //! A carrier implements every trait; a client is generic over them and knows nothing of how an
 //! operation gets to its kernel.
 //!

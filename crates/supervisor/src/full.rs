@@ -28,6 +28,9 @@ const KINDS: [(&str, &str); 3] = [
     ("more bytes", "remove files"),
 ];
 
+/// The kind of room that a file takes.
+const BYTES: usize = 2;
+
 /// How many there are of each kind, about; of blocks at most `SOME_FROM`.
 fn spare(direct: &Direct) -> [u64; KINDS.len()] {
     let session = &direct.kernel().session;
@@ -56,6 +59,8 @@ fn is_short(spare: u64, told: bool) -> bool {
 pub struct Full {
     next: Option<Instant>,
     told: [bool; KINDS.len()],
+    /// Files that found no room and gave back what they had.
+    too_long: u64,
 }
 
 impl Full {
@@ -78,6 +83,12 @@ impl Full {
             }
             *told = short;
         }
+        let too_long = husk_kernel::image::too_long(direct.kernel());
+        let [_, _, told] = self.told;
+        if too_long != self.too_long && !told {
+            say_aside(line(KINDS[BYTES]));
+        }
+        self.too_long = too_long;
     }
 }
 

@@ -253,7 +253,7 @@ impl Fs for Model {
             mode |= 0o2000;
         }
         let gid = if inherits { over.gid } else { who.gid };
-        let inode = self.add(kind, mode, who.uid, gid);
+        let inode = self.add(kind, unmasked(mode), who.uid, gid);
         if let Node::Symlink(target) | Node::Socket { text: target, .. } = node {
             self.node(inode).target = target.to_vec();
         }
@@ -285,7 +285,7 @@ impl Fs for Model {
         mode: u32,
         _: bool,
     ) -> Result<Inode> {
-        let inode = self.add(Kind::File, mode, who.uid, who.gid);
+        let inode = self.add(Kind::File, unmasked(mode), who.uid, who.gid);
         self.node(inode).links = 0;
         Ok(inode)
     }

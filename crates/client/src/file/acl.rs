@@ -41,15 +41,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     #[inline(never)]
     fn permit_by_host(&mut self, step: &Step, want: u32, refused: Errno) -> Result<()> {
-        let found = self.services.attributes(step.inode)?;
-        let hosts = found.extended == Backing::Host && found.origin.is_some();
-        let may_have = !matches!(step.kind, Kind::Symlink | Kind::Portal);
-        if !hosts || !may_have || self.credentials().uid == step.uid || step.mode & 0o070 == 0 {
+        if self.credentials().uid == step.uid || !self.learns_list(step.inode)? {
             return Err(refused);
         }
-        self.take_list_over(step.inode)?;
         let step = self.services.step(step.inode)?;
-        if step.acl { self.permit_by_list(&step, want) } else { Err(refused) }
+        self.permit_by_list(&step, want)
+    }
+
+    /// Takes over what a host object has, if the image did not know that it has an access list.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn learns_list(&mut self, inode: Inode) -> Result<bool> {
+        let found = self.services.attributes(inode)?;
+        let step = found.step;
+        let hosts = found.extended == Backing::Host && found.origin.is_some();
+        let may_have = !matches!(step.kind, Kind::Symlink | Kind::Portal);
+        if !hosts || !may_have || step.mode & 0o070 == 0 {
+            return Ok(false);
+        }
+        self.take_list_over(inode)?;
+        Ok(self.services.step(inode)?.acl)
     }
 
     /// Whether a list may be looked at, set or removed; an empty one is none.

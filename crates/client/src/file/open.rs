@@ -318,6 +318,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Opens an inode at the lowest free number.
     pub(crate) fn open_inode(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
+        match self.open_known(inode, flags, all) {
+            Err(Errno::EACCES) if self.learns_list(inode)? => self.open_known(inode, flags, all),
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn open_known(&mut self, inode: Inode, flags: u32, all: bool) -> Result<u32> {
         self.new_number(|client, limit| {
             let files = client.services.files();
             let mut who: Credentials<'_> = client.identity.credentials(&client.buffers.groups);

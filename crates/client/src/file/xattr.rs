@@ -318,7 +318,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.take_over_with(inode, CAPABILITY_TEXT)
     }
 
-    /// Where the host's object has an access list, the image has it from now on: `chmod` changes it.
+    /// Where the host's object has an access list, the image has it from now on: `chmod` changes
+    /// it.
     pub(crate) fn take_list_over(&mut self, inode: Inode) -> Result<()> {
         if self.services.attributes(inode)?.extended == Backing::Image {
             return Ok(());

@@ -391,7 +391,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match result {
             // Somebody else was first, and the host's is not there any more (`husk sync`).
             Err(_) if self.services.attributes(inode)?.backing == Backing::Image => Ok(()),
-            other => other.map(|_| ()),
+            Err(errno) => {
+                if errno == Errno::ENOSPC {
+                    self.services.note_too_long();
+                }
+                Err(errno)
+            }
+            Ok(_) => Ok(()),
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) const LANES_AWAITING: u32 = 42;
 const SEALED: u32 = 56;
 /// When the image was made.
 const MADE_NS: u32 = 43;
+/// How often there was no room for a file of the host that was to be changed.
+const TOO_LONG: u32 = 45;
 /// The image's user namespace, once a process has made another one.
 const NAMESPACE: u32 = 44;
 /// Which node this is (0: the home of all names), length of where that listens, and the text.
@@ -250,6 +252,17 @@ pub fn sockets(kernel: &Kernel) -> bool {
 /// `Image::note_sockets`.
 pub fn note_sockets(kernel: &Kernel) {
     kernel.session.region.store(fixed(kernel, SOCKETS), 1);
+}
+
+/// `Image::note_too_long`. Two at once may count as one.
+pub fn note_too_long(kernel: &Kernel) {
+    let count = kernel.session.region.load(fixed(kernel, TOO_LONG));
+    kernel.session.region.store(fixed(kernel, TOO_LONG), count.wrapping_add(1));
+}
+
+/// How often that was noted.
+pub fn too_long(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, TOO_LONG))
 }
 
 /// `Image::home_namespace`.

@@ -20,7 +20,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -393,10 +393,7 @@ impl Unpacker<'_> {
                 let make = |new: &OsStr| {
                     rustix::fs::mknodat(directory, new, FileType::Fifo, Mode::RUSR, 0)
                 };
-                let finish = |new: &OsStr| {
-                    rustix::fs::chmodat(directory, new, facts.mode(), AtFlags::empty())?;
-                    rustix::fs::utimensat(directory, new, &facts.times(), AtFlags::empty())
-                };
+                let finish = |new: &OsStr| finish_fifo(directory, new, *facts);
                 self.made_aside(directory, &name, make, finish)
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -536,6 +533,21 @@ impl Unpacker<'_> {
     }
 }
 
+/// Mode and times of a FIFO that was just made. In a directory that others may write to, somebody
+/// may have put a link or another object in its place: that is not touched.
+fn finish_fifo(directory: &OwnedFd, new: &OsStr, facts: Facts) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = openat(directory, new, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&held)?;
+    let fifo = FileType::from_raw_mode(found.st_mode) == FileType::Fifo;
+    if !fifo || found.st_nlink != 1 || found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::STALE);
+    }
+    let through = format!("/proc/self/fd/{}", held.as_raw_fd());
+    rustix::fs::chmodat(CWD, &through, facts.mode(), AtFlags::empty())?;
+    rustix::fs::utimensat(CWD, &through, &facts.times(), AtFlags::empty())
+}
+
 /// Removes what was half made in `directory` when its maker was killed.
 fn remove_leftovers(directory: &OwnedFd) {
     for name in names(directory).unwrap_or_default() {
@@ -549,7 +561,9 @@ fn remove_leftovers(directory: &OwnedFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::mknodat;
     use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     fn packed(items: &[Item]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -579,6 +593,27 @@ mod tests {
         let parcel = packed(&[enter, inside, Item::Leave, Item::End]);
         assert!(!unpack(&scratch.path().join("in"), &mut &parcel[..]).unwrap());
         assert!(!scratch.path().join("x").exists());
+    }
+
+    #[test]
+    fn what_somebody_puts_in_the_place_of_a_fifo_keeps_its_mode() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (private, at) = (scratch.path().join("private"), |name| scratch.path().join(name));
+        fs::write(&private, "x").unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o604)).unwrap();
+        symlink(&private, at("link")).unwrap();
+        fs::hard_link(&private, at("hard")).unwrap();
+        let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
+        let make = |new: &str| mknodat(&directory, new, FileType::Fifo, Mode::RUSR, 0);
+        make("fifo").unwrap();
+        make("twice").unwrap();
+        fs::hard_link(at("twice"), at("other")).unwrap();
+        for name in ["link", "hard", "twice"] {
+            assert_eq!(finish_fifo(&directory, name.as_ref(), facts()), Err(Errno::STALE));
+        }
+        assert_eq!(fs::metadata(&private).unwrap().mode() & 0o7777, 0o604);
+        finish_fifo(&directory, "fifo".as_ref(), facts()).unwrap();
+        assert_eq!(fs::metadata(at("fifo")).unwrap().mode() & 0o7777, 0o700);
     }
 
     #[test]

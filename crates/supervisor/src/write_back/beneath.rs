@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, getxattr, linkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, getxattr_query, linkat,
     mkdirat, mknodat, openat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
@@ -49,6 +49,8 @@ use self::held::Held;
 use self::schedule::{before, before_sync};
 use super::{PATH_BYTES_MAX, host};
 
+/// Why a directory that is expected on another device is not opened.
+pub const COVERED: &str = "something was mounted over it meanwhile";
 /// The list that a directory hands down.
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 /// Directories that are kept open at a time.
@@ -128,6 +130,8 @@ pub struct Beneath {
     last: RefCell<Option<(PathBuf, Arc<File>)>>,
     /// Invariant 2.
     known: RefCell<BTreeMap<PathBuf, Object>>,
+    /// Devices that directories must be on.
+    devices: RefCell<HashMap<PathBuf, u64>>,
     /// Whether a directory that was asked has an access control list for what is made in it.
     hands_down: Cell<bool>,
 }
@@ -136,8 +140,8 @@ impl Beneath {
     /// What is beneath these directories; nothing is opened yet.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
         let roots = roots.into_iter().map(Path::to_owned).collect();
-        let (bases, opened, last, known, hands_down) = Default::default();
-        Beneath { roots, bases, opened, last, known, hands_down }
+        let (bases, opened, last, known, devices, hands_down) = Default::default();
+        Beneath { roots, bases, opened, last, known, devices, hands_down }
     }
 
     /// The directories themselves.
@@ -148,9 +152,8 @@ impl Beneath {
     /// Asks a directory whether it hands an access control list down.
     /// What is not known counts.
     pub fn ask_for_list(&self, directory: &File) {
-        let mut none = [0u8; 0];
         let asked = before("getxattr").map_err(|_| Errno::IO);
-        let found = asked.and_then(|()| getxattr(through(directory), DEFAULT_LIST, &mut none[..]));
+        let found = asked.and_then(|()| getxattr_query(through(directory), DEFAULT_LIST));
         if !matches!(found, Ok(0) | Err(Errno::NODATA | Errno::OPNOTSUPP)) {
             self.hands_down.set(true);
         }
@@ -221,6 +224,9 @@ impl Beneath {
     /// Invariant 2; `learn`: what is not known is from now on.
     fn compare(&self, path: &Path, found: &Metadata, learn: bool) -> io::Result<()> {
         let object = object_of(found);
+        if self.devices.borrow().get(path).is_some_and(|device| *device != object.0) {
+            return Err(io::Error::other(COVERED));
+        }
         let known = self.known.borrow().get(path).copied();
         match known {
             Some(known) if known != object => {
@@ -231,6 +237,15 @@ impl Beneath {
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A directory of the image was on this device: on another one, something is mounted over it,
+    /// and what is written there would be gone with the mount.
+    pub fn expect(&self, path: &Path, device: u64) {
+        if self.devices.borrow_mut().insert(path.to_owned(), device).is_none() {
+            // One that was opened before has not been asked.
+            self.opened.borrow_mut().remove(path);
         }
     }
 

@@ -40,7 +40,7 @@ use std::time::Duration;
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
-use super::beneath::{Beneath, Glance};
+use super::beneath::{Beneath, COVERED, Glance};
 use super::content;
 use super::detach;
 use super::extended::{self, Extended};
@@ -228,12 +228,20 @@ impl<'a, S: Source> Scan<'a, S> {
         let (dir, path) = (place.inode, &*place.path);
         let attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
+        if let Some(origin) = attributes.origin {
+            let device = self.source.host_identity(origin)?.device;
+            self.beneath.expect(path, device);
+        }
         let opened = self.beneath.directory(path).and_then(|opened| {
             self.beneath.ask_for_list(&opened);
             opened.metadata()
         });
-        let Ok(found) = opened.map(|found| host::identity_of(&found)) else {
-            return self.lost_directory(dir, path);
+        let found = match opened {
+            Ok(found) => host::identity_of(&found),
+            Err(problem) if problem.to_string() == COVERED => {
+                return self.lost_directory(dir, path, "is under a mount now");
+            }
+            Err(_) => return self.lost_directory(dir, path, "was removed on the host meanwhile"),
         };
         let extended = extended::of(self.source, dir, &attributes)?;
         let differs = self.differs(path, dir, &attributes, extended.as_ref())?;
@@ -649,7 +657,7 @@ impl<'a, S: Source> Scan<'a, S> {
 
     /// A directory of the image whose host directory is gone: what the image changed in it is
     /// written beside, so that nothing is lost.
-    fn lost_directory(&mut self, dir: Inode, path: &Path) -> Result<(), Errno> {
+    fn lost_directory(&mut self, dir: Inode, path: &Path, what: &str) -> Result<(), Errno> {
         let attributes = self.source.attributes(dir)?;
         let children = self.changed_children(dir, path, 1)?;
         if children.is_empty() {
@@ -666,7 +674,6 @@ impl<'a, S: Source> Scan<'a, S> {
         let aside = beside(path, self.run.number);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let name = aside.file_name().unwrap_or_default().to_owned();
-        let what = "was removed on the host meanwhile";
         self.conflict(path, Wanted::Object, what, &in_words(&aside));
         let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
