@@ -54,6 +54,13 @@ fn a_refresh_of_the_index_outside_takes_nothing_from_commits_inside() {
         on_host(&images, &REFRESHED.replace("500", &format!("50{n}")));
     }
     images.script("ci", "echo 4 >> file-4; git commit -qam change-4");
+    // Who looks knows what the index was like, and so does the next supervisor.
+    images.kill_supervisor("ci");
+    let seen: serde_json::Value =
+        serde_json::from_str(&images.done(&["diff", "ci", "--json"])).expect("JSON");
+    let conflicts =
+        seen.as_array().expect("a list").iter().filter(|one| !one["conflict"].is_null());
+    assert_eq!(conflicts.count(), 0, "{seen}");
     assert_eq!(images.down("ci"), "");
     assert_eq!(on_host(&images, "git status --short; git log --oneline | wc -l"), "5\n");
     assert_eq!(on_host(&images, "ls -A .git | grep husk || true; git fsck --strict"), "");

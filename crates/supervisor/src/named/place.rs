@@ -400,6 +400,11 @@ impl Place {
         self.inside("written")
     }
 
+    /// Where it keeps what indexes of git said when the image first saw them.
+    pub fn indexes(&self) -> PathBuf {
+        self.inside("indexes")
+    }
+
     /// What is locked by whoever has the turn (`turns`).
     pub fn turn(&self) -> PathBuf {
         self.inside("turn")

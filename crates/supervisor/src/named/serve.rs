@@ -56,6 +56,7 @@ use crate::signals::{Event, Signals};
 use crate::watch::Burial;
 use crate::work::Work;
 use crate::write_back::Outcome;
+use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
 
@@ -186,6 +187,7 @@ impl Server {
 
     /// Serves until the image has ended.
     pub fn serve(mut self, kept: Kept) {
+        derived::keep_in(self.held.place.indexes());
         let asker = self.serve_until_end(&kept);
         kept.over();
         drop(self);

@@ -35,6 +35,7 @@ use crate::named::pulse;
 use crate::named::turns::{self, Turn, WRITE_BACK_WAITS};
 use crate::onlooker::{Onlooker, Progress};
 use crate::request::reason;
+use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::progress::ProgressLine;
 use crate::write_back::scan::Run;
@@ -199,6 +200,7 @@ pub fn sync(name: &OsStr, paths: &[PathBuf]) -> Result<Synced, Failure> {
 pub fn written(name: &str) -> Option<(Ledger, u32)> {
     let name = meant(name)?;
     let place = Place::find(&name).ok()?;
+    derived::recall(&place.indexes());
     Some((Ledger::at(place.ledger()), look(&name).ok()?.number))
 }
 

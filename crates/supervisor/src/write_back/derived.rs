@@ -12,14 +12,14 @@
 //! whole, so that the host's stays in all of their files.
 //!
 //! What an index said when the image first saw it is known by the host object's identity: who
-//! lists a directory with an `index` in it asks the supervisor to look (`remember`). What is not
-//! known, as after the death of a supervisor, makes the newer one count.
+//! lists a directory with an `index` in it asks the supervisor to look (`remember`), which keeps it
+//! in the image's directory for the next one. What is not known makes the newer one count.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use husk_proto::Inode;
@@ -52,6 +52,9 @@ pub enum Verdict {
 /// What is known of indexes: the host object, and what it says.
 static KNOWN: LazyLock<Mutex<HashMap<Object, u64>>> = LazyLock::new(Mutex::default);
 
+/// Where it is kept for others.
+static KEPT: Mutex<Option<PathBuf>> = Mutex::new(None);
+
 /// Device, number, size and time of an object, which others give it when they change it.
 type Object = (u64, u64, u64, i64);
 
@@ -69,6 +72,36 @@ fn note(of: &HostIdentity, content: u64) {
         known.clear();
     }
     known.insert(object(of), content);
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(file) = &*kept {
+        // What is not kept is unknown to others: then the newer index counts.
+        let _ = keep(file, &known);
+    }
+}
+
+fn keep(file: &Path, known: &HashMap<Object, u64>) -> io::Result<()> {
+    let all: Vec<_> = known.iter().collect();
+    let new = file.with_extension("new");
+    fs::write(&new, serde_json::to_vec(&all)?)?;
+    fs::rename(&new, file)
+}
+
+/// Takes in what the supervisor of an image has kept in `file`.
+pub fn recall(file: &Path) {
+    let bytes = fs::read(file).unwrap_or_default();
+    let all: Vec<(Object, u64)> = serde_json::from_slice(&bytes).unwrap_or_default();
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+}
+
+/// The same, and all that is known from now on is kept there: for the next supervisor, and for
+/// commands that look.
+pub fn keep_in(file: PathBuf) {
+    recall(&file);
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.is_empty() {
+        let _ = keep(&file, &known);
+    }
+    *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
 }
 
 /// Looks at what may be an index at `path`, and remembers what it says, if it is still the one with
