@@ -7,13 +7,13 @@ use husk_carrier::{Direct, Finding, check, scratch_words};
 use husk_proto::descriptor::{Description, Shown, Slot};
 use husk_proto::flight::{Flight, Flights};
 use husk_proto::fs::{
-    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time,
+    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time, masked,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::pipe::Pipes;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::watch::{Instance, Watches};
-use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, acl};
 
 use crate::support::root_user;
 
@@ -138,6 +138,11 @@ fn walk(me: &mut Direct, dir: Inode, path: &str, seen: &mut BTreeMap<String, Str
             let bytes = contents(me, inode);
             line += &format!(" {}", bytes.iter().map(|&byte| byte as u64 + 1).sum::<u64>());
         }
+        let mut list = [0; acl::BYTES_MAX];
+        for name in [acl::ACCESS, acl::DEFAULT] {
+            let length = me.extended(inode, name, &mut list).unwrap_or(0);
+            line += &format!(" {:?}", &list[..length]);
+        }
         assert!(seen.insert(path.clone(), line).is_none(), "{path} twice in one listing");
         if facts.step.kind == Kind::Directory {
             walk(me, inode, &path, seen);
@@ -220,6 +225,21 @@ fn extend_far(me: &mut Direct, root: Inode) {
     let a = at(me, root, b"a");
     let file = at(me, a, b"f2");
     me.set_extended(file, b"user.far", Some(&[9; 60_000]), SetExtended::Create).expect("set");
+}
+
+/// `user::rwx`, `user:5:rwx`, `group::rwx`, `mask::rwx`, `other::---`.
+const LIST: [u8; 44] = [
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 5, 0, 0, 0, 4, 0, 7, 0, 255, 255, 255,
+    255, 16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+];
+
+/// Gives a directory both access control lists, and a file one.
+fn list(me: &mut Direct, root: Inode) {
+    let a = at(me, root, b"a");
+    let file = at(me, a, b"f2");
+    for (inode, name) in [(a, acl::ACCESS), (a, acl::DEFAULT), (file, acl::ACCESS)] {
+        me.set_extended(inode, name, Some(&LIST), SetExtended::Any).expect("set");
+    }
 }
 
 /// Uses both empty directories, so that they are no longer as they were made.
@@ -557,6 +577,22 @@ pub fn operations() -> Vec<Operation> {
         me.set_extended(file, b"user.none", None, SetExtended::Any).expect("remove");
         let host = at(me, root, b"host-file");
         me.take_extended_over(host).expect("take over");
+    });
+    operation!(all, "set an access control list", nothing, false, |me, root, a| {
+        let file = at(me, a, b"f2");
+        me.set_extended(file, acl::ACCESS, Some(&LIST), SetExtended::Any).expect("set");
+    });
+    operation!(all, "create below a default list", list, false, |me, root, a| {
+        let made = me.create(&root_user(), a, b"new", Node::File(masked(0o664, 0o77)));
+        let mode = me.attributes(made.expect("create")).expect("attributes").step.mode;
+        assert_eq!(mode, 0o660);
+    });
+    operation!(all, "mkdir below a default list", list, false, |me, root, a| {
+        me.create(&root_user(), a, b"newdir", Node::Directory(masked(0o777, 0o77))).expect("mkdir");
+    });
+    operation!(all, "chmod of what has a list", list, false, |me, root, a| {
+        let (file, mode) = (at(me, a, b"f2"), Some(0o610));
+        me.change(&root_user(), file, Change { mode, ..Change::default() }).expect("chmod");
     });
     operation!(all, "a file with attributes goes", extend, true, |me, root, a| {
         me.unlink(&root_user(), a, b"f2").expect("unlink");
