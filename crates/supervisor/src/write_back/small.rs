@@ -111,7 +111,8 @@ impl<'a, S: Source> Maker<'a, S> {
         };
         let small = attributes.size <= SMALL_BYTES && attributes.links == 1;
         let image = matches!(object.content, Content::Image);
-        if self.is_live() || !image || !plain || !small {
+        // What a directory hands down is taken away where a file is made at once.
+        if self.is_live() || !image || !plain || !small || self.beneath.hands_down() {
             return None;
         }
         // What fails fails once more, and is told, where it is made at once.
