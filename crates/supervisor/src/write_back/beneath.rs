@@ -246,6 +246,7 @@ impl Beneath {
         if self.devices.borrow_mut().insert(path.to_owned(), device).is_none() {
             // One that was opened before has not been asked.
             self.opened.borrow_mut().remove(path);
+            self.last.borrow_mut().take_if(|(last, _)| last == path);
         }
     }
 
