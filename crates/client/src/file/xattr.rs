@@ -312,22 +312,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Where the host's file has a program's capabilities, the image has them from now on: who
     /// writes to a file, or gives it away, takes them from it.
     pub(crate) fn take_capabilities_over(&mut self, inode: Inode) -> Result<()> {
-        if self.services.attributes(inode)?.extended == Backing::Image {
-            return Ok(());
-        }
         self.take_over_with(inode, CAPABILITY_TEXT)
     }
 
     /// Where the host's object has an access list, the image has it from now on: `chmod` changes
     /// it.
     pub(crate) fn take_list_over(&mut self, inode: Inode) -> Result<()> {
-        if self.services.attributes(inode)?.extended == Backing::Image {
-            return Ok(());
-        }
         self.take_over_with(inode, ACCESS_TEXT)
     }
 
+    /// Takes all over where the host's object still has them, and has the one with this name.
     fn take_over_with(&mut self, inode: Inode, name: &[u8]) -> Result<()> {
+        if self.services.attributes(inode)?.extended == Backing::Image {
+            return Ok(());
+        }
         let path = self.host_text(inode)?;
         match self.host.call(nr::lgetxattr, [path, name.as_ptr() as usize, 0, 0, 0, 0]) {
             ..1 => Ok(()),

@@ -9,20 +9,8 @@ use husk_proto::{Errno, Result};
 use husk_region::{Cell, INODE, Txn};
 
 use crate::fs::extended;
-use crate::fs::inodes::Birth;
-use crate::state::{ino, kind_bits, low};
-
-/// A list, copied.
-type List = [u8; acl::BYTES_MAX];
-
-/// What a new object gets of its directory's default list.
-pub struct Given {
-    list: List,
-    length: usize,
-    access: List,
-    /// The access list says more than the mode.
-    says_more: bool,
-}
+use crate::fs::inodes::{self, Birth};
+use crate::state::{ino, low};
 
 /// `Credentials::permit`, with access lists.
 #[inline]
@@ -41,36 +29,33 @@ fn by_list(txn: &mut Txn<'_>, who: &Credentials<'_>, step: &Step, want: u32) -> 
     who.permit_by_list(step, &list[..length], want)
 }
 
-/// Whether what is made in a directory gets a list.
+/// Makes an inode in `dir`, with what it gets of that directory's default list; `mode` is the one
+/// asked for, without an umask.
 #[inline]
-pub fn hands_down(txn: &Txn<'_>, dir: Cell) -> bool {
-    low(txn.get(dir.word(ino::IDENT))) & ino::DEFAULT_ACL != 0
+pub fn make_in(txn: &mut Txn<'_>, dir: Cell, birth: &Birth, mode: u32) -> Result<(u32, Cell)> {
+    match low(txn.get(dir.word(ino::IDENT))) & ino::DEFAULT_ACL {
+        0 => inodes::make(txn, birth),
+        _ => make_with_lists(txn, dir, birth, mode),
+    }
 }
 
-/// What an object to be made in `dir` gets; `mode` is the one asked for, without an umask.
 #[cold]
 #[inline(never)]
-pub fn given(txn: &mut Txn<'_>, dir: Cell, birth: &mut Birth, mode: u32) -> Result<Given> {
+fn make_with_lists(txn: &mut Txn<'_>, dir: Cell, birth: &Birth, mode: u32) -> Result<(u32, Cell)> {
     txn.lock_late(dir)?;
     let mut list = [0; acl::BYTES_MAX];
     let length = extended::copy(txn, dir, acl::DEFAULT, &mut list).ok_or(Errno::ENOSPC)?;
     let mut access = list;
     let (mode, says_more) = acl::hand_down(&mut access[..length], mode);
-    birth.mode = birth.mode & !0o777 | mode & 0o777;
-    Ok(Given { list, length, access, says_more })
-}
-
-/// Gives a new inode its lists.
-#[cold]
-#[inline(never)]
-pub fn give(txn: &mut Txn<'_>, cell: Cell, given: &Given) -> Result<()> {
-    if given.says_more {
-        extended::keep_list(txn, cell, acl::ACCESS, &given.access[..given.length])?;
+    let (number, cell) =
+        inodes::make(txn, &Birth { mode: birth.mode & !0o777 | mode & 0o777, ..*birth })?;
+    if says_more {
+        extended::keep_list(txn, cell, acl::ACCESS, &access[..length])?;
     }
-    if kind_bits(txn.get(cell.word(ino::IDENT))) == ino::DIRECTORY {
-        extended::keep_list(txn, cell, acl::DEFAULT, &given.list[..given.length])?;
+    if birth.kind == ino::DIRECTORY {
+        extended::keep_list(txn, cell, acl::DEFAULT, &list[..length])?;
     }
-    Ok(())
+    Ok((number, cell))
 }
 
 /// The access list of a locked inode that has one follows its new mode.

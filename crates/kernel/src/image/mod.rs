@@ -329,27 +329,27 @@ pub fn next_turn(kernel: &Kernel) -> u64 {
 /// Says how many nodes this one is the home of, how the names of the others begin, and who
 /// supervises it (0: whoever does is replaced if it is killed). `ENAMETOOLONG`.
 pub fn set_nodes(kernel: &Kernel, nodes: u16, base: &[u8], pid: u32) -> Result<()> {
-    if base.len() > HOME_BYTES_MAX {
-        return Err(Errno::ENAMETOOLONG);
-    }
-    let region = &kernel.session.region;
-    put_text(region, fixed(kernel, HOME), base);
-    region.store(fixed(kernel, HOME_LENGTH), base.len() as u64);
-    region.store(fixed(kernel, HOME_PID), pid.into());
-    region.store(fixed(kernel, NODES), nodes.into());
+    set_home(kernel, base, pid)?;
+    kernel.session.region.store(fixed(kernel, NODES), nodes.into());
     Ok(())
 }
 
 /// Says which node this is and where its home is, before the first program runs. `ENAMETOOLONG`.
 pub fn set_node(kernel: &Kernel, node: u16, home: &[u8], pid: u32) -> Result<()> {
-    if home.len() > HOME_BYTES_MAX {
+    set_home(kernel, home, pid)?;
+    kernel.session.region.store(fixed(kernel, NODE), node.into());
+    Ok(())
+}
+
+/// The text of `home_path`, and who supervises the home.
+fn set_home(kernel: &Kernel, text: &[u8], pid: u32) -> Result<()> {
+    if text.len() > HOME_BYTES_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
     let region = &kernel.session.region;
-    put_text(region, fixed(kernel, HOME), home);
-    region.store(fixed(kernel, HOME_LENGTH), home.len() as u64);
+    put_text(region, fixed(kernel, HOME), text);
+    region.store(fixed(kernel, HOME_LENGTH), text.len() as u64);
     region.store(fixed(kernel, HOME_PID), pid.into());
-    region.store(fixed(kernel, NODE), node.into());
     Ok(())
 }
 

@@ -624,17 +624,16 @@ pub fn create_nameless(
     kernel: &Kernel,
     who: &husk_proto::Credentials<'_>,
     like: Inode,
-    asked: u32,
+    mode: u32,
     linkable: bool,
     now_ns: i64,
 ) -> Result<Inode> {
     kernel.run(|txn| {
-        let mode = asked;
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
         let near = live(txn.region, like)?;
         let directory = names::step(txn, like.number).kind == husk_proto::fs::Kind::Directory;
-        let (gid, mode) = if directory {
+        let (gid, given) = if directory {
             match entries::open_directory(txn, like) {
                 // Who has a removed directory open still makes files without a name in it.
                 Err(Errno::ENOENT) => {}
@@ -648,15 +647,11 @@ pub fn create_nameless(
         let (uid, kind, links) = (who.uid, ino::FILE, 0);
         let linkable = if linkable { ino::LINKABLE } else { 0 };
         let flags = low(txn.get(near.word(ino::IDENT))) & ino::INHERITED | linkable;
-        let mut birth = Birth { kind, mode, uid, gid, flags, links, now_ns };
-        let given = match directory && rights::hands_down(txn, near) {
-            true => Some(rights::given(txn, near, &mut birth, asked & 0o7777)?),
-            false => None,
+        let birth = Birth { kind, mode: given, uid, gid, flags, links, now_ns };
+        let (number, _) = match directory {
+            true => rights::make_in(txn, near, &birth, mode & 0o7777)?,
+            false => inodes::make(txn, &birth)?,
         };
-        let (number, cell) = inodes::make(txn, &birth)?;
-        if let Some(given) = &given {
-            rights::give(txn, cell, given)?;
-        }
         pins::add(txn, process, number)?;
         Ok(inodes::name(txn, number))
     })

@@ -3,8 +3,7 @@
 //! ```text
 //!   program ─► its bytes, its interpreter, its libraries and theirs
 //!   a compiler's driver ─► and the parts it starts: `as`, `ld`, what is below /usr/lib/gcc;
-//!                          and all headers of the system,
-//!                          by size and time
+//!                          and all headers of the system, by size and time
 //! ```
 //!
 //! Not here: what a program opens by name while it runs (locales, plug-ins), except for headers.

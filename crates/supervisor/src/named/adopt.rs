@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::named::ask::tells_of_death;
 use crate::named::keep::{self, Keeper, part_from_caller, partner};
 use crate::named::kept::Left;
-use crate::named::message::{Region, line, receive, send};
+use crate::named::message::{line, receive, send};
 use crate::named::place::{Adopted, Name, Place};
 use crate::named::up::{Begun, START_MAX};
 use crate::request::reason;
@@ -35,7 +35,10 @@ use crate::visit;
 pub fn revive(place: &Place) -> bool {
     let given_up = || place.last_word().is_some_and(|word| tells_of_death(&word));
     let known = place.facts().and_then(|facts| facts.region);
-    if place.ended().is_some() || given_up() || known.and_then(|known| find(&known)).is_none() {
+    if place.ended().is_some()
+        || given_up()
+        || known.and_then(|known| find((known.device, known.inode))).is_none()
+    {
         return false;
     }
     let begun = || {
@@ -87,7 +90,7 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
     };
     let status = held.place.facts().ok_or_else(|| failed("its facts cannot be read".to_owned()))?;
     let known = status.region.ok_or_else(gone)?;
-    let region = find(&known).ok_or_else(gone)?;
+    let region = find((known.device, known.inode)).ok_or_else(gone)?;
     let loader = loader(runtime)?;
     // Nobody answers there.
     held.place.stop_listening();
@@ -101,12 +104,12 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
 }
 
 /// Whether a process of this user has the memory with this device and inode open.
-pub fn has_memory((device, inode): (u64, u64)) -> bool {
-    find(&Region { device, inode, made_ns: 0, trap_only: false }).is_some()
+pub fn has_memory(known: (u64, u64)) -> bool {
+    find(known).is_some()
 }
 
-/// The memory of an image, out of a program that has it open.
-fn find(known: &Region) -> Option<File> {
+/// The memory of an image, by device and inode, out of a program that has it open.
+fn find(known: (u64, u64)) -> Option<File> {
     let us = rustix::process::geteuid().as_raw();
     let listing = fs::read_dir("/proc").ok()?.flatten();
     let ours = listing.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == us));
@@ -114,6 +117,6 @@ fn find(known: &Region) -> Option<File> {
     pids.flat_map(visit::regions_of).find_map(|path| {
         let file = File::options().read(true).write(true).open(path).ok()?;
         let found = file.metadata().ok()?;
-        ((found.dev(), found.ino()) == (known.device, known.inode)).then_some(file)
+        ((found.dev(), found.ino()) == known).then_some(file)
     })
 }

@@ -63,10 +63,10 @@ pub fn others(direct: &Direct) -> Vec<(u16, String)> {
 
 /// Another node of an image.
 fn other(node: u16, image: String) -> Row {
-    let status = Name::parse(OsStr::new(&image)).and_then(|name| named::look(&name));
-    let name = Name::parse(OsStr::new(&image));
-    let processes = name.and_then(|name| named::processes_of(&name)).unwrap_or_default();
-    let up = status.is_ok();
+    let name = Name::parse(OsStr::new(&image)).ok();
+    let status = name.as_ref().and_then(|name| named::look(name).ok());
+    let processes = name.and_then(|name| named::processes_of(&name).ok()).unwrap_or_default();
+    let up = status.is_some();
     let (kernels, memory_bytes) =
         status.map_or((0, 0), |status| (status.kernels, status.memory_bytes));
     Row { node, image, up, kernels, memory_bytes, processes }

@@ -92,16 +92,11 @@ pub fn create_in(
     }
     permit_change(txn, key.dir, who)?;
     permit_node(who, node)?;
-    let mut birth = birth_of(txn, dir.inode, who, node, now_ns);
-    let given = match node {
-        Node::Symlink(_) => None,
-        _ if !rights::hands_down(txn, dir.inode) => None,
-        _ => Some(rights::given(txn, dir.inode, &mut birth, node.mode())?),
+    let birth = birth_of(txn, dir.inode, who, node, now_ns);
+    let (number, cell) = match node {
+        Node::Symlink(_) => inodes::make(txn, &birth)?,
+        _ => rights::make_in(txn, dir.inode, &birth, node.mode())?,
     };
-    let (number, cell) = inodes::make(txn, &birth)?;
-    if let Some(given) = &given {
-        rights::give(txn, cell, given)?;
-    }
     if let Node::Symlink(target) | Node::Socket { text: target, .. } = *node {
         let kept = text::keep(txn, target)?;
         txn.init(cell.word(ino::ROOT), kept as u64);
