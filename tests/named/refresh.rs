@@ -266,6 +266,25 @@ print(os.fstat(fd).st_size, os.stat('file').st_size, len(os.read(fd, 99)))
 }
 
 #[test]
+fn a_file_that_was_opened_before_a_refresh_has_the_hosts_number_after_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-number");
+    on_host(&images, "echo first > file; echo first > ours");
+    images.up("ci");
+    images.script("ci", "ls -l");
+    on_host(&images, "for i in file ours; do echo second > new; mv new $i; done");
+    images.script("ci", "cat file ours; echo image >> ours");
+    let told = refreshed(&images, &[]);
+    assert_eq!(told["conflicts"], serde_json::json!([]), "{told}");
+    let number = "stat -c %i file";
+    assert_eq!(images.script("ci", number), on_host(&images, number));
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(on_host(&images, "cat ours"), "second\nimage\n");
+}
+
+#[test]
 fn what_cannot_be_refreshed_is_said_in_a_line() {
     if against_native() {
         return;

@@ -330,7 +330,12 @@ impl Look<'_> {
         kind: Kind,
     ) -> Result<bool, Errno> {
         let Some(origin) = shown.origin else { return Ok(true) };
-        if self.image.host_identity(origin)? == host::identity_of(&one.found) {
+        let found = host::identity_of(&one.found);
+        if self.image.host_identity(origin)? == found {
+            if shown.shown_number != found.inode {
+                // Who has opened it has taken all in but its number.
+                self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
+            }
             return Ok(true);
         }
         let renewed = self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
