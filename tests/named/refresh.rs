@@ -285,6 +285,26 @@ fn a_file_that_was_opened_before_a_refresh_has_the_hosts_number_after_it() {
 }
 
 #[test]
+fn what_was_written_back_and_then_removed_in_the_image_is_a_conflict_only_if_the_host_changed_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-removed");
+    on_host(&images, "echo 1 > a; echo 1 > b");
+    images.up("ci");
+    images.script("ci", "echo image >> a; echo image > new; mv new b");
+    images.done(&["sync", "ci"]);
+    images.script("ci", "rm a b");
+    let told = refreshed(&images, &[]);
+    assert_eq!(told["conflicts"], serde_json::json!([]), "{told}");
+    on_host(&images, "echo host >> b");
+    let told = refreshed(&images, &[]);
+    let conflicts = told["conflicts"].as_array().expect("a list");
+    assert!(conflicts.len() == 1 && conflicts[0].as_str().unwrap().contains("/b: "), "{told}");
+    images.done(&["down", "ci", "--discard"]);
+}
+
+#[test]
 fn what_cannot_be_refreshed_is_said_in_a_line() {
     if against_native() {
         return;

@@ -354,7 +354,11 @@ impl Look<'_> {
         parent: &Metadata,
     ) -> Result<(), Errno> {
         if let Some(origin) = whiteouts.get(name) {
-            let seen = self.image.host_identity(*origin)?;
+            let seen = match self.ledger.here(path) {
+                // Written back, and removed in the image since.
+                Some(here) => here.identity,
+                None => self.image.host_identity(*origin)?,
+            };
             let found = host::identity_of(&one.found);
             if !self.ledger.same(&seen, &found) && !one.found.is_dir() {
                 self.conflict(path, "changed on the host, removed in the image");
