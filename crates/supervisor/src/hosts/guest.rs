@@ -387,6 +387,11 @@ fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
         }
     };
     lock(&guest.jobs).remove(&channel);
+    if guest.ended.load(Ordering::SeqCst) {
+        // Home may only be slow. What ended with the session must look lost to it, and not as if it
+        // had ended while the host was there: the next program would be sent here, too.
+        return;
+    }
     // Without home there is nobody to tell.
     let _ = guest.put(Kind::Status, channel, &fate.encode());
 }
