@@ -9,11 +9,17 @@ import sys
 ROWS = 3
 
 
-def sqlite(directory, mode, is_look):
-    path = os.path.join(directory, "ledger-" + mode)
+# SQLite acknowledges after a bare unlink of its journal where this is not EXTRA: nothing that it
+# has synced says that the transaction is over.
+SYNCHRONOUS = {"delete": "extra"}
+
+
+def sqlite(directory, way, is_look):
+    mode = way.removesuffix("-full")
+    path = os.path.join(directory, "ledger-" + way)
     base = sqlite3.connect(path, isolation_level=None, timeout=20)
     assert base.execute("pragma journal_mode=" + mode).fetchone()[0] == mode
-    base.execute("pragma synchronous=full")
+    base.execute("pragma synchronous=" + SYNCHRONOUS.get(way, "full"))
     base.execute("pragma wal_autocheckpoint=20")
     base.execute("create table if not exists entry(step integer, part integer, text)")
     base.execute("create unique index if not exists one on entry(step, part)")
