@@ -236,11 +236,15 @@ impl Fs for Direct {
             return self.far_change(who, inode, change, None);
         }
         self.kernel.count(Operation::Change);
-        if change.mode.is_some() {
+        let now_ns = self.now();
+        let changed = |me: &mut Self| {
+            husk_kernel::fs::attributes::change(&me.kernel, who, inode, change, now_ns)
+        };
+        match change.mode {
             // An access control list follows the mode.
-            husk_kernel::fs::unsaved::note_extended(&self.kernel, inode);
+            Some(_) => self.extending(inode, changed),
+            None => changed(self),
         }
-        husk_kernel::fs::attributes::change(&self.kernel, who, inode, change, self.now())
     }
     fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize> {
         if is_far(inode) {
@@ -276,8 +280,7 @@ impl Fs for Direct {
             return self.far_extended(inode, call, (name, value), &mut []).map(drop);
         }
         self.kernel.count(Operation::Change);
-        husk_kernel::fs::unsaved::note_extended(&self.kernel, inode);
-        self.set_extended_value(inode, name, value, how)
+        self.extending(inode, |me| me.set_extended_value(inode, name, value, how))
     }
     fn take_extended_over(&mut self, inode: Inode) -> Result<()> {
         if is_far(inode) {

@@ -118,6 +118,15 @@ impl Direct {
         result
     }
 
+    /// Extended attributes of `inode` change in `body`. They are noted after it, too: who saves
+    /// them meanwhile may have seen the old ones.
+    pub(crate) fn extending<T>(&mut self, inode: Inode, body: impl FnOnce(&mut Self) -> T) -> T {
+        unsaved::note_extended(&self.kernel, inode);
+        let result = body(self);
+        unsaved::note_extended(&self.kernel, inode);
+        result
+    }
+
     /// Supervisor: makes the tree of `root`, which has no names yet, a volume; its number.
     pub fn make_volume(&mut self, root: Inode) -> Result<u32> {
         volume::make(&self.kernel, root)

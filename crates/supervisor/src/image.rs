@@ -269,7 +269,12 @@ pub fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, E
 
 /// The calling thread's way to the image.
 pub fn attach() -> Result<Direct, Errno> {
-    Direct::attach(now_ns, NOBODY, std::process::id(), thread_id())
+    attach_with(now_ns)
+}
+
+/// The same with another clock.
+pub fn attach_with(clock: fn() -> i64) -> Result<Direct, Errno> {
+    Direct::attach(clock, NOBODY, std::process::id(), thread_id())
 }
 
 /// A limit on address space is the usual reason: a larger image would need more of it.

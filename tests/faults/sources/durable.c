@@ -147,6 +147,26 @@ static void map(const char *name) {
     }
 }
 
+static long length(const char *name) {
+    struct stat found;
+    return stat(name, &found) == 0 ? found.st_size : 0;
+}
+
+/* Longer by a byte each time that nobody writes. */
+static void grow(const char *name) {
+    int fd = open(name, O_CREAT | O_RDWR, 0644);
+    CHECK(fd >= 0);
+    for (long step = length(name) + 1;; step++) {
+        if (step % 2)
+            CHECK(ftruncate(fd, step) == 0);
+        else
+            CHECK(posix_fallocate(fd, 0, step) == 0);
+        CHECK(fsync(fd) == 0);
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
 int main(int count, char **words) {
     CHECK(count == 4);
     const char *way = words[2], *directory = words[3];
@@ -169,6 +189,12 @@ int main(int count, char **words) {
         if (!is_look)
             names(directory);
         printf("%ld\n", last_name(directory));
+    }
+    if (strcmp(way, "grow") == 0) {
+        in(path, directory, way);
+        if (!is_look)
+            grow(path);
+        printf("%ld\n", length(path));
     }
     if (strcmp(way, "msync") == 0) {
         in(path, directory, way);

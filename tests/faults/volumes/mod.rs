@@ -168,6 +168,11 @@ fn what_syncfs_sync_and_msync_acknowledged_survives_the_death_of_all() {
 }
 
 #[test]
+fn the_length_of_a_file_that_grew_unwritten_survives_the_death_of_all() {
+    survives(&["grow"]);
+}
+
+#[test]
 fn a_replaced_file_is_the_old_one_or_the_new_one_after_the_death_of_all() {
     survives(&["replace"]);
 }

@@ -543,6 +543,7 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
         }
         let old = region.load(cell.word(ino::SIZE));
         if size > old {
+            unsaved::note_growth(kernel, ident, inode.number, old);
             zero_mapped(kernel, cell, old, size);
         } else if size < old {
             unsaved::note_bytes(kernel, ident, inode.number, size, old);
@@ -610,12 +611,14 @@ pub fn allocate(
     }
     let region = &kernel.session.region;
     writing(kernel, inode, |cell| {
-        changeable(kernel, region.load(cell.word(ino::IDENT)))?;
+        let ident = region.load(cell.word(ino::IDENT));
+        changeable(kernel, ident)?;
         if end.div_ceil(PAGE) - offset / PAGE > region.block_count() as u64 {
             return Err(Errno::ENOSPC);
         }
         let size = region.load(cell.word(ino::SIZE));
         if end > size && !keep_size {
+            unsaved::note_growth(kernel, ident, inode.number, size);
             zero_mapped(kernel, cell, size, end);
         }
         fill_holes(kernel, inode, offset / PAGE, end.div_ceil(PAGE))?;

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   word of a file       63 extended attributes | 32..63 end | 31 mapped | 0..31 begin, of bytes
-//!   word of a directory  0, or names have changed
+//!   word of another      63 extended attributes | 0 names have changed, of a directory
 //! ```
+//!
+//! Times tell nothing: they are coarse, a program sets them, and clocks go back. What is not noted
+//! here and leaves mode, owner and times alone is not saved.
 //!
 //! 1. Bytes are noted under the file's writer lock before they change, and taken under it: whoever
 //!    takes them sees the change, or it is noted once more.
-//! 2. Names are noted, and counted as begun, before they change, and counted as ended after. While
+//! 2. Names are counted as begun, then noted, before they change, and counted as ended after. While
 //!    both counts agree, all changes are noted. A death in between leaves them apart.
 //! 3. A note that is left by an inode that was freed is one too many, never one too few.
 
@@ -24,6 +27,7 @@ const UNIT: u64 = 64;
 const UNITS_MAX: u64 = (1 << 31) - 1;
 const MAPPED: u64 = 1 << 31;
 const EXTENDED: u64 = 1 << 63;
+const NAMES: u64 = 1;
 const END_SHIFT: u32 = 32;
 
 /// What a file has that is not saved.
@@ -66,6 +70,12 @@ pub(crate) fn note_bytes(kernel: &Kernel, ident: u64, number: u32, from: u64, to
     if is_kept(ident) {
         note_range(kernel, number, from, to);
     }
+}
+
+/// Notes that a file becomes longer than its `size`, by bytes that nobody writes; invariant 1.
+#[inline(always)]
+pub(crate) fn note_growth(kernel: &Kernel, ident: u64, number: u32, size: u64) {
+    note_bytes(kernel, ident, number, size, size + 1);
 }
 
 #[cold]
@@ -125,8 +135,9 @@ pub fn names_begin(kernel: &Kernel, dir: Inode) -> Option<Cell> {
 #[cold]
 fn begin(kernel: &Kernel, ident: u64, dir: Inode) -> Cell {
     let words = volume::words(kernel, volume::tree_of(ident));
-    kernel.session.region.store(kernel.session.region.map.unsaved(dir.number), 1);
+    // In this order: a look that takes the mark of who has not begun would be the last one at it.
     kernel.session.region.add(words.word(volume::BEGUN), 1);
+    change(kernel, dir.number, |word| word | NAMES);
     words
 }
 
@@ -153,25 +164,15 @@ pub fn look(kernel: &Kernel, inode: Inode) -> Unsaved {
     Unsaved::of(region.load(region.map.unsaved(inode.number)))
 }
 
-/// Notes again what was taken and could not be written.
-pub fn put_back(kernel: &Kernel, inode: Inode, taken: &Unsaved) {
-    let (from, to) = taken.bytes;
-    if from < to {
-        note_range(kernel, inode.number, from, to);
-    }
-    if taken.extended {
-        note_extended(kernel, inode);
-    }
-}
-
 /// Whether names in a directory are noted as changed; they are not from now on.
 pub fn take_names(kernel: &Kernel, dir: Inode) -> bool {
-    change(kernel, dir.number, |_| 0) != 0
+    change(kernel, dir.number, |word| word & !NAMES) & NAMES != 0
 }
 
-/// Notes again that they are.
-pub fn put_names_back(kernel: &Kernel, dir: Inode) {
-    change(kernel, dir.number, |_| 1);
+/// Takes what is noted of an object that is no file, but for its names.
+pub fn take_extended(kernel: &Kernel, inode: Inode) -> Unsaved {
+    let word = change(kernel, inode.number, |word| word & !EXTENDED);
+    Unsaved { extended: word & EXTENDED != 0, ..Unsaved::default() }
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@
 //!
 //! What must hold, as on ext4 with its journal, where a sync commits all names:
 //! 1. After a sync the names are those that were there, and lead to the same objects.
-//! 2. The synced object has the bytes and the mode that it had; one that was synced before and has
-//!    not changed since has its own as well. (ext4 keeps the mode of others, too; nobody may rely
-//!    on that.)
+//! 2. The synced object has the bytes, the mode and the extended attributes that it had; one that
+//!    was synced before and has not changed since has its own as well. (ext4 keeps the mode of
+//!    others, too; nobody may rely on that.) The clock stands still: no time tells that something
+//!    has changed.
 //! 3. Inside of a sync the names are those of the last one or those of this one, never a mixture;
 //!    and 2 holds for what was synced before.
 
@@ -21,7 +22,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use husk_carrier::{Direct, Layout};
-use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make};
+use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make, SetExtended};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Fs as _, Inode};
 use husk_storage::Uuid;
@@ -30,7 +31,7 @@ use husk_storage::log::{Found, Log};
 use husk_storage::tree::{Id, Kind, Tree};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::facts::{attributes, id_of};
+use super::facts::{attributes, extended, id_of};
 use super::save::{Mutant, PLANTED, Saver};
 use crate::{descriptors, image};
 
@@ -49,8 +50,13 @@ const STEPS: u64 = 8;
 enum Step {
     Create(&'static str),
     Append(&'static str),
+    Grow(&'static str),
+    Reserve(&'static str),
     Cut(&'static str),
     Mode(&'static str),
+    Extend(&'static str),
+    /// Nothing: it is synced.
+    Look(&'static str),
     MakeDir(&'static str),
     Symlink(&'static str),
     Link(&'static str, &'static str),
@@ -63,8 +69,13 @@ const STEPS_ALL: &[Step] = &[
     Step::Create("b"),
     Step::Append("a"),
     Step::Append("b"),
+    Step::Grow("a"),
+    Step::Reserve("a"),
     Step::Cut("a"),
     Step::Mode("a"),
+    Step::Extend("a"),
+    Step::Extend("d"),
+    Step::Look("a"),
     Step::MakeDir("d"),
     Step::Create("d/a"),
     Step::Symlink("s"),
@@ -85,9 +96,12 @@ type Names = BTreeMap<String, (Id, Kind)>;
 #[derive(Default)]
 struct Promised {
     names: Names,
-    /// Modes and bytes of objects as they were synced, as long as they have not changed.
-    synced: HashMap<Id, (u32, Vec<u8>)>,
+    /// Objects as they were synced, as long as they have not changed.
+    synced: HashMap<Id, Synced>,
 }
+
+/// Mode, bytes, and extended attributes.
+type Synced = (u32, Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>);
 
 struct World {
     direct: Direct,
@@ -112,7 +126,7 @@ impl World {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(region, flags, 0, LAYOUT.file_bytes()).expect("a hole");
         husk_carrier::format(LAYOUT, 77, b"/nowhere").expect("an image");
-        let mut direct = image::attach().expect("a way to it");
+        let mut direct = image::attach_with(|| 1).expect("a way to it");
         let directory = Imported {
             name: b"",
             kind: ImageKind::Directory,
@@ -173,6 +187,25 @@ impl World {
                 self.direct.truncate(inode, size / 2)?;
                 self.changed(inode)
             }
+            Step::Grow(path) => {
+                let inode = self.inode(path)?;
+                let size = attributes(&mut self.direct, inode)?.1;
+                self.direct.truncate(inode, size + 5000)?;
+                self.changed(inode)
+            }
+            Step::Reserve(path) => {
+                let inode = self.inode(path)?;
+                let size = attributes(&mut self.direct, inode)?.1;
+                self.direct.allocate(inode, 0, size + 5000, false)?;
+                self.changed(inode)
+            }
+            Step::Extend(path) => {
+                let inode = self.inode(path)?;
+                let value = [self.dice.draw() as u8; 9];
+                self.direct.set_extended(inode, b"user.x", Some(&value), SetExtended::Any)?;
+                self.changed(inode)
+            }
+            Step::Look(path) => self.inode(path),
             Step::Mode(path) => {
                 let inode = self.inode(path)?;
                 let mode = Some(0o600);
@@ -240,7 +273,9 @@ impl World {
         self.promised.names = self.names();
         let bytes = self.bytes(inode);
         let mode = attributes(&mut self.direct, inode).expect("it is there").0.mode;
-        self.promised.synced.insert(id_of(inode), (mode, bytes));
+        let extended = extended(&mut self.direct, inode).expect("it is there");
+        let extended = extended.into_iter().collect();
+        self.promised.synced.insert(id_of(inode), (mode, bytes, extended));
         true
     }
 
@@ -267,11 +302,14 @@ impl World {
             return Err(format!("names {found:?}, promised {promised:?}, now {now:?}"));
         }
         let is_named = |id: &Id| found.values().any(|(named, _)| named == id);
-        for (id, (mode, bytes)) in self.promised.synced.iter().filter(|(id, _)| is_named(id)) {
+        for (id, (mode, bytes, extended)) in
+            self.promised.synced.iter().filter(|(id, _)| is_named(id))
+        {
             let there = bytes_of(&tree, *id);
-            let attributes = tree.node(*id).and_then(|node| node.attributes).ok_or("none")?;
-            if attributes.mode != *mode || there != *bytes {
-                let (mode_now, count) = (attributes.mode, bytes.len());
+            let node = tree.node(*id).ok_or("none")?;
+            let mode_now = node.attributes.ok_or("none")?.mode;
+            if mode_now != *mode || there != *bytes || node.extended != *extended {
+                let count = bytes.len();
                 return Err(format!("{id:?}: {} of {count} bytes, {mode_now:o}", there.len()));
             }
         }

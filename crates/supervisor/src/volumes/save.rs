@@ -253,16 +253,17 @@ impl View {
         let known = self.objects.get(&id).copied();
         let is_same = known.is_some_and(|known| !differ(&known, &now));
         let is_file = now.kind == Kind::File;
-        if is_same && !(is_file && (noted.is_any() || noted.mapped)) {
+        let is_noted = if is_file { noted.is_any() || noted.mapped } else { noted.extended };
+        if is_same && !is_noted {
             return Ok(());
         }
         let taken = match is_file {
             true => found(unsaved::take(direct.kernel(), inode))?.unwrap_or_default(),
-            false => Unsaved::default(),
+            false => Unsaved { extended: true, ..unsaved::take_extended(direct.kernel(), inode) },
         };
         let Some((now, size)) = found(attributes(direct, inode))? else { return Ok(()) };
         push(&Change::Node(id, now))?;
-        if taken.extended || known.is_none() || !is_file {
+        if taken.extended || known.is_none() {
             let all = found(extended(direct, inode))?.unwrap_or_default();
             push(&Change::Bare(id))?;
             for (name, value) in &all {
