@@ -11,7 +11,8 @@
 //! 1. Bytes are noted under the file's writer lock before they change, and taken under it: whoever
 //!    takes them sees the change, or it is noted once more.
 //! 2. Names are counted as begun, then noted, before they change, and counted as ended after. While
-//!    both counts agree, all changes are noted. A death in between leaves them apart.
+//!    both counts agree, all changes are noted. A death in between leaves them apart; who lives and
+//!    is in between says so in its slot, before and after it is counted.
 //! 3. A note that is left by an inode that was freed is one too many, never one too few.
 
 use husk_proto::{Inode, Result};
@@ -136,6 +137,7 @@ pub fn names_begin(kernel: &Kernel, dir: Inode) -> Option<Cell> {
 fn begin(kernel: &Kernel, ident: u64, dir: Inode) -> Cell {
     let words = volume::words(kernel, volume::tree_of(ident));
     // In this order: a look that takes the mark of who has not begun would be the last one at it.
+    kernel.session.enter();
     kernel.session.region.add(words.word(volume::BEGUN), 1);
     change(kernel, dir.number, |word| word | NAMES);
     words
@@ -146,6 +148,7 @@ fn begin(kernel: &Kernel, ident: u64, dir: Inode) -> Cell {
 pub fn names_ended(kernel: &Kernel, begun: Option<Cell>) {
     if let Some(words) = begun {
         kernel.session.region.add(words.word(volume::ENDED), 1);
+        kernel.session.leave();
     }
 }
 

@@ -173,11 +173,22 @@ pub fn names(kernel: &Kernel, tree: u32) -> (u64, u64) {
     (region.load_in_order(cell.word(BEGUN)), ended)
 }
 
-/// While no transaction runs: who has begun and not ended is dead, or ends it later.
-pub fn settle_names(kernel: &Kernel, tree: u32) {
+/// While no transaction runs: counts changes that the dead have begun as ended. How many have
+/// begun; `None`: somebody who lives is in the middle of one.
+pub fn settle_names(kernel: &Kernel, tree: u32) -> Option<u64> {
     let (region, cell) = (&kernel.session.region, words(kernel, tree));
     let (begun, ended) = names(kernel, tree);
+    // Who has ended since then was not dead.
+    if is_any_naming(kernel) || names(kernel, tree) != (begun, ended) {
+        return None;
+    }
     region.add(cell.word(ENDED), begun.wrapping_sub(ended));
+    Some(begun)
+}
+
+/// Whether somebody who lives is in the middle of a change of names.
+pub fn is_any_naming(kernel: &Kernel) -> bool {
+    kernel.session.is_any_entered()
 }
 
 /// Counts.

@@ -17,6 +17,7 @@ use husk_abi::Errno;
 use crate::arena::layout::{CLASSES, SLOT_WORDS, SLOTS, header};
 use crate::arena::memory::{Cell, Region};
 use crate::hooks::kill;
+use crate::txn::life::{self, Life};
 use crate::txn::outlying::Outlying;
 use crate::txn::passthrough_bits::Passes;
 use crate::txn::tally::{LOOKS_MAX, TALLIES_END, WAITS};
@@ -42,13 +43,15 @@ pub(crate) const JOURNAL: u32 = 400;
 pub(crate) const JOURNAL_MAX: u32 = 256;
 /// A lock word that is held while the slot's run is not for filling (`Session::borrow_gap`).
 pub(crate) const LENT: u32 = 912;
+/// How many things that others count the owner is in the middle of (`Session::enter`).
+const ENTERED: u32 = 913;
 
 // One part of a slot behind the other.
 const _: () = {
     assert!(LONG + LONG_MAX <= COUNTS && COUNTS + (CLASSES as u32) < RUN && CHUNK_HINT < FREES);
     assert!(FREES + FREES_MAX <= TALLIES && TALLIES_END <= SEAT && SEAT < MAGAZINES);
     assert!(MAGAZINES + (CLASSES as u32 + 1) * MAGAZINE_ITEMS <= JOURNAL);
-    assert!(JOURNAL + 2 * JOURNAL_MAX <= LENT && LENT < SLOT_WORDS);
+    assert!(JOURNAL + 2 * JOURNAL_MAX <= LENT && LENT < ENTERED && ENTERED < SLOT_WORDS);
 };
 
 /// Attention: a magazine may be outside its marks.
@@ -231,6 +234,7 @@ impl Session {
                 // A load comes first: its fault maps the neighbours too.
                 let hint = self.region.load(base.word(CHUNK_HINT));
                 self.region.store(base.word(WAITS_FOR), 0);
+                self.region.store(base.word(ENTERED), 0);
                 if hint == 0 {
                     let spread = (id & self.region.pools).wrapping_mul(husk_abi::SPREAD_32)
                         % self.region.map.chunk_count;
@@ -380,6 +384,34 @@ impl Session {
     pub fn owner(&self, slot: u32) -> (u32, u32) {
         let word = self.region.load(self.region.map.owner(slot));
         ((word >> 32) as u32, word as u32)
+    }
+
+    /// Says that this thread is in the middle of something that others count. A thread without a
+    /// slot says nothing: its transaction will fail.
+    pub fn enter(&self) {
+        self.entered(1);
+    }
+
+    /// It is through.
+    pub fn leave(&self) {
+        self.entered(u64::MAX);
+    }
+
+    fn entered(&self, by: u64) {
+        if let Ok(id) = self.slot() {
+            let cell = self.region.map.slot(id).word(ENTERED);
+            self.region.store(cell, self.region.load(cell).wrapping_add(by));
+        }
+    }
+
+    /// Whether a thread that lives is in the middle of such a thing.
+    pub fn is_any_entered(&self) -> bool {
+        (1..=self.slots_high()).any(|id| {
+            let (pid, tid) = self.owner(id);
+            pid != 0
+                && self.region.load(self.region.map.slot(id).word(ENTERED)) != 0
+                && life::judge(pid, tid) != Life::Dead
+        })
     }
 
     /// Highest slot ever taken.

@@ -3,6 +3,7 @@
 //! ```text
 //!   begun = ended ─► list what is marked ─► begun as before?  yes: that is how it was
 //!                            └────────── no: once more, at last while no transaction runs
+//!   begun > ended ─► somebody lives who has begun?  wait;  no: the dead are counted as ended
 //! ```
 //!
 //! 1. What is taken of the marks is listed, in this round or in a later one.
@@ -21,7 +22,10 @@ use husk_storage::tree::Id;
 use super::facts::{Facts, id_of, inode_of, kind_of};
 
 /// Looks before programs are held up for one.
-const ROUNDS_MAX: u32 = 64;
+const LOOKS_MAX: u32 = 64;
+/// Waits for who is in the middle of a change, without and with a sleep, before the same.
+const YIELDS_MAX: u32 = 64;
+const WAITS_MAX: u32 = 4096;
 
 /// Names of a directory.
 pub type Names = BTreeMap<Vec<u8>, Id>;
@@ -33,8 +37,9 @@ pub struct Seen {
     pub dirs: BTreeMap<Id, Names>,
     /// Objects that were asked for.
     pub facts: HashMap<Id, Facts>,
-    /// Changes of names that had begun then.
-    pub begun: u64,
+    /// Changes of names that had begun then; `None`: somebody was in the middle of one, and the
+    /// next look is at all.
+    pub begun: Option<u64>,
 }
 
 /// What to look for.
@@ -54,28 +59,34 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     /// Looks.
     pub fn look(&self, direct: &mut Direct) -> Result<Seen, Errno> {
-        let mut marked = BTreeSet::new();
-        for _ in 0..ROUNDS_MAX {
+        let (mut marked, mut looks, mut waits) = (BTreeSet::new(), 0, 0);
+        while looks < LOOKS_MAX && waits < WAITS_MAX {
             let (begun, ended) = volume::names(direct.kernel(), self.tree);
             if begun != ended {
-                std::thread::yield_now();
+                waits += 1;
+                match waits <= YIELDS_MAX {
+                    true => std::thread::yield_now(),
+                    false if volume::is_any_naming(direct.kernel()) => husk_region::nap(),
+                    false => break,
+                }
                 continue;
             }
+            looks += 1;
             self.take_marks(direct, &mut marked);
             let seen = self.list(direct, &marked, self.all);
             if volume::names(direct.kernel(), self.tree) == (begun, begun) {
-                return seen.map(|seen| Seen { begun, ..seen });
+                return seen.map(|seen| Seen { begun: Some(begun), ..seen });
             }
         }
         self.look_frozen(direct)
     }
 
     /// The same while no transaction runs: whoever has begun to change names and was killed is
-    /// counted as through, and everything is listed.
+    /// counted as through, and everything is listed. Who lives may do the change later, and its
+    /// directory's mark may be taken.
     fn look_frozen(&self, direct: &mut Direct) -> Result<Seen, Errno> {
         direct.kernel().session.freeze()?;
-        volume::settle_names(direct.kernel(), self.tree);
-        let (begun, _) = volume::names(direct.kernel(), self.tree);
+        let begun = volume::settle_names(direct.kernel(), self.tree);
         let seen = self.list(direct, &BTreeSet::new(), true);
         direct.kernel().session.thaw();
         seen.map(|seen| Seen { begun, ..seen })

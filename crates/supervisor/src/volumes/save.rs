@@ -47,8 +47,8 @@ struct View {
     dirs: HashMap<Id, Names>,
     /// Attributes of all objects that have been in the log.
     objects: HashMap<Id, Attributes>,
-    /// Changes of names that are in the log.
-    begun: u64,
+    /// Changes of names that are in the log; `None`: it is not known which.
+    begun: Option<u64>,
 }
 
 /// A volume that is being written.
@@ -69,7 +69,7 @@ impl<D: Disk> Saver<D> {
         log: Log<D>,
     ) -> Result<Self, Refusal> {
         let (dirs, objects) = (HashMap::new(), HashMap::new());
-        let view = View { tree, root, dirs, objects, begun: 0 };
+        let view = View { tree, root, dirs, objects, begun: None };
         let mut saver = Self { view, log, is_behind: true, checkpoints: 0 };
         saver.checkpoint(direct)?;
         Ok(saver)
@@ -188,14 +188,19 @@ fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
 
 impl View {
     /// Writes how names have changed; which changes had begun by then.
-    fn push_names(&mut self, direct: &mut Direct, writer: &mut Writer) -> Result<u64, Refusal> {
+    fn push_names(
+        &mut self,
+        direct: &mut Direct,
+        writer: &mut Writer,
+    ) -> Result<Option<u64>, Refusal> {
         let (begun, ended) = volume::names(direct.kernel(), self.tree);
-        if begun == self.begun && begun == ended {
-            return Ok(begun);
+        if self.begun == Some(begun) && begun == ended {
+            return Ok(self.begun);
         }
         let is_known = |id: Id| self.objects.contains_key(&id);
         let (tree, root, dirs) = (self.tree, self.root, &self.dirs);
-        let wanted = Wanted { tree, root, dirs, is_known: &is_known, all: false };
+        let all = self.begun.is_none();
+        let wanted = Wanted { tree, root, dirs, is_known: &is_known, all };
         let seen = wanted.look(direct).map_err(unseen)?;
         self.push_seen(&seen, writer);
         writer.seal();
