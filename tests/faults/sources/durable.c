@@ -167,6 +167,46 @@ static void grow(const char *name) {
     }
 }
 
+#define SLOTS 8
+#define SLOT 65536
+
+static void fill(char *slot, long step) {
+    memset(slot, 'a' + step % 26, SLOT);
+    snprintf(slot, SLOT, "%ld", step);
+}
+
+/* A file whose eight parts are written in turn, and its last step in another one: a small log is
+ * full again and again. Of the parts, all but the next one must be there. */
+static long last_turned(const char *directory) {
+    long step = last_replaced(in(other, directory, "step"));
+    static char expected[SLOT], found[SLOT];
+    int fd = open(in(path, directory, "slots"), O_RDONLY);
+    for (long one = step; one > 0 && one > step - SLOTS + 1; one--) {
+        fill(expected, one);
+        CHECK(pread(fd, found, SLOT, one % SLOTS * SLOT) == SLOT);
+        CHECK(memcmp(expected, found, SLOT) == 0);
+    }
+    close(fd);
+    return step;
+}
+
+static void turn(const char *directory) {
+    static char slot[SLOT];
+    long step = last_turned(directory) + 1;
+    int fd = open(in(path, directory, "slots"), O_CREAT | O_WRONLY, 0644);
+    int said = open(in(other, directory, "step"), O_CREAT | O_WRONLY, 0644);
+    CHECK(fd >= 0 && said >= 0);
+    for (;; step++) {
+        char text[32];
+        fill(slot, step);
+        CHECK(pwrite(fd, slot, SLOT, step % SLOTS * SLOT) == SLOT && fdatasync(fd) == 0);
+        int length = snprintf(text, sizeof text, "%ld.", step);
+        CHECK(pwrite(said, text, length, 0) == length && fdatasync(said) == 0);
+        printf("%ld\n", step);
+        fflush(stdout);
+    }
+}
+
 int main(int count, char **words) {
     CHECK(count == 4);
     const char *way = words[2], *directory = words[3];
@@ -189,6 +229,11 @@ int main(int count, char **words) {
         if (!is_look)
             names(directory);
         printf("%ld\n", last_name(directory));
+    }
+    if (strcmp(way, "turn") == 0) {
+        if (!is_look)
+            turn(directory);
+        printf("%ld\n", last_turned(directory));
     }
     if (strcmp(way, "grow") == 0) {
         in(path, directory, way);

@@ -21,6 +21,8 @@ use crate::Dice;
 
 /// Times that one way is killed.
 const ROUNDS: usize = 4;
+/// The same where the log is full after four steps: most of the time is a checkpoint's.
+const CHECKPOINT_ROUNDS: usize = 12;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a program is to do with its steps.
@@ -135,14 +137,18 @@ impl Room {
 
 /// Kills one way of making durable again and again.
 fn survives(ways: &[&str]) {
-    let (mut dice, room) = (Dice::new(), Room::new("durable", "16M"));
+    survives_in("16M", ROUNDS, ways);
+}
+
+fn survives_in(size: &str, rounds: usize, ways: &[&str]) {
+    let (mut dice, room) = (Dice::new(), Room::new("durable", size));
     let program = room.path("durable");
     build_c_with(include_str!("../sources/durable.c"), Path::new(&program), &[]);
     let tree = room.tree();
     for way in ways {
         let command = |verb: Verb| room.command("128M", &[&program, verb.word(), way, &tree]);
         let mut acknowledged = 0;
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let printed = room.kill_after(command(Verb::Go), way, 1 + dice.below(150));
             acknowledged = printed.max(acknowledged);
             let there = room.there(command(Verb::Look), way);
@@ -165,6 +171,11 @@ fn what_synchronous_writes_acknowledged_survives_the_death_of_all() {
 #[test]
 fn what_syncfs_sync_and_msync_acknowledged_survives_the_death_of_all() {
     survives(&["syncfs", "sync", "msync"]);
+}
+
+#[test]
+fn what_was_acknowledged_before_and_beside_a_checkpoint_survives_the_death_of_all() {
+    survives_in("2M", CHECKPOINT_ROUNDS, &["turn"]);
 }
 
 #[test]
