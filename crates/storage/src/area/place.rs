@@ -223,6 +223,17 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_and_a_used_up_quota_are_told_with_what_to_do() {
+        for (errno, why) in
+            [(Errno::NOSPC, "no space left on device"), (Errno::DQUOT, "quota exceeded")]
+        {
+            let told = cannot_open("cannot make volume x", Path::new("/x"), &errno.into());
+            let told = told.to_string();
+            assert!(told.contains(why) && told.contains("make room, or name another"), "{told}");
+        }
+    }
+
+    #[test]
     fn a_file_system_without_direct_access_is_named_as_the_reason() {
         let invalid = io::Error::from(Errno::INVAL);
         let problem = cannot_open("cannot make volume x", Path::new("/x"), &invalid);

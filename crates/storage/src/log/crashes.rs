@@ -352,6 +352,69 @@ fn after_an_error_the_log_stops_and_whoever_waits_is_told() {
     }
 }
 
+/// Appends and makes checkpoints up to an error or the end: records that were acknowledged, and
+/// whether there was an error.
+fn work_until_an_error(log: Log<Arc<Sim>>) -> (u64, bool) {
+    let mut acknowledged = 0;
+    for n in 0..12 {
+        match log.append(&[n as u8; 5000]).and_then(|lsn| log.wait(lsn)) {
+            Ok(()) => acknowledged = n + 1,
+            Err(_) => return (acknowledged, true),
+        }
+        let covered = Lsn(acknowledged);
+        if n % 4 == 3 && log.checkpoint(covered, |to| to.write(&[1; 30_000])).is_err() {
+            return (acknowledged, true);
+        }
+    }
+    (acknowledged, log.close().is_err())
+}
+
+#[test]
+fn whichever_write_or_flush_fails_what_was_acknowledged_is_there() {
+    for (fails, leaves) in [
+        (Sim::fail_write as fn(&Sim, u64), Sim::crash as fn(&Sim)),
+        (Sim::fail_write, Sim::come_back),
+        (Sim::fail_flush, Sim::crash),
+        (Sim::fail_flush, Sim::come_back),
+    ] {
+        let mut failed = 0;
+        loop {
+            let (disk, log) = log();
+            fails(&disk, failed);
+            let (acknowledged, has_failed) = work_until_an_error(log);
+            leaves(&disk);
+            let mut last = 0;
+            let opened = Log::open(disk, (BEGIN, END), (UUID, 2), |found| match found {
+                Found::Snapshot(lsn, _) | Found::Record(lsn, _) => last = lsn.0,
+            });
+            opened.unwrap();
+            assert!(last >= acknowledged, "fault {failed}: {last} of {acknowledged}");
+            if !has_failed {
+                break;
+            }
+            failed += 1;
+        }
+        assert!(failed > 12, "{failed}");
+    }
+}
+
+#[test]
+fn a_log_of_a_newer_version_is_refused_by_its_number_though_a_copy_of_the_root_is_ours() {
+    let (disk, log) = log();
+    log.close().unwrap();
+    let mut root = Aligned::zeroed(BLOCK_BYTES);
+    disk.read(BEGIN, &mut root).unwrap();
+    root[8..12].copy_from_slice(&2_u32.to_le_bytes());
+    let sum = crate::area::header::checksum(&root[..BLOCK_BYTES - 8]);
+    root[BLOCK_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+    disk.write_durable(BEGIN, &root).unwrap();
+    let refused = Log::open(disk.clone(), (BEGIN, END), (UUID, 2), |_| ()).unwrap_err();
+    assert!(refused.what.contains("the log has version 2; use a newer husk"), "{refused}");
+    let mut after = Aligned::zeroed(BLOCK_BYTES);
+    disk.read(BEGIN, &mut after).unwrap();
+    assert!(after[..] == root[..]);
+}
+
 #[test]
 fn a_last_frame_that_rots_is_missed_once_the_log_was_closed() {
     for is_closed in [false, true] {

@@ -10,8 +10,8 @@
 //! 1. After a sync the names are those that were there, and lead to the same objects.
 //! 2. The synced object has the bytes, the mode and the extended attributes that it had; one that
 //!    was synced before and has not changed since has its own as well. (ext4 keeps the mode of
-//!    others, too; nobody may rely on that.) The clock stands still: no time tells that something
-//!    has changed.
+//!    others, too; nobody may rely on that.) The clock stands still or goes back: no time tells
+//!    that something has changed.
 //! 3. Inside of a sync the names are those of the last one or those of this one, never a mixture;
 //!    and 2 holds for what was synced before.
 
@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make, SetExtended};
@@ -115,6 +116,15 @@ struct World {
     dice: Random,
 }
 
+/// Whether it does; else it stands still.
+static CLOCK_GOES_BACK: AtomicBool = AtomicBool::new(false);
+
+fn clock() -> i64 {
+    static NOW_NS: AtomicI64 = AtomicI64::new(1 << 60);
+    let by = i64::from(CLOCK_GOES_BACK.load(Ordering::Relaxed));
+    NOW_NS.fetch_sub(by, Ordering::Relaxed)
+}
+
 fn disk(seed: u64) -> (Arc<Sim>, Log<Arc<Sim>>) {
     let disk = Arc::new(Sim::new(SIZE_BYTES, seed));
     Log::format(&disk, 0, SIZE_BYTES, UUID).expect("a log");
@@ -129,7 +139,7 @@ impl World {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(region, flags, 0, LAYOUT.file_bytes()).expect("a hole");
         husk_carrier::format(LAYOUT, 77, b"/nowhere").expect("an image");
-        let mut direct = image::attach_with(|| 1).expect("a way to it");
+        let mut direct = image::attach_with(clock).expect("a way to it");
         let directory = Imported {
             name: b"",
             kind: ImageKind::Directory,
@@ -379,9 +389,10 @@ fn all(region: &OwnedFd, length: usize) -> Result<u64, String> {
     for number in 0..STEPS_ALL.len().pow(length as u32) {
         let at = |n: usize| STEPS_ALL[number / STEPS_ALL.len().pow(n as u32) % STEPS_ALL.len()];
         let steps: Vec<Step> = (0..length).map(at).collect();
-        for case in 0..1 << length {
-            let (syncs, is_cut) = (case >> 1, case & 1 != 0);
-            let seed = (number << length | case) as u64 + 1;
+        for case in 0..2 << length {
+            let (syncs, is_cut) = (case >> 2, case & 1 != 0);
+            CLOCK_GOES_BACK.store(case & 2 != 0, Ordering::Relaxed);
+            let seed = (number << (length + 1) | case) as u64 + 1;
             let world = World::new(region, seed);
             let Some(judged) = live(world, &steps, syncs, is_cut) else { break };
             judged.map_err(|why| format!("{steps:?}, syncs {syncs:b}, cut {is_cut}: {why}"))?;

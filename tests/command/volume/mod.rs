@@ -1,5 +1,7 @@
 //! `husk volume`, as people and scripts use it.
 
+mod unfit;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
