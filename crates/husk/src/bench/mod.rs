@@ -35,6 +35,7 @@ mod machine;
 mod memory;
 mod msg;
 mod net;
+mod nodes;
 mod operations;
 mod page;
 mod pair;
@@ -77,6 +78,11 @@ enum Suite {
     Pipes(pipes::Options),
     /// Messages between nodes on a ring, compared with a futex, a pipe and sockets.
     Msg(msg::Options),
+    /// Calls, programs and a build on another node of an image, compared with the same on one node.
+    Nodes(nodes::Options),
+    /// The other process of a row of `nodes`.
+    #[command(hide = true)]
+    NodeEcho,
     /// The time to run a command in an image, and to make an image.
     Exec(exec::Options),
     /// How long the supervisor holds locks that programs wait for, by kind of work.
@@ -198,6 +204,8 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)
         }
+        Suite::Nodes(options) => measure(|| nodes::run(&options)),
+        Suite::NodeEcho => nodes::echo().map(|()| ExitCode::SUCCESS),
         Suite::Msg(options) => measure(|| msg::run(&options)),
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),

@@ -40,14 +40,15 @@ const ANSWER_MS: u16 = 30_000;
 const EMPTY_FILES: u64 = 40_000;
 
 /// One worker and the pipes to it.
-struct Worker {
+pub struct Worker {
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    fn start(mut command: Command) -> anyhow::Result<Self> {
+    /// Starts one.
+    pub fn start(mut command: Command) -> anyhow::Result<Self> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let orders = child.stdin.take();
@@ -61,7 +62,7 @@ impl Worker {
     }
 
     /// The same, with wall time.
-    fn spend(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<Spent> {
+    pub fn spend(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<Spent> {
         let times = self.ask(&format!("{verb} {count} {name}\n"))?;
         let (cpu_ns, wall_ns) = times.split_once(' ').context("half an answer")?;
         Ok(Spent { cpu_ns: cpu_ns.parse()?, wall_ns: wall_ns.parse()? })

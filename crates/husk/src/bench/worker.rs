@@ -23,6 +23,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::calm;
 use super::flow;
+use super::nodes;
 use super::operations::{self, Place};
 use super::workloads;
 
@@ -88,6 +89,9 @@ fn whole(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
         return timed(|| operations::make_files(name, u32::try_from(count)?));
     }
     anyhow::ensure!(verb == "batch", "unknown verb {verb:?}");
+    if name == nodes::SIGNAL {
+        return timed(|| nodes::signals(count));
+    }
     let operation = operations::find(name)?;
     let place = prepared(place)?;
     timed(|| (operation.run)(place, count))
