@@ -5,10 +5,11 @@
 //!   a while later   ─► sample ─┴─► Frame: rates of kernels, processes with their share
 //! ```
 //!
-//! Nothing but the image's memory is read for that. What a process is, `/proc` says, and only of
+//! Nothing but the image's memory is read for that; other nodes are asked who runs there. What a process is, `/proc` says, and only of
 //! those that somebody wants to see (`Watcher::describe`): an image may have thousands.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -18,7 +19,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
-use crate::named::{Process, process};
+use crate::named::{self, Name, Process, process};
+use crate::nodes;
 use crate::request::reason;
 use crate::stat::{Done, Holds, holds, kernels};
 use crate::visit::Visit;
@@ -79,6 +81,10 @@ pub struct Share {
     pub operations_per_s: f64,
     /// Of all operations, percent.
     pub share_percent: f64,
+    /// The node it runs on; `None`: the image has one. What is done at the first node for a program
+    /// on another one counts as the agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u16>,
 }
 
 /// What is going on.
@@ -107,6 +113,7 @@ struct Sample {
 pub struct Watcher {
     visit: Visit,
     before: Sample,
+    others: Vec<(u16, Name)>,
 }
 
 /// What the host says of a process.
@@ -123,7 +130,19 @@ impl Watcher {
     pub fn begin(name: &str) -> Result<Watcher, Failure> {
         let visit = Visit::of(name)?;
         let before = look(&visit);
-        Ok(Watcher { visit, before })
+        let named =
+            |(node, name): (u16, String)| Some((node, Name::parse(OsStr::new(&name)).ok()?));
+        let others = nodes::others(&visit.direct).into_iter().filter_map(named).collect();
+        Ok(Watcher { visit, before, others })
+    }
+
+    /// Programs on other nodes; of one that does not answer, none.
+    fn elsewhere(&self) -> HashMap<u32, u16> {
+        let of = |(node, name): &(u16, Name)| {
+            let pids = named::processes_of(name).unwrap_or_default();
+            pids.into_iter().map(|pid| (pid, *node)).collect::<Vec<_>>()
+        };
+        self.others.iter().flat_map(of).collect()
     }
 
     /// Whether the image is still there.
@@ -150,6 +169,10 @@ impl Watcher {
         self.visit.direct.each_pid(&mut |pid| {
             by_pid.insert(pid, 0);
         });
+        let elsewhere = self.elsewhere();
+        for pid in elsewhere.keys() {
+            by_pid.entry(*pid).or_default();
+        }
         for (slot, (pid, count)) in &now.slots {
             // What a slot's owner before has done is not this one's.
             let then = before.slots.get(slot).filter(|(owner, _)| owner == pid);
@@ -158,7 +181,9 @@ impl Watcher {
             }
         }
         let total = Done(all.1).operations().max(1) as f64;
+        let several = !self.others.is_empty();
         let share = |(pid, count): (u32, u64)| Share {
+            node: several.then(|| elsewhere.get(&pid).copied().unwrap_or(0)),
             pid,
             operations_per_s: count as f64 / seconds,
             share_percent: (100.0 * count as f64 / total).min(100.0),
@@ -182,7 +207,7 @@ impl Watcher {
         let held = pidfd_open(number, PidfdFlags::empty()).map_err(|p| reason(&p.into()))?;
         let mut is_ours = false;
         self.visit.direct.each_pid(&mut |one| is_ours |= one == pid);
-        if !is_ours {
+        if !is_ours && !self.elsewhere().contains_key(&pid) {
             return Err("it is no process of the image".to_owned());
         }
         pidfd_send_signal(held, signal).map_err(|problem| reason(&problem.into()))
@@ -234,6 +259,13 @@ pub fn short(rate: f64) -> String {
     }
 }
 
+impl Share {
+    /// Its node, as people are shown it.
+    pub fn node(&self) -> String {
+        self.node.map_or("-".to_owned(), |node| node.to_string())
+    }
+}
+
 impl Frame {
     /// What the image holds, on one line.
     pub fn summary(&self) -> String {
@@ -245,14 +277,22 @@ impl Frame {
     pub fn text(&self) -> String {
         let mut text = self.summary() + "\n\n" + &head() + "\n";
         self.kernels.iter().for_each(|kernel| text += &(kernel.line() + "\n"));
-        let _ = writeln!(text, "\n{:>8} {:>7} {:>6} COMMAND", "PID", "OPS/s", "SHARE");
+        let node = self.node_column("NODE".to_owned());
+        let _ = writeln!(text, "\n{:>8}{node} {:>7} {:>6} COMMAND", "PID", "OPS/s", "SHARE");
         for share in self.processes.iter().take(LISTED_MAX) {
-            let Share { pid, operations_per_s, share_percent } = share;
+            let Share { pid, operations_per_s, share_percent, .. } = share;
+            let node = self.node_column(share.node());
             let told = Watcher::describe(*pid).map(|told| told.process.line()).unwrap_or_default();
             let rate = short(*operations_per_s);
-            let _ = writeln!(text, "{pid:>8} {rate:>7} {share_percent:>5.1}% {told}");
+            let _ = writeln!(text, "{pid:>8}{node} {rate:>7} {share_percent:>5.1}% {told}");
         }
         text
+    }
+
+    /// A column that is there where the image has several nodes.
+    pub fn node_column(&self, text: String) -> String {
+        let several = self.processes.iter().any(|share| share.node.is_some());
+        if several { format!(" {text:>4}") } else { String::new() }
     }
 }
 

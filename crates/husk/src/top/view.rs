@@ -309,20 +309,25 @@ impl View {
         let more = format!("       ... and {hidden} kernels more");
         lines.push(Line::raw(if hidden > 0 { more } else { String::new() }));
         let columns = format!(
-            "{:>8} {:>7} {:>6} {:>6} {:>7} S COMMAND",
-            "PID", "OPS/s", "SHARE", "CPU%", "MEM"
+            "{:>8}{} {:>7} {:>6} {:>6} {:>7} S COMMAND",
+            "PID",
+            frame.node_column("NODE".to_owned()),
+            "OPS/s",
+            "SHARE",
+            "CPU%",
+            "MEM"
         );
         lines.push(Line::styled(columns, over));
         let rows = frame.processes.iter().skip(self.first).take(self.room);
         lines.extend(rows.map(|share| {
             let style = if Some(share.pid) == self.chosen { over } else { Style::new() };
-            Line::styled(self.row(share), style)
+            Line::styled(self.row(share, &frame.node_column(share.node())), style)
         }));
         lines
     }
 
-    fn row(&self, share: &Share) -> String {
-        let Share { pid, operations_per_s, share_percent } = share;
+    fn row(&self, share: &Share, node: &str) -> String {
+        let Share { pid, operations_per_s, share_percent, .. } = share;
         let cpu = self.cpu.get(pid).map_or("-".to_owned(), |cpu| format!("{cpu:.1}"));
         let (state, memory, command) = match self.known.get(pid) {
             Some((told, _)) => {
@@ -332,7 +337,9 @@ impl View {
             None => ("-", "-".to_owned(), String::new()),
         };
         let rate = short(*operations_per_s);
-        format!("{pid:>8} {rate:>7} {share_percent:>5.1}% {cpu:>6} {memory:>7} {state} {command}")
+        format!(
+            "{pid:>8}{node} {rate:>7} {share_percent:>5.1}% {cpu:>6} {memory:>7} {state} {command}"
+        )
     }
 
     fn last_line(&self) -> Line<'_> {
@@ -373,7 +380,8 @@ mod tests {
             rollbacks_per_s: 0.0,
         };
         let rows = [None].into_iter().chain((0..kernels).map(Some)).map(kernel).collect();
-        let share = |&pid| Share { pid, operations_per_s: f64::from(pid), share_percent: 1.0 };
+        let share =
+            |&pid| Share { pid, operations_per_s: f64::from(pid), share_percent: 1.0, node: None };
         let processes = pids.iter().map(share).collect();
         Frame { seconds: 1.0, kernels: rows, holds: Holds::default(), processes }
     }
