@@ -4,6 +4,7 @@ use core::ffi::CStr;
 
 use husk_abi::Errno;
 use husk_proto::image::Image as _;
+use husk_proto::place::Rule;
 use husk_proto::process::Processes as _;
 
 use crate::thread::client::ThreadClient;
@@ -23,6 +24,11 @@ impl ThreadClient {
         });
         *out.get_mut(length??)? = 0;
         CStr::from_bytes_until_nul(out).ok().filter(|path| !path.is_empty())
+    }
+
+    /// How the image's programs are placed, where nobody says otherwise.
+    pub fn place_rule(&mut self) -> Rule {
+        self.with_open(|served| served.services().place_rule()).unwrap_or_default()
     }
 
     /// Whose turn it is among the nodes.

@@ -17,16 +17,19 @@
 //!    for because that one is not there.
 //! 3. An image of one node pays for a look at one word.
 
+use crate::clock;
 use crate::facts::{self, facts};
 use crate::memory;
 use crate::process::limits;
+use crate::process::placement;
 use crate::thread::Thread;
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::proc::put_decimal;
-use husk_abi::{Errno, PATH_MAX, nr};
+use husk_abi::{Errno, PATH_MAX, SPREAD, nr};
 use husk_host::{calls, syscall};
+use husk_proto::place::Policy;
 use husk_runtime::entry::{Joined, Newcomer, Text, joined, letter};
 use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
 use husk_runtime::reach::{
@@ -135,10 +138,15 @@ fn refuse(program: &CStr, why: &[&[u8]]) {
 
 /// The node to run on, if it is another than this; `asked` is one of `nodes`.
 pub fn chosen(thread: &mut Thread, nodes: u16, asked: Option<u64>) -> Option<u16> {
-    let node = match asked {
-        Some(node) => node,
-        None if has_siblings() => thread.client.next_node_turn() % u64::from(nodes),
-        None => 0,
+    let node = match (asked, placement::over_nodes(thread.client.place_rule())) {
+        (Some(node), _) => node,
+        (None, Policy::Stay) => 0,
+        (None, _) if !has_siblings() => 0,
+        (None, Policy::Random) => {
+            let seed = clock::now_ns() as u64 ^ u64::from(calls::getpid()) << 32;
+            (seed.wrapping_mul(SPREAD) >> 32) % u64::from(nodes)
+        }
+        (None, _) => thread.client.next_node_turn() % u64::from(nodes),
     };
     u16::try_from(node).ok().filter(|node| (1..nodes).contains(node))
 }

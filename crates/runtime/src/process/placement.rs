@@ -105,6 +105,11 @@ fn in_force(rule: Rule) -> (Policy, Origin) {
     }
 }
 
+/// The same for what this program starts on another node.
+pub fn over_nodes(rule: Rule) -> Policy {
+    in_force(rule).0
+}
+
 /// The process that is placed.
 #[derive(Clone, Copy)]
 pub struct Who {
