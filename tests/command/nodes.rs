@@ -143,6 +143,35 @@ fn make_runs_jobs_on_both_nodes_and_makes_what_it_makes_on_one() {
     }
 }
 
+/// On how many nodes the jobs of a build run.
+fn spread(scratch: &Scratch, options: &[&str]) -> usize {
+    let work = scratch.fresh("work");
+    project(&work, FILES, "sh cc.sh");
+    let place = scratch.path().join("where");
+    let mut command = husk(options, &["make", "-j4", "-s"]);
+    command.env("WHERE", &place);
+    let outcome = run(scratch, &work, command);
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    let text = fs::read_to_string(&place).expect("jobs");
+    fs::remove_file(&place).expect("it was there");
+    let mut regions: Vec<_> = text.lines().collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions.len()
+}
+
+#[test]
+fn policies_of_placement_hold_for_nodes() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-policies");
+    for (policy, nodes) in [("stay", 1), ("random", 2), ("round-robin", 2)] {
+        let on = spread(&scratch, &["--nodes", "2", "--place", policy]);
+        assert_eq!(on, nodes, "{policy}");
+    }
+}
+
 #[test]
 fn random_sequences_of_file_calls_on_another_node_are_answered_as_linux_does() {
     let script = include_str!("../programs/sources/sequence.py");
@@ -408,4 +437,32 @@ fn the_other_nodes_end_with_a_run_that_is_killed() {
     // Nobody will ask how it ended: nothing stays in the list.
     let image = Value::from(image);
     until("the end of node 1", || listed(&scratch, &image).is_none().then_some(()));
+}
+
+/// Jobs of three makes below one, of which two run on node 1, note when they begin and end.
+#[test]
+fn a_jobserver_hands_out_its_jobs_over_nodes() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-jobserver");
+    let work = scratch.fresh("work");
+    let whole = "all: a b c\na: ; +HUSK_NODE=1 $(MAKE) -f jobs N=a\n\
+        b: ; +HUSK_NODE=0 $(MAKE) -f jobs N=b\nc: ; +HUSK_NODE=1 $(MAKE) -f jobs N=c\n";
+    let jobs = "all: $(foreach n,1 2 3 4 5 6,job$(N)$(n))\n\
+        job%: ; @echo begin $@ >> log; sleep 0.1; echo end $@ >> log\n";
+    fs::write(work.join("Makefile"), whole).expect("a file");
+    fs::write(work.join("jobs"), jobs).expect("a file");
+    let outcome = run(&scratch, &work, husk(&["--nodes", "2"], &["make", "-s", "-j3"]));
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    assert!(!outcome.stderr.contains("jobserver unavailable"), "{}", outcome.shown());
+    let log = fs::read_to_string(work.join("log")).expect("written back");
+    let (mut running, mut most) = (0, 0);
+    for line in log.lines() {
+        running += if line.starts_with("begin") { 1 } else { -1 };
+        most = most.max(running);
+    }
+    assert_eq!((log.lines().count(), running), (36, 0), "{log}");
+    // Each make below has a token of its own beside those that are handed out: never more.
+    assert!((2..=3).contains(&most), "{most} at once: {log}");
 }

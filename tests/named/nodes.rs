@@ -4,6 +4,7 @@
 use std::fs;
 
 use husk_tests::{against_native, process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{Images, refusal, shown, text, until};
@@ -139,6 +140,20 @@ fn whoever_is_killed_while_it_is_up_the_image_and_its_other_node_go_on() {
     goes_on("the agent");
     images.kill_supervisor("ci-1");
     goes_on("the supervisor of node 1");
+    // One that is stopped is not dead: its programs go on, with what they have open.
+    let row = images.row("ci-1");
+    let both = ["pid", "keeper"].map(|who| row[who].as_i64().expect("a number") as i32);
+    let signal = |signal| {
+        for pid in both.map(|pid| Pid::from_raw(pid).expect("a number")) {
+            kill_process(pid, signal).expect("it lives");
+        }
+    };
+    signal(Signal::STOP);
+    let lines = || images.script("ci", "wc -l < file").trim().parse::<u32>().expect("a number");
+    let before = lines();
+    until("it writes on for a second", || lines() > before + 8);
+    signal(Signal::CONT);
+    goes_on("node 1 that was stopped");
     images.done(&["kill", "ci", ticker.trim()]);
     until("nobody is left", || rows(&images, "ps").is_empty());
     images.down("ci");
@@ -181,4 +196,43 @@ fn a_node_that_is_killed_takes_its_programs_along_and_the_image_goes_on() {
     images.down("ci");
     assert_eq!(fs::read_to_string(images.work.join("made")).expect("written"), "there\n");
     assert_eq!(images.done(&["ls", "--json"]).trim(), "[]");
+}
+
+/// Blocks that are free in the image.
+fn free_blocks(images: &Images) -> u64 {
+    images.script("ci", "stat -f -c %f /tmp").trim().parse().expect("a number")
+}
+
+/// A program on node 1 with 8 MiB in a file that has lost its name: its number.
+fn holder(images: &Images) -> i32 {
+    let script = "exec 3> /tmp/big; head -c 8388608 /dev/zero >&3; rm /tmp/big
+        sleep 67 < /dev/null > /dev/null 2>&1 & echo $!";
+    there(images, script).trim().parse().expect("a number")
+}
+
+#[test]
+fn what_a_dead_program_agent_or_node_had_open_at_home_is_let_go() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("nodes-holds");
+    up(&images, "ci");
+    let before = free_blocks(&images);
+    for who in ["program", "agent", "node"] {
+        let program = holder(&images);
+        let held = free_blocks(&images);
+        assert!(held + 1500 < before, "{who}: {held} of {before} blocks are free");
+        match who {
+            "agent" => drop(process::kill(agent(&images).expect("an agent"))),
+            "node" => images.kill_both("ci-1"),
+            _ => {}
+        }
+        if who == "agent" {
+            until("the dead agent's table is let go", || free_blocks(&images) + 500 > before);
+        }
+        process::kill(program);
+        until(&format!("all is let go of a {who}"), || free_blocks(&images) + 500 > before);
+    }
+    assert_eq!(rows(&images, "nodes")[1]["up"], false);
+    images.down("ci");
 }

@@ -266,7 +266,10 @@ impl Direct {
             }
         });
         for &pid in &dead[..count] {
-            found += self.release_dead(pid)?;
+            found += match self.is_away {
+                true => self.far_reap(pid, |me| me.release_dead(pid)).unwrap_or(Ok(0))?,
+                false => self.release_dead(pid)?,
+            };
         }
         Ok(found + self.release_dead(0)?)
     }

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use husk_carrier::{Direct, NOW_S};
 use husk_client::Client;
+use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, SetBits, Time};
+use husk_proto::process::Processes as _;
 use husk_proto::{Credentials, Errno, Inode};
-use husk_wire::handlers::reply;
+use husk_wire::handlers::reply as encoded;
 use husk_wire::messages::decode;
 use husk_wire::record::{self, Changed, Moment, Object, Place, Sort};
-use husk_wire::{Failure, Field, Header, Kind as Asked, Message, Role};
+use husk_wire::{
+    Failure, Fault, Field, Header, Kind as Asked, Message, Role, message, reply, request,
+};
 
 use crate::afar::{self, AFAR, Lent};
 use crate::plain::Plain;
-use crate::serve::{Holds, failure};
+use crate::serve::failure;
+use crate::sessions::Sessions;
 
 /// Nanoseconds in a second.
 const NS_PER_S: i64 = 1_000_000_000;
@@ -24,8 +29,10 @@ const NO_CHANGE: u64 = 0;
 pub struct Agent {
     /// Reads the host's side of overlays; below it the handlers.
     pub client: Client<Direct, Plain, Plain>,
-    /// What is open for others.
-    pub holds: Arc<Holds>,
+    /// Who asks, and what is open for whom.
+    pub sessions: Arc<Sessions>,
+    /// Who asks now is the process that has started this agent.
+    pub is_supervisor: bool,
     /// Bytes of a file, a path, a value.
     pub bytes: Vec<u8>,
     /// Who asks now is on another host: nothing of this host's files is open to it.
@@ -133,17 +140,38 @@ pub fn told(found: &Attributes) -> record::Attributes {
 
 impl Agent {
     /// A thread's.
-    pub fn new(client: Client<Direct, Plain, Plain>, holds: Arc<Holds>) -> Agent {
-        Agent { client, holds, bytes: Vec::new(), is_afar: false, lent: None }
+    pub fn new(client: Client<Direct, Plain, Plain>, sessions: Arc<Sessions>) -> Agent {
+        let (bytes, is_afar, is_supervisor, lent) = (Vec::new(), false, false, None);
+        Agent { client, sessions, is_supervisor, bytes, is_afar, lent }
     }
 
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
         if header.role != Role::Request {
+            let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
+            self.sessions.refuse(header.source, fault);
             return Err(Failure::Protocol);
         }
+        if self.sessions.is_fenced(header) {
+            return Err(Failure::Fenced);
+        }
         self.is_afar = header.source >= AFAR;
-        let handled = match Asked::of(header.kind) {
+        let handled = self.dispatch(header, body, room).unwrap_or_else(|fault| {
+            self.sessions.refuse(header.source, fault);
+            Err(Failure::Protocol)
+        });
+        // Who watches what has changed is told, as by any process.
+        self.client.tell();
+        handled
+    }
+
+    fn dispatch(
+        &mut self,
+        header: &Header,
+        body: &[u8],
+        room: &mut [u8],
+    ) -> Result<Handled, Fault> {
+        Ok(match Asked::of(header.kind) {
             Some(asked) if self.is_afar && afar::is_refused(asked) => {
                 Err(failure(Errno::EOPNOTSUPP))
             }
@@ -165,11 +193,26 @@ impl Agent {
             Some(Asked::Read) => self.read(header, take(header, body)?, room),
             Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
             Some(Asked::Space) => self.space(header, take(header, body)?, room),
-            _ => return Err(Failure::Unserved),
-        };
-        // Who watches what has changed is told, as by any process.
-        self.client.tell();
-        handled
+            Some(Asked::Epoch) => self.epoch(header, take(header, body)?, room),
+            _ => Err(Failure::Unserved),
+        })
+    }
+
+    /// A node is dead: what it had open is closed.
+    fn epoch(&mut self, header: &Header, asked: request::Epoch<'_>, room: &mut [u8]) -> Handled {
+        if !self.is_supervisor {
+            self.sessions.refuse(header.source, Fault::Role);
+            return Err(Failure::Protocol);
+        }
+        for node in asked.dead.iter() {
+            for fd in self.sessions.bury(node, asked.epoch) {
+                let direct = self.direct();
+                let files = direct.files();
+                // It is open: nobody else closes.
+                let _ = direct.close(files, fd);
+            }
+        }
+        put::<message::Epoch>(header, &reply::Epoch { epoch: asked.epoch }, room)
     }
 
     /// The handlers.
@@ -206,11 +249,11 @@ impl Agent {
     }
 }
 
-fn take<'a, B: Field<'a>>(header: &Header, body: &'a [u8]) -> Result<B, Failure> {
-    decode(header, body).map_err(|_| Failure::Protocol)
+fn take<'a, B: Field<'a>>(header: &Header, body: &'a [u8]) -> Result<B, Fault> {
+    decode(header, body)
 }
 
 /// Puts an answer into the room.
 pub fn put<M: Message>(header: &Header, answer: &M::Reply<'_>, room: &mut [u8]) -> Handled {
-    reply::<M>(header, answer, room).map_err(|_| Failure::Busy)
+    encoded::<M>(header, answer, room).map_err(|_| Failure::Busy)
 }

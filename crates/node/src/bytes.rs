@@ -16,6 +16,8 @@ use crate::serve::failure;
 
 /// Most files that are open for other nodes at once.
 pub const NUMBERS_END: u32 = 1 << 16;
+/// The flags of open that there are: a kernel keeps marks of its own among the others.
+pub const OPEN_FLAGS: u32 = 0o37_777_777;
 /// Most bytes of an answer.
 const READ_MAX: usize = 64 << 10;
 
@@ -23,6 +25,9 @@ impl Agent {
     /// Opens a file in our table for another node, or (with `O_PATH`) only looks whether that may
     /// be run or written to.
     pub fn open(&mut self, header: &Header, asked: request::Open<'_>, room: &mut [u8]) -> Handled {
+        if asked.flags & !OPEN_FLAGS != 0 {
+            return Err(failure(Errno::EINVAL));
+        }
         let (inode, who) = (inode(asked.object).map_err(failure)?, Who::of(&asked.caller));
         self.leave(asked.leaves);
         let only_looks = asked.flags & O_PATH != 0 && asked.access != Access::Read;
@@ -43,7 +48,7 @@ impl Agent {
             let (files, flags) = (direct.files(), asked.flags & !O_CLOEXEC);
             let who = who.credentials();
             match direct.open(&who, files, inode, flags, 0, NUMBERS_END) {
-                Ok(fd) => Some(self.keep(fd)?.1),
+                Ok(fd) => Some(self.keep(header.source, fd)?.1),
                 // The host's bytes: they are read by the inode, without a hold.
                 Err(Errno::EIO) if self.is_host_file_for_afar(inode) => None,
                 Err(errno) => return Err(failure(errno)),
@@ -62,7 +67,8 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         for number in asked.grants.iter() {
-            if let Some(fd) = self.holds.remove(number) {
+            // One that it does not have was given back before, or by an agent before this one.
+            if let Some(fd) = self.sessions.let_go(header.source, number) {
                 let direct = self.direct();
                 let files = direct.files();
                 // It is open: nobody else closes.

@@ -16,6 +16,8 @@
 //! 2. Rights are judged here, from who the message says is asking. Nodes of one image are one
 //!    user's: nobody else reaches the socket.
 //! 3. One slow request holds up one thread only.
+//! 4. What breaks the rules is counted, and its session ends (`sessions`). What a node that is dead
+//!    had open is let go of when the supervisor says so, and nothing is done for it any more.
 //!
 //! Not here: promises and call-backs. Nobody keeps a copy of a name or of bytes (`husk-carrier`,
 //! `far`), so there is nobody to call.
@@ -29,6 +31,10 @@ mod names;
 #[allow(unsafe_code)]
 mod plain;
 mod serve;
+mod sessions;
 
 pub use afar::AFAR;
-pub use serve::{CALL_BYTES_MAX, ask, serve};
+pub use serve::{CALL_BYTES_MAX, ask, serve, tell_death};
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time};
-use crate::bytes::NUMBERS_END;
+use crate::bytes::{NUMBERS_END, OPEN_FLAGS};
 use crate::serve::failure;
 
 /// Entries on a page of a listing.
@@ -86,6 +86,9 @@ impl Agent {
         asked: request::Create<'_>,
         room: &mut [u8],
     ) -> Handled {
+        if asked.flags & !OPEN_FLAGS != 0 {
+            return Err(failure(Errno::EINVAL));
+        }
         let dir = self.directory(asked.spot.directory)?;
         let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
         let (who, mode) = (who.credentials(), asked.mode & !S_IFMT);
@@ -95,7 +98,7 @@ impl Agent {
             let files = direct.files();
             let opened = direct.create_open(&who, files, dir, name, mode, asked.flags, NUMBERS_END);
             let fd = opened.map_err(failure)?;
-            let (inode, held) = self.keep(fd)?;
+            let (inode, held) = self.keep(header.source, fd)?;
             grant = Some(held);
             inode
         } else {
@@ -295,6 +298,7 @@ impl Agent {
     /// Keeps number `fd` of our table for another node: what it is, and the hold.
     pub fn keep(
         &mut self,
+        node: u16,
         fd: u32,
     ) -> Result<(husk_proto::Inode, husk_wire::record::Grant), Failure> {
         use husk_proto::descriptor::Slot;
@@ -304,7 +308,8 @@ impl Agent {
             return Err(failure(Errno::EBADF));
         };
         let inode = direct.description(description).map_err(failure)?.inode;
-        let (number, kinds) = (self.holds.add(fd), husk_wire::record::Promises::default());
+        let (number, kinds) =
+            (self.sessions.hold(node, fd), husk_wire::record::Promises::default());
         Ok((inode, husk_wire::record::Grant { number, kinds, term_ms: 0 }))
     }
 }

@@ -1,59 +1,50 @@
 //! Threads that take requests off the socket and answer them.
+//!
+//! ```text
+//!   accept ─► its message is there ─► handled ─► answer, end of the session
+//!         '─► not within `QUIET` ─► the late: one thread that polls them all, for `TALK_MAX`
+//! ```
+//!
+//! Invariants
+//! 1. Whoever connects and sends nothing holds up nobody for more than `QUIET`, and nobody at all
+//!    once `LATE_FREE` do so; of more than `LATE_MAX` the oldest is sent away.
+//! 2. Whoever does not read its answer is not waited for.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use husk_carrier::{Direct, Layout};
 use husk_client::{Buffers, Client};
 pub use husk_link::CALL_BYTES_MAX;
 use husk_proto::{Errno, Process};
-use husk_wire::{Failure, HEADER_BYTES, Header};
+use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Role};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
-use crate::plain::Plain;
+use crate::plain::{Plain, take_short_turns};
+use crate::sessions::Sessions;
 
 /// Threads, each with one request at a time.
 const THREADS: usize = 4;
-/// How long a request may take to arrive once its sender has connected, and an answer to be taken.
+/// How long a thread waits for the message of who has just connected.
+const QUIET: Duration = Duration::from_millis(20);
+/// How long a message may take to arrive.
 const TALK_MAX: Duration = Duration::from_secs(5);
+/// Those that send nothing: from so many on nobody is waited for, and no more than that are kept.
+const LATE_FREE: usize = 4;
+const LATE_MAX: usize = 256;
+/// Between two looks at them.
+const LATE_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// Between two tries where no connection can be taken, as at the limit on descriptors.
 const PAUSE: Duration = Duration::from_millis(5);
 const NS_PER_S: i64 = 1_000_000_000;
-
-/// What is open for others: number of the hold, number in the agent's table.
-#[derive(Debug)]
-pub struct Holds {
-    open: Mutex<HashMap<u64, u32>>,
-    next: AtomicU64,
-}
-
-impl Holds {
-    /// Numbers are another life's in another second: what is given back late is not mistaken.
-    fn begin() -> Holds {
-        let life = (now_ns() / NS_PER_S) as u64 & 0x3fff_ffff;
-        Holds { open: Mutex::default(), next: AtomicU64::new(life << 32 | 1) }
-    }
-
-    /// Keeps number `fd` of the agent's table for another node.
-    pub fn add(&self, fd: u32) -> u64 {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if let Ok(mut open) = self.open.lock() {
-            open.insert(number, fd);
-        }
-        number
-    }
-
-    /// It is not needed any more: what it was.
-    pub fn remove(&self, number: u64) -> Option<u32> {
-        self.open.lock().ok()?.remove(&number)
-    }
-}
 
 /// Now, ns since the epoch, coarse.
 pub fn now_ns() -> i64 {
@@ -61,81 +52,214 @@ pub fn now_ns() -> i64 {
     now.tv_sec * NS_PER_S + now.tv_nsec
 }
 
+/// What the threads share.
+#[derive(Clone)]
+struct Shared {
+    listener: Arc<OwnedFd>,
+    sessions: Arc<Sessions>,
+    process: Process,
+    late: Arc<AtomicUsize>,
+}
+
 /// Becomes the agent of the node whose region is `region`: answers what comes to `listener` until
-/// it is killed. An error says why it could not begin.
-pub fn serve(region: &OwnedFd, layout: Layout, listener: OwnedFd) -> Result<(), Errno> {
+/// it is killed, and tells `say` what broke the rules. An error says why it could not begin.
+pub fn serve(
+    region: &OwnedFd,
+    layout: Layout,
+    listener: OwnedFd,
+    say: fn(&str),
+) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     husk_carrier::map_region(region.as_raw_fd() as u32, layout)?;
     let pid = std::process::id();
     let mut direct = Direct::attach(now_ns, Process(0), pid, thread_id())?;
     let process = direct.first_process(pid, &[])?;
     direct.detach();
-    let (listener, holds) = (Arc::new(listener), Arc::new(Holds::begin()));
-    let threads: Vec<_> = (0..THREADS)
-        .map(|_| {
-            let (listener, holds) = (listener.clone(), holds.clone());
-            thread::spawn(move || work(&listener, process, &holds))
-        })
-        .collect();
-    for thread in threads {
+    for thread in start(listener, Arc::new(Sessions::begin(say)), process) {
         // One that ends has said why.
         let _ = thread.join();
     }
     Ok(())
 }
 
+/// Starts the threads that answer what comes to `listener`, on behalf of `process`.
+pub fn start(
+    listener: OwnedFd,
+    sessions: Arc<Sessions>,
+    process: Process,
+) -> Vec<thread::JoinHandle<()>> {
+    let listener = Arc::new(listener);
+    let shared = Shared { listener, sessions, process, late: Arc::default() };
+    let (to_late, late) = channel();
+    let own = shared.clone();
+    let mut threads = vec![thread::spawn(move || attend(&own, &late))];
+    threads.extend((0..THREADS).map(|_| {
+        let (shared, to_late) = (shared.clone(), to_late.clone());
+        thread::spawn(move || work(&shared, &to_late))
+    }));
+    threads
+}
+
 fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-fn work(listener: &OwnedFd, process: Process, holds: &Arc<Holds>) {
-    let direct = Direct::attach(now_ns, process, std::process::id(), thread_id());
-    let Ok(direct) = direct else { return };
-    let buffers = Box::leak(Box::new(Buffers::new()));
-    let client = Client::new(direct, Plain, Plain, buffers);
-    let mut agent = Agent::new(client, holds.clone());
-    let mut incoming = vec![0; CALL_BYTES_MAX];
-    let mut outgoing = vec![0; CALL_BYTES_MAX];
+/// A thread's agent, and its buffers.
+struct Desk {
+    agent: Agent,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+}
+
+impl Desk {
+    fn new(shared: &Shared) -> Option<Desk> {
+        take_short_turns();
+        let direct = Direct::attach(now_ns, shared.process, std::process::id(), thread_id());
+        let buffers = Box::leak(Box::new(Buffers::new()));
+        let client = Client::new(direct.ok()?, Plain, Plain, buffers);
+        let agent = Agent::new(client, shared.sessions.clone());
+        Some(Desk { agent, incoming: vec![0; CALL_BYTES_MAX], outgoing: vec![0; CALL_BYTES_MAX] })
+    }
+
+    /// Answers the one request of a connection, if it has come; false: it has not.
+    fn answer(&mut self, stream: &OwnedFd) -> rustix::io::Result<bool> {
+        let length = match recv(stream.as_fd(), &mut *self.incoming, RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN) => return Ok(false),
+            got => got?.0,
+        };
+        if length == 0 {
+            // It has gone: killed before it could ask.
+            return Ok(true);
+        }
+        let is_supervisor = || is_parent(stream);
+        let message = &self.incoming[..length];
+        if let Some(length) = reply_to(&mut self.agent, message, is_supervisor, &mut self.outgoing)
+        {
+            let whole = &self.outgoing[..length];
+            // There is room in a queue that nothing was put into: nobody is waited for.
+            send(stream.as_fd(), whole, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        }
+        Ok(true)
+    }
+}
+
+/// The answer to a message in `outgoing`, and its length; `None`: there is none.
+pub fn reply_to(
+    agent: &mut Agent,
+    message: &[u8],
+    is_supervisor: impl FnOnce() -> bool,
+    outgoing: &mut [u8],
+) -> Option<usize> {
+    let (head, room) = outgoing.split_at_mut_checked(HEADER_BYTES)?;
+    let reply = match Header::split(message) {
+        Ok((header, body)) => {
+            agent.is_supervisor = header.kind == Kind::Epoch as u16 && is_supervisor();
+            let reply = agent.handle(&header, body, room);
+            match reply {
+                Err(_) if header.role != Role::Request => return None,
+                reply => reply.unwrap_or_else(|failure| header.answer(Some(failure))),
+            }
+        }
+        Err(fault) => {
+            let known = message.first_chunk().and_then(|head| Header::decode(head).ok());
+            agent.sessions.refuse(known.map_or(0, |header| header.source), fault);
+            known.filter(|header| header.role == Role::Request)?.answer(Some(Failure::Protocol))
+        }
+    };
+    head.copy_from_slice(&reply.encode());
+    Some(HEADER_BYTES + reply.length as usize)
+}
+
+/// Whether the process that has started us is at the other end.
+fn is_parent(stream: &OwnedFd) -> bool {
+    let peer = sockopt::socket_peercred(stream).map(|peer| peer.pid).ok();
+    peer.is_some() && peer == rustix::process::getppid()
+}
+
+fn work(shared: &Shared, to_late: &Sender<OwnedFd>) {
+    let Some(mut desk) = Desk::new(shared) else { return };
     loop {
-        match accept_with(listener, SocketFlags::CLOEXEC) {
-            // Whoever asked hears nothing, and asks again or not.
-            Ok(stream) => drop(answer(&mut agent, &stream, &mut incoming, &mut outgoing)),
+        match accept_with(&shared.listener, SocketFlags::CLOEXEC) {
+            Ok(stream) => {
+                let quiet = shared.late.load(Ordering::Relaxed) < LATE_FREE;
+                if desk.answer(&stream) == Ok(false)
+                    && !(quiet && has_come(&stream) && desk.answer(&stream) != Ok(false))
+                {
+                    shared.late.fetch_add(1, Ordering::Relaxed);
+                    // Its reader ends with us.
+                    let _ = to_late.send(stream);
+                }
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => thread::sleep(PAUSE),
         }
     }
 }
 
-/// Answers the one request of a connection.
-fn answer(
-    agent: &mut Agent,
-    stream: &OwnedFd,
-    incoming: &mut [u8],
-    outgoing: &mut [u8],
-) -> rustix::io::Result<()> {
-    let at_once = RecvFlags::DONTWAIT;
-    let (length, _) = match recv(stream.as_fd(), &mut *incoming, at_once) {
-        Err(rustix::io::Errno::AGAIN) => {
-            // Who has connected sends next.
-            sockopt::set_socket_timeout(stream, sockopt::Timeout::Recv, Some(TALK_MAX))?;
-            recv(stream.as_fd(), &mut *incoming, RecvFlags::empty())?
+/// Waits a moment for something to read.
+fn has_come(stream: &OwnedFd) -> bool {
+    let mut watched = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+    let quiet = Timespec { tv_sec: 0, tv_nsec: QUIET.subsec_nanos().into() };
+    poll(&mut watched, Some(&quiet)) == Ok(1)
+}
+
+/// Answers those who took their time.
+fn attend(shared: &Shared, late: &Receiver<OwnedFd>) {
+    let Some(mut desk) = Desk::new(shared) else { return };
+    let mut waiting: VecDeque<(OwnedFd, Instant)> = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            let Ok(stream) = late.recv() else { return };
+            waiting.push_back((stream, Instant::now()));
         }
-        got => got?,
-    };
-    let Ok((header, body)) = Header::split(&incoming[..length]) else { return Ok(()) };
-    let (head, room) = outgoing.split_at_mut(HEADER_BYTES);
-    let reply = agent.handle(&header, body, room);
-    let reply = reply.unwrap_or_else(|failure| header.answer(Some(failure)));
-    head.copy_from_slice(&reply.encode());
-    let whole = &outgoing[..HEADER_BYTES + reply.length as usize];
-    // There is room in a queue that nothing was put into: nobody is waited for.
-    send(stream.as_fd(), whole, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+        waiting.extend(late.try_iter().map(|stream| (stream, Instant::now())));
+        let surplus = waiting.len().saturating_sub(LATE_MAX);
+        waiting.drain(..surplus).for_each(|one| sent_away(shared, one.0));
+        let watched = waiting.iter().map(|one| one.0.as_fd());
+        let mut watched: Vec<_> =
+            watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // Interrupted: all are looked at.
+        let _ = poll(&mut watched, Some(&LATE_LOOK));
+        drop(watched);
+        let count = waiting.len();
+        for _ in 0..count {
+            let Some((stream, since)) = waiting.pop_front() else { break };
+            match desk.answer(&stream) {
+                Ok(false) if since.elapsed() < TALK_MAX => waiting.push_back((stream, since)),
+                Ok(false) => sent_away(shared, stream),
+                // Whoever does not listen hears nothing, and asks again or not.
+                _ => drop(shared.late.fetch_sub(1, Ordering::Relaxed)),
+            }
+        }
+    }
+}
+
+/// Ends the session of who has sent nothing.
+fn sent_away(shared: &Shared, stream: OwnedFd) {
+    drop(stream);
+    shared.late.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Asks the agent that listens at `home`, on behalf of a node that reaches us another way: the
 /// length of its answer in `room`; `None`: there is none.
 pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
     husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok()
+}
+
+/// Tells the agent that listens at `home`, from who has started it, that a node is dead: what it
+/// held falls, and what it asks in an epoch before this one is refused. Whether it has heard.
+pub fn tell_death(home: &[u8], node: u16, epoch: u32, patience_s: u64) -> bool {
+    use husk_wire::text::List;
+    let (mut body, mut room) = ([0; 64], [0; 256]);
+    let dead = [node];
+    let (Ok(members), Ok(dead)) = (List::new(&[]), List::new(&dead)) else { return false };
+    let told = husk_wire::request::Epoch { epoch, members, dead };
+    let Ok(length) = husk_wire::messages::encode(&told, &mut body) else { return false };
+    let header =
+        Header { length: length as u32, request: 1, ..Header::new(Kind::Epoch, Role::Request) };
+    let parts = [&header.encode()[..], &body[..length]];
+    let Ok(length) = husk_link::call(home, parts, &mut room, patience_s) else { return false };
+    Header::split(&room[..length]).is_ok_and(|(reply, _)| reply.status == 0)
 }
 
 /// What a handler's error is to another node.

@@ -205,6 +205,8 @@ impl Direct {
                 Err(Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE))) => {
                     return Err(errno);
                 }
+                // Stopped for long before it was sent: its session has ended.
+                Err(Unanswered::Unsent(Errno::EPIPE | Errno::ECONNRESET)) => {}
                 Err(Unanswered::Unsent(_)) => return Err(Errno::EIO),
                 Err(Unanswered::Lost) if retry == Retry::Idempotent => {}
                 Err(Unanswered::Lost | Unanswered::Late) => break,

@@ -103,6 +103,13 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
     Keeper::begin(name.clone(), (text, descriptors)).map(Some)
 }
 
+/// Whether image `name` goes on, or another supervisor could take it over from a program.
+pub fn goes_on(name: &Name) -> bool {
+    let Ok(place) = Place::find(name) else { return false };
+    let known = || place.facts().and_then(|facts| facts.region);
+    place.is_held() || known().is_some_and(|known| find(&known).is_some())
+}
+
 /// Whether a process of this user has the memory with this device and inode open.
 pub fn has_memory(known: (u64, u64)) -> bool {
     find(known).is_some()

@@ -49,7 +49,7 @@ mod unfinished;
 mod up;
 
 pub use adopt::adopt;
-pub(crate) use adopt::has_memory;
+pub(crate) use adopt::{goes_on, has_memory};
 pub(crate) use ask::NOT_TAKEN_OVER;
 pub use ask::{Row, down, is_inside, list, region, table};
 pub(crate) use ask::{down_part, look, pids as processes_of};

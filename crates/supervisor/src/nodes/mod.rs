@@ -16,6 +16,7 @@
 //!    image has a name, whether anybody has its memory (`part`).
 
 mod asked;
+mod deaths;
 mod part;
 mod show;
 
@@ -36,6 +37,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::failure::Failure;
 use crate::hosts::Hosts;
 use crate::named::{self, Name, SELF};
+use crate::nodes::deaths::Deaths;
 use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 use crate::say::say;
 
@@ -104,6 +106,8 @@ pub struct Nodes {
     /// The image that has a name, and a log.
     logs: Option<Name>,
     hosts: Option<Hosts>,
+    home: PathBuf,
+    deaths: Deaths,
 }
 
 impl Nodes {
@@ -118,7 +122,7 @@ impl Nodes {
         let home = socket(direct)?;
         let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
         let known = rustix::fs::fstat(&region).map_err(|errno| unmade(reason(&errno.into())))?;
-        let mut nodes = Nodes::new(region, listener);
+        let mut nodes = Nodes::new(region, listener, &home);
         nodes.logs = if pid == 0 { Name::parse(OsStr::new(base)).ok() } else { None };
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         let (trees, image) = (trees(direct), base.to_owned());
@@ -154,7 +158,7 @@ impl Nodes {
             },
             Ok,
         )?;
-        let mut nodes = Nodes::new(region, listener);
+        let mut nodes = Nodes::new(region, listener, &home);
         for (node, name) in others(direct) {
             let name = Name::parse(OsStr::new(&name))?;
             // It is there, unless the whole directory had to be made again.
@@ -165,9 +169,10 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn new(region: OwnedFd, listener: OwnedFd) -> Nodes {
-        let (killed, names) = (Vec::new(), Vec::new());
-        Nodes { region, listener, agent: None, killed, names, logs: None, hosts: None }
+    fn new(region: OwnedFd, listener: OwnedFd, home: &Path) -> Nodes {
+        let (killed, names, deaths) = (Vec::new(), Vec::new(), Deaths::new());
+        let (agent, logs, hosts, home) = (None, None, None, home.to_owned());
+        Nodes { region, listener, agent, killed, names, logs, hosts, home, deaths }
     }
 
     /// Where the others reach us.
@@ -186,12 +191,13 @@ impl Nodes {
         self.names.iter().flat_map(of).map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 
-    /// Sees to it that there is an agent.
+    /// Sees to it that there is an agent, and that it knows of nodes that are dead.
     pub fn tick(&mut self) {
         let ended = self.agent.as_mut().is_some_and(|agent| !matches!(agent.try_wait(), Ok(None)));
         if ended {
             self.replace_agent();
         }
+        self.deaths.look(&self.home, &self.names);
     }
 
     fn start_other(&mut self, settings: &Settings, part: &PartOf) -> Result<(), Failure> {
@@ -252,6 +258,7 @@ impl Nodes {
         if self.killed.len() > KILLED_MAX {
             return say("the agent of node 0 was killed too often: the other nodes are cut off");
         }
+        self.deaths.unheard();
         if let Err(problem) = self.start_agent() {
             say(&format!("cannot start another agent of node 0: {}", reason(&problem)));
         }
@@ -352,7 +359,7 @@ fn begin_home() -> Result<(), String> {
     let layout = crate::visit::layout(&region)?;
     let region = OwnedFd::from(region);
     debug_assert!(region.as_raw_fd() >= 0 && listener.as_fd().as_raw_fd() >= 0);
-    husk_node::serve(&region, layout, listener).map_err(|errno| format!("{errno:?}"))
+    husk_node::serve(&region, layout, listener, say).map_err(|errno| format!("{errno:?}"))
 }
 
 #[cfg(test)]
