@@ -5,8 +5,9 @@
 //!   a while later   ─► sample ─┴─► Frame: rates of kernels, processes with their share
 //! ```
 //!
-//! Nothing but the image's memory is read for that; other nodes are asked who runs there. What a process is, `/proc` says, and only of
-//! those that somebody wants to see (`Watcher::describe`): an image may have thousands.
+//! Nothing but the image's memory is read for that; other nodes are asked who runs there. What a
+//! process is, `/proc` says, and only of those that somebody wants to see (`Watcher::describe`): an
+//! image may have thousands.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

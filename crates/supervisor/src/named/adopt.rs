@@ -107,7 +107,7 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
 pub fn goes_on(name: &Name) -> bool {
     let Ok(place) = Place::find(name) else { return false };
     let known = || place.facts().and_then(|facts| facts.region);
-    place.is_held() || known().is_some_and(|known| find(&known).is_some())
+    place.is_held() || known().is_some_and(|known| has_memory((known.device, known.inode)))
 }
 
 /// Whether a process of this user has the memory with this device and inode open.
