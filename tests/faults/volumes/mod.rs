@@ -3,6 +3,7 @@
 //! A program makes step after step durable in one way and prints each; the last line that came out
 //! is the oracle, outside of the image.
 
+mod crowd;
 mod databases;
 mod table;
 
@@ -98,7 +99,13 @@ impl Room {
 
     /// Lets it go on until it has made `steps` steps more, and kills all of it; the last step that
     /// was printed.
-    fn kill_after(&self, mut command: Command, name: &str, steps: usize) -> u64 {
+    fn kill_after(&self, command: Command, name: &str, steps: usize) -> u64 {
+        let whole = self.printed_before_death(command, name, steps);
+        whole.lines().last().map_or(0, |line| line.parse().expect("a step"))
+    }
+
+    /// The same; all whole lines that were printed.
+    fn printed_before_death(&self, mut command: Command, name: &str, steps: usize) -> String {
         let (work, out) = (self.scratch.fresh("work"), self.scratch.fresh("out"));
         command.process_group(0);
         let mut run = Run::start(command, &work, &out);
@@ -118,8 +125,7 @@ impl Room {
         run.descendants().iter().for_each(|found| _ = process::kill(found.pid));
         let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
         let text = String::from_utf8(outcome.stdout).expect("text");
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().last().map_or(0, |line| line.parse().expect("a step"))
+        text.rsplit_once('\n').map_or("", |(whole, _)| whole).to_owned()
     }
 
     fn there(&self, command: Command, name: &str) -> u64 {
