@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use husk_host::calls;
 use husk_host::early::closed_at_start;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, getrlimit};
@@ -74,14 +74,15 @@ pub fn region(bytes: u64) -> Result<OwnedFd, Failure> {
     })
 }
 
-/// A sealed memfd with the runtime.
+/// A sealed memfd with the runtime, as a place to execute (`O_PATH`): programs that get at another
+/// number of it can neither read nor write. On a host without `/proc`, as a descriptor to read.
 pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
     let made = memfd(c"husk-runtime", MemfdFlags::EXEC).and_then(|loader| {
         let file = File::from(loader);
         crate::runtime_file::write(&file, runtime)
             .map_err(|problem| Errno::from_io_error(&problem).unwrap_or(Errno::IO))?;
         seal(&file)?;
-        Ok(OwnedFd::from(file))
+        Ok(place_of(&file).unwrap_or_else(|_| OwnedFd::from(file)))
     });
     made.map_err(|errno| {
         let remedy = match errno {
@@ -90,6 +91,11 @@ pub fn loader(runtime: &[u8]) -> Result<OwnedFd, Failure> {
         };
         Failure::new("cannot load the runtime", in_words(errno), remedy)
     })
+}
+
+fn place_of(file: &File) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Nobody writes to it from now on. The host says that it is busy while it holds its pages itself

@@ -348,44 +348,23 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.services.unguard();
         let _still = (!self.services.has_table_alone()).then(|| self.host.keep_still());
-        let Ok(mut put) = self.open_plug() else { return };
-        if put != fd {
-            // Takes the number only if the host has nothing there.
-            let got = self.host_fcntl(put as usize, F_DUPFD_CLOEXEC, fd as usize);
-            self.host_close(put);
-            let Ok(got) = Errno::check(got) else { return };
-            put = got as u32;
-        }
-        if put != fd || !self.services.plug(files, fd) {
-            self.host_close(put);
-        }
-    }
-
-    /// A plug, at any number.
-    fn open_plug(&self) -> Result<u32, Errno> {
+        // Takes the number only if the host has nothing there.
         let [_, text, _] = self.host.kept_fds();
-        let name = husk_abi::proc::descriptor(text);
-        let place = self.host_open(name.as_ptr() as usize, O_PATH | O_CLOEXEC);
-        place.map(|place| place as u32)
+        let put = self.host_fcntl(text as usize, F_DUPFD_CLOEXEC, fd as usize);
+        let Ok(put) = Errno::check(put) else { return };
+        if put as u32 != fd || !self.services.plug(files, fd) {
+            self.host_close(put as u32);
+        }
     }
 
-    /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is a place
-    /// of the runtime's sealed text and no more (`O_PATH`): whoever gets at it past us (a request
-    /// handed to the host, `/proc/PID/fd`, another thread in the middle of a `dup2`) can write
-    /// nothing, and reads nothing of the image.
+    /// Replaces the host's descriptor `fd` by a plug; whether there is one now. A plug is another
+    /// number of the runtime's sealed text, which is kept as a place and no more (`O_PATH`):
+    /// whoever gets at it past us (a request handed to the host, `/proc/PID/fd`, another thread in
+    /// the middle of a `dup2`) can write nothing, and reads nothing of the image.
     pub(crate) fn put_plug(&self, fd: u32) -> bool {
-        let place = self.open_plug();
-        if place == Ok(fd) {
-            return true;
-        }
-        // Where no number is left, or no `/proc` is there: the text itself.
-        let from = place.unwrap_or(self.host.kept_fds()[1]);
-        let args = [from as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
-        let put = self.host.call(nr::dup3, args) >= 0;
-        if let Ok(place) = place {
-            self.host_close(place);
-        }
-        put
+        let [_, text, _] = self.host.kept_fds();
+        let args = [text as usize, fd as usize, O_CLOEXEC as usize, 0, 0, 0];
+        self.host.call(nr::dup3, args) >= 0
     }
 
     /// `fcntl` on a descriptor of the host's.

@@ -315,6 +315,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.take_over_with(inode, CAPABILITY_TEXT)
     }
 
+    /// The same of a file of which the host's is open as `fd`.
+    pub(crate) fn take_capabilities_from(&mut self, inode: Inode, fd: usize) -> Result<()> {
+        if self.services.attributes(inode)?.extended == Backing::Image {
+            return Ok(());
+        }
+        match self.host.call(nr::fgetxattr, [fd, CAPABILITY_TEXT.as_ptr() as usize, 0, 0, 0, 0]) {
+            ..1 => Ok(()),
+            _ => self.take_over(inode),
+        }
+    }
+
     /// Where the host's object has an access list, the image has it from now on: `chmod` changes
     /// it.
     pub(crate) fn take_list_over(&mut self, inode: Inode) -> Result<()> {

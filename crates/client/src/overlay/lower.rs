@@ -16,8 +16,8 @@ use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory, layout};
 use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_GETFL, F_SETFD, FD_CLOEXEC,
-    O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFBLK, S_IFCHR, S_IFDIR,
-    S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
+    O_CLOEXEC, O_DIRECTORY, O_NOATIME, O_NOFOLLOW, O_PATH, RESOLVE_NO_SYMLINKS, S_IFBLK, S_IFCHR,
+    S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
     STATX_BTIME,
 };
 use husk_abi::{PATH_MAX, nr};
@@ -211,6 +211,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// Opens a host file that is to be copied. The copy is no access that its times should show,
+    /// which only its owner can ask for.
+    fn open_to_copy(&mut self, owner: u32, origin: husk_proto::fs::Origin) -> Result<usize> {
+        const FLAGS: u32 = O_NOFOLLOW | O_CLOEXEC;
+        self.identify();
+        if owner == self.identity.uid && !self.identity.foreign {
+            let opened = self.open_owned(owner, origin, FLAGS | O_NOATIME);
+            if opened != Err(Errno::EPERM) {
+                return opened;
+            }
+        }
+        self.open_owned(owner, origin, FLAGS)
+    }
+
     /// Whether who asks owns what `owner` does, and has no rights over files but an owner's.
     fn is_owner(&mut self, owner: u32) -> bool {
         self.identify();
@@ -385,7 +399,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let donor = self.services.create_nameless(&who, inode, 0o600, false)?;
         let origin = attributes.origin.ok_or(Errno::EIO)?;
         let result = self.fill_donor((inode, donor), (attributes.step.uid, origin), keep);
-        let result = result.and_then(|()| self.take_capabilities_over(inode));
         let result = result.and_then(|()| self.services.adopt(inode, donor));
         self.services.unpin(donor);
         match result {
@@ -409,10 +422,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         keep: u64,
     ) -> Result<()> {
         if keep == 0 {
-            return Ok(());
+            return self.take_capabilities_over(inode);
         }
-        let fd = self.open_owned(owner, origin, O_NOFOLLOW | O_CLOEXEC)?;
+        let fd = self.open_to_copy(owner, origin)?;
         let result = self.renew_from(inode, origin, fd).and_then(|found| {
+            self.take_capabilities_from(inode, fd)?;
             if found.size <= SHORT_BYTES && found.allocated >= found.size {
                 // Without holes: nothing is to be asked.
                 self.memory.ready()?;

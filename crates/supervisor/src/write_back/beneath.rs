@@ -281,6 +281,14 @@ impl Beneath {
         Ok(Place { directory, name: name.to_owned() })
     }
 
+    /// The same of a `name` in a `directory`.
+    pub fn within(&self, directory: &Path, name: &OsStr) -> io::Result<Place> {
+        if directory.as_os_str().len() + 1 + name.len() >= PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        Ok(Place { directory: self.directory(directory)?, name: name.to_owned() })
+    }
+
     // ---- looking --------------------------------------------------------------------------------
 
     /// What is at `path`, not followed; `None`: nothing.

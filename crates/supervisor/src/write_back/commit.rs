@@ -36,6 +36,7 @@ use super::host;
 use super::ledger::Ledger;
 use super::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
 use super::manifest::Manifest;
+use super::numbers::Numbers;
 use super::plan::{Delete, Put, Touch, beside};
 use super::rescue::Rescue;
 use super::steps::{self, Prepared};
@@ -426,6 +427,9 @@ impl<S: Source> Commit<'_, S> {
 /// Why what `put` replaces may not go; `None`: it may, or there is nothing.
 pub fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str> {
     put.replaces?;
+    if kept.durable && made.complete && kept.withheld.is_empty() {
+        return None;
+    }
     if !kept.durable {
         return Some("the new one may not be on the disk");
     }
@@ -484,7 +488,8 @@ fn carry_out_unlocked<S: Source>(
     plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
-    let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.is_some());
+    let (noted, mut numbers) = (manifest.is_some(), Numbers::all());
+    let mut maker = Maker::new(source, run, beneath, &mut outcome, noted, &mut numbers);
     let made = maker.make_all(&plan.puts);
     let over = maker.is_over();
     let (mut kept, mut noted) = maker.finish();
@@ -535,7 +540,7 @@ fn untouched(
     manifest: Option<Manifest>,
     mut outcome: Outcome,
 ) -> Outcome {
-    for made in made.iter().flatten() {
+    for made in made.iter().flatten().filter(|made| made.tail.is_none()) {
         // What cannot be removed is left over for the next one (`host::remove_leftovers`).
         let _ = beneath.remove_tree(&made.temporary);
     }

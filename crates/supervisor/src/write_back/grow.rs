@@ -9,19 +9,22 @@
 //! at that very moment loses nothing. What changed before is seen, and the image's version goes
 //! beside it, as always.
 //!
-//! Several threads share the host calls (`hands`), each for files of its own.
+//! Several threads share the host calls (`hands`), each for files of its own. A file stays open
+//! from the first look to its append, as far as there are descriptors (`numbers`); at the append
+//! its name must still lead there.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use husk_proto::fs::{Attributes, Backing, HostIdentity};
+use husk_proto::fs::{Backing, HostIdentity};
 
 use super::beneath::held::Held;
 use super::beneath::{Object as Which, Place, set_len};
 use super::commit::{Commit, old_must_stay};
-use super::make::{Made, Maker, Noted};
+use super::make::{Made, Maker, Noted, TAKEN};
 use super::manifest::Facts;
 use super::plan::{Content, Put};
 use super::small::{SMALL_BYTES, Waiting};
@@ -45,6 +48,8 @@ pub struct Tail {
     pub bytes: Vec<u8>,
     /// `content::hash_of_start` of what the file has had before.
     pub begin: u64,
+    /// The file, until it is appended to; `None`: it is opened once more.
+    open: Mutex<Option<Held>>,
 }
 
 // ---- make ---------------------------------------------------------------------------------------
@@ -59,6 +64,8 @@ pub(super) struct Growing<'p> {
     place: Place,
     /// All of it; `None`: it is longer than what is shared.
     bytes: Option<Vec<u8>>,
+    /// It stays open.
+    stays: bool,
 }
 
 impl Growing<'_> {
@@ -67,7 +74,7 @@ impl Growing<'_> {
         let held = self.unchanged()?;
         let (start, tail) = self.bytes.as_ref()?.split_at_checked(self.old.size as usize)?;
         let begin = content::hash_if_start(held.file().ok()?, start).ok()??;
-        Some(self.tail_of(&held, begin, tail.to_vec()))
+        Some(self.tail_of(held, begin, tail.to_vec()))
     }
 
     /// The same of a long file.
@@ -77,12 +84,12 @@ impl Growing<'_> {
         let begin = content::begins_with(source, inode, held.file().ok()?, size).ok()??;
         let grown = self.put.object.attributes.size - size;
         let bytes = content::piece(source, inode, size, grown as usize).ok()?;
-        Some(self.tail_of(&held, begin, bytes))
+        Some(self.tail_of(held, begin, bytes))
     }
 
-    fn tail_of(&self, held: &Held, begin: u64, bytes: Vec<u8>) -> Tail {
+    fn tail_of(&self, held: Held, begin: u64, bytes: Vec<u8>) -> Tail {
         let (which, before) = ((self.old.device, self.old.inode), Facts::of(held.found()));
-        Tail { which, before, bytes, begin }
+        Tail { which, before, bytes, begin, open: Mutex::new(self.stays.then_some(held)) }
     }
 
     /// The host's file, if it is as it was imported, and has the attributes it is to have.
@@ -90,7 +97,7 @@ impl Growing<'_> {
         let held = self.place.open_to_append().ok()?;
         let found = held.found();
         let (step, mode) = (&self.put.object.attributes.step, found.mode() & 0o7777);
-        let same = is_unchanged(&held, &self.old)
+        let same = is_unchanged(&held.identity(), &self.old)
             && found.nlink() == 1
             && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
             && mode & SET_ID == 0;
@@ -113,13 +120,14 @@ impl<'a, S: Source> Maker<'a, S> {
         if !same || !matches!(object.content, Content::Image) {
             return None;
         }
-        let place = self.beneath.at(&put.target()).ok()?;
+        let place = self.beneath.within(&put.directory, &put.name).ok()?;
         let bytes = match attributes.size {
             size if size > SMALL_BYTES => None,
             size => Some(content::piece(self.source, object.inode, 0, size as usize).ok()?),
         };
         self.tails_bytes += grown;
-        Some(Growing { put, n, old, place, bytes })
+        let stays = self.numbers.take();
+        Some(Growing { put, n, old, place, bytes, stays })
     }
 
     /// What is to be made of it: at once, or with others.
@@ -158,7 +166,7 @@ impl<'a, S: Source> Maker<'a, S> {
             self.noted.push(Noted { path, inode, identity, content, facts, tree });
         }
         self.progress.step();
-        let (temporary, which) = (self.names.fresh(&put.directory), tail.which);
+        let (temporary, which) = (PathBuf::new(), tail.which);
         Some(Made { temporary, which, complete: true, tail: Some(tail) })
     }
 }
@@ -170,7 +178,7 @@ struct Append<'p> {
     put: &'p Put,
     made: &'p Made,
     old: HostIdentity,
-    tail: &'p [u8],
+    tail: &'p Tail,
     place: Place,
     /// Its descriptor is needed to sync it.
     keep: bool,
@@ -188,31 +196,50 @@ enum Grown {
 
 impl Append<'_> {
     fn append(&self) -> Grown {
-        match self.place.open_to_append() {
-            Ok(held) if is_unchanged(&held, &self.old) => {
-                let attributes = &self.put.object.attributes;
-                let done = self.append_to(&held, attributes);
-                done.map_or_else(Grown::Failed, |(there, file)| Grown::Done(there, file))
+        let open = self.tail.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let done = match open {
+            Some(held) if self.is_named(&held) => {
+                self.append_to(&held).and_then(|()| self.done(&held, after(&held)?))
             }
-            _ => Grown::Changed,
-        }
+            Some(_) => return Grown::Changed,
+            None => match self.place.open_to_append() {
+                Ok(held) if is_unchanged(&held.identity(), &self.old) => {
+                    let there = |()| self.done(&held, self.place.glance()?.identity);
+                    self.append_to(&held).and_then(there)
+                }
+                _ => return Grown::Changed,
+            },
+        };
+        done.unwrap_or_else(Grown::Failed)
     }
 
-    fn append_to(
-        &self,
-        held: &Held,
-        attributes: &Attributes,
-    ) -> io::Result<(HostIdentity, Option<File>)> {
-        if let Err(problem) = held.append(self.tail) {
+    /// Whether the name leads to what is held, as it was.
+    fn is_named(&self, held: &Held) -> bool {
+        let there = self.place.glance().map(|there| there.identity);
+        let same = |there: &HostIdentity| is_unchanged(there, &self.old);
+        there.is_ok_and(|there| same(&there) && there.inode == held.found().ino())
+    }
+
+    fn append_to(&self, held: &Held) -> io::Result<()> {
+        let attributes = &self.put.object.attributes;
+        if let Err(problem) = held.append(&self.tail.bytes) {
             // What it had before is all it has then.
             set_len(held.file()?, self.old.size)?;
             held.set_times(attributes.accessed_ns, self.old.modified_ns, false)?;
             return Err(problem);
         }
-        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)?;
-        let descriptor = self.keep.then(|| held.to_sync()).transpose()?;
-        Ok((self.place.glance()?.identity, descriptor))
+        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)
     }
+
+    fn done(&self, held: &Held, there: HostIdentity) -> io::Result<Grown> {
+        Ok(Grown::Done(there, self.keep.then(|| held.to_sync()).transpose()?))
+    }
+}
+
+/// What a file is that was appended to. Somebody may have removed it at that moment.
+fn after(held: &Held) -> io::Result<HostIdentity> {
+    let now = held.now()?;
+    if now.nlink() == 0 { Err(io::Error::other(TAKEN)) } else { Ok(host::identity_of(&now)) }
 }
 
 impl<S: Source> Commit<'_, S> {
@@ -229,11 +256,11 @@ impl<S: Source> Commit<'_, S> {
                 directory = Some(&put.directory);
             }
             let Some(append) = self.to_append(put, made, appends.len()) else {
-                let placed = self.made_after_all(put, made);
+                let placed = self.made_after_all(put);
                 self.conclude(put, made, placed.map(drop));
                 continue;
             };
-            waiting.add(&append.place, append.tail.len() as u64);
+            waiting.add(&append.place, append.tail.bytes.len() as u64);
             appends.push(append);
             if waiting.is_full() {
                 self.append_all(&std::mem::take(&mut appends));
@@ -245,8 +272,9 @@ impl<S: Source> Commit<'_, S> {
 
     /// `None`: nothing can be noted, or there is nothing to append to.
     fn to_append<'p>(&self, put: &'p Put, made: &'p Made, waiting: usize) -> Option<Append<'p>> {
-        let (old, tail) = (put.replaces?, &*made.tail.as_ref()?.bytes);
-        let place = self.beneath.at(&put.target()).ok().filter(|_| self.noted)?;
+        let (old, tail) = (put.replaces?, made.tail.as_ref()?);
+        let place = self.beneath.within(&put.directory, &put.name);
+        let place = place.ok().filter(|_| self.noted)?;
         let keep = self.unsynced.is_singly(waiting);
         Some(Append { put, made, old, tail, place, keep })
     }
@@ -256,7 +284,7 @@ impl<S: Source> Commit<'_, S> {
         for (append, done) in appends.iter().zip(done) {
             let Append { put, made, .. } = *append;
             let placed = match done {
-                Grown::Changed => self.made_after_all(put, made).map(drop),
+                Grown::Changed => self.made_after_all(put).map(drop),
                 Grown::Failed(problem) => Err(problem),
                 Grown::Done(there, descriptor) => self.grown(append, &there, descriptor),
             };
@@ -270,38 +298,38 @@ impl<S: Source> Commit<'_, S> {
         there: &HostIdentity,
         descriptor: Option<File>,
     ) -> io::Result<()> {
-        let (beneath, target) = (self.beneath, append.put.target());
+        let (beneath, put) = (self.beneath, append.put);
         self.unsynced.keep_as(append.old.device, || match descriptor {
             Some(descriptor) => Ok(descriptor),
-            None => beneath.read(&target),
+            None => beneath.read(&put.target()),
         })?;
         append.made.is(there)?;
-        if there.size != append.put.object.attributes.size {
+        if there.size != put.object.attributes.size {
             let line = "was written to at the same moment: it has what both have written";
-            self.outcome.conflicts.push(format!("{} {line}", target.display()));
+            self.outcome.conflicts.push(format!("{} {line}", put.target().display()));
         }
         Ok(())
     }
 
     /// It does not grow in place: somebody has changed it, or nothing can be noted.
-    fn made_after_all(&mut self, put: &Put, made: &Made) -> io::Result<PathBuf> {
+    fn made_after_all(&mut self, put: &Put) -> io::Result<PathBuf> {
         let Some(old) = put.replaces else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let file = self.beneath.create(&made.temporary)?;
+        let temporary = self.names.fresh(&put.directory);
+        let file = self.beneath.create(&temporary)?;
         content::export(self.source, put.object.inode, &file)?;
         let held = Held::of_file(file)?;
         held.set_attributes(&put.object.attributes)?;
         super::beneath::sync(held.file()?)?;
         let found = held.found();
-        let (temporary, which) = (made.temporary.clone(), (found.dev(), found.ino()));
+        let which = (found.dev(), found.ino());
         let late = Made { temporary, which, complete: true, tail: None };
         self.place_over(put, &late, &put.target(), &old)
     }
 }
 
 /// Whether a file is what was imported.
-fn is_unchanged(held: &Held, old: &HostIdentity) -> bool {
-    let found = host::identity_of(held.found());
-    HostIdentity { changed_ns: old.changed_ns, ..found } == *old
+fn is_unchanged(found: &HostIdentity, old: &HostIdentity) -> bool {
+    HostIdentity { changed_ns: old.changed_ns, ..*found } == *old
 }
 
 /// Whether what a file has from `size` on is the beginning of `tail`, or all of it.

@@ -26,6 +26,7 @@ use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
 use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
+use super::numbers::Numbers;
 use super::plan::{Content, Object, Put};
 use super::rescue::{Rescue, Saved};
 use super::small::{Small, Waiting};
@@ -126,6 +127,8 @@ pub struct Maker<'a, S> {
     grows: bool,
     /// Bytes of all tails so far.
     pub(super) tails_bytes: u64,
+    /// Descriptors for files that grow.
+    pub(super) numbers: &'a mut Numbers,
 }
 
 /// The first name of an inode that has several, and what is known of it.
@@ -145,6 +148,7 @@ impl<'a, S: Source> Maker<'a, S> {
         beneath: &'a Beneath,
         outcome: &'a mut Outcome,
         noted: bool,
+        numbers: &'a mut Numbers,
     ) -> Self {
         let Work { names, rescue, progress, ledger, live, .. } = work;
         let (live, grows, tails_bytes) = (*live, noted && !*live, 0);
@@ -170,6 +174,7 @@ impl<'a, S: Source> Maker<'a, S> {
             open,
             grows,
             tails_bytes,
+            numbers,
         }
     }
 

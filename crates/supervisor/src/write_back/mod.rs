@@ -51,6 +51,7 @@ mod lacking;
 pub mod ledger;
 pub mod make;
 pub(crate) mod manifest;
+mod numbers;
 pub mod plan;
 pub mod progress;
 pub(crate) mod recover;
