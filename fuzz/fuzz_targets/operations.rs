@@ -13,9 +13,8 @@ mod world;
 use hostile::Bytes;
 use husk_carrier::Direct;
 use husk_proto::fs::{Change, Credentials, Kind, Node, Place, SetExtended, Time};
-use husk_proto::image::Image;
 use husk_proto::lock::{Locks, Mode, Owner, Range};
-use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, Result};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, Result, Shortcuts};
 
 /// Most operations of one input.
 const OPERATIONS_MAX: usize = 200;

@@ -5,10 +5,10 @@
 mod support;
 
 use husk_carrier::Layout;
-use husk_proto::descriptor::{Description, Slot};
+use husk_proto::descriptor::{Description, Offsets as _, Slot};
 use husk_proto::fs::{Node, Place, RENAME_NOREPLACE};
 use husk_proto::image::Cover;
-use husk_proto::{Descriptors, Fs, Processes};
+use husk_proto::{Descriptors, Fs, Shortcuts as _};
 
 const BATCHES: usize = 41;
 const OPS: usize = 20_000;

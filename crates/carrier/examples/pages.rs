@@ -7,7 +7,7 @@ mod support;
 use husk_carrier::{Direct, Layout, STATE_ADDRESS};
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
-use husk_proto::{Descriptors, Fs, Processes};
+use husk_proto::{Descriptors, Fs, Shortcuts as _};
 
 const PAGE: usize = 4096;
 

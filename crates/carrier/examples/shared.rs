@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::{Node, RENAME_NOREPLACE};
 use husk_proto::image::Cover;
-use husk_proto::{Descriptors, Fs, Inode, Process, Processes};
+use husk_proto::{Admin as _, Descriptors, Fs, Inode, Process, Processes, Shortcuts as _};
 use support::root_user;
 
 const BATCHES: usize = 41;

@@ -1,7 +1,7 @@
 //! File bytes in and out of the caller's own memory, for whoever is no application (supervisor,
 //! tests). Applications copy spans themselves, because their memory may fault.
 
-use husk_proto::fs::{Origin, Place, Span};
+use husk_proto::fs::{Place, Span};
 use husk_proto::{Errno, Fs, Inode, Result};
 
 use crate::Direct;
@@ -42,31 +42,6 @@ impl Direct {
             Ok(())
         })?;
         Ok(wrote.1)
-    }
-
-    /// Keeps writers out of a file until `let_writers_in`: for a moment only, who writes waits.
-    pub fn keep_writers_out(&mut self, inode: Inode) -> Result<()> {
-        husk_kernel::fs::bytes::keep_writers_out(&self.kernel, inode)
-    }
-
-    /// Ends what `keep_writers_out` has begun.
-    pub fn let_writers_in(&mut self, inode: Inode) {
-        husk_kernel::fs::bytes::let_writers_in(&self.kernel, inode);
-    }
-
-    /// Names each inode that needs the host object it was imported from.
-    pub fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin)) {
-        husk_kernel::fs::overlay::each_on_host(&self.kernel, emit);
-    }
-
-    /// Mode, owner and group that a host object had when it was last looked at.
-    pub fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32)> {
-        husk_kernel::fs::overlay::origin_rights(&self.kernel, origin)
-    }
-
-    /// Names each inode that has names on the host for which the image has none, and how many.
-    pub fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
-        husk_kernel::fs::shared::each_elsewhere(&self.kernel, emit);
     }
 }
 

@@ -93,9 +93,4 @@ impl Direct {
     pub fn set_gate(&self, identity: u64) {
         self.kernel.session.region.set_gate(identity);
     }
-
-    /// How many open-file descriptions there are.
-    pub fn open_descriptions(&self) -> u64 {
-        husk_kernel::descriptor::open::count(&self.kernel)
-    }
 }

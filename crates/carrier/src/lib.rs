@@ -5,7 +5,9 @@
 //! ```
 //!
 //! `Direct` is the carrier for kernels of this node: the caller runs the handler itself, under the
-//! locks the handler takes. One value per thread.
+//! locks the handler takes. One value per thread. Its methods follow from the declarations in
+//! `husk_proto` (`dispatch`); `steps` has what takes more than one handler, `far` what another node
+//! answers.
 //!
 //! Invariants
 //! 1. `Direct` exists only where the region is mapped at its addresses, for as long as the process
@@ -15,19 +17,13 @@
 
 mod copying;
 mod counts;
-mod descriptors;
-mod epolls;
+mod dispatch;
 mod extended;
 mod far;
-mod files;
-mod flights;
-mod image;
 mod mapping;
-mod pipes;
 mod place;
-mod processes;
+mod steps;
 mod volumes;
-mod watches;
 
 pub use counts::{Counts, Seat};
 pub use far::{AT_END, NOW_S};
@@ -43,13 +39,9 @@ pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 use core::cell::Cell;
 
 use husk_kernel::Kernel;
-use husk_proto::fs::{Attributes, HostIdentity, Imported, Origin};
-use husk_proto::image::Cover;
+use husk_proto::fs::{Attributes, HostIdentity, Origin};
 use husk_proto::{Errno, Inode, Process, Result};
-use husk_region::{Life, Region, Session};
-
-/// Naps of somebody who waits until another has released the dead.
-const BURIAL_NAPS_MAX: u32 = 2000;
+use husk_region::{Region, Session};
 
 /// The direct carrier of one thread. What each call reads stands first.
 #[derive(Debug)]
@@ -129,32 +121,6 @@ impl Direct {
         &self.kernel
     }
 
-    /// The host directory where the host's objects behind FIFOs and unix sockets stand, with a
-    /// slash at its end; before the first program runs. `ENAMETOOLONG`.
-    pub fn set_private_path(&mut self, path: &[u8]) -> Result<()> {
-        husk_kernel::image::set_private_path(&self.kernel, path)
-    }
-
-    /// When the image was made, ns since the epoch; 0: nobody has said.
-    pub fn made_ns(&self) -> i64 {
-        husk_kernel::image::made_ns(&self.kernel)
-    }
-
-    /// Says so, before the first program runs.
-    pub fn set_made_ns(&mut self, ns: i64) {
-        husk_kernel::image::set_made_ns(&self.kernel, ns);
-    }
-
-    /// Adds a tree over host directory `path`. `root` describes that directory (its `name` is the
-    /// path, kind `Directory`, mode and owner as shown).
-    pub fn add_mount(&mut self, path: &[u8], cover: Cover, root: &Imported<'_>) -> Result<Inode> {
-        let overlay = cover == Cover::Overlay;
-        let root = Imported { name: path, ..*root };
-        let inode = husk_kernel::fs::overlay::make_root(&self.kernel, &root, overlay, self.now())?;
-        husk_kernel::image::add_mount(&self.kernel, path, inode, cover, root.identity.device)?;
-        Ok(inode)
-    }
-
     /// How directories are shared in this image. Before the first mount.
     pub fn set_directories(&mut self, rule: Directories) {
         husk_kernel::image::set_directories(&self.kernel.session.region, rule);
@@ -184,11 +150,6 @@ impl Direct {
         husk_kernel::fs::directory::share::is_wide_now(&self.kernel.session.region, dir)
     }
 
-    /// Makes the record of the first program, host process `pid`, with these host numbers open.
-    pub fn first_process(&mut self, pid: u32, host_fds: &[u32]) -> Result<Process> {
-        husk_kernel::process::first(&self.kernel, pid, host_fds, self.now())
-    }
-
     /// In the parent, after the host's fork: notes which host process the embryo became, so that
     /// `reap` finds it even if it dies before `enter_child`.
     pub fn note_child(&mut self, child: Process, pid: u32) {
@@ -210,88 +171,5 @@ impl Direct {
     /// In the parent, before the host's fork: the host will not write there.
     pub fn child_untold(&mut self, child: Process) {
         let _ = husk_kernel::process::embryo::set_untold(&self.kernel, child);
-    }
-
-    /// Supervisor: host process `pid` is dead. Recovers its threads' journals and locks, and
-    /// releases all it held; how many records that were. Again is fine.
-    pub fn reap(&mut self, pid: u32) -> Result<u32> {
-        if self.is_away {
-            let burying = |me: &mut Self| me.burying(|me| me.release_dead(pid));
-            return self.far_reap(pid, burying).unwrap_or(Ok(0));
-        }
-        self.burying(|me| me.release_dead(pid))
-    }
-
-    fn release_dead(&mut self, pid: u32) -> Result<u32> {
-        let gone = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
-        husk_kernel::process::reap(&self.kernel, pid, self.now(), &gone)
-    }
-
-    /// One at a time releases the dead. Who had to wait for another counts that as one found: what
-    /// was in the way may be gone.
-    fn burying(&mut self, step: impl FnOnce(&mut Self) -> Result<u32>) -> Result<u32> {
-        let (word, region) =
-            (husk_kernel::process::burial_word(&self.kernel), self.kernel.session.region);
-        let me = u64::from(self.kernel.session.pid()) << 32 | u64::from(self.kernel.session.tid());
-        let mut waited = 0;
-        for _ in 0..BURIAL_NAPS_MAX {
-            let owner = region.load(word);
-            let gone = || husk_region::judge((owner >> 32) as u32, owner as u32) == Life::Dead;
-            let free =
-                owner == 0 || owner == me || gone() || husk_region::observe::kill::mutant() == 46;
-            if free && region.swap_if(word, owner, me) {
-                let found = step(self);
-                region.store(word, 0);
-                return found.map(|found| found + waited);
-            }
-            waited = 1;
-            husk_region::nap();
-        }
-        Ok(waited)
-    }
-
-    /// Supervisor, now and then: recovers whatever dead threads and processes have left; how many.
-    pub fn scan_dead(&mut self) -> Result<u32> {
-        self.burying(Direct::release_all_dead)
-    }
-
-    fn release_all_dead(&mut self) -> Result<u32> {
-        let mut found = self.kernel.session.recover_dead()?;
-        let mut dead = [0u32; 64];
-        let mut count = 0;
-        husk_kernel::process::each_pid(&self.kernel, &mut |pid| {
-            if count < dead.len() && husk_region::ended(pid) {
-                dead[count] = pid;
-                count += 1;
-            }
-        });
-        for &pid in &dead[..count] {
-            found += match self.is_away {
-                true => self.far_reap(pid, |me| me.release_dead(pid)).unwrap_or(Ok(0))?,
-                false => self.release_dead(pid)?,
-            };
-        }
-        Ok(found + self.release_dead(0)?)
-    }
-
-    /// The host processes that have a record, the dead that nobody has buried included.
-    pub fn each_pid(&self, emit: &mut dyn FnMut(u32)) {
-        husk_kernel::process::each_pid(&self.kernel, emit);
-    }
-
-    /// Forgets which copies were asked for of a supervisor that has died.
-    pub fn forget_requests(&mut self) {
-        husk_kernel::image::copies::forget_requests(&self.kernel)
-    }
-
-    /// How often system call `number` was refused (`Image::count_unsupported`).
-    pub fn unsupported(&self, number: usize) -> u64 {
-        husk_kernel::image::unsupported(&self.kernel, number)
-    }
-
-    /// Mode of a host object when it was imported, and the origin of its directory (`None` for a
-    /// mount's root).
-    pub fn origin_facts(&self, origin: Origin) -> Result<(u32, Option<Origin>)> {
-        husk_kernel::fs::overlay::origin_facts(&self.kernel, origin)
     }
 }

@@ -12,11 +12,6 @@ impl Direct {
         placement::rule(&self.kernel.session.region)
     }
 
-    /// Sets it, and the core of each kernel, before the first program runs.
-    pub fn set_place_rule(&mut self, rule: Rule, cores: &[u32]) {
-        placement::set_rule(&self.kernel.session.region, rule, cores);
-    }
-
     /// The core of a kernel.
     pub fn core_of(&self, kernel: u32) -> Option<u32> {
         placement::core(&self.kernel.session.region, kernel)
@@ -26,24 +21,6 @@ impl Direct {
     #[inline]
     pub fn placement(&self, process: u32, pid: u32) -> Option<Placement> {
         placement::placement(&self.kernel.session.region, process, pid)
-    }
-
-    /// How host process `pid` was placed, also of one that has ended.
-    pub fn placement_of(&self, pid: u32) -> Option<Placement> {
-        placement::placement_of(&self.kernel.session.region, pid)
-    }
-
-    /// How the processes that there are were placed, those that were.
-    pub fn each_placed(&self, emit: &mut dyn FnMut(Placement)) {
-        let region = &self.kernel.session.region;
-        husk_kernel::process::each(&self.kernel, &mut |process, pid| {
-            placement::placement(region, process, pid).into_iter().for_each(&mut *emit);
-        });
-    }
-
-    /// The record of host process `pid`, if it has one.
-    pub fn record_of(&self, pid: u32) -> Option<u32> {
-        husk_kernel::process::record_of(&self.kernel, pid)
     }
 
     /// Notes how the process of record `process` was placed.
@@ -105,20 +82,5 @@ impl Direct {
         if placement.policy == Policy::LeastLoaded {
             placement::depart(&self.kernel.session.region, placement.kernel);
         }
-    }
-
-    /// Supervisor: whether loads are to be looked after.
-    pub fn are_loads_wanted(&self) -> bool {
-        placement::are_loads_wanted(&self.kernel.session.region)
-    }
-
-    /// Supervisor: the core of a kernel had so much to do lately (`LOAD_ONE`).
-    pub fn fold_load(&mut self, kernel: u32, sample: u32) {
-        placement::fold(&self.kernel.session.region, kernel, sample);
-    }
-
-    /// What a kernel's core has to do.
-    pub fn load_of(&self, kernel: u32) -> u32 {
-        placement::load(&self.kernel.session.region, kernel)
     }
 }

@@ -2,8 +2,6 @@
 
 use husk_kernel::fs::unsaved;
 use husk_kernel::image::volume::{self, State};
-use husk_proto::image::MOUNTS_MAX;
-use husk_proto::volume::Volumes;
 use husk_proto::{Errno, Inode, Result};
 
 use crate::Direct;
@@ -20,35 +18,9 @@ const FOLLOW_LOOKS_MAX: u32 = 300;
 /// Naps while all slots are taken.
 const NAPS_MAX: u32 = 1 << 20;
 
-impl Volumes for Direct {
-    #[inline]
-    fn has_volumes(&self) -> bool {
-        volume::any(&self.kernel)
-    }
-
-    fn commit(&mut self, inode: Inode, whole: bool) -> Result<()> {
-        if !volume::any(&self.kernel) {
-            return Ok(());
-        }
-        match volume::of(&self.kernel, inode)? {
-            Some(tree) => self.ask_volume(tree, (!whole).then_some(inode)),
-            None => Ok(()),
-        }
-    }
-
-    fn commit_all(&mut self) -> Result<()> {
-        if !volume::any(&self.kernel) {
-            return Ok(());
-        }
-        let served = |tree: &u32| volume::state(&self.kernel, *tree) != State::None;
-        let trees = (0..MOUNTS_MAX as u32).filter(served);
-        trees.map(|tree| self.ask_volume(tree, None)).fold(Ok(()), Result::and)
-    }
-}
-
 impl Direct {
     /// Asks the server of a volume, and waits for its answer.
-    fn ask_volume(&self, tree: u32, inode: Option<Inode>) -> Result<()> {
+    pub(crate) fn ask_volume(&self, tree: u32, inode: Option<Inode>) -> Result<()> {
         if volume::state(&self.kernel, tree) != State::Served {
             return Err(Errno::EIO);
         }
@@ -125,20 +97,5 @@ impl Direct {
         let result = body(self);
         unsaved::note_extended(&self.kernel, inode);
         result
-    }
-
-    /// Supervisor: makes the tree of `root`, which has no names yet, a volume; its number.
-    pub fn make_volume(&mut self, root: Inode) -> Result<u32> {
-        volume::make(&self.kernel, root)
-    }
-
-    /// Sets all times of an inode: access, modification, status change, creation.
-    pub fn set_times(&mut self, inode: Inode, times_ns: [i64; 4]) -> Result<()> {
-        husk_kernel::fs::attributes::set_all_times(&self.kernel, inode, times_ns)
-    }
-
-    /// Whether an inode is still there.
-    pub fn is_live(&self, inode: Inode) -> bool {
-        husk_kernel::fs::walk::step(&self.kernel, inode).is_ok()
     }
 }

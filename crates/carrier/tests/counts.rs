@@ -8,7 +8,9 @@ use husk_proto::descriptor::Shown;
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
 use husk_proto::process::Sharing;
-use husk_proto::{Descriptors, Errno, Fs, Inode, Operation, Processes};
+use husk_proto::{
+    Descriptors, Errno, Fs, Inode, Operation, Overview as _, Processes, Shortcuts as _,
+};
 use support::{LAYOUT, beside, clock, image, in_child, joined, program, root_user};
 
 /// Counted without a change after this many.

@@ -9,7 +9,7 @@ use husk_carrier::{Direct, Layout};
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
 use husk_proto::process::Sharing;
-use husk_proto::{Errno, Fs, Inode, Process, Processes};
+use husk_proto::{Admin as _, Errno, Fs, Inode, Overview as _, Process, Processes};
 use support::{enter, fork, formatted, frozen, in_child, map, root_user, tid, wait};
 use world::findings;
 

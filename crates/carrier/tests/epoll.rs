@@ -21,7 +21,7 @@ use husk_proto::epoll::{EVENT_BYTES, Epolls, Set, Sight};
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Flow, Pipe, Pipes, Withdrawal};
-use husk_proto::{Descriptors, Files, Processes};
+use husk_proto::{Descriptors, Files, Processes, Shortcuts as _};
 use husk_region::observe::kill;
 use support::{LAYOUT, clock, image, program, tid};
 

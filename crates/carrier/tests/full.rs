@@ -29,7 +29,7 @@ use husk_client::{Buffers, Client};
 use husk_proto::fs::Kind;
 use husk_proto::process::Sharing;
 use husk_proto::watch::Watches;
-use husk_proto::{Descriptors, Fs, Inode, Processes};
+use husk_proto::{Admin as _, Descriptors, Fs, Inode, Processes, Shortcuts as _};
 use husk_region::observe::kill;
 use support::{FD_HIGH, format_anew, frozen, map, root_user, tid};
 use system::{Husk, System};

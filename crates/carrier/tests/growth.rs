@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::{Node, Place};
 use husk_proto::image::Cover;
-use husk_proto::{Descriptors, Fs, Inode, Processes};
+use husk_proto::{Descriptors, Fs, Inode, Shortcuts as _};
 use support::{fork, frozen, program, root_user};
 
 /// Numbers of kernels that are compared.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
 use husk_proto::watch::Watches;
-use husk_proto::{Fs, Inode, Process, Processes};
+use husk_proto::{Admin as _, Fs, Inode, Process, Processes, Shortcuts as _};
 use support::{enter, fork, format_anew, frozen, map, root_user, tid, wait};
 use world::{
     Operation, WATCHED, WATCHER_FILE, at, build, findings, operations, put, snapshot, watch,

@@ -21,7 +21,7 @@ use husk_proto::epoll::{Epolls, Member, Set, Sleep};
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Flow, Pipe, Pipes};
-use husk_proto::{Descriptors, Processes};
+use husk_proto::{Descriptors, Overview as _, Processes, Shortcuts as _};
 use husk_region::observe::kill;
 use support::{LAYOUT, clock, image, program, tid};
 

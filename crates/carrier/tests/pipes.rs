@@ -20,7 +20,7 @@ use husk_proto::descriptor::Shown;
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Emptiness, Flow, Pipe, Pipes, Withdrawal};
-use husk_proto::{Descriptors, Processes};
+use husk_proto::{Descriptors, Processes, Shortcuts as _};
 use husk_region::observe::kill;
 use husk_region::rings::pipes::{self, Climb, Holder, Lock, PIPES_MAX};
 use support::{LAYOUT, clock, fork, image, program, tid, until, wait};

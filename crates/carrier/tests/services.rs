@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use husk_carrier::Direct;
-use husk_proto::descriptor::{Shown, Slot};
+use husk_proto::descriptor::{Offsets as _, Shown, Slot};
 use husk_proto::fs::{
     Backing, Change, Credentials, Kind, Node, Place, RENAME_EXCHANGE, RENAME_NOREPLACE, SetBits,
     SetExtended, Time, WHO_WRITES,
@@ -17,7 +17,7 @@ use husk_proto::fs::{
 use husk_proto::image::{Cover, Image, Rewritten, Wish};
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::process::{Sharing, WorkingDirectory};
-use husk_proto::{Descriptors, Errno, Fs, Inode, Processes};
+use husk_proto::{Admin as _, Descriptors, Errno, Fs, Inode, Processes, Shortcuts as _};
 use support::{LAYOUT, beside, clock, image, in_child, joined, program, root_user};
 use world::{at, contents, findings, put};
 

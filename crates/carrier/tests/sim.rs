@@ -37,8 +37,7 @@ use hostile::{Bytes, boss, direct, sound, throw};
 use husk_abi::nr;
 use husk_carrier::Direct;
 use husk_client::{Buffers, Client};
-use husk_proto::image::Image;
-use husk_proto::{Fs, Processes};
+use husk_proto::{Fs, Processes, Shortcuts as _};
 use script::{APPEND, CREAT, DIRECTORY, EXCL, NOFOLLOW, RD, RW, Script, TRUNC, WR};
 use system::{Husk, Linux, System};
 

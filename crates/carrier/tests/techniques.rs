@@ -9,7 +9,7 @@ mod world;
 use husk_carrier::{Direct, Directories, Layout, STATE_ADDRESS, Without};
 use husk_proto::fs::{Node, Place, Run};
 use husk_proto::image::Cover;
-use husk_proto::{Errno, Fs, Inode, Process, Processes};
+use husk_proto::{Admin as _, Errno, Fs, Inode, Process, Processes, Shortcuts as _};
 use husk_region::INODE;
 use support::{beside, clock, directory, in_child, joined, map, program, root_user, tid};
 use world::{contents, findings, put};

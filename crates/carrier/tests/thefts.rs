@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::Node;
 use husk_proto::image::Cover;
-use husk_proto::{Errno, Fs, Inode, Processes};
+use husk_proto::{Admin as _, Errno, Fs, Inode, Processes, Shortcuts as _};
 use support::{
     beside, enter, fork, format_again, frozen, in_child, joined, map, program, root_user, until,
     wait,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Directories, Layout};
 use husk_proto::fs::{Change, Node, Time};
 use husk_proto::image::Cover;
-use husk_proto::{Errno, Fs, Inode, Process, Processes};
+use husk_proto::{Errno, Fs, Inode, Process, Processes, Shortcuts as _};
 use support::{LAYOUT, beside, clock, in_child, joined, program, root_user, shared_image, until};
 use world::{at, findings};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use husk_carrier::{Direct, NOW_S};
 use husk_client::Client;
+use husk_proto::Shortcuts as _;
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, SetBits, Time};
-use husk_proto::process::Processes as _;
 use husk_proto::{Credentials, Errno, Inode};
 use husk_wire::handlers::reply as encoded;
 use husk_wire::messages::decode;

@@ -2,11 +2,10 @@
 
 use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH, O_TRUNC};
 use husk_carrier::AT_END;
-use husk_proto::Errno;
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::Fs as _;
-use husk_proto::process::Processes as _;
 use husk_proto::watch::Watches as _;
+use husk_proto::{Errno, Shortcuts as _};
 use husk_wire::record::{Access, SpaceCall};
 use husk_wire::text::Bytes;
 use husk_wire::{Failure, Header, message, reply, request};

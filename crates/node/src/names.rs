@@ -1,10 +1,9 @@
 //! Serves other nodes' messages on names and attributes.
 
 use husk_abi::sys::general::{S_IFLNK, S_IFMT};
-use husk_proto::Errno;
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Change, Fs as _, Kind, Node, Origin, SetExtended};
-use husk_proto::process::Processes as _;
+use husk_proto::{Errno, Shortcuts as _};
 use husk_wire::record::{AttributeCall, Entry, Identity, Step, Wants, What};
 use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Layout};
 use husk_client::{Buffers, Client};
 pub use husk_link::CALL_BYTES_MAX;
-use husk_proto::{Errno, Process};
+use husk_proto::{Admin as _, Errno, Process};
 use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Role};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};

@@ -9,7 +9,7 @@ use husk_carrier::{Direct, Layout, check, scratch_words};
 use husk_client::{Buffers, Client};
 use husk_proto::fs::{Credentials, Fs as _, Imported, Kind as Sort, Node};
 use husk_proto::image::Cover;
-use husk_proto::{Inode, Process};
+use husk_proto::{Admin as _, Inode, Process};
 use husk_wire::field::Member;
 use husk_wire::messages::{ALL, Declaration, Visitor, decode_reply, encode, visit_all};
 use husk_wire::record::{Access, Object, Spot, Wants, What};

@@ -81,155 +81,111 @@ pub enum Sight {
     Known(Said),
 }
 
-/// The epoll service. What does not remember sets says so by these defaults.
-#[allow(unused_variables)]
-pub trait Epolls {
-    /// What a look at number `fd` of this process shows, without a token.
-    #[inline(always)]
-    fn epoll_look(&self, fd: u32) -> Sight {
-        Sight::Other
-    }
-    /// Whether that is `Sight::Quiet`. Looks at less: false also of a number above 4,095.
-    #[inline(always)]
-    fn epoll_is_quiet(&self, fd: u32) -> bool {
-        false
-    }
-    /// The set that host number `fd` is.
-    fn epoll_set(&self, files: Files, fd: u32) -> Option<Set> {
-        None
-    }
-    /// A noted host number becomes a set. `ENFILE`: all are in use.
-    fn epoll_make(&mut self, files: Files, fd: u32) -> Result<Set> {
-        Err(Errno::ENOSYS)
-    }
-    /// A noted host number is a second number of a set.
-    fn epoll_join(&mut self, files: Files, fd: u32, set: Set) -> Result<()> {
-        Err(Errno::ENOSYS)
-    }
-    /// A read end comes into a set, before the host hears of it; false: it must be the host's.
-    fn epoll_enter(&mut self, set: Set, pipe: Pipe) -> bool {
-        false
-    }
-    /// The host has removed it.
-    fn epoll_exit(&mut self, set: Set, pipe: Pipe) {}
-    /// The set that a pipe is in.
-    fn epoll_of(&self, pipe: Pipe) -> Option<Set> {
-        None
-    }
-    /// Something in a set was changed at the host.
-    fn epoll_changed(&mut self, set: Set) {}
-    /// Something is in a set that the image does not see.
-    fn epoll_stranger(&mut self, set: Set) {}
-    /// Somebody who is not in the image gets a set; with `None`, any of them.
-    fn epoll_show(&mut self, set: Option<Set>) {}
-    /// Before the host is asked without a wait: by what its answer is remembered; `None`: not.
-    fn epoll_ask(&mut self, set: Set) -> Option<u64> {
-        None
-    }
-    /// What the host said, that was asked at `asked`.
-    fn epoll_remember(&mut self, set: Set, asked: u64, bytes: &[u8]) {}
+operations! { ($) epoll_operations
 
-    /// The set that the socket which reads from `lane` is in, as one that has a ring.
-    fn lane_set(&self, lane: Pipe) -> Option<Set> {
-        None
-    }
-    /// Whether a set has had sockets with rings in it.
-    fn epoll_has_members(&self, set: Set) -> bool {
-        false
-    }
-    /// Whether others may put such sockets into a set while this thread sleeps there.
-    fn epoll_may_gain_members(&self, set: Set) -> bool {
-        false
-    }
+/// The epoll service. What does not remember sets says so by these defaults.
+Epolls in epoll, operations {
+    /// A noted host number becomes a set. `ENFILE`: all are in use.
+    epoll_make = Pipe { files: Files, fd: u32 } -> Result<Set> = Err(Errno::ENOSYS),
+        by readiness::epoll::make;
+
+    /// A noted host number is a second number of a set.
+    epoll_join = - { files: Files, fd: u32, set: Set } -> Result<()> = Err(Errno::ENOSYS),
+        by readiness::epoll::join;
+
+    /// A read end comes into a set, before the host hears of it; false: it must be the host's.
+    epoll_enter = - { set: Set, pipe: Pipe } -> bool = false,
+        by readiness::epoll::enter;
+
+    /// The host has removed it.
+    epoll_exit = - { set: Set, pipe: Pipe } -> () = (),
+        by readiness::epoll::exit;
+
+    /// Something in a set was changed at the host.
+    epoll_changed = - { set: Set } -> () = (),
+        by readiness::epoll::changed without kernel;
+
+    /// Something is in a set that the image does not see.
+    epoll_stranger = - { set: Set } -> () = (),
+        by readiness::epoll::stranger without kernel;
+
+    /// Somebody who is not in the image gets a set; with `None`, any of them.
+    epoll_show = - { set: Option<Set> } -> () = (),
+        by readiness::epoll::show;
+
+    /// Before the host is asked without a wait: by what its answer is remembered; `None`: not.
+    epoll_ask = - { set: Set } -> Option<u64> = None,
+        by readiness::epoll::ask without kernel;
+
+    /// What the host said, that was asked at `asked`.
+    epoll_remember = - { set: Set, asked: u64, bytes: &[u8] } -> () = (),
+        by readiness::epoll::remember without kernel;
+
     /// Takes the lock of a set's members. What to sleep on: the futex word, and its value.
-    fn epoll_lock(&mut self, set: Set) -> core::result::Result<(), (usize, u32)> {
-        Ok(())
-    }
+    epoll_lock = - { set: Set } -> core::result::Result<(), (usize, u32)> = Ok(()),
+        by readiness::members::lock;
+
     /// Lets it go.
-    fn epoll_unlock(&mut self, set: Set) {}
-    /// Under the lock: what the set last asked of lane number `number`, and whether it does.
-    fn epoll_member(&self, set: Set, number: u32) -> Option<(Member, bool)> {
-        None
-    }
+    epoll_unlock = - { set: Set } -> () = (),
+        by readiness::members::unlock without kernel;
+
     /// Under the lock: a socket is in the set from now on; false: it cannot be.
-    fn epoll_put_member(&mut self, set: Set, member: &Member) -> bool {
-        false
-    }
+    epoll_put_member = - { set: Set, member: &Member } -> bool = false,
+        by readiness::members::put without kernel;
+
     /// Under the lock: it is not any more.
-    fn epoll_drop_member(&mut self, set: Set, lane: Pipe) {}
-    /// Under the lock: the events that the host has registered lane number `number` for.
-    fn epoll_registered(&self, set: Set, number: u32) -> Option<u32> {
-        None
-    }
+    epoll_drop_member = - { set: Set, lane: Pipe } -> () = (),
+        by readiness::members::drop without kernel;
+
     /// Under the lock: it has these now; `dirty`: otherwise than the program asks.
-    fn epoll_register(&mut self, set: Set, number: u32, mask: Option<u32>, dirty: bool) {}
-    /// The first number from `from` on of which the host has something else.
-    fn epoll_next_dirty(&self, set: Set, from: u32) -> Option<u32> {
-        None
-    }
-    /// Whether that keeps the host from telling what only it knows.
-    fn epoll_lacks(&self, set: Set, number: u32) -> bool {
-        true
-    }
-    /// The number of a set in the process that changed it last.
-    fn epoll_number(&self, set: Set) -> u32 {
-        0
-    }
+    epoll_register = - { set: Set, number: u32, mask: Option<u32>, dirty: bool } -> () = (),
+        by readiness::members::register without kernel;
+
     /// It is `fd`.
-    fn epoll_set_number(&mut self, set: Set, fd: u32) {}
-    /// Whether a thread sleeps in a set, or is about to.
-    fn epoll_has_sleeper(&self, set: Set) -> bool {
-        true
-    }
-    /// Whether a set has other numbers, in this process or others.
-    fn epoll_is_shared(&self, set: Set) -> bool {
-        true
-    }
+    epoll_set_number = - { set: Set, fd: u32 } -> () = (),
+        by readiness::members::set_number without kernel;
+
     /// A member may be ready: it has just come, or something else is asked of it.
-    fn epoll_stir(&mut self, set: Set, lane: Pipe) {}
+    epoll_stir = - { set: Set, lane: Pipe } -> () = (),
+        by readiness::members::stir without kernel;
+
     /// Under the lock: the events that rings have, at most `most`, with the lanes' numbers. Whether
     /// the host may have more to tell of these.
-    fn epoll_collect(
-        &mut self,
-        set: Set,
-        most: usize,
-        found: &mut dyn FnMut(u32, u32, u64),
-    ) -> bool {
-        false
-    }
+    epoll_collect = - {
+        set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64),
+    } -> bool = false,
+        by readiness::members::collect without kernel;
+
     /// Under the lock: what its ring adds to what the host says of lane number `number`, whose
     /// bytes come from the host, too, from now on.
-    fn epoll_add_ring(&mut self, set: Set, number: u32) -> u32 {
-        0
-    }
+    epoll_add_ring = - { set: Set, number: u32 } -> u32 = 0,
+        by readiness::members::add_ring without kernel;
+
     /// Whether the host is to be asked beside what rings have.
-    fn epoll_is_host_due(&mut self, set: Set) -> bool {
-        true
-    }
+    epoll_is_host_due = - { set: Set } -> bool = true,
+        by readiness::members::is_host_due without kernel;
+
     /// It has been.
-    fn epoll_polled(&mut self, set: Set) {}
+    epoll_polled = - { set: Set } -> () = (),
+        by readiness::members::polled without kernel;
+
     /// Looks on for events, if that pays; whether there may be some.
-    fn epoll_look_on(&mut self, set: Set) -> bool {
-        false
-    }
+    epoll_look_on = - { set: Set } -> bool = false,
+        by readiness::members::look_on without kernel;
+
     /// The host is about to wait in the set for this thread.
-    fn epoll_sleep(&mut self, set: Set) -> Sleep {
-        Sleep::Many
-    }
+    epoll_sleep = - { set: Set } -> Sleep = Sleep::Many,
+        by readiness::members::sleep;
+
     /// It has waited.
-    fn epoll_wake(&mut self, set: Set) {}
+    epoll_wake = - { set: Set } -> () = (),
+        by readiness::members::wake;
+
     /// This thread waits in the set, or takes away what the host may have told of a member.
-    fn epoll_use(&mut self, set: Set) {}
-    /// Shows the members of which rings may have something.
-    fn epoll_each_ready(&self, set: Set, show: &mut dyn FnMut(u32)) {}
-    /// Whether a thread in the set has been told, by the host, and has not come yet.
-    fn epoll_is_waking(&self, set: Set) -> bool {
-        false
-    }
+    epoll_use = - { set: Set } -> () = (),
+        by readiness::members::use_set;
+
     /// Sockets in the set have no rings to be read from, from now on.
-    fn epoll_leave_to_host(&mut self, set: Set) {}
-    /// Whether that is so.
-    fn epoll_is_hosts(&self, set: Set) -> bool {
-        true
-    }
-}
+    epoll_leave_to_host = - { set: Set } -> () = (),
+        by readiness::members::leave_to_host without kernel;
+}}

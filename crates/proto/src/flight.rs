@@ -52,31 +52,23 @@ impl StandInName {
 
 const STAND_IN_PREFIX: &[u8] = b"+.";
 
+operations! { ($) flight_operations
+
 /// The flight service. What does not serve flights says so by these defaults.
-#[allow(unused_variables)]
-pub trait Flights {
+Flights in flight, operations {
     /// The description of the Husk descriptor `fd` is on its way as `flight`, a name that no other
     /// one has. `ETOOMANYREFS`: too many are on their way.
-    fn fly(&mut self, files: Files, fd: u32, flight: Flight) -> Result<()> {
-        Err(Errno::ENOSYS)
-    }
+    fly = Message { files: Files, fd: u32, flight: Flight } -> Result<()> = Err(Errno::ENOSYS),
+        by descriptor::flight::fly;
+
     /// One more number of a description that is on its way, the lowest free below `limit`.
     /// `ENOENT`: it is not.
-    fn land(
-        &mut self,
-        files: Files,
-        flight: Flight,
-        limit: u32,
-        close_on_exec: bool,
-    ) -> Result<u32> {
-        Err(Errno::ENOSYS)
-    }
-    /// The flight in slot `index`, if there is one; `None` behind the last slot.
-    fn flight(&self, index: u32) -> Option<Option<Flight>> {
-        None
-    }
+    land = Message {
+        files: Files, flight: Flight, limit: u32, close_on_exec: bool,
+    } -> Result<u32> = Err(Errno::ENOSYS),
+        by descriptor::flight::land;
+
     /// No stand-in is left. `ENOENT`: it was over before.
-    fn end_flight(&mut self, flight: Flight) -> Result<()> {
-        Err(Errno::ENOSYS)
-    }
-}
+    end_flight = - { flight: Flight } -> Result<()> = Err(Errno::ENOSYS),
+        by descriptor::flight::end;
+}}

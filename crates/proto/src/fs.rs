@@ -431,288 +431,273 @@ pub const RENAME_NOREPLACE: u32 = 1;
 /// Exchange both names.
 pub const RENAME_EXCHANGE: u32 = 2;
 
-/// The file service.
-pub trait Fs {
-    // ---- reads: no token --------------------------------------------------------------------
+operations! { ($) fs_operations
 
+/// The file service.
+Fs in fs, operations {
+    // ---- reads: no token --------------------------------------------------------------------
     /// The entry `name` of `dir`. `ENOENT`, `ENOTDIR`; `ESTALE` when `dir` is gone.
     /// On an unlisted directory the answer says nothing: import first.
-    fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step>;
-    /// Whether one look tells that the bytes of an inode are the host's.
-    fn has_host_bytes(&self, inode: Inode) -> bool {
-        let _ = inode;
-        false
-    }
+    lookup = Walk of dir { dir: Inode, name: &[u8] } -> Result<Step>,
+        by fs::walk::lookup;
+
     /// The same facts for an inode already held.
-    fn step(&mut self, inode: Inode) -> Result<Step>;
+    step = Walk of inode { inode: Inode } -> Result<Step>,
+        by fs::walk::step;
+
     /// `lookup`, and what the answer rests on.
-    fn lookup_witnessed(&mut self, dir: Inode, name: &[u8], witness: &mut Witness) -> Result<Step> {
-        *witness = Witness::default();
-        self.lookup(dir, name)
-    }
+    lookup_witnessed = Walk of dir {
+        dir: Inode, name: &[u8], witness: &mut Witness,
+    } -> Result<Step>,
+        by fs::walk::lookup_witnessed;
+
     /// `step`, and what the answer rests on.
-    fn step_witnessed(&mut self, inode: Inode, witness: &mut Witness) -> Result<Step> {
-        *witness = Witness::default();
-        self.step(inode)
-    }
-    /// Whether all these steps would still be answered as they were, times and owners aside. Who
-    /// cannot tell says no.
-    fn holds(&self, _witnesses: &[Witness]) -> bool {
-        false
-    }
+    step_witnessed = Walk of inode { inode: Inode, witness: &mut Witness } -> Result<Step>,
+        by fs::walk::step_witnessed;
+
     /// All that `stat` shows.
-    fn attributes(&mut self, inode: Inode) -> Result<Attributes>;
+    attributes = Stat of inode { inode: Inode } -> Result<Attributes>,
+        by fs::walk::attributes;
+
     /// Copies a symlink's target, or a socket's address, into `out`, returns its whole length.
-    fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize>;
+    read_link = Walk of inode { inode: Inode, out: &mut [u8] } -> Result<usize>,
+        by fs::walk::read_link;
+
     /// Calls `emit` for each entry from `cookie` (0 = start) until it returns false; each stable
     /// name exactly once over a whole listing, whatever happens meanwhile.
-    fn list(
-        &mut self,
-        dir: Inode,
-        cookie: u64,
-        emit: &mut dyn FnMut(Entry<'_>) -> bool,
-    ) -> Result<()>;
+    list = List of dir {
+        dir: Inode, cookie: u64, emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    } -> Result<()>,
+        by carrier;
+
     /// The same; of the inodes only the numbers are right: a generation costs a look at each.
-    fn list_numbers(
-        &mut self,
-        dir: Inode,
-        cookie: u64,
-        emit: &mut dyn FnMut(Entry<'_>) -> bool,
-    ) -> Result<()> {
-        self.list(dir, cookie, emit)
-    }
+    list_numbers = List of dir {
+        dir: Inode, cookie: u64, emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    } -> Result<()>,
+        by carrier;
+
     /// The parent of a directory, itself for a root; of a removed one the last, `ENOENT` when that
     /// is gone, too. Of anything else the directory of the name it got last, `ENOENT` when that
     /// name is gone.
-    fn parent(&mut self, dir: Inode) -> Result<Inode>;
+    parent = Walk of dir { dir: Inode } -> Result<Inode>,
+        by fs::walk::parent;
+
     /// Copies the name of `dir` in its `parent` into `out`; `ENOENT` when it was removed.
-    fn name_of(&mut self, dir: Inode, out: &mut [u8; 255]) -> Result<usize>;
+    name_of = Walk of dir { dir: Inode, out: &mut [u8; 255] } -> Result<usize>,
+        by fs::walk::name_of;
 
     /// `ETXTBSY` while a description may write to a file that is to be run.
-    fn may_run(&mut self, inode: Inode) -> Result<()>;
+    may_run = - of inode { inode: Inode } -> Result<()>,
+        by carrier;
+
     /// `ETXTBSY` while a process runs a file that is to be written to.
-    fn may_write(&mut self, inode: Inode) -> Result<()>;
+    may_write = - of inode { inode: Inode } -> Result<()>,
+        by carrier;
 
     // ---- names ------------------------------------------------------------------------------
-
     /// Makes a new entry. Setgid directories hand down group (and bit to directories). `EEXIST`.
-    fn create(
-        &mut self,
-        who: &Credentials<'_>,
-        dir: Inode,
-        name: &[u8],
-        node: Node<'_>,
-    ) -> Result<Inode>;
+    create = Create of dir {
+        who: &Credentials<'_>, dir: Inode, name: &[u8], node: Node<'_>,
+    } -> Result<Inode>,
+        by fs::directory::names::create naming dir;
+
     /// A file without a name (`O_TMPFILE`), with one pin of the calling process on it. Only a
     /// `linkable` one can be given a name (`link`).
-    fn create_nameless(
-        &mut self,
-        who: &Credentials<'_>,
-        like: Inode,
-        mode: u32,
-        linkable: bool,
-    ) -> Result<Inode>;
+    create_nameless = Create of like {
+        who: &Credentials<'_>, like: Inode, mode: u32, linkable: bool,
+    } -> Result<Inode>,
+        by carrier;
+
     /// Another name for what is no directory. `ENOENT` when its last name is gone.
-    fn link(&mut self, who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8]) -> Result<()>;
+    link = Link of dir {
+        who: &Credentials<'_>, inode: Inode, dir: Inode, name: &[u8],
+    } -> Result<()>,
+        by fs::directory::names::link naming dir;
+
     /// Removes a name that is no directory (`EISDIR`); the inode lives on while open or pinned.
-    fn unlink(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()>;
+    unlink = Remove of dir { who: &Credentials<'_>, dir: Inode, name: &[u8] } -> Result<()>,
+        by fs::directory::names::unlink naming dir;
+
     /// Removes an empty directory.
-    fn rmdir(&mut self, who: &Credentials<'_>, dir: Inode, name: &[u8]) -> Result<()>;
+    rmdir = Remove of dir { who: &Credentials<'_>, dir: Inode, name: &[u8] } -> Result<()>,
+        by fs::directory::names::rmdir naming dir;
+
     /// Renames as `renameat2` does with `flags` 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`.
     /// Refuses to move a directory below itself (`EINVAL`).
-    fn rename(
-        &mut self,
-        who: &Credentials<'_>,
-        source_dir: Inode,
-        source: &[u8],
-        target_dir: Inode,
-        target: &[u8],
+    rename = Rename of source_dir {
+        who: &Credentials<'_>, source_dir: Inode, source: &[u8], target_dir: Inode, target: &[u8],
         flags: u32,
-    ) -> Result<()>;
+    } -> Result<()>,
+        by fs::directory::rename::rename naming source_dir target_dir;
 
     // ---- attributes and bytes ---------------------------------------------------------------
-
     /// Changes attributes with Linux's rules about who may.
-    fn change(&mut self, who: &Credentials<'_>, inode: Inode, change: Change) -> Result<()>;
+    change = Change of inode { who: &Credentials<'_>, inode: Inode, change: Change } -> Result<()>,
+        by carrier;
+
     /// The length of extended attribute `name` in the image, and its value in `out` if it fits.
     /// `ENODATA`. Here and below the caller judges who may, and where they are
     /// (`Attributes::extended`).
-    fn extended(&mut self, inode: Inode, name: &[u8], out: &mut [u8]) -> Result<usize>;
+    extended = Stat of inode { inode: Inode, name: &[u8], out: &mut [u8] } -> Result<usize>,
+        by carrier;
+
     /// The length of all names behind `after` (empty: all there are), each with a NUL, and those
     /// in `out` that fit, zeros behind them; those of the administrator with `trusted` only.
-    fn list_extended(
-        &mut self,
-        inode: Inode,
-        trusted: bool,
-        after: &[u8],
-        out: &mut [u8],
-    ) -> Result<usize>;
+    list_extended = Stat of inode {
+        inode: Inode, trusted: bool, after: &[u8], out: &mut [u8],
+    } -> Result<usize>,
+        by fs::extended::list;
+
     /// Sets one, or removes it (`None`). Values are of any length that Linux has.
-    fn set_extended(
-        &mut self,
-        inode: Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-        how: SetExtended,
-    ) -> Result<()>;
+    set_extended = Change of inode {
+        inode: Inode, name: &[u8], value: Option<&[u8]>, how: SetExtended,
+    } -> Result<()>,
+        by carrier;
+
     /// From now on what the image has counts, not what the host's object has.
-    fn take_extended_over(&mut self, inode: Inode) -> Result<()>;
+    take_extended_over = Change of inode { inode: Inode } -> Result<()>,
+        by fs::extended::take_over;
+
     /// What changes of content by this thread leave of set-id bits from now on.
-    fn leave_set_bits(&mut self, _what: SetBits) {}
+    leave_set_bits = - { what: SetBits } -> () = (),
+        by carrier;
+
     /// Whether reads of this thread leave access times alone (`O_NOATIME`). Not until it is said.
-    fn leave_access_times(&mut self, _leave: bool) {}
+    leave_access_times = - { leave: bool } -> () = (),
+        by carrier;
+
     /// Sets the length. The caller has checked write permission (open for writing, or `permit`).
-    fn truncate(&mut self, inode: Inode, size: u64) -> Result<()>;
+    truncate = Resize of inode { inode: Inode, size: u64 } -> Result<()>,
+        by fs::bytes::truncate with clock;
+
     /// Reads up to `length` bytes at `offset`: calls `copy` for each span in order; a short or
     /// zero result is the end of the file. `copy` failing after some bytes gives a short count.
     /// `EIO` on a file whose backing is the host.
-    fn read(
-        &mut self,
-        inode: Inode,
-        offset: u64,
-        length: usize,
-        copy: &mut dyn FnMut(Span) -> Result<()>,
-    ) -> Result<usize>;
-    /// Where all that a read of `length` bytes at `offset` gives lies, if it is one piece and there
-    /// is some. Who has copied it asks `has_read`. `None`: `read` knows.
-    #[inline]
-    fn piece(&mut self, _inode: Inode, _offset: u64, _length: usize) -> Option<Piece> {
-        None
-    }
-    /// Whether what was copied from a piece are the file's bytes; notes the access if so. If not,
-    /// nothing has been read.
-    #[inline]
-    fn has_read(&mut self, _inode: Inode, _piece: Piece) -> bool {
-        false
-    }
+    read = Read of inode {
+        inode: Inode, offset: u64, length: usize, copy: &mut dyn FnMut(Span) -> Result<()>,
+    } -> Result<usize>,
+        by fs::bytes::read with clock;
+
     /// Writes at `place`, allocating as needed, and returns (offset, count). Holds the inode's own
     /// lock while `copy` fills the spans. `ENOSPC` only when nothing fitted.
-    fn write(
-        &mut self,
-        inode: Inode,
-        place: Place,
-        length: usize,
-        copy: &mut dyn FnMut(Span) -> Result<()>,
-    ) -> Result<(u64, usize)>;
+    write = Write of inode {
+        inode: Inode, place: Place, length: usize, copy: &mut dyn FnMut(Span) -> Result<()>,
+    } -> Result<(u64, usize)>,
+        by fs::bytes::write with clock;
+
     /// Writes at `offset` what `take` gets hold of, which cannot be put back: once there is room
     /// for the bytes whatever happens, `take` is asked once for at most so many and says how many
     /// it has; then `copy` fills their spans. Returns their count. `ENOSPC` only when none fits.
-    fn receive(
-        &mut self,
-        inode: Inode,
-        offset: u64,
-        most: usize,
-        take: &mut dyn FnMut(usize) -> Result<usize>,
+    receive = Write of inode {
+        inode: Inode, offset: u64, most: usize, take: &mut dyn FnMut(usize) -> Result<usize>,
         copy: &mut dyn FnMut(Span) -> Result<()>,
-    ) -> Result<usize>;
+    } -> Result<usize>,
+        by carrier;
+
     /// Allocates zeroed space for `offset..offset+length` (`fallocate` mode 0; `keep_size`).
-    fn allocate(&mut self, inode: Inode, offset: u64, length: u64, keep_size: bool) -> Result<()>;
+    allocate = Resize of inode {
+        inode: Inode, offset: u64, length: u64, keep_size: bool,
+    } -> Result<()>,
+        by fs::bytes::allocate with clock;
+
     /// Makes a hole (`FALLOC_FL_PUNCH_HOLE`).
-    fn punch(&mut self, inode: Inode, offset: u64, length: u64) -> Result<()>;
+    punch = Resize of inode { inode: Inode, offset: u64, length: u64 } -> Result<()>,
+        by fs::bytes::punch with clock;
+
     /// The next data (`true`) or hole (`false`) at or after `offset`; `ENXIO` past the end.
-    fn seek_data(&mut self, inode: Inode, offset: u64, data: bool) -> Result<u64>;
+    seek_data = Read of inode { inode: Inode, offset: u64, data: bool } -> Result<u64>,
+        by fs::bytes::seek_data;
+
     /// Runs of the buffer cache behind the pages of `offset..offset+length`, for `mmap`, up to the
     /// end of the file. With `fill` its holes are filled first. The caller has pinned the inode.
-    fn runs(
-        &mut self,
-        inode: Inode,
-        offset: u64,
-        length: u64,
-        fill: bool,
+    runs = Map of inode {
+        inode: Inode, offset: u64, length: u64, fill: bool,
         emit: &mut dyn FnMut(Run) -> Result<()>,
-    ) -> Result<()>;
+    } -> Result<()>,
+        by fs::bytes::runs;
 
-    // ---- inodes that another node is the home of -----------------------------------------------
-
-    /// Whether another node is the home of an inode.
-    fn is_elsewhere(&self, _inode: Inode) -> bool {
-        false
-    }
     /// What memory maps of an inode: itself; where another node is its home a copy of these bytes,
     /// at their place, with a pin of the calling process. `ENODEV` there for a mapping that writes
     /// to the file.
-    fn mappable(
-        &mut self,
-        inode: Inode,
-        _offset: u64,
-        _length: u64,
-        _writes: bool,
-    ) -> Result<Inode> {
-        Ok(inode)
-    }
+    mappable = - {
+        inode: Inode, offset: u64, length: u64, writes: bool,
+    } -> Result<Inode> = Ok(inode),
+        by carrier;
+
     /// Has its home make the first `keep` bytes of a host-backed file its own.
-    fn own_elsewhere(&mut self, _inode: Inode, _keep: u64) -> Result<()> {
-        Err(Errno::EIO)
-    }
+    own_elsewhere = - { inode: Inode, keep: u64 } -> Result<()> = Err(Errno::EIO),
+        by carrier;
 
     // ---- the host's side of an overlay --------------------------------------------------------
-
     /// Adds host entries to an unlisted directory; names already there are left alone. `Ok(false)`
     /// when somebody else has completed the listing meanwhile: stop.
-    fn import(&mut self, dir: Inode, entries: &[Imported<'_>]) -> Result<bool>;
+    import = Import of dir { dir: Inode, entries: &[Imported<'_>] } -> Result<bool>,
+        by fs::overlay::import with clock;
+
     /// Marks the listing complete.
-    fn import_done(&mut self, dir: Inode) -> Result<()>;
+    import_done = - of dir { dir: Inode } -> Result<()>,
+        by fs::overlay::import_done;
+
     /// What the host has `found` where `inode` came from: taken in, as far as the image has not
     /// changed it. `number`: with the number that it shows. `Ok(false)`: nothing of it is the
     /// host's any more, or it is of another kind.
-    fn renew(&mut self, _inode: Inode, _found: &Imported<'_>, _number: bool) -> Result<bool> {
-        Ok(false)
-    }
+    renew = Import of inode {
+        inode: Inode, found: &Imported<'_>, number: bool,
+    } -> Result<bool> = Ok(false),
+        by fs::refresh::renew;
+
     /// Adds names to a listed directory that came on the host since; those that are there stay.
-    fn import_late(&mut self, _dir: Inode, _entries: &[Imported<'_>]) -> Result<()> {
-        Ok(())
-    }
+    import_late = Import { dir: Inode, entries: &[Imported<'_>] } -> Result<()> = Ok(()),
+        by fs::refresh::import_late with clock;
+
     /// Takes the name of what is no directory away, which has gone on the host; `Ok(false)` where
     /// the image has changed it.
-    fn forget(&mut self, _dir: Inode, _name: &[u8], _inode: Inode) -> Result<bool> {
-        Ok(false)
-    }
+    forget = Import { dir: Inode, name: &[u8], inode: Inode } -> Result<bool> = Ok(false),
+        by fs::refresh::forget with clock;
+
     /// Writes the host path an inode was imported from into `out`, returns its length.
-    fn host_path(&mut self, origin: Origin, out: &mut [u8]) -> Result<usize>;
+    host_path = - { origin: Origin, out: &mut [u8] } -> Result<usize>,
+        by carrier;
+
     /// What the host object was like when it was imported.
-    fn host_identity(&mut self, origin: Origin) -> Result<HostIdentity>;
+    host_identity = - { origin: Origin } -> Result<HostIdentity>,
+        by carrier;
+
     /// Gives `inode` (backing host) the bytes of `donor` (a nameless file) and makes it
     /// `Backing::Image`; times stay. `Ok(false)` when it was the image's already.
-    fn adopt(&mut self, inode: Inode, donor: Inode) -> Result<bool>;
+    adopt = Import of inode { inode: Inode, donor: Inode } -> Result<bool>,
+        by fs::overlay::adopt;
+
     /// Calls `emit(name, origin)` for each name of `dir` that came from the host and was removed
     /// or replaced since (whiteouts), for write-back. Removed directories keep theirs: a whiteout
     /// of a directory names everything below it.
-    fn whiteouts(
-        &mut self,
-        dir: Inode,
-        emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
-    ) -> Result<()>;
+    whiteouts = List {
+        dir: Inode, emit: &mut dyn FnMut(&[u8], Origin) -> Result<()>,
+    } -> Result<()>,
+        by fs::directory::list::whiteouts;
 
     /// Total, free blocks (4 KiB) and total, free inodes.
-    fn usage(&mut self) -> Usage;
+    usage = - {} -> Usage,
+        by carrier;
+
     /// Opens `inode` in `files` at the lowest free number >= `minimum` (< `limit`, `EMFILE`), with
     /// permission checked from `flags` (`O_ACCMODE`, `O_TRUNC`, `O_PATH`); returns the number.
     /// `ETXTBSY` for writing what a process runs. Open descriptions of a host-backed file are
     /// refused with `EIO`: such files are opened on the host and noted with
     /// `Descriptors::host_opened`.
-    fn open(
-        &mut self,
-        who: &Credentials<'_>,
-        files: Files,
-        inode: Inode,
-        flags: u32,
-        minimum: u32,
-        limit: u32,
-    ) -> Result<u32>;
+    open = Open of inode {
+        who: &Credentials<'_>, files: Files, inode: Inode, flags: u32, minimum: u32, limit: u32,
+    } -> Result<u32>,
+        by carrier;
+
     /// `create` and `open` in one transaction; `mode` as in `Node`. `EEXIST` when the
     /// name is there (the caller decides whether to open it).
-    #[allow(clippy::too_many_arguments)]
-    fn create_open(
-        &mut self,
-        who: &Credentials<'_>,
-        files: Files,
-        dir: Inode,
-        name: &[u8],
-        mode: u32,
-        flags: u32,
+    create_open = Create of dir {
+        who: &Credentials<'_>, files: Files, dir: Inode, name: &[u8], mode: u32, flags: u32,
         limit: u32,
-    ) -> Result<u32>;
-}
+    } -> Result<u32>,
+        by descriptor::open::create_open naming dir;
+}}
 
 /// Where to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,78 +62,71 @@ pub enum Wish {
 /// Smaller host programs are not worth huge pages, bytes.
 pub const GATHERED_MIN: u64 = 3 << 20;
 
+operations! { ($) image_operations
+
 /// What a client must know of its image.
-pub trait Image {
-    /// Number of mounts.
-    fn mounts(&self) -> usize;
-    /// Mount `index`.
-    fn mount(&self, index: usize) -> Mount<'_>;
-    /// `st_dev` shown for all inodes of the image's memory trees.
-    fn device(&self) -> u64;
-    /// Whether this host path (or directory) is known not to lead into a mount through symlinks;
-    /// a cache shared by the image (`note_outside`), keyed by hash, 128 bits.
-    fn known_outside(&self, path: &[u8]) -> bool;
-    /// How often that was forgotten.
-    fn outside_age(&self) -> u64;
+Image in image, operations {
     /// Remembers it, as found out when nothing had been forgotten since `age`.
-    fn note_outside(&mut self, path: &[u8], age: u64);
+    note_outside = - { path: &[u8], age: u64 } -> (),
+        by image::note_outside;
+
     /// Forgets all of it: the host has a link, or a directory, where there was none.
-    fn forget_outside(&mut self);
-    /// A call that only looked so far is about to change state.
-    fn unguard(&self) {}
-    /// Whether what lies outside the trees is read-only for programs (`--read-only-outside`).
-    fn outside_is_sealed(&self) -> bool {
-        false
-    }
+    forget_outside = - {} -> (),
+        by image::forget_outside;
+
     /// Counts a call that Husk refused on one of its own files, by number (`HUSK_TRACE`).
-    fn count_unsupported(&mut self, number: usize);
+    count_unsupported = - { number: usize } -> (),
+        by image::count_unsupported;
 
     /// A file of the host that was to be changed found no room, which is free again by now: the
     /// supervisor says so.
-    fn note_too_long(&mut self) {}
-    /// Whether a socket has been bound to a name in a tree.
-    fn sockets(&self) -> bool;
+    note_too_long = - {} -> () = (),
+        by image::note_too_long;
+
     /// One has.
-    fn note_sockets(&mut self);
+    note_sockets = - {} -> (),
+        by image::note_sockets;
 
-    /// Number of the image's user namespace once a process has made another one, else 0.
-    fn home_namespace(&self) -> u64 {
-        0
-    }
     /// A process in the image's user namespace, which has this number, makes another one.
-    fn note_home_namespace(&mut self, _number: u64) {}
+    note_home_namespace = - { number: u64 } -> () = (),
+        by image::note_home_namespace;
 
-    /// Host directory where the host's objects behind FIFOs and sockets stand, absolute and with a
-    /// slash at its end; nobody outside the image can enter it. Empty: there is none.
-    fn private_path(&self) -> &[u8];
-
-    /// Host directory of the rewritten copies, absolute.
-    fn copies_path(&self) -> &[u8];
-    /// State of the copy of a host file (`changed_ns` is not part of the key).
-    fn rewritten(&self, file: &HostIdentity) -> Rewritten;
     /// Asks the supervisor for a copy of the host file at `path` (`Unknown` -> `Requested`); a
     /// full queue drops the wish.
-    fn request_rewrite(&mut self, file: &HostIdentity, path: &[u8]);
+    request_rewrite = - { file: &HostIdentity, path: &[u8] } -> (),
+        by image::copies::request_rewrite;
+
     /// Asks that the host file at `path` be looked at, by the queue of `request_rewrite`.
-    fn request_remembered(&mut self, _file: &HostIdentity, _path: &[u8]) {}
+    request_remembered = - { file: &HostIdentity, path: &[u8] } -> () = (),
+        by image::copies::request_remembered;
+
     /// Supervisor: the next wish; its path is copied to `path`, the length returned.
-    fn next_wish(&mut self, path: &mut [u8]) -> Option<(Wish, HostIdentity, usize)>;
+    next_wish = - { path: &mut [u8] } -> Option<(Wish, HostIdentity, usize)>,
+        by image::copies::next_wish;
+
     /// Supervisor: notes how it ended (or, at start, what the cache on disk has).
-    fn set_rewritten(&mut self, file: &HostIdentity, state: Rewritten);
+    set_rewritten = - { file: &HostIdentity, state: Rewritten } -> (),
+        by image::copies::set_rewritten;
 
     /// Counts a start of a large host program that is not gathered; whether it has started so
     /// often that it is worth asking for that.
-    fn count_start(&mut self, file: &HostIdentity) -> bool;
+    count_start = - { file: &HostIdentity } -> bool,
+        by image::copies::count_start;
+
     /// Asks the supervisor to gather the host file at `path`, by the queue of `request_rewrite`.
-    fn request_gathered(&mut self, file: &HostIdentity, path: &[u8]);
+    request_gathered = - { file: &HostIdentity, path: &[u8] } -> (),
+        by image::copies::request_gathered;
+
     /// Asks for a recording of the program at `path` by the same queue; `count_start`,
     /// `rewritten` (`Gathered`: where it lies) and the rest are told its `recorded` identity.
-    fn request_recorded(&mut self, file: &HostIdentity, path: &[u8]);
-    /// Supervisor: where the next gathered program goes in the region's file, and how many bytes
-    /// are left there.
-    fn room_to_gather(&self) -> (u64, u64);
+    request_recorded = - { file: &HostIdentity, path: &[u8] } -> (),
+        by image::copies::request_recorded;
+
     /// Supervisor: notes that `bytes` of a program are there, from `room_to_gather` on.
-    fn set_gathered(&mut self, file: &HostIdentity, bytes: u64);
+    set_gathered = - { file: &HostIdentity, bytes: u64 } -> (),
+        by image::copies::set_gathered;
+
     /// Supervisor: nobody is to ask for this one again.
-    fn refuse_to_gather(&mut self, file: &HostIdentity);
-}
+    refuse_to_gather = - { file: &HostIdentity } -> (),
+        by image::copies::refuse_to_gather;
+}}

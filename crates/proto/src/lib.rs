@@ -1,14 +1,22 @@
 //! What a client asks of the kernels, and what they answer. The only thing both sides share.
 //!
-//! One file a service: `fs` (trees and bytes), `descriptor` (numbers and open-file descriptions),
-//! `flight` (descriptors in messages), `process` (who is there), `lock` (advisory locks), `pipe`
-//! (bytes of pipes), `epoll` (what programs wait for), `watch` (who is told of changes), `image`
-//! (what one image is made of), `volume` (what becomes durable), `place` (which kernel is whose);
-//! `operation` names their types for those who count; `entry` is no service, but what a process and
-//! the supervisor agree on when it enters, nor `snapshot`, what a start is made from, nor `acl`,
-//! the rules of access control lists.
-//! A carrier implements every trait; a client is generic over them and knows nothing of how an
-//! operation gets to its kernel.
+//! Each operation is declared once (`declare`): the traits here, the carrier's methods, counters
+//! and docs/protocol.md follow from the declaration.
+//!
+//! Services, one file each: `fs` (trees and bytes), `descriptor` (numbers and open-file
+//! descriptions), `flight` (descriptors in messages), `process` (process records), `lock` (advisory
+//! locks), `pipe` (bytes of pipes and of sockets), `epoll` (sets of epoll), `watch` (inotify),
+//! `image` (layout of an image, rewritten copies), `volume` (what becomes durable).
+//!
+//! The supervisor has two of its own: `admin` and `overview`.
+//!
+//! Beside them: `shortcuts` (looks at shared memory that save an operation), `operation` (what
+//! operations are counted as), `place` (placement of processes), `entry` (what a process and the
+//! supervisor agree on when it enters), `snapshot` (recorded starts of programs), `acl` (the rules
+//! of access control lists).
+//!
+//! A carrier implements every trait. A client is generic over them and does not know how an
+//! operation reaches its kernel.
 //!
 //! Invariants
 //! 1. An operation happens as a whole or not at all, to every observer and to death.
@@ -20,7 +28,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod declare;
+
 pub mod acl;
+pub mod admin;
 pub mod descriptor;
 pub mod entry;
 pub mod epoll;
@@ -30,18 +42,24 @@ pub mod image;
 pub mod lock;
 pub mod namespace;
 pub mod operation;
+pub mod overview;
+pub mod page;
 pub mod pipe;
 pub mod place;
 pub mod process;
+pub mod shortcuts;
 pub mod snapshot;
 pub mod volume;
 pub mod watch;
 
+pub use admin::Admin;
 pub use descriptor::{Description, Descriptors, Files};
 pub use fs::{Credentials, Fs, Inode};
 pub use husk_abi::Errno;
 pub use operation::Operation;
+pub use overview::Overview;
 pub use process::{Process, Processes};
+pub use shortcuts::Shortcuts;
 
 /// What every operation returns.
 pub type Result<T> = core::result::Result<T, Errno>;
@@ -49,7 +67,9 @@ pub type Result<T> = core::result::Result<T, Errno>;
 /// Everything one thread can ask: all services over one carrier.
 pub trait Services:
     Fs
+    + Shortcuts
     + Descriptors
+    + descriptor::Offsets
     + flight::Flights
     + Processes
     + lock::Locks
@@ -62,7 +82,9 @@ pub trait Services:
 }
 impl<T> Services for T where
     T: Fs
+        + Shortcuts
         + Descriptors
+        + descriptor::Offsets
         + flight::Flights
         + Processes
         + lock::Locks

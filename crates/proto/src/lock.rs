@@ -58,24 +58,20 @@ pub enum Outcome {
     },
 }
 
+operations! { ($) lock_operations
+
 /// The lock service.
-pub trait Locks {
+Locks in lock, operations {
     /// Sets, converts or releases. `EDEADLK` when waiting would close a circle of processes (only
     /// with `wait`), `ENOLCK` when the table is full.
-    fn lock(
-        &mut self,
-        owner: Owner,
-        inode: Inode,
-        range: Range,
-        mode: Mode,
-        wait: bool,
-    ) -> Result<Outcome>;
+    lock = Lock of inode {
+        owner: Owner, inode: Inode, range: Range, mode: Mode, wait: bool,
+    } -> Result<Outcome>,
+        by carrier;
+
     /// The first lock that would stand in the way.
-    fn test(
-        &mut self,
-        owner: Owner,
-        inode: Inode,
-        range: Range,
-        mode: Mode,
-    ) -> Result<Option<Held>>;
-}
+    test = Lock of inode {
+        owner: Owner, inode: Inode, range: Range, mode: Mode,
+    } -> Result<Option<Held>>,
+        by lock::test;
+}}

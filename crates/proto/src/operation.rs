@@ -2,101 +2,77 @@
 //!
 //! Questions that are answered at a glance (which descriptor is this?) are no operations.
 
-/// A type of operation. Its number is its place among a thread's counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Operation {
-    /// A step of a path, the target of a link.
-    Walk,
-    /// Attributes are asked for.
-    Stat,
-    /// Bytes, or where some are.
-    Read,
-    /// Names of a directory.
-    List,
-    /// Bytes pass through a pipe of the image, outside what is guarded.
-    Pipe,
-    /// A file is opened.
-    Open,
-    /// A descriptor is closed.
-    Close,
-    /// Bytes are written.
-    Write,
-    /// A file or directory is made, and maybe opened.
-    Create,
-    /// A name is added to a file.
-    Link,
-    /// A name is removed.
-    Remove,
-    /// A name is moved.
-    Rename,
-    /// Attributes are set.
-    Change,
-    /// A file is made longer or shorter, gets blocks or holes.
-    Resize,
-    /// Blocks are asked for, to be mapped.
-    Map,
-    /// An overlay takes over what the host has.
-    Import,
-    /// A descriptor of the host is noted or forgotten.
-    Host,
-    /// An offset is set.
-    Seek,
-    /// A descriptor is duplicated.
-    Duplicate,
-    /// A lock of a file.
-    Lock,
-    /// A process is made.
-    Fork,
-    /// A process runs another program.
-    Exec,
-    /// The end of a process is completed, by itself or by who buries it.
-    Exit,
-    /// Watches are set, and read.
-    Watch,
-    /// A descriptor travels in a message.
-    Message,
-    /// A directory becomes one that any kernel changes.
-    Widen,
-    /// A directory is one kernel's again.
-    Narrow,
+macro_rules! types {
+    ($($(#[doc = $doc:literal])+ $type:ident = $name:literal,)*) => {
+        /// A type of operation. Its number is its place among a thread's counters.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u32)]
+        pub enum Operation { $($(#[doc = $doc])+ $type),* }
+
+        /// What each is called, by number.
+        pub const NAMES: [&str; OPERATIONS] = [$($name),*];
+
+        /// Number of types.
+        pub const OPERATIONS: usize = [$($name),*].len();
+    };
 }
 
-/// Number of types.
-pub const OPERATIONS: usize = 27;
+types! {
+    /// A step of a path, the target of a link.
+    Walk = "walk",
+    /// Attributes are asked for.
+    Stat = "stat",
+    /// Bytes, or where some are.
+    Read = "read",
+    /// Names of a directory.
+    List = "list",
+    /// Bytes pass through a pipe of the image, outside what is guarded.
+    Pipe = "pipe",
+    /// A file is opened.
+    Open = "open",
+    /// A descriptor is closed.
+    Close = "close",
+    /// Bytes are written.
+    Write = "write",
+    /// A file or directory is made, and maybe opened.
+    Create = "create",
+    /// A name is added to a file.
+    Link = "link",
+    /// A name is removed.
+    Remove = "remove",
+    /// A name is moved.
+    Rename = "rename",
+    /// Attributes are set.
+    Change = "change",
+    /// A file is made longer or shorter, gets blocks or holes.
+    Resize = "resize",
+    /// Blocks are asked for, to be mapped.
+    Map = "map",
+    /// An overlay takes over what the host has.
+    Import = "import",
+    /// A descriptor of the host is noted or forgotten.
+    Host = "host",
+    /// An offset is set.
+    Seek = "seek",
+    /// A descriptor is duplicated.
+    Duplicate = "duplicate",
+    /// A lock of a file.
+    Lock = "lock",
+    /// A process is made.
+    Fork = "fork",
+    /// A process runs another program.
+    Exec = "exec",
+    /// The end of a process is completed, by itself or by who buries it.
+    Exit = "exit",
+    /// Watches are set, and read.
+    Watch = "watch",
+    /// A descriptor travels in a message.
+    Message = "message",
+    /// A directory becomes one that any kernel changes.
+    Widen = "widen",
+    /// A directory is one kernel's again.
+    Narrow = "narrow",
+}
+
 /// The first of them change nothing: they take no lock, and are counted apart.
-pub const LOOKS: usize = 5;
-
-const _: () = assert!(Operation::Narrow as usize + 1 == OPERATIONS);
-const _: () = assert!(Operation::Pipe as usize + 1 == LOOKS);
-
-/// What each is called, by number.
-pub const NAMES: [&str; OPERATIONS] = [
-    "walk",
-    "stat",
-    "read",
-    "list",
-    "pipe",
-    "open",
-    "close",
-    "write",
-    "create",
-    "link",
-    "remove",
-    "rename",
-    "change",
-    "resize",
-    "map",
-    "import",
-    "host",
-    "seek",
-    "duplicate",
-    "lock",
-    "fork",
-    "exec",
-    "exit",
-    "watch",
-    "message",
-    "widen",
-    "narrow",
-];
+pub const LOOKS: usize = Operation::Pipe as usize + 1;

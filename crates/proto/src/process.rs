@@ -4,7 +4,7 @@
 //! shared under `CLONE_FS`). Records outlive `exec`. What a dead process held is released exactly
 //! once, by its own `exit`, by a waiter that met it, or by the supervisor.
 
-use crate::{Files, Inode, Result};
+use crate::{Inode, Result};
 
 /// A process record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,68 +28,80 @@ pub enum WorkingDirectory {
     Husk(Inode),
 }
 
+operations! { ($) process_operations
+
 /// The process service.
-pub trait Processes {
-    /// The record of the calling thread's process.
-    fn current(&self) -> Process;
-    /// Whether the calling thread is known to be the only one of its process.
-    fn is_alone(&self) -> bool;
-    /// Whether no other thread makes descriptors in the table of the calling one.
-    fn has_table_alone(&self) -> bool;
-    /// The descriptor table of the calling thread.
-    fn files(&self) -> Files;
+Processes in process, operations {
     /// Prepares a child record (state `embryo`): copies or shares table and context.
-    fn prepare_fork(&mut self, sharing: Sharing) -> Result<Process>;
+    prepare_fork = Fork { sharing: Sharing } -> Result<Process>,
+        by process::prepare_fork with clock;
+
     /// The host refused the fork: takes the embryo back.
-    fn cancel_fork(&mut self, child: Process);
+    cancel_fork = - { child: Process } -> (),
+        by carrier;
+
     /// In the child: the calling thread now acts for `child`, which runs as host process `pid`.
-    fn enter_child(&mut self, child: Process, pid: u32);
+    enter_child = - { child: Process, pid: u32 } -> (),
+        by carrier;
+
     /// Replaces a shared table by a private copy (`unshare`, and `exec` after `CLONE_FILES`).
-    fn unshare(&mut self, sharing: Sharing) -> Result<()>;
+    unshare = - { sharing: Sharing } -> Result<()>,
+        by carrier;
+
     /// After a successful `exec`, in the new program: closes close-on-exec descriptors, drops
     /// pins of mappings, recovers threads the `exec` ended.
-    fn finish_exec(&mut self) -> Result<()>;
+    finish_exec = Exec {} -> Result<()>,
+        by carrier;
+
     /// The process ends by itself: releases all it holds. Only when no other thread runs.
-    fn exit(&mut self);
+    exit = - {} -> (),
+        by carrier;
 
     /// The working directory.
-    fn working_directory(&mut self) -> WorkingDirectory;
+    working_directory = - {} -> WorkingDirectory,
+        by carrier;
+
     /// That of host process `pid`; `None`: it is none of the image.
-    fn working_directory_of(&mut self, pid: u32) -> Option<WorkingDirectory>;
-    /// The descriptor table of the process of the image with host process id `pid`, to look into.
-    fn files_of(&self, pid: u32) -> Option<Files> {
-        let _ = pid;
-        None
-    }
+    working_directory_of = - { pid: u32 } -> Option<WorkingDirectory>,
+        by carrier;
+
     /// Changes it.
-    fn set_working_directory(&mut self, place: WorkingDirectory) -> Result<()>;
+    set_working_directory = - { place: WorkingDirectory } -> Result<()>,
+        by carrier;
+
     /// The umask (permission bits taken away).
-    fn umask(&mut self) -> u32;
+    umask = - {} -> u32,
+        by process::umask;
+
     /// Sets it, returns the old one.
-    fn set_umask(&mut self, mask: u32) -> u32;
+    set_umask = - { mask: u32 } -> u32,
+        by carrier;
 
     /// Notes which file the calling process runs from now on: nobody can write to it. Returns what
     /// it ran before. `ETXTBSY` when somebody has it open for writing.
-    fn set_program(&mut self, inode: Option<Inode>) -> Result<Option<Inode>>;
+    set_program = - { inode: Option<Inode> } -> Result<Option<Inode>>,
+        by carrier;
+
     /// The file of the image that the calling process runs; `None`: one of the host.
-    fn program(&mut self) -> Option<Inode> {
-        None
-    }
+    program = - {} -> Option<Inode> = None,
+        by process::program;
+
     /// Keeps an inode and its blocks while memory maps it; released by `unpin`, `exec`, exit.
-    fn pin(&mut self, inode: Inode) -> Result<()>;
+    pin = - of inode { inode: Inode } -> Result<()>,
+        by process::pins::pin;
+
     /// Says that what this process has pinned is mapped by who may write to it: nobody can run it
     /// until the last of its pins is gone. `ETXTBSY` while somebody does.
-    fn pin_writes(&mut self, inode: Inode) -> Result<()> {
-        let _ = inode;
-        Ok(())
-    }
+    pin_writes = - of inode { inode: Inode } -> Result<()> = Ok(()),
+        by process::pins::pin_writes;
+
     /// Pins an inode `count` times for a child of `prepare_fork` that does not run yet: what it
     /// will have mapped of the calling process, who keeps it pinned meanwhile. `writes` as for
     /// `pin_writes`. `EAGAIN` when there is no room.
-    fn pin_for(&mut self, child: Process, inode: Inode, count: u32, writes: bool) -> Result<()> {
-        let _ = (child, inode, count, writes);
-        Ok(())
-    }
+    pin_for = - { child: Process, inode: Inode, count: u32, writes: bool } -> Result<()> = Ok(()),
+        by process::pins::pin_for;
+
     /// Takes one pin back.
-    fn unpin(&mut self, inode: Inode);
-}
+    unpin = - of inode { inode: Inode } -> (),
+        by carrier;
+}}

@@ -2,20 +2,17 @@
 
 use crate::{Inode, Result};
 
+operations! { ($) volume_operations
+
 /// What a client asks of volumes. An image without any answers as it stands here.
-pub trait Volumes {
-    /// Whether the image has volumes.
-    fn has_volumes(&self) -> bool {
-        false
-    }
+Volumes in volume, operations {
     /// Returns when an inode of a volume is durable with its data, its attributes and the names
     /// that lead to it; `whole`: everything in its volume. At once where it is in none. `EIO`: it
     /// is not, and may never be; `ENOSPC`: the volume is full.
-    fn commit(&mut self, _inode: Inode, _whole: bool) -> Result<()> {
-        Ok(())
-    }
+    commit = - { inode: Inode, whole: bool } -> Result<()> = Ok(()),
+        by carrier;
+
     /// The same for everything in all volumes.
-    fn commit_all(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
+    commit_all = - {} -> Result<()> = Ok(()),
+        by carrier;
+}}

@@ -60,85 +60,74 @@ impl MarkerName {
 
 const MARKER_PREFIX: &[u8] = b"watch.";
 
+operations! { ($) watch_operations
+
 /// The watch service. What does not serve watches says so by these defaults.
-#[allow(unused_variables)]
-pub trait Watches {
-    /// The instance that host number `fd` names, without a token.
-    fn watch_instance(&self, files: Files, fd: u32) -> Option<Instance> {
-        None
-    }
+Watches in watch, operations {
     /// A noted host number names a new instance. `EMFILE`: there are too many.
-    fn watch_make(&mut self, files: Files, fd: u32) -> Result<Instance> {
-        Err(Errno::ENOSYS)
-    }
+    watch_make = Watch { files: Files, fd: u32 } -> Result<Instance> = Err(Errno::ENOSYS),
+        by watch::make;
+
     /// The host's instance watches its marker, under this descriptor and this number of an inode.
-    fn watch_mark(&mut self, instance: Instance, marker: u32, file: u64) -> Result<()> {
-        Err(Errno::ENOSYS)
-    }
-    /// The host's watch descriptor of the marker, 0 = there is none.
-    fn watch_marker(&self, instance: Instance) -> u32 {
-        0
-    }
-    /// Whether there are instances at all.
-    fn watch_any(&self) -> bool {
-        false
-    }
+    watch_mark = - {
+        instance: Instance, marker: u32, file: u64,
+    } -> Result<()> = Err(Errno::ENOSYS),
+        by watch::mark;
+
     /// The instance whose marker is this inode of the host.
-    fn watch_find(&mut self, file: u64) -> Option<Instance> {
-        None
-    }
+    watch_find = - { file: u64 } -> Option<Instance> = None,
+        by watch::find;
+
     /// A noted host number is a second number of an instance.
-    fn watch_join(&mut self, files: Files, fd: u32, instance: Instance) -> Result<()> {
-        Err(Errno::ENOSYS)
-    }
+    watch_join = - { files: Files, fd: u32, instance: Instance } -> Result<()> = Err(Errno::ENOSYS),
+        by watch::join;
+
     /// Watches an inode, or changes its watch: `mask` as `inotify_add_watch` has it. `ENOSPC`.
-    fn watch_add(&mut self, instance: Instance, inode: Inode, mask: u32) -> Result<u32> {
-        Err(Errno::ENOSYS)
-    }
+    watch_add = Watch of inode {
+        instance: Instance, inode: Inode, mask: u32,
+    } -> Result<u32> = Err(Errno::ENOSYS),
+        by watch::list::add;
+
     /// The program's watch descriptor for one of the host's, a new one if need be. `ENOSPC`.
-    fn watch_host(&mut self, instance: Instance, host: u32) -> Result<u32> {
-        Err(Errno::ENOSYS)
-    }
+    watch_host = - { instance: Instance, host: u32 } -> Result<u32> = Err(Errno::ENOSYS),
+        by watch::list::host;
+
     /// The same, if there is one; with `gone` it is forgotten.
-    fn watch_of_host(&mut self, instance: Instance, host: u32, gone: bool) -> Option<u32> {
-        None
-    }
-    /// The first watch on a file of the image with a descriptor from `from` on: descriptor, file,
-    /// and what it tells of.
-    fn watch_next(&self, instance: Instance, from: u32) -> Option<(u32, Inode, u32)> {
-        None
-    }
+    watch_of_host = - { instance: Instance, host: u32, gone: bool } -> Option<u32> = None,
+        by watch::list::of_host;
+
     /// Ends a watch. `EINVAL`.
-    fn watch_remove(&mut self, instance: Instance, wd: u32) -> Result<Removed> {
-        Err(Errno::EINVAL)
-    }
+    watch_remove = Watch { instance: Instance, wd: u32 } -> Result<Removed> = Err(Errno::EINVAL),
+        by watch::list::remove;
+
     /// Takes events out; only who has read a marker does, with the readers' lock.
-    fn watch_take(&mut self, instance: Instance, out: &mut [u8]) -> Result<Taken> {
-        Ok(Taken::default())
-    }
+    watch_take = Watch {
+        instance: Instance, out: &mut [u8],
+    } -> Result<Taken> = Ok(Taken::default()),
+        by watch::queue::take;
+
     /// Bytes of the events that wait.
-    fn watch_waiting(&mut self, instance: Instance) -> u32 {
-        0
-    }
+    watch_waiting = - { instance: Instance } -> u32 = 0,
+        by carrier;
+
     /// Keeps other readers out, until `watch_unlock`.
-    fn watch_lock(&mut self, instance: Instance) -> Result<()> {
-        Ok(())
-    }
+    watch_lock = - { instance: Instance } -> Result<()> = Ok(()),
+        by watch::lock_readers;
+
     /// Lets them in.
-    fn watch_unlock(&mut self, instance: Instance) {}
-    /// Whether an operation of this thread has left somebody to be told.
-    #[inline(always)]
-    fn watch_owes(&self) -> bool {
-        false
-    }
+    watch_unlock = - { instance: Instance } -> () = (),
+        by watch::unlock_readers;
+
     /// The next instance to be told; from now on it counts as told.
-    fn watch_owed(&mut self) -> Option<Instance> {
-        None
-    }
+    watch_owed = - {} -> Option<Instance> = None,
+        by watch::owed;
+
     /// It could not be told.
-    fn watch_untold(&mut self, instance: Instance) {}
+    watch_untold = - { instance: Instance } -> () = (),
+        by watch::untold;
+
     /// Something has happened to an inode that is no operation of its own: a directory was listed,
     /// a file opened that is the host's. `what` as `IN_ACCESS`.
-    #[inline]
-    fn watch_note(&mut self, inode: Inode, what: u32) {}
-}
+    watch_note = - of inode { inode: Inode, what: u32 } -> () = (),
+        by carrier;
+}}

@@ -22,6 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
+use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten, Wish};
 use husk_rewrite::{Identity, Outcome, Store, Unusable};

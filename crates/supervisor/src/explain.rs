@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
+use husk_proto::Overview as _;
 use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
 use serde::Serialize;
 

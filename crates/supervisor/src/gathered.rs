@@ -19,6 +19,7 @@ use std::path::Path;
 
 use husk_carrier::Direct;
 use husk_host::huge::{self, HUGE_BYTES};
+use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::Image as _;
 use husk_rewrite::Identity;

@@ -10,8 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
-use husk_proto::Errno;
-use husk_proto::image::Image as _;
+use husk_proto::{Errno, Shortcuts as _};
 use husk_region::observe::lock_hold_stats::{Held, held, switch_on};
 use husk_region::observe::trace::ticks;
 use serde::Serialize;

@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, Layout};
 use husk_host::huge;
+use husk_proto::Admin;
 use husk_proto::fs::{Kind, Node, Origin};
-use husk_proto::image::{Cover, Image as _};
+use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
-use husk_proto::{Credentials, Errno, Fs, Inode, Process, Processes};
+use husk_proto::{
+    Credentials, Errno, Fs, Inode, Overview as _, Process, Processes, Shortcuts as _,
+};
 
 use crate::clock::{exact_ns, now_ns};
 use crate::descriptors;
@@ -345,23 +348,23 @@ impl Source for Direct {
     }
 
     fn keep_writers_out(&mut self, inode: Inode) -> Result<(), Errno> {
-        Direct::keep_writers_out(self, inode)
+        Admin::keep_writers_out(self, inode)
     }
 
     fn let_writers_in(&mut self, inode: Inode) {
-        Direct::let_writers_in(self, inode);
+        Admin::let_writers_in(self, inode);
     }
 
     fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin)) {
-        Direct::each_on_host(self, emit);
+        Admin::each_on_host(self, emit);
     }
 
     fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno> {
-        Direct::origin_rights(self, origin)
+        Admin::origin_rights(self, origin)
     }
 
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
-        Direct::each_elsewhere(self, emit);
+        Admin::each_elsewhere(self, emit);
     }
 
     fn unpin(&mut self, inode: Inode) {

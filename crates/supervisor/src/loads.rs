@@ -11,6 +11,7 @@ use std::fs;
 
 use husk_carrier::Direct;
 use husk_proto::place::LOAD_ONE;
+use husk_proto::{Admin as _, Overview as _};
 
 /// Ticks of the supervisor between two looks.
 const TICKS: u32 = 4;

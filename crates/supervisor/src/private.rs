@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::Direct;
 use husk_proto::flight::{Flight, Flights, StandInName};
 use husk_proto::watch::MarkerName;
-use husk_proto::{Errno, Fs, Inode};
+use husk_proto::{Errno, Fs, Inode, Overview as _};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 /// Where it may lie, in order: in memory if there is such a place.

@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use husk_carrier::Counts;
+use husk_proto::Overview as _;
 use husk_proto::operation::{NAMES, OPERATIONS, Operation};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Serialize, Serializer};

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
+use husk_proto::Overview as _;
 use husk_proto::epoll::{BELL, Sleeper};
 use rustix::event::epoll::{EventData, EventFlags, add};
 use rustix::event::{EventfdFlags, eventfd};

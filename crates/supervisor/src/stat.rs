@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use husk_carrier::Counts;
-use husk_proto::Fs;
 use husk_proto::operation::{NAMES, OPERATIONS, Operation};
+use husk_proto::{Fs, Overview as _};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

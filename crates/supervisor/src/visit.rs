@@ -15,8 +15,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use husk_carrier::{Direct, HEADER_BYTES, Header, Layout};
-use husk_proto::Errno;
-use husk_proto::image::{Cover, Image as _};
+use husk_proto::image::Cover;
+use husk_proto::{Errno, Overview as _, Shortcuts as _};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::failure::Failure;

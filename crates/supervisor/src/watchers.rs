@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use husk_carrier::Direct;
+use husk_proto::Overview as _;
 use husk_proto::watch::{MarkerName, Watches};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 

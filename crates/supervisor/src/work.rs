@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
-use husk_proto::Fs as _;
-use husk_proto::image::Image as _;
-use husk_proto::watch::Watches;
+use husk_proto::{Admin as _, Fs as _, Overview as _, Shortcuts as _};
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use husk_carrier::{Direct, Layout};
+use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten};
 use husk_supervisor::copies::serve_one;

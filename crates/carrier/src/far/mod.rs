@@ -22,6 +22,7 @@
 
 mod bytes;
 mod names;
+pub(crate) mod operations;
 mod stand_in;
 
 pub use bytes::AT_END;

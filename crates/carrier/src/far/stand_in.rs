@@ -9,10 +9,10 @@ use husk_abi::sys::general::{
     O_ACCMODE, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFREG,
 };
 use husk_kernel::fs::{attributes, walk};
-use husk_proto::descriptor::{Description, Descriptors as _, Open, Shown, Slot};
+use husk_proto::descriptor::{Description, Open, Shown, Slot};
 use husk_proto::fs::{Change, Time};
 use husk_proto::process::{Processes as _, WorkingDirectory};
-use husk_proto::{Credentials, Errno, Files, Inode, Result};
+use husk_proto::{Credentials, Errno, Files, Inode, Result, Shortcuts as _};
 use husk_wire::record::{Access, Spot};
 use husk_wire::text::List;
 use husk_wire::{message, request};

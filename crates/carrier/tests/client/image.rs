@@ -4,6 +4,7 @@ use super::plain::host;
 use super::system::{Husk, System};
 use husk_abi::nr;
 use husk_carrier::{Direct, Layout};
+use husk_proto::Admin as _;
 use husk_proto::fs::{HostIdentity, Imported, Kind};
 use husk_proto::image::Cover;
 use husk_proto::process::Process;

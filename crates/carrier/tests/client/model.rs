@@ -4,12 +4,12 @@
 #[path = "model_descriptors.rs"]
 mod descriptors;
 
-use husk_proto::descriptor::{Descriptors, Files, Open, Shown, Slot};
+use husk_proto::descriptor::{Descriptors, Files, Offsets, Open, Shown, Slot};
 use husk_proto::fs::*;
 use husk_proto::image::{Cover, Image, Mount, Rewritten, Wish};
 use husk_proto::lock::{Mode, Range};
 use husk_proto::process::{Process, Processes, Sharing, WorkingDirectory};
-use husk_proto::{Credentials, Description, Errno, Inode, Result};
+use husk_proto::{Credentials, Description, Errno, Inode, Result, Shortcuts};
 use std::collections::BTreeMap;
 
 #[path = "model_locks.rs"]
@@ -151,6 +151,22 @@ impl Model {
 }
 
 impl Fs for Model {
+    fn lookup_witnessed(&mut self, dir: Inode, name: &[u8], witness: &mut Witness) -> Result<Step> {
+        *witness = Witness::default();
+        self.lookup(dir, name)
+    }
+    fn step_witnessed(&mut self, inode: Inode, witness: &mut Witness) -> Result<Step> {
+        *witness = Witness::default();
+        self.step(inode)
+    }
+    fn list_numbers(
+        &mut self,
+        dir: Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list(dir, cookie, emit)
+    }
     fn lookup(&mut self, dir: Inode, name: &[u8]) -> Result<Step> {
         let node = self.node(dir);
         if node.step.kind != Kind::Directory {
@@ -607,18 +623,6 @@ impl Fs for Model {
 }
 
 impl Processes for Model {
-    fn current(&self) -> Process {
-        Process(1)
-    }
-    fn is_alone(&self) -> bool {
-        true
-    }
-    fn has_table_alone(&self) -> bool {
-        true
-    }
-    fn files(&self) -> Files {
-        Files(1)
-    }
     fn prepare_fork(&mut self, _: Sharing) -> Result<Process> {
         Err(Errno::ENOSYS)
     }
@@ -664,6 +668,49 @@ impl husk_proto::watch::Watches for Model {}
 impl husk_proto::volume::Volumes for Model {}
 
 impl Image for Model {
+    fn note_outside(&mut self, path: &[u8], _: u64) {
+        self.outside.push(path.to_vec());
+    }
+    fn forget_outside(&mut self) {
+        self.outside.clear();
+    }
+    fn count_unsupported(&mut self, number: usize) {
+        self.refused.push(number);
+    }
+    fn note_sockets(&mut self) {}
+    fn request_rewrite(&mut self, _: &HostIdentity, _: &[u8]) {}
+    fn next_wish(&mut self, _: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
+        None
+    }
+    fn set_rewritten(&mut self, _: &HostIdentity, _: Rewritten) {}
+    fn count_start(&mut self, _: &HostIdentity) -> bool {
+        false
+    }
+    fn request_gathered(&mut self, _: &HostIdentity, _: &[u8]) {}
+    fn request_recorded(&mut self, _: &HostIdentity, _: &[u8]) {}
+    fn set_gathered(&mut self, _: &HostIdentity, _: u64) {}
+    fn refuse_to_gather(&mut self, _: &HostIdentity) {}
+}
+
+impl Shortcuts for Model {
+    fn flags(&self, description: Description) -> Result<u32> {
+        Ok(self.opens[description.0 as usize].0.flags)
+    }
+    fn next_number(&self, _: Files, from: u32) -> Option<u32> {
+        self.slots.range(from..).next().map(|(&fd, _)| fd)
+    }
+    fn current(&self) -> Process {
+        Process(1)
+    }
+    fn is_alone(&self) -> bool {
+        true
+    }
+    fn has_table_alone(&self) -> bool {
+        true
+    }
+    fn files(&self) -> Files {
+        Files(1)
+    }
     fn mounts(&self) -> usize {
         1
     }
@@ -679,19 +726,9 @@ impl Image for Model {
     fn outside_age(&self) -> u64 {
         0
     }
-    fn note_outside(&mut self, path: &[u8], _: u64) {
-        self.outside.push(path.to_vec());
-    }
-    fn forget_outside(&mut self) {
-        self.outside.clear();
-    }
-    fn count_unsupported(&mut self, number: usize) {
-        self.refused.push(number);
-    }
     fn sockets(&self) -> bool {
         true
     }
-    fn note_sockets(&mut self) {}
     fn private_path(&self) -> &[u8] {
         b"/private/"
     }
@@ -701,19 +738,7 @@ impl Image for Model {
     fn rewritten(&self, _: &HostIdentity) -> Rewritten {
         Rewritten::Plain
     }
-    fn request_rewrite(&mut self, _: &HostIdentity, _: &[u8]) {}
-    fn next_wish(&mut self, _: &mut [u8]) -> Option<(Wish, HostIdentity, usize)> {
-        None
-    }
-    fn set_rewritten(&mut self, _: &HostIdentity, _: Rewritten) {}
-    fn count_start(&mut self, _: &HostIdentity) -> bool {
-        false
-    }
-    fn request_gathered(&mut self, _: &HostIdentity, _: &[u8]) {}
-    fn request_recorded(&mut self, _: &HostIdentity, _: &[u8]) {}
     fn room_to_gather(&self) -> (u64, u64) {
         (0, 0)
     }
-    fn set_gathered(&mut self, _: &HostIdentity, _: u64) {}
-    fn refuse_to_gather(&mut self, _: &HostIdentity) {}
 }

@@ -19,9 +19,6 @@ impl Descriptors for Model {
     fn slot(&mut self, _: Files, fd: u32) -> Slot {
         self.slots.get(&fd).map_or(Slot::Free, |s| s.0)
     }
-    fn flags(&self, description: Description) -> Result<u32> {
-        Ok(self.opens[description.0 as usize].0.flags)
-    }
     fn description(&mut self, description: Description) -> Result<Open> {
         Ok(self.opens[description.0 as usize].0)
     }
@@ -84,9 +81,6 @@ impl Descriptors for Model {
             emit(fd, slot.0);
         }
     }
-    fn next_number(&self, _: Files, from: u32) -> Option<u32> {
-        self.slots.range(from..).next().map(|(&fd, _)| fd)
-    }
     fn host_opened(&mut self, _: Files, fd: u32, on_exec: bool, shows: Shown) -> Result<bool> {
         if let Some((Slot::Husk(_), ..)) = self.slots.get(&fd) {
             return Ok(false);
@@ -134,6 +128,13 @@ impl Descriptors for Model {
         self.opens[description.0 as usize].1 = offset;
         Ok(())
     }
+    fn set_flags(&mut self, description: Description, flags: u32) -> Result<()> {
+        self.opens[description.0 as usize].0.flags = flags;
+        Ok(())
+    }
+}
+
+impl Offsets for Model {
     fn advance(
         &mut self,
         description: Description,
@@ -143,9 +144,5 @@ impl Descriptors for Model {
         let (offset, count) = step(self, offset)?;
         self.opens[description.0 as usize].1 = offset;
         Ok(count)
-    }
-    fn set_flags(&mut self, description: Description, flags: u32) -> Result<()> {
-        self.opens[description.0 as usize].0.flags = flags;
-        Ok(())
     }
 }

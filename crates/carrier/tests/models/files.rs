@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Change, Node, SetExtended};
-use husk_proto::{Errno, Fs, Inode};
+use husk_proto::{Errno, Fs, Inode, Shortcuts as _};
 
 use crate::checker::{Tries, attach, begin, dice, go, holds_and_sees, stop, task, world};
 use crate::support::root_user;

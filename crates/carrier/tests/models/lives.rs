@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use husk_carrier::Direct;
 use husk_proto::fs::Node;
-use husk_proto::{Errno, Fs, Inode};
+use husk_proto::{Admin as _, Errno, Fs, Inode};
 
 use crate::checker::{
     Tries, attach, begin, deaths, dice, go, holds_and_sees, pid_of, stop, task, world,

@@ -9,7 +9,7 @@ use husk_carrier::{Direct, Directories};
 use husk_client::{Buffers, Call, Client, Host, Mapping, Memory};
 use husk_proto::fs::{Run, Span};
 use husk_proto::image::Cover;
-use husk_proto::{Inode, Process, Processes};
+use husk_proto::{Admin as _, Inode, Process, Processes};
 
 use crate::{support, world};
 

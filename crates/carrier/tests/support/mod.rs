@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use husk_carrier::{CACHE_ADDRESS, Direct, Directories, Layout, STATE_ADDRESS, format, map_region};
 use husk_proto::fs::{Credentials, Imported, Kind};
 use husk_proto::image::Cover;
-use husk_proto::{Inode, Process};
+use husk_proto::{Admin as _, Inode, Process};
 
 pub const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 64 << 20 };
 /// Numbers from here on are out of the way of those that programs use.

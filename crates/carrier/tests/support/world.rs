@@ -13,7 +13,7 @@ use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::pipe::Pipes;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::watch::{Instance, Watches};
-use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, acl};
+use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, Shortcuts as _, acl};
 
 use crate::support::root_user;
 

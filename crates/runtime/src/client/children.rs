@@ -5,6 +5,7 @@ use crate::thread::client::{Embryo, ThreadClient, Unborn};
 use husk_abi::Errno;
 use husk_carrier::Direct;
 use husk_host::calls;
+use husk_proto::pipe::Pipes as _;
 use husk_proto::place::Placement;
 use husk_proto::process::{Process, Processes, Sharing};
 

@@ -10,6 +10,7 @@ use husk_abi::PATH_MAX;
 use husk_carrier::{Direct, Without};
 use husk_client::{ExecTarget, Program};
 use husk_host::calls;
+use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
 use husk_runtime::handover;

@@ -15,8 +15,8 @@ use husk_abi::{Errno, nr};
 use husk_carrier::{Direct, Without};
 use husk_client::{After, Call, Client, Seen, Shortcut, Verdict};
 use husk_host::calls;
+use husk_proto::Shortcuts as _;
 use husk_proto::descriptor::Slot;
-use husk_proto::pipe::Pipes;
 use husk_proto::process::{Process, Processes};
 
 /// The calls that move bytes at a descriptor's own place; only for pipes they leave work after.

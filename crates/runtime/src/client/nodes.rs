@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 
 use husk_abi::Errno;
-use husk_proto::image::Image as _;
+use husk_proto::Shortcuts as _;
 use husk_proto::place::Rule;
 use husk_proto::process::Processes as _;
 

@@ -7,11 +7,10 @@ use husk_abi::memory::{MAP_FIXED, MAP_PRIVATE};
 use husk_abi::{Errno, PATH_MAX, nr};
 use husk_client::{ExecTarget, Program};
 use husk_host::{calls, syscall};
-use husk_proto::Inode;
 use husk_proto::descriptor::Descriptors;
 use husk_proto::fs::HostIdentity;
-use husk_proto::image::Image;
 use husk_proto::process::Processes;
+use husk_proto::{Inode, Shortcuts as _};
 
 /// What the segments of a program are mapped from.
 pub struct Source {

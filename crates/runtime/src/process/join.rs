@@ -7,6 +7,7 @@ use crate::stubs::table;
 use crate::thread::client::{Embryo, ThreadClient, Unborn};
 use husk_abi::Errno;
 use husk_host::calls;
+use husk_proto::Shortcuts as _;
 use husk_proto::process::{Process, Processes};
 use husk_runtime::handover;
 

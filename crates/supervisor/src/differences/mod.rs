@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use husk_carrier::Direct;
-use husk_proto::Fs;
+use husk_proto::{Fs, Overview as _};
 
 use self::change::Change;
 use crate::failure::Failure;

@@ -20,6 +20,7 @@ use crate::named::place::Name;
 use crate::nodes;
 use crate::request::reason;
 use crate::visit::Visit;
+use husk_proto::Overview as _;
 
 const MS_PER_S: u64 = 1000;
 

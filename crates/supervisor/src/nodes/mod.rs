@@ -30,7 +30,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
-use husk_proto::image::{Cover, Image as _};
+use husk_proto::Shortcuts as _;
+use husk_proto::image::Cover;
 use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::named::{self, Name};
 use crate::visit::Visit;
+use husk_proto::Overview as _;
 
 /// One node, as listed.
 #[derive(Serialize, Debug, Clone)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_host::huge::HUGE_BYTES;
+use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::Image as _;
 use husk_proto::snapshot::{HEAD_BYTES_MAX, Head, Source};

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make, SetExtended};
 use husk_proto::image::Cover;
-use husk_proto::{Errno, Fs as _, Inode};
+use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 use husk_storage::Uuid;
 use husk_storage::disk::sim::{Random, Sim};
 use husk_storage::log::{Found, Log};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Change, Credentials, Kind as ImageKind, Node as Make, SetExtended};
-use husk_proto::{Errno, Fs as _, Inode};
+use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 use husk_storage::area::Area;
 use husk_storage::log::{Found, Log, Refusal};
 use husk_storage::tree::{Id, Kind, Node, Tree};

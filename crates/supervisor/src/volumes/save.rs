@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use husk_carrier::{Direct, Unsaved, VolumeCounter as Counter};
 use husk_kernel::fs::unsaved;
 use husk_kernel::image::volume;
-use husk_proto::{Errno, Inode};
+use husk_proto::{Errno, Inode, Overview as _};
 use husk_storage::area::Area;
 use husk_storage::disk::Disk;
 use husk_storage::log::{Log, Refusal, SnapshotWriter};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use husk_carrier::{Direct, Layout};
 use husk_proto::fs::{Change, Imported, Kind, Node, Time};
 use husk_proto::image::Cover;
-use husk_proto::{Credentials, Fs, Inode};
+use husk_proto::{Admin as _, Credentials, Fs, Inode};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::host::{identity_of, imported};

@@ -1,0 +1,71 @@
+//! Service `overview`: what the supervisor and the commands about an image look at.
+
+use crate::epoll::Sleeper;
+use crate::fs::Origin;
+use crate::place::Placement;
+use crate::watch::{Instance, MarkerName};
+use crate::{Inode, Result};
+
+operations! { ($) overview_looks
+
+/// What the supervisor looks at.
+Overview in overview, looks {
+    /// When the image was made, ns since the epoch; 0: nobody has said.
+    made_ns = - {} -> i64,
+        by image::made_ns;
+
+    /// Shows the host processes that have a record, the dead that nobody has buried included.
+    each_pid = - { emit: &mut dyn FnMut(u32) } -> (),
+        by process::each_pid;
+
+    /// The record of host process `pid`, if it has one.
+    record_of = - { pid: u32 } -> Option<u32>,
+        by process::record_of;
+
+    /// How often system call `number` was refused (`Image::count_unsupported`).
+    unsupported = - { number: usize } -> u64,
+        by image::unsupported;
+
+    /// Mode of a host object when it was imported, and the origin of its directory (`None` for a
+    /// mount's root).
+    origin_facts = - { origin: Origin } -> Result<(u32, Option<Origin>)>,
+        by fs::overlay::origin_facts;
+
+    /// How many open-file descriptions there are.
+    open_descriptions = - {} -> u64,
+        by descriptor::open::count;
+
+    /// How host process `pid` was placed, also of one that has ended.
+    placement_of = - { pid: u32 } -> Option<Placement>,
+        by carrier;
+
+    /// How the processes that there are were placed, those that were.
+    each_placed = - { emit: &mut dyn FnMut(Placement) } -> (),
+        by carrier;
+
+    /// Whether loads are to be looked after.
+    are_loads_wanted = - {} -> bool,
+        by carrier;
+
+    /// What a kernel's core has to do.
+    load_of = - { kernel: u32 } -> u32,
+        by carrier;
+
+    /// Shows who sleeps in a set beside bytes of a ring. After a while it is the same sleep only
+    /// where a writer died before it woke the set.
+    each_beside_bytes = - { show: &mut dyn FnMut(Sleeper) } -> (),
+        by readiness::members::each_beside_bytes;
+
+    /// Shows the number of each instance of inotify that has something to read, its turn (another
+    /// one whenever that changes), and the name of its marker in the private directory.
+    each_watcher = - { emit: &mut dyn FnMut(u32, u64, MarkerName) } -> (),
+        by watch::each_waiting;
+
+    /// Whether an instance of inotify lives.
+    watcher_lives = - { instance: Instance } -> bool,
+        by watch::lives;
+
+    /// Whether an inode is still there.
+    is_live = - { inode: Inode } -> bool,
+        by carrier;
+}}
