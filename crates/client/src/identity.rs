@@ -14,6 +14,27 @@ const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// Descriptor limit assumed when the host does not tell.
 const LIMIT_DEFAULT: u32 = 1024;
 
+/// Whose ids judge: the effective ones, or as `access` does the real ones.
+#[derive(Default)]
+pub(crate) struct Judging {
+    /// The first look into a Husk tree is to be by the real ids.
+    as_real: bool,
+    /// User, group and capabilities put aside meanwhile.
+    effective: Option<(u32, u32, u64)>,
+}
+
+impl Judging {
+    /// The first look into a Husk tree is by the real ids, if `real`.
+    pub fn by_real_ids(&mut self, real: bool) {
+        self.as_real = real;
+    }
+
+    /// Whether it is to be.
+    pub fn is_by_real_ids(&self) -> bool {
+        self.as_real
+    }
+}
+
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Makes sure `identity` is current.
     #[inline]
@@ -94,14 +115,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Judges by the real ids from now on, as `access` does, until `become_effective`.
     pub(crate) fn become_real(&mut self) {
-        self.as_real = false;
+        self.judging.as_real = false;
         let (uid, gid) = self.real_ids();
         let mine = &mut self.identity;
         let namespace = &self.buffers.groups.namespace;
         let root = if mine.foreign { namespace.uids.inner(uid) } else { Some(uid) };
         let capabilities = if root == Some(0) { mine.permitted } else { 0 };
         if (mine.uid, mine.gid, mine.capabilities) != (uid, gid, capabilities) {
-            self.effective = Some((mine.uid, mine.gid, mine.capabilities));
+            self.judging.effective = Some((mine.uid, mine.gid, mine.capabilities));
             (mine.uid, mine.gid, mine.capabilities) = (uid, gid, capabilities);
         }
     }
@@ -109,8 +130,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Judges by the effective ids again.
     #[inline]
     pub(crate) fn become_effective(&mut self) {
-        self.as_real = false;
-        if let Some((uid, gid, capabilities)) = self.effective.take() {
+        self.judging.as_real = false;
+        if let Some((uid, gid, capabilities)) = self.judging.effective.take() {
             let mine = &mut self.identity;
             (mine.uid, mine.gid, mine.capabilities) = (uid, gid, capabilities);
         }
@@ -137,10 +158,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Soft limit of descriptor numbers.
     #[inline]
     pub(crate) fn descriptor_limit(&mut self) -> u32 {
-        if self.limit == 0 {
-            self.limit = self.fetch_limit();
+        if self.numbers.known_limit() == 0 {
+            let limit = self.fetch_limit();
+            self.numbers.learn_limit(limit);
         }
-        self.limit
+        self.numbers.known_limit()
     }
 
     #[cold]
@@ -161,7 +183,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let limit = self.descriptor_limit();
         match step(self, limit) {
             Err(Errno::EMFILE) => {
-                self.limit = 0;
+                self.numbers.forget_limit();
                 let fresh = self.descriptor_limit();
                 if fresh > limit { step(self, fresh) } else { Err(Errno::EMFILE) }
             }

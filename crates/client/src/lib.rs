@@ -11,6 +11,11 @@
 //!                (mounts, magic_links, dir_cache, outside, descend)
 //! ```
 //!
+//! What a client keeps from one call to the next is in parts, each its folder's own: `Judging`
+//! (whose ids judge), `Numbers` (limit, files kept open), `Paths` (mounts, what walks have found),
+//! `Lower` (listings of the host), `Streams` (messages). Files keep nothing: their state is the
+//! kernels'.
+//!
 //! Invariants
 //! 1. A call that concerns no Husk object is passed on unchanged, with the application's pointers.
 //! 2. A path whose walk touched a Husk tree and ended on the host is called on the host with the
@@ -47,13 +52,14 @@ pub use path::outside_cache::Shortcut;
 pub use scratch::Buffers;
 
 use buffers::Identity;
-use fd::fd_cache::Spares;
+use fd::Numbers;
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::SetBits;
-use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Services};
-use path::Target;
-use path::mounts::{PREFIXES_UNKNOWN, Prefix};
+use identity::Judging;
+use overlay::Lower;
+use path::Paths;
+use socket::Streams;
 
 /// How a handler ends.
 pub(crate) type Answer = Result<Verdict, Errno>;
@@ -71,37 +77,18 @@ const LOOKS_AGAIN_MAX: usize = 64;
 /// another's in between.
 const LOOKS_ALIKE_MAX: usize = 16;
 
-/// The POSIX side of one thread.
+/// The POSIX side of one thread. What a part keeps is its folder's own: others ask its methods.
 pub struct Client<S, H, M> {
     pub(crate) services: S,
     pub(crate) host: H,
     pub(crate) memory: M,
     pub(crate) buffers: &'static mut Buffers,
     pub(crate) identity: Identity,
-    /// The first look into a Husk tree is to be by the real ids.
-    pub(crate) as_real: bool,
-    /// User, group and capabilities put aside meanwhile.
-    pub(crate) effective: Option<(u32, u32, u64)>,
-    /// Soft `RLIMIT_NOFILE`; 0 = to be asked.
-    pub(crate) limit: u32,
-    /// Flights of this thread so far (`scm_rights`).
-    pub(crate) flights: u32,
-    /// The last path looked for in `outside_cache` was there: only then is the next one looked for
-    /// before anything else.
-    pub(crate) last_was_outside: bool,
-    /// The directory that is read belongs to who asks (`lower`).
-    pub(crate) lists_own: bool,
-    /// Files that are kept open.
-    pub(crate) spares: Spares,
-    /// Nested mounts have been looked for.
-    pub(crate) mounts_known: bool,
-    /// A bit for each number, modulo 64, of a directory that another mount covers.
-    pub(crate) covered: u64,
-    /// How the mounts' paths begin, `prefix_count` of them.
-    pub(crate) prefixes: [Prefix; MOUNTS_MAX],
-    pub(crate) prefix_count: usize,
-    /// What each walk has found.
-    pub(crate) found: [Target; 2],
+    pub(crate) judging: Judging,
+    pub(crate) numbers: Numbers,
+    pub(crate) paths: Paths,
+    pub(crate) lower: Lower,
+    pub(crate) streams: Streams,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -115,18 +102,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             memory,
             buffers,
             identity,
-            as_real: false,
-            effective: None,
-            limit: 0,
-            flights: 0,
-            last_was_outside: false,
-            lists_own: false,
-            spares: Spares::NONE,
-            mounts_known: false,
-            covered: 0,
-            prefixes: [Prefix::EMPTY; MOUNTS_MAX],
-            prefix_count: PREFIXES_UNKNOWN,
-            found: [Target::NONE; 2],
+            judging: Judging::default(),
+            numbers: Numbers::default(),
+            paths: Paths::default(),
+            lower: Lower::default(),
+            streams: Streams::default(),
         }
     }
 

@@ -50,7 +50,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         [second, third, fourth, fifth]: [usize; 4],
         hosts: impl Fn() -> bool,
     ) -> Seen {
-        if self.spares.lends(fd) || (number == nr::epoll_wait && self.spares.is_lending()) {
+        if self.numbers.lends(fd) || (number == nr::epoll_wait && self.numbers.is_lending()) {
             // A lent number is in no table, which would be the host's to answer for; and who
             // sleeps lends none.
             return Seen::Nothing;

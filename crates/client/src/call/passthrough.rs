@@ -97,7 +97,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             NAMED => self.note_named(after),
             IDENTITY => self.forget_identity(),
             LIMIT => {
-                self.limit = 0;
+                self.numbers.forget_limit();
                 crate::file::limit::forget();
             }
             MESSAGE => self.note_message(after.args[1]),

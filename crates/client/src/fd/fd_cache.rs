@@ -209,12 +209,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether something is kept, so that calls have to come here first.
     #[inline(always)]
     pub fn has_spares(&self) -> bool {
-        self.spares.kept != 0
+        self.numbers.spares.kept != 0
     }
 
     /// Whether a signal's handler makes the calls that follow: nothing is lent to it.
     pub fn tell_handler(&mut self, runs: bool) {
-        self.spares.interrupts = runs;
+        self.numbers.spares.interrupts = runs;
     }
 
     /// What opens the text in walk 0, which leads outside: a lent number.
@@ -249,7 +249,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     fn may_lend(&mut self, flags: u32) -> bool {
-        let Spares { lent, interrupts, off, .. } = self.spares;
+        let Spares { lent, interrupts, off, .. } = self.numbers.spares;
         let may = flags & !LENT_FLAGS == 0 && !off && !interrupts && lent.is_none();
         may && self.services.has_table_alone()
     }
@@ -264,14 +264,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         spare.count = spare.count.saturating_add(1).min(OPENINGS);
-        (spare.count == OPENINGS || self.spares.has(place)).then_some(place)
+        (spare.count == OPENINGS || self.numbers.spares.has(place)).then_some(place)
     }
 
     /// Something else is opened that has the same place: it takes it once it is opened more often.
     fn contend(&mut self, place: usize, of: Of) {
         let spare = &mut self.buffers.spares[place];
         spare.count = spare.count.saturating_sub(1);
-        if spare.count <= 0 || !self.spares.has(place) {
+        if spare.count <= 0 || !self.numbers.spares.has(place) {
             self.close_spare(place);
             self.buffers.spares[place] = Spare { of, count: 1, ..Spare::NONE };
         }
@@ -286,7 +286,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         now: Result<Fact>,
         open: impl FnOnce(&mut Self) -> Result<usize>,
     ) -> Option<u32> {
-        if !self.spares.has(place) {
+        if !self.numbers.spares.has(place) {
             return self.keep(place, flags, now, open);
         }
         let stamp = now.ok().and_then(|now| Stamp::of(&now));
@@ -300,7 +300,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn lend_unchanged(&mut self, place: usize, flags: u32) -> Option<u32> {
         let files = self.services.files();
         let fd = self.free_number(files, 0).ok()?;
-        if fd >= self.spares.lowest {
+        if fd >= self.numbers.spares.lowest {
             self.give_back_spares();
             self.buffers.spares[place].count = OPENINGS_IN_VAIN;
             return None;
@@ -310,7 +310,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return None;
         }
         let close_on_exec = flags & O_CLOEXEC != 0;
-        self.spares.lent = Some(Lent { fd, place, offset: 0, close_on_exec });
+        self.numbers.spares.lent = Some(Lent { fd, place, offset: 0, close_on_exec });
         Some(fd)
     }
 
@@ -343,7 +343,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let spare = &mut self.buffers.spares[place];
         (spare.fd, spare.stamp, spare.count) = (fd, stamp, OPENINGS);
-        self.spares.kept |= 1 << place;
+        self.numbers.spares.kept |= 1 << place;
         self.lend_unchanged(place, flags)
     }
 
@@ -355,9 +355,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// A high number for what is open under `fd`, with these flags.
     fn kept_of(&mut self, fd: u32, flags: u32) -> Option<(u32, Stamp)> {
         // A filter would judge each opening, and none of ours.
-        self.spares.off = self.is_filtered();
+        self.numbers.spares.off = self.is_filtered();
         let fact = self.host_fact(fd as usize, None).ok()?;
-        if self.spares.off || !self.is_to_be_kept(&fact) || !self.is_local(fd as usize) {
+        if self.numbers.spares.off || !self.is_to_be_kept(&fact) || !self.is_local(fd as usize) {
             return None;
         }
         let from = self.descriptor_limit().min(LIMIT_MAX).checked_sub(NUMBERS)?;
@@ -368,7 +368,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.host_close(kept);
             return None;
         }
-        self.spares.lowest = from;
+        self.numbers.spares.lowest = from;
         Stamp::of(&fact).map(|stamp| (kept, stamp))
     }
 
@@ -380,10 +380,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Takes the spare at `place`: its descriptor and its pin are the caller's.
     fn take_spare(&mut self, place: usize, count: i32) -> Option<Spare> {
-        if !self.spares.has(place) {
+        if !self.numbers.spares.has(place) {
             return None;
         }
-        self.spares.kept &= !(1 << place);
+        self.numbers.spares.kept &= !(1 << place);
         self.buffers.spares[place].count = count;
         Some(self.buffers.spares[place])
     }
@@ -417,13 +417,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     pub fn forgo_spares(&mut self) {
         self.give_back_spares();
-        self.spares.off = true;
+        self.numbers.spares.off = true;
     }
 
     /// The lent number becomes the host's, as if it had opened the file under it.
     #[cold]
     pub(crate) fn give_number(&mut self) {
-        let Some(lent) = self.spares.lent.take() else { return };
+        let Some(lent) = self.numbers.spares.lent.take() else { return };
         let Some(spare) = self.take_spare(lent.place, OPENINGS_IN_VAIN) else { return };
         self.services.unguard();
         // Takes the number only if the host has nothing there. If it has (of which nobody told), or
@@ -450,7 +450,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     pub(crate) fn before(&mut self, c: &Call) -> Option<Answer> {
         let number = c.number % nr::LIMIT;
-        if let Some(lent) = self.spares.lent {
+        if let Some(lent) = self.numbers.spares.lent {
             let answer = self.by_spare(c, lent);
             if answer.is_some() {
                 return answer;
@@ -474,7 +474,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether the next number might be a spare's.
     pub(crate) fn is_near_spares(&mut self) -> bool {
         let files = self.services.files();
-        self.free_number(files, 0).is_ok_and(|free| free >= self.spares.lowest)
+        self.free_number(files, 0).is_ok_and(|free| free >= self.numbers.spares.lowest)
     }
 
     /// A call on the lent number, as far as a spare answers it.
@@ -490,7 +490,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         match c.number {
             nr::close => {
-                self.spares.lent = None;
+                self.numbers.spares.lent = None;
                 if let Some(inode) = inode {
                     self.services.unguard();
                     self.services.watch_note(inode, IN_CLOSE_NOWRITE);
@@ -499,7 +499,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             nr::read => {
                 let count = self.read_spare(c, fd, lent.offset)?;
-                self.spares.lent = Some(Lent { offset: lent.offset + count, ..lent });
+                self.numbers.spares.lent = Some(Lent { offset: lent.offset + count, ..lent });
                 Some(value(count))
             }
             nr::pread64 if c.args[3] as i64 >= 0 => {
@@ -554,7 +554,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let offset = base.checked_add(c.args[1] as i64)?;
         let near = (0..=i64::from(i32::MAX)).contains(&offset);
         let offset = near.then_some(offset as u64)?;
-        self.spares.lent = Some(Lent { offset, ..lent });
+        self.numbers.spares.lent = Some(Lent { offset, ..lent });
         Some(value(offset))
     }
 

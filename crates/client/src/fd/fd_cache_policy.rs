@@ -82,7 +82,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether a call over which spares are kept may name one of them, copy to its number, or find
     /// it in `/proc`.
     pub(crate) fn names_spare(&self, c: &Call) -> bool {
-        let spares = self.spares.numbers();
+        let spares = self.numbers.spares.numbers();
         let has = |argument: usize| spares.contains(&(c.args[argument] as u32));
         let named = match c.number {
             nr::sendfile => has(0) || has(1),

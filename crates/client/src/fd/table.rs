@@ -237,7 +237,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             };
         }
         if minimum >= self.descriptor_limit() as usize {
-            self.limit = 0;
+            self.numbers.forget_limit();
             if minimum >= self.descriptor_limit() as usize {
                 return Err(Errno::EINVAL);
             }

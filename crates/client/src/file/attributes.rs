@@ -38,7 +38,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let aim = Aim { absent: true, shown: true, null: true, ..aim };
         match self.locate(c, 0, spot, aim)? {
             Lead::Husk => {
-                let inode = self.found[0].inode()?;
+                let inode = self.paths.found(0).inode()?;
                 if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, spot)));
                 }
@@ -158,7 +158,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let aim = Aim { absent: true, shown: true, null: true, ..aim_of(c.args[2]) };
         match self.locate(c, 0, crate::path::at(0), aim)? {
             Lead::Husk => {
-                let inode = self.found[0].inode()?;
+                let inode = self.paths.found(0).inode()?;
                 if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0))));
                 }
@@ -192,7 +192,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if mode & !7 != 0 || flags & !allowed != 0 {
             return Err(Errno::EINVAL);
         }
-        self.as_real = flags & AT_EACCESS as usize == 0;
+        self.judging.by_real_ids(flags & AT_EACCESS as usize == 0);
         let found = match self.locate(c, 0, spot, aim_of(flags)) {
             Ok(Lead::Husk) => self.access_found(mode as u32),
             other => other,
@@ -206,7 +206,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn access_found(&mut self, mode: u32) -> Result<Lead> {
-        let step = self.found[0].step.ok_or(Errno::ENOENT)?;
+        let step = self.paths.found(0).step.ok_or(Errno::ENOENT)?;
         if step.kind != Kind::Portal {
             return self.permit(&step, mode).map(|()| Lead::Husk);
         }

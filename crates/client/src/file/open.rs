@@ -168,7 +168,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Opens what walk 0 has found, or makes it.
     pub(crate) fn open_found(&mut self, flags: u32, mode: u32) -> Answer {
-        let target = &self.found[0];
+        let target = self.paths.found(0);
         if flags & O_CREAT != 0 && target.slash && target.last == Last::Name {
             return Err(Errno::EISDIR);
         }
@@ -199,7 +199,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn create_and_open(&mut self, flags: u32, mode: u32) -> Answer {
         let mode = masked(mode, self.services.umask());
-        let ((start, end), directory) = (self.found[0].name, self.found[0].directory);
+        let ((start, end), directory) = (self.paths.found(0).name, self.paths.found(0).directory);
         let fd = self.new_number(|client, limit| {
             let files = client.services.files();
             let name = &client.buffers.walks[0].text[start..end];

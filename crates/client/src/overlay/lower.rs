@@ -139,10 +139,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let owner = attributes.step.uid;
         let fd = self.open_owned(owner, origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
-        self.lists_own = self.is_owner(owner);
+        self.lower.lists_own = self.is_owner(owner);
         let lists = self.import_lists(directory, Some(fd));
         let result = lists.and_then(|()| self.import_listing(directory, fd));
-        self.lists_own = false;
+        self.lower.lists_own = false;
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         if result? { self.services.import_done(directory) } else { Ok(()) }
     }
@@ -364,7 +364,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     fn call_in_listing(&self, number: usize, args: [usize; 6]) -> Result<u64> {
         match Errno::check(self.host.call(number, args)) {
-            Err(Errno::EACCES) if self.lists_own => {
+            Err(Errno::EACCES) if self.lower.lists_own => {
                 Errno::check(self.host.call_as_owner(number, args))
             }
             other => other,

@@ -2,3 +2,10 @@
 
 pub(crate) mod lower;
 pub(crate) mod read_only_outside;
+
+/// What a thread keeps while it reads the host's directories.
+#[derive(Default)]
+pub(crate) struct Lower {
+    /// The directory that is read belongs to who asks.
+    lists_own: bool,
+}

@@ -222,7 +222,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The walk is at its end: `name` of `directory`, and what is there.
     #[inline]
     fn end(&mut self, w: usize, directory: Inode, name: Piece, step: Option<&Step>) -> Walked {
-        let target = &mut self.found[w];
+        let target = &mut self.paths.found[w];
         target.directory = directory;
         target.name = (name.start, name.end);
         target.last = Last::Name;
@@ -329,7 +329,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     fn cross_found(&mut self, w: usize, inode: Inode) -> Result<Walked> {
         if let Some(root) = self.covering_root(inode) {
-            self.found[w].step = Some(self.services.step(root)?);
+            self.paths.found[w].step = Some(self.services.step(root)?);
         }
         Ok(Walked::Done)
     }

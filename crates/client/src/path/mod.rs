@@ -29,6 +29,7 @@ pub(crate) mod walk_position;
 use crate::path::descend::{Walked, count_link};
 use crate::path::dir_cache::ROOT;
 use crate::path::magic_links::Magic;
+use crate::path::mounts::Mounts;
 use crate::{Answer, Call, Client, Host, Memory, Verdict};
 use husk_abi::{PATH_MAX, SYMLINKS_MAX, nr, sys::general::AT_FDCWD};
 use husk_proto::descriptor::Slot;
@@ -107,6 +108,31 @@ pub(crate) enum Last {
     Root,
 }
 
+/// What a thread keeps of paths.
+pub(crate) struct Paths {
+    /// The last path looked for in `outside_cache` was there: only then is the next one looked for
+    /// before anything else.
+    last_was_outside: bool,
+    mounts: Mounts,
+    /// What each walk has found.
+    found: [Target; 2],
+}
+
+impl Default for Paths {
+    fn default() -> Paths {
+        let found = [Target::NONE; 2];
+        Paths { last_was_outside: false, mounts: Mounts::default(), found }
+    }
+}
+
+impl Paths {
+    /// What walk `w` has found.
+    #[inline(always)]
+    pub fn found(&self, w: usize) -> &Target {
+        &self.found[w]
+    }
+}
+
 /// An object of a Husk tree, or the place where one would be.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
@@ -128,7 +154,7 @@ impl Target {
     }
 
     /// Nothing found yet.
-    pub const NONE: Target = Target {
+    const NONE: Target = Target {
         directory: Inode { number: 0, generation: 0 },
         name: (0, 0),
         last: Last::Root,
@@ -240,7 +266,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn place(&self, lead: Lead, w: usize) -> Place {
         match lead {
-            Lead::Husk => Place::Husk(self.found[w]),
+            Lead::Husk => Place::Husk(self.paths.found[w]),
             Lead::Elsewhere => Place::Elsewhere,
             Lead::Host => Place::Host,
         }
@@ -280,7 +306,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(lead);
         }
         if self.lately_outside(w, aim) {
-            self.last_was_outside = true;
+            self.paths.last_was_outside = true;
             return Ok(Lead::Host);
         }
         self.locate_absolute(w, aim)
@@ -341,7 +367,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(never)]
     pub(crate) fn arrive(&mut self, w: usize, inode: Inode, last: Last) -> Result<Lead> {
         self.prepare();
-        self.found[w] = Target::whole(self.services.step(inode)?, last);
+        self.paths.found[w] = Target::whole(self.services.step(inode)?, last);
         Ok(Lead::Husk)
     }
 
@@ -407,10 +433,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline]
     pub(crate) fn prepare(&mut self) {
         self.identify();
-        if !self.mounts_known {
+        if !self.paths.mounts.are_known() {
             self.learn_mounts();
         }
-        if self.as_real {
+        if self.judging.is_by_real_ids() {
             self.become_real();
         }
     }
@@ -461,7 +487,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether what was found is a portal; then the text is its host path.
     #[inline]
     pub(crate) fn found_portal(&mut self, w: usize) -> Result<bool> {
-        match &self.found[w].step {
+        match &self.paths.found[w].step {
             Some(step) if step.kind == Kind::Portal => {
                 let (portal, end) = (step.inode, self.buffers.walks[w].length);
                 self.portal_text(w, portal, end)?;

@@ -4,6 +4,7 @@
 //! absolute path is then compared with the first eight bytes of each mount's path before anything
 //! else is: most paths are done with a mount after one comparison.
 
+use crate::buffers::Walk;
 use crate::layout::{STATX_BYTES, STATX_MOUNT_AT, get32, get64};
 use crate::path::text::lies_below;
 use crate::{Client, Host, Memory};
@@ -11,24 +12,24 @@ use husk_abi::nr;
 use husk_abi::sys::general::AT_FDCWD;
 use husk_proto::fs::{Kind, Step};
 use husk_proto::image::MOUNTS_MAX;
-use husk_proto::{Errno, Inode, Result, Services};
+use husk_proto::{Errno, Inode, Result, Services, Shortcuts};
 
 /// The mounts have not been looked at.
-pub(crate) const PREFIXES_UNKNOWN: usize = usize::MAX;
+const PREFIXES_UNKNOWN: usize = usize::MAX;
 
 /// How the path of a mount begins: its first bytes, at most eight, and which they are.
 #[derive(Clone, Copy)]
-pub(crate) struct Prefix {
+struct Prefix {
     head: u64,
     mask: u64,
 }
 
 impl Prefix {
     /// Of the empty path.
-    pub const EMPTY: Prefix = Prefix { head: 0, mask: 0 };
+    const EMPTY: Prefix = Prefix { head: 0, mask: 0 };
 
     /// Of this path.
-    pub fn of(path: &[u8]) -> Prefix {
+    fn of(path: &[u8]) -> Prefix {
         let (mut head, mut mask) = ([0; 8], [0; 8]);
         for (n, &byte) in path.iter().take(8).enumerate() {
             (head[n], mask[n]) = (byte, u8::MAX);
@@ -38,55 +39,95 @@ impl Prefix {
 
     /// Whether a text with these first bytes may begin with the path.
     #[inline]
-    pub fn may_match(self, head: u64) -> bool {
+    fn may_match(self, head: u64) -> bool {
         (self.head ^ head) & self.mask == 0
     }
+}
+
+/// What a thread knows of the mounts.
+pub(crate) struct Mounts {
+    /// Nested mounts have been looked for.
+    are_known: bool,
+    /// A bit for each number, modulo 64, of a directory that another mount covers.
+    covered: u64,
+    /// How the mounts' paths begin, `count` of them.
+    prefixes: [Prefix; MOUNTS_MAX],
+    count: usize,
+}
+
+impl Default for Mounts {
+    fn default() -> Mounts {
+        let prefixes = [Prefix::EMPTY; MOUNTS_MAX];
+        Mounts { are_known: false, covered: 0, prefixes, count: PREFIXES_UNKNOWN }
+    }
+}
+
+impl Mounts {
+    /// Whether nested mounts have been looked for.
+    #[inline(always)]
+    pub fn are_known(&self) -> bool {
+        self.are_known
+    }
+
+    /// Whether a mount may cover a directory with this number.
+    #[inline(always)]
+    fn may_cover(&self, number: u32) -> bool {
+        self.covered >> (number % 64) & 1 == 1
+    }
+
+    /// Learns how the mounts' paths begin.
+    #[cold]
+    fn learn_prefixes(&mut self, services: &impl Shortcuts) {
+        self.count = services.mounts().min(MOUNTS_MAX);
+        for index in 0..self.count {
+            self.prefixes[index] = Prefix::of(services.mount(index).path);
+        }
+    }
+
+    /// The mount with the longest path that the text of `walk` lies below: that length, and its
+    /// root.
+    #[inline(always)]
+    fn find(&mut self, services: &impl Shortcuts, walk: &Walk) -> Option<(usize, Inode)> {
+        if self.count == PREFIXES_UNKNOWN {
+            self.learn_prefixes(services);
+        }
+        let head = walk.word(0);
+        let mut best = None;
+        for index in 0..self.count.min(MOUNTS_MAX) {
+            if self.prefixes[index].may_match(head) {
+                best = longer(services, walk, index, best);
+            }
+        }
+        best
+    }
+}
+
+/// Mount `index` if the text lies below it and its path is longer than the best one's.
+fn longer(
+    services: &impl Shortcuts,
+    walk: &Walk,
+    index: usize,
+    best: Option<(usize, Inode)>,
+) -> Option<(usize, Inode)> {
+    let mount = services.mount(index);
+    let longer = best.is_none_or(|(length, _)| mount.path.len() > length);
+    let inside = longer && lies_below(walk.whole(), mount.path);
+    if inside { Some((mount.path.len(), mount.root)) } else { best }
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// If the text lies below a mount: that mount's root, the text left to walk from there.
     #[inline]
     pub(crate) fn enter_mount(&mut self, w: usize) -> Option<Inode> {
-        if self.prefix_count == PREFIXES_UNKNOWN {
-            self.learn_prefixes();
-        }
-        let head = self.buffers.walks[w].word(0);
-        let mut best: Option<(usize, Inode)> = None;
-        for index in 0..self.prefix_count.min(MOUNTS_MAX) {
-            if self.prefixes[index].may_match(head) {
-                best = self.longer_mount(w, index, best);
-            }
-        }
-        let (length, root) = best?;
+        let (length, root) = self.paths.mounts.find(&self.services, &self.buffers.walks[w])?;
         self.buffers.walks[w].at = length;
         Some(root)
-    }
-
-    /// Mount `index` if the text lies below it and its path is longer than the best one's.
-    fn longer_mount(
-        &self,
-        w: usize,
-        index: usize,
-        best: Option<(usize, Inode)>,
-    ) -> Option<(usize, Inode)> {
-        let mount = self.services.mount(index);
-        let longer = best.is_none_or(|(length, _)| mount.path.len() > length);
-        let inside = longer && lies_below(self.buffers.walks[w].whole(), mount.path);
-        if inside { Some((mount.path.len(), mount.root)) } else { best }
-    }
-
-    #[cold]
-    fn learn_prefixes(&mut self) {
-        self.prefix_count = self.services.mounts().min(MOUNTS_MAX);
-        for index in 0..self.prefix_count {
-            self.prefixes[index] = Prefix::of(self.services.mount(index).path);
-        }
     }
 
     /// The root of the mount that covers a directory, if one does.
     #[inline]
     pub(crate) fn covering_root(&self, directory: Inode) -> Option<Inode> {
-        if self.covered >> (directory.number % 64) & 1 == 0 {
+        if !self.paths.mounts.may_cover(directory.number) {
             return None;
         }
         self.buffers.nested_root(directory)
@@ -123,7 +164,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Finds out which directories of Husk trees are covered by other mounts.
     #[cold]
     pub(crate) fn learn_mounts(&mut self) {
-        self.mounts_known = true;
+        self.paths.mounts.are_known = true;
         self.buffers.nested_count = 0;
         let count = self.services.mounts();
         for index in 0..if count > 1 { count } else { 0 } {
@@ -132,7 +173,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.nested[place] =
                     [covered.number, covered.generation, root.number, root.generation];
                 self.buffers.nested_count += 1;
-                self.covered |= 1 << (covered.number % 64);
+                self.paths.mounts.covered |= 1 << (covered.number % 64);
             }
         }
     }

@@ -256,7 +256,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn end_in_tree(&mut self, directory: Inode, piece: Piece, step: Option<Step>) -> Stepped {
         let (name, last) = ((piece.start, piece.end), Last::Name);
-        self.found[0] = Target { directory, name, last, step, slash: piece.slash };
+        self.paths.found[0] = Target { directory, name, last, step, slash: piece.slash };
         Stepped::Tree
     }
 

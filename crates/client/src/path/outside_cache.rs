@@ -124,16 +124,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// What becomes of `call`, if its text is here, and the last one that was looked for was.
     #[inline(always)]
     pub fn outside(&mut self, call: &Call) -> Option<Shortcut> {
-        let (path, opens) = path_of(call).filter(|_| self.last_was_outside)?;
-        if self.spares.is_lending() {
+        let (path, opens) = path_of(call).filter(|_| self.paths.last_was_outside)?;
+        if self.numbers.is_lending() {
             // The host would open another file under that number, and might find it by a path.
             self.give_number();
         }
         let walk = &mut self.buffers.walks[0];
         let length = self.memory.read_string(path, &mut walk.text[..PATH_MAX]);
         (walk.at, walk.length) = (0, length.unwrap_or(0));
-        self.last_was_outside = self.lately_outside(0, Aim::FOLLOW);
-        match (self.last_was_outside, opens) {
+        self.paths.last_was_outside = self.lately_outside(0, Aim::FOLLOW);
+        match (self.paths.last_was_outside, opens) {
             (true, false) if call.number == nr::access && self.may_be_sealed(call.args[1]) => None,
             (true, false) => Some(Shortcut::Passes),
             (true, true) => self.open_outside(call),
@@ -173,7 +173,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether a number is free, as far as one can say without the host.
     #[inline(always)]
     pub(crate) fn has_number(&mut self) -> bool {
-        let (files, limit) = (self.services.files(), self.limit);
+        let (files, limit) = (self.services.files(), self.numbers.known_limit());
         let free = self.services.lowest_free(files, 0, limit);
         free.is_ok_and(|free| !self.is_kept(free))
     }

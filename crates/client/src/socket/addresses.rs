@@ -60,7 +60,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Makes the node that walk 0 has found room for, and binds the socket to it.
     fn bind_here(&mut self, fd: usize, name: &Name) -> Answer {
-        let target = self.found[0];
+        let target = *self.paths.found(0);
         if target.last != Last::Name {
             return Err(Errno::EADDRINUSE);
         }

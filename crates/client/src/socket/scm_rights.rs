@@ -161,8 +161,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let tid = self.host.call(nr::gettid, [0; 6]) as u32;
         let here = AT_FDCWD as usize;
         for _ in 0..NAMES_TRIED {
-            self.flights = self.flights.wrapping_add(1);
-            let flight = Flight::new(tid, self.flights);
+            let flight = self.streams.next_flight(tid);
             let path = self.stand_in_path(flight);
             let mode = (S_IFIFO | PRIVATE_MODE) as usize;
             match Errno::check(self.host.call(nr::mknodat, [here, path.address(), mode, 0, 0, 0])) {
