@@ -1,5 +1,5 @@
-//! The host's eBPF, as far as connections are steered with it: which of several sockets that listen
-//! on one port (`SO_REUSEPORT`) accepts a connection says a program in the kernel.
+//! eBPF on the host, to steer connections: a program in the kernel selects which of several sockets
+//! that listen on one port (`SO_REUSEPORT`) accepts a connection.
 //!
 //! ```text
 //!   Steering (memory shared with the program)      Objects: sockets
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. All that is shared with a program is atomic: it runs at any time, on any core.
-//! 2. The objects end with their last descriptor and the last socket that a program is attached to.
+//! 1. Memory shared with a program is accessed atomically: it may run at any time on any core.
+//! 2. The kernel frees the objects with their last descriptor and the last socket that the program
+//!    is attached to.
 
 use core::marker::PhantomData;
 use core::mem::size_of;

@@ -1,7 +1,7 @@
 //! Host calls by name, errors as `Errno`.
 //!
-//! Paths are `&CStr`; descriptors are plain numbers, for the runtime shares its table with the
-//! application and owns none of it.
+//! Paths are `&CStr`. Descriptors are plain numbers, because the runtime shares its descriptor
+//! table with the application and does not own it.
 
 use crate::syscall;
 use core::ffi::CStr;

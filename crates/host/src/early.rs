@@ -1,8 +1,8 @@
 //! Which standard descriptors were closed when this process started, and what SIGPIPE did.
 //!
-//! Rust's start-up opens `/dev/null` in their place before `main`, and ignores SIGPIPE; whoever
-//! starts a program in the name of its caller, or becomes it, must know. So the look is taken
-//! before, by an initializer.
+//! Before `main`, Rust opens `/dev/null` in place of closed standard descriptors and ignores
+//! SIGPIPE. A command that starts another program for its caller has to restore both, so an
+//! initializer records them first.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

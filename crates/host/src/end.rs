@@ -1,4 +1,4 @@
-//! How a process ends by a signal of its own choice.
+//! Ends the process by a signal.
 
 use husk_abi::nr;
 

@@ -1,4 +1,4 @@
-//! Huge pages for what every process of an image maps: one fault where there were many.
+//! Huge pages for memory that every process of an image maps: one page fault instead of many.
 //!
 //! A fault on a file maps sixteen small pages around it, each counted and let go again at exit. A
 //! start that touches a dozen places pays for two hundred pages; in a huge page it pays for one.

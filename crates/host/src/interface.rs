@@ -1,5 +1,5 @@
-//! What Linux sets on a network interface through `ioctl(SIOCETHTOOL)`: by which parts of a packet
-//! its receive queue is chosen, and whether packets are merged (GRO).
+//! Settings of a network interface through `ioctl(SIOCETHTOOL)`: the parts of a packet that select
+//! its receive queue, and whether packets are merged (GRO).
 
 use core::mem::size_of;
 

@@ -1,4 +1,4 @@
-//! What the host's calls on messages and named sockets take: their structures, once.
+//! Structures for the host's calls on messages and named sockets.
 
 /// Bytes of a unix socket's path, with its NUL.
 pub const PATH_BYTES: usize = 108;

@@ -1,4 +1,4 @@
-//! One call with the rights that the owner of a file has, whatever its mode.
+//! Makes one call with the rights of a file's owner, whatever the mode of the file.
 //!
 //! ```text
 //!   caller ──clone (same memory and descriptors, new user namespace)──► child
@@ -10,10 +10,10 @@
 //! Invariants
 //! 1. The child has capabilities over files of the caller's own user and group only: no other id
 //!    means anything in its namespace.
-//! 2. All signals are blocked meanwhile, in the child, too: no handler runs there.
-//! 3. It ends without a signal, and is waited for: nobody else hears of it.
+//! 2. All signals are blocked meanwhile, also in the child, so no handler runs there.
+//! 3. The child ends without a signal and is reaped here. No other process notices it.
 //!
-//! A host that lets nobody make user namespaces fails with `EACCES`, as the call itself has.
+//! Where the host forbids user namespaces, the result is `EACCES`, as of the call itself.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;

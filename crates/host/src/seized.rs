@@ -1,8 +1,7 @@
-//! A thread of another process that is made to run although its process is stopped
-//! (`PTRACE_SEIZE`).
+//! Lets one thread of a stopped process run (`PTRACE_SEIZE`).
 //!
-//! Its parent is told nothing of it, and when it is left alone the host stops it again, unless
-//! somebody has continued its process meanwhile. What is seized belongs to the calling thread.
+//! The parent of the process is not notified. When the thread is released, the host stops it again,
+//! unless the process was continued meanwhile. Only the thread that seized it can use it.
 
 use crate::syscall;
 use husk_abi::{Errno, nr};

@@ -5,15 +5,15 @@
 //!          receive ◄──────────────'
 //! ```
 //!
-//! Whole messages in order (`SOCK_SEQPACKET`), each on a connection of its own: an asker keeps
-//! nothing open between requests, so that it may fork, exec, run out of descriptors or be killed
-//! at any instruction, and the agent of the home may be killed and started again.
+//! Messages keep their boundaries and order (`SOCK_SEQPACKET`). Each request has its own
+//! connection, and a client keeps nothing open between requests. It can therefore fork, exec, run
+//! out of descriptors or be killed at any instruction, and the agent can be restarted.
 //!
 //! Invariants
 //! 1. No memory is shared, and no descriptor stays open.
 //! 2. Every wait is bounded: for the agent by `CONNECT_TRIES_MAX`, for its answer by who asks.
-//! 3. Who hears nothing after the request has left does not know whether it was done: `Lost`, or
-//!    `Late` where the agent is there still.
+//! 3. If no answer comes, the client does not know whether the request was carried out: `Lost`, or
+//!    `Late` if the agent is still running.
 
 use husk_abi::{Errno, nr};
 use husk_host::calls;

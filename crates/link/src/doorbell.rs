@@ -1,4 +1,4 @@
-//! How a node that sleeps learns that there is a message, from whichever peer.
+//! Wakes a sleeping node when a message arrives from any peer.
 //!
 //! ```text
 //!   reader  spins; sleeping = 1; looks again; futex wait while it is 1, bounded
@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! 1. Either the writer sees that the reader sleeps, or the reader's second look sees the message.
-//! 2. Every wait has an end. A peer can clear bits and wake for nothing, so it can delay others by
-//!    one such time, no more.
-//! 3. One waits at a doorbell at a time.
+//! 2. Every wait is bounded. A peer that clears bits or wakes without reason delays others by at
+//!    most one such wait.
+//! 3. Only one thread at a time waits at a doorbell.
 //! 4. A ready bit is a hint. Before it sleeps, a reader looks at all its lanes.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

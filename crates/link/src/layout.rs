@@ -1,4 +1,4 @@
-//! Where everything lies in the memory of a pair: two directions, one behind the other.
+//! The layout of the memory of a pair: one direction after the other.
 //!
 //! ```text
 //!   head         magic, epoch, channels; each side's state on a line of its own

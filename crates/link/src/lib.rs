@@ -7,17 +7,17 @@
 //!               partition (a ring has none of these)
 //! ```
 //!
-//! Lanes of a pair, each way: one for replies and call-backs, in one order (so that a call-back is
-//! never overtaken by a reply), and 1 to 8 channels for requests. Replies always have room: whoever
-//! asks has at most `OUTSTANDING_MAX` requests out, and as much is kept for their answers.
+//! Each direction of a pair has one lane for replies and call-backs, which keeps their order (a
+//! reply never overtakes a call-back), and 1 to 8 channels for requests. There is always room for a
+//! reply: a node has at most `OUTSTANDING_MAX` requests out, and slots are kept for their answers.
 //!
 //! Invariants
 //! 1. Over a ring, a message has arrived when `send` returns (atomic delivery).
-//! 2. What the other side writes into shared memory never makes this side panic, read or write
-//!    outside, or wait without end. It is judged, and what cannot be ends the session with a
-//!    reason (`Broken`).
-//! 3. Either side may die at any store. The other one, or another process of the same node, goes on
-//!    from what is in memory (`lane`, invariant 5).
+//! 2. Whatever the other side writes into shared memory, this side does not panic, does not access
+//!    memory outside, and does not wait forever. Impossible values end the session with a reason
+//!    (`Broken`).
+//! 3. Either side may die at any store. The other side, or another process of the same node,
+//!    continues from what is in memory (`lane`, invariant 5).
 //! 4. Every wait is bounded (`doorbell`).
 //!
 //! Not here: what messages mean, sessions, epochs, retries, the death of peers (the node).

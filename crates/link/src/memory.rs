@@ -1,12 +1,12 @@
 //! Memory that two nodes map: a sealed memfd, and checked access to what is in it.
 //!
 //! Invariants
-//! 1. The file cannot shrink while it is mapped: it is sealed by who makes it, and who gets one
-//!    checks the seals. So no access faults, whatever the other side does.
-//! 2. What is shared is never referenced, but for words: bytes are copied in and out, for the other
+//! 1. The file cannot shrink while it is mapped: the side that makes it seals it, and the side that
+//!    receives it checks the seals. No access faults, whatever the other side does.
+//! 2. Rust references are made to shared words only. Bytes are copied in and out, because the other
 //!    side may write them at any moment.
-//! 3. Every offset is judged against the size of the mapping; wrong ones are a bug here (they come
-//!    from `layout`, not from the peer), so they panic.
+//! 3. Every offset is checked against the size of the mapping. A wrong offset is a bug of this side
+//!    (it comes from `layout`, not from the peer) and panics.
 
 use core::ffi::CStr;
 use core::marker::PhantomData;

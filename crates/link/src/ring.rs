@@ -1,7 +1,7 @@
 //! The link between two nodes of one host.
 //!
-//! Who makes the memory is side 0 and gives the descriptors (this one's, and those of the
-//! doorbells) to side 1. A pair that begins again does so in new memory, or under a higher epoch.
+//! The side that makes the memory is side 0. It gives the descriptors of the memory and of the
+//! doorbells to side 1. A pair restarts in new memory, or under a higher epoch.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,6 +1,6 @@
-//! Words that two nodes share. With the feature `models` every access goes through what `install`
-//! names, which decides who goes on and when stores become visible; without it a `Word` is an
-//! `AtomicU64`, and nothing of that is compiled.
+//! Words that two nodes share. With the feature `models`, every access goes through the scheduler
+//! given to `install`, which decides the order of threads and of stores. Without the feature a
+//! `Word` is an `AtomicU64`.
 
 #[cfg(not(feature = "models"))]
 pub(crate) use core::sync::atomic::AtomicU64 as Word;

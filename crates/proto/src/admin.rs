@@ -1,7 +1,7 @@
 //! Service `admin`: what the supervisor asks of the kernels of its image, and programs do not.
 //!
-//! Before the first program: the image's trees and rules. While it runs: the dead are buried, and
-//! people are shown what there is.
+//! Before the first program starts, the supervisor sets the trees and rules of the image. While the
+//! image runs, it cleans up after processes that died and serves write-back.
 
 use crate::fs::{Imported, Origin};
 use crate::image::Cover;

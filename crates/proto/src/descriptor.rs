@@ -1,11 +1,11 @@
 //! Service `descriptor`: descriptor tables and open-file descriptions.
 //!
-//! A table says for every number: free, Husk's (with a description), or the host's. Lowest-free
-//! order holds over both. A number of the host may be a `shadow`: a host file read through an
-//! overlay, whose `fstat` and names are Husk's business. It has a description from the start, which
-//! all its numbers share, those of other processes, too: once the file is the image's, the first of
-//! them to be used takes the offset over from the host's for all (`promote`).
-//! Tables outlive `exec`; they are shared by threads and by `CLONE_FILES`.
+//! A table entry is free, Husk's (with an open-file description), or the host's. A new descriptor
+//! gets the lowest number that is free in both. A host descriptor may be a `shadow`: a host file
+//! that is read through an overlay, and whose `fstat` and names Husk answers. A shadow has a
+//! description from the start, shared by all its numbers in all processes. When the file becomes
+//! the image's, the first number that is used takes the offset over from the host (`promote`).
+//! Tables survive `exec`. Threads share one, and so do processes made with `CLONE_FILES`.
 
 use crate::{Inode, Result};
 

@@ -1,8 +1,8 @@
 //! How a process enters an image with a name: what `husk exec` and the supervisor agree on.
 //!
-//! One line of JSON each way over the image's socket (`husk-supervisor`, `named::message`). Who
-//! asks may be a program without the means to write any JSON but this (`husk-entry`), so letter and
-//! answer keep the order of their fields.
+//! One line of JSON each way over the image's socket (`husk-supervisor`, `named::message`). The
+//! client may be a program that has no JSON library (`husk-entry`), so the fields of request and
+//! answer keep their order.
 
 /// Who understands whom: the command's version, and that of the messages and the hand-over.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+4");

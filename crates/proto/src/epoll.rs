@@ -1,7 +1,7 @@
-//! Service `epoll`: sets of descriptors that programs wait for, of which the image knows.
+//! Service `epoll`: epoll sets that the image knows of.
 //!
-//! A set is the host's, and what is in it as well. The image remembers which pipes are in which
-//! set, and of a set with pipes of one process only what the host last said (`docs/adr/0038`).
+//! The host keeps a set and its members. The image records which pipes are in which set, and what
+//! the host last answered for a set whose pipes belong to one process (`docs/adr/0038`).
 
 use crate::pipe::Pipe;
 use crate::{Errno, Files, Result};

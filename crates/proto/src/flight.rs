@@ -1,8 +1,8 @@
-//! Service `flight`: descriptors of the image on their way in a message.
+//! Service `flight`: descriptors of the image that are sent in a message (`SCM_RIGHTS`).
 //!
-//! A message is the host's and takes the host's descriptors only. What it takes for one of the
-//! image is a *stand-in*, and a flight holds the description meanwhile: from before the message is
-//! sent until the host has no stand-in any more, as a message may be read twice, or never.
+//! A message goes through the host and carries only host descriptors. A *stand-in* takes the place
+//! of a descriptor of the image. A flight keeps the description open from before the message is
+//! sent until the host has closed the last stand-in, because a message can be read twice or never.
 
 use crate::{Errno, Files, Result};
 use husk_abi::proc::put_decimal;

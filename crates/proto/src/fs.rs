@@ -1,12 +1,12 @@
 //! Service `fs`: inodes, names and bytes.
 //!
 //! Reads (`lookup`, `attributes`, `read_link`, `list`, `read`) take no token. Everything else is
-//! one transaction. File bytes travel as `Span`s of the buffer cache that the caller copies
-//! itself; no token is held meanwhile.
+//! one transaction. The caller copies file bytes itself, from and to `Span`s of the buffer cache,
+//! and holds no token while it does.
 //!
-//! Content of a file lies in the image (`Backing::Image`) or still on the host, unread
-//! (`Backing::Host`). A directory whose host listing has not been read is `unlisted`: whoever
-//! needs its names first lists the host and offers them with `import`.
+//! The content of a file is in the image (`Backing::Image`) or still on the host, unread
+//! (`Backing::Host`). A directory is `unlisted` until its host directory has been read: the first
+//! caller that needs a name lists the host directory and adds the names with `import`.
 
 use crate::namespace::Namespace;
 use crate::{Errno, Files, Result};

@@ -1,6 +1,6 @@
 //! Types of operations, as they are counted and shown to people.
 //!
-//! Questions that are answered at a glance (which descriptor is this?) are no operations.
+//! Shortcuts (which descriptor is this?) are not counted.
 
 macro_rules! types {
     ($($(#[doc = $doc:literal])+ $type:ident = $name:literal,)*) => {

@@ -1,4 +1,4 @@
-//! Service `overview`: what the supervisor and the commands about an image look at.
+//! Service `overview`: what the supervisor and commands such as `husk ps` read of an image.
 
 use crate::epoll::Sleeper;
 use crate::fs::Origin;

@@ -1,11 +1,11 @@
 //! Service `pipe`: bytes of a pipe between programs of the image.
 //!
-//! A pipe is the host's, and both its numbers are host descriptors; beside it lies a ring in
-//! shared memory, through which bytes go while both sides are awake (`docs/adr/0015`). So reading
-//! and writing may end in `Flow::Host`: the client makes the host call, and says when it landed.
+//! A pipe is a host pipe, and both its numbers are host descriptors. Beside it is a ring in shared
+//! memory, which carries the bytes while both sides are awake (`docs/adr/0015`). A read or write
+//! can therefore end in `Flow::Host`: the client makes the host call and reports when it is done.
 //!
-//! Two connected sockets are two pipes, their *lanes* (`docs/adr/0044`): a lane has a name, a ring
-//! and a state of its own, and each socket reads from one and writes to the other.
+//! Two connected sockets are two pipes, their *lanes* (`docs/adr/0044`). Each lane has a name, a
+//! ring and a state, and each socket reads from one lane and writes to the other.
 
 use crate::fs::Span;
 use crate::{Errno, Files, Result};

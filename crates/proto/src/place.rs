@@ -1,7 +1,7 @@
 //! Placement: which kernel a process counts as its own, and on which core it begins.
 //!
-//! Not an operation: whoever starts or forks decides for itself, from what all can read, and leaves
-//! a line beside its record that says why.
+//! Placement is not an operation. A process that starts or forks decides for itself from shared
+//! data, and records the reason beside its process record.
 
 /// Most kernels whose loads a line has room for.
 pub const LOADS_SHOWN: usize = 32;

@@ -1,8 +1,8 @@
-//! Service `process`: who is there, what belongs to whom, and cleaning up after the dead.
+//! Service `process`: process records, what each process holds, and cleaning up after a death.
 //!
 //! A process record names its descriptor table and its context (working directory and umask,
-//! shared under `CLONE_FS`). Records outlive `exec`. What a dead process held is released exactly
-//! once, by its own `exit`, by a waiter that met it, or by the supervisor.
+//! shared under `CLONE_FS`). A record survives `exec`. What a process held is released exactly once
+//! after its death: by its own `exit`, by a process that waits for it, or by the supervisor.
 
 use crate::{Inode, Result};
 

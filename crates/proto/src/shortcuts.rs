@@ -1,8 +1,8 @@
 //! Shortcuts: looks that a caller on the same shared memory may take instead of an operation.
 //!
-//! A look takes no lock and changes nothing that others see. Its default answer is "unknown": the
-//! caller then asks the operation. Those without a default tell what never changes while a thread
-//! runs, or what only this thread changes.
+//! A shortcut takes no lock and changes nothing that other threads see. Its default answer is
+//! "unknown", and the caller then uses the operation. A shortcut without a default returns what
+//! never changes while a thread runs, or what only this thread changes.
 
 use crate::Result;
 use crate::descriptor::{Description, Files, Glance};

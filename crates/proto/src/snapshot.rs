@@ -6,8 +6,8 @@
 //!   in the region's file:  [ head: words | files | areas | fix-ups | paths ][ pages, as recorded ]
 //! ```
 //!
-//! All is words of 64 bits. What differs from one start to the next is a fix-up; everything else
-//! was the same in two recordings that had nothing in common but the files.
+//! Everything is 64-bit words. A value that differs from one start to the next is a fix-up. All
+//! other values were equal in two recordings that shared only the files.
 
 use crate::fs::HostIdentity;
 

@@ -1,4 +1,4 @@
-//! Service `volume`: making durable what a tree that is a volume has.
+//! Service `volume`: `fsync` and `sync` of trees that are volumes.
 
 use crate::{Inode, Result};
 

@@ -1,9 +1,9 @@
-//! Service `watch`: who is told of changes (`inotify`).
+//! Service `watch`: inotify.
 //!
-//! An instance is a descriptor of the host that the image knows, too. Its watches on files of the
-//! image stand in the region, and so do their events; the host knows of them by one *marker* only:
-//! a file of the image's private directory that the host's instance watches, touched when there is
-//! something to read. `docs/adr/0020` says why.
+//! An instance is a host descriptor that the image records. Its watches on files of the image, and
+//! their events, are in the region. The host has one *marker* for them: a file in the image's
+//! private directory that the host's instance watches, and that is touched when there are events to
+//! read. `docs/adr/0020` says why.
 
 use crate::{Errno, Files, Inode, Result};
 

@@ -1,4 +1,4 @@
-//! Where functions begin and end, from everything the file says about it.
+//! Where functions begin and end, from symbols, unwind tables and Go tables.
 //!
 //! ```text
 //!   symbols        .eh_frame        gopclntab

@@ -1,4 +1,4 @@
-//! Which form a site gets, or why it gets none.
+//! Decides how a call site is patched, or why it is not.
 
 use crate::bounds::Bounds;
 use crate::elf::{Image, Refusal};

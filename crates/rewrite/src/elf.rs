@@ -1,4 +1,4 @@
-//! What the rewriter needs of an ELF file, checked once so that nobody has to check again.
+//! The parts of an ELF file that the rewriter needs, checked once.
 //!
 //! Invariants
 //! 1. Every `Code` range lies inside the file, inside one executable, non-writable `PT_LOAD`, at

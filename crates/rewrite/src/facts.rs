@@ -1,4 +1,4 @@
-//! What is known of the stack in one stretch of code, gathered without following its flow.
+//! Facts about stack use in one stretch of code, found without following control flow.
 //!
 //! A call pushes eight bytes. That is harmless unless the function keeps data below its stack
 //! pointer (the red zone) or runs on something that is not a stack. Three ways lead below it:

@@ -1,4 +1,4 @@
-//! Chunks put together to functions, and what is true of each function as a whole.
+//! Groups chunks into functions, and collects what is true of each function as a whole.
 //!
 //! Chunks are one function when a span holds both, when one falls through into the other at a
 //! mere label, when one jumps into the middle of the other, or when one leaves by a conditional

@@ -1,4 +1,4 @@
-//! The vocabulary of the rewriter: what a call site is, and what became of it.
+//! Types of the rewriter: a call site, and what was done with it.
 //!
 //! ```text
 //!   numbered      b8 NR NR NR NR  0f 05          mov $nr,%eax; syscall

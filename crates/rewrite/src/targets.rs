@@ -1,4 +1,4 @@
-//! Where control may arrive: one bit for each byte of code.
+//! Possible jump targets: one bit for each byte of code.
 //!
 //! Marking too much only costs a trap later; marking too little would break a program. So
 //! everything that could be a code pointer is marked: branch targets, `lea` of code, immediates,

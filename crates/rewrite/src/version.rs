@@ -1,4 +1,4 @@
-//! Which rewriter this is: a hash of its own source, so that no change can forget to say so.
+//! The version of the rewriter: a hash of its source, so that every change counts.
 
 const SOURCES: &[&[u8]] = &[
     include_bytes!("bounds.rs"),

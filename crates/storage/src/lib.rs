@@ -1,4 +1,4 @@
-//! Storage areas: what lies on a disk and outlives every image.
+//! Storage areas: data on a disk that outlives every image.
 //!
 //! ```text
 //!   catalogue   name ─► uuid, place, size              a small file for each volume
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. An area has one user: who acquires it holds its lock until the last descriptor of it is
-//!    closed, and each user has an epoch of its own, higher than all before.
-//! 2. What is damaged, foreign, cut off or of a newer version is told with its place, and never
-//!    changed by a look.
-//! 3. A kill at any instruction leaves what was there, or what is told as half-made.
-//! 4. A write or a flush that has failed is never tried again.
+//! 1. An area has one user at a time, who holds its lock until the last descriptor of the area is
+//!    closed. Each user has an epoch, higher than all before.
+//! 2. An area that is damaged, foreign, cut off or of a newer version is reported with its place.
+//!    Reading never changes it.
+//! 3. A kill at any instruction leaves the old state, or one that is reported as half made.
+//! 4. A failed write or flush is never retried.
 #![forbid(unsafe_code)]
 
 pub mod area;

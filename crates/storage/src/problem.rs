@@ -1,4 +1,4 @@
-//! What goes wrong with a volume, as people are told.
+//! Errors of volumes, as people read them.
 
 use std::fmt;
 use std::io;

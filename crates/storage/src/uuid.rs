@@ -1,4 +1,4 @@
-//! Names of areas that no two have.
+//! Unique identifiers of areas.
 
 use std::fmt;
 use std::io;

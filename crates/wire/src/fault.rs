@@ -1,5 +1,4 @@
-//! What is wrong with a message that breaks the rules. The node counts it and may end the session
-//! with this as the reason.
+//! Why a message is refused. The node counts the fault and may end the session because of it.
 
 use core::fmt;
 

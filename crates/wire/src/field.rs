@@ -1,4 +1,4 @@
-//! What a field is: its bytes, little-endian, and its shape for whoever shows or makes messages.
+//! Fields: their encoding (little-endian), and their shape for code that shows or makes messages.
 
 use crate::Fault;
 

@@ -6,8 +6,8 @@
 //!   handlers.dispatch(&mut agent, &header, body, &mut room)      decodes, calls, encodes
 //! ```
 //!
-//! Invariant: a handler only ever sees a request that decoded whole. Handlers run to completion;
-//! one whose answer comes later says so, keeps the header, and answers with `reply`.
+//! Invariant: a handler sees only requests that were decoded completely. Handlers do not block. A
+//! handler that answers later returns at once, keeps the header, and answers with `reply`.
 
 use crate::field::{NoRoom, Writer};
 use crate::messages::{Message, decode};

@@ -1,4 +1,4 @@
-//! What stands before every body.
+//! The header of a message.
 //!
 //! ```text
 //!    0 magic    2 major    3 minor    4 kind      6 status    8 source   10 target

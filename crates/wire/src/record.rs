@@ -1,4 +1,4 @@
-//! What several messages say in the same words.
+//! Records that several messages share.
 
 use crate::field::{choices, flags, records};
 use crate::text::{Bytes, List, Name};

@@ -1,4 +1,4 @@
-//! Why a request failed: an error that the program gets, or one between nodes.
+//! Why a request failed: an errno for the program, or a failure between nodes.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What this machine's processor answers.
+//! The answers of this machine's processor to `cpuid`.
 
 use raw_cpuid::native_cpuid::cpuid_count;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,4 +1,4 @@
-//! Memory that O_DIRECT takes.
+//! Memory aligned for O_DIRECT.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! Where a replay begins: two copies, of which the newer one that is whole counts.
+//! The root: where a replay begins. Of its two copies, the newer intact one counts.
 //!
 //! ```text
 //!   | root | root | ring of frames ...      | snapshot 0 ...      | snapshot 1 ...      |

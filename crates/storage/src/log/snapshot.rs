@@ -1,5 +1,5 @@
-//! What a replay begins with: frames one after the other, in the one of two places that the root
-//! does not name.
+//! A snapshot, which a replay starts from: consecutive frames. A new one is written to the one of
+//! two places that the root does not name.
 
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk};
 

@@ -1,4 +1,4 @@
-//! A tree as a volume keeps it: what a snapshot and the records behind it say, put together.
+//! A tree as a volume stores it: a snapshot, and the records after it.
 //!
 //! ```text
 //!   snapshot, batch by batch ─┐
