@@ -34,7 +34,6 @@ pub use husk_region::{
     STATE_ADDRESS, Without, ended, read_header,
 };
 pub use mapping::{assume_mapped, map_region, populate};
-pub use volumes::{Unsaved, VolumeCounter, VolumeState, Wish};
 
 use core::cell::Cell;
 

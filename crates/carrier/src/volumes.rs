@@ -1,13 +1,11 @@
 //! `Volumes`, by asking who writes the log; and what that one needs of the image.
 
 use husk_kernel::fs::unsaved;
-use husk_kernel::image::volume::{self, State};
+use husk_kernel::image::volume;
+use husk_proto::volume::{State, Wish};
 use husk_proto::{Errno, Inode, Result};
 
 use crate::Direct;
-
-pub use husk_kernel::fs::unsaved::Unsaved;
-pub use husk_kernel::image::volume::{Counter as VolumeCounter, State as VolumeState, Wish};
 
 /// Longest sleep before who waits looks whether the server still lives, ns.
 const LOOK_NS: u64 = 100_000_000;

@@ -72,6 +72,7 @@ pub const ALL: &[Service] = &[
     crate::shortcuts::DECLARED,
     crate::admin::DECLARED,
     crate::overview::DECLARED,
+    crate::volume_log::DECLARED,
 ];
 
 /// Declares a service: for this crate by `declare!`, for others as a macro `$export` that hands the

@@ -8,7 +8,7 @@
 //! locks), `pipe` (bytes of pipes and of sockets), `epoll` (sets of epoll), `watch` (inotify),
 //! `image` (layout of an image, rewritten copies), `volume` (what becomes durable).
 //!
-//! The supervisor has two of its own: `admin` and `overview`.
+//! The supervisor has three of its own: `admin`, `overview` and `volume_log`.
 //!
 //! Beside them: `shortcuts` (looks at shared memory that save an operation), `operation` (what
 //! operations are counted as), `place` (placement of processes), `entry` (what a process and the
@@ -50,6 +50,7 @@ pub mod process;
 pub mod shortcuts;
 pub mod snapshot;
 pub mod volume;
+pub mod volume_log;
 pub mod watch;
 
 pub use admin::Admin;
@@ -60,6 +61,7 @@ pub use operation::Operation;
 pub use overview::Overview;
 pub use process::{Process, Processes};
 pub use shortcuts::Shortcuts;
+pub use volume_log::VolumeLog;
 
 /// What every operation returns.
 pub type Result<T> = core::result::Result<T, Errno>;

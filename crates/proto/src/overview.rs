@@ -3,6 +3,7 @@
 use crate::epoll::Sleeper;
 use crate::fs::Origin;
 use crate::place::Placement;
+use crate::volume::{Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Unsaved};
 use crate::watch::{Instance, MarkerName};
 use crate::{Inode, Result};
 
@@ -68,4 +69,42 @@ Overview in overview, looks {
     /// Whether an inode is still there.
     is_live = - { inode: Inode } -> bool,
         by carrier;
+
+    // ---- volumes
+
+    /// The volume that an inode is in.
+    volume_of = - { inode: Inode } -> Result<Option<u32>>,
+        by image::volume::of;
+
+    /// Whether volume `tree` is served.
+    volume_state = - { tree: u32 } -> State,
+        by image::volume::state;
+
+    /// What a volume is called, filled up with zeros, and since when it is served.
+    volume_name = - { tree: u32 } -> ([u8; NAME_BYTES_MAX], i64),
+        by image::volume::name;
+
+    /// Changes of names that have begun, and that have ended.
+    volume_names = - { tree: u32 } -> (u64, u64),
+        by image::volume::names;
+
+    /// Whether somebody who lives is in the middle of a change of names.
+    volume_is_any_naming = - {} -> bool,
+        by image::volume::is_any_naming;
+
+    /// The state of the bell, for `volume_await_wishes`, before one looks for wishes.
+    volume_bell = - { tree: u32 } -> u32,
+        by image::volume::bell;
+
+    /// A counter.
+    volume_counted = - { tree: u32, counter: Counter } -> u64,
+        by image::volume::counted;
+
+    /// How often it took how long to serve a group of wishes.
+    volume_took = - { tree: u32 } -> [u64; TOOK_CLASSES],
+        by image::volume::took;
+
+    /// What is noted of a file that is not in the log.
+    unsaved_look = - { inode: Inode } -> Unsaved,
+        by fs::unsaved::look;
 }}

@@ -2,6 +2,73 @@
 
 use crate::{Inode, Result};
 
+/// Longest name of a volume.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Classes of durations: class n is for less than 2^n us, and the last one for all others.
+pub const TOOK_CLASSES: usize = 24;
+
+/// How a volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// The tree is none, or nobody writes its log any more.
+    None,
+    /// Its log is written.
+    Served,
+    /// A write of its log has failed: nothing becomes durable any more.
+    Stopped,
+}
+
+/// What is counted, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Counter {
+    /// Wishes that were served.
+    Wishes,
+    /// Writes of the log: one flush of the disk each.
+    Flushes,
+    /// Bytes that were written to the log.
+    Bytes,
+    /// Checkpoints.
+    Checkpoints,
+    /// Bytes of the log that would be replayed.
+    Used,
+    /// Bytes that the log has room for.
+    Room,
+    /// Bytes of the last snapshot of the tree.
+    Snapshot,
+    /// Bytes that a snapshot, with what has come since, has room for.
+    SnapshotRoom,
+    /// Groups of wishes that were served together.
+    Groups,
+}
+
+/// A wish that is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// The tree that is the volume.
+    pub tree: u32,
+    /// Its place among those that wait.
+    pub slot: u32,
+}
+
+/// What a file has that is not saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsaved {
+    /// First byte, and the first behind it; the same: none.
+    pub bytes: (u64, u64),
+    /// Extended attributes.
+    pub extended: bool,
+    /// A process may change its bytes without a call.
+    pub mapped: bool,
+}
+
+impl Unsaved {
+    /// Whether there is anything, as far as is noted.
+    pub fn is_any(&self) -> bool {
+        self.bytes.0 < self.bytes.1 || self.extended
+    }
+}
+
 operations! { ($) volume_operations
 
 /// What a client asks of volumes. An image without any answers as it stands here.

@@ -1,7 +1,8 @@
 //! What becomes durable: the server of a volume is asked.
 
-use husk_kernel::image::volume::{self, State};
+use husk_kernel::image::volume;
 use husk_proto::image::MOUNTS_MAX;
+use husk_proto::volume::State;
 use husk_proto::{Inode, Result};
 
 use crate::Direct;

@@ -15,6 +15,7 @@
 //!    is in between says so in its slot, before and after it is counted.
 //! 3. A note that is left by an inode that was freed is one too many, never one too few.
 
+use husk_proto::volume::Unsaved;
 use husk_proto::{Inode, Result};
 use husk_region::{Cell, INODE};
 
@@ -31,31 +32,14 @@ const EXTENDED: u64 = 1 << 63;
 const NAMES: u64 = 1;
 const END_SHIFT: u32 = 32;
 
-/// What a file has that is not saved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unsaved {
-    /// First byte, and the first behind it; the same: none.
-    pub bytes: (u64, u64),
-    /// Extended attributes.
-    pub extended: bool,
-    /// A process may change its bytes without a call.
-    pub mapped: bool,
-}
-
-impl Unsaved {
-    fn of(word: u64) -> Unsaved {
-        let end = word >> END_SHIFT & UNITS_MAX;
-        let last = if end == UNITS_MAX { u64::MAX } else { end * UNIT };
-        Unsaved {
-            bytes: ((word & UNITS_MAX) * UNIT, last),
-            extended: word & EXTENDED != 0,
-            mapped: word & MAPPED != 0,
-        }
-    }
-
-    /// Whether there is anything, as far as is noted.
-    pub fn is_any(&self) -> bool {
-        self.bytes.0 < self.bytes.1 || self.extended
+/// What the word of a file says.
+fn unsaved_of(word: u64) -> Unsaved {
+    let end = word >> END_SHIFT & UNITS_MAX;
+    let last = if end == UNITS_MAX { u64::MAX } else { end * UNIT };
+    Unsaved {
+        bytes: ((word & UNITS_MAX) * UNIT, last),
+        extended: word & EXTENDED != 0,
+        mapped: word & MAPPED != 0,
     }
 }
 
@@ -158,13 +142,13 @@ pub fn take(kernel: &Kernel, inode: Inode) -> Result<Unsaved> {
     let word = change(kernel, inode.number, |word| word & MAPPED);
     super::bytes::let_writers_in(kernel, inode);
     live(&kernel.session.region, inode)?;
-    Ok(Unsaved::of(word))
+    Ok(unsaved_of(word))
 }
 
 /// What is noted of a file.
 pub fn look(kernel: &Kernel, inode: Inode) -> Unsaved {
     let region = &kernel.session.region;
-    Unsaved::of(region.load(region.map.unsaved(inode.number)))
+    unsaved_of(region.load(region.map.unsaved(inode.number)))
 }
 
 /// Whether names in a directory are noted as changed; they are not from now on.
@@ -180,13 +164,13 @@ pub fn take_extended(kernel: &Kernel, inode: Inode) -> Unsaved {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAPPED, UNIT, UNITS_MAX, Unsaved};
+    use super::{MAPPED, UNIT, UNITS_MAX, Unsaved, unsaved_of};
 
     #[test]
     fn the_last_unit_that_fits_stands_for_all_behind_it() {
         let word = UNITS_MAX << 32 | MAPPED | 3;
         let all = Unsaved { bytes: (3 * UNIT, u64::MAX), extended: false, mapped: true };
-        assert_eq!(Unsaved::of(word), all);
-        assert!(!Unsaved::of(MAPPED).is_any());
+        assert_eq!(unsaved_of(word), all);
+        assert!(!unsaved_of(MAPPED).is_any());
     }
 }

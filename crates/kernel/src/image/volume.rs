@@ -9,6 +9,7 @@
 //!    found, and a word is changed only by who may: the owner, or the server once it is posted.
 //! 2. A result is there before the slot is done.
 
+use husk_proto::volume::{Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Wish};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::Cell;
 
@@ -42,10 +43,6 @@ const SLOTS: u32 = 64;
 const SLOT_WORDS: u32 = 4;
 const SLOTS_MAX: u32 = 32;
 
-/// Longest name of a volume.
-pub const NAME_BYTES_MAX: usize = 64;
-/// Classes of durations: class n is for less than 2^n us, and the last one for all others.
-pub const TOOK_CLASSES: usize = 24;
 const WORD_BYTES: usize = 8;
 
 const _: () = assert!(COUNTERS + COUNTED <= NAME);
@@ -60,41 +57,6 @@ const CLAIMED: u64 = 1;
 const POSTED: u64 = 2;
 const DONE: u64 = 3;
 const PHASE: u64 = 3;
-
-/// How a volume is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// The tree is none, or nobody writes its log any more.
-    None,
-    /// Its log is written.
-    Served,
-    /// A write of its log has failed: nothing becomes durable any more.
-    Stopped,
-}
-
-/// What is counted, for people.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Counter {
-    /// Wishes that were served.
-    Wishes,
-    /// Writes of the log: one flush of the disk each.
-    Flushes,
-    /// Bytes that were written to the log.
-    Bytes,
-    /// Checkpoints.
-    Checkpoints,
-    /// Bytes of the log that would be replayed.
-    Used,
-    /// Bytes that the log has room for.
-    Room,
-    /// Bytes of the last snapshot of the tree.
-    Snapshot,
-    /// Bytes that a snapshot, with what has come since, has room for.
-    SnapshotRoom,
-    /// Groups of wishes that were served together.
-    Groups,
-}
 
 /// How many kinds there are.
 const COUNTED: u32 = Counter::Groups as u32 + 1;
@@ -255,13 +217,6 @@ pub fn set_followed(kernel: &Kernel, tree: u32) {
 /// Whether another server follows one that has died.
 pub fn is_followed(kernel: &Kernel, tree: u32) -> bool {
     kernel.session.region.load(words(kernel, tree).word(FOLLOWED)) != 0
-}
-
-/// A wish that is on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wish {
-    tree: u32,
-    slot: u32,
 }
 
 fn slot(kernel: &Kernel, wish: Wish) -> Cell {

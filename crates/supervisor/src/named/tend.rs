@@ -171,7 +171,8 @@ fn make(
     lift_descriptor_limit();
     let loader = loader(runtime)?;
     let mut work = Work::make(settings, variables, None)?;
-    work.image.volumes.iter().for_each(|volume| volume.is_followed(&work.image.direct));
+    let image = &mut work.image;
+    image.volumes.iter().for_each(|volume| volume.is_followed(&mut image.direct));
     work.serve();
     work.begin_nodes(settings, &held.place.name.to_string(), 0)?;
     let status = status(settings, &work);

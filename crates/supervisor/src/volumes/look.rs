@@ -13,10 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use husk_carrier::Direct;
-use husk_kernel::fs::unsaved;
-use husk_kernel::image::volume;
 use husk_proto::fs::Kind as ImageKind;
-use husk_proto::{Errno, Fs as _, Inode};
+use husk_proto::{Errno, Fs as _, Inode, Overview as _, VolumeLog as _};
 use husk_storage::tree::Id;
 
 use super::facts::{Facts, id_of, inode_of, kind_of};
@@ -61,12 +59,12 @@ impl Wanted<'_> {
     pub fn look(&self, direct: &mut Direct) -> Result<Seen, Errno> {
         let (mut marked, mut looks, mut waits) = (BTreeSet::new(), 0, 0);
         while looks < LOOKS_MAX && waits < WAITS_MAX {
-            let (begun, ended) = volume::names(direct.kernel(), self.tree);
+            let (begun, ended) = direct.volume_names(self.tree);
             if begun != ended {
                 waits += 1;
                 match waits <= YIELDS_MAX {
                     true => std::thread::yield_now(),
-                    false if volume::is_any_naming(direct.kernel()) => husk_region::nap(),
+                    false if direct.volume_is_any_naming() => husk_region::nap(),
                     false => break,
                 }
                 continue;
@@ -74,7 +72,7 @@ impl Wanted<'_> {
             looks += 1;
             self.take_marks(direct, &mut marked);
             let seen = self.list(direct, &marked, self.all);
-            if volume::names(direct.kernel(), self.tree) == (begun, begun) {
+            if direct.volume_names(self.tree) == (begun, begun) {
                 return seen.map(|seen| Seen { begun: Some(begun), ..seen });
             }
         }
@@ -86,15 +84,15 @@ impl Wanted<'_> {
     /// directory's mark may be taken.
     fn look_frozen(&self, direct: &mut Direct) -> Result<Seen, Errno> {
         direct.kernel().session.freeze()?;
-        let begun = volume::settle_names(direct.kernel(), self.tree);
+        let begun = direct.volume_settle_names(self.tree);
         let seen = self.list(direct, &BTreeSet::new(), true);
         direct.kernel().session.thaw();
         seen.map(|seen| Seen { begun, ..seen })
     }
 
-    fn take_marks(&self, direct: &Direct, marked: &mut BTreeSet<Id>) {
+    fn take_marks(&self, direct: &mut Direct, marked: &mut BTreeSet<Id>) {
         for &id in self.dirs.keys() {
-            if unsaved::take_names(direct.kernel(), inode_of(id)) {
+            if direct.unsaved_take_names(inode_of(id)) {
                 marked.insert(id);
             }
         }

@@ -30,11 +30,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use husk_carrier::VolumeState::Stopped;
-use husk_carrier::{Direct, VolumeCounter, VolumeState};
-use husk_kernel::image::volume;
+use husk_carrier::Direct;
 use husk_proto::image::MOUNTS_MAX;
-use husk_proto::{Errno, Inode};
+use husk_proto::volume::Counter as VolumeCounter;
+use husk_proto::volume::State as VolumeState;
+use husk_proto::volume::State::Stopped;
+use husk_proto::{Errno, Inode, Overview as _, VolumeLog as _};
 use husk_region::Life;
 use husk_storage::catalogue::Catalogue;
 use husk_storage::log::Refusal;
@@ -70,34 +71,34 @@ impl Volume {
     /// The volume that the tree of `root` is, as a supervisor that has died has left it. `None`: it
     /// is none.
     pub fn resume(direct: &mut Direct, root: Inode) -> Option<Volume> {
-        let tree = volume::of(direct.kernel(), root).ok()??;
+        let tree = direct.volume_of(root).ok()??;
         let name = name_of(direct, tree);
         // Invariant 4.
         let stopped = Volume { name: name.clone(), tree, saver: None, thread: None };
-        if volume::state(direct.kernel(), tree) == VolumeState::Stopped {
+        if direct.volume_state(tree) == VolumeState::Stopped {
             return Some(stopped);
         }
         match again(direct, (tree, root), &name) {
             Ok(saver) => Some(Self::begun(direct, &name, saver)),
             Err(failure) => {
                 say(&failure.to_string());
-                volume::set_state(direct.kernel(), tree, VolumeState::Stopped);
+                direct.volume_set_state(tree, VolumeState::Stopped);
                 Some(stopped)
             }
         }
     }
 
-    fn begun(direct: &Direct, name: &str, saver: Saver) -> Volume {
+    fn begun(direct: &mut Direct, name: &str, saver: Saver) -> Volume {
         let tree = saver.tree();
-        volume::begin(direct.kernel(), tree, name.as_bytes(), exact_ns());
+        direct.volume_begin(tree, name.as_bytes(), exact_ns());
         // Whoever asks before the thread runs waits for it.
-        volume::set_state(direct.kernel(), tree, VolumeState::Served);
+        direct.volume_set_state(tree, VolumeState::Served);
         Volume { name: name.to_owned(), tree, saver: Some(saver), thread: None }
     }
 
     /// Says that another supervisor follows when this one dies.
-    pub fn is_followed(&self, direct: &Direct) {
-        volume::set_followed(direct.kernel(), self.tree);
+    pub fn is_followed(&self, direct: &mut Direct) {
+        direct.volume_set_followed(self.tree);
     }
 
     /// Begins to answer programs, in a thread of its own.
@@ -126,7 +127,7 @@ impl Volume {
 
     /// Lets go of it after that.
     pub fn close(self, direct: &mut Direct) {
-        volume::set_state(direct.kernel(), self.tree, VolumeState::None);
+        direct.volume_set_state(self.tree, VolumeState::None);
         // What has failed was told: all that was saved is in the log.
         let _ = self.saver.map(Saver::close);
     }
@@ -150,10 +151,10 @@ fn again(direct: &mut Direct, tree: (u32, Inode), name: &str) -> Result<Saver, F
 fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
     let Ok(mut direct) = attach() else { return saver };
-    volume::set_state(direct.kernel(), tree, VolumeState::Served);
+    direct.volume_set_state(tree, VolumeState::Served);
     let mut has_answered = false;
     loop {
-        let bell = volume::bell(direct.kernel(), tree);
+        let bell = direct.volume_bell(tree);
         if answer(&mut direct, &mut saver, name) {
             has_answered = true;
         } else {
@@ -163,9 +164,9 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
             if std::mem::take(&mut has_answered) && rang_soon(&direct, tree, bell) {
                 continue;
             }
-            if volume::await_wishes(direct.kernel(), tree, bell, LOOK_NS) {
+            if direct.volume_await_wishes(tree, bell, LOOK_NS) {
                 let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
-                volume::sweep(direct.kernel(), tree, &is_dead);
+                direct.volume_sweep(tree, &is_dead);
             }
         }
     }
@@ -175,7 +176,7 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
 fn rang_soon(direct: &Direct, tree: u32, bell: u32) -> bool {
     let begun = Instant::now();
     while begun.elapsed().as_nanos() < SPIN_NS {
-        if volume::bell(direct.kernel(), tree) != bell {
+        if direct.volume_bell(tree) != bell {
             return true;
         }
         std::hint::spin_loop();
@@ -187,7 +188,7 @@ fn rang_soon(direct: &Direct, tree: u32, bell: u32) -> bool {
 fn answer(direct: &mut Direct, saver: &mut Saver, name: &str) -> bool {
     let tree = saver.tree();
     let mut waiting = Vec::new();
-    volume::each_wish(direct.kernel(), tree, &mut |wish, inode| waiting.push((wish, inode)));
+    direct.volume_each_wish(tree, &mut |wish, inode| waiting.push((wish, inode)));
     if waiting.is_empty() {
         return false;
     }
@@ -195,10 +196,10 @@ fn answer(direct: &mut Direct, saver: &mut Saver, name: &str) -> bool {
     let wishes: Vec<_> = waiting.iter().map(|(_, inode)| *inode).collect();
     let result = saver.save(direct, &wishes).map_err(errno_of);
     look_at(direct, saver, name);
-    volume::count(direct.kernel(), tree, VolumeCounter::Wishes, waiting.len() as u64);
-    volume::count_group(direct.kernel(), tree, begun.elapsed().as_nanos() as u64);
+    direct.volume_count(tree, VolumeCounter::Wishes, waiting.len() as u64);
+    direct.volume_count_group(tree, begun.elapsed().as_nanos() as u64);
     for (wish, _) in waiting {
-        volume::grant(direct.kernel(), wish, result);
+        direct.volume_grant(wish, result);
     }
     saver.save_room(direct);
     look_at(direct, saver, name);
@@ -206,10 +207,10 @@ fn answer(direct: &mut Direct, saver: &mut Saver, name: &str) -> bool {
 }
 
 /// Says once that a write has failed, before anybody is told that it has.
-fn look_at(direct: &Direct, saver: &Saver, name: &str) {
+fn look_at(direct: &mut Direct, saver: &Saver, name: &str) {
     let tree = saver.tree();
-    if saver.is_stopped() && volume::state(direct.kernel(), tree) != VolumeState::Stopped {
-        volume::set_state(direct.kernel(), tree, VolumeState::Stopped);
+    if saver.is_stopped() && direct.volume_state(tree) != VolumeState::Stopped {
+        direct.volume_set_state(tree, VolumeState::Stopped);
         say_aside(stopped_line(name));
     }
 }
@@ -223,14 +224,13 @@ fn stopped_line(name: &str) -> String {
 
 /// Lines about the volumes of an image whose logs have stopped.
 pub fn lines(direct: &Direct) -> Vec<String> {
-    let kernel = direct.kernel();
-    let trees = (0..MOUNTS_MAX as u32).filter(|tree| volume::state(kernel, *tree) == Stopped);
+    let trees = (0..MOUNTS_MAX as u32).filter(|tree| direct.volume_state(*tree) == Stopped);
     trees.map(|tree| stopped_line(&name_of(direct, tree))).collect()
 }
 
 /// What volume `tree` of an image is called.
 pub fn name_of(direct: &Direct, tree: u32) -> String {
-    let bytes = volume::name(direct.kernel(), tree).0;
+    let bytes = direct.volume_name(tree).0;
     let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }

@@ -17,10 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use husk_carrier::{Direct, Unsaved, VolumeCounter as Counter};
-use husk_kernel::fs::unsaved;
-use husk_kernel::image::volume;
-use husk_proto::{Errno, Inode, Overview as _};
+use husk_carrier::Direct;
+use husk_proto::volume::{Counter, Unsaved};
+use husk_proto::{Errno, Inode, Overview as _, VolumeLog as _};
 use husk_storage::area::Area;
 use husk_storage::disk::Disk;
 use husk_storage::log::{Log, Refusal, SnapshotWriter};
@@ -113,9 +112,9 @@ impl<D: Disk> Saver<D> {
         self.log.close()
     }
 
-    fn tell(&self, direct: &Direct) {
+    fn tell(&self, direct: &mut Direct) {
         let (counts, (used, room)) = (self.log.counts(), self.log.used_bytes());
-        let set = |counter, to| volume::set_count(direct.kernel(), self.view.tree, counter, to);
+        let mut set = |counter, to| direct.volume_set_count(self.view.tree, counter, to);
         let (snapshot, snapshot_room) = self.log.snapshot_bytes();
         set(Counter::Flushes, counts.frames);
         set(Counter::Bytes, counts.bytes);
@@ -193,7 +192,7 @@ impl View {
         direct: &mut Direct,
         writer: &mut Writer,
     ) -> Result<Option<u64>, Refusal> {
-        let (begun, ended) = volume::names(direct.kernel(), self.tree);
+        let (begun, ended) = direct.volume_names(self.tree);
         if self.begun == Some(begun) && begun == ended {
             return Ok(self.begun);
         }
@@ -253,7 +252,7 @@ impl View {
         push: &mut dyn FnMut(&Change<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let inode = inode_of(id);
-        let noted = unsaved::look(direct.kernel(), inode);
+        let noted = direct.unsaved_look(inode);
         let Some((now, _)) = found(attributes(direct, inode))? else { return Ok(()) };
         let known = self.objects.get(&id).copied();
         let is_same = known.is_some_and(|known| !differ(&known, &now));
@@ -263,8 +262,8 @@ impl View {
             return Ok(());
         }
         let taken = match is_file {
-            true => found(unsaved::take(direct.kernel(), inode))?.unwrap_or_default(),
-            false => Unsaved { extended: true, ..unsaved::take_extended(direct.kernel(), inode) },
+            true => found(direct.unsaved_take(inode))?.unwrap_or_default(),
+            false => Unsaved { extended: true, ..direct.unsaved_take_extended(inode) },
         };
         let Some((now, size)) = found(attributes(direct, inode))? else { return Ok(()) };
         push(&Change::Node(id, now))?;
@@ -357,7 +356,7 @@ fn put_bytes(
     to: &mut SnapshotWriter<'_, impl Disk>,
 ) -> Result<(), Refusal> {
     let inode = inode_of(id);
-    let taken = unsaved::take(direct.kernel(), inode).and_then(|_| attributes(direct, inode));
+    let taken = direct.unsaved_take(inode).and_then(|_| attributes(direct, inode));
     let Some((now, size)) = found(taken)? else { return Ok(()) };
     let mut writer = Writer::default();
     writer.push(&Change::Node(id, now));

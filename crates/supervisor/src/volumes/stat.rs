@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use husk_carrier::{VolumeCounter as Counter, VolumeState};
-use husk_kernel::image::volume;
+use husk_proto::Overview as _;
 use husk_proto::image::MOUNTS_MAX;
+use husk_proto::volume::{Counter, State as VolumeState};
 use husk_storage::catalogue::{Catalogue, Row, State};
 use serde::Serialize;
 
@@ -71,14 +71,14 @@ pub struct Took {
 
 impl Served {
     fn of(visit: &Visit, tree: u32) -> Served {
-        let kernel = visit.direct.kernel();
-        let count = |counter| volume::counted(kernel, tree, counter);
-        let classes = volume::took(kernel, tree).into_iter().enumerate();
+        let direct = &visit.direct;
+        let count = |counter| direct.volume_counted(tree, counter);
+        let classes = direct.volume_took(tree).into_iter().enumerate();
         let took = classes.map(|(class, groups)| Took { below_us: 1 << class, groups });
-        let since_ns = volume::name(kernel, tree).1;
+        let since_ns = direct.volume_name(tree).1;
         let used = count(Counter::Used);
         Served {
-            stopped: volume::state(kernel, tree) == VolumeState::Stopped,
+            stopped: direct.volume_state(tree) == VolumeState::Stopped,
             seconds: (exact_ns() - since_ns).max(1) as f64 / NS_PER_S,
             syncs: count(Counter::Wishes),
             groups: count(Counter::Groups),
@@ -145,9 +145,9 @@ pub fn report(name: &str) -> Result<Report, Failure> {
 /// What is done with it by the image of process `pid`; `None`: that has none, or no such volume.
 fn served(pid: u32, name: &str) -> Option<Served> {
     let visit = Visit::of(&pid.to_string()).ok()?;
-    let kernel = visit.direct.kernel();
+    let direct = &visit.direct;
     let is_it = |tree: &u32| {
-        volume::state(kernel, *tree) != VolumeState::None && name_of(&visit.direct, *tree) == name
+        direct.volume_state(*tree) != VolumeState::None && name_of(&visit.direct, *tree) == name
     };
     let tree = (0..MOUNTS_MAX as u32).find(is_it)?;
     Some(Served::of(&visit, tree))
