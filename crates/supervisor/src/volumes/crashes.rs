@@ -402,6 +402,28 @@ fn all(region: &OwnedFd, length: usize) -> Result<u64, String> {
     Ok(done)
 }
 
+/// A file that nobody has synced takes the name of another one, and something else is synced.
+fn replaced_and_not_synced(region: &OwnedFd) -> Result<(), String> {
+    let mut world = World::new(region, 1);
+    for step in [Step::Create("a"), Step::Append("a"), Step::MakeDir("d")] {
+        world.step(step).expect("it is done");
+    }
+    let old = world.inode("a").expect("it is there");
+    assert!(world.sync(old));
+    for step in [Step::Create("b"), Step::Append("b"), Step::Append("b"), Step::Rename("b", "a")] {
+        world.step(step).expect("it is done");
+    }
+    let new = world.inode("a").expect("it is there");
+    let dir = world.inode("d").expect("it is there");
+    assert!(world.sync(dir));
+    world.disk.crash();
+    world.judge(None)?;
+    match bytes_of(&world.replayed()?, id_of(new)).len() {
+        6000 => Ok(()),
+        count => Err(format!("{count} bytes of a file that replaced another one")),
+    }
+}
+
 /// Somebody is so slow in the middle of a change of names that a look counts him as dead; then
 /// changes of others begin and end around syncs. Nothing that was synced may be missed.
 fn changed_while_the_counts_were_settled(region: &OwnedFd) {
@@ -464,9 +486,11 @@ fn crash_after_all_sequences() {
         assert!(done > 0);
     }
     changed_while_the_counts_were_settled(&region);
+    replaced_and_not_synced(&region).unwrap_or_else(|why| panic!("{why}"));
     for mutant in Mutant::ALL {
         PLANTED.set(Some(mutant));
         let found = (1..=LENGTHS.0).find_map(|length| all(&region, length).err());
+        let found = found.or_else(|| replaced_and_not_synced(&region).err());
         PLANTED.set(None);
         println!("{mutant:?}: {found:?}");
         assert!(found.is_some(), "{mutant:?} is not found");

@@ -1,7 +1,8 @@
 //! Writes names, attributes and bytes that a program syncs to the log of a volume.
 //!
 //! ```text
-//!   wishes ─► names that have changed ─► attributes and bytes of these files ─► log, durable
+//!   wishes ─► bytes of what took another's name ─► names that have changed
+//!         ─► attributes and bytes of these files ─► log, durable
 //!                                                            │ full
 //!                                                            '──► checkpoint: the whole tree
 //! ```
@@ -13,7 +14,9 @@
 //!    through a checkpoint, which asks nothing of what is known.
 //! 3. Snapshot and log together are never more than a snapshot may be: whatever a replay shows can
 //!    be written as one.
-//! 4. A snapshot has the bytes of every object that its names lead to: names are looked at last.
+//! 4. A name that led to one file leads to another only with all of that one's bytes: who replaces
+//!    a file by a rename and syncs nothing has the old one or the new one. ext4 does so, too.
+//! 5. A snapshot has the bytes of every object that its names lead to: names are looked at last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -127,20 +130,25 @@ impl<D: Disk> Saver<D> {
 
     fn write(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
         let mut writer = Writer::default();
-        let begun = match planted(Mutant::NamesNotWritten) {
-            true => self.view.begun,
-            false => self.view.push_names(direct, &mut writer)?,
+        let seen = match planted(Mutant::NamesNotWritten) {
+            true => None,
+            false => self.view.look_at_names(direct)?,
         };
+        let begun = seen.as_ref().map_or(self.view.begun, |seen| seen.begun);
+        if let Some(seen) = seen {
+            for id in self.view.replacing(&seen) {
+                self.push_object(direct, id, &mut writer)?;
+            }
+            self.view.push_names(&seen, &mut writer);
+            writer.seal();
+            self.view.note_seen(&seen);
+        }
         let files: BTreeSet<Id> = match wishes.iter().any(Option::is_none) {
             true => self.view.objects.keys().copied().collect(),
             false => wishes.iter().flatten().map(|inode| id_of(*inode)).collect(),
         };
         for id in files {
-            self.view.push_object(direct, id, &mut |change| {
-                writer.push(change);
-                writer.seal();
-                writer.take_full().iter().try_for_each(|batch| append(&self.log, batch))
-            })?;
+            self.push_object(direct, id, &mut writer)?;
         }
         writer.finish().iter().try_for_each(|batch| append(&self.log, batch))?;
         if planted(Mutant::AnsweredFirst) {
@@ -149,6 +157,20 @@ impl<D: Disk> Saver<D> {
         self.log.wait(self.log.appended())?;
         self.view.begun = begun;
         Ok(())
+    }
+
+    fn push_object(
+        &mut self,
+        direct: &mut Direct,
+        id: Id,
+        writer: &mut Writer,
+    ) -> Result<(), Refusal> {
+        let log = &self.log;
+        self.view.push_object(direct, id, &mut |change| {
+            writer.push(change);
+            writer.seal();
+            writer.take_full().iter().try_for_each(|batch| append(log, batch))
+        })
     }
 
     fn checkpoint(&mut self, direct: &mut Direct) -> Result<(), Refusal> {
@@ -186,28 +208,33 @@ fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
 }
 
 impl View {
-    /// Writes how names have changed; which changes had begun by then.
-    fn push_names(
-        &mut self,
-        direct: &mut Direct,
-        writer: &mut Writer,
-    ) -> Result<Option<u64>, Refusal> {
+    /// How names have changed; `None`: they have not.
+    fn look_at_names(&self, direct: &mut Direct) -> Result<Option<Seen>, Refusal> {
         let (begun, ended) = direct.volume_names(self.tree);
         if self.begun == Some(begun) && begun == ended {
-            return Ok(self.begun);
+            return Ok(None);
         }
         let is_known = |id: Id| self.objects.contains_key(&id);
         let (tree, root, dirs) = (self.tree, self.root, &self.dirs);
         let all = self.begun.is_none();
         let wanted = Wanted { tree, root, dirs, is_known: &is_known, all };
-        let seen = wanted.look(direct).map_err(unseen)?;
-        self.push_seen(&seen, writer);
-        writer.seal();
-        self.note_seen(&seen);
-        Ok(seen.begun)
+        wanted.look(direct).map(Some).map_err(unseen)
     }
 
-    fn push_seen(&self, seen: &Seen, writer: &mut Writer) {
+    /// Objects that names lead to which led to others before.
+    fn replacing(&self, seen: &Seen) -> BTreeSet<Id> {
+        if planted(Mutant::ReplacedUnwritten) {
+            return BTreeSet::new();
+        }
+        let changed =
+            seen.dirs.iter().filter_map(|(dir, names)| Some((self.dirs.get(dir)?, names)));
+        let others = changed.flat_map(|(known, names)| {
+            names.iter().filter(|(name, id)| known.get(*name).is_some_and(|other| other != *id))
+        });
+        others.map(|(_, id)| *id).collect()
+    }
+
+    fn push_names(&self, seen: &Seen, writer: &mut Writer) {
         for (&id, facts) in &seen.facts {
             facts.push(id, writer);
         }
@@ -425,13 +452,19 @@ pub enum Mutant {
     BytesNotWritten,
     /// It is answered before its records are durable.
     AnsweredFirst,
+    /// It writes a name that led to another file, and not the bytes of the new one.
+    ReplacedUnwritten,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 3] =
-        [Self::NamesNotWritten, Self::BytesNotWritten, Self::AnsweredFirst];
+    pub const ALL: [Mutant; 4] = [
+        Self::NamesNotWritten,
+        Self::BytesNotWritten,
+        Self::AnsweredFirst,
+        Self::ReplacedUnwritten,
+    ];
 }
 
 #[cfg(test)]
