@@ -215,3 +215,29 @@ stat -c %y new | cut -c1-10
          2001-01-01\n",
     );
 }
+
+/// It comes when temporary names are there: what is below it stays as it was, and all is kept.
+#[test]
+fn what_is_mounted_over_a_directory_in_the_middle_of_a_write_back_gets_nothing() {
+    prints(
+        "mounted-midway",
+        r#"
+unshare -rm true 2> /dev/null || { echo not here; exit; }
+cat > "$2/work" <<'EOF'
+cd "$1"; mkdir a z; for n in $(seq 2000); do echo old > a/$n; done; echo old > z/file
+"$HUSK" run --memory 64M -- \
+    bash -c 'for n in a/* z/file; do echo newer > $n; done; echo new > z/n' \
+    > /dev/null 2> "$2/said" &
+until ls -A a | grep -q husk-tmp || ! kill -0 $! 2> /dev/null; do :; done
+mount -t tmpfs none z; wait $!; status=$?
+ls -A z | wc -l; umount z
+# Whatever came first: all is new here, or the host's is there and the image's is saved.
+found=$(grep -rl '^newer$' z "$XDG_STATE_HOME" 2> /dev/null | wc -l)
+[ "$found" -ge 1 ] && echo kept; cat a/* | sort | uniq -c | tr -s ' '
+[ $status = 0 ] && [ "$(cat z/file)" = newer ] || [ $status = 125 ] && echo told
+EOF
+unshare -rm bash -u "$2/work" "$1" "$2"
+"#,
+        "0\nkept\n 2000 newer\ntold\n",
+    );
+}

@@ -212,6 +212,12 @@ enum Command {
         /// Name of the image.
         name: OsString,
     },
+    /// What keeps the image of a `husk run` that is killed.
+    #[command(hide = true)]
+    Guard {
+        /// Name that the image gets.
+        name: OsString,
+    },
     /// The keeper of an image that has lost both supervisor and keeper, but not its programs.
     #[command(hide = true)]
     Adopt {
@@ -474,6 +480,7 @@ fn begin() -> ExitCode {
         Command::Tend(options) => named::tend(options),
         Command::Resume { name } => named::resume(&name),
         Command::Attend { name } => named::attend(&name),
+        Command::Guard { name } => named::guard(&name),
         Command::Adopt { name } => named::adopt(&name),
         Command::Check { json } => print_check(json),
         Command::Fsck { image, json } => print_fsck(&image, json),

@@ -210,6 +210,11 @@ pub fn adopt(name: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+pub fn guard(name: &OsStr) -> ExitCode {
+    named::guard(name);
+    ExitCode::SUCCESS
+}
+
 pub fn attend(name: &OsStr) -> ExitCode {
     named::attend(name);
     ExitCode::SUCCESS

@@ -74,6 +74,8 @@ pub trait Stragglers {
 pub struct Descendants<F> {
     /// Told of each child that was waited for.
     pub buried: F,
+    /// One that is none of the image's, and another thread's to wait for.
+    pub guard: Option<Pid>,
 }
 
 impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
@@ -82,7 +84,8 @@ impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
     }
 
     fn left(&mut self) -> Vec<Pid> {
-        descendants(std::process::id())
+        let all = descendants(std::process::id()).into_iter();
+        all.filter(|pid| Some(*pid) != self.guard).collect()
     }
 }
 

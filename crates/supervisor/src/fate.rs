@@ -202,10 +202,7 @@ pub fn kept(settings: &Settings, runtime: &[u8], work: &Work) -> Result<String, 
     let kept = named::leave(settings, runtime, work);
     settle();
     let name = kept?;
-    Ok(format!(
-        "image {name} keeps its changes; `husk diff {name}` shows them, \
-         `husk down {name}` writes them back, with --discard it drops them"
-    ))
+    Ok(named::keeps(&name))
 }
 
 /// `--ask`.

@@ -9,7 +9,7 @@
 //! one ends this process, once all that is done: a shell's loop ends with the program by Ctrl-C.
 
 use std::ffi::OsString;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use crate::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
 use crate::fate::{self, Fate, OnFailure};
 use crate::interrupts::Interrupts;
 use crate::launch::{self, HandOver};
+use crate::named::Guard;
 use crate::nodes;
 use crate::onlooker::Progress;
 use crate::program::{self, Program};
@@ -98,6 +99,7 @@ fn in_image(
     ensure_able()?;
     let terminal = fate::terminal(settings)?;
     let signals = take_signals()?;
+    let mut guard = Guard::begin(settings);
     let file_size = lift_file_size_limit();
     let mut work = Work::make(settings, variables, Some(path))?;
     become_subreaper();
@@ -120,6 +122,9 @@ fn in_image(
     if let Some(signal) = signals.ending() {
         return Ok(End::Signal(signal as i32));
     }
+    if let Some(guard) = &mut guard {
+        guard.leave(settings, &work, loader.as_fd());
+    }
     set_file_size_limit(file_size);
     let program = launch::in_image(command, hand_over, &signals.original)?;
     lift_file_size_limit();
@@ -132,7 +137,7 @@ fn in_image(
     work.look_for_room();
     // What works for the image in the background is no straggler.
     work.rest();
-    let told = end_programs(&mut work);
+    let told = end_programs(&mut work, guard.as_ref().and_then(Guard::pid));
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
@@ -146,7 +151,8 @@ fn in_image(
             return Ok(if undecided { incomplete(end) } else { end });
         }
     };
-    let (ended, signal) = finish_or_keep(settings, runtime, work, (discard, &chosen), &signals);
+    let (ended, signal) =
+        finish_or_keep(settings, runtime, work, (discard, &chosen), &signals, guard);
     if let Some(signal) = signal {
         return Ok(End::Signal(signal as i32));
     }
@@ -160,8 +166,9 @@ fn finish_or_keep(
     mut work: Work,
     (discard, chosen): (bool, &[PathBuf]),
     signals: &Signals,
+    mut guard: Option<Guard>,
 ) -> (Ended, Option<Signal>) {
-    let (ended, signal) = finish(&mut work, discard, chosen, signals);
+    let (ended, signal) = finish(&mut work, discard, chosen, signals, &mut guard);
     if !ended.outcome.untouched {
         return (ended, signal);
     }
@@ -174,7 +181,7 @@ fn finish_or_keep(
         }
         Err(failure) => {
             say(&format!("{failure}; the changes are written back"));
-            (finish(&mut work, discard, chosen, signals).0, signal)
+            (finish(&mut work, discard, chosen, signals, &mut guard).0, signal)
         }
     }
 }
@@ -185,11 +192,16 @@ fn finish(
     discard: bool,
     chosen: &[PathBuf],
     signals: &Signals,
+    guard: &mut Option<Guard>,
 ) -> (Ended, Option<Signal>) {
     let progress = Arc::<Progress>::default();
     let interrupts = Interrupts::watch(signals, &progress);
     let line = ProgressLine::new(&progress);
     let ended = work.finish(discard, chosen, &progress, None);
+    if !ended.outcome.untouched {
+        // What was written back is not to be kept.
+        drop(guard.take());
+    }
     let closing = line.closing(&ended.outcome, &progress);
     let signal = interrupts.end(signals);
     settle();
@@ -204,11 +216,11 @@ fn incomplete(end: End) -> End {
 }
 
 /// Ends what outlives the first program, on all nodes, and the other nodes; who it was, and how.
-fn end_programs(work: &mut Work) -> Option<(String, String)> {
+fn end_programs(work: &mut Work, guard: Option<Pid>) -> Option<(String, String)> {
     let aside = work.workers();
     let buried = |pid| work.child(pid);
     let told = match aside.is_empty() {
-        true => descent::end_stragglers(&mut Descendants { buried }),
+        true => descent::end_stragglers(&mut Descendants { buried, guard }),
         false => descent::end_stragglers(&mut Programs { buried, aside }),
     };
     work.end_nodes();

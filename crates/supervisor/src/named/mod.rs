@@ -23,7 +23,8 @@
 //! 5. An image outlives its supervisor: its keeper starts another one, which finds everything in
 //!    the region and goes on, also with its end (`keep`). It outlives its keeper: its supervisor
 //!    starts another one (`kept`). It outlives both where one of its programs lives (`adopt`).
-//! 6. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
+//! 6. The image of a `husk run` has a guard, which gives it a name if the run is killed (`guard`).
+//! 7. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
 //!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
 mod adopt;
@@ -31,6 +32,7 @@ mod ask;
 mod base;
 mod copy;
 mod enter;
+mod guard;
 mod half;
 mod keep;
 mod kept;
@@ -55,6 +57,8 @@ pub use ask::{Row, down, is_inside, list, region, table};
 pub(crate) use ask::{down_part, look, pids as processes_of};
 pub use copy::copy;
 pub use enter::{enter, enter_at};
+pub use guard::guard;
+pub(crate) use guard::{Guard, keeps};
 pub use half::told;
 pub use keep::{attend, keep};
 pub use message::{Status, Synced};

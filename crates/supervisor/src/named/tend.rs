@@ -238,7 +238,7 @@ fn lift_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-fn status(settings: &Settings, work: &Work) -> Status {
+pub fn status(settings: &Settings, work: &Work) -> Status {
     let of = |cover| {
         let mounts = settings.mounts.iter().filter(move |plan| plan.cover == cover);
         mounts.map(|plan| plan.path.to_string_lossy().into_owned()).collect()

@@ -1,0 +1,229 @@
+//! Keeps the image of a `husk run` that is killed: a process that holds its memory meanwhile.
+//!
+//! ```text
+//!   husk run ── starts ──► guard ◄── region, runtime, what is known of the image
+//!      ends:   over ─────► it ends, too
+//!      killed: end of the socket ─► image run-N: lock, listener ─► a keeper, a supervisor
+//! ```
+//!
+//! Invariants
+//! 1. No program runs before the guard has what it needs: what a program was told is done is kept.
+//! 2. The guard never looks into the region, and is no program of the image: the end of the run
+//!    does not wait for it.
+//! 3. A write-back that was killed with its manifest ready has everything on the disk: then
+//!    `husk recover` is the way on, and no image is kept.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use crate::failure::Failure;
+use crate::named::keep::{self, Keeper, part_from_caller, partner};
+use crate::named::kept::{Left, OVER};
+use crate::named::message::{line, receive, send};
+use crate::named::place::{Adopted, Held, Name, Place};
+use crate::named::tend::{status, write_facts};
+use crate::request::{Settings, reason};
+use crate::say::say;
+use crate::work::{Work, take_signals};
+use crate::write_back::manifest::{looked_at, places};
+use crate::write_back::scan::Run;
+
+/// What one is told to become.
+const GUARD: &str = "guard";
+/// Between tries to give a killed run's image a name, and how long that is tried.
+const AGAIN: Duration = Duration::from_secs(1);
+const TRIED_MAX: Duration = Duration::from_secs(600);
+/// Between looks whether the killed write-back has let go of its manifest, and how many.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOKS_MAX: u32 = 1000;
+
+/// The run's side of it.
+pub struct Guard {
+    started: Receiver<io::Result<(UnixStream, u32)>>,
+    told: Option<(UnixStream, u32)>,
+}
+
+impl Guard {
+    /// Starts one; `None`: nothing of this run is to be kept, or not by a guard.
+    pub fn begin(settings: &Settings) -> Option<Guard> {
+        let alone = settings.nodes == 1 && settings.hosts.is_empty();
+        let keeps = settings.has_overlay() && !settings.discard && settings.volumes.is_empty();
+        let name = name_of(std::process::id()).ok().filter(|_| alone && keeps)?;
+        let (sender, started) = channel();
+        // The parent of a process is a thread: no other waits for this one's.
+        let waiting =
+            thread::Builder::new().spawn(move || match keep::start(&name, GUARD, &[], true) {
+                Ok((mut child, stream)) => {
+                    let _ = sender.send(Ok((stream, child.id())));
+                    let _ = child.wait();
+                }
+                Err(problem) => drop(sender.send(Err(problem))),
+            });
+        match waiting {
+            Ok(_) => Some(Guard { started, told: None }),
+            Err(problem) => {
+                unguarded(&problem);
+                None
+            }
+        }
+    }
+
+    /// Leaves to it what the image needs (invariant 1).
+    pub fn leave(&mut self, settings: &Settings, work: &Work, loader: BorrowedFd<'_>) {
+        let started = self.started.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let sent = started.and_then(|(stream, pid)| {
+            let status = status(settings, work);
+            let (keeper, number) = (0, status.pid);
+            let left = Left {
+                started_ns: work.image.started_ns,
+                status: crate::named::Status { keeper, number, ..status },
+                trap_only: work.traps_only(),
+                of_run: false,
+            };
+            let held = [work.image.region.as_fd(), loader].into_iter();
+            let held: Vec<_> = held.chain(work.private_lock().map(AsFd::as_fd)).collect();
+            send(&stream, &line(&left)?, &held)?;
+            Ok((stream, pid))
+        });
+        match sent {
+            Ok(told) => self.told = Some(told),
+            Err(problem) => unguarded(&problem),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Option<Pid> {
+        self.told.as_ref().map(|(_, pid)| Pid::from_raw(*pid as i32))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // What ends by a bug is kept as if it was killed.
+        if let Some((stream, _)) = self.told.take().filter(|_| !thread::panicking()) {
+            let _ = send(&stream, OVER, &[]);
+        }
+    }
+}
+
+fn unguarded(problem: &io::Error) {
+    let why = reason(problem);
+    say(&format!("note: no process keeps the changes if this one is killed: {why}"));
+}
+
+fn name_of(number: u32) -> Result<Name, Failure> {
+    Name::parse(OsStr::new(&format!("run-{number}")))
+}
+
+/// What there is to say of an image that keeps the changes of a `husk run`.
+pub fn keeps(name: &Name) -> String {
+    format!(
+        "image {name} keeps its changes; `husk diff {name}` shows them, \
+         `husk down {name}` writes them back, with --discard it drops them"
+    )
+}
+
+// ---- the guard's own process --------------------------------------------------------------------
+
+/// What `husk guard` does.
+pub fn guard(name: &OsStr) {
+    let Ok(name) = Name::parse(name) else { return };
+    let stream = part_from_caller().ok().and_then(|()| partner().ok());
+    let Some(stream) = stream else { return };
+    let _signals = take_signals();
+    let _ = std::env::set_current_dir("/");
+    // None: the run could not begin, and has said why.
+    let Ok((text, descriptors)) = receive(&stream, true) else { return };
+    let Ok(left) = serde_json::from_slice::<Left>(&text) else { return };
+    if is_over(&stream) || is_noted(&left) {
+        return;
+    }
+    drop(stream);
+    let number = left.status.number;
+    if let Some(keeper) = kept(&name, &left, descriptors) {
+        say(&format!("`husk run` (process {number}) was killed: {}", keeps(&name)));
+        keeper.keep();
+    }
+}
+
+/// Waits for the end of the run; whether it ended by itself.
+fn is_over(stream: &UnixStream) -> bool {
+    loop {
+        match receive(stream, true) {
+            Ok((text, _)) => return text == OVER,
+            Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Invariant 3.
+fn is_noted(left: &Left) -> bool {
+    let (number, started_ns) = (left.status.number, left.started_ns);
+    let run = Run { number, started_ns, live: false };
+    for _ in 0..LOOKS_MAX {
+        let all = looked_at(&places());
+        let own: Vec<_> = all.iter().filter(|one| one.is_of(&run)).collect();
+        if !own.iter().any(|one| one.is_busy()) {
+            return own.iter().any(|one| one.ready);
+        }
+        thread::sleep(LOOK);
+    }
+    true
+}
+
+/// A keeper for it, tried again while there is no place. `None`: somebody else has it.
+fn kept(name: &Name, left: &Left, descriptors: Vec<OwnedFd>) -> Option<Keeper> {
+    let (end, mut told) = (Instant::now() + TRIED_MAX, false);
+    loop {
+        match try_keep(name, left, &descriptors) {
+            Ok(keeper) => return keeper,
+            Err(failure) if !told => say(&format!("`husk run` was killed: {failure}")),
+            Err(_) if Instant::now() > end => return None,
+            Err(_) => {}
+        }
+        told = true;
+        thread::sleep(AGAIN);
+    }
+}
+
+fn try_keep(name: &Name, left: &Left, descriptors: &[OwnedFd]) -> Result<Option<Keeper>, Failure> {
+    let held = match Place::take(name) {
+        Ok(held) => held,
+        // It was about to give the image away itself.
+        Err(failure) => match Place::find(name).and_then(|place| place.adopt()) {
+            Ok(Adopted::Held(held)) => held,
+            Ok(Adopted::Supervised) => return Ok(None),
+            _ => return Err(failure),
+        },
+    };
+    let begun = begin(&held, left, descriptors);
+    if begun.is_err() {
+        // What cannot be removed is found by `husk ls`.
+        let _ = held.remove();
+    }
+    begun.map(Some)
+}
+
+fn begin(held: &Held, left: &Left, descriptors: &[OwnedFd]) -> Result<Keeper, Failure> {
+    let name = &held.place.name;
+    let failed = |problem: io::Error| {
+        Failure::new(format!("cannot keep the image as {name}"), reason(&problem), "make room")
+    };
+    write_facts(held, &left.status).map_err(failed)?;
+    held.place.stop_listening();
+    let listener = held.place.listen().map_err(failed)?;
+    let (own, more) = descriptors.split_at(descriptors.len().min(2));
+    let new = [held.lock.as_fd(), listener.as_fd()];
+    let all = own.iter().map(AsFd::as_fd).chain(new).chain(more.iter().map(AsFd::as_fd));
+    let all: io::Result<Vec<_>> = all.map(|one| one.try_clone_to_owned()).collect();
+    let text = line(left).map_err(failed)?;
+    Keeper::begin(name.clone(), (text, all.map_err(failed)?))
+}

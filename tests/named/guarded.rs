@@ -1,0 +1,120 @@
+//! A `husk run` that is killed: its image stays under a name, and nothing a program was told is
+//! done is lost.
+
+use std::fs;
+
+use husk_tests::against_native;
+use husk_tests::husk::binary;
+
+use crate::{Images, shown, text, until};
+
+/// `husk run` in the work directory by a script that knows it as `run`.
+fn script(images: &Images, script: &str) -> (String, String) {
+    let run = r#"run() { "$HUSK" run --memory 64M -- "$@"; }
+named() { for n in $(seq 2000); do name=$("$HUSK" ls --names); [ -z "$name" ] || return 0
+  sleep 0.01; done; }
+"#;
+    let mut command = images.command("bash", &["-uc", &format!("{run}{script}")]);
+    let output = command.env("HUSK", binary()).output().expect("bash");
+    assert!(output.status.success(), "{}", shown(&output));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_image_of_a_killed_run_stays_under_a_name_and_has_all_that_was_done() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded");
+    fs::write(images.work.join("old"), "old\n").expect("a file");
+    fs::write(images.work.join("gone"), "old\n").expect("a file");
+    let (told, said) = script(
+        &images,
+        r#"run sh -c 'echo new > made; echo new >> old; rm gone; kill -9 $PPID'; echo $?
+ls; named; "$HUSK" diff "$name" --name-only | sort; "$HUSK" down "$name" > /dev/null 2>&1; echo $?
+cat made old; ls; "$HUSK" ls --names"#,
+    );
+    let expected = "137\ngone\nold\n";
+    let after = "0\nnew\nold\nnew\nmade\nold\n";
+    assert!(told.starts_with(expected) && told.ends_with(after), "{told}{said}");
+    let names = told.trim_start_matches(expected).trim_end_matches(after);
+    assert!(["gone", "made", "old"].iter().all(|name| names.contains(name)), "{told}");
+    let line = said.lines().find(|line| line.contains("was killed: image run-"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("`husk down run-") && line.contains("`husk diff run-"), "{line}");
+}
+
+#[test]
+fn programs_of_a_killed_run_go_on_in_its_image() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-programs");
+    let (told, said) = script(
+        &images,
+        r#"mkfifo go; run sh -c 'trap "" HUP; kill -9 $PPID; cat go; echo late > late' > out &
+named; "$HUSK" ps "$name" | grep -c 'sh\|cat'; echo > go; wait
+until "$HUSK" exec "$name" -- test -s late; do :; done
+"$HUSK" down "$name" --force > /dev/null 2>&1; cat late"#,
+    );
+    assert!(told.ends_with("late\n"), "{told}{said}");
+    assert_ne!(told.lines().next(), Some("0"), "{told}{said}");
+}
+
+/// Temporary names are there, and no manifest that is ready: the host has all that it had.
+#[test]
+fn a_run_killed_before_its_write_back_is_noted_keeps_its_image() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-early");
+    let (told, said) = script(
+        &images,
+        r#"for n in $(seq 3000); do echo old > $n; done
+"$HUSK" run --memory 64M -- bash -c 'for n in *; do echo newer > $n; done' 2> "$HUSK_IMAGES.said" &
+until ls -A | grep -q husk-tmp || ! kill -0 $! 2> /dev/null; do :; done
+kill -9 $!; wait $!; echo $?
+"$HUSK" recover --json | grep -q half && { "$HUSK" recover forward; cat * | sort -u; exit 0; }
+named; cat [0-9]* | sort -u; "$HUSK" down "$name" > /dev/null 2>&1; echo $?
+cat [0-9]* | sort -u; ls -A | wc -l"#,
+    );
+    let early = "137\nold\n0\nnewer\n3000\n";
+    assert!(told == early || told.ends_with("newer\n"), "{told}{said}");
+}
+
+#[test]
+fn the_guard_of_a_run_ends_with_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-ends");
+    let (told, said) = script(
+        &images,
+        r#"run sh -c 'echo $PPID; for n in $(seq 2000); do
+  grep -qs "husk: run-$PPID" /proc/[0-9]*/cmdline && { echo there; break; }; done'"#,
+    );
+    let number = told.lines().next().unwrap_or_else(|| panic!("{said}")).to_owned();
+    assert!(told.ends_with("there\n"), "{told}{said}");
+    let name = format!("husk: run-{number}");
+    let runs = |entry: fs::DirEntry| {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        words.starts_with(name.as_bytes())
+    };
+    until("the guard has ended", || !fs::read_dir("/proc").expect("/proc").flatten().any(runs));
+    assert_eq!(images.done(&["ls", "--names"]), "");
+}
+
+/// Nothing of it would be kept: no process is started for it.
+#[test]
+fn a_run_that_drops_its_changes_has_no_guard() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-not");
+    let script = "\"$HUSK\" run --discard --memory 64M -- sh -c 'kill -9 $PPID'; echo $?";
+    let mut command = images.command("bash", &["-uc", script]);
+    let output = command.env("HUSK", binary()).output().expect("bash");
+    assert_eq!(text(&output.stdout), "137\n", "{}", shown(&output));
+    assert!(!text(&output.stderr).contains("was killed: image"), "{}", shown(&output));
+    assert_eq!(images.done(&["ls", "--names"]), "");
+}
