@@ -424,6 +424,24 @@ fn replaced_and_not_synced(region: &OwnedFd) -> Result<(), String> {
     }
 }
 
+/// What nobody syncs is saved in turns of a bounded size; then nothing is left to write.
+fn saved_without_a_sync(region: &OwnedFd) {
+    let mut world = World::new(region, 1);
+    for step in [Step::Create("a"), Step::Append("a"), Step::MakeDir("d"), Step::Create("d/a")] {
+        world.step(step).expect("it is done");
+    }
+    let a = world.inode("a").expect("it is there");
+    assert_eq!(world.saver.save_rest(&mut world.direct), Ok(true));
+    world.promised.names = world.names();
+    let bytes = world.bytes(a);
+    world.promised.synced.insert(id_of(a), (0o644, bytes, BTreeMap::new()));
+    let flushes = world.disk.counts().flushes;
+    assert_eq!(world.saver.save_rest(&mut world.direct), Ok(true));
+    assert_eq!(world.disk.counts().flushes, flushes);
+    world.disk.crash();
+    world.judge(None).unwrap();
+}
+
 /// Somebody is so slow in the middle of a change of names that a look counts him as dead; then
 /// changes of others begin and end around syncs. Nothing that was synced may be missed.
 fn changed_while_the_counts_were_settled(region: &OwnedFd) {
@@ -487,6 +505,7 @@ fn crash_after_all_sequences() {
     }
     changed_while_the_counts_were_settled(&region);
     replaced_and_not_synced(&region).unwrap_or_else(|why| panic!("{why}"));
+    saved_without_a_sync(&region);
     for mutant in Mutant::ALL {
         PLANTED.set(Some(mutant));
         let found = (1..=LENGTHS.0).find_map(|length| all(&region, length).err());

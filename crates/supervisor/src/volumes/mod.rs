@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer
+//!   every 5 s ─► a part of what nobody has synced
 //!   end of the image ─► everything that is not in the log
 //!   the supervisor of an image with a name dies ─► the next one acquires the volume, and writes
 //!                       the tree as it is now as a whole; who waits, waits for that
@@ -28,7 +29,7 @@ pub mod stat;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_proto::image::MOUNTS_MAX;
@@ -49,6 +50,10 @@ use save::Saver;
 /// How long the server of a volume looks for another wish before it sleeps: a lone program that
 /// syncs again and again is back by then, and need not wake anybody.
 const SPIN_NS: u128 = 50_000;
+/// So often, at most, what nobody has synced is saved: as often as ext4 writes its journal.
+const REST_EVERY: Duration = Duration::from_secs(5);
+/// It takes less than this part of the time.
+const REST_PART: u32 = 20;
 /// Longest sleep before a look at what the dead have left, ns.
 const LOOK_NS: u64 = 100_000_000;
 
@@ -152,8 +157,11 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
     let Ok(mut direct) = attach() else { return saver };
     direct.volume_set_state(tree, VolumeState::Served);
-    let mut has_answered = false;
+    let (mut has_answered, mut rest_due) = (false, Instant::now() + REST_EVERY);
     loop {
+        if Instant::now() >= rest_due {
+            rest_due = save_rest(&mut direct, &mut saver, name);
+        }
         let bell = direct.volume_bell(tree);
         if answer(&mut direct, &mut saver, name) {
             has_answered = true;
@@ -170,6 +178,19 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
             }
         }
     }
+}
+
+/// Saves a part of what nobody has synced; when the next one is due. What has no room there is
+/// told to whoever syncs.
+fn save_rest(direct: &mut Direct, saver: &mut Saver, name: &str) -> Instant {
+    let begun = Instant::now();
+    let least = match saver.save_rest(direct) {
+        Ok(false) => Duration::ZERO,
+        Ok(true) | Err(_) => REST_EVERY,
+    };
+    saver.save_room(direct);
+    look_at(direct, saver, name);
+    Instant::now() + least.max(begun.elapsed() * REST_PART)
 }
 
 /// Whether somebody rings within `SPIN_NS` of an answer.

@@ -36,6 +36,8 @@ use super::look::{Names, Seen, Wanted};
 const ROUNDS_MAX: u32 = 8;
 /// Zeros are looked for in pieces of so many bytes.
 const PAGE_BYTES: usize = 4096;
+/// Bytes that nobody has synced, about, that one turn writes: whoever syncs waits for it.
+const REST_BYTES_MAX: u64 = 16 << 20;
 /// What a snapshot may take beside what its parts took in the log.
 const MARGIN_BYTES: u64 = 64 << 10;
 /// A log that has used this part of its ring is due for a checkpoint.
@@ -51,6 +53,15 @@ struct View {
     objects: HashMap<Id, Attributes>,
     /// Changes of names that are in the log; `None`: it is not known which.
     begun: Option<u64>,
+}
+
+/// What is to be made durable.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    /// These; `None`: everything.
+    Wishes(&'a [Option<Inode>]),
+    /// What nobody has asked for, as much as one turn writes.
+    Rest,
 }
 
 /// A volume that is being written.
@@ -89,14 +100,24 @@ impl<D: Disk> Saver<D> {
 
     /// Makes durable what is asked for; `None`: everything.
     pub fn save(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
-        let saved = if self.is_behind { Err(Refusal::Full) } else { self.write(direct, wishes) };
+        self.save_asked(direct, Asked::Wishes(wishes)).map(drop)
+    }
+
+    /// Makes durable a part of what nobody has synced; whether nothing is left. A file that is
+    /// mapped to write to is left out: it would be written as a whole each time.
+    pub fn save_rest(&mut self, direct: &mut Direct) -> Result<bool, Refusal> {
+        self.save_asked(direct, Asked::Rest)
+    }
+
+    fn save_asked(&mut self, direct: &mut Direct, asked: Asked<'_>) -> Result<bool, Refusal> {
+        let saved = if self.is_behind { Err(Refusal::Full) } else { self.write(direct, asked) };
         let result = match saved {
             Err(Refusal::Stopped) => Err(Refusal::Stopped),
             Err(_) => {
                 self.is_behind = true;
-                self.checkpoint(direct)
+                self.checkpoint(direct).map(|()| true)
             }
-            Ok(()) => Ok(()),
+            Ok(is_all) => Ok(is_all),
         };
         self.tell(direct);
         result
@@ -128,7 +149,8 @@ impl<D: Disk> Saver<D> {
         set(Counter::Room, room);
     }
 
-    fn write(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
+    /// Whether nothing of what was asked for is left.
+    fn write(&mut self, direct: &mut Direct, asked: Asked<'_>) -> Result<bool, Refusal> {
         let mut writer = Writer::default();
         let seen = match planted(Mutant::NamesNotWritten) {
             true => None,
@@ -143,20 +165,17 @@ impl<D: Disk> Saver<D> {
             writer.seal();
             self.view.note_seen(&seen);
         }
-        let files: BTreeSet<Id> = match wishes.iter().any(Option::is_none) {
-            true => self.view.objects.keys().copied().collect(),
-            false => wishes.iter().flatten().map(|inode| id_of(*inode)).collect(),
-        };
+        let (files, is_all) = self.view.asked(direct, asked);
         for id in files {
             self.push_object(direct, id, &mut writer)?;
         }
         writer.finish().iter().try_for_each(|batch| append(&self.log, batch))?;
         if planted(Mutant::AnsweredFirst) {
-            return Ok(());
+            return Ok(is_all);
         }
         self.log.wait(self.log.appended())?;
         self.view.begun = begun;
-        Ok(())
+        Ok(is_all)
     }
 
     fn push_object(
@@ -208,6 +227,31 @@ fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
 }
 
 impl View {
+    /// The objects that are asked for, and whether they are all.
+    fn asked(&self, direct: &mut Direct, asked: Asked<'_>) -> (BTreeSet<Id>, bool) {
+        let Asked::Wishes(wishes) = asked else { return self.rest(direct) };
+        let files = match wishes.iter().any(Option::is_none) {
+            true => self.objects.keys().copied().collect(),
+            false => wishes.iter().flatten().map(|inode| id_of(*inode)).collect(),
+        };
+        (files, true)
+    }
+
+    fn rest(&self, direct: &mut Direct) -> (BTreeSet<Id>, bool) {
+        let (mut files, mut bytes) = (BTreeSet::new(), 0);
+        for &id in self.objects.keys() {
+            let noted = direct.unsaved_look(inode_of(id));
+            if bytes >= REST_BYTES_MAX {
+                return (files, false);
+            }
+            if !noted.mapped {
+                bytes += noted.bytes.1.saturating_sub(noted.bytes.0).min(REST_BYTES_MAX);
+                files.insert(id);
+            }
+        }
+        (files, true)
+    }
+
     /// How names have changed; `None`: they have not.
     fn look_at_names(&self, direct: &mut Direct) -> Result<Option<Seen>, Refusal> {
         let (begun, ended) = direct.volume_names(self.tree);
