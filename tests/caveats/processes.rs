@@ -324,6 +324,12 @@ os.kill(child, signal.SIGKILL)
 '''
 told = subprocess.run([sys.executable, '-c', tracer], stderr=subprocess.PIPE, text=True).stderr
 print(told.count('is not shown the system calls that Husk answers'))
+# ltrace asks to be traced in its child, before it starts the program.
+import shutil
+shutil.copy(sys.executable, 'ltrace')
+asks = 'import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)'
+told = subprocess.run(['./ltrace', '-c', asks], stderr=subprocess.PIPE, text=True).stderr
+print(told.count('ltrace cannot follow programs inside an image'))
 ";
-    Difference { script, linux: Some("0\n"), husk: "1\n" }.check("tracer", nothing);
+    Difference { script, linux: Some("0\n0\n"), husk: "1\n1\n" }.check("tracer", nothing);
 }

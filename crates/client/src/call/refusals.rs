@@ -33,6 +33,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// `finit_module`: a host without modules says so, whatever the descriptor.
+    pub(crate) fn refuse_module(&mut self, c: &Call) -> Answer {
+        let absent = Errno::ENOSYS.as_return();
+        match self.host.call(c.number, [usize::MAX, c.args[1], c.args[2], 0, 0, 0]) == absent {
+            true => Err(Errno::ENOSYS),
+            false => self.refuse_open(c, 0, Errno::EPERM),
+        }
+    }
+
     /// `name_to_handle_at`.
     pub(crate) fn name_to_handle(&mut self, c: &Call) -> Answer {
         let flags = c.args[4] as u32;

@@ -269,7 +269,7 @@ calls! { |client, c, a|
         else { client.refuse_path(c, plain(1), Aim::FOLLOW, Errno::EPERM) };
     quotactl_fd Refused "EPERM" => client.refuse_open(c, 0, Errno::EPERM);
     cachestat Refused "EOPNOTSUPP" => client.refuse_open(c, 0, Errno::EOPNOTSUPP);
-    finit_module Refused "EPERM" => client.refuse_open(c, 0, Errno::EPERM);
+    finit_module Refused "EPERM" => client.refuse_module(c);
     io_uring_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
     io_setup Refused "ENOSYS, for all files" => client.not_here(c, Errno::ENOSYS);
 

@@ -481,8 +481,15 @@ fn go_elsewhere(
 /// call of ours that traps stops a traced process for its tracer, who still sleeps in `vfork`.
 /// Linux stops it there, too, at the program and not before.
 pub fn trace(thread: &mut Thread, frame: &Frame) -> Answer {
-    if frame.args[0] == PTRACE_SYSCALL {
-        say_unseen(thread, frame.args[1] as u32);
+    if frame.args[0] == PTRACE_SYSCALL && thread.client.knows(frame.args[1] as u32) {
+        say_of_tracer(
+            b" is not shown the system calls that Husk answers; \
+            to see all calls, run on the host: husk trace IMAGE\n",
+        );
+    }
+    if frame.args[0] == PTRACE_TRACEME && program_name() == b"ltrace" {
+        // It looks for the program behind `/proc/PID/exe` of its child.
+        say_of_tracer(b" cannot follow programs inside an image; run it on the host, or use gdb\n");
     }
     if frame.args[0] != PTRACE_TRACEME || !thread.creator_sleeps.load(Relaxed) {
         return Answer::PASSED;
@@ -493,20 +500,23 @@ pub fn trace(thread: &mut Thread, frame: &Frame) -> Answer {
     }
 }
 
-/// Lets the user of a program that follows another one's calls know that these are not all.
+/// Lets the user of a tracer know, once, what it cannot do here.
 #[cold]
-fn say_unseen(thread: &mut Thread, tracee: u32) {
+fn say_of_tracer(why: &[u8]) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    if SAID.load(Relaxed) || !thread.client.knows(tracee) || SAID.swap(true, Relaxed) {
+    if SAID.swap(true, Relaxed) {
         return;
     }
-    let name = facts().path.to_bytes();
-    let from = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-    let why = b" is not shown the system calls that Husk answers; \
-        to see all calls, run on the host: husk trace IMAGE\n";
-    for part in [&b"husk: note: "[..], &name[from..], why] {
+    for part in [&b"husk: note: "[..], program_name(), why] {
         calls::write(2, part);
     }
+}
+
+/// The name of the program that this process runs, without the directories.
+fn program_name() -> &'static [u8] {
+    let name = facts().path.to_bytes();
+    let from = name.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    &name[from..]
 }
 
 /// The last before the host's `exec`.
