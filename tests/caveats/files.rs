@@ -482,7 +482,7 @@ except OSError as error:
 fn a_limit_on_the_size_of_files_set_from_outside_is_not_noticed() {
     let script = "
 import os, resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+signal.signal(signal.SIGXFSZ, lambda *told: print('told'))
 fd = os.open('new', os.O_CREAT | os.O_WRONLY)
 os.write(fd, b'x')
 parent = os.getpid()
@@ -491,8 +491,27 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 print(os.pwrite(fd, b'x' * 200, 0))
+print(os.pwrite(fd, b'x' * 200000, 0))
 ";
-    Difference { script, linux: Some("100\n"), husk: "200\n" }.check("limit", nothing);
+    Difference { script, linux: Some("100\n100\n"), husk: "200\n200000\n" }.check("limit", nothing);
+}
+
+#[test]
+fn a_removed_directory_in_a_removed_one_has_no_parent() {
+    let script = "
+import os
+os.makedirs('outer/inner')
+inner = os.open('outer/inner', os.O_RDONLY)
+os.removedirs('outer/inner')
+os.fchdir(inner)
+try:
+    os.chdir('..')
+    print('there')
+except OSError as error:
+    print(error.strerror)
+";
+    let (linux, husk) = ("there\n", "No such file or directory\n");
+    Difference { script, linux: Some(linux), husk }.check("parent", nothing);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! File bytes in and out of the caller's own memory, for whoever is no application (supervisor,
 //! tests). Applications copy spans themselves, because their memory may fault.
 
-use husk_proto::fs::{Place, Span};
+use husk_proto::fs::{Place, Span, SpanKind};
 use husk_proto::{Errno, Fs, Inode, Result};
 
 use crate::Direct;
@@ -12,7 +12,7 @@ impl Direct {
         let (mut at, mut before) = (0, 0);
         let length = into.len();
         self.read(inode, offset, length, &mut |span| {
-            at = if span.again { before } else { at };
+            at = if span.kind == SpanKind::Again { before } else { at };
             before = at;
             let room = into.get_mut(at..at + span.length).ok_or(Errno::EFAULT)?;
             copy_out(span, room);
@@ -54,6 +54,12 @@ fn copy_out(span: Span, into: &mut [u8]) {
 
 fn copy_in(bytes: &[u8], span: Span) {
     assert_eq!(span.length, bytes.len());
+    let source = bytes.as_ptr() as usize;
+    let done = match span.kind == SpanKind::Unmapped {
+        true => husk_region::write_unmapped(span.address, source, bytes.len()),
+        false => 0,
+    };
+    let (rest, target) = (&bytes[done..], (span.address + done) as *mut u8);
     // SAFETY: the carrier gives spans inside the mapped buffer cache that this write owns.
-    unsafe { core::ptr::copy(bytes.as_ptr(), span.address as *mut u8, bytes.len()) }
+    unsafe { core::ptr::copy(rest.as_ptr(), target, rest.len()) }
 }

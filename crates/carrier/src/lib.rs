@@ -31,7 +31,7 @@ pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_wo
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
     CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, PASSES_MAX, PassWords,
-    STATE_ADDRESS, Without, ended, read_header,
+    STATE_ADDRESS, Without, ended, read_header, with_descriptor_busy,
 };
 pub use mapping::{assume_mapped, map_region, populate};
 

@@ -257,3 +257,53 @@ fn who_appends_much_takes_few_faults_and_nobody_sees_other_bytes() {
         });
     }
 }
+
+#[test]
+fn blocks_written_through_the_descriptor_show_nothing_of_the_files_that_had_them() {
+    for by_descriptor in [true, false] {
+        in_image(Without::NOTHING, move |me, root| {
+            let gone = file(me, root, b"gone");
+            append(me, gone, MANY);
+            me.unlink(&root_user(), root, b"gone").expect("unlink");
+            husk_region::set_by_descriptor(by_descriptor);
+            // Ends within a block, goes on there, begins within one behind a hole.
+            let inode = file(me, root, b"file");
+            let (some, more, far) = (vec![b'a'; 80_000], vec![b'b'; 150_001], 80 * BLOCK + 100);
+            assert_eq!(me.append(inode, &some), Ok((0, some.len())));
+            assert_eq!(me.append(inode, &more), Ok((some.len() as u64, more.len())));
+            assert_eq!(me.write_at(inode, far as u64, &more), Ok(more.len()));
+            let end = far + more.len() + 3 * BLOCK;
+            me.truncate(inode, end as u64).expect("longer");
+            let mut wanted = [some, more.clone()].concat();
+            wanted.resize(far, 0);
+            wanted.extend(more);
+            wanted.resize(end, 0);
+            assert!(contents(me, inode) == wanted, "by descriptor: {by_descriptor}");
+        });
+    }
+}
+
+#[test]
+fn nobody_asks_for_huge_pages_while_they_are_dear() {
+    in_image(Without::NOTHING, |me, root| {
+        husk_region::set_by_descriptor(true);
+        me.kernel().session.region.note_dear_huge_page();
+        let inode = file(me, root, b"log");
+        for n in 0..MANY / 64 {
+            let wrote = me.write_at(inode, (n * 32 * BLOCK) as u64, &[7; 32 * BLOCK]);
+            assert_eq!(wrote, Ok(32 * BLOCK));
+        }
+        let first = runs(me, inode)[0].cache_offset.expect("blocks");
+        let address = husk_carrier::CACHE_ADDRESS + (first - LAYOUT.cache_offset()) as usize;
+        assert!(!is_mapped(address + 200 * BLOCK), "what was written has been mapped, too");
+    });
+}
+
+/// Whether this process has a page mapped.
+fn is_mapped(address: usize) -> bool {
+    use std::os::unix::fs::FileExt;
+    let pages = std::fs::File::open("/proc/self/pagemap").expect("pagemap");
+    let mut entry = [0; 8];
+    pages.read_exact_at(&mut entry, (address / BLOCK * 8) as u64).expect("an entry");
+    u64::from_le_bytes(entry) >> 63 == 1
+}

@@ -115,6 +115,12 @@ pub trait Memory {
     fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno>;
     /// Copies application bytes into a span of the buffer cache.
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno>;
+    /// Copies bytes of the buffer cache, which begin at `offset` of the region's file and which the
+    /// caller has pinned, into a span of it. `EOPNOTSUPP`: it has no such way.
+    fn copy_within(&self, offset: u64, span: Span) -> Result<(), Errno> {
+        let _ = (offset, span);
+        Err(Errno::EOPNOTSUPP)
+    }
     /// Asked before a call that may store into the buffer cache: is it there? `ENOMEM`.
     #[inline]
     fn ready(&self) -> Result<(), Errno> {
@@ -139,6 +145,11 @@ pub trait Host {
     }
     /// `CLOCK_REALTIME_COARSE`, ns since the epoch.
     fn now_ns(&self) -> i64;
+    /// Says whether the host sets a limit to the size of files that this process writes, as far as
+    /// is known; until it is said there may be one.
+    fn note_size_limit(&self, limited: bool) {
+        let _ = limited;
+    }
     /// Maps runs of the buffer cache's memfd as `mmap` would map `mapping`, one behind the other.
     /// Touching a hole, or a page past the runs, is SIGBUS. Returns the address.
     fn map_cache(&self, mapping: &Mapping, runs: &[Run]) -> Result<usize, Errno>;

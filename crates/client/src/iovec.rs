@@ -3,7 +3,7 @@
 use crate::layout::get64;
 use crate::{Client, Host, Memory};
 use husk_abi::PAGE;
-use husk_proto::fs::Span;
+use husk_proto::fs::{Span, SpanKind};
 use husk_proto::{Errno, Result, Services};
 
 /// Buffers in one call (`UIO_MAXIOV`).
@@ -98,7 +98,7 @@ impl Cursor {
         mut span: Span,
         mut step: impl FnMut(&M, Span, usize) -> Result<()>,
     ) -> Result<()> {
-        if span.again {
+        if span.kind == SpanKind::Again {
             [self.table, self.left_buffers, self.address, self.left, self.moved] = self.mark;
         }
         self.mark = [self.table, self.left_buffers, self.address, self.left, self.moved];

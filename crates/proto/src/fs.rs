@@ -386,9 +386,30 @@ pub struct Span {
     pub address: usize,
     /// Bytes.
     pub length: usize,
+    /// What is special about it. One byte: a second would be stored by itself, and who copies a
+    /// span by words waits for both stores.
+    pub kind: SpanKind,
+}
+
+/// What whoever copies a span may want to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// Nothing.
+    Plain,
     /// The span before this one lay in blocks that were taken away while it was copied: this one
     /// starts at the same byte of the file and takes its place.
-    pub again: bool,
+    Again,
+    /// It is to be filled and lies in blocks that are nobody's yet and that this process has not
+    /// mapped: whoever can write them without mapping them saves a page fault each.
+    Unmapped,
+}
+
+impl Span {
+    /// One with nothing special about it.
+    #[inline(always)]
+    pub const fn new(address: usize, length: usize) -> Self {
+        Self { address, length, kind: SpanKind::Plain }
+    }
 }
 
 /// Bytes of a file that lie in one piece, and the state of its block map that says so.

@@ -38,6 +38,7 @@ pub use arena::layout::{
 };
 pub use arena::memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
 pub use pools::blocks::Blocks;
+pub use pools::populate::{LARGE_BYTES, set_by_descriptor, with_descriptor_busy, write_unmapped};
 pub use txn::freeze::nap;
 pub use txn::journal::{RETRY, Txn};
 pub use txn::life::{Life, ended, is_stopped, judge};

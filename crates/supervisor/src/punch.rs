@@ -87,7 +87,8 @@ impl Punch {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let offset = self.cache_offset + u64::from(gap.first) * BLOCK;
             // A host that cannot keeps the memory, as before.
-            let _ = fallocate(region, mode, offset, u64::from(gap.count) * BLOCK);
+            let length = u64::from(gap.count) * BLOCK;
+            let _ = husk_carrier::with_descriptor_busy(|| fallocate(region, mode, offset, length));
             session.give_back_blocks()?;
             from = gap.first % husk_carrier::CHUNK_BLOCKS + gap.count;
             *gaps_left -= 1;

@@ -69,7 +69,7 @@ impl Direct {
         if bytes.is_empty() {
             return Ok(0);
         }
-        copy(Span { address: bytes.as_ptr() as usize, length: bytes.len(), again: false })?;
+        copy(Span::new(bytes.as_ptr() as usize, bytes.len()))?;
         Ok(bytes.len())
     }
 
@@ -119,7 +119,7 @@ impl Direct {
     ) -> Result<(u64, usize)> {
         // The bytes are put where the message has them, behind all that is around them.
         let (outgoing, bytes) = room.split_at_mut(room.len() - most);
-        copy(Span { address: bytes.as_mut_ptr() as usize, length: most, again: false })?;
+        copy(Span::new(bytes.as_mut_ptr() as usize, most))?;
         let data = Bytes::new(core::hint::black_box(&*bytes)).map_err(|_| Errno::EFBIG)?;
         let (run, hold) = (Run { offset, data }, hold(inode));
         let (size, modified) = (None, None);

@@ -448,11 +448,7 @@ impl Fs for Model {
         let start = (offset as usize).min(node.data.len());
         let end = start.saturating_add(length).min(node.data.len());
         if end > start {
-            copy(Span {
-                address: node.data[start..].as_ptr() as usize,
-                length: end - start,
-                again: false,
-            })?;
+            copy(Span::new(node.data[start..].as_ptr() as usize, end - start))?;
         }
         Ok(end - start)
     }
@@ -470,8 +466,7 @@ impl Fs for Model {
         };
         let before = node.data.len();
         node.data.resize(before.max(offset + length), 0);
-        let result =
-            copy(Span { address: node.data[offset..].as_mut_ptr() as usize, length, again: false });
+        let result = copy(Span::new(node.data[offset..].as_mut_ptr() as usize, length));
         if result.is_err() {
             node.data.truncate(before);
         }

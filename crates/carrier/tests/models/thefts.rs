@@ -116,7 +116,7 @@ fn deaths_take_nothing_along() {
 fn fill(me: &Session) -> u32 {
     let lock = own_lock(me);
     me.lock_long(lock).expect("locked");
-    let blocks = me.blocks_ahead(1).expect("there are more");
+    let blocks = me.blocks_ahead(1, 0).expect("there are more");
     me.transact(|txn| {
         txn.lock(own_lock(me).word(1))?;
         txn.take_blocks(blocks)

@@ -7,7 +7,8 @@ use husk_carrier::{Direct, Finding, check, scratch_words};
 use husk_proto::descriptor::{Description, Shown, Slot};
 use husk_proto::flight::{Flight, Flights};
 use husk_proto::fs::{
-    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, Time, masked,
+    Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, SpanKind,
+    Time, masked,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::pipe::Pipes;
@@ -24,8 +25,14 @@ const LONG_TOLD: &[u8] = &[b't'; 250];
 /// Writes `length` bytes of `byte` at `offset`.
 pub fn put(me: &mut Direct, inode: Inode, offset: u64, length: usize, byte: u8) -> usize {
     me.write(inode, Place::At(offset), length, &mut |span| {
+        let bytes = vec![byte; span.length];
+        let done = match span.kind == SpanKind::Unmapped {
+            true => husk_region::write_unmapped(span.address, bytes.as_ptr() as usize, bytes.len()),
+            false => 0,
+        };
+        let target = (span.address + done) as *mut u8;
         // SAFETY: a span of the mapped cache.
-        unsafe { std::ptr::write_bytes(span.address as *mut u8, byte, span.length) };
+        unsafe { std::ptr::write_bytes(target, byte, span.length - done) };
         Ok(())
     })
     .map_or(0, |(_, count)| count)
@@ -429,6 +436,12 @@ pub fn operations() -> Vec<Operation> {
         me.pipe_join(files, 35, end).expect("a second number");
         (30..36).for_each(|fd| me.host_closed(files, fd));
         assert!(!me.any_lane_awaits());
+    });
+    operation!(all, "append much by the region's descriptor", nothing, true, |me, root, a| {
+        husk_region::set_by_descriptor(true);
+        let file = at(me, a, b"f2");
+        assert_eq!(put(me, file, 15_000, 300_000, 3), 300_000);
+        husk_region::set_by_descriptor(false);
     });
     operation!(all, "append", nothing, false, |me, root, a| {
         let file = at(me, a, b"f5");

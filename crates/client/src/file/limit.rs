@@ -22,8 +22,9 @@ const UNKNOWN: u64 = u64::MAX - 1;
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
 /// A passed call may have changed the limit.
-pub(crate) fn forget() {
+pub(crate) fn forget<H: Host>(host: &H) {
     LIMIT.store(0, Ordering::Relaxed);
+    host.note_size_limit(true);
 }
 
 /// How many of `length` bytes may be written at `place`: `EFBIG` at the limit.
@@ -59,6 +60,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.host.call(nr::prlimit64, [0, RLIMIT_FSIZE as usize, 0, address, 0, 0]);
         let limit = core::hint::black_box(limit)[0];
         LIMIT.store(limit.wrapping_sub(UNKNOWN), Ordering::Relaxed);
+        self.host.note_size_limit(limit != NONE);
         limit
     }
 

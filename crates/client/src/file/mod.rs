@@ -12,6 +12,7 @@ pub(crate) mod open;
 pub(crate) mod seek;
 pub(crate) mod space;
 pub(crate) mod statfs;
+mod straight_copy;
 pub(crate) mod times;
 pub(crate) mod transfer;
 pub(crate) mod xattr;

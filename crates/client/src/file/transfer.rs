@@ -406,6 +406,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         let (mut done, period) = (0, period(source, from, target, to));
         while done < length {
+            if let (Side::Husk(a), Side::Husk(b)) = (source, target)
+                && a.inode != b.inode
+            {
+                let (at, there) = (from.offset() + done as u64, to.offset() + done as u64);
+                done += self.copy_straight((a, at), (b, there), length - done);
+                if done == length {
+                    break;
+                }
+            }
             let wanted = (length - done).min(BOUNCE_BYTES);
             let got = match self.fill_from(source, from.offset() + done as u64, wanted.min(period))
             {

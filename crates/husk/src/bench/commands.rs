@@ -28,8 +28,22 @@ pub const ALL: &[Workload] = &[
     program("grep -r", large_tree, &["grep", "-r", "-c", "-m1", "line", "tree"]).wanted(LOOKS),
     program("tar c", large_tree, &["tar", "cf", "a.tar", "tree"]).wanted(LOOKS),
     program("git status", branches, &["git", "-C", "tree", "status", "--short"]).wanted(LOOKS),
+    program("dd 128 MiB", nothing, WRITE).wanted(LOOKS),
+    program("cp 128 MiB", large_file, &["cp", "large", "copy"]).wanted(LOOKS),
+    program("cat 128 MiB", large_file, &["cat", "large"]).wanted(LOOKS),
     program("sqlite", script, &["sqlite3", "base", ".read script"]).wanted(LOOKS),
 ];
+
+/// A large file, by blocks of 64 KiB.
+const WRITE: &[&str] = &["dd", "if=/dev/zero", "of=large", "bs=64K", "count=2048", "status=none"];
+
+fn nothing(_: &Path, _: u32) -> anyhow::Result<()> {
+    Ok(())
+}
+
+fn large_file(dir: &Path, _: u32) -> anyhow::Result<()> {
+    succeed(dir, WRITE)
+}
 
 fn large_tree(dir: &Path, _: u32) -> anyhow::Result<()> {
     tree(&dir.join("tree"), DIRECTORIES, FILES)

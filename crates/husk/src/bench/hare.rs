@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::fragment::Fragmented;
 use super::machine::Machine;
 use super::pair::Pair;
 use super::report::median;
@@ -67,6 +68,10 @@ pub struct Options {
     /// Only workloads whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// First leave free memory in single pages, so that a huge page is hard to get. For some
+    /// seconds this takes nearly all free memory (at most 16 GiB), then half of it until the end.
+    #[arg(long)]
+    fragment: bool,
 }
 
 /// One workload with so many processes.
@@ -178,6 +183,7 @@ pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &options.report {
         page::make_directory(directory)?;
     }
+    let _fragmented = options.fragment.then(Fragmented::make).transpose()?;
     let scratch = scratch::Scratch::create(None)?;
     let mut pair = Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
     let machine = Machine::look(options.guard.as_deref());

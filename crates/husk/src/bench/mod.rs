@@ -27,6 +27,7 @@ mod commands;
 mod exchange;
 mod exec;
 mod flow;
+mod fragment;
 mod hare;
 mod hold;
 mod inside;
@@ -176,6 +177,10 @@ pub struct FsOptions {
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// First leave free memory in single pages, so that a huge page is hard to get. For some
+    /// seconds this takes nearly all free memory (at most 16 GiB), then half of it until the end.
+    #[arg(long)]
+    fragment: bool,
 }
 
 /// Runs the chosen suite. The status is a failure when the control did not read 1.0.
@@ -241,6 +246,7 @@ fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &options.report {
         page::make_directory(directory)?;
     }
+    let _fragmented = options.fragment.then(fragment::Fragmented::make).transpose()?;
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
     let mut pair = pair::Pair::start(&scratch, options.guard.as_deref(), &options.without)?;
     let report = pair.measure(&rows, Duration::from_secs(options.seconds), &scratch)?;

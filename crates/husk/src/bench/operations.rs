@@ -70,6 +70,12 @@ const ANSWERED: &str = "fcntl F_GETFL (answered)";
 /// The same in an image of its own, without a guard.
 pub const UNGUARDED: &str = "fcntl F_GETFL, guard off";
 
+/// A large file from its making to its end.
+const NEW_FILE: &str = "16 MiB in 64 KiB blocks + unlink";
+const COPIED: &str = "16 MiB copied + unlink";
+const LARGE_BYTES: usize = 16 << 20;
+const LARGE_BLOCK: usize = 64 << 10;
+
 /// All rows, in the order of the table.
 pub const ALL: &[Operation] = &[
     row("compute", Wanted::Nothing, compute),
@@ -105,6 +111,8 @@ pub const ALL: &[Operation] = &[
     row("pipe, write + read 1 byte", Wanted::Nothing, |place, n| through_pipe(place, n, 1)),
     row("pipe, write + read 4 KiB", Wanted::Nothing, |place, n| through_pipe(place, n, BLOCK)),
     Operation { slice_min: APPENDS, ..row("append 4 KiB", Wanted::Nothing, appends) },
+    Operation { batch_max: 8, ..row(NEW_FILE, Wanted::FasterBy(1.0), |_, n| repeat(n, new_file)) },
+    Operation { batch_max: 8, ..row(COPIED, Wanted::FasterBy(1.0), |_, n| repeat(n, copied)) },
     row("open 8 deep + close", Wanted::Nothing, |_, n| repeat(n, || open_close(DEEP))),
     row("open(O_TRUNC) + write + close", Wanted::Nothing, |_, n| repeat(n, overwrite)),
     row("small file, whole life", Wanted::Nothing, |_, n| repeat(n, small_file)),
@@ -297,6 +305,27 @@ fn small_file() -> anyhow::Result<()> {
     anyhow::ensure!(read(&file, &mut buffer)? == BLOCK, "short read");
     drop(file);
     Ok(nix::unistd::unlink(c"d/small")?)
+}
+
+fn new_file() -> anyhow::Result<()> {
+    write_large(c"d/large")?;
+    Ok(nix::unistd::unlink(c"d/large")?)
+}
+
+fn write_large(path: &CStr) -> anyhow::Result<()> {
+    let (file, buffer) = (create(path)?, [b'l'; LARGE_BLOCK]);
+    (0..LARGE_BYTES / LARGE_BLOCK).try_for_each(|_| {
+        anyhow::ensure!(write(&file, &buffer)? == LARGE_BLOCK, "short write");
+        Ok(())
+    })
+}
+
+fn copied() -> anyhow::Result<()> {
+    if !fs::exists("d/source")? {
+        write_large(c"d/source")?;
+    }
+    anyhow::ensure!(fs::copy("d/source", "d/copy")? == LARGE_BYTES as u64, "short copy");
+    Ok(nix::unistd::unlink(c"d/copy")?)
 }
 
 /// By `readdir`: `readdir_r`, which nobody should use, copies 280 bytes for each entry.

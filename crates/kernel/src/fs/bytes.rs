@@ -18,9 +18,9 @@
 use core::sync::atomic::{Ordering, fence};
 
 use husk_abi::sys::general::{IN_ACCESS, IN_MODIFY};
-use husk_proto::fs::{Piece, Place, Run, SetBits, Span, WHO_WRITES};
+use husk_proto::fs::{Piece, Place, Run, SetBits, Span, SpanKind, WHO_WRITES};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Blocks, Cell, INODE, Txn};
+use husk_region::{Blocks, Cell, INODE, LARGE_BYTES, Txn};
 
 use crate::Kernel;
 use crate::fs::attributes::after_change;
@@ -145,7 +145,8 @@ fn read_on(
         }
         regular(ident)?;
         let Some(span) = piece else { break };
-        if let Err(error) = copy(Span { again: looks > 0, ..span }) {
+        let kind = if looks > 0 { SpanKind::Again } else { SpanKind::Plain };
+        if let Err(error) = copy(Span { kind, ..span }) {
             return if *done > 0 { Ok(true) } else { Err(error) };
         }
         // The bytes are read before the sequence is.
@@ -177,8 +178,8 @@ fn read_held(
     // The first piece takes the place of what was copied in vain.
     let mut again = true;
     let result = read_on(kernel, inode, span, done, &mut |span| {
-        let again = core::mem::take(&mut again) || span.again;
-        copy(Span { again, ..span })
+        let kind = if core::mem::take(&mut again) { SpanKind::Again } else { span.kind };
+        copy(Span { kind, ..span })
     });
     kernel.session.unlock_long(cell.word(ino::WRITER));
     if result? { Ok(()) } else { Err(Errno::EIO) }
@@ -199,7 +200,7 @@ fn piece_at(kernel: &Kernel, cell: Cell, at: u64, length: usize) -> Option<Span>
     };
     let count = if first == 0 { 1 } else { count };
     let length = (count * PAGE - within).min(want) as usize;
-    Some(Span { address: region.block_address(first) + within as usize, length, again: false })
+    Some(Span::new(region.block_address(first) + within as usize, length))
 }
 
 /// Access times as `relatime` keeps them: one store, never journalled.
@@ -370,9 +371,10 @@ fn fill(
         let piece = if first != 0 {
             let bytes = (count * PAGE - within).min(length - done);
             let address = region.block_address(first) + within as usize;
-            copy(Span { address, length: bytes as usize, again: false }).map(|()| bytes)
+            let span = Span::new(address, bytes as usize);
+            copy(span).map(|()| bytes)
         } else {
-            fill_hole(kernel, inode, at, (count, length - done), copy, now_ns)
+            fill_hole(kernel, inode, at, (count, length - done, length), copy, now_ns)
         };
         match piece {
             Ok(bytes) => done += bytes,
@@ -383,20 +385,21 @@ fn fill(
     Ok(Filled { bytes: done, told })
 }
 
-/// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, then maps them. The
-/// last piece of a write tells of it.
+/// Fills new blocks at a hole of `room.0` blocks with at most `room.1` bytes, of a write of
+/// `room.2` in all, then maps them. The last piece of a write tells of it.
 fn fill_hole(
     kernel: &Kernel,
     inode: Inode,
     at: u64,
-    room: (u64, u64),
+    room: (u64, u64, u64),
     copy: &mut dyn FnMut(Span) -> Result<()>,
     now_ns: i64,
 ) -> Result<u64> {
     let region = &kernel.session.region;
     let cell = live(region, inode)?;
     let within = at % PAGE;
-    let blocks = ahead(kernel, cell, room.0)?;
+    let blocks = ahead(kernel, cell, room.0, room.2)?;
+    let unmapped = room.2 >= LARGE_BYTES && kernel.session.is_unmapped(blocks);
     let bytes = (blocks.count as u64 * PAGE - within).min(room.1);
     let end = within + bytes;
     region.zero_block(blocks.first, 0, within as usize);
@@ -405,7 +408,8 @@ fn fill_hole(
         region.zero_block(last, (end % PAGE) as usize, PAGE as usize);
     }
     let address = region.block_address(blocks.first) + within as usize;
-    copy(Span { address, length: bytes as usize, again: false })?;
+    let kind = if unmapped { SpanKind::Unmapped } else { SpanKind::Plain };
+    copy(Span { address, length: bytes as usize, kind })?;
     kernel.run(|txn| {
         hold(txn, inode)?;
         extent::map(txn, cell, at / PAGE, blocks)?;
@@ -416,12 +420,13 @@ fn fill_hole(
     Ok(bytes)
 }
 
-/// Blocks this thread may fill for a file: larger files want to lie in runs.
-fn ahead(kernel: &Kernel, cell: Cell, want: u64) -> Result<Blocks> {
+/// Blocks this thread may fill for a file, by a write of so many bytes: larger files want to lie in
+/// runs.
+fn ahead(kernel: &Kernel, cell: Cell, want: u64, bytes: u64) -> Result<Blocks> {
     kernel.ready()?;
     let held = kernel.session.region.load(cell.word(ino::BLOCKS));
     let wish = want.max(if held >= 4 { 2 } else { 1 }) as u32;
-    let blocks = kernel.session.blocks_ahead(wish)?;
+    let blocks = kernel.session.blocks_ahead(wish, bytes)?;
     Ok(Blocks { first: blocks.first, count: blocks.count.min(want as u32) })
 }
 
@@ -580,7 +585,7 @@ fn fill_holes(kernel: &Kernel, inode: Inode, first: u64, end: u64) -> Result<()>
             block += count;
             continue;
         }
-        let blocks = ahead(kernel, cell, count)?;
+        let blocks = ahead(kernel, cell, count, 0)?;
         for n in 0..blocks.count {
             region.zero_block(blocks.first + n, 0, PAGE as usize);
         }

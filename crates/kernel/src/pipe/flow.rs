@@ -82,10 +82,7 @@ fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
     let (address, piece) = first;
     let length = bytes.min(piece);
     let start = ring.start();
-    [
-        Span { address, length: length as usize, again: false },
-        Span { address: start, length: (bytes - length) as usize, again: false },
-    ]
+    [Span::new(address, length as usize), Span::new(start, (bytes - length) as usize)]
 }
 
 /// Bytes in the ring, the readers' lock taken; or how it goes on without. `stays`: where that would
@@ -157,7 +154,7 @@ pub fn take_swiftly(
     let fits = bytes != 0 && bytes <= piece.min(STEP_BYTES);
     let short = if fits && !alone { ring.short(bytes) } else { None };
     let address = short.as_ref().map_or(address, |words| words.as_ptr() as usize);
-    let done = fits && copy(Span { address, length: bytes as usize, again: false }).is_ok();
+    let done = fits && copy(Span::new(address, bytes as usize)).is_ok();
     if done {
         ring.taken(bytes);
         ring.served();
@@ -199,7 +196,7 @@ pub fn put_swiftly(
     }
     let (address, piece) = ring.back(0);
     let fits = in_use && bytes <= piece && ring.room(bytes) >= bytes;
-    let done = fits && copy(Span { address, length, again: false }).is_ok();
+    let done = fits && copy(Span::new(address, length)).is_ok();
     if done {
         if alone {
             ring.given(bytes)
@@ -306,7 +303,7 @@ fn copy_out(ring: &pipes::Pipe, bytes: u64, copy: Copy<'_>) -> Result<usize> {
         let step = piece.min(bytes - done).min(STEP_BYTES);
         let short = ring.short(step);
         let address = short.as_ref().map_or(address, |words| words.as_ptr() as usize);
-        match copy(Span { address, length: step as usize, again: false }) {
+        match copy(Span::new(address, step as usize)) {
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,
             Ok(()) => {}
@@ -393,7 +390,7 @@ fn copy_in_whole(ring: &pipes::Pipe, bytes: u64, copy: Copy<'_>) -> Result<bool>
     while done < bytes {
         let (address, piece) = ring.back(done);
         let step = piece.min(bytes - done);
-        copy(Span { address, length: step as usize, again: false })?;
+        copy(Span::new(address, step as usize))?;
         done += step;
     }
     ring.given(bytes);
@@ -415,7 +412,7 @@ fn copy_in_steps(
         }
         let (address, piece) = ring.back(0);
         let step = piece.min(ring.room(wanted)).min(wanted);
-        copy(Span { address, length: step as usize, again: false })?;
+        copy(Span::new(address, step as usize))?;
         ring.given(step);
         ring.wrote();
         *done += step as usize;

@@ -98,6 +98,10 @@ pub mod header {
     pub const LEFT_FINISHED: u32 = 26;
     /// Lowest chunk where blocks have been freed lately, plus one; 0 = none. A hint.
     pub const FREED: u32 = 32;
+    /// Until when (ticks of the processor's clock) nobody asks the host for a huge page. A hint.
+    pub const HUGE_PAUSE: u32 = 33;
+    /// Until when (likewise) somebody writes through the region's descriptor. A hint.
+    pub const DESCRIPTOR_BUSY: u32 = 40;
 }
 
 /// What an image is made of; everything else follows.

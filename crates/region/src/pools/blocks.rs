@@ -6,32 +6,23 @@
 //!    a file written by one thread lies in one piece.
 //! 3. What a slot has set aside is another's when no chunk has a block any more (`steal`).
 
-use husk_abi::{Errno, PAGE, nr};
-use husk_host::huge::{HUGE_BYTES, gather_around};
-use husk_host::syscall;
+use husk_abi::Errno;
 
 use crate::arena::layout::{CHUNK_BLOCKS, header};
-use crate::arena::memory::{Cell, Without};
+use crate::arena::memory::Cell;
 use crate::hooks::kill;
 use crate::pools::magazine::BLOCK;
 use crate::txn::journal::Txn;
-use crate::txn::lock;
 use crate::txn::session::{CHUNK_HINT, COUNTS, LENT, RUN, Session, UNBALANCED};
 
-/// Blocks in a huge page; a chunk is a whole number of them.
-const HUGE_BLOCKS: u32 = (HUGE_BYTES / PAGE) as u32;
-const _: () = assert!(CHUNK_BLOCKS.is_multiple_of(HUGE_BLOCKS));
-
 const FREE: u32 = 1;
-const BITMAP: u32 = 2;
+pub(crate) const BITMAP: u32 = 2;
 const SPILL: u32 = 16;
 /// Blocks that a thread sets aside at a time, at least.
 const RUN_MIN: u32 = 32;
 /// The same for one of very many: a thread whose slot has so many before it.
 const RUN_MIN_CROWD: u32 = 4;
 const CROWD: u32 = 1024;
-/// Runs that a thread has filled before it gets huge pages.
-const GATHER_FROM: u32 = 3;
 /// Chunks looked at from the lowest on where blocks were freed.
 const FREED_LOOKS: u32 = 8;
 
@@ -46,8 +37,9 @@ pub struct Blocks {
 
 impl Session {
     /// Blocks this thread may fill next, at most `want`, at least one. They become a file's with
-    /// `Txn::take_blocks` of the same value, under a long lock that is held over both. `ENOSPC`.
-    pub fn blocks_ahead(&self, want: u32) -> Result<Blocks, Errno> {
+    /// `Txn::take_blocks` of the same value, under a long lock that is held over both. `bytes`:
+    /// of the write that wants them (`populate`). `ENOSPC`.
+    pub fn blocks_ahead(&self, want: u32, bytes: u64) -> Result<Blocks, Errno> {
         if kill::refuses() {
             return Err(Errno::ENOSPC);
         }
@@ -71,9 +63,9 @@ impl Session {
             }
         }
         if run as u32 == 0 {
-            self.refill_run(want)?;
+            let freed = self.refill_run(want)?;
             run = self.region.load(base.word(RUN));
-            self.map_ahead(run);
+            self.bring(run, bytes, freed);
         }
         if run as u32 == 0 {
             let count = self.region.load(base.word(COUNTS + BLOCK as u32));
@@ -85,52 +77,6 @@ impl Session {
         Ok(Blocks { first: (run >> 32) as u32, count: want.min(run as u32) })
     }
 
-    /// A thread that fills one run after the other has memory for many blocks brought by one call
-    /// of the host, not by a fault a block. Not for its first run: who writes one small file needs
-    /// a block or two.
-    fn map_ahead(&self, run: u64) {
-        const POPULATE_WRITE: usize = 23;
-        let (first, count) = ((run >> 32) as u32, run as u32);
-        if count == 0 || self.region.without().has(Without::AHEAD) {
-            return;
-        }
-        match self.count_run() {
-            0 => return,
-            before if before >= GATHER_FROM && self.gather(first, count) => return,
-            _ => {}
-        }
-        let (address, bytes) = (self.region.block_address(first), count as usize * PAGE);
-        // SAFETY: blocks of the mapped cache; nothing in them changes. An older host refuses.
-        unsafe { syscall(nr::madvise, [address, bytes, POPULATE_WRITE, 0, 0, 0]) };
-    }
-
-    /// Brings a run in a huge page, with the blocks beside it that this thread or others will fill
-    /// next; whether it lies in one now. Where most of those are filled already it is not worth it.
-    fn gather(&self, first: u32, count: u32) -> bool {
-        let chunk = self.region.map.chunk(first / CHUNK_BLOCKS);
-        let half = first / HUGE_BLOCKS;
-        let version = self.region.load(chunk);
-        let last = self.gathered.replace((half, version));
-        // Nobody has changed the chunk since but this thread, which has taken the run: nobody has
-        // given the page back to the host either.
-        if last == (half, lock::before(version)) {
-            return true;
-        }
-        let bitmap = chunk.word(BITMAP + half % (CHUNK_BLOCKS / HUGE_BLOCKS) * HUGE_BLOCKS / 64);
-        let words = (0..HUGE_BLOCKS / 64).map(|n| self.region.load(bitmap.word(n)).count_ones());
-        let in_one = (first % HUGE_BLOCKS + count) <= HUGE_BLOCKS;
-        let others = words.sum::<u32>().saturating_sub(count);
-        if in_one && others <= HUGE_BLOCKS / 2 && !self.small_pages.get() {
-            let gathered = gather_around(self.region.block_address(first)).is_ok();
-            self.small_pages.set(!gathered);
-            if gathered {
-                return true;
-            }
-        }
-        self.gathered.set((0, 0));
-        false
-    }
-
     fn stack_top(&self, base: Cell, count: u64) -> u32 {
         let at =
             crate::txn::session::MAGAZINES + BLOCK as u32 * crate::txn::session::MAGAZINE_ITEMS;
@@ -138,27 +84,27 @@ impl Session {
     }
 
     /// Sets a run aside: from where files were removed lately, else from the first chunk with room,
-    /// starting at the slot's own.
-    fn refill_run(&self, want: u32) -> Result<(), Errno> {
+    /// starting at the slot's own. Whether it was the former.
+    fn refill_run(&self, want: u32) -> Result<bool, Errno> {
         let base = self.base()?;
         let hint = self.region.load(base.word(CHUNK_HINT)) as u32;
         let least = if self.slot()? < CROWD { RUN_MIN } else { RUN_MIN_CROWD };
         let want = want.clamp(least, CHUNK_BLOCKS).next_power_of_two();
         if self.refill_freed(want)? {
-            return Ok(());
+            return Ok(true);
         }
         for step in 0..self.region.map.chunk_count {
             let index = (hint + step) % self.region.map.chunk_count;
             let chunk = self.region.map.chunk(index);
             if self.region.load(chunk.word(FREE)) != 0 && self.take_run(index, want, 1)? {
-                return Ok(());
+                return Ok(false);
             }
         }
         // The image is full, but for what slots have set aside.
         if self.region.load(base.word(COUNTS + BLOCK as u32)) == 0 {
             self.steal(BLOCK)?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Blocks of removed files are filled again before others: the host still has memory for them.

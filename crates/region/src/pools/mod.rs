@@ -2,5 +2,6 @@
 
 pub(crate) mod blocks;
 pub(crate) mod magazine;
+pub(crate) mod populate;
 pub(crate) mod reserve;
 pub(crate) mod steal;

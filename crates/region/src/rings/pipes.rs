@@ -34,6 +34,7 @@ use husk_host::syscall;
 
 use crate::arena::layout::Layout;
 use crate::hooks::kill;
+use crate::pools::populate;
 use crate::rings::pace::{core_number, ticks};
 use crate::rings::{epoll, members};
 use crate::txn::life::Life;
@@ -161,6 +162,7 @@ pub fn announce(region_fd: u32, layout: &Layout) {
     BYTES.store(layout.pipes_bytes(), Ordering::Relaxed);
     ANNOUNCED.store(layout.pipes() as usize, Ordering::Relaxed);
     epoll::announce(PIPES_ADDRESS + layout.sets_offset() as usize);
+    populate::announce(region_fd, layout.cache_offset());
     DESCRIPTOR.store(region_fd as usize + 1, Ordering::Release);
 }
 

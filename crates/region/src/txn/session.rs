@@ -91,6 +91,8 @@ pub struct Session {
     pub(crate) gathered: Local<(u32, u64)>,
     /// The host has refused it one.
     pub(crate) small_pages: Local<bool>,
+    /// Its run has no memory yet, or none that this process has mapped (`populate`).
+    pub(crate) unmapped: Local<bool>,
     /// The kernel whose seats it takes, plus one; 0 = any.
     kernel: Local<u32>,
     /// Called before a call that only looks stores something.
@@ -139,6 +141,7 @@ impl Session {
             looks: Default::default(),
             gathered: Local::new((0, 0)),
             small_pages: Local::new(false),
+            unmapped: Local::new(false),
             kernel: Local::new(0),
             unguard: Local::new(|| {}),
             passes: Passes::default(),

@@ -47,10 +47,17 @@ impl Memory for Side {
 
     #[inline]
     fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
+        if span.length >= region::LARGE_SPAN {
+            return region::copy_in_large(&span, source);
+        }
         if is_there(&span) {
             return memory::copy_in(span.address, source, span.length);
         }
         region::copy_in(span.address, source, span.length)
+    }
+
+    fn copy_within(&self, offset: u64, span: Span) -> Result<(), Errno> {
+        self.copy_in(region::address_of(offset), span)
     }
 
     #[inline]
@@ -83,6 +90,10 @@ impl Host for Side {
         // SAFETY: the client passes the application's arguments, as the application would have,
         // or addresses of its own buffers.
         unsafe { syscall(number, args) as i64 }
+    }
+
+    fn note_size_limit(&self, limited: bool) {
+        husk_region::set_by_descriptor(!limited);
     }
 
     fn call_as_owner(&self, number: usize, args: [usize; 6]) -> i64 {

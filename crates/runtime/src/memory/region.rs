@@ -7,8 +7,9 @@ use crate::stubs::table;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
-use husk_region::rings::pipes;
-use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS};
+use husk_proto::fs::{Span, SpanKind};
+use husk_region::rings::pipes::{self, PIPES_ADDRESS};
+use husk_region::{CACHE_ADDRESS, Layout, STATE_ADDRESS, write_unmapped};
 use husk_runtime::handover;
 
 #[unsafe(link_section = ".bss.hot")]
@@ -148,6 +149,34 @@ pub fn copy_in(target: usize, source: usize, count: usize) -> Result<(), Errno> 
     memory::copy(target, source, count)
 }
 
+/// What the host maps around a page that is read, if its neighbours are there.
+const AROUND_BYTES: usize = 64 << 10;
+/// From so many bytes on it matters how a span gets its pages (`copy_in_large`).
+pub const LARGE_SPAN: usize = 16 << 10;
+
+/// `copy_in` of many bytes: to blocks that are not mapped through the region's descriptor, and
+/// otherwise with a look at each window first, which maps all of it and lets it be written to.
+#[inline(never)]
+pub fn copy_in_large(span: &Span, source: usize) -> Result<(), Errno> {
+    let (address, count) = (span.address, span.length);
+    if !cache_is_mapped() && address < PIPES_ADDRESS {
+        return copy_in(address, source, count);
+    }
+    let mut done = 0;
+    if span.kind == SpanKind::Unmapped {
+        done = write_unmapped(address, source, count);
+        if done == count {
+            return Ok(());
+        }
+    } else {
+        for at in (address..address + count).step_by(AROUND_BYTES) {
+            // What cannot be read is told of by the copy.
+            let _ = memory::peek(at);
+        }
+    }
+    memory::copy_in(address + done, source + done, count - done)
+}
+
 /// Moves `count` bytes between `memory` and the cache at `cached`.
 fn by_host(number: usize, memory: usize, cached: usize, count: usize) -> Result<(), Errno> {
     let fd = facts().handover.region_fd as usize;
@@ -162,6 +191,11 @@ fn by_host(number: usize, memory: usize, cached: usize, count: usize) -> Result<
         }
     }
     Ok(())
+}
+
+/// Where bytes of the cache are mapped that lie at `offset` of the region's memfd.
+pub fn address_of(offset: u64) -> usize {
+    CACHE_ADDRESS + (offset - CACHE_OFFSET.load(Relaxed)) as usize
 }
 
 /// Where the region's memfd ends: pages mapped from there on are SIGBUS when touched.
