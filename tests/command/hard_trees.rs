@@ -216,6 +216,52 @@ stat -c %y new | cut -c1-10
     );
 }
 
+/// Natively it can do to files of others what their modes allow, and so in an image.
+#[test]
+fn who_is_root_of_a_user_namespace_alone_has_an_owners_rights_over_files_as_on_linux() {
+    prints(
+        "namespace-root",
+        r#"
+[ "$(id -u)" = 0 ] || { echo not here; exit; }
+home="$2/h"
+as() { setpriv --reuid 1001 --regid 1001 --clear-groups env HOME="$home" unshare -r "$@"; }
+as true || { echo not here; exit; }
+work='cat other; echo more >> other; echo more >> mine; rm -f gone; id -u; ls'
+for way in native husk; do
+  mkdir -p "$1/$way" "$home"; cd "$1/$way"; echo secret > other; echo mine > mine; echo gone > gone
+  chown 1000 other gone; chmod 600 other gone
+  chown 1001 . mine "$home" "$2"; chmod 755 . "$1" "$2"
+  case $way in
+    native) as bash -c "$work" 2> /dev/null;;
+    husk) as "$HUSK" run --memory 64M -- bash -c "$work" 2> "$2/said";;
+  esac
+  echo "status $?"; stat -c '%n %u %a %s' *
+done > "$2/all"
+half=$(($(wc -l < "$2/all") / 2))
+head -n $half "$2/all" | cmp - <(tail -n $half "$2/all") && echo same; grep -c gone "$2/all"
+"#,
+        "same\n0\n",
+    );
+}
+
+/// Linux refuses the removal at once; here it is told at the write-back, and the host keeps all.
+#[test]
+fn what_root_of_a_user_namespace_removes_from_directories_of_others_is_told_and_stays() {
+    prints(
+        "namespace-others",
+        r#"
+[ "$(id -u)" = 0 ] || { echo not here; exit; }
+mkdir "$2/h" "$1/theirs"; cd "$1"; echo x > theirs/x; chown 1000 theirs; chown 1001 . "$2" "$2/h"
+chmod 755 . "$2"
+as() { setpriv --reuid 1001 --regid 1001 --clear-groups env HOME="$2/h" unshare -r "${@:3}"; }
+as "$1" "$2" true || { echo not here; exit; }
+as "$1" "$2" "$HUSK" run --memory 64M -- sh -c 'rm theirs/x; echo new > new' 2> "$2/said"
+echo "status $?"; ls theirs new; grep -c 'theirs/x: permission denied' "$2/said"
+"#,
+        "status 125\nnew\n\ntheirs:\nx\n1\n",
+    );
+}
+
 /// It comes when temporary names are there: what is below it stays as it was, and all is kept.
 #[test]
 fn what_is_mounted_over_a_directory_in_the_middle_of_a_write_back_gets_nothing() {
