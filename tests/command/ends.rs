@@ -55,8 +55,8 @@ fn standard_descriptors_that_are_closed_stay_closed() {
     }
 }
 
-/// Nobody writes back and nobody ends what still runs; but it runs on, and nothing waits for the
-/// one who has gone.
+/// With --discard nobody keeps the image, and nobody ends what still runs; but it runs on, and
+/// nothing waits for the one who has gone.
 #[test]
 fn what_outlives_a_killed_supervisor_goes_on_and_finishes() {
     if against_native() {
@@ -75,7 +75,8 @@ for n in $(seq 20); do
 done
 grep -c whole shared; cat last; echo finished";
     let mut command = Command::new("bash");
-    let inner = husk(&[], &["bash", "-c", script]);
+    // Dropped: nobody keeps the image.
+    let inner = husk(&["--discard"], &["bash", "-c", script]);
     // The image's end of the pipe is what tells when the last program has ended.
     command.args(["-c", "(\"$@\" | cat) 2> /dev/null", "bash"]).arg(inner.get_program());
     command.args(inner.get_args());
@@ -144,7 +145,7 @@ sleep 10.5
 sh -c 'exec 9> lock; flock 9; kill -KILL $$' 2> /dev/null
 exec 8> lock; flock 8
 echo one >&3; echo two > after; cat before after; echo finished";
-    let inner = husk(&[], &["sh", "-c", script]);
+    let inner = husk(&["--discard"], &["sh", "-c", script]);
     let mut command = Command::new("bash");
     let makes = "clone,clone3,fork,vfork";
     let delayed = format!("--inject={makes}:delay_exit=300000");

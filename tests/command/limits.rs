@@ -221,7 +221,7 @@ fn a_killed_supervisor_hangs_the_command_up() {
     let trap = "trap 'trap \"\" HUP; echo hung-up; exit' HUP";
     let script = &format!("{trap}; kill -KILL $PPID; sleep 1 & wait; echo deaf");
     let mut command = std::process::Command::new("bash");
-    let inner = husk(&[], &["bash", "-c", script]);
+    let inner = husk(&["--discard"], &["bash", "-c", script]);
     command.args(["-c", "\"$@\"; sleep 1.5", "bash"]).arg(inner.get_program());
     command.args(inner.get_args());
     let outcome = run(&scratch, &work, command);
