@@ -369,6 +369,98 @@ done";
     assert_eq!(String::from_utf8_lossy(&outcome.stdout).lines().count(), 300);
 }
 
+/// Names, attributes and bytes of the home's files are looked at in its memory, without a message:
+/// they are there while the agent, which answers messages, is stopped.
+#[test]
+fn who_only_looks_needs_no_agent_of_the_home() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-looks");
+    let work = scratch.fresh("work");
+    // Outside the image.
+    let told = scratch.fresh("told");
+    let script = "
+mkdir dir; echo two lines > file; echo of bytes >> file; ln -s file link; mkfifo \"$0/go\"
+touch -d @1000 file; exec 3<file 4<>\"$0/go\"; read -r line <&3; echo \"$line\" > \"$0/begun\"
+read -r line <&4
+[ -d dir ] && [ -L link ] && [ -f link ] && [ ! -e none ] && [ -s file ] && [ ! -w dir/none ] &&
+    read -r line <&3 && echo \"$line\" > \"$0/seen\"
+read -r line <&4";
+    let path = told.to_str().expect("a plain path");
+    let argv = ["sh", "-c", "HUSK_NODE=1 exec bash -c \"$0\" \"$1\"", script, path];
+    let running = Run::start(husk(&["--nodes", "2"], &argv), &work, scratch.path());
+    let said =
+        |name: &str| fs::read_to_string(told.join(name)).ok().filter(|text| !text.is_empty());
+    assert_eq!(until("the first line", || said("begun")), "two lines\n");
+    let agents = children(running.pid(), "husk: home");
+    let [agent] = agents[..] else { panic!("one agent: {agents:?}") };
+    let agent = rustix::process::Pid::from_raw(agent).expect("a number");
+    let signal = |signal| rustix::process::kill_process(agent, signal).expect("it lives");
+    signal(rustix::process::Signal::STOP);
+    fs::write(told.join("go"), "\n").expect("it is read");
+    let seen = until("what is seen", || said("seen"));
+    signal(rustix::process::Signal::CONT);
+    fs::write(told.join("go"), "\n").expect("it is read");
+    assert_eq!(seen, "of bytes\n");
+    assert!(running.wait(PATIENCE).expect("it ends").status.success());
+}
+
+/// Makes changes by turns on both nodes: whoever is told by a pipe sees what the other one sees.
+const TOLD: &str = r#"
+import os, subprocess, sys
+ROUNDS = 400
+def state():
+    found = []
+    for name in ("a", "b", "dir/c", "dir"):
+        try: s = os.lstat(name); found.append((name, oct(s.st_mode), s.st_size, s.st_nlink))
+        except FileNotFoundError: found.append((name, None))
+    names = sorted(os.listdir("dir")) if os.path.isdir("dir") else None
+    try:
+        with open("a", "rb") as file: text = file.read()
+    except FileNotFoundError: text = None
+    return repr((found, names, text, os.readlink("link") if os.path.islink("link") else None))
+def write(name, how, text):
+    with open(name, how) as file: file.write(text)
+def change(n):
+    step = n // 2 % 10
+    if step == 0: write("a", "w", str(n))
+    if step == 1: os.chmod("a", 0o600 | n & 0o77)
+    if step == 2: os.rename("a", "b") if n % 2 == 0 else os.rename("b", "a")
+    if step == 3: os.link("a", "b") if n % 2 == 0 else write("a", "a", "one")
+    if step == 4: write("a", "a", "x" * n)
+    if step == 5: os.mkdir("dir") if n % 2 == 0 else write("dir/c", "w", "c")
+    if step == 6: os.rename("dir/c", "c") if n % 2 == 0 else os.symlink("c%d" % n, "link")
+    if step == 7: os.truncate("b", n % 7)
+    if step == 8: os.unlink("c") if n % 2 == 0 else os.unlink("link")
+    if step == 9: os.rmdir("dir") if n % 2 == 0 else (os.unlink("a"), os.unlink("b"))
+def turn(mine, tell, hear):
+    for n in range(ROUNDS):
+        if n % 2 == mine:
+            change(n)
+            tell.write(state() + "\n"); tell.flush()
+            assert hear.readline() == "same\n", n
+        else:
+            there, here = hear.readline(), state() + "\n"
+            tell.write("same\n" if here == there else "other\n"); tell.flush()
+            assert here == there, (n, here, there)
+if len(sys.argv) > 1:
+    turn(1, sys.stdout, sys.stdin)
+else:
+    other = subprocess.Popen([sys.executable, "-c", os.environ["SCRIPT"], "1"], text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "HUSK_NODE": "1"})
+    turn(0, other.stdin, other.stdout)
+    print(other.wait())
+"#;
+
+#[test]
+fn a_change_is_seen_on_the_other_node_by_who_is_told_of_it() {
+    let shell = "SCRIPT=$0 exec python3 -c \"$0\"";
+    Case::new("nodes-told", Length::Once, &["sh", "-c", shell, TOLD])
+        .options(&["--nodes", "2"])
+        .check();
+}
+
 /// What `husk ls` says of the image `name`.
 fn listed(scratch: &Scratch, name: &Value) -> Option<Value> {
     let mut command = Command::new(binary());

@@ -57,6 +57,8 @@ pub struct Direct {
     /// What the home has said in this call of an inode, and of a host object.
     pub(crate) recent: Cell<Option<Attributes>>,
     pub(crate) recent_identity: Cell<Option<(Origin, HostIdentity)>>,
+    /// Looks at the home's memory.
+    pub(crate) home: Option<Kernel>,
 }
 
 /// Writes a new image into the mapped region, which is all zero. `device` is the `st_dev` of all
@@ -79,7 +81,8 @@ impl Direct {
         let is_away = husk_kernel::image::node(&kernel) != 0;
         let (recent, recent_identity) = (Cell::new(None), Cell::new(None));
         let (blocked_ns, newborn) = (0, false);
-        Ok(Direct { kernel, clock, blocked_ns, newborn, is_away, recent, recent_identity })
+        let home = None;
+        Ok(Direct { kernel, clock, blocked_ns, newborn, is_away, recent, recent_identity, home })
     }
 
     /// Gives the journal slot back; the next operation takes one again.

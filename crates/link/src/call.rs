@@ -35,6 +35,8 @@ const CLOSE_ON_EXEC: usize = 0o2000000;
 const NONBLOCKING: usize = 0o4000;
 const POLL_IN: u64 = 1;
 const NO_SIGNAL: usize = 0x4000;
+/// `MSG_CMSG_CLOEXEC`.
+const CLOSE_ON_EXEC_FD: usize = 0x4000_0000;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,15 +67,56 @@ pub fn call(
     room: &mut [u8],
     patience_s: u64,
 ) -> Result<usize, Unanswered> {
+    ask(path, parts, patience_s, &mut |socket| {
+        let args = [socket.0, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
+        // SAFETY: `room` is writable for its length.
+        unsafe { calls::raw(nr::recvfrom, args) }
+    })
+}
+
+/// `call` for an answer that a descriptor goes along with: its length, and the number, which is the
+/// caller's and closed on exec.
+pub fn call_for_descriptor(
+    path: &[u8],
+    parts: [&[u8]; 2],
+    room: &mut [u8],
+    patience_s: u64,
+) -> Result<(usize, Option<usize>), Unanswered> {
+    /// `struct cmsghdr` (length, then level and kind) and one number.
+    const ONE: u64 = 20;
+    const RIGHTS_OF_SOCKET: u64 = 1 << 32 | 1;
+    let mut control = [0u64; 3];
+    let length = ask(path, parts, patience_s, &mut |socket| {
+        let vector = [room.as_mut_ptr() as usize, room.len()];
+        let message = MessageHeader {
+            vectors: vector.as_ptr() as usize,
+            vector_count: 1,
+            control: control.as_mut_ptr() as usize,
+            control_bytes: size_of_val(&control),
+            ..Default::default()
+        };
+        let args = [socket.0, (&raw const message) as usize, CLOSE_ON_EXEC_FD, 0, 0, 0];
+        // SAFETY: the message leads to `room` and `control`, writable for the lengths it says.
+        unsafe { calls::raw(nr::recvmsg, args) }
+    })?;
+    let has_one = control[..2] == [ONE, RIGHTS_OF_SOCKET];
+    Ok((length, has_one.then_some(control[2] as u32 as usize)))
+}
+
+/// Sends a request; the answer is what `receive` does when there is one.
+fn ask(
+    path: &[u8],
+    parts: [&[u8]; 2],
+    patience_s: u64,
+    receive: &mut dyn FnMut(&Socket) -> Result<usize, Errno>,
+) -> Result<usize, Unanswered> {
     let socket = connect(path).map_err(Unanswered::Unsent)?;
     send(&socket, parts).map_err(Unanswered::Unsent)?;
     loop {
         if !is_answered(&socket, patience_s) {
             return Err(Unanswered::Late);
         }
-        let args = [socket.0, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
-        // SAFETY: `room` is writable for its length.
-        match unsafe { calls::raw(nr::recvfrom, args) } {
+        match receive(&socket) {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(_) | Ok(0) => return Err(Unanswered::Lost),
             Ok(length) => return Ok(length),

@@ -18,9 +18,6 @@ use husk_wire::{Failure, Kind as Asked, record};
 use crate::agent::{Agent, told as told_near};
 use crate::serve::failure;
 
-/// Nodes of other hosts have numbers from this on.
-pub const AFAR: u16 = 0x100;
-
 /// A file of this host that is read for others.
 #[derive(Debug)]
 pub struct Lent {
@@ -30,7 +27,7 @@ pub struct Lent {
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
-    matches!(asked, Asked::HostFile | Asked::Extended)
+    matches!(asked, Asked::HostFile | Asked::Extended | Asked::Memory)
 }
 
 /// What is told of an inode: nothing of the host.

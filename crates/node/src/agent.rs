@@ -1,8 +1,9 @@
 //! Dispatches a message to the handlers of this node's region.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use husk_carrier::{Direct, NOW_S};
+use husk_carrier::{Direct, Layout, NOW_S};
 use husk_client::Client;
 use husk_proto::Shortcuts as _;
 use husk_proto::descriptor::Descriptors as _;
@@ -12,10 +13,10 @@ use husk_wire::handlers::reply as encoded;
 use husk_wire::messages::decode;
 use husk_wire::record::{self, Changed, Moment, Object, Place, Sort};
 use husk_wire::{
-    Failure, Fault, Field, Header, Kind as Asked, Message, Role, message, reply, request,
+    AFAR, Failure, Fault, Field, Header, Kind as Asked, Message, Role, message, reply, request,
 };
 
-use crate::afar::{self, AFAR, Lent};
+use crate::afar::{self, Lent};
 use crate::plain::Plain;
 use crate::serve::failure;
 use crate::sessions::Sessions;
@@ -31,6 +32,10 @@ pub struct Agent {
     pub client: Client<Direct, Plain, Plain>,
     /// Who asks, and what is open for whom.
     pub sessions: Arc<Sessions>,
+    /// This node's memory, to be read by others on this host; and whether it goes along with the
+    /// answer to the request of now.
+    pub memory: Option<(Arc<OwnedFd>, Layout)>,
+    pub lends_memory: bool,
     /// Who asks now is the process that has started this agent.
     pub is_supervisor: bool,
     /// Bytes of a file, a path, a value.
@@ -141,12 +146,21 @@ pub fn told(found: &Attributes) -> record::Attributes {
 impl Agent {
     /// A thread's.
     pub fn new(client: Client<Direct, Plain, Plain>, sessions: Arc<Sessions>) -> Agent {
-        let (bytes, is_afar, is_supervisor, lent) = (Vec::new(), false, false, None);
-        Agent { client, sessions, is_supervisor, bytes, is_afar, lent }
+        Agent {
+            client,
+            sessions,
+            memory: None,
+            lends_memory: false,
+            is_supervisor: false,
+            bytes: Vec::new(),
+            is_afar: false,
+            lent: None,
+        }
     }
 
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
+        self.lends_memory = false;
         if header.role != Role::Request {
             let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
             self.sessions.refuse(header.source, fault);
@@ -194,8 +208,22 @@ impl Agent {
             Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
             Some(Asked::Space) => self.space(header, take(header, body)?, room),
             Some(Asked::Epoch) => self.epoch(header, take(header, body)?, room),
+            Some(Asked::Memory) => self.lend_memory(header, take(header, body)?, room),
             _ => Err(Failure::Unserved),
         })
+    }
+
+    /// Our memory, to be read by a process of another node.
+    fn lend_memory(
+        &mut self,
+        header: &Header,
+        request::Memory {}: request::Memory,
+        room: &mut [u8],
+    ) -> Handled {
+        let memory = self.memory.as_ref().ok_or(failure(Errno::EOPNOTSUPP))?;
+        let Layout { kernels, memory_bytes } = memory.1;
+        self.lends_memory = true;
+        put::<message::Memory>(header, &reply::Memory { kernels, memory_bytes }, room)
     }
 
     /// A node is dead: what it had open is closed.

@@ -33,7 +33,7 @@ mod plain;
 mod serve;
 mod sessions;
 
-pub use afar::AFAR;
+pub use husk_wire::AFAR;
 pub use serve::{CALL_BYTES_MAX, ask, serve, tell_death};
 
 #[cfg(test)]

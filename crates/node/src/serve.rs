@@ -11,6 +11,8 @@
 //! 2. Whoever does not read its answer is not waited for.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +26,11 @@ pub use husk_link::CALL_BYTES_MAX;
 use husk_proto::{Admin as _, Errno, Process};
 use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Role};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with,
+    recv, sendmsg, sockopt,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
@@ -59,6 +65,7 @@ struct Shared {
     sessions: Arc<Sessions>,
     process: Process,
     late: Arc<AtomicUsize>,
+    memory: Option<(Arc<OwnedFd>, Layout)>,
 }
 
 /// Becomes the agent of the node whose region is `region`: answers what comes to `listener` until
@@ -75,21 +82,31 @@ pub fn serve(
     let mut direct = Direct::attach(now_ns, Process(0), pid, thread_id())?;
     let process = direct.first_process(pid, &[])?;
     direct.detach();
-    for thread in start(listener, Arc::new(Sessions::begin(say)), process) {
+    let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
+    for thread in start(listener, Arc::new(Sessions::begin(say)), process, memory) {
         // One that ends has said why.
         let _ = thread.join();
     }
     Ok(())
 }
 
-/// Starts the threads that answer what comes to `listener`, on behalf of `process`.
+/// The same memory, not to be written to.
+fn to_read(region: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", region.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Starts the threads that answer what comes to `listener`, on behalf of `process`; others may read
+/// `memory`.
 pub fn start(
     listener: OwnedFd,
     sessions: Arc<Sessions>,
     process: Process,
+    memory: Option<(Arc<OwnedFd>, Layout)>,
 ) -> Vec<thread::JoinHandle<()>> {
     let listener = Arc::new(listener);
-    let shared = Shared { listener, sessions, process, late: Arc::default() };
+    let shared = Shared { listener, sessions, process, late: Arc::default(), memory };
     let (to_late, late) = channel();
     let own = shared.clone();
     let mut threads = vec![thread::spawn(move || attend(&own, &late))];
@@ -117,7 +134,8 @@ impl Desk {
         let direct = Direct::attach(now_ns, shared.process, std::process::id(), thread_id());
         let buffers = Box::leak(Box::new(Buffers::new()));
         let client = Client::new(direct.ok()?, Plain, Plain, buffers);
-        let agent = Agent::new(client, shared.sessions.clone());
+        let mut agent = Agent::new(client, shared.sessions.clone());
+        agent.memory = shared.memory.clone();
         Some(Desk { agent, incoming: vec![0; CALL_BYTES_MAX], outgoing: vec![0; CALL_BYTES_MAX] })
     }
 
@@ -136,8 +154,16 @@ impl Desk {
         if let Some(length) = reply_to(&mut self.agent, message, is_supervisor, &mut self.outgoing)
         {
             let whole = &self.outgoing[..length];
+            let memory = self.agent.memory.as_ref().filter(|_| self.agent.lends_memory);
+            let along = memory.map(|memory| [memory.0.as_fd()]);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if let Some(along) = &along {
+                ancillary.push(SendAncillaryMessage::ScmRights(along));
+            }
             // There is room in a queue that nothing was put into: nobody is waited for.
-            send(stream.as_fd(), whole, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            sendmsg(stream.as_fd(), &[IoSlice::new(whole)], &mut ancillary, flags)?;
         }
         Ok(true)
     }

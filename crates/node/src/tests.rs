@@ -271,7 +271,7 @@ fn peers_that_send_nothing_or_garbage_or_read_nothing_hold_up_nobody() {
     rustix::net::listen(&socket, 1024).expect("it listens");
     let sessions = Arc::new(Sessions::begin(|_| {}));
     // They end with the process.
-    let _threads = start(socket, sessions.clone(), process);
+    let _threads = start(socket, sessions.clone(), process, None);
     let good = whole::<message::Walk>(1, 0, &walk(root, &[]));
     let mut kept = Vec::new();
     for _ in 0..150 {

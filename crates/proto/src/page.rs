@@ -20,7 +20,7 @@ caller's process, so they have no wire format. Each is declared once: the trait 
 uses, the carrier that calls the handler, the counters of `husk top` and this page follow from the
 declaration. A new operation is a declaration and its handler.
 
-Nodes, which share no memory, speak a smaller protocol: [messages.md](messages.md).
+Nodes speak a smaller protocol: [messages.md](messages.md).
 
 A handler is a path in [husk_kernel](../crates/kernel/src). The carrier
 ([its steps](../crates/carrier/src/steps)) answers what takes more than one handler. \"Home\" names

@@ -36,7 +36,9 @@ pub use arena::layout::{
     CHUNK_BLOCKS, CLASSES, Class, FIXED_WORDS, GATE_WORD, HEADER_BYTES, Header, INODE, KERNELS_MAX,
     LINE, Layout, Map, NEVER_IN_NUMBERS, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
-pub use arena::memory::{CACHE_ADDRESS, Cell, Region, STATE_ADDRESS, Without};
+pub use arena::memory::{
+    CACHE_ADDRESS, Cell, HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Region, STATE_ADDRESS, Without,
+};
 pub use pools::blocks::Blocks;
 pub use pools::populate::{LARGE_BYTES, set_by_descriptor, with_descriptor_busy, write_unmapped};
 pub use txn::freeze::nap;

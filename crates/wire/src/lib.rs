@@ -51,5 +51,7 @@ pub use version::Version;
 pub const BODY_BYTES_MAX: usize = 400 * husk_abi::PAGE + 4096;
 /// The longest message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
+/// Nodes of other hosts have numbers from this on.
+pub const AFAR: u16 = 0x100;
 /// Most nodes of an image; a node's number is below it.
 pub const NODES_MAX: u16 = 1024;

@@ -250,6 +250,11 @@ messages! {
         objects: List<'a, Moved, 4096>,
     } -> { <'a> places: List<'a, Place, 4096> } [EBUSY];
 
+    /// Asks for the home's memory, to be read: its descriptor goes along with the answer.
+    Memory = 6, "memory", AskerToHome, Idempotent {} -> {
+        kernels: u32, memory_bytes: u64,
+    } [EOPNOTSUPP];
+
     // ---- the tree
     /// Steps down from a directory by up to eight names.
     Walk = 16, "walk", AskerToHome, Idempotent { <'a>

@@ -1,12 +1,14 @@
 //! Bytes of files of another node: read and written at home, a message each.
 
-use husk_proto::fs::{Fs as _, Place, Span};
+use husk_kernel::fs::bytes;
+use husk_proto::fs::{Fs as _, Place, Span, SpanKind};
 use husk_proto::process::Processes as _;
 use husk_proto::{Credentials, Errno, Inode, Result};
 use husk_wire::record::{Run, SpaceCall};
 use husk_wire::text::Bytes;
 use husk_wire::{HEADER_BYTES, message, request};
 
+use super::home::there;
 use super::{Room, hold};
 use crate::Direct;
 
@@ -36,7 +38,30 @@ impl Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
-        let mut done = 0;
+        let (mut done, mut copied) = (0, 0);
+        let now_ns = self.now();
+        let seen = self.peek(|home| {
+            bytes::look(
+                home,
+                there(inode),
+                (offset, length),
+                &mut done,
+                &mut |span| {
+                    copied += if span.kind == SpanKind::Again { 0 } else { span.length };
+                    copy(span)
+                },
+                now_ns,
+            )
+        });
+        if let Some(seen) = seen {
+            return seen.map(|()| done);
+        }
+        // What was copied last may have been changed meanwhile.
+        let mut again = copied > done;
+        let copy = &mut |span| match core::mem::take(&mut again) {
+            true => copy(Span { kind: SpanKind::Again, ..span }),
+            false => copy(span),
+        };
         // Also of nothing: what is no file says so.
         loop {
             let (at, most) = (offset + done as u64, (length - done).min(PIECE));

@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. No copy of a name, of attributes or of bytes outlives the call that asked for it, so none is
-//!    ever stale: the home is asked each time. Two copies are made for good, as on one node:
+//!    ever stale: the home is asked each time, or looked at where that is on this host (`home`).
+//!    Two copies are made for good, as on one node:
 //!    descriptors of unmodified host files, and what memory maps.
 //! 2. A change has happened at home when its call returns; the home decides it in one transaction.
 //! 3. What may be done twice is asked again when no answer comes; the rest is `EIO`.
@@ -21,6 +22,7 @@
 //! Not here: what a node without a home elsewhere does. It never comes here.
 
 mod bytes;
+mod home;
 mod names;
 pub(crate) mod operations;
 mod stand_in;

@@ -1,15 +1,19 @@
 //! Names and attributes of another node.
 
 use husk_abi::sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use husk_kernel::Kernel;
+use husk_kernel::fs::directory::list;
+use husk_kernel::fs::walk;
 use husk_proto::fs::{
-    Attributes, Backing, Change, Credentials, Entry, HostIdentity, Node, Origin, SetExtended, Step,
-    Time, Usage,
+    Attributes, Backing, Change, Credentials, Entry, HostIdentity, Kind, Node, Origin, SetExtended,
+    Step, Time, Usage,
 };
 use husk_proto::{Errno, Inode, Result};
 use husk_wire::record::{AttributeCall, Settings, Spot, Wants, What};
 use husk_wire::text::{Bytes, List};
 use husk_wire::{message, request};
 
+use super::home::there;
 use super::{FAR, NOW_S, Room, SHORT, caller, far, kind, moment, name, object, seen};
 use crate::Direct;
 
@@ -35,6 +39,36 @@ fn spot(dir: Inode, bytes: &[u8]) -> Result<Spot<'_>> {
     Ok(Spot { directory: object(dir), name: name(bytes)? })
 }
 
+/// What `Agent::walk` does, on the home's memory. `EAGAIN`: the home is to be asked.
+fn look_at_home(
+    home: &Kernel,
+    inode: Inode,
+    below: Option<&[u8]>,
+    target: &mut Option<&mut [u8]>,
+) -> Result<(Attributes, usize)> {
+    let found = match below {
+        None => inode,
+        // Its names have not been read from the host yet.
+        Some(_) if walk::step(home, inode)?.unlisted => return Err(Errno::EAGAIN),
+        Some(name) => walk::lookup(home, inode, name)?.inode,
+    };
+    let seen = walk::attributes(home, found)?;
+    let length = match target {
+        Some(out) if matches!(seen.step.kind, Kind::Symlink | Kind::Socket) => {
+            walk::read_link(home, found, out)?
+        }
+        _ => 0,
+    };
+    Ok((from_home(seen), length))
+}
+
+/// As the client is to know it.
+fn from_home(seen: Attributes) -> Attributes {
+    let inode = far(object(seen.step.inode));
+    let step = Step { inode, unlisted: false, acl: false, ..seen.step };
+    Attributes { step, origin: seen.origin.map(|origin| Origin(origin.0 | FAR)), ..seen }
+}
+
 impl Direct {
     /// An inode, or what `below` leads to in it; the target of a link goes into `target`, the whole
     /// length of which is returned.
@@ -49,6 +83,12 @@ impl Direct {
         let plain = below.is_none() && target.is_none();
         if let Some(known) = self.recent.get().filter(|known| known.step.inode == inode && plain) {
             return Ok((known, 0));
+        }
+        let mut target = target;
+        if let Some(seen) = self.peek(|home| look_at_home(home, there(inode), below, &mut target)) {
+            let (found, length) = seen?;
+            self.recent.set(Some(found));
+            return Ok((found, length));
         }
         let (mut outgoing, mut incoming) = ([0; SHORT], [0; SHORT]);
         let names = [name(below.unwrap_or(b"x"))?];
@@ -123,6 +163,20 @@ impl Direct {
         mut cookie: u64,
         emit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
+        let begin = cookie;
+        let seen = self.peek(|home| {
+            if walk::step(home, there(dir))?.unlisted {
+                return Err(Errno::EAGAIN);
+            }
+            list::list(home, there(dir), begin, true, &mut |entry| {
+                cookie = entry.next;
+                emit(Entry { inode: far(object(entry.inode)), from_host: false, ..entry })
+            })
+        });
+        // Behind what has been emitted the home goes on.
+        if let Some(seen) = seen {
+            return seen;
+        }
         let mut room = Room::new()?;
         loop {
             let asked = request::ListNames { directory: object(dir), cookie, change: 0 };
@@ -150,6 +204,21 @@ impl Direct {
         inode: Inode,
         out: Option<&mut [u8; 255]>,
     ) -> Result<(Inode, usize)> {
+        let seen = self.peek(|home| {
+            let (dir, mut text) = (walk::parent(home, there(inode))?, [0; 255]);
+            let length = walk::name_of(home, there(inode), &mut text).unwrap_or(0);
+            Ok((dir, text, length))
+        });
+        if let Some(seen) = seen {
+            let (dir, text, length) = seen?;
+            if let Some(out) = out {
+                if length == 0 {
+                    return Err(Errno::ENOENT);
+                }
+                *out = text;
+            }
+            return Ok((far(object(dir)), length));
+        }
         let mut incoming = [0; 512];
         let asked = request::Above { object: object(inode) };
         let said = self.ask::<message::Above>(&asked, &mut [0; 64], &mut incoming)?;

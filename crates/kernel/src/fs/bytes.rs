@@ -88,6 +88,25 @@ pub fn read(
     Ok(done)
 }
 
+/// `read` for who may change nothing. `EAGAIN`: what is behind `done` is not to be had so, nor is
+/// anything of which it is to be noted that it was read.
+pub fn look(
+    kernel: &Kernel,
+    inode: Inode,
+    span: (u64, usize),
+    done: &mut usize,
+    copy: &mut dyn FnMut(Span) -> Result<()>,
+    now_ns: i64,
+) -> Result<()> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    regular(region.load(cell.word(ino::IDENT)))?;
+    if watch::any(region) || access_is_due(kernel, cell, now_ns) {
+        return Err(Errno::EAGAIN);
+    }
+    if read_on(kernel, inode, span, done, copy)? { Ok(()) } else { Err(Errno::EAGAIN) }
+}
+
 /// `Fs::piece`: one look, which waits for nobody. Nothing where `read` has more to do.
 #[inline(always)]
 pub fn piece(kernel: &Kernel, inode: Inode, offset: u64, length: usize) -> Option<Piece> {
@@ -206,14 +225,20 @@ fn piece_at(kernel: &Kernel, cell: Cell, at: u64, length: usize) -> Option<Span>
 /// Access times as `relatime` keeps them: one store, never journalled.
 #[inline]
 fn note_access(kernel: &Kernel, cell: Cell, now_ns: i64) {
+    if access_is_due(kernel, cell, now_ns) {
+        kernel.session.unguard();
+        kernel.session.region.store(cell.word(ino::ATIME), now_ns as u64);
+    }
+}
+
+/// Whether it is to be noted that a file is read.
+#[inline]
+fn access_is_due(kernel: &Kernel, cell: Cell, now_ns: i64) -> bool {
     const DAY_NS: i64 = 86_400_000_000_000;
     let region = &kernel.session.region;
     let accessed = region.load(cell.word(ino::ATIME)) as i64;
     let modified = region.load(cell.word(ino::MTIME)) as i64;
-    if accessed != now_ns && (accessed <= modified || now_ns - accessed > DAY_NS) {
-        kernel.session.unguard();
-        region.store(cell.word(ino::ATIME), now_ns as u64);
-    }
+    accessed != now_ns && (accessed <= modified || now_ns - accessed > DAY_NS)
 }
 
 /// Locks an inode and checks that it is still the one meant.

@@ -167,7 +167,9 @@ pub struct Class {
 /// First words and counts of all areas.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
-    /// One past the last word of the arena.
+    /// The arena's first word.
+    pub(crate) first: Cell,
+    /// Its words.
     pub(crate) limit: u32,
     /// Owner word of each of the first slots.
     owners_near: Cell,
@@ -234,6 +236,7 @@ impl Layout {
         let chunks = next.take(chunk_count, CHUNK_WORDS);
         let unsaved = next.take(inodes, 1);
         Map {
+            first: Cell::at(0),
             limit: next.0,
             owners_near,
             owners,
@@ -377,6 +380,26 @@ impl Map {
     /// Word `index` of the arena, for heap references.
     #[inline(always)]
     pub fn heap(&self, index: u32) -> Cell {
-        Cell::at(if index >= self.heap && index < self.heap_end { index } else { self.heap })
+        let inside = index >= self.heap && index < self.heap_end;
+        self.first.object(if inside { index } else { self.heap }, 1)
+    }
+
+    /// The same of an arena that is mapped at `address`.
+    pub(crate) fn at(mut self, address: usize) -> Map {
+        let areas = [
+            &mut self.first,
+            &mut self.owners_near,
+            &mut self.owners,
+            &mut self.slots_near,
+            &mut self.slots,
+            &mut self.partitions,
+            &mut self.buckets,
+            &mut self.chunks,
+            &mut self.unsaved,
+            &mut self.fixed,
+        ];
+        let slabs = self.classes.iter_mut().map(|class| &mut class.base);
+        areas.into_iter().chain(slabs).for_each(|area| *area = area.moved_to(address));
+        self
     }
 }

@@ -16,6 +16,11 @@ pub const STATE_ADDRESS: usize = 0x5400_0000_0000;
 /// Where the buffer cache is mapped in every process.
 pub const CACHE_ADDRESS: usize = 0x5100_0000_0000;
 
+/// Where the arena of the home of all names is mapped in processes of other nodes of its host.
+pub const HOME_STATE_ADDRESS: usize = 0x5280_0000_0000;
+/// Where its cache is.
+pub const HOME_CACHE_ADDRESS: usize = 0x5200_0000_0000;
+
 /// A word of the state arena: its address, the same in every process.
 ///
 /// Why a `Cell` needs no check when it is used: it comes from a function of `Map`, which clamps
@@ -45,6 +50,11 @@ impl Cell {
     #[inline(always)]
     pub(crate) const fn object(self, number: u32, words: u32) -> Cell {
         Cell(self.0 + number as usize * (words as usize * 8))
+    }
+
+    /// The same word of an arena that is mapped at `address`.
+    pub(crate) const fn moved_to(self, address: usize) -> Cell {
+        Cell(address + (self.0 - STATE_ADDRESS))
     }
 
     /// Its number, for links that are kept in words.
@@ -107,6 +117,8 @@ pub struct Region {
     pub map: Map,
     layout: Layout,
     without: Without,
+    /// Where the buffer cache is mapped.
+    cache: usize,
     /// Bits of a lock word that keep a reader from going ahead: the lock, or (`OPTIMISTIC`) all.
     pub(crate) doubt: u64,
     /// Bits of a slot's number that say which pool it fills its magazines from: all or none.
@@ -156,11 +168,33 @@ impl Region {
         Some(Region::of(layout, Without(word(header::WITHOUT))))
     }
 
+    /// Another region, of which arena and cache are mapped at these addresses to be read; `None`
+    /// when it is not formatted, or not of this layout. Nothing of it may be changed
+    /// (`Session::that_looks`).
+    ///
+    /// # Safety
+    /// `state_bytes` are mapped at `state`, shared and readable, and `cache_bytes` at `cache`; they
+    /// stay so as long as any `Region` of them lives.
+    pub unsafe fn of_another(layout: Layout, state: usize, cache: usize) -> Option<Region> {
+        // SAFETY: the caller vouches for the header page.
+        let word = |n: u32| unsafe {
+            (*((state as *const AtomicU64).add(n as usize))).load(Ordering::Acquire)
+        };
+        let said =
+            Layout { kernels: word(header::KERNELS) as u32, memory_bytes: word(header::MEMORY) };
+        if word(header::MAGIC) != layout::MAGIC || said != layout {
+            return None;
+        }
+        let region = Region::of(layout, Without(word(header::WITHOUT)));
+        Some(Region { map: region.map.at(state), cache, ..region })
+    }
+
     fn of(layout: Layout, without: Without) -> Region {
         Region {
             map: layout.map(),
             layout,
             without,
+            cache: CACHE_ADDRESS,
             doubt: if without.has(Without::OPTIMISTIC) { u64::MAX } else { LOCKED },
             pools: if without.has(Without::AFFINITY) { 0 } else { u32::MAX },
         }
@@ -206,10 +240,14 @@ impl Region {
 
     #[inline(always)]
     pub(crate) fn atomic(&self, cell: Cell) -> &Word {
-        debug_assert!(cell.index() < self.map.limit, "cell outside the arena");
+        debug_assert!(self.offset_words(cell) < self.map.limit as usize, "outside the arena");
         // SAFETY: inside the arena or its margin (see `Cell`), which are mapped (attach, format);
         // all access is atomic.
         unsafe { &*(cell.0 as *const Word) }
+    }
+
+    fn offset_words(&self, cell: Cell) -> usize {
+        (cell.0 - self.map.first.0) / 8
     }
 
     /// Address of the low half of a word, for futex calls.
@@ -270,12 +308,12 @@ impl Region {
     #[inline(always)]
     pub fn block_address(&self, block: u32) -> usize {
         let block = if block < self.block_count() { block } else { 0 };
-        CACHE_ADDRESS + block as usize * 4096
+        self.cache + block as usize * 4096
     }
 
     /// Bytes stored in words that never change any more.
     pub fn text(&self, cell: Cell, length: usize) -> &[u8] {
-        assert!(cell.index() as usize + length.div_ceil(8) <= self.map.limit as usize);
+        assert!(self.offset_words(cell) + length.div_ceil(8) <= self.map.limit as usize);
         // SAFETY: inside the arena; the caller's words are written once, before anybody looks.
         unsafe { core::slice::from_raw_parts(self.futex_address(cell) as *const u8, length) }
     }

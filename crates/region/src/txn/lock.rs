@@ -174,11 +174,15 @@ impl Session {
         (self.region.load(cell) == word).then_some(seen)
     }
 
-    /// Waits until nobody holds a word. `NEVER_SEEN`: this thread does, since no look goes without
-    /// the lock (`Without::OPTIMISTIC`), but for those of a transaction, which looks again.
+    /// Waits until nobody holds a word; `EAGAIN` where nobody waits. `NEVER_SEEN`: this thread has
+    /// it, since no look goes without the lock (`Without::OPTIMISTIC`), but for those of a
+    /// transaction, which looks again.
     #[cold]
     #[inline(never)]
     fn before_look(&self, cell: Cell, word: u64) -> Result<u64, Errno> {
+        if self.only_looks {
+            return Err(Errno::EAGAIN);
+        }
         let optimistic = !self.region.without().has(Without::OPTIMISTIC);
         if optimistic || self.runs_transaction() {
             return if word & LOCKED != 0 { self.wait_at_rest(cell) } else { Ok(word) };

@@ -103,6 +103,8 @@ pub struct Session {
     pub(crate) outlying: Outlying,
     #[cfg(feature = "holds")]
     pub(crate) hold: crate::txn::lock_hold_stats::Hold,
+    /// It never waits, and changes nothing.
+    pub(crate) only_looks: bool,
     pid: u32,
     tid: u32,
 }
@@ -148,9 +150,16 @@ impl Session {
             outlying: Outlying::default(),
             #[cfg(feature = "holds")]
             hold: Default::default(),
+            only_looks: false,
             pid,
             tid,
         }
+    }
+
+    /// A seat in a region that is mapped to be read only: looks (`read`) go, and `EAGAIN` says that
+    /// somebody was changing what was looked at. Anything else is a fault of the caller.
+    pub fn that_looks(region: Region) -> Session {
+        Session { only_looks: true, ..Session::new(region, 0, 0) }
     }
 
     /// Whether this is the only thread that acts for its process: what is the process's alone needs

@@ -1,0 +1,144 @@
+//! The home's memory, where that is on this host: looked at without a message.
+//!
+//! ```text
+//!   far_look ─► Direct::peek ─► handler on the home's region, as it is now
+//!                     '─► not mapped, or somebody is changing it ─► a message (`ask`)
+//! ```
+//!
+//! A process asks the home's agent for it once (`message::Memory`), and maps it to be read. What a
+//! look sees is judged by the same lock words as on the home itself (`Session::read`), so it is as
+//! exact as there, and whoever changes something at home does not know of those who look.
+//!
+//! Invariants
+//! 1. It is mapped to be read only: nothing here can change it, nor wait on it.
+//! 2. Another host's agent gives none: all is asked by messages there.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use husk_abi::memory::PROT_READ;
+use husk_abi::nr;
+use husk_host::calls;
+use husk_kernel::Kernel;
+use husk_link::{ANSWER_S, PATH_BYTES_MAX, call_for_descriptor};
+use husk_proto::{Errno, Inode, Result};
+use husk_region::{HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session};
+use husk_wire::messages::decode_reply;
+use husk_wire::{AFAR, Header, Kind, Role, message};
+
+use super::FAR;
+use crate::Direct;
+
+/// Nobody has asked.
+const UNKNOWN: u32 = 0;
+/// Somebody does; others send messages meanwhile.
+const ASKING: u32 = 1;
+/// It is mapped.
+const MAPPED: u32 = 2;
+/// There is none to be had.
+const NONE: u32 = 3;
+/// Most bytes of arena and cache, for which there are addresses.
+const BYTES_MAX: u64 = (HOME_STATE_ADDRESS - HOME_CACHE_ADDRESS) as u64;
+const SHARED: usize = 1;
+const FIXED_NOREPLACE: usize = 0x10_0000;
+const NORESERVE: usize = 0x4000;
+const DONT_DUMP: usize = 16;
+
+/// This process's.
+struct Home {
+    state: AtomicU32,
+    region: UnsafeCell<MaybeUninit<Region>>,
+}
+
+// SAFETY: `region` is written once, by who has made `state` ASKING, and read once it is MAPPED.
+unsafe impl Sync for Home {}
+
+static HOME: Home =
+    Home { state: AtomicU32::new(UNKNOWN), region: UnsafeCell::new(MaybeUninit::uninit()) };
+
+/// As the handlers there know it.
+pub(super) fn there(inode: Inode) -> Inode {
+    Inode { number: inode.number & !FAR, ..inode }
+}
+
+impl Direct {
+    /// What `look` sees at home. `None`: its memory is not to be had, or it is being changed where
+    /// that looks: the home is asked.
+    pub(super) fn peek<T>(&mut self, look: impl FnOnce(&Kernel) -> Result<T>) -> Option<Result<T>> {
+        if self.home.is_none() {
+            self.home = self.home_kernel();
+        }
+        match look(self.home.as_ref()?) {
+            Err(Errno::EAGAIN | Errno::EIO) => None,
+            seen => Some(seen),
+        }
+    }
+
+    #[cold]
+    fn home_kernel(&self) -> Option<Kernel> {
+        let state = &HOME.state;
+        let first = state.compare_exchange(UNKNOWN, ASKING, Ordering::Acquire, Ordering::Acquire);
+        if first.is_ok() {
+            let region = self.map_home();
+            if let Some(region) = region {
+                // SAFETY: only this thread has made it ASKING, and nobody reads before MAPPED.
+                unsafe { (*HOME.region.get()).write(region) };
+            }
+            state.store(if region.is_some() { MAPPED } else { NONE }, Ordering::Release);
+        }
+        if state.load(Ordering::Acquire) != MAPPED {
+            return None;
+        }
+        // SAFETY: written before it was MAPPED, and never again.
+        let region = unsafe { (*HOME.region.get()).assume_init() };
+        Some(Kernel::new(Session::that_looks(region), 0))
+    }
+
+    fn map_home(&self) -> Option<Region> {
+        if self.node() >= AFAR {
+            return None;
+        }
+        let header = Header {
+            source: self.node(),
+            request: 1,
+            behalf: self.kernel.session.pid(),
+            ..Header::new(Kind::Memory, Role::Request)
+        };
+        let told = husk_kernel::image::home_path(&self.kernel);
+        let mut path = [0; PATH_BYTES_MAX];
+        let path = path.get_mut(..told.len())?;
+        path.copy_from_slice(told);
+        let mut room = [0; 256];
+        let parts = [&header.encode()[..], &[]];
+        let (length, fd) = call_for_descriptor(path, parts, &mut room, ANSWER_S).ok()?;
+        let fd = fd?;
+        let region = map(fd, &room[..length]);
+        calls::close(fd);
+        region
+    }
+}
+
+fn map(fd: usize, answer: &[u8]) -> Option<Region> {
+    let (header, body) = Header::split(answer).ok()?;
+    let said = decode_reply::<message::Memory>(&header, body).ok()?.ok()?;
+    let layout = Layout { kernels: said.kernels, memory_bytes: said.memory_bytes };
+    let (state, cache) = (layout.state_bytes(), layout.cache_bytes());
+    if state > BYTES_MAX || cache > BYTES_MAX {
+        return None;
+    }
+    map_part(HOME_STATE_ADDRESS, state, fd, 0)?;
+    map_part(HOME_CACHE_ADDRESS, cache, fd, layout.cache_offset())?;
+    // SAFETY: mapped just now; nothing unmaps it while the process runs.
+    unsafe { Region::of_another(layout, HOME_STATE_ADDRESS, HOME_CACHE_ADDRESS) }
+}
+
+fn map_part(address: usize, bytes: u64, fd: usize, offset: u64) -> Option<()> {
+    let flags = SHARED | FIXED_NOREPLACE | NORESERVE;
+    let args = [address, bytes as usize, PROT_READ, flags, fd, offset as usize];
+    // SAFETY: NOREPLACE: nothing that exists is touched.
+    unsafe { calls::raw(nr::mmap, args) }.ok()?;
+    // SAFETY: only core dumps are told of it: they are to hold nothing of the image.
+    let _ = unsafe { calls::raw(nr::madvise, [address, bytes as usize, DONT_DUMP, 0, 0, 0]) };
+    Some(())
+}
