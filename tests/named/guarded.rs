@@ -11,6 +11,9 @@ use crate::{Images, shown, text, until};
 /// `husk run` in the work directory by a script that knows it as `run`.
 fn script(images: &Images, script: &str) -> (String, String) {
     let run = r#"run() { "$HUSK" run --memory 64M -- "$@"; }
+# In the image: waits until the guard of this run has its memory.
+export GUARDED='until ls -l $(grep -ls "husk: run-$PPID" /proc/[0-9]*/cmdline |
+  sed "s/cmdline/fd/") 2> /dev/null | grep -q husk-region; do :; done'
 named() { for n in $(seq 2000); do name=$("$HUSK" ls --names); [ -z "$name" ] || return 0
   sleep 0.01; done; }
 "#;
@@ -30,7 +33,8 @@ fn the_image_of_a_killed_run_stays_under_a_name_and_has_all_that_was_done() {
     fs::write(images.work.join("gone"), "old\n").expect("a file");
     let (told, said) = script(
         &images,
-        r#"run sh -c 'echo new > made; echo new >> old; rm gone; kill -9 $PPID'; echo $?
+        r#"run sh -c 'echo new > made; echo new >> old; rm gone; eval "$GUARDED"; kill -9 $PPID'
+echo $?
 ls; named; "$HUSK" diff "$name" --name-only | sort; "$HUSK" down "$name" > /dev/null 2>&1; echo $?
 cat made old; ls; "$HUSK" ls --names"#,
     );
@@ -52,7 +56,8 @@ fn programs_of_a_killed_run_go_on_in_its_image() {
     let images = Images::new("guarded-programs");
     let (told, said) = script(
         &images,
-        r#"mkfifo go; run sh -c 'trap "" HUP; kill -9 $PPID; cat go; echo late > late' > out &
+        r#"mkfifo go
+run sh -c 'trap "" HUP; eval "$GUARDED"; kill -9 $PPID; cat go; echo late > late' > out &
 named; "$HUSK" ps "$name" | grep -c 'sh\|cat'; echo > go; wait
 until "$HUSK" exec "$name" -- test -s late; do :; done
 "$HUSK" down "$name" --force > /dev/null 2>&1; cat late"#,
@@ -88,11 +93,7 @@ fn the_guard_of_a_run_ends_with_it() {
         return;
     }
     let images = Images::new("guarded-ends");
-    let (told, said) = script(
-        &images,
-        r#"run sh -c 'echo $PPID; for n in $(seq 2000); do
-  grep -qs "husk: run-$PPID" /proc/[0-9]*/cmdline && { echo there; break; }; done'"#,
-    );
+    let (told, said) = script(&images, r#"run sh -c 'echo $PPID; eval "$GUARDED"; echo there'"#);
     let number = told.lines().next().unwrap_or_else(|| panic!("{said}")).to_owned();
     assert!(told.ends_with("there\n"), "{told}{said}");
     let name = format!("husk: run-{number}");

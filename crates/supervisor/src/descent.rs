@@ -71,21 +71,23 @@ pub trait Stragglers {
 }
 
 /// All descendants of this process, which is their subreaper.
-pub struct Descendants<F> {
+pub struct Descendants<F, G> {
     /// Told of each child that was waited for.
     pub buried: F,
     /// One that is none of the image's, and another thread's to wait for.
-    pub guard: Option<Pid>,
+    pub guard: G,
 }
 
-impl<F: FnMut(Pid)> Stragglers for Descendants<F> {
+impl<F: FnMut(Pid), G: Fn() -> Option<Pid>> Stragglers for Descendants<F, G> {
     fn none_left(&mut self) -> bool {
         bury(&mut self.buried)
     }
 
     fn left(&mut self) -> Vec<Pid> {
         let all = descendants(std::process::id()).into_iter();
-        all.filter(|pid| Some(*pid) != self.guard).collect()
+        // Asked for once they are listed: it may have been started just now.
+        let guard = (self.guard)();
+        all.filter(|pid| Some(*pid) != guard).collect()
     }
 }
 

@@ -99,7 +99,6 @@ fn in_image(
     ensure_able()?;
     let terminal = fate::terminal(settings)?;
     let signals = take_signals()?;
-    let mut guard = Guard::begin(settings);
     let file_size = lift_file_size_limit();
     let mut work = Work::make(settings, variables, Some(path))?;
     become_subreaper();
@@ -122,9 +121,7 @@ fn in_image(
     if let Some(signal) = signals.ending() {
         return Ok(End::Signal(signal as i32));
     }
-    if let Some(guard) = &mut guard {
-        guard.leave(settings, &work, loader.as_fd());
-    }
+    let guard = Guard::begin(settings, &work, loader.as_fd());
     set_file_size_limit(file_size);
     let program = launch::in_image(command, hand_over, &signals.original)?;
     lift_file_size_limit();
@@ -137,7 +134,7 @@ fn in_image(
     work.look_for_room();
     // What works for the image in the background is no straggler.
     work.rest();
-    let told = end_programs(&mut work, guard.as_ref().and_then(Guard::pid));
+    let told = end_programs(&mut work, guard.as_ref());
     if let Some((who, how)) = told {
         say_aside(format!("{who} outlived the program: {how}"));
     }
@@ -216,9 +213,9 @@ fn incomplete(end: End) -> End {
 }
 
 /// Ends what outlives the first program, on all nodes, and the other nodes; who it was, and how.
-fn end_programs(work: &mut Work, guard: Option<Pid>) -> Option<(String, String)> {
+fn end_programs(work: &mut Work, guard: Option<&Guard>) -> Option<(String, String)> {
     let aside = work.workers();
-    let buried = |pid| work.child(pid);
+    let (buried, guard) = (|pid| work.child(pid), || guard.and_then(Guard::pid));
     let told = match aside.is_empty() {
         true => descent::end_stragglers(&mut Descendants { buried, guard }),
         false => descent::end_stragglers(&mut Programs { buried, aside }),

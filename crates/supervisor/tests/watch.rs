@@ -52,7 +52,7 @@ fn main() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     assert_eq!(run(&signals, "sleep 30 & exit 0").0, End::Exit(0));
     let started = Instant::now();
-    let mut all = Descendants { buried: |_| {}, guard: None };
+    let mut all = Descendants { buried: |_| {}, guard: || None };
     let (who, how) = descent::end_stragglers(&mut all).expect("sleep had to be told");
     assert!(who.contains("sleep") && how.contains("SIGHUP"), "{who}: {how}");
     assert!(started.elapsed() < Duration::from_secs(2));

@@ -1,13 +1,14 @@
 //! Keeps the image of a `husk run` that is killed: a process that holds its memory meanwhile.
 //!
 //! ```text
-//!   husk run ── starts ──► guard ◄── region, runtime, what is known of the image
+//!   husk run ── starts, after `DELAY` ──► guard ◄── region, runtime, what is known of the image
 //!      ends:   over ─────► it ends, too
 //!      killed: end of the socket ─► image run-N: lock, listener ─► a keeper, a supervisor
 //! ```
 //!
 //! Invariants
-//! 1. No program runs before the guard has what it needs: what a program was told is done is kept.
+//! 1. A run that has begun `DELAY` ago, and a little, has a guard with all that it needs. Shorter
+//!    ones are not worth the 13 ms that its start costs them.
 //! 2. The guard never looks into the region, and is no program of the image: the end of the run
 //!    does not wait for it.
 //! 3. A write-back that was killed with its manifest ready has everything on the disk: then
@@ -17,7 +18,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,71 +47,101 @@ const TRIED_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1000;
 
+/// How old a run is that gets one.
+const DELAY: Duration = Duration::from_millis(100);
+
 /// The run's side of it.
 pub struct Guard {
-    started: Receiver<io::Result<(UnixStream, u32)>>,
-    told: Option<(UnixStream, u32)>,
+    state: Arc<Mutex<State>>,
+    ends: Sender<()>,
+}
+
+/// How far it is.
+enum State {
+    /// It is to be given this.
+    Waits(Vec<u8>, Vec<OwnedFd>),
+    /// Its process, and the socket to it.
+    Started(Pid, UnixStream),
+    /// The run is over, or there can be none.
+    Over,
 }
 
 impl Guard {
-    /// Starts one; `None`: nothing of this run is to be kept, or not by a guard.
-    pub fn begin(settings: &Settings) -> Option<Guard> {
+    /// Sees to it that one starts; `None`: nothing of this run is to be kept, or not by a guard.
+    pub fn begin(settings: &Settings, work: &Work, loader: BorrowedFd<'_>) -> Option<Guard> {
         let alone = settings.nodes == 1 && settings.hosts.is_empty();
         let keeps = settings.has_overlay() && !settings.discard && settings.volumes.is_empty();
         let name = name_of(std::process::id()).ok().filter(|_| alone && keeps)?;
-        let (sender, started) = channel();
-        // The parent of a process is a thread: no other waits for this one's.
-        let waiting =
-            thread::Builder::new().spawn(move || match keep::start(&name, GUARD, &[], true) {
-                Ok((mut child, stream)) => {
-                    let _ = sender.send(Ok((stream, child.id())));
-                    let _ = child.wait();
-                }
-                Err(problem) => drop(sender.send(Err(problem))),
-            });
-        match waiting {
-            Ok(_) => Some(Guard { started, told: None }),
-            Err(problem) => {
-                unguarded(&problem);
-                None
-            }
-        }
+        Guard::wait(name, settings, work, loader).map_err(|problem| unguarded(&problem)).ok()
     }
 
-    /// Leaves to it what the image needs (invariant 1).
-    pub fn leave(&mut self, settings: &Settings, work: &Work, loader: BorrowedFd<'_>) {
-        let started = self.started.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-        let sent = started.and_then(|(stream, pid)| {
-            let status = status(settings, work);
-            let (keeper, number) = (0, status.pid);
-            let left = Left {
-                started_ns: work.image.started_ns,
-                status: crate::named::Status { keeper, number, ..status },
-                trap_only: work.traps_only(),
-                of_run: false,
-            };
-            let held = [work.image.region.as_fd(), loader].into_iter();
-            let held: Vec<_> = held.chain(work.private_lock().map(AsFd::as_fd)).collect();
-            send(&stream, &line(&left)?, &held)?;
-            Ok((stream, pid))
-        });
-        match sent {
-            Ok(told) => self.told = Some(told),
-            Err(problem) => unguarded(&problem),
-        }
+    fn wait(
+        name: Name,
+        settings: &Settings,
+        work: &Work,
+        loader: BorrowedFd<'_>,
+    ) -> io::Result<Guard> {
+        let status = status(settings, work);
+        let (keeper, number) = (0, status.pid);
+        let left = Left {
+            started_ns: work.image.started_ns,
+            status: crate::named::Status { keeper, number, ..status },
+            trap_only: work.traps_only(),
+            of_run: false,
+        };
+        let held = [work.image.region.as_fd(), loader].into_iter();
+        let held = held.chain(work.private_lock().map(AsFd::as_fd));
+        let held: Vec<_> = held.map(|one| one.try_clone_to_owned()).collect::<io::Result<_>>()?;
+        let state = Arc::new(Mutex::new(State::Waits(line(&left)?, held)));
+        let (ends, is_over) = channel();
+        let shared = state.clone();
+        // The parent of a process is a thread: no other waits for this one's.
+        thread::Builder::new().spawn(move || {
+            if is_over.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout)
+                && let Some(mut child) = start(&name, &shared)
+            {
+                let _ = child.wait();
+            }
+        })?;
+        Ok(Guard { state, ends })
     }
 
     /// Its process.
     pub fn pid(&self) -> Option<Pid> {
-        self.told.as_ref().map(|(_, pid)| Pid::from_raw(*pid as i32))
+        match &*lock(&self.state) {
+            State::Started(pid, _) => Some(*pid),
+            _ => None,
+        }
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the process, unless the run is over. Nobody sees it before it is known by its number.
+fn start(name: &Name, state: &Mutex<State>) -> Option<Child> {
+    let mut state = lock(state);
+    let State::Waits(text, held) = std::mem::replace(&mut *state, State::Over) else { return None };
+    let started = keep::start(name, GUARD, &[], true).and_then(|(child, stream)| {
+        let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
+        *state = State::Started(Pid::from_raw(child.id() as i32), stream.try_clone()?);
+        send(&stream, &text, &held)?;
+        Ok(child)
+    });
+    started.map_err(|problem| unguarded(&problem)).ok()
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         // What ends by a bug is kept as if it was killed.
-        if let Some((stream, _)) = self.told.take().filter(|_| !thread::panicking()) {
-            let _ = send(&stream, OVER, &[]);
+        if !thread::panicking() {
+            let _ = self.ends.send(());
+            if let State::Started(_, stream) =
+                &std::mem::replace(&mut *lock(&self.state), State::Over)
+            {
+                let _ = send(stream, OVER, &[]);
+            }
         }
     }
 }
