@@ -76,7 +76,8 @@ fn a_run_killed_before_its_write_back_is_noted_keeps_its_image() {
     let (told, said) = script(
         &images,
         r#"for n in $(seq 3000); do echo old > $n; done
-"$HUSK" run --memory 64M -- bash -c 'for n in *; do echo newer > $n; done' 2> "$HUSK_IMAGES.said" &
+"$HUSK" run --memory 64M -- bash -c 'eval "$GUARDED"; for n in *; do echo newer > $n; done' \
+    2> "$HUSK_IMAGES.said" &
 until ls -A | grep -q husk-tmp || ! kill -0 $! 2> /dev/null; do :; done
 kill -9 $!; wait $!; echo $?
 "$HUSK" recover --json | grep -q half && { "$HUSK" recover forward; cat * | sort -u; exit 0; }

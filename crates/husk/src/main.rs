@@ -352,8 +352,8 @@ struct ImageOptions {
 struct RunOptions {
     #[command(flatten)]
     image: ImageOptions,
-    /// Spread the command's programs over N nodes: Husk systems that share no memory and exchange
-    /// messages [default: 1].
+    /// Spread the command's programs over N nodes: Husk systems that change each other's files by
+    /// messages only [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
     /// Other hosts that programs of the command run on, too: reached by ssh without a password,

@@ -28,8 +28,8 @@ pub struct Up {
     name: OsString,
     #[command(flatten)]
     image: ImageOptions,
-    /// Make the image of N nodes: Husk systems that share no memory and exchange messages. Names
-    /// and files are on the first one [default: 1].
+    /// Make the image of N nodes: Husk systems that change each other's files by messages only.
+    /// Names and files are on the first one [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
     /// What a node of another image is told of it.

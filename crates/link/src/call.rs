@@ -10,7 +10,7 @@
 //! out of descriptors or be killed at any instruction, and the agent can be restarted.
 //!
 //! Invariants
-//! 1. No memory is shared, and no descriptor stays open.
+//! 1. No memory is shared, and no descriptor stays open but one that was asked for.
 //! 2. Every wait is bounded: for the agent by `CONNECT_TRIES_MAX`, for its answer by who asks.
 //! 3. If no answer comes, the client does not know whether the request was carried out: `Lost`, or
 //!    `Late` if the agent is still running.

@@ -34,7 +34,7 @@ mod serve;
 mod sessions;
 
 pub use husk_wire::AFAR;
-pub use serve::{CALL_BYTES_MAX, ask, serve, tell_death};
+pub use serve::{CALL_BYTES_MAX, ask, serve, tell_deaths};
 
 #[cfg(test)]
 mod tests;

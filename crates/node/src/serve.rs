@@ -272,13 +272,12 @@ pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
     husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok()
 }
 
-/// Tells the agent that listens at `home`, from who has started it, that a node is dead: what it
-/// held falls, and what it asks in an epoch before this one is refused. Whether it has heard.
-pub fn tell_death(home: &[u8], node: u16, epoch: u32, patience_s: u64) -> bool {
+/// Tells the agent that listens at `home`, from who has started it, that nodes are dead: what they
+/// held falls, and what they ask in an epoch before this one is refused. Whether it has heard.
+pub fn tell_deaths(home: &[u8], dead: &[u16], epoch: u32, patience_s: u64) -> bool {
     use husk_wire::text::List;
-    let (mut body, mut room) = ([0; 64], [0; 256]);
-    let dead = [node];
-    let (Ok(members), Ok(dead)) = (List::new(&[]), List::new(&dead)) else { return false };
+    let (mut body, mut room) = (vec![0; 64 + 2 * dead.len()], [0; 256]);
+    let (Ok(members), Ok(dead)) = (List::new(&[]), List::new(dead)) else { return false };
     let told = husk_wire::request::Epoch { epoch, members, dead };
     let Ok(length) = husk_wire::messages::encode(&told, &mut body) else { return false };
     let header =

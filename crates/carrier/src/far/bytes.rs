@@ -1,4 +1,4 @@
-//! Bytes of files of another node: read and written at home, a message each.
+//! Bytes of files of another node: read in its memory (`home`) or by a message, written by one.
 
 use husk_kernel::fs::bytes;
 use husk_proto::fs::{Fs as _, Place, Span, SpanKind};
@@ -38,7 +38,8 @@ impl Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
-        let (mut done, mut copied) = (0, 0);
+        // Where the bytes that were copied last begin, and how many they are.
+        let (mut done, mut start, mut last) = (0, 0, 0);
         let now_ns = self.now();
         let seen = self.peek(|home| {
             bytes::look(
@@ -47,7 +48,8 @@ impl Direct {
                 (offset, length),
                 &mut done,
                 &mut |span| {
-                    copied += if span.kind == SpanKind::Again { 0 } else { span.length };
+                    start += if span.kind == SpanKind::Again { 0 } else { last };
+                    last = span.length;
                     copy(span)
                 },
                 now_ns,
@@ -57,7 +59,7 @@ impl Direct {
             return seen.map(|()| done);
         }
         // What was copied last may have been changed meanwhile.
-        let mut again = copied > done;
+        let mut again = done < start + last;
         let copy = &mut |span| match core::mem::take(&mut again) {
             true => copy(Span { kind: SpanKind::Again, ..span }),
             false => copy(span),

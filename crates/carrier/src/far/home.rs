@@ -7,7 +7,7 @@
 //!
 //! A process asks the home's agent for it once (`message::Memory`), and maps it to be read. What a
 //! look sees is judged by the same lock words as on the home itself (`Session::read`), so it is as
-//! exact as there, and whoever changes something at home does not know of those who look.
+//! exact as there, and writers at home do not notice readers.
 //!
 //! Invariants
 //! 1. It is mapped to be read only: nothing here can change it, nor wait on it.
@@ -21,7 +21,7 @@ use husk_abi::memory::PROT_READ;
 use husk_abi::nr;
 use husk_host::calls;
 use husk_kernel::Kernel;
-use husk_link::{ANSWER_S, PATH_BYTES_MAX, call_for_descriptor};
+use husk_link::{PATH_BYTES_MAX, call_for_descriptor};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session};
 use husk_wire::messages::decode_reply;
@@ -36,8 +36,12 @@ const UNKNOWN: u32 = 0;
 const ASKING: u32 = 1;
 /// It is mapped.
 const MAPPED: u32 = 2;
-/// There is none to be had.
+/// Nobody asks any more.
 const NONE: u32 = 3;
+/// Times that it is asked for: the agent may have been killed, or all descriptors taken.
+const ASKED_MAX: u32 = 8;
+/// How long an answer may take, s.
+const PATIENCE_S: u64 = 1;
 /// Most bytes of arena and cache, for which there are addresses.
 const BYTES_MAX: u64 = (HOME_STATE_ADDRESS - HOME_CACHE_ADDRESS) as u64;
 const SHARED: usize = 1;
@@ -48,14 +52,18 @@ const DONT_DUMP: usize = 16;
 /// This process's.
 struct Home {
     state: AtomicU32,
+    asked: AtomicU32,
     region: UnsafeCell<MaybeUninit<Region>>,
 }
 
 // SAFETY: `region` is written once, by who has made `state` ASKING, and read once it is MAPPED.
 unsafe impl Sync for Home {}
 
-static HOME: Home =
-    Home { state: AtomicU32::new(UNKNOWN), region: UnsafeCell::new(MaybeUninit::uninit()) };
+static HOME: Home = Home {
+    state: AtomicU32::new(UNKNOWN),
+    asked: AtomicU32::new(0),
+    region: UnsafeCell::new(MaybeUninit::uninit()),
+};
 
 /// As the handlers there know it.
 pub(super) fn there(inode: Inode) -> Inode {
@@ -85,7 +93,13 @@ impl Direct {
                 // SAFETY: only this thread has made it ASKING, and nobody reads before MAPPED.
                 unsafe { (*HOME.region.get()).write(region) };
             }
-            state.store(if region.is_some() { MAPPED } else { NONE }, Ordering::Release);
+            let is_last = HOME.asked.fetch_add(1, Ordering::Relaxed) + 1 == ASKED_MAX;
+            let next = match region {
+                Some(_) => MAPPED,
+                None if is_last || self.node() >= AFAR => NONE,
+                None => UNKNOWN,
+            };
+            state.store(next, Ordering::Release);
         }
         if state.load(Ordering::Acquire) != MAPPED {
             return None;
@@ -111,7 +125,7 @@ impl Direct {
         path.copy_from_slice(told);
         let mut room = [0; 256];
         let parts = [&header.encode()[..], &[]];
-        let (length, fd) = call_for_descriptor(path, parts, &mut room, ANSWER_S).ok()?;
+        let (length, fd) = call_for_descriptor(path, parts, &mut room, PATIENCE_S).ok()?;
         let fd = fd?;
         let region = map(fd, &room[..length]);
         calls::close(fd);
@@ -128,7 +142,11 @@ fn map(fd: usize, answer: &[u8]) -> Option<Region> {
         return None;
     }
     map_part(HOME_STATE_ADDRESS, state, fd, 0)?;
-    map_part(HOME_CACHE_ADDRESS, cache, fd, layout.cache_offset())?;
+    if map_part(HOME_CACHE_ADDRESS, cache, fd, layout.cache_offset()).is_none() {
+        // SAFETY: mapped just now, and nothing leads there.
+        let _ = unsafe { calls::raw(nr::munmap, [HOME_STATE_ADDRESS, state as usize, 0, 0, 0, 0]) };
+        return None;
+    }
     // SAFETY: mapped just now; nothing unmaps it while the process runs.
     unsafe { Region::of_another(layout, HOME_STATE_ADDRESS, HOME_CACHE_ADDRESS) }
 }

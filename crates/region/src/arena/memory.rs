@@ -241,7 +241,8 @@ impl Region {
     #[inline(always)]
     pub(crate) fn atomic(&self, cell: Cell) -> &Word {
         debug_assert!(self.offset_words(cell) < self.map.limit as usize, "outside the arena");
-        // SAFETY: inside the arena or its margin (see `Cell`), which are mapped (attach, format);
+        // SAFETY: inside the arena or its margin (see `Cell`), which are mapped (attach, format,
+        // of_another);
         // all access is atomic.
         unsafe { &*(cell.0 as *const Word) }
     }

@@ -398,21 +398,21 @@ impl Session {
         ((word >> 32) as u32, word as u32)
     }
 
-    /// Says that this thread is in the middle of something that others count. A thread without a
-    /// slot says nothing: its transaction will fail.
+    /// Says that this thread is in the middle of something that others count. Without a slot it
+    /// cannot say so.
     pub fn enter(&self) {
-        self.entered(1);
+        self.entered(|count| count + 1);
     }
 
-    /// It is through.
+    /// It is through. It may have got a slot only since it began.
     pub fn leave(&self) {
-        self.entered(u64::MAX);
+        self.entered(|count| count.saturating_sub(1));
     }
 
-    fn entered(&self, by: u64) {
+    fn entered(&self, count: impl FnOnce(u64) -> u64) {
         if let Ok(id) = self.slot() {
             let cell = self.region.map.slot(id).word(ENTERED);
-            self.region.store(cell, self.region.load(cell).wrapping_add(by));
+            self.region.store(cell, count(self.region.load(cell)));
         }
     }
 

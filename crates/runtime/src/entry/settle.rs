@@ -14,9 +14,10 @@
 //!    fails after it.
 
 use core::arch::asm;
+use core::ffi::CStr;
 
-use husk_abi::{PAGE, nr};
-use husk_host::calls::{pread, raw};
+use husk_abi::{PAGE, nr, proc};
+use husk_host::calls::{open, pread, raw};
 use husk_runtime::elf::{EXECUTE, HEAD_BYTES, HEADER_BYTES, Header, Segment, segments};
 
 use crate::host::Descriptor;
@@ -58,7 +59,7 @@ pub fn settle(
     if start.auxiliary(AT_BASE).is_some_and(|base| base != 0) || !low.is_multiple_of(PAGE) {
         return None;
     }
-    let runtime = map(loader)?;
+    let runtime = map(&readable(loader)?)?;
     describe(start, &runtime, apart as u64)?;
     // SAFETY: nobody uses anything of the command any more; this code lies elsewhere.
     let _ = unsafe { raw(nr::munmap, [low, end - low, 0, 0, 0, 0]) };
@@ -71,6 +72,12 @@ pub fn settle(
             in("rdi") stack, in("rsi") room.own[0], in("rdx") room.own[1], options(noreturn)
         )
     }
+}
+
+/// What a place to execute leads to, to be read.
+fn readable(loader: &Descriptor) -> Option<Descriptor> {
+    let path = proc::descriptor(loader.0 as u32);
+    open(CStr::from_bytes_until_nul(&path).ok()?).ok().map(Descriptor)
 }
 
 /// Maps the runtime where it says.

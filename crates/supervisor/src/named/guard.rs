@@ -123,13 +123,15 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 fn start(name: &Name, state: &Mutex<State>) -> Option<Child> {
     let mut state = lock(state);
     let State::Waits(text, held) = std::mem::replace(&mut *state, State::Over) else { return None };
-    let started = keep::start(name, GUARD, &[], true).and_then(|(child, stream)| {
-        let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
-        *state = State::Started(Pid::from_raw(child.id() as i32), stream.try_clone()?);
-        send(&stream, &text, &held)?;
-        Ok(child)
-    });
-    started.map_err(|problem| unguarded(&problem)).ok()
+    let (child, stream) =
+        keep::start(name, GUARD, &[], true).map_err(|problem| unguarded(&problem)).ok()?;
+    let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
+    if let Err(problem) = send(&stream, &text, &held) {
+        unguarded(&problem);
+    }
+    // Known by its number in any case; without what it needs it ends by itself.
+    *state = State::Started(Pid::from_raw(child.id() as i32), stream);
+    Some(child)
 }
 
 impl Drop for Guard {
@@ -180,7 +182,7 @@ pub fn guard(name: &OsStr) {
     }
     drop(stream);
     let number = left.status.number;
-    if let Some(keeper) = kept(&name, &left, descriptors) {
+    if let Some((name, keeper)) = kept(&name, &left, descriptors) {
         say(&format!("`husk run` (process {number}) was killed: {}", keeps(&name)));
         keeper.keep();
     }
@@ -212,8 +214,8 @@ fn is_noted(left: &Left) -> bool {
     true
 }
 
-/// A keeper for it, tried again while there is no place. `None`: somebody else has it.
-fn kept(name: &Name, left: &Left, descriptors: Vec<OwnedFd>) -> Option<Keeper> {
+/// A keeper for it, tried again while there is no place. `None`: a supervisor has it already.
+fn kept(name: &Name, left: &Left, descriptors: Vec<OwnedFd>) -> Option<(Name, Keeper)> {
     let (end, mut told) = (Instant::now() + TRIED_MAX, false);
     loop {
         match try_keep(name, left, &descriptors) {
@@ -227,22 +229,31 @@ fn kept(name: &Name, left: &Left, descriptors: Vec<OwnedFd>) -> Option<Keeper> {
     }
 }
 
-fn try_keep(name: &Name, left: &Left, descriptors: &[OwnedFd]) -> Result<Option<Keeper>, Failure> {
-    let held = match Place::take(name) {
-        Ok(held) => held,
-        // It was about to give the image away itself.
-        Err(failure) => match Place::find(name).and_then(|place| place.adopt()) {
-            Ok(Adopted::Held(held)) => held,
-            Ok(Adopted::Supervised) => return Ok(None),
-            _ => return Err(failure),
-        },
+fn try_keep(
+    name: &Name,
+    left: &Left,
+    descriptors: &[OwnedFd],
+) -> Result<Option<(Name, Keeper)>, Failure> {
+    let held = match given_away(name, left)? {
+        Some(Adopted::Held(held)) => held,
+        Some(Adopted::Supervised) => return Ok(None),
+        Some(Adopted::Gone) | None => Place::take_free(name)?,
     };
     let begun = begin(&held, left, descriptors);
     if begun.is_err() {
         // What cannot be removed is found by `husk ls`.
         let _ = held.remove();
     }
-    begun.map(Some)
+    begun.map(|keeper| Some((held.place.name, keeper)))
+}
+
+/// The place that the run had begun to give this image away in, if it had.
+fn given_away(name: &Name, left: &Left) -> Result<Option<Adopted>, Failure> {
+    let own = left.status.region;
+    let is_own = |place: &Place| own.is_some() && place.facts().and_then(|it| it.region) == own;
+    let places = name.and_numbered().filter_map(|name| Place::find(&name).ok());
+    // Others may have the name: from another container, or of a run with the same number before.
+    places.into_iter().find(is_own).map(|place| place.adopt()).transpose()
 }
 
 fn begin(held: &Held, left: &Left, descriptors: &[OwnedFd]) -> Result<Keeper, Failure> {

@@ -47,6 +47,8 @@ use crate::write_back::host;
 
 /// What to do where there is no image of a name.
 pub const MISSING: &str = "see `husk ls` for those there are";
+/// Images with one name and a number behind it.
+const NUMBERED_MAX: u32 = 64;
 /// Longest name of an image.
 const NAME_BYTES_MAX: usize = 64;
 /// How long a supervisor may leave somebody in its queue.
@@ -91,6 +93,12 @@ impl Name {
             let remedy = format!("use up to {NAME_BYTES_MAX} {letters}{nameless}");
             Failure::new(format!("cannot call an image {shown:?}"), "no name for one", remedy)
         })
+    }
+
+    /// The name, then the same with `-k2`, `-k3` and so on behind it.
+    pub fn and_numbered(&self) -> impl Iterator<Item = Name> + '_ {
+        let numbered = |n| Name(if n == 1 { self.0.clone() } else { format!("{}-k{n}", self.0) });
+        (1..=NUMBERED_MAX).map(numbered)
     }
 }
 
@@ -231,6 +239,19 @@ impl Place {
             return Err(taken(name, &path));
         }
         base::first(|base| Place::take_in(base, name))?.map_err(|path| taken(name, &path))
+    }
+
+    /// The same with the first of `Name::and_numbered` that nobody has.
+    pub fn take_free(name: &Name) -> Result<Held, Failure> {
+        let mut all = name.and_numbered();
+        loop {
+            let taken = all.next().map(|name| (Place::take(&name), name));
+            match taken {
+                Some((Err(_), name)) if Place::find(&name).is_ok() => {}
+                Some((held, _)) => return held,
+                None => return Place::take(name),
+            }
+        }
     }
 
     /// The same in one place; the path, where another `husk` has just taken it.

@@ -77,13 +77,13 @@ pub fn resume(name: &OsStr) {
 /// name. Where that fails, it is still ours.
 pub fn leave(settings: &Settings, runtime: &[u8], work: &Work) -> Result<Name, Failure> {
     let name = Name::parse(OsStr::new(&format!("run-{}", std::process::id())))?;
-    let held = Place::take(&name)?;
+    let held = Place::take_free(&name)?;
     let left = give_away(&held, settings, runtime, work);
     if left.is_err() {
         // What cannot be removed is found by `husk ls`.
         let _ = held.remove();
     }
-    left.map(|()| name)
+    left.map(|()| held.place.name)
 }
 
 /// The keeper starts a supervisor where one was killed: we are as good as that.

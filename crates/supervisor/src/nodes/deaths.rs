@@ -56,11 +56,15 @@ impl Deaths {
             }
         }
         let home = home.as_os_str().as_bytes();
-        for (node, heard) in self.dead.iter_mut().filter(|(_, heard)| !**heard) {
-            *heard = husk_node::tell_death(home, *node, EPOCH, PATIENCE_S);
-            if !*heard {
-                self.next_look = Instant::now() + AGAIN;
-            }
+        if self.dead.values().all(|heard| *heard) {
+            return;
+        }
+        let all: Vec<u16> = self.dead.keys().copied().collect();
+        // In one message: nothing else is done meanwhile.
+        if husk_node::tell_deaths(home, &all, EPOCH, PATIENCE_S) {
+            self.dead.values_mut().for_each(|heard| *heard = true);
+        } else {
+            self.next_look = Instant::now() + AGAIN;
         }
     }
 }

@@ -157,10 +157,13 @@ impl<D: Disk> Saver<D> {
             false => self.view.look_at_names(direct)?,
         };
         let begun = seen.as_ref().map_or(self.view.begun, |seen| seen.begun);
-        if let Some(seen) = seen {
-            for id in self.view.replacing(&seen) {
-                self.push_object(direct, id, &mut writer)?;
+        if let Some(mut seen) = seen {
+            let replacing = self.view.replacing(&seen);
+            for id in &replacing {
+                self.push_object(direct, *id, &mut writer)?;
             }
+            // What was written with its bytes is newer than what was seen with its name.
+            seen.facts.retain(|id, _| !replacing.contains(id));
             self.view.push_names(&seen, &mut writer);
             writer.seal();
             self.view.note_seen(&seen);

@@ -228,11 +228,21 @@ impl Append<'_> {
             held.set_times(attributes.accessed_ns, self.old.modified_ns, false)?;
             return Err(problem);
         }
-        held.set_times(attributes.accessed_ns, attributes.modified_ns, false)
+        match held.set_times(attributes.accessed_ns, attributes.modified_ns, false) {
+            // A file of somebody else that we may write to, or one that can only be appended to: it
+            // has its bytes, and its times follow by themselves.
+            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            set => set,
+        }
     }
 
     fn done(&self, held: &Held, there: HostIdentity) -> io::Result<Grown> {
-        Ok(Grown::Done(there, self.keep.then(|| held.to_sync()).transpose()?))
+        let to_sync = self.keep.then(|| held.to_sync());
+        if let Some(Err(_)) = to_sync {
+            // Without a descriptor for later it is made durable at once.
+            held.file()?.sync_all()?;
+        }
+        Ok(Grown::Done(there, to_sync.and_then(Result::ok)))
     }
 }
 
