@@ -12,7 +12,7 @@ use crate::{Images, shown, text, until};
 fn script(images: &Images, script: &str) -> (String, String) {
     let run = r#"run() { "$HUSK" run --memory 64M -- "$@"; }
 # In the image: waits until the guard of this run has its memory.
-export GUARDED='until ls -l $(grep -ls "husk: run-$PPID" /proc/[0-9]*/cmdline |
+export GUARDED='until ls -l $(grep -lsxaz "husk: run-$PPID" /proc/[0-9]*/cmdline |
   sed "s/cmdline/fd/") 2> /dev/null | grep -q husk-region; do :; done'
 named() { for n in $(seq 2000); do name=$("$HUSK" ls --names); [ -z "$name" ] || return 0
   sleep 0.01; done; }

@@ -257,16 +257,21 @@ for change in (lambda path: rewrite(path, b"new"), os.unlink, lambda path: (rewr
 
 # What is no such file: a FIFO, whose opening waits and is noticed.
 os.mkfifo(f"{directory}/fifo")
+has_read, reads = os.pipe()
 if os.fork() == 0:
     for _ in range(SEEN):
         with open(f"{directory}/fifo", "w") as file:
             file.write("x")
-        time.sleep(0.01)
+        # Its reader has seen the end, and takes the next one for another.
+        os.read(has_read, 1)
     os._exit(0)
 for _ in range(SEEN):
     with open(f"{directory}/fifo") as file:
         say(file.read())
+    os.write(reads, b".")
 os.wait()
+os.close(has_read)
+os.close(reads)
 os.unlink(f"{directory}/fifo")
 
 # Numbers that a call makes which nobody notes; offsets and memory that are not there.
