@@ -36,8 +36,8 @@ pub fn map_region(fd: u32, layout: Layout) -> Result<()> {
     if MAPPED.load(Ordering::Acquire) {
         return Ok(());
     }
-    map_part(STATE_ADDRESS, layout.state_bytes(), fd, 0)?;
-    map_part(CACHE_ADDRESS, layout.cache_bytes(), fd, layout.cache_offset())?;
+    map_part(STATE_ADDRESS, layout.state_bytes(), (fd, 0), READ_WRITE)?;
+    map_part(CACHE_ADDRESS, layout.cache_bytes(), (fd, layout.cache_offset()), READ_WRITE)?;
     husk_region::rings::pipes::announce(fd, &layout);
     // SAFETY: mapped just now; this crate never unmaps.
     unsafe { assume_mapped() };
@@ -66,13 +66,19 @@ fn seek(fd: u32, from: usize, what: usize) -> Option<usize> {
     usize::try_from(raw).ok()
 }
 
-fn map_part(address: usize, bytes: u64, fd: u32, offset: u64) -> Result<()> {
+/// Maps a part of a region, of which core dumps are to hold nothing.
+pub(crate) fn map_part(
+    address: usize,
+    bytes: u64,
+    (fd, offset): (u32, u64),
+    protection: usize,
+) -> Result<()> {
     let flags = SHARED | FIXED_NOREPLACE | NORESERVE;
     // SAFETY: NOREPLACE: nothing that exists is touched.
     let raw = unsafe {
         syscall(
             nr::mmap,
-            [address, bytes as usize, READ_WRITE, flags, fd as usize, offset as usize],
+            [address, bytes as usize, protection, flags, fd as usize, offset as usize],
         )
     };
     Errno::check(raw as i64)?;

@@ -25,10 +25,11 @@ use husk_link::{PATH_BYTES_MAX, call_for_descriptor};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session};
 use husk_wire::messages::decode_reply;
-use husk_wire::{AFAR, Header, Kind, Role, message};
+use husk_wire::{AFAR, Header, Kind, message};
 
 use super::FAR;
 use crate::Direct;
+use crate::mapping::map_part;
 
 /// Nobody has asked.
 const UNKNOWN: u32 = 0;
@@ -44,10 +45,6 @@ const ASKED_MAX: u32 = 8;
 const PATIENCE_S: u64 = 1;
 /// Most bytes of arena and cache, for which there are addresses.
 const BYTES_MAX: u64 = (HOME_STATE_ADDRESS - HOME_CACHE_ADDRESS) as u64;
-const SHARED: usize = 1;
-const FIXED_NOREPLACE: usize = 0x10_0000;
-const NORESERVE: usize = 0x4000;
-const DONT_DUMP: usize = 16;
 
 /// This process's.
 struct Home {
@@ -113,18 +110,11 @@ impl Direct {
         if self.node() >= AFAR {
             return None;
         }
-        let header = Header {
-            source: self.node(),
-            request: 1,
-            behalf: self.kernel.session.pid(),
-            ..Header::new(Kind::Memory, Role::Request)
-        };
-        let told = husk_kernel::image::home_path(&self.kernel);
         let mut path = [0; PATH_BYTES_MAX];
-        let path = path.get_mut(..told.len())?;
-        path.copy_from_slice(told);
+        let path = self.home_path(&mut path).ok()?;
         let mut room = [0; 256];
-        let parts = [&header.encode()[..], &[]];
+        let header = self.header(Kind::Memory, 0).encode();
+        let parts = [&header[..], &[]];
         let (length, fd) = call_for_descriptor(path, parts, &mut room, PATIENCE_S).ok()?;
         let fd = fd?;
         let region = map(fd, &room[..length]);
@@ -141,22 +131,14 @@ fn map(fd: usize, answer: &[u8]) -> Option<Region> {
     if state > BYTES_MAX || cache > BYTES_MAX {
         return None;
     }
-    map_part(HOME_STATE_ADDRESS, state, fd, 0)?;
-    if map_part(HOME_CACHE_ADDRESS, cache, fd, layout.cache_offset()).is_none() {
+    let fd = fd as u32;
+    map_part(HOME_STATE_ADDRESS, state, (fd, 0), PROT_READ).ok()?;
+    let behind = (fd, layout.cache_offset());
+    if map_part(HOME_CACHE_ADDRESS, cache, behind, PROT_READ).is_err() {
         // SAFETY: mapped just now, and nothing leads there.
         let _ = unsafe { calls::raw(nr::munmap, [HOME_STATE_ADDRESS, state as usize, 0, 0, 0, 0]) };
         return None;
     }
     // SAFETY: mapped just now; nothing unmaps it while the process runs.
     unsafe { Region::of_another(layout, HOME_STATE_ADDRESS, HOME_CACHE_ADDRESS) }
-}
-
-fn map_part(address: usize, bytes: u64, fd: usize, offset: u64) -> Option<()> {
-    let flags = SHARED | FIXED_NOREPLACE | NORESERVE;
-    let args = [address, bytes as usize, PROT_READ, flags, fd, offset as usize];
-    // SAFETY: NOREPLACE: nothing that exists is touched.
-    unsafe { calls::raw(nr::mmap, args) }.ok()?;
-    // SAFETY: only core dumps are told of it: they are to hold nothing of the image.
-    let _ = unsafe { calls::raw(nr::madvise, [address, bytes as usize, DONT_DUMP, 0, 0, 0]) };
-    Some(())
 }

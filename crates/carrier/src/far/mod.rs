@@ -174,14 +174,8 @@ impl Direct {
     ) -> Result<M::Reply<'r>> {
         let length = encode(request, outgoing).map_err(|_| Errno::E2BIG)?;
         let body = &outgoing[..length];
-        let header = Header {
-            source: self.node(),
-            length: length as u32,
-            request: 1,
-            behalf: self.kernel.session.pid(),
-            ..Header::new(M::KIND, Role::Request)
-        };
-        let length = self.deliver(&header.encode(), body, M::RETRY, incoming)?;
+        let header = self.header(M::KIND, length as u32).encode();
+        let length = self.deliver(&header, body, M::RETRY, incoming)?;
         let (header, body) = Header::split(&incoming[..length]).map_err(|_| Errno::EIO)?;
         match decode_reply::<M>(&header, body).map_err(|_| Errno::EIO)? {
             Ok(reply) => Ok(reply),
@@ -191,6 +185,20 @@ impl Direct {
         }
     }
 
+    /// Of a request with a body of `length` bytes.
+    fn header(&self, kind: husk_wire::Kind, length: u32) -> Header {
+        let (source, behalf) = (self.node(), self.kernel.session.pid());
+        Header { source, length, request: 1, behalf, ..Header::new(kind, Role::Request) }
+    }
+
+    /// Where the agent of the home listens.
+    fn home_path<'p>(&self, path: &'p mut [u8; PATH_BYTES_MAX]) -> Result<&'p [u8]> {
+        let told = husk_kernel::image::home_path(&self.kernel);
+        let path = path.get_mut(..told.len()).ok_or(Errno::ENAMETOOLONG)?;
+        path.copy_from_slice(told);
+        Ok(path)
+    }
+
     fn deliver(
         &self,
         header: &[u8; HEADER_BYTES],
@@ -198,10 +206,8 @@ impl Direct {
         retry: Retry,
         incoming: &mut [u8],
     ) -> Result<usize> {
-        let told = husk_kernel::image::home_path(&self.kernel);
         let mut path = [0; PATH_BYTES_MAX];
-        let path = path.get_mut(..told.len()).ok_or(Errno::ENAMETOOLONG)?;
-        path.copy_from_slice(told);
+        let path = self.home_path(&mut path)?;
         for _ in 0..ASKED_MAX {
             match call(path, [header, body], incoming, ANSWER_S) {
                 Ok(length) => return Ok(length),

@@ -204,32 +204,26 @@ impl Direct {
         inode: Inode,
         out: Option<&mut [u8; 255]>,
     ) -> Result<(Inode, usize)> {
+        let (mut room, mut incoming) = ([0; 255], [0; 512]);
         let seen = self.peek(|home| {
-            let (dir, mut text) = (walk::parent(home, there(inode))?, [0; 255]);
-            let length = walk::name_of(home, there(inode), &mut text).unwrap_or(0);
-            Ok((dir, text, length))
+            let dir = walk::parent(home, there(inode))?;
+            Ok((far(object(dir)), walk::name_of(home, there(inode), &mut room).unwrap_or(0)))
         });
-        if let Some(seen) = seen {
-            let (dir, text, length) = seen?;
-            if let Some(out) = out {
-                if length == 0 {
-                    return Err(Errno::ENOENT);
-                }
-                *out = text;
+        let (dir, text) = match seen {
+            Some(seen) => seen.map(|(dir, length)| (dir, &room[..length]))?,
+            None => {
+                let asked = request::Above { object: object(inode) };
+                let said = self.ask::<message::Above>(&asked, &mut [0; 64], &mut incoming)?;
+                (far(said.directory), said.name.map_or(&[][..], |name| name.bytes()))
             }
-            return Ok((far(object(dir)), length));
-        }
-        let mut incoming = [0; 512];
-        let asked = request::Above { object: object(inode) };
-        let said = self.ask::<message::Above>(&asked, &mut [0; 64], &mut incoming)?;
-        let text = said.name.map_or(&[][..], |name| name.bytes());
+        };
         if let Some(out) = out {
             if text.is_empty() {
                 return Err(Errno::ENOENT);
             }
             out[..text.len()].copy_from_slice(text);
         }
-        Ok((far(said.directory), text.len()))
+        Ok((dir, text.len()))
     }
 
     /// Makes something; `flags` as of open, for a file that is to be opened.

@@ -96,9 +96,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let mut rounds = Vec::new();
         for round in 0..=options.rounds {
             stop::check()?;
-            let spend = |worker: &mut Worker| {
-                anyhow::Ok(worker.spend("batch", count, name)?.wall_ns / count as f64)
-            };
+            let spend = |worker: &mut Worker| each_ns(worker, count, name);
             let figures = [spend(&mut one)?, spend(&mut far)?, spend(&mut again)?];
             if round > 0 {
                 rounds.push(figures);
@@ -112,10 +110,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let mut pairs = Vec::new();
         for _ in 0..options.rounds {
             stop::check()?;
-            let spend = |worker: &mut Worker| {
-                anyhow::Ok(worker.spend("batch", count, name)?.wall_ns / count as f64)
-            };
-            pairs.push((spend(&mut one)?, spend(&mut away)?));
+            pairs.push((each_ns(&mut one, count, name)?, each_ns(&mut away, count, name)?));
         }
         rows.push(row(format!("{name}, on the other node"), &pairs, wanted));
     }
@@ -130,6 +125,11 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     print(&text)?;
     let holds = CONTROL.contains(&report.control);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Wall time of one of `count`.
+fn each_ns(worker: &mut Worker, count: u64, name: &str) -> anyhow::Result<f64> {
+    Ok(worker.spend("batch", count, name)?.wall_ns / count as f64)
 }
 
 fn row(name: String, pairs: &[(f64, f64)], wanted: Option<f64>) -> Row {

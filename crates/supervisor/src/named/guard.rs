@@ -53,7 +53,8 @@ const DELAY: Duration = Duration::from_millis(100);
 /// The run's side of it.
 pub struct Guard {
     state: Arc<Mutex<State>>,
-    ends: Sender<()>,
+    /// Goes with the guard: nobody waits for `DELAY` then.
+    _ends: Sender<()>,
 }
 
 /// How far it is.
@@ -103,7 +104,7 @@ impl Guard {
                 let _ = child.wait();
             }
         })?;
-        Ok(Guard { state, ends })
+        Ok(Guard { state, _ends: ends })
     }
 
     /// Its process.
@@ -137,13 +138,11 @@ fn start(name: &Name, state: &Mutex<State>) -> Option<Child> {
 impl Drop for Guard {
     fn drop(&mut self) {
         // What ends by a bug is kept as if it was killed.
-        if !thread::panicking() {
-            let _ = self.ends.send(());
-            if let State::Started(_, stream) =
+        if !thread::panicking()
+            && let State::Started(_, stream) =
                 &std::mem::replace(&mut *lock(&self.state), State::Over)
-            {
-                let _ = send(stream, OVER, &[]);
-            }
+        {
+            let _ = send(stream, OVER, &[]);
         }
     }
 }
