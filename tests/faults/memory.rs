@@ -151,3 +151,27 @@ fn an_image_takes_a_quarter_of_what_its_control_group_has_and_is_full_before_tha
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), "1\n1 1\nback\n", "{shown}");
     assert!(findings(&outcome.stderr).is_empty(), "{shown}");
 }
+
+#[test]
+fn the_programs_of_a_run_are_ended_before_its_supervisor() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("memory-scores");
+    let work = scratch.fresh("work");
+    // The first program, one that it starts, and who holds the image.
+    let script = "cd /proc; cat self/oom_score_adj $$/oom_score_adj $PPID/oom_score_adj; :";
+    let own = fs::read_to_string("/proc/self/oom_score_adj").expect("a score");
+    let own: i32 = own.trim().parse().expect("a number");
+    let mut command = Command::new(husk_tests::husk::binary());
+    command.args(["run", "--discard", "--", "sh", "-c", script]);
+    let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT);
+    let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
+    let scores: Vec<i32> = String::from_utf8_lossy(&outcome.stdout)
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    let [child, first, holder] = scores[..] else { panic!("{}", outcome.shown()) };
+    assert_eq!([child, first], [(own + 300).min(1000); 2], "{}", outcome.shown());
+    assert!(holder <= own, "{holder}, {own} before");
+}

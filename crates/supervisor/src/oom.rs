@@ -13,18 +13,46 @@ const SCORE_MAX: i32 = 1000;
 
 /// This process is to be ended late.
 pub fn hold() {
+    hold_with(score_of("self"));
+}
+
+/// The same of one that has the score `now`.
+fn hold_with(now: Option<i32>) {
     // Whatever is refused stays as it was.
-    let _ = HOLDERS.iter().find(|score| fs::write(path("self"), score.to_string()).is_ok());
+    let lower = |score: &&i32| now.is_none_or(|now| **score < now);
+    let _ = HOLDERS.iter().filter(lower).find(|score| set("self", **score));
 }
 
 /// Process `pid` is to be ended before who holds its image.
 pub fn give_way(pid: u32) {
-    let path = path(&pid.to_string());
-    let score = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    if let Some(score) = score {
-        // One that lets nobody look into it keeps its own.
-        let _ = fs::write(path, (score + PROGRAMS_MORE).min(SCORE_MAX).to_string());
-    }
+    let process = pid.to_string();
+    // One that lets nobody look into it keeps its own.
+    let _ = score_of(&process).map(|score| set(&process, of_programs(score)));
+}
+
+/// Starts a program, which is to be ended before this process, as all that it starts. The program
+/// inherits its score: nothing that it does can come before that.
+pub fn giving_way<T>(start: impl FnOnce() -> T) -> T {
+    let own = score_of("self");
+    let _ = own.map(|score| set("self", of_programs(score)));
+    let started = start();
+    // Back to what it was needs no privilege.
+    let _ = own.map(|score| set("self", score));
+    hold_with(own);
+    started
+}
+
+fn of_programs(score: i32) -> i32 {
+    (score + PROGRAMS_MORE).min(SCORE_MAX)
+}
+
+fn score_of(process: &str) -> Option<i32> {
+    fs::read_to_string(path(process)).ok()?.trim().parse().ok()
+}
+
+/// Whether that was allowed.
+fn set(process: &str, score: i32) -> bool {
+    fs::write(path(process), score.to_string()).is_ok()
 }
 
 fn path(process: &str) -> String {

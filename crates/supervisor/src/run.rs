@@ -27,6 +27,7 @@ use crate::launch::{self, HandOver};
 use crate::named::Guard;
 use crate::nodes;
 use crate::onlooker::Progress;
+use crate::oom;
 use crate::program::{self, Program};
 use crate::request::{Request, Settings};
 use crate::say::{say, say_aside, settle};
@@ -123,7 +124,8 @@ fn in_image(
     }
     let guard = Guard::begin(settings, &work, loader.as_fd());
     set_file_size_limit(file_size);
-    let program = launch::in_image(command, hand_over, &signals.original)?;
+    let started = oom::giving_way(|| launch::in_image(command, hand_over, &signals.original));
+    let program = started?;
     lift_file_size_limit();
     birth.happened(program.as_raw() as u32);
     drop((region, loader));
