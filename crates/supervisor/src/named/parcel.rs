@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::request::reason;
 use crate::say::say;
+use crate::write_back::beneath::fresh::{Moment, is_fresh};
 use crate::write_back::host;
 
 /// Bytes of a frame.
@@ -418,19 +419,19 @@ impl Unpacker<'_> {
             self.open.push(Level { directory: None, shown, facts: None });
             return Ok(());
         };
-        let made = rustix::fs::mkdirat(&parent, name, Mode::RWXU);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = match made {
-            Ok(()) | Err(Errno::EXIST) => openat(&parent, name, flags, Mode::empty()),
-            Err(errno) => Err(errno),
+        let moment = Moment::now();
+        let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+            Err(Errno::EXIST) => Ok(None),
+            made => made.map(|()| Some(&moment)),
         };
-        if let Err(errno) = opened {
-            self.fail(&shown, &errno.into());
+        let opened = made.map_err(io::Error::from).and_then(|made| entered(&parent, name, made));
+        if let Err(problem) = &opened {
+            self.fail(&shown, problem);
         }
-        if let (Err(_), Ok(opened)) = (made, &opened) {
+        if let (Ok(None), Ok(opened)) = (made, &opened) {
             remove_leftovers(opened);
         }
-        let facts = made.is_ok().then_some(facts);
+        let facts = matches!(made, Ok(Some(_))).then_some(facts);
         self.open.push(Level { directory: opened.ok(), shown, facts });
         Ok(())
     }
@@ -533,6 +534,19 @@ impl Unpacker<'_> {
     }
 }
 
+/// Opens a directory; `made`: the one that was made after this moment, and not another one that
+/// somebody has put in its place meanwhile.
+fn entered(parent: &OwnedFd, name: &OsStr, made: Option<&Moment>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = File::from(openat(parent, name, flags, Mode::empty())?);
+    if let Some(moment) = made
+        && !is_fresh(&File::from(parent.try_clone()?), &opened, moment)?
+    {
+        return Err(io::Error::other("another program has taken its name"));
+    }
+    Ok(opened.into())
+}
+
 /// Mode and times of a FIFO that was just made. In a directory that others may write to, somebody
 /// may have put a link or another object in its place: that is not touched.
 fn finish_fifo(directory: &OwnedFd, new: &OsStr, facts: Facts) -> rustix::io::Result<()> {
@@ -614,6 +628,31 @@ mod tests {
         assert_eq!(fs::metadata(&private).unwrap().mode() & 0o7777, 0o604);
         finish_fifo(&directory, "fifo".as_ref(), facts()).unwrap();
         assert_eq!(fs::metadata(at("fifo")).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn what_somebody_puts_in_the_place_of_a_directory_is_not_entered() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name| scratch.path().join(name);
+        for name in ["full", "old"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        // By the host's clock, and by more than times of files are off.
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < std::time::Duration::from_millis(50) {
+            std::thread::yield_now();
+        }
+        let moment = Moment::now();
+        fs::create_dir(at("new")).unwrap();
+        fs::write(at("full/private"), "x").unwrap();
+        let parent = OwnedFd::from(File::open(scratch.path()).unwrap());
+        for name in ["full", "old"] {
+            assert!(entered(&parent, name.as_ref(), Some(&moment)).is_err(), "{name}");
+            entered(&parent, name.as_ref(), None).unwrap();
+        }
+        entered(&parent, "new".as_ref(), Some(&moment)).unwrap();
+        fs::write(at("new/theirs"), "x").unwrap();
+        assert!(entered(&parent, "new".as_ref(), Some(&moment)).is_err(), "it is not empty");
     }
 
     #[test]

@@ -17,12 +17,16 @@
 //!    under its name is an error. So it is for whatever is `pin`ned.
 //! 3. Whatever is made is made anew (O_EXCL and the like) under a name that nobody can guess. What
 //!    cannot be had as a descriptor by making it is looked at before it is changed: it has one name
-//!    and the owner that new objects have.
+//!    and the owner that new objects have. A directory is also empty, and no older than the call
+//!    that made it (`fresh`).
 //! 4. Modes, owners, times and attributes are set on descriptors (`Held`), and what is read is a
 //!    regular file: a FIFO holds nobody up.
 //!    What the mode of a directory keeps its owner from is done with an owner's rights (`owned`).
-//! 5. Each host call comes after `schedule::before`, which tests know.
+//! 5. A directory is emptied and removed only if it is the one that is known by that name, where
+//!    one is.
+//! 6. Each host call comes after `schedule::before`, which tests know.
 
+pub mod fresh;
 pub mod held;
 pub mod schedule;
 
@@ -45,6 +49,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use self::fresh::Moment;
 use self::held::Held;
 use self::schedule::{before, before_sync};
 use super::{PATH_BYTES_MAX, host};
@@ -65,6 +70,9 @@ const ANYTHING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOE
 
 /// Device and inode.
 pub type Object = (u64, u64);
+
+/// What no object is: whatever is found instead is somebody else's.
+const NOBODYS: Object = (0, 0);
 
 /// What one look says of an object.
 #[derive(Debug, Clone, Copy)]
@@ -182,12 +190,16 @@ impl Beneath {
         }
         let opened = self.open(path)?;
         self.compare(path, &opened.metadata()?, true)?;
+        self.keep_open(path, &opened);
+        Ok(opened)
+    }
+
+    fn keep_open(&self, path: &Path, opened: &Arc<File>) {
         let mut all = self.opened.borrow_mut();
         if all.len() >= OPENED_MAX {
             all.clear();
         }
-        all.insert(path.to_owned(), Arc::clone(&opened));
-        Ok(opened)
+        all.insert(path.to_owned(), Arc::clone(opened));
     }
 
     /// Whether the path of a directory still leads to the one that was worked in; what this
@@ -379,11 +391,19 @@ impl Beneath {
     /// A new directory, mode 0700.
     pub fn make_directory(&self, path: &Path) -> io::Result<Held> {
         let (directory, name) = self.place(path)?;
+        let moment = Moment::now();
         before("mkdirat")?;
         mkdirat(&directory, name, Mode::from_raw_mode(0o700))?;
         self.forget(path);
-        let made = Held::of_path(self.directory(path)?.try_clone()?)?;
-        self.is_new(path, made.found())?;
+        // Until it is seen to be the new one, what has the name is not ours to remove.
+        self.known.borrow_mut().insert(path.to_owned(), NOBODYS);
+        let opened = self.open(path)?;
+        let made = Held::of_path(opened.try_clone()?)?;
+        if !fresh::is_fresh(&directory, &opened, &moment)? {
+            return Err(taken());
+        }
+        self.known.borrow_mut().insert(path.to_owned(), object_of(made.found()));
+        self.keep_open(path, &opened);
         Ok(made)
     }
 
@@ -412,19 +432,11 @@ impl Beneath {
     /// Invariant 3.
     fn is_new(&self, path: &Path, found: &Metadata) -> io::Result<()> {
         let own = rustix::process::geteuid().as_raw();
-        let single = found.is_dir() || found.nlink() == 1;
-        if single && (found.uid() == own || found.uid() == self.owner_of_new(path)?) {
-            return Ok(());
-        }
-        Err(taken())
-    }
-
-    /// Whom new objects beside `path` belong to: some file systems know one user only.
-    fn owner_of_new(&self, path: &Path) -> io::Result<u32> {
-        let probe = host::Names::of_this_process().fresh(path.parent().unwrap_or(path));
-        let owner = self.create(&probe)?.metadata()?.uid();
-        self.remove(&probe)?;
-        Ok(owner)
+        let is_owned = || {
+            let (directory, _) = self.place(path)?;
+            Ok::<_, io::Error>(found.uid() == own || found.uid() == fresh::probe(&directory)?.uid())
+        };
+        if !found.is_dir() && found.nlink() == 1 && is_owned()? { Ok(()) } else { Err(taken()) }
     }
 
     /// Gives what is `held` another name.
@@ -468,12 +480,22 @@ impl Beneath {
 
     /// Removes anything, unwritable directories of ours too; missing is fine.
     pub fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        let known = self.known.borrow().get(path).copied();
+        self.remove_if(path, known)
+    }
+
+    /// The same; a directory only if it is this one.
+    pub fn remove_tree_of(&self, path: &Path, which: Object) -> io::Result<()> {
+        self.remove_if(path, Some(which))
+    }
+
+    fn remove_if(&self, path: &Path, which: Option<Object>) -> io::Result<()> {
         let (directory, name) = match missing(self.place(path))? {
             Some(place) => place,
             None => return Ok(()),
         };
         self.forget(path);
-        remove_below(directory.as_fd(), name)
+        remove_below(directory.as_fd(), name, which)
     }
 
     // ---- making durable -------------------------------------------------------------------------
@@ -697,8 +719,8 @@ fn rename_to_free(source: (&File, &OsStr), target: (&File, &OsStr)) -> io::Resul
 // ---- removing trees -----------------------------------------------------------------------------
 
 /// Removes `name` in `parent`, with all below: recursion as deep as the tree, one descriptor a
-/// level.
-fn remove_below(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+/// level. `which`: the directory that it is.
+fn remove_below(parent: BorrowedFd<'_>, name: &OsStr, which: Option<Object>) -> io::Result<()> {
     before("unlinkat")?;
     let directory = match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -710,6 +732,9 @@ fn remove_below(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
         Err(Errno::NOTDIR) => return Err(Errno::PERM.into()),
         other => Held::of_path(File::from(other?))?,
     };
+    if which.is_some_and(|which| which != object_of(directory.found())) {
+        return Err(io::Error::other("another directory has taken its name"));
+    }
     let emptied = match empty(&directory) {
         Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
             // Closed by its owner, who is about to remove it.
@@ -727,7 +752,7 @@ fn remove_below(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 }
 
 fn empty(directory: &Held) -> io::Result<()> {
-    names_in(directory)?.iter().try_for_each(|name| remove_below(directory.as_fd(), name))
+    names_in(directory)?.iter().try_for_each(|name| remove_below(directory.as_fd(), name, None))
 }
 
 /// A path that leads to the very object a descriptor is open on.

@@ -168,7 +168,7 @@ impl<S: Source> Commit<'_, S> {
         }
         if there {
             // What cannot be removed is left over for the next one (`host::remove_leftovers`).
-            let _ = self.beneath.remove_tree(temporary);
+            let _ = self.beneath.remove_tree_of(temporary, made.which);
         }
     }
 
@@ -311,19 +311,20 @@ impl<S: Source> Commit<'_, S> {
 
     fn remove_old(&mut self, old: &Old) -> io::Result<()> {
         let Old { temporary, target, expected, by } = old;
+        let which = (expected.device, expected.inode);
         let found = self.beneath.glance(temporary)?;
         // Somebody else has removed it.
         let same = found.is_none_or(|found| self.is_same(&found, expected));
         match (same, *by) {
             (true, Some(_)) => {
-                let removed = self.beneath.remove_tree(temporary);
+                let removed = self.beneath.remove_tree_of(temporary, which);
                 removed.map_err(|problem| the_rest_is(temporary, &problem))
             }
-            (false, Some(which)) => {
+            (false, Some(new)) => {
                 self.outcome.written = self.outcome.written.saturating_sub(1);
-                self.give_back(temporary, which, target).map(drop)
+                self.give_back(temporary, new, target).map(drop)
             }
-            (true, None) => match self.beneath.remove_tree(temporary) {
+            (true, None) => match self.beneath.remove_tree_of(temporary, which) {
                 Ok(()) => {
                     self.outcome.removed += 1;
                     Ok(())
@@ -542,7 +543,7 @@ fn untouched(
 ) -> Outcome {
     for made in made.iter().flatten().filter(|made| made.tail.is_none()) {
         // What cannot be removed is left over for the next one (`host::remove_leftovers`).
-        let _ = beneath.remove_tree(&made.temporary);
+        let _ = beneath.remove_tree_of(&made.temporary, made.which);
     }
     let _ = manifest.map(Manifest::end);
     for line in &mut outcome.failures {

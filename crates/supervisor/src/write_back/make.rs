@@ -288,8 +288,12 @@ impl<'a, S: Source> Maker<'a, S> {
             Ok(which) => return Some(which),
             Err(problem) => problem,
         };
-        // What is half there under a temporary name is of no use.
-        let _ = self.beneath.remove_tree(path);
+        // What is half there under a temporary name is of no use. A directory is removed only for
+        // one that was made.
+        let _ = match object.is_tree() {
+            true => self.beneath.remove_tree(path),
+            false => self.beneath.remove(path),
+        };
         if self.live {
             self.put_off(object, shown, &problem);
         } else {

@@ -378,7 +378,7 @@ impl<'a> Recovery<'a> {
             };
             let (temporary, path) = (temporary.path(), path.path());
             if self.is_seen(&temporary, old) {
-                self.remove(&temporary);
+                self.remove(&temporary, old.which);
             } else if self.is_at(&temporary, old.which) {
                 self.name_old(&temporary, &path);
             }
@@ -397,8 +397,8 @@ impl<'a> Recovery<'a> {
         self.told.lines.push(format!("{} {line} {}{why}", path.display(), aside.display()));
     }
 
-    fn remove(&mut self, path: &Path) {
-        if let Err(problem) = self.beneath.remove_tree(path) {
+    fn remove(&mut self, path: &Path, which: (u64, u64)) {
+        if let Err(problem) = self.beneath.remove_tree_of(path, which) {
             self.told.lines.push(format!("{}: {}", path.display(), reason(&problem)));
         }
     }
@@ -468,7 +468,7 @@ impl<'a> Recovery<'a> {
             if let Step::Put { temporary, made, .. } = step
                 && self.is_at(&temporary.path(), *made)
             {
-                self.remove(&temporary.path());
+                self.remove(&temporary.path(), *made);
             }
         }
     }

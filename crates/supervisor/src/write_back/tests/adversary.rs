@@ -16,7 +16,7 @@ use husk_proto::fs::{Change, Kind, Node, Time};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::io::Errno;
 
-use super::{Scene, who};
+use super::{Scene, settle, who};
 use crate::write_back::Outcome;
 use crate::write_back::beneath::schedule;
 
@@ -68,6 +68,13 @@ pub(super) fn scene(n: u32) -> Scene {
             fs::set_permissions(outside.join(name), mode).unwrap();
         }
         fs::create_dir(path.join("other")).unwrap();
+        // Others cannot enter these, but rename them.
+        for name in ["full", "empty"] {
+            let directory = path.with_file_name("closed").join(name);
+            fs::create_dir_all(&directory).unwrap();
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::write(path.with_file_name("closed/full/private"), "private").unwrap();
     });
     scene.write("pub/new", b"ours: new");
     scene.rewrite("pub/changed", b"ours: changed");
@@ -251,6 +258,50 @@ fn take(path: &Path, by: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<
     Ok(())
 }
 
+/// Another directory of this user takes the temporary name of one.
+fn take_them_by_a_full_directory(path: &Path) -> io::Result<()> {
+    take_directories(path, ["full", "empty"])
+}
+
+fn take_them_by_an_empty_directory(path: &Path) -> io::Result<()> {
+    take_directories(path, ["empty", "full"])
+}
+
+fn take_directories(path: &Path, by: [&str; 2]) -> io::Result<()> {
+    let public = path.join("pub");
+    let mut by = by.map(|name| path.with_file_name("closed").join(name)).into_iter();
+    for (number, entry) in fs::read_dir(&public)?.flatten().enumerate() {
+        let temporary = entry.file_name().to_string_lossy().starts_with(".husk-tmp-");
+        if temporary
+            && entry.file_type()?.is_dir()
+            && let Some(other) = by.next()
+        {
+            fs::rename(entry.path(), public.join(format!("stolen{number}")))?;
+            fs::rename(other, entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is to be seen of directories of these numbers, wherever they are below.
+fn directories(top: &Path, numbers: &[u64]) -> Vec<(u64, u32, i64, i64, Vec<String>)> {
+    let (mut open, mut all) = (vec![top.to_owned()], Vec::new());
+    while let Some(directory) = open.pop() {
+        let entries = fs::read_dir(&directory).unwrap().map(Result::unwrap);
+        let (below, rest): (Vec<_>, Vec<_>) =
+            entries.partition(|entry| entry.file_type().unwrap().is_dir());
+        let found = fs::symlink_metadata(&directory).unwrap();
+        if numbers.contains(&found.ino()) {
+            let names = below.iter().chain(&rest);
+            let names = names.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            all.push((found.ino(), found.mode(), found.mtime(), found.mtime_nsec(), names));
+        }
+        open.extend(below.iter().map(fs::DirEntry::path));
+    }
+    all.sort();
+    all
+}
+
 const MOVES: &[(&str, Move)] = &[
     ("swap for a link", swap_for_a_link),
     ("swap for another", swap_for_another),
@@ -281,6 +332,43 @@ fn an_adversary_beside_every_host_call_reaches_nothing_outside_and_nothing_is_lo
             judge(scene, &outcome, &what);
         }
         assert!(n > 100, "{what}: {n} host calls");
+    }
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_new_one_keeps_its_mode_and_what_is_in_it() {
+    let moves: [(_, Move); 2] = [
+        ("a full directory", take_them_by_a_full_directory),
+        ("an empty directory", take_them_by_an_empty_directory),
+    ];
+    for (what, act) in moves {
+        let (mut reached, mut n) = (true, 0);
+        while reached {
+            n += 1;
+            let scene = &mut scene(n);
+            let closed = scene.path.with_file_name("closed");
+            let number = |name| fs::metadata(closed.join(name)).unwrap().ino();
+            let numbers = [number("full"), number("empty")];
+            let before = directories(scene.scratch.path(), &numbers);
+            // Whoever is about to be robbed has had it for a while.
+            settle();
+            let path = scene.path.clone();
+            let outcome;
+            (reached, outcome) = run(scene, n, false, move |_| {
+                act(&path).unwrap();
+                Ok(())
+            });
+            let what = format!("{what} before host call {n}");
+            let after = directories(scene.scratch.path(), &numbers);
+            // An empty one may be removed by whoever may rename it.
+            let gone = before.len() - after.len();
+            assert!(gone == 0 || gone == 1 && after[0].0 == numbers[0], "{what}: {after:#?}");
+            assert!(
+                after.iter().all(|one| before.contains(one)),
+                "{what}: {after:#?} {outcome:#?}"
+            );
+            judge(scene, &outcome, &what);
+        }
     }
 }
 
