@@ -315,8 +315,11 @@ impl Spot {
             return beneath.sync_directory(directory);
         }
         let new = Names::of_this_process().fresh(directory);
-        let done = self.make(entry, own, saved, &new).and_then(|()| self.give(entry, &new));
-        if done.is_err() {
+        let which = || beneath.identity(&new).ok().flatten().map(|one| (one.device, one.inode));
+        let made = self.make(entry, own, saved, &new);
+        let own_one = which();
+        let done = made.and_then(|()| self.give(entry, &new));
+        if done.is_err() && which() == own_one {
             // What was not given its name is of no use.
             let _ = beneath.remove(&new);
         }
@@ -493,6 +496,42 @@ mod tests {
         assert_eq!(same.restore(&[]).unwrap().restored, 1);
         assert_eq!(fs::read(&place).unwrap(), b"saved");
         assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_somebody_writes_while_something_is_put_back_is_there_afterwards() {
+        use crate::write_back::beneath::schedule;
+        use rustix::io::Errno;
+        for lacking in [false, true] {
+            for n in 1.. {
+                let (_scratch, base) = scratch();
+                let place = base.join("place");
+                fs::write(&place, "host").unwrap();
+                let before = numbers(&identity_of(&fs::metadata(&place).unwrap()));
+                let saved = rescue(&base, &place, Some(before));
+                let (count, theirs) = (std::rc::Rc::new(std::cell::Cell::new(0)), place.clone());
+                let seen = count.clone();
+                let plan = move |call| {
+                    count.set(count.get() + 1);
+                    if count.get() == n {
+                        let new = theirs.with_extension("edited");
+                        fs::write(&new, "theirs").unwrap();
+                        fs::rename(new, &theirs).unwrap();
+                    }
+                    if lacking && call == "renameat2" { Err(Errno::INVAL.into()) } else { Ok(()) }
+                };
+                let done = schedule::during(plan, || saved.restore(&[])).unwrap();
+                if seen.get() < n {
+                    assert_eq!(fs::read(&place).unwrap(), b"saved");
+                    break;
+                }
+                assert_eq!(fs::read(&place).unwrap(), b"theirs", "call {n}, {lacking}: {done:?}");
+                let own = |name: &str| name.starts_with(".husk-tmp-");
+                let names = fs::read_dir(&base).unwrap().map(|one| one.unwrap().file_name());
+                let left = names.filter(|name| own(&name.to_string_lossy())).count();
+                assert_eq!(left, 0, "call {n}, {lacking}");
+            }
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@
 
 pub mod fresh;
 pub mod held;
+mod lesser;
 pub mod schedule;
 
 use std::cell::{Cell, RefCell};
@@ -45,7 +46,7 @@ use std::sync::Arc;
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, getxattr_query, linkat,
-    mkdirat, mknodat, openat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
+    mkdirat, mknodat, openat, openat2, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -448,17 +449,21 @@ impl Beneath {
 
     // ---- moving and removing --------------------------------------------------------------------
 
-    /// `renameat2`, or a checked plain rename on file systems without the flag.
+    /// `renameat2`, or other calls that come to the same, or nearly (`lesser`), on file systems
+    /// without the flag.
     pub fn rename(&self, source: &Path, target: &Path, flags: RenameFlags) -> io::Result<()> {
         let ((from, old), (to, new)) = (self.place(source)?, self.place(target)?);
-        before("renameat2")?;
-        let renamed = match super::lacking::flags() && !flags.is_empty() {
-            true => Err(Errno::INVAL),
-            false => renameat_with(&from, old, &to, new, flags),
-        };
-        let renamed = match renamed.map_err(io::Error::from) {
+        let call = if flags.is_empty() { "renameat" } else { "renameat2" };
+        let renamed = before(call).and_then(|()| match super::lacking::flags() {
+            true if !flags.is_empty() => Err(Errno::INVAL.into()),
+            _ => Ok(renameat_with(&from, old, &to, new, flags)?),
+        });
+        let renamed = match renamed {
             Err(problem) if lacks_flag(&problem) && flags == RenameFlags::NOREPLACE => {
-                rename_to_free((&from, old), (&to, new))
+                lesser::rename_to_free((&from, old), (&to, new))
+            }
+            Err(problem) if lacks_flag(&problem) && flags == RenameFlags::EXCHANGE => {
+                lesser::exchange((&from, old), (&to, new))
             }
             other => other,
         };
@@ -698,22 +703,6 @@ fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
         }
     }
     Ok(names)
-}
-
-// ---- file systems that lack something -----------------------------------------------------------
-
-/// A link never replaces anything; directories have none, but replace only empty ones.
-fn rename_to_free(source: (&File, &OsStr), target: (&File, &OsStr)) -> io::Result<()> {
-    let ((from, old), (to, new)) = (source, target);
-    before("linkat")?;
-    match linkat(from, old, to, new, AtFlags::empty()) {
-        Ok(()) => Ok(unlinkat(from, old, AtFlags::empty())?),
-        Err(Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) if statat(to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
-            Err(io::ErrorKind::AlreadyExists.into())
-        }
-        Err(_) => Ok(renameat(from, old, to, new)?),
-    }
 }
 
 // ---- removing trees -----------------------------------------------------------------------------

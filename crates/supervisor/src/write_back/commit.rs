@@ -217,7 +217,7 @@ impl<S: Source> Commit<'_, S> {
         match self.beneath.rename(&made.temporary, target, RenameFlags::EXCHANGE) {
             Ok(()) => self.exchanged(made, target, expected),
             Err(problem) if !lacks_flag(&problem) => Err(problem),
-            // A file system without exchange.
+            // A file system without exchange, and without links.
             Err(_) if !found.directory && !put.object.is_tree() => {
                 self.beneath.rename(&made.temporary, target, RenameFlags::empty())?;
                 Ok(target.to_owned())

@@ -268,6 +268,11 @@ impl<'a> Recovery<'a> {
                     return Err(changed());
                 }
                 self.beneath.rename(&path, &temporary, RenameFlags::NOREPLACE)?;
+                if !self.is_seen(&temporary, what) {
+                    // Somebody has changed it since that look.
+                    self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
+                    return Err(changed());
+                }
                 Ok(true)
             }
             Step::Append { path, size, tail, after, .. } => {
@@ -305,6 +310,11 @@ impl<'a> Recovery<'a> {
             (None, None) => self.beneath.rename(temporary, target, RenameFlags::NOREPLACE),
             (Some(old), Some(found)) if self.is_seen(target, old) => {
                 match self.beneath.rename(temporary, target, RenameFlags::EXCHANGE) {
+                    // Somebody has changed it since that look.
+                    Ok(()) if !self.is_seen(temporary, old) => {
+                        self.beneath.rename(temporary, target, RenameFlags::EXCHANGE)?;
+                        return self.lay_beside(temporary, target);
+                    }
                     Err(problem) if lacks_flag(&problem) && !found.directory => {
                         self.beneath.rename(temporary, target, RenameFlags::empty())
                     }

@@ -14,6 +14,8 @@
 //! 2. Modification times stay, of the files and of the index: what is racy to git stays racy.
 //! 3. The index is replaced as a whole, if it is the very one that was written back and git holds
 //!    no lock on it. Who is killed before that leaves one that git refreshes itself.
+//! 4. What it replaces is looked at again when it has lost its name: another one, or one that has
+//!    changed, gets the name back.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -28,7 +30,7 @@ use husk_proto::fs::{Attributes, Backing, HostIdentity};
 use rustix::fs::{RenameFlags, flistxattr};
 
 use super::beneath::held::Held;
-use super::beneath::{Beneath, Object as Which, sync, write_all_at};
+use super::beneath::{Beneath, Object as Which, lacks_flag, sync, write_all_at};
 use super::derived;
 use super::git_index::Remembered;
 use super::host::{self, NS_PER_S};
@@ -129,15 +131,11 @@ fn renew_one<S: Source>(
     });
     let Some(bytes) = renewed else { return Ok(None) };
     let name = names.fresh(directory);
-    let written = replace(beneath, &name, path, &file, &found, &bytes);
-    if !matches!(written, Ok(Some(_))) {
-        // It is not there, or it is left over for the next one (`host::remove_leftovers`).
-        let _ = beneath.remove(&name);
-    }
-    written
+    replace(beneath, &name, path, &file, &found, &bytes)
 }
 
 /// Replaces the index at `path` that `old` is by `bytes`, if it is still as it was `found`.
+/// What cannot be removed of it is left over for the next one (`host::remove_leftovers`).
 fn replace(
     beneath: &Beneath,
     name: &Path,
@@ -147,20 +145,47 @@ fn replace(
     bytes: &[u8],
 ) -> io::Result<Option<HostIdentity>> {
     let new = beneath.create(name)?;
-    write_all_at(&new, bytes, 0)?;
-    Held::of_file(new.try_clone()?)?.set_like(&old.metadata()?)?;
-    sync(&new)?;
     let made = host::identity_of(&new.metadata()?);
-    let there = |path: &Path| Ok::<_, io::Error>(beneath.identity(path)?.map(which));
-    let locked = there(&path.with_file_name("index.lock"))?.is_some();
-    let is_it = there(path)? == Some(which(*found))
-        && there(name)? == Some(which(made))
-        && host::identity_of(&old.metadata()?).modified_ns == found.modified_ns;
-    if locked || !is_it {
-        return Ok(None);
+    let filled = fill(&new, old, bytes);
+    let there = |path: &Path| beneath.identity(path);
+    let is_same = |one: Option<HostIdentity>| one.is_some_and(|one| is_unchanged(&one, found));
+    let replaced = filled.and_then(|()| {
+        let locked = there(&path.with_file_name("index.lock"))?.is_some();
+        if locked || !is_same(there(path)?) || there(name)?.map(which) != Some(which(made)) {
+            return Ok(false);
+        }
+        match beneath.rename(name, path, RenameFlags::EXCHANGE) {
+            // Without links either.
+            Err(problem) if lacks_flag(&problem) => {
+                return beneath.rename(name, path, RenameFlags::empty()).map(|()| true);
+            }
+            other => other?,
+        }
+        // Invariant 4. Where it does not get its name back, it keeps the one that it has.
+        let same = is_same(there(name)?);
+        if !same {
+            beneath.rename(name, path, RenameFlags::EXCHANGE)?;
+        }
+        Ok(same)
+    });
+    // Nothing but what was made here or replaced goes.
+    let left = there(name).ok().flatten();
+    if left.is_some_and(|left| which(left) == which(made) || is_unchanged(&left, found)) {
+        let _ = beneath.remove(name);
     }
-    beneath.rename(name, path, RenameFlags::empty())?;
-    Ok(Some(host::identity_of(&new.metadata()?)))
+    Ok(replaced?.then_some(host::identity_of(&new.metadata()?)))
+}
+
+/// Content and attributes of the new one, durable.
+fn fill(new: &File, old: &File, bytes: &[u8]) -> io::Result<()> {
+    write_all_at(new, bytes, 0)?;
+    Held::of_file(new.try_clone()?)?.set_like(&old.metadata()?)?;
+    sync(new)
+}
+
+/// Whether an index is the one that was read; that it has lost a name says nothing.
+fn is_unchanged(now: &HostIdentity, found: &HostIdentity) -> bool {
+    HostIdentity { changed_ns: found.changed_ns, ..*now } == *found
 }
 
 fn which(one: HostIdentity) -> Which {
@@ -300,4 +325,58 @@ fn says(old: &Remembered, shown: &Attributes) -> bool {
         && old.number == shown.shown_number as u32
         && old.size == shown.size as u32
         && (old.user, old.group) == (shown.step.uid, shown.step.gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write_back::beneath::schedule;
+    use rustix::io::Errno;
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::time::{Duration, SystemTime};
+
+    /// What is in the directory, after an index was replaced and somebody has written theirs before
+    /// the n-th host call, and how many calls there were.
+    fn replaced(n: u32, whole: bool, lacking: bool) -> (Vec<(String, String)>, u32) {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(scratch.path()).unwrap();
+        let (path, name) = (base.join("index"), base.join(".husk-tmp-1-1-1"));
+        fs::write(&path, "old").unwrap();
+        let old = File::open(&path).unwrap();
+        let found = host::identity_of(&old.metadata().unwrap());
+        let beneath = Beneath::new([&*base]);
+        let (count, theirs) = (Rc::new(Cell::new(0)), path.clone());
+        let seen = Rc::clone(&count);
+        let plan = move |call| {
+            count.set(count.get() + 1);
+            if count.get() == n {
+                let new = if whole { theirs.with_extension("lock") } else { theirs.clone() };
+                fs::write(&new, "theirs").unwrap();
+                let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+                File::open(&new).unwrap().set_modified(time).unwrap();
+                fs::rename(&new, &theirs).unwrap();
+            }
+            if lacking && call == "renameat2" { Err(Errno::INVAL.into()) } else { Ok(()) }
+        };
+        let done = schedule::during(plan, || replace(&beneath, &name, &path, &old, &found, b"new"));
+        done.unwrap();
+        let entries = fs::read_dir(&base).unwrap().map(Result::unwrap);
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        let all = entries.map(|one| (one.file_name().into_string().unwrap(), text(&one.path())));
+        (all.collect(), seen.get())
+    }
+
+    #[test]
+    fn an_index_that_somebody_writes_at_any_moment_is_theirs() {
+        for (whole, lacking) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (left, calls) = replaced(0, whole, lacking);
+            assert_eq!(left, [("index".to_owned(), "new".to_owned())]);
+            for n in 1..=calls {
+                let (left, _) = replaced(n, whole, lacking);
+                let expected = [("index".to_owned(), "theirs".to_owned())];
+                assert_eq!(left, expected, "before call {n}; whole: {whole}, lacking: {lacking}");
+            }
+        }
+    }
 }

@@ -112,7 +112,7 @@ pub(super) fn scene(n: u32) -> Scene {
 }
 
 /// All regular files below, but for what an adversary has stolen, and temporary names.
-fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
+pub(super) fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
     let (mut open, mut found) = (vec![top.to_owned()], BTreeMap::new());
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(directory).unwrap() {

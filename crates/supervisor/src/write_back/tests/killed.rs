@@ -19,7 +19,7 @@ use crate::write_back::{Outcome, recover};
 const CALLS_MAX: u32 = 5000;
 
 /// Does `work`, which is killed before its n-th host call; `None`: it was.
-fn killed_at<T>(n: u32, work: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn killed_at<T>(n: u32, work: impl FnOnce() -> T) -> Option<T> {
     let mut calls = 0;
     let plan = move |_| {
         calls += 1;
@@ -57,7 +57,7 @@ fn without_times(tree: Tree) -> Tree {
     tree.into_iter().map(timeless).collect()
 }
 
-fn pending(scene: &Scene) -> Option<Pending> {
+pub(super) fn pending(scene: &Scene) -> Option<Pending> {
     let mut all = manifest::pending(&[scene.scratch.path().join("manifests")]);
     assert!(all.len() <= 1, "{all:#?}");
     all.pop()
