@@ -82,6 +82,10 @@ Admin in admin, operations {
     each_on_host = - { emit: &mut dyn FnMut(Inode, Origin) } -> (),
         by fs::overlay::each_on_host;
 
+    /// Shows the record of each host object that was ever imported, also of those that have gone.
+    each_origin = - { emit: &mut dyn FnMut(Origin) } -> (),
+        by fs::overlay::each_origin;
+
     /// Shows each inode that has names on the host for which the image has none, and how many.
     each_elsewhere = - { emit: &mut dyn FnMut(Inode, u32) } -> (),
         by fs::shared::each_elsewhere;

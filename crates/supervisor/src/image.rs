@@ -359,6 +359,10 @@ impl Source for Direct {
         Admin::each_on_host(self, emit);
     }
 
+    fn each_origin(&mut self, emit: &mut dyn FnMut(Origin)) {
+        Admin::each_origin(self, emit);
+    }
+
     fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno> {
         Admin::origin_rights(self, origin)
     }

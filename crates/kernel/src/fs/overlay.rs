@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   origin: 0 parent:32 mode:32   1 device   2 inode   3 size   4 modified   5 changed
-//!           6 name length   7 inode as shown   8 uid:32 gid:32   9.. name
-//!           in the heap, never freed, named by its first word
+//!           6 own index:32 name length:32   7 inode as shown   8 uid:32 gid:32   9.. name
+//!           in the heap, never freed, named by its first word (its index), by which it is
+//!           recognised where all are looked through
 //! ```
 
 use husk_proto::fs::{HostIdentity, Imported, Kind, Origin};
@@ -18,6 +19,7 @@ use crate::image;
 use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 
+const LENGTH: u32 = 6;
 const SHOWN: u32 = 7;
 const OWNER: u32 = 8;
 const NAME: u32 = 9;
@@ -39,7 +41,7 @@ fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u
     txn.init(cell.word(3), host.size);
     txn.init(cell.word(4), host.modified_ns as u64);
     txn.init(cell.word(5), host.changed_ns as u64);
-    txn.init(cell.word(6), entry.name.len() as u64);
+    txn.init(cell.word(LENGTH), pair(cell.index(), entry.name.len() as u32));
     txn.init(cell.word(SHOWN), host.inode);
     txn.init(cell.word(OWNER), pair(entry.uid, entry.gid));
     text::fill_words(txn, cell.word(NAME), entry.name);
@@ -217,7 +219,7 @@ pub fn host_path(kernel: &Kernel, origin: Origin, out: &mut [u8]) -> Result<usiz
     for _ in 0..DEPTH_MAX {
         let cell = record(region, here)?;
         here = high(region.load(cell));
-        length += region.load(cell.word(6)) as usize + (here != 0) as usize;
+        length += low(region.load(cell.word(LENGTH))) as usize + (here != 0) as usize;
         if here == 0 {
             break;
         }
@@ -228,7 +230,7 @@ pub fn host_path(kernel: &Kernel, origin: Origin, out: &mut [u8]) -> Result<usiz
     let (mut end, mut here) = (length, origin.0);
     while end > 0 {
         let cell = record(region, here)?;
-        let start = end - region.load(cell.word(6)) as usize;
+        let start = end - low(region.load(cell.word(LENGTH))) as usize;
         text::copy_words(region, cell.word(NAME), &mut out[start..end]);
         here = high(region.load(cell));
         if here == 0 {
@@ -321,6 +323,19 @@ pub fn each_on_host(kernel: &Kernel, emit: &mut dyn FnMut(Inode, Origin)) {
         let part = low(ident) & (ino::HOST | ino::UNLISTED) != 0 || low(ident) & ino::EXTENDED == 0;
         if kind_bits(ident) != 0 && origin != 0 && (whole || part) {
             emit(Inode { number, generation: high(ident) }, Origin(origin));
+        }
+    }
+}
+
+/// Names the record of each host object that was ever imported, also of those that no name and no
+/// inode leads to any more.
+pub fn each_origin(kernel: &Kernel, emit: &mut dyn FnMut(Origin)) {
+    let region = &kernel.session.region;
+    for index in region.map.heap..kernel.session.heap_used() {
+        let length = index + LENGTH;
+        let inside = length < region.map.heap_end;
+        if inside && high(region.load(region.map.heap(length))) == index {
+            emit(Origin(index));
         }
     }
 }

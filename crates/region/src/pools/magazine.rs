@@ -297,6 +297,11 @@ impl Session {
         })
     }
 
+    /// One past the last word of the bump heap that anybody was given.
+    pub fn heap_used(&self) -> u32 {
+        self.region.load(Cell::at(header::BUMP + CLASSES as u32)) as u32
+    }
+
     /// Objects of `class` that are free (pools and never used), about.
     pub fn free_count(&self, class: usize) -> u64 {
         let mut free = self.region.map.classes[class].count as u64

@@ -21,7 +21,7 @@
 //! 7. What is replaced or removed has lost its name before it is looked at for the last time: who
 //!    changes it in between gets it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
+use super::below::Below;
 use super::beneath::{Beneath, Glance, Object as Which, lacks_flag};
 use super::detach;
 use super::extended;
@@ -72,6 +73,8 @@ pub struct Commit<'a, S> {
     pub noted: bool,
     /// Files that have grown.
     pub unsynced: Unsynced,
+    /// See `Plan::below`.
+    pub below: &'a HashMap<PathBuf, Below>,
 }
 
 /// What has lost its name, and is still there under another one.
@@ -190,6 +193,13 @@ impl<S: Source> Commit<'_, S> {
         let linked = self.kept.linked.get(&(now.device, now.inode));
         let times = now.modified_ns == expected.modified_ns || linked == Some(&now.modified_ns);
         (now.device, now.inode) == (expected.device, expected.inode) && (times || !found.content)
+    }
+
+    /// Whether what was at `target`, and is at `temporary` now, has below it what the plan saw.
+    fn has_the_same_below(&self, target: &Path, temporary: &Path) -> bool {
+        let below = self.below.get(target);
+        // What cannot be looked through may have changed.
+        below.is_none_or(|below| below.is_still(self.beneath, temporary).unwrap_or(false))
     }
 
     fn place_new(&mut self, made: &Made, target: &Path) -> io::Result<PathBuf> {
@@ -314,7 +324,9 @@ impl<S: Source> Commit<'_, S> {
         let which = (expected.device, expected.inode);
         let found = self.beneath.glance(temporary)?;
         // Somebody else has removed it.
-        let same = found.is_none_or(|found| self.is_same(&found, expected));
+        let same = found.is_none_or(|found| {
+            self.is_same(&found, expected) && self.has_the_same_below(target, temporary)
+        });
         match (same, *by) {
             (true, Some(_)) => {
                 let removed = self.beneath.remove_tree_of(temporary, which);
@@ -525,6 +537,7 @@ fn carry_out_unlocked<S: Source>(
         olds: Vec::new(),
         noted: manifest.is_some(),
         unsynced: Unsynced::default(),
+        below: &plan.below,
     };
     commit.carry_out(&prepared, ledger, &mut manifest);
     if let Some(Err(problem)) = manifest.map(Manifest::end) {

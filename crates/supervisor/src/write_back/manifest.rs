@@ -28,6 +28,7 @@ use husk_proto::fs::HostIdentity;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
+use super::below::Below;
 use super::beneath::schedule::{before, before_sync};
 use super::host;
 use super::ledger::Text;
@@ -70,12 +71,16 @@ pub struct Seen {
     pub which: (u64, u64),
     /// In ns.
     pub modified_ns: i64,
+    /// What was below it, if it is a directory.
+    #[serde(default)]
+    pub below: Option<Below>,
 }
 
 impl Seen {
     /// What an identity says of it.
     pub fn of(identity: &HostIdentity) -> Seen {
-        Seen { which: (identity.device, identity.inode), modified_ns: identity.modified_ns }
+        let which = (identity.device, identity.inode);
+        Seen { which, modified_ns: identity.modified_ns, below: None }
     }
 }
 

@@ -36,6 +36,7 @@
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
+pub mod below;
 pub mod beneath;
 pub mod choose;
 pub mod commit;
@@ -107,6 +108,8 @@ pub trait Source: Fs {
     fn let_writers_in(&mut self, inode: Inode);
     /// Names each inode that needs the host object it was imported from.
     fn each_on_host(&mut self, emit: &mut dyn FnMut(Inode, Origin));
+    /// Names the record of each host object that the image has ever seen.
+    fn each_origin(&mut self, emit: &mut dyn FnMut(Origin));
     /// Mode, owner and group that a host object had when it was last looked at.
     fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.

@@ -2,6 +2,7 @@
 //!
 //! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity};
 
+use super::below::Below;
 use super::extended::Extended;
 
 /// Everything a write-back will do.
@@ -30,6 +32,8 @@ pub struct Plan {
     pub busy: Vec<String>,
     /// What is good to know, one line each.
     pub notes: Vec<String>,
+    /// What was below directories that go or are replaced, when they were looked through.
+    pub below: HashMap<PathBuf, Below>,
 }
 
 impl Plan {
@@ -43,6 +47,7 @@ impl Plan {
         self.withheld.extend(other.withheld);
         self.busy.extend(other.busy);
         self.notes.extend(other.notes);
+        self.below.extend(other.below);
     }
 
     /// Nothing to do and nothing to say.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::RenameFlags;
 
+use super::below::Below;
 use super::beneath::held::Held;
 use super::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
 use super::content;
@@ -135,12 +136,19 @@ impl<'a> Recovery<'a> {
         let same = |found: Glance| {
             let now = Seen::of(&found.identity);
             let whole = match found.directory {
-                true => !self.is_newer_below(path),
+                true => !self.is_newer_below(path) && self.has_below(path, seen),
                 false => !found.content || now.modified_ns == seen.modified_ns,
             };
             now.which == seen.which && whole
         };
         self.at(path).is_some_and(same)
+    }
+
+    /// Whether a directory has below it what the plan saw, whatever the clocks say. One whose
+    /// removal has begun has less.
+    fn has_below(&self, path: &Path, seen: &Seen) -> bool {
+        let same = |below: Below| below.is_still(&self.beneath, path).unwrap_or(false);
+        self.pending.past || seen.below.is_none_or(same)
     }
 
     /// Whether somebody has changed something below a directory since the manifest was ready. What

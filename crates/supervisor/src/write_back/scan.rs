@@ -19,7 +19,8 @@
 //!    beside it, and a conflict is noted.
 //! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
 //! 4. Of a directory that the image removed or moved what the host changed stays, and what leads to
-//!    it; the rest goes.
+//!    it; the rest goes. What the image has no record of was put there meanwhile, whatever its
+//!    times say (`seen`).
 //! 5. Where the host has removed a directory, what the image has made in it, or moved there, goes
 //!    beside it; what the host had in it is gone.
 //! 6. Of a directory the image never listed only those names count that it met one by one (who may
@@ -29,6 +30,7 @@ mod beside;
 mod gone;
 mod merged;
 mod others;
+mod seen;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -40,6 +42,7 @@ use std::time::Duration;
 use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode};
 
+use self::seen::Seen;
 use super::beneath::{Beneath, COVERED, Glance};
 use super::content;
 use super::detach;
@@ -59,7 +62,8 @@ pub struct Run {
     /// Number that tells this run's names from others' (its process).
     pub number: u32,
     /// When the image started, ns since the epoch: whatever the host shows as changed later in a
-    /// directory that the image removed was not there when the image looked.
+    /// directory that the image removed was not there when the image looked. The host's file system
+    /// may have another clock, so that more than this counts (`seen`).
     pub started_ns: i64,
     /// Programs go on: what cannot be looked at now is looked at the next time.
     pub live: bool,
@@ -119,6 +123,8 @@ struct Scan<'a, S> {
     plan: Plan,
     /// Hashes of files, each taken once: all names of one are treated alike.
     hashes: HashMap<Inode, Option<u64>>,
+    /// What the image has seen of the host, once that is asked.
+    seen: Option<Seen>,
     /// Directories that were looked at, and when they had changed last.
     visited: Vec<(Inode, i64)>,
 }
@@ -150,8 +156,8 @@ struct Whiteout {
 
 impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
-        let (plan, hashes, visited) = Default::default();
-        Scan { beneath, source, run, ledger, plan, hashes, visited }
+        let (plan, hashes, seen, visited) = Default::default();
+        Scan { beneath, source, run, ledger, plan, hashes, seen, visited }
     }
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
@@ -512,7 +518,7 @@ impl<'a, S: Source> Scan<'a, S> {
 
     /// Why the image's object may not take its name; `None`: it may.
     fn trouble(
-        &self,
+        &mut self,
         target: &Path,
         found: Option<Glance>,
         expected: Option<HostIdentity>,
@@ -526,7 +532,7 @@ impl<'a, S: Source> Scan<'a, S> {
     }
 
     /// Whether the host object at `path` is no longer what the image saw.
-    fn tampered(&self, path: &Path, expected: HostIdentity, found: Glance) -> Option<String> {
+    fn tampered(&mut self, path: &Path, expected: HostIdentity, found: Glance) -> Option<String> {
         let noted_ns = self.ledger.to_go_since(path);
         let directory = found.directory && self.beneath.directory(path).is_ok();
         let found = found.identity;

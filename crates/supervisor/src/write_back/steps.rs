@@ -107,14 +107,14 @@ fn steps(
             steps.push(grown(put, &old, tail));
             continue;
         }
-        let replaces = put.replaces.map(|old| seen(beneath, &target, Seen::of(&old)));
+        let replaces = put.replaces.map(|old| seen(beneath, plan, &target, Seen::of(&old)));
         let (target, made) = (Text::of(&target), made.which);
         steps.push(Step::Put { temporary, target, made, replaces });
     }
     if kept.durable {
         for (delete, temporary) in plan.deletes.iter().zip(goings) {
             if !kept.is_withheld(&delete.path) {
-                let what = seen(beneath, &delete.path, Seen::of(&delete.identity));
+                let what = seen(beneath, plan, &delete.path, Seen::of(&delete.identity));
                 let (path, temporary) = (Text::of(&delete.path), Text::of(temporary));
                 steps.push(Step::Delete { path, temporary, what });
             }
@@ -126,9 +126,10 @@ fn steps(
 
 /// What is there now, if it is the one that was expected: links that were made of it may have
 /// changed its times.
-fn seen(beneath: &Beneath, path: &Path, expected: Seen) -> Seen {
+fn seen(beneath: &Beneath, plan: &Plan, path: &Path, expected: Seen) -> Seen {
     let now = beneath.identity(path).ok().flatten().map(|found| Seen::of(&found));
-    now.filter(|now| now.which == expected.which).unwrap_or(expected)
+    let seen = now.filter(|now| now.which == expected.which).unwrap_or(expected);
+    Seen { below: plan.below.get(path).copied(), ..seen }
 }
 
 fn grown(put: &Put, old: &HostIdentity, tail: &Tail) -> Step {

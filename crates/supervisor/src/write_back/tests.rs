@@ -24,6 +24,7 @@ use super::{Outcome, Places, on_large_stack, scan_and_commit};
 mod adversary;
 mod chosen;
 mod edited;
+mod gone;
 mod killed;
 mod many;
 mod merged;

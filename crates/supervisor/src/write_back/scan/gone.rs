@@ -1,5 +1,6 @@
 //! Removals.
 
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use husk_proto::Errno;
 use husk_proto::fs::HostIdentity;
 
+use super::seen::Seen;
 use super::{Scan, Whiteout};
+use crate::write_back::below::Below;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::{Source, derived, host, reason};
 
@@ -44,19 +47,23 @@ impl<S: Source> Scan<'_, S> {
     /// Of a directory that the image removed or moved, and that the host put something into: what
     /// was there before goes, what is newer stays, with the directories that lead to it.
     fn older_below(&mut self, path: &Path) -> io::Result<()> {
-        let mut open = vec![path.to_owned()];
-        while let Some(directory) = open.pop() {
+        let judged = self.is_judged(path)?;
+        let mut open = vec![(path.to_owned(), judged)];
+        while let Some((directory, judged)) = open.pop() {
             for name in self.beneath.names(&directory)? {
-                let path = directory.join(name);
+                let path = directory.join(&name);
                 // Gone meanwhile.
                 let Some(found) = self.beneath.found(&path)? else { continue };
                 let identity = host::identity_of(&found);
                 let noted_ns = self.ledger.to_go_since(&path);
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
-                let older = identity.changed_ns <= since_ns || self.ledger.is_ours(&identity);
-                if found.is_dir() && self.newer_below(&path, since_ns)?.is_some() {
-                    open.push(path);
-                } else if found.is_dir() || older {
+                let ours = self.ledger.is_ours(&identity);
+                let stays = !ours && judged && !self.was_there(&path, &found);
+                let older = ours || identity.changed_ns <= since_ns;
+                if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
+                    let judged = judged && self.is_judged(&path)?;
+                    open.push((path, judged));
+                } else if !stays && (found.is_dir() || older) {
                     self.plan.deletes.push(Delete { path, identity });
                 }
             }
@@ -64,23 +71,61 @@ impl<S: Source> Scan<'_, S> {
         Ok(())
     }
 
-    /// Something below `path` that somebody changed after `started_ns`, if there is such.
-    pub(super) fn newer_below(&self, path: &Path, started_ns: i64) -> io::Result<Option<PathBuf>> {
-        let device = self.beneath.directory(path)?.metadata()?.dev();
-        let mut open = vec![path.to_owned()];
-        while let Some(directory) = open.pop() {
+    /// Something below `path` that somebody changed or put there after `started_ns`, if there is
+    /// such: what the image has never seen counts, whatever its times say.
+    pub(super) fn newer_below(
+        &mut self,
+        path: &Path,
+        started_ns: i64,
+    ) -> io::Result<Option<PathBuf>> {
+        self.newer_in(path, started_ns, true)
+    }
+
+    /// The same; `judged`: whether the image knows all that was there.
+    fn newer_in(
+        &mut self,
+        top: &Path,
+        started_ns: i64,
+        judged: bool,
+    ) -> io::Result<Option<PathBuf>> {
+        let device = self.beneath.directory(top)?.metadata()?.dev();
+        let mut below = Below::default();
+        let mut open = vec![(top.to_owned(), judged)];
+        while let Some((directory, judged)) = open.pop() {
+            let judged = judged && self.is_judged(&directory)?;
             for name in self.beneath.names(&directory)? {
-                let path = directory.join(name);
+                let path = directory.join(&name);
                 let Some(found) = self.beneath.found(&path)? else { continue };
                 let identity = host::identity_of(&found);
-                if identity.changed_ns > started_ns && !self.ledger.is_ours(&identity) {
+                let newer = |scan: &mut Self| {
+                    identity.changed_ns > started_ns || judged && !scan.was_there(&path, &found)
+                };
+                if !self.ledger.is_ours(&identity) && newer(self) {
                     return Ok(Some(path));
                 }
+                below.add(top, &path, &found);
                 if found.is_dir() && found.dev() == device {
-                    open.push(path);
+                    open.push((path, judged));
                 }
             }
         }
+        self.plan.below.insert(top.to_owned(), below);
         Ok(None)
+    }
+
+    /// Whether the image has read all names of a directory.
+    fn is_judged(&mut self, directory: &Path) -> io::Result<bool> {
+        let found = self.beneath.directory(directory)?.metadata()?;
+        let source = &mut *self.source;
+        Ok(!self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found))
+    }
+
+    /// Whether the image has seen what was `found`. Temporary names it shows to nobody.
+    fn was_there(&mut self, path: &Path, found: &Metadata) -> bool {
+        if path.file_name().is_some_and(host::is_own) {
+            return true;
+        }
+        let source = &mut *self.source;
+        self.seen.get_or_insert_with(|| Seen::by(source)).has(self.source, path, found)
     }
 }

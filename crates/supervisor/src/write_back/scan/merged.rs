@@ -100,6 +100,6 @@ impl<S: Source> Scan<'_, S> {
 }
 
 /// A FIFO, a socket or a device.
-fn is_special(found: &std::fs::Metadata) -> bool {
+pub(super) fn is_special(found: &std::fs::Metadata) -> bool {
     !found.is_file() && !found.is_dir() && !found.is_symlink()
 }

@@ -334,7 +334,8 @@ fn lay_out(disk: &Disk, id: Id, top: &Path, at: &mut BTreeMap<Id, PathBuf>) {
     }
 }
 
-/// A manifest names objects by their numbers: they have others now.
+/// A manifest names objects by their numbers: they have others now. What was below directories it
+/// has as a hash of numbers: no power failure changes that, and it is left out.
 fn renumbered(text: &[u8], device: u64, at: &BTreeMap<Id, PathBuf>) -> Vec<u8> {
     fn walk(value: &mut Value, device: u64, at: &BTreeMap<Id, PathBuf>) {
         match value {
@@ -344,7 +345,10 @@ fn renumbered(text: &[u8], device: u64, at: &BTreeMap<Id, PathBuf>) -> Vec<u8> {
                 pair[1] = Value::from(now);
             }
             Value::Array(all) => all.iter_mut().for_each(|one| walk(one, device, at)),
-            Value::Object(all) => all.values_mut().for_each(|one| walk(one, device, at)),
+            Value::Object(all) => {
+                all.remove("below");
+                all.values_mut().for_each(|one| walk(one, device, at));
+            }
             _ => {}
         }
     }
