@@ -154,7 +154,8 @@ fn a_hundred_readers_that_wait_burn_nothing() {
         std::thread::sleep(ASLEEP);
         let (count, burnt) = readers();
         let (burnt, beside) = (burnt - before.0.1, first() - before.1);
-        assert!(count > 100 && count == before.0.0, "{side:?}: {count} processes");
+        // The guard of the image comes a moment after the command: who comes late is counted whole.
+        assert!(count >= before.0.0 && before.0.0 > 100, "{side:?}: {count} of {}", before.0.0);
         println!("{side:?}: {burnt:?}, and {beside:?} beside them, in {ASLEEP:?}");
         assert!(burnt < BURNT_MAX, "{side:?}: {burnt:?} in {ASLEEP:?}");
         assert!(beside < BESIDE_MAX, "{side:?}: {beside:?} beside them in {ASLEEP:?}");
