@@ -24,7 +24,7 @@ use crate::config::state;
 use crate::failure::Failure;
 use crate::request::{reason, size};
 use crate::write_back::beneath::held::Held;
-use crate::write_back::beneath::{Beneath, lacks_flag};
+use crate::write_back::beneath::{Beneath, Object as Which, lacks_flag, object_of};
 use crate::write_back::host::{Names, identity_of};
 use crate::write_back::ledger::Text;
 use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, id_of, numbers};
@@ -52,6 +52,9 @@ pub struct Rescue {
     /// What is there.
     #[serde(skip)]
     entries: Vec<Entry>,
+    /// Which directory it is.
+    #[serde(skip)]
+    which: Which,
 }
 
 /// Whether an object can go where it should have been.
@@ -130,11 +133,11 @@ impl Rescue {
     fn open(path: &Path) -> io::Result<Rescue> {
         let none = || io::Error::from(io::ErrorKind::NotFound);
         let id = id_of(path).ok_or_else(none)?.to_owned();
-        let held = Held::at(path)?;
-        if !is_own(held.found()) {
+        let beneath = Beneath::new([path.parent().unwrap_or(path)]);
+        let found = beneath.directory(path)?.metadata()?;
+        if !is_own(&found) {
             return Err(none());
         }
-        let beneath = Beneath::new([path]);
         let mut text = Vec::new();
         if let Ok(list) = beneath.read(&path.join(LIST)) {
             list.take(LIST_BYTES_MAX).read_to_end(&mut text)?;
@@ -156,11 +159,12 @@ impl Rescue {
         Ok(Rescue {
             id,
             path: path.to_owned(),
-            saved_s: held.found().mtime(),
+            saved_s: found.mtime(),
             files: files().count() as u64,
             bytes: files().map(|entry| entry.size).sum(),
             from,
             entries,
+            which: object_of(&found),
         })
     }
 
@@ -182,7 +186,10 @@ impl Rescue {
     /// Puts back what can be; of `paths` and what is below, or all, where none is named.
     pub fn restore(&self, paths: &[PathBuf]) -> Result<Restored, Failure> {
         let mut restored = Restored::default();
-        let own = Beneath::new([&*self.path]);
+        let own = self.beneath().map_err(|problem| {
+            let what = format!("cannot restore rescue {}", self.id);
+            Failure::new(what, reason(&problem), "see `husk rescue ls`")
+        })?;
         let wanted =
             |place: &Path| paths.is_empty() || paths.iter().any(|path| place.starts_with(path));
         let mut directories = Vec::new();
@@ -221,6 +228,16 @@ impl Rescue {
         Ok(restored)
     }
 
+    /// The way to what is in it.
+    fn beneath(&self) -> io::Result<Beneath> {
+        let beneath = Beneath::new([self.path.parent().unwrap_or(&self.path)]);
+        let found = beneath.directory(&self.path)?.metadata()?;
+        match object_of(&found) == self.which && is_own(&found) {
+            true => Ok(beneath),
+            false => Err(io::Error::other("another directory has taken its name")),
+        }
+    }
+
     fn is_emptied(&self) -> bool {
         let left = Rescue::open(&self.path).map(|now| now.files);
         matches!(left, Ok(0)) && self.files > 0
@@ -240,8 +257,8 @@ impl Rescue {
 
     /// Removes it with all that is in it.
     pub fn remove(&self) -> Result<(), Failure> {
-        let base = self.path.parent().unwrap_or(&self.path);
-        Beneath::new([base]).remove_tree(&self.path).map_err(|problem| {
+        let removed = self.beneath().and_then(|own| own.remove_tree_of(&self.path, self.which));
+        removed.map_err(|problem| {
             let what = format!("cannot remove rescue {}", self.id);
             Failure::new(what, reason(&problem), format!("look into {}", self.path.display()))
         })

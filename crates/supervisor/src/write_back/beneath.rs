@@ -22,8 +22,7 @@
 //! 4. Modes, owners, times and attributes are set on descriptors (`Held`), and what is read is a
 //!    regular file: a FIFO holds nobody up.
 //!    What the mode of a directory keeps its owner from is done with an owner's rights (`owned`).
-//! 5. A directory is emptied and removed only if it is the one that is known by that name, where
-//!    one is.
+//! 5. A directory is emptied only if it is the one that is known by that name.
 //! 6. Each host call comes after `schedule::before`, which tests know.
 
 pub mod fresh;
@@ -483,24 +482,37 @@ impl Beneath {
         Ok(unlinkat(&directory, name, AtFlags::empty())?)
     }
 
-    /// Removes anything, unwritable directories of ours too; missing is fine.
+    /// Removes anything, unwritable directories of ours too; missing is fine. A directory that has
+    /// not been opened by this name only if it is empty.
     pub fn remove_tree(&self, path: &Path) -> io::Result<()> {
         let known = self.known.borrow().get(path).copied();
-        self.remove_if(path, known)
+        match known {
+            Some(known) => self.remove_tree_of(path, known),
+            None => missing(self.remove_shallow(path)).map(drop),
+        }
     }
 
     /// The same; a directory only if it is this one.
     pub fn remove_tree_of(&self, path: &Path, which: Object) -> io::Result<()> {
-        self.remove_if(path, Some(which))
+        let Some((directory, name)) = missing(self.place(path))? else { return Ok(()) };
+        self.forget(path);
+        remove_below(directory.as_fd(), name, Some(which))
     }
 
-    fn remove_if(&self, path: &Path, which: Option<Object>) -> io::Result<()> {
-        let (directory, name) = match missing(self.place(path))? {
-            Some(place) => place,
-            None => return Ok(()),
-        };
+    /// Removes what has nothing below it, whatever it is. Whoever can put something under this
+    /// name could remove it, too.
+    pub fn remove_shallow(&self, path: &Path) -> io::Result<()> {
+        let (directory, name) = self.place(path)?;
         self.forget(path);
-        remove_below(directory.as_fd(), name, which)
+        before("unlinkat")?;
+        match unlinkat(&directory, name, AtFlags::empty()) {
+            // As in `remove_below`.
+            Err(Errno::ISDIR | Errno::PERM) => {
+                before("unlinkat")?;
+                Ok(unlinkat(&directory, name, AtFlags::REMOVEDIR)?)
+            }
+            other => Ok(other?),
+        }
     }
 
     // ---- making durable -------------------------------------------------------------------------

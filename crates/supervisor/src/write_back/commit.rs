@@ -501,8 +501,8 @@ fn carry_out_unlocked<S: Source>(
     plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
-    let (noted, mut numbers) = (manifest.is_some(), Numbers::all());
-    let mut maker = Maker::new(source, run, beneath, &mut outcome, noted, &mut numbers);
+    let mut numbers = Numbers::all();
+    let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.as_mut(), &mut numbers);
     let made = maker.make_all(&plan.puts);
     let over = maker.is_over();
     let (mut kept, mut noted) = maker.finish();

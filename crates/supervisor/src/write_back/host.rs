@@ -1,9 +1,14 @@
 //! The host's side: identities, temporary names, times.
 //!
-//! A temporary name is `.husk-tmp-<pid namespace>-<pid>-<random>`. Whatever carries such a name
-//! is either new and not yet in place, or old and already replaced: it can be removed once its
+//! A temporary name is `.husk-tmp-<pid namespace>-<pid>-<random>`. What a write-back gives such a
+//! name is either new and not yet in place, or old and already replaced: it can be removed once its
 //! maker is gone, and the next write-back that touches the directory does so. `husk cp` makes such
 //! names as well (`named::parcel`).
+//!
+//! Whoever may rename what is in a directory can give such a name to another user's directory, and
+//! could not remove what is in that. So names alone say what may be removed only of what has
+//! nothing below it. Directories are emptied by their identities, which are noted before anything
+//! is put into them (`manifest::Line::Made`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -75,22 +80,27 @@ fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Removes what earlier, interrupted write-backs left in `directory`.
+/// Removes what earlier, interrupted write-backs left in `directory`, but for directories that have
+/// something in them.
 pub fn remove_leftovers(beneath: &Beneath, directory: &Path) {
-    for name in beneath.names(directory).unwrap_or_default() {
-        if is_leftover(&name) && !manifest::keeps(&name) {
-            // A leftover that cannot be removed does no harm: it stays recognisable.
-            let _ = beneath.remove_tree(&directory.join(name));
-        }
+    let mut names = beneath.names(directory).unwrap_or_default();
+    names.retain(|name| is_leftover(name));
+    if names.is_empty() {
+        return;
+    }
+    let kept = manifest::Kept::by_this_user();
+    for name in names.iter().filter(|name| !kept.keeps(name)) {
+        // A leftover that cannot be removed does no harm: it stays recognisable.
+        let _ = beneath.remove_shallow(&directory.join(name));
     }
 }
 
-/// Removes what has names that begin with `stem` in `directory`.
+/// Removes what has names that begin with `stem` in `directory`, as `remove_leftovers` does.
 pub fn remove_names(beneath: &Beneath, directory: &Path, stem: &str) {
     for name in beneath.names(directory).unwrap_or_default() {
         if name.as_bytes().starts_with(stem.as_bytes()) {
             // What cannot be removed stays recognisable.
-            let _ = beneath.remove_tree(&directory.join(name));
+            let _ = beneath.remove_shallow(&directory.join(name));
         }
     }
 }
@@ -206,14 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_go_and_everything_else_stays() {
+    fn leftovers_go_but_for_what_is_in_directories() {
         let scratch = tempfile::tempdir().unwrap();
-        let left = scratch.path().join(format!(".husk-tmp-{:x}-4294967294-7", pid_namespace()));
-        fs::create_dir(&left).unwrap();
-        fs::write(left.join("half"), b"x").unwrap();
-        fs::write(scratch.path().join("mine"), b"x").unwrap();
+        let at = |what: &str| scratch.path().join(what);
+        let left = |what: &str| at(&format!(".husk-tmp-{:x}-4294967294-{what}", pid_namespace()));
+        fs::create_dir(left("empty")).unwrap();
+        fs::write(left("file"), b"x").unwrap();
+        fs::write(at("mine"), b"x").unwrap();
+        // Another user can give this name to any directory in a directory that is open to all.
+        fs::create_dir_all(left("full").join("below")).unwrap();
+        fs::write(left("full").join("precious"), b"x").unwrap();
         remove_leftovers(&Beneath::new([scratch.path()]), scratch.path());
-        assert!(!left.exists());
-        assert!(scratch.path().join("mine").exists());
+        assert!(!left("empty").exists() && !left("file").exists());
+        assert!(at("mine").exists());
+        assert!(left("full").join("below").exists() && left("full").join("precious").exists());
     }
 }

@@ -26,6 +26,7 @@ use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
 use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
+use super::manifest::Manifest;
 use super::numbers::Numbers;
 use super::plan::{Content, Object, Put};
 use super::rescue::{Rescue, Saved};
@@ -123,6 +124,8 @@ pub struct Maker<'a, S> {
     /// Directories that are made but for their attributes, innermost first: what comes into them
     /// changes their times.
     open: Vec<(&'a Object, PathBuf, PathBuf)>,
+    /// Where new directories are noted.
+    manifest: Option<&'a mut Manifest>,
     /// Files may grow in place: that is noted before it happens.
     grows: bool,
     /// Bytes of all tails so far.
@@ -147,11 +150,11 @@ impl<'a, S: Source> Maker<'a, S> {
         work: &'a mut Work,
         beneath: &'a Beneath,
         outcome: &'a mut Outcome,
-        noted: bool,
+        manifest: Option<&'a mut Manifest>,
         numbers: &'a mut Numbers,
     ) -> Self {
         let Work { names, rescue, progress, ledger, live, .. } = work;
-        let (live, grows, tails_bytes) = (*live, noted && !*live, 0);
+        let (live, grows, tails_bytes) = (*live, manifest.is_some() && !*live, 0);
         let (made, noted, kept, unsynced) = Default::default();
         let (all, growings, smalls, waiting, open) = Default::default();
         Self {
@@ -172,6 +175,7 @@ impl<'a, S: Source> Maker<'a, S> {
             smalls,
             waiting,
             open,
+            manifest,
             grows,
             tails_bytes,
             numbers,
@@ -461,8 +465,7 @@ impl<'a, S: Source> Maker<'a, S> {
         path: &Path,
         shown: &Path,
     ) -> io::Result<()> {
-        self.beneath.make_directory(path)?;
-        self.unsynced.keep_names(self.beneath, path);
+        self.directory(path)?;
         for (name, child) in children {
             let (path, shown) = (path.join(name), shown.join(name));
             match self.small(child, &path, &shown, None) {
@@ -476,10 +479,26 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(())
     }
 
+    /// A new directory. One that has a temporary name is noted: whoever finds it can know it then.
+    fn directory(&mut self, path: &Path) -> io::Result<()> {
+        let made = self.beneath.make_directory(path)?;
+        if self.open.is_empty()
+            && let Some(manifest) = &mut self.manifest
+        {
+            // Where that fails, the steps cannot be noted either, which is told.
+            let _ = manifest.made(path, made.found());
+        }
+        self.unsynced.keep_names(self.beneath, path);
+        Ok(())
+    }
+
     /// All of a host directory, by hard links (invariant 2).
     fn host_tree(&mut self, origin: &Path, path: &Path) -> io::Result<Held> {
-        self.beneath.make_directory(path)?;
-        self.unsynced.keep_names(self.beneath, path);
+        self.directory(path)?;
+        self.fill_from_host(origin, path)
+    }
+
+    fn fill_from_host(&mut self, origin: &Path, path: &Path) -> io::Result<Held> {
         for name in self.beneath.names(origin)? {
             let (from, to) = (origin.join(&name), path.join(&name));
             let held = self.beneath.hold(&from)?;
@@ -489,7 +508,9 @@ impl<'a, S: Source> Maker<'a, S> {
             }
             let (found, extended) = (held.found().clone(), held.extended()?);
             drop(held);
-            let made = self.host_tree(&from, &to)?;
+            self.beneath.make_directory(&to)?;
+            self.unsynced.keep_names(self.beneath, &to);
+            let made = self.fill_from_host(&from, &to)?;
             made.set_like(&found)?;
             self.outcome.note(&from, extended::set(&made, &extended));
         }

@@ -10,7 +10,8 @@
 //!
 //! Invariants
 //! 1. No name changes before `ready` is on the disk. One that is not ready tells of temporary names
-//!    only: they are removed.
+//!    only: they are removed. A new directory is noted (`made`) before anything is put into it, so
+//!    that nothing but what a write-back has made is removed with all below.
 //! 2. Until `past` everything old has a name: forward and back are both possible.
 //! 3. The file is locked as long as its write-back lives.
 //! 4. Manifests are in directories of this user alone, never in the trees that are written to.
@@ -29,10 +30,12 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use super::below::Below;
+use super::beneath::Beneath;
 use super::beneath::schedule::{before, before_sync};
 use super::host;
 use super::ledger::Text;
 use super::scan::Run;
+use crate::clock;
 use crate::config::state;
 
 /// What its syncs are called on a schedule.
@@ -181,10 +184,42 @@ impl Step {
 enum Line {
     Head(Head),
     Step(Step),
+    Made(Directory),
     Ready { steps: usize },
     Past,
     Back,
     Going,
+}
+
+/// A directory that was made under a temporary name, before anything is in it.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+pub struct Directory {
+    temporary: Text,
+    which: (u64, u64),
+    /// Numbers are given again: when it came to be, ns.
+    born_ns: i64,
+}
+
+impl Directory {
+    /// What was `found` at `temporary`.
+    pub fn of(temporary: &Path, found: &fs::Metadata) -> Directory {
+        let which = (found.dev(), found.ino());
+        Directory { temporary: Text::of(temporary), which, born_ns: clock::born_ns(found) }
+    }
+
+    /// Removes it, if it is still there, with all below.
+    pub fn remove(&self, beneath: &Beneath) {
+        let temporary = self.temporary.path();
+        let found = beneath.found(&temporary).ok().flatten();
+        if found.is_some_and(|found| Directory::of(&temporary, &found).is(self)) {
+            // What cannot be removed stays recognisable.
+            let _ = beneath.remove_tree_of(&temporary, self.which);
+        }
+    }
+
+    fn is(&self, other: &Directory) -> bool {
+        (self.which, self.born_ns) == (other.which, other.born_ns)
+    }
 }
 
 /// The manifest of a write-back that is under way.
@@ -192,6 +227,8 @@ enum Line {
 pub struct Manifest {
     path: PathBuf,
     file: File,
+    /// What may be the half of a line is at its end: nothing more is written.
+    torn: bool,
 }
 
 impl Manifest {
@@ -214,10 +251,15 @@ impl Manifest {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mut manifest = Manifest { path, file };
+        let mut manifest = Manifest { path, file, torn: false };
         let written = manifest.write(&[Line::Head(head.clone())]);
         written.inspect_err(|_| drop(fs::remove_file(&manifest.path)))?;
         Ok(manifest)
+    }
+
+    /// A directory was made under a temporary name. Not durable: after a loss of power it may stay.
+    pub fn made(&mut self, temporary: &Path, found: &fs::Metadata) -> io::Result<()> {
+        self.write(&[Line::Made(Directory::of(temporary, found))])
     }
 
     /// Invariant 1.
@@ -255,8 +297,12 @@ impl Manifest {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
-        before("write")?;
-        self.file.write_all(&text)
+        if self.torn {
+            return Err(io::Error::other("an earlier line could not be written"));
+        }
+        let written = before("write").and_then(|()| self.file.write_all(&text));
+        self.torn = written.is_err();
+        written
     }
 }
 
@@ -268,6 +314,8 @@ pub struct Pending {
     pub head: Head,
     /// What was to be done; nothing, where it is not ready.
     pub steps: Vec<Step>,
+    /// Directories that were made.
+    pub made: Vec<Directory>,
     /// Names may have changed.
     pub ready: bool,
     /// What is old may have gone.
@@ -308,12 +356,24 @@ impl Pending {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let (steps, ready, past) = (Vec::new(), false, false);
-        let (undoing, going) = (false, false);
-        let mut pending =
-            Pending { path, head, steps, ready, past, undoing, going, written_ns, busy, lock };
+        let (undoing, going, made) = (false, false, Vec::new());
+        let mut pending = Pending {
+            path,
+            head,
+            steps,
+            made,
+            ready,
+            past,
+            undoing,
+            going,
+            written_ns,
+            busy,
+            lock,
+        };
         for line in lines {
             match line {
                 Line::Step(step) => pending.steps.push(step),
+                Line::Made(directory) => pending.made.push(directory),
                 Line::Ready { steps } => pending.ready = steps == pending.steps.len(),
                 Line::Past => pending.past = true,
                 Line::Back => pending.undoing = true,
@@ -423,10 +483,21 @@ fn all(places: &[PathBuf], take: bool) -> Vec<Pending> {
     all
 }
 
-/// Whether a temporary name is that of a write-back that can still be recovered.
-pub fn keeps(name: &OsStr) -> bool {
-    let of = |one: &Pending| one.ready && name.as_bytes().starts_with(one.head.stem.as_bytes());
-    looked_at(&places()).iter().any(of)
+/// How the temporary names begin of all write-backs that can still be recovered.
+#[derive(Debug)]
+pub struct Kept(Vec<String>);
+
+impl Kept {
+    /// Those of this user.
+    pub fn by_this_user() -> Kept {
+        let ready = looked_at(&places()).into_iter().filter(|one| one.ready);
+        Kept(ready.map(|one| one.head.stem).collect())
+    }
+
+    /// Whether a temporary name is one of them.
+    pub fn keeps(&self, name: &OsStr) -> bool {
+        self.0.iter().any(|stem| name.as_bytes().starts_with(stem.as_bytes()))
+    }
 }
 
 /// Where this user's manifests are.

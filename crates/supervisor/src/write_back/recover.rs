@@ -494,6 +494,7 @@ impl<'a> Recovery<'a> {
     // ---- both -----------------------------------------------------------------------------------
 
     fn remove_temporaries(&self) {
+        self.pending.made.iter().for_each(|made| made.remove(&self.beneath));
         for directory in &self.pending.head.directories {
             host::remove_names(&self.beneath, &directory.path(), &self.pending.head.stem);
         }

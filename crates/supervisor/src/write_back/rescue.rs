@@ -10,13 +10,13 @@
 //! Invariants
 //! 1. Directories are made anew, mode 0700, under names that nobody can guess; what is in them is
 //!    made anew, by the descriptor of a directory. So nothing is overwritten, and nobody else reads
-//!    or leads astray what is saved.
+//!    or leads astray what is saved: a directory that somebody puts in the place of one that was
+//!    made takes nothing.
 //! 2. Where one place does not take a file, the next does, which may be another file system.
 //! 3. An object is in the list before it is there: what is saved is always listed.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, HostIdentity};
@@ -233,11 +233,10 @@ impl Place {
 
     /// Removes a directory that was made in vain.
     fn tidy(&self) {
-        let (Some(parent), Some(_), None) = (self.path.parent(), &self.open, &self.first) else {
-            return;
-        };
-        // What cannot be removed is listed as empty.
-        let _ = Beneath::new([parent]).remove_tree(&self.path);
+        if let (Some(open), None) = (&self.open, &self.first) {
+            // What cannot be removed is listed as empty.
+            let _ = open.beneath.remove_tree(&self.path);
+        }
     }
 
     fn summary(&self) -> Option<String> {
@@ -335,8 +334,8 @@ fn place_in(base: &Path) -> Option<Place> {
 
 /// Makes the directory of a rescue (invariant 1).
 fn open(path: &Path) -> io::Result<Open> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    let beneath = Beneath::new([path]);
+    let beneath = Beneath::new([path.parent().unwrap_or(path)]);
+    beneath.make_directory(path)?;
     let list = beneath.create(&path.join(LIST))?;
     Ok(Open { beneath, list })
 }

@@ -31,14 +31,25 @@ pub fn goings(names: &mut host::Names, plan: &Plan) -> Vec<PathBuf> {
     parents.map(|parent| names.fresh(parent)).collect()
 }
 
-/// Begins the manifest of a plan that is more than one change.
+/// Whether `plan` is one change, after which nothing is left that has something below it.
+fn is_atomic(beneath: &Beneath, plan: &Plan) -> bool {
+    let olds = plan.puts.iter().filter(|put| put.replaces.is_some()).map(Put::target);
+    let mut olds = olds.chain(plan.deletes.iter().map(|delete| delete.path.clone()));
+    let directory = |path: PathBuf| {
+        // What cannot be looked at may be one.
+        beneath.glance(&path).map_or(true, |found| found.is_some_and(|one| one.directory))
+    };
+    plan.puts.len() + plan.deletes.len() <= 1 && !olds.any(directory)
+}
+
+/// Begins the manifest of a plan that is more than one change, or makes a directory.
 pub fn begin(
     work: &Work,
     beneath: &Beneath,
     plan: &Plan,
     outcome: &mut Outcome,
 ) -> Option<Manifest> {
-    if plan.puts.len() + plan.deletes.len() <= 1 {
+    if !plan.puts.iter().any(|put| put.object.is_tree()) && is_atomic(beneath, plan) {
         return None;
     }
     let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
@@ -62,7 +73,8 @@ pub fn begin(
     }
 }
 
-/// Notes the steps of what is `prepared`, durably. Where that fails, there is no manifest.
+/// Notes the steps of what is `prepared`, durably. Where that fails, there is no manifest. One new
+/// directory has no steps: whoever is killed leaves what it has made, or all is done.
 pub fn ready(
     manifest: &mut Option<Manifest>,
     beneath: &Beneath,
@@ -72,6 +84,10 @@ pub fn ready(
     outcome: &mut Outcome,
 ) {
     let Some(mut begun) = manifest.take() else { return };
+    if is_atomic(beneath, prepared.plan) {
+        *manifest = Some(begun);
+        return;
+    }
     match begun.ready(steps(beneath, prepared, kept, unlocked)) {
         Ok(()) => *manifest = Some(begun),
         Err(problem) => {

@@ -26,6 +26,7 @@ mod chosen;
 mod edited;
 mod gone;
 mod killed;
+mod leftovers;
 mod many;
 mod merged;
 mod power;

@@ -284,7 +284,7 @@ fn take_directories(path: &Path, by: [&str; 2]) -> io::Result<()> {
 }
 
 /// What is to be seen of directories of these numbers, wherever they are below.
-fn directories(top: &Path, numbers: &[u64]) -> Vec<(u64, u32, i64, i64, Vec<String>)> {
+pub(super) fn directories(top: &Path, numbers: &[u64]) -> Vec<(u64, u32, i64, i64, Vec<String>)> {
     let (mut open, mut all) = (vec![top.to_owned()], Vec::new());
     while let Some(directory) = open.pop() {
         let entries = fs::read_dir(&directory).unwrap().map(Result::unwrap);
