@@ -26,7 +26,7 @@ fn check_says_what_the_host_can_do() {
     }
     let document = document("check", &["check", "--json"]);
     let text = document.to_string().to_lowercase();
-    for word in ["dispatch", "memfd", "pkey", "fuse"] {
+    for word in ["dispatch", "memfd", "pkey", "fuse", "steering"] {
         assert!(text.contains(word), "nothing about {word}: {document}");
     }
 }

@@ -3,6 +3,7 @@
 //! in one directory, and a million files; ten thousand processes in a row.
 #![forbid(unsafe_code)]
 
+mod connections;
 mod flood;
 mod lineage;
 

@@ -146,7 +146,7 @@ mod volume {
 }
 mod admin {
     use husk_proto::fs::{Imported, Origin};
-    use husk_proto::image::Cover;
+    use husk_proto::image::{Cover, Udp};
     use husk_proto::place::Rule;
     use husk_proto::{Inode, Process, Result};
     husk_proto::admin_operations!(dispatch);
@@ -170,7 +170,7 @@ mod shortcuts {
     use husk_proto::epoll::{Member, Set, Sight};
     use husk_proto::flight::Flight;
     use husk_proto::fs::{HostIdentity, Inode, Piece, Span, Witness};
-    use husk_proto::image::{Mount, Rewritten};
+    use husk_proto::image::{Mount, Rewritten, Udp};
     use husk_proto::pipe::{Addresses, End, Pipe, Posted};
     use husk_proto::watch::Instance;
     use husk_proto::{Process, Result};

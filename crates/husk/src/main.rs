@@ -37,9 +37,11 @@ mod metrics;
 mod named;
 mod net;
 mod pages;
+mod picture;
 mod recover;
 mod reference;
 mod rescue;
+mod screen;
 mod settings;
 mod top;
 mod trace;
@@ -346,6 +348,11 @@ struct ImageOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pin: Option<bool>,
+    /// Set UDP sockets up when programs bind them: several may share a port (reuseport), each and
+    /// the thread that binds it get a core of their own by turns (pin), who waits for one polls
+    /// (busy-poll). For servers with a socket for each thread or process.
+    #[arg(long, value_name = "HOW", value_delimiter = ',')]
+    udp: Vec<Udp>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -392,11 +399,23 @@ impl ImageOptions {
             place: self.place.map(|policy| (policy, Origin::Image)),
             pin: self.pin,
             covers_here: false,
+            udp: husk_proto::image::Udp {
+                reuseport: self.udp.contains(&Udp::Reuseport),
+                pin: self.udp.contains(&Udp::Pin),
+                busy_poll: self.udp.contains(&Udp::BusyPoll),
+            },
             nodes: None,
             hosts: Vec::new(),
             part_of: None,
         }
     }
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Udp {
+    Reuseport,
+    Pin,
+    BusyPoll,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -628,7 +647,8 @@ fn shown<T: Serialize>(report: &T, json: bool, text: impl FnOnce(&T) -> String) 
 }
 
 fn print_check(json: bool) -> ExitCode {
-    let report = check::check();
+    let mut report = check::check();
+    report.facts.push(net::steering());
     let printed = shown(&report, json, check::Report::table);
     if printed && report.able { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
 }

@@ -4,7 +4,7 @@
 //! image runs, it cleans up after processes that died and serves write-back.
 
 use crate::fs::{Imported, Origin};
-use crate::image::Cover;
+use crate::image::{Cover, Udp};
 use crate::place::Rule;
 use crate::{Inode, Process, Result};
 
@@ -35,6 +35,10 @@ Admin in admin, operations {
     /// Whether pipes and sockets made from now on get rings.
     allow_pipes = - { pipes: bool, sockets: bool } -> (),
         by pipe::set_wanted;
+
+    /// How datagram sockets are set up.
+    set_udp = - { udp: Udp } -> (),
+        by image::set_udp;
 
     /// What holds in the image where a program says nothing of its placement, and the core of each
     /// kernel.

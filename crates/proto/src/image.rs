@@ -23,6 +23,29 @@ pub struct Mount<'a> {
     pub cover: Cover,
 }
 
+/// How Internet datagram sockets are set up when programs bind them to a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Udp {
+    /// Several sockets may have one port, and the host spreads what comes (`SO_REUSEPORT`).
+    pub reuseport: bool,
+    /// Each gets a core of its own, by turns, and the thread that binds it (`SO_INCOMING_CPU`).
+    pub pin: bool,
+    /// Who waits for one polls its queue for a while (`SO_BUSY_POLL`).
+    pub busy_poll: bool,
+}
+
+impl Udp {
+    /// As a word; 0: nothing is set up.
+    pub const fn word(self) -> u64 {
+        self.reuseport as u64 | (self.pin as u64) << 1 | (self.busy_poll as u64) << 2
+    }
+
+    /// What `word` has made a word of.
+    pub const fn of_word(word: u64) -> Udp {
+        Udp { reuseport: word & 1 != 0, pin: word & 2 != 0, busy_poll: word & 4 != 0 }
+    }
+}
+
 /// How names begin that Husk itself makes in directories of the host; no image shows them.
 pub const OWN_NAMES: &[u8] = b".husk-tmp-";
 

@@ -9,7 +9,7 @@ use crate::descriptor::{Description, Files, Glance};
 use crate::epoll::{Member, Set, Sight};
 use crate::flight::Flight;
 use crate::fs::{HostIdentity, Inode, Piece, Span, Witness};
-use crate::image::{Mount, Rewritten};
+use crate::image::{Mount, Rewritten, Udp};
 use crate::pipe::{Addresses, End, Pipe, Posted};
 use crate::process::Process;
 use crate::watch::Instance;
@@ -341,6 +341,14 @@ Shortcuts in shortcuts, looks {
     /// Whether what lies outside the trees is read-only for programs (`--read-only-outside`).
     outside_is_sealed = - {} -> bool = false,
         by image::outside_is_sealed;
+
+    /// How datagram sockets are set up.
+    udp = - {} -> Udp = Udp::of_word(0),
+        by image::udp;
+
+    /// The core that the next of them gets.
+    udp_core = - {} -> Option<u32> = None,
+        by process::placement::next_core;
 
     /// Whether a socket has been bound to a name in a tree.
     sockets = - {} -> bool,

@@ -77,6 +77,7 @@ impl Image {
         direct.set_directories(variables.directories);
         direct.set_without(variables.without);
         direct.set_place_rule(settings.rule, &settings.cores);
+        direct.set_udp(settings.udp);
         if settings.sealed {
             direct.seal_outside();
         }

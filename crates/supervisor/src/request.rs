@@ -19,9 +19,11 @@
 
 use std::env;
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use husk_proto::image::{Cover, MOUNTS_MAX};
+use husk_proto::image::{Cover, MOUNTS_MAX, Udp};
 use husk_proto::place::{Origin, Policy, Rule};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -72,6 +74,8 @@ pub struct Request {
     pub place: Option<(Policy, Origin)>,
     /// `--pin`: each process on the core of its kernel only.
     pub pin: Option<bool>,
+    /// `--udp`: how datagram sockets are set up.
+    pub udp: Udp,
     /// `--nodes`; `None` = one.
     pub nodes: Option<u32>,
     /// `--on`: other hosts.
@@ -92,6 +96,9 @@ pub(crate) fn is_the_hosts(path: &Path) -> bool {
     path == Path::new("/")
         || OF_THE_HOST.iter().any(|top| path.starts_with(top)) && !path.starts_with(ORDINARY)
 }
+
+/// How long programs poll with `--udp busy-poll`, as the client sets it.
+const BUSY_POLL_US: i32 = 50;
 
 /// What is said of it.
 const HOSTS_OWN: &str = "it holds the host's devices, processes or settings";
@@ -147,6 +154,8 @@ pub struct Settings {
     pub rule: Rule,
     /// The core of each kernel.
     pub cores: Vec<u32>,
+    /// How datagram sockets are set up.
+    pub udp: Udp,
     /// Remarks for the user, one line each.
     pub notes: Vec<String>,
 }
@@ -247,6 +256,7 @@ impl Request {
             guard: settle_guard(self.guard, crate::check::can_guard)?,
             rule,
             cores: settle_cores(kernels, rule.pin, &able)?,
+            udp: settle_udp(self.udp, rule)?,
             notes: note.into_iter().chain(whole.into_iter().flatten()).collect(),
         })
     }
@@ -336,6 +346,24 @@ fn settle_rule(place: Option<(Policy, Origin)>, pin: bool) -> Result<Rule, Failu
             ..Rule::default()
         }),
     }
+}
+
+/// What programs may not set up is refused before one starts.
+fn settle_udp(udp: Udp, rule: Rule) -> Result<Udp, Failure> {
+    let what = "cannot set datagram sockets up";
+    if udp.pin && rule != (Rule { origin: rule.origin, ..Rule::default() }) {
+        let why = "--udp pin chooses a core for who binds a socket, and so does --place or --pin";
+        return Err(Failure::new(what, why, "leave out one of them"));
+    }
+    let may_poll = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        husk_host::datagrams::set_busy_poll(socket.as_raw_fd(), BUSY_POLL_US).ok()
+    };
+    if udp.busy_poll && may_poll().is_none() {
+        let why = "busy polling takes CAP_NET_ADMIN on this kernel";
+        return Err(Failure::new(what, why, "run it as root, or leave out --udp busy-poll"));
+    }
+    Ok(udp)
 }
 
 /// Cores that this process may run on.

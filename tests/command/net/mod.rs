@@ -4,7 +4,9 @@ mod broken;
 mod server;
 mod steering;
 mod tuning;
+mod udp;
 
+use std::fs;
 use std::process::Command;
 
 use husk_tests::husk::binary;
@@ -27,7 +29,14 @@ fn a_simulation_prints_each_experiment_without_angel_and_with_it() {
         return;
     }
     let arguments = ["sim", "--kernels", "2,24", "--seconds", "2", "--seed", "3"];
-    let outcome = net(&[&arguments[..], &["--json"]].concat());
+    let scratch = Scratch::new("net-report");
+    let page = scratch.path().to_str().expect("a plain path");
+    let outcome = net(&[&arguments[..], &["--json", "--report", page]].concat());
+    let drawn = fs::read_to_string(scratch.path().join("net-sim.html")).expect("a page");
+    assert_eq!(drawn.matches("<svg").count(), 6, "{drawn}");
+    assert!(drawn.contains("all groups on one kernel, 24 kernels"), "{drawn}");
+    let nowhere = net(&[&arguments[..], &["--report", "no/such/place"]].concat());
+    assert!(matches!(said(&nowhere)[..], [line] if line.contains("no/such/place")));
     let document: Value = serde_json::from_slice(&outcome.stdout).expect("one document");
     let rows = document["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().map(|row| (&row["experiment"], &row["kernels"])).collect();
@@ -93,7 +102,12 @@ fn ways_of_accepting_are_measured_beside_each_other_and_only_angel_moves_groups(
     let work = scratch.fresh("work");
     let mut command = Command::new(binary());
     command.args(["bench", "net", "--rounds", "1", "--only", "nginx, attacked", "--json"]);
+    command.args(["--report", "."]);
     let outcome = run(&scratch, &work, command);
+    let drawn = fs::read_to_string(work.join("net.html")).expect("a page");
+    // A course of each way, with values in it, and moves.
+    assert_eq!(drawn.matches("<path fill=none").count(), 5, "{drawn}");
+    assert!(drawn.contains('L') && drawn.contains("<rect"), "{drawn}");
     // 1: two turns of the same differed, as on a busy machine.
     assert!(matches!(outcome.status.code(), Some(0 | 1)), "{}", outcome.shown());
     let document: Value = serde_json::from_slice(&outcome.stdout).expect("one document");

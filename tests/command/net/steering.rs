@@ -5,8 +5,10 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::process::Command;
 
-use husk_tests::against_native;
+use husk_tests::husk::binary;
+use husk_tests::{Scratch, against_native};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -38,6 +40,70 @@ fn every_connection_goes_to_the_worker_of_its_flow_group_until_detached() {
     assert!(said.contains("nothing is attached"), "{said}");
     let said = refused(net(&["top", &server.place(), "--once"]));
     assert!(said.contains("husk net attach"), "{said}");
+}
+
+/// A terminal with a command in it; it ends with its test.
+struct Terminal(String);
+
+impl Terminal {
+    fn with(scratch: &Scratch, command: &str) -> Terminal {
+        let socket = scratch.path().join("tmux");
+        let terminal = Terminal(socket.to_str().expect("a plain path").to_owned());
+        let line = format!("{command}; echo status $?; read line");
+        terminal.tmux(&["new-session", "-d", "-x", "150", "-y", "20", "sh", "-c", &line]);
+        terminal
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let mut tmux = Command::new("tmux");
+        tmux.args(["-f", "/dev/null", "-S", &self.0]).args(words).env("TERM", "screen-256color");
+        let output = tmux.output().expect("tmux");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn shows(&self, what: &str) {
+        until(what, || self.tmux(&["capture-pane", "-p"]).contains(what));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-S", &self.0, "kill-server"]).output();
+    }
+}
+
+#[test]
+fn top_shows_what_is_steered_on_a_terminal_until_a_key_or_the_end_of_steering() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place(), "--wake-percent", "0"]);
+    until("groups have moved", || {
+        server.answers(200, |group| group % 2 == 0);
+        server.top()["moves"].as_u64() > Some(0)
+    });
+    let top = server.top();
+    let moved = top["moved"].as_array().expect("a list");
+    let groups = moved.iter().map(|one| one["groups"].as_u64().expect("a number"));
+    assert_eq!(Some(groups.sum()), top["moves"].as_u64(), "all were in the last minute: {top}");
+    let said = refused(net(&["top"]));
+    assert!(said.contains("not a terminal") && said.contains("--once"), "{said}");
+    let scratch = Scratch::new("net-top");
+    let line = format!("'{}' net top {} --interval 0.1", binary().display(), server.place());
+    let terminal = Terminal::with(&scratch, &line);
+    terminal.shows(&format!("{}  process", server.place()));
+    terminal.shows("moves/s");
+    terminal.shows("q quit");
+    terminal.tmux(&["send-keys", "q"]);
+    terminal.shows("status 0");
+    drop(terminal);
+    let terminal = Terminal::with(&scratch, &line);
+    terminal.shows("q quit");
+    done(&["detach", &server.place()]);
+    terminal.shows("status 125");
+    terminal.shows("`husk net attach PID` starts steering");
 }
 
 #[test]

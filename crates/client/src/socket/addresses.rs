@@ -28,7 +28,7 @@ use husk_proto::fs::{Kind, Node, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `SOL_SOCKET`, `SO_DOMAIN`, `SO_TYPE`.
-const SOCKET_LEVEL: usize = 1;
+pub(crate) const SOCKET_LEVEL: usize = 1;
 pub(crate) const DOMAIN: usize = 39;
 pub(crate) const TYPE: usize = 3;
 /// Permissions of what stands behind a node.
@@ -42,6 +42,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.surrender(c.args[0])?;
         self.other_kind(c, Errno::ENOTSOCK)?;
         let Some(name) = self.path_given(c.args[0], c.args[1], c.args[2])? else {
+            self.prepare_udp(c.args[0]);
             return Ok(Verdict::Pass);
         };
         match self.find_name(&name, Aim::PARENT)? {

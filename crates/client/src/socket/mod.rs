@@ -9,6 +9,7 @@ pub(crate) mod ring_drain;
 pub(crate) mod scm_rights;
 pub(crate) mod streams;
 pub(crate) mod tcp;
+pub(crate) mod udp;
 
 use husk_proto::flight::Flight;
 

@@ -16,6 +16,7 @@ use super::report::median;
 use super::technique::Technique;
 use super::workloads::{self, Workload};
 use super::{commands, page, scratch, stop};
+use crate::picture;
 
 /// Which ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -181,7 +182,7 @@ fn worths(rounds: &[Round]) -> Vec<Worth> {
 pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
     let chosen = super::chosen(suite.all(), |one| one.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
-        page::make_directory(directory)?;
+        picture::make_directory(directory)?;
     }
     let _fragmented = options.fragment.then(Fragmented::make).transpose()?;
     let scratch = scratch::Scratch::create(None)?;
@@ -206,7 +207,7 @@ pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
     let control = pair.control_ratio(options.rounds)?;
     let report = Workloads { suite, machine, control, rows };
     if let Some(directory) = &options.report {
-        page::write(directory, suite.title().1, &page::workloads(&report))?;
+        picture::write(directory, suite.title().1, &page::workloads(&report))?;
     }
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

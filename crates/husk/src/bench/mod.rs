@@ -60,6 +60,8 @@ use std::time::Duration;
 
 use husk_supervisor::failure::STATUS_SIGNAL_BASE;
 
+use crate::picture;
+
 /// What to measure.
 #[derive(clap::Args, Debug)]
 pub struct Options {
@@ -244,7 +246,7 @@ fn chosen<'a, T>(
 fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     let rows = chosen(operations::ALL, |row| row.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
-        page::make_directory(directory)?;
+        picture::make_directory(directory)?;
     }
     let _fragmented = options.fragment.then(fragment::Fragmented::make).transpose()?;
     let scratch = scratch::Scratch::create(options.tmpfs.as_deref())?;
@@ -252,7 +254,7 @@ fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
     let report = pair.measure(&rows, Duration::from_secs(options.seconds), &scratch)?;
     stop::check()?;
     if let Some(directory) = &options.report {
-        page::write(directory, "fs.html", &page::calls(&report))?;
+        picture::write(directory, "fs.html", &page::calls(&report))?;
     }
     if options.json {
         report.print_json()?

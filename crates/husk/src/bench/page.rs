@@ -1,34 +1,16 @@
 //! The report: one HTML page that needs nothing else, with the plots as drawings in it.
 
 use std::fmt::Write;
-use std::io::ErrorKind;
-use std::path::Path;
-
-use anyhow::Context;
 
 use super::hare::{Row, Workloads};
 use super::machine::Machine;
 use super::report::Report;
 use super::technique::Technique;
+use crate::picture::{self, escaped};
 
 const BAR_PX: f64 = 14.0;
 const LABEL_PX: f64 = 250.0;
 const WIDTH_PX: f64 = 760.0;
-
-/// Makes the directory of a page, before anything is measured: its parent must be there.
-pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
-    match std::fs::create_dir(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
-            .with_context(|| format!("cannot make {} for the report", directory.display())),
-        _ => Ok(()),
-    }
-}
-
-/// Writes a page.
-pub fn write(directory: &Path, name: &str, page: &str) -> anyhow::Result<()> {
-    let path = directory.join(name);
-    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
-}
 
 /// The page of workloads or commands.
 pub fn workloads(report: &Workloads) -> String {
@@ -87,21 +69,18 @@ pub fn calls(report: &Report) -> String {
 }
 
 fn head(title: &str, machine: &Machine, control: f64) -> String {
-    format!(
-        "<!doctype html><meta charset=utf-8><title>Husk: {title}</title>\
-         <style>body{{font:14px sans-serif;max-width:60em;margin:2em auto}}\
-         table{{border-collapse:collapse}}td,th{{padding:2px 8px;text-align:right}}\
-         td:first-child{{text-align:left}}\
-         text{{font:12px sans-serif;paint-order:stroke;stroke:#fff;stroke-width:3px}}</style>\
-         <h1>{title}, Husk against tmpfs</h1>\
-         <p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): \
+    let mut head = picture::head(title, &format!("{title}, Husk against tmpfs"));
+    let _ = write!(
+        head,
+        "<p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): \
          {control:.2}.</p>",
         escaped(&machine.cpu),
         machine.cores,
         escaped(&machine.kernel),
         machine.load,
         escaped(&machine.guard),
-    )
+    );
+    head
 }
 
 /// What each technique is worth that the rows were measured without, too; `of` gives the worths of
@@ -187,8 +166,4 @@ fn table(report: &Workloads) -> String {
         let _ = write!(table, "<td>{:.2}x</tr>", row.cpu_ratio);
     }
     table + "</table>\n"
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -1,24 +1,24 @@
 //! `husk net`: connections from outside, who accepts them, and sockets of an image.
 
+mod top;
 mod tune;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command as Program, ExitCode};
-use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Subcommand;
 use husk_net::angel::Tuning;
 use husk_net::sim;
 use husk_net::steer::{self, Problem, Snapshot};
+use husk_supervisor::check::{Fact, State};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::say::say;
 use husk_supervisor::sockets;
 
+use crate::picture::{self, Course, Line};
 use crate::{failed, shown};
-
-/// How often `husk net top` looks.
-const TOP_EVERY: Duration = Duration::from_secs(1);
 
 /// `husk net COMMAND`.
 #[derive(Subcommand, Debug)]
@@ -38,16 +38,19 @@ pub enum Command {
         #[arg(value_name = "PID|PORT")]
         target: String,
     },
-    /// Show what is steered, each second: listening sockets with the processes that accept, flow
-    /// groups, connections, moves.
+    /// Show what is steered, again and again: listening sockets with the processes that accept,
+    /// flow groups, connections, moves. Keys are shown in the last line.
     Top {
         /// Process, port, or address with port [default: all that is steered].
         #[arg(value_name = "PID|PORT")]
         target: Option<String>,
-        /// Show it once.
+        /// Time between two updates, in seconds (0.1 to 3600).
+        #[arg(long, value_name = "S", default_value = "1", value_parser = crate::top::interval)]
+        interval: Duration,
+        /// Print it once and end; needs no terminal.
         #[arg(long)]
         once: bool,
-        /// Print a JSON document instead of the table.
+        /// Print it once, as a JSON document, and end.
         #[arg(long)]
         json: bool,
     },
@@ -172,17 +175,27 @@ pub struct Simulation {
     /// Print one JSON document instead of the table.
     #[arg(long)]
     json: bool,
+    /// Also write a page with pictures, net-sim.html, into this directory: time per request and
+    /// moves of flow groups over time.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
 }
 
 pub fn run(command: Command) -> ExitCode {
     match command {
         Command::Attach(options) => done(attach(&options)),
         Command::Detach { target } => done(steer::detach(&target).map(|()| true)),
-        Command::Top { target, once, json } => done(top(target.as_deref(), once, json)),
+        Command::Top { target, interval, once: false, json: false } => {
+            match top::watch(|| seen(target.as_deref()), interval) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => failed(&failure),
+            }
+        }
+        Command::Top { target, json, .. } => done(look(target.as_deref(), json)),
         Command::Stat { target, openmetrics: true, .. } => {
             done(seen(target.as_deref()).map(|all| shown(&all, false, |all| steer::metrics(all))))
         }
-        Command::Stat { target, json, .. } => done(top(target.as_deref(), true, json)),
+        Command::Stat { target, json, .. } => done(look(target.as_deref(), json)),
         Command::Check { json } => {
             let report = steer::check::check();
             let printed = shown(&report, json, steer::check::Report::text);
@@ -200,6 +213,19 @@ pub fn run(command: Command) -> ExitCode {
             done(steer::balance(&wanted).map(|()| true))
         }
     }
+}
+
+/// Whether connections can be steered, as a line of `husk check`.
+pub fn steering() -> Fact {
+    let steer::check::Report { way, facts } = steer::check::check();
+    let works = way != "none";
+    let lacks = facts.iter().find(|fact| !fact.works);
+    let found = lacks.map_or(format!("works, by {way}"), |fact| fact.found.clone());
+    let cost = "husk net attach does not work: Linux spreads connections by hash";
+    let remedy = "sudo husk net check";
+    let (state, cost, remedy) =
+        if works { (State::Ok, "", "") } else { (State::Limited, cost, remedy) };
+    Fact { name: "steering of connections", state, found, cost, remedy }
 }
 
 fn status(fine: bool) -> ExitCode {
@@ -239,20 +265,45 @@ fn seen(target: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
 }
 
 /// Whether all could be printed.
-fn top(target: Option<&str>, once: bool, json: bool) -> Result<bool, Problem> {
-    loop {
-        if !shown(&seen(target)?, json, |all| steer::table(all)) {
-            return Ok(false);
-        }
-        if once {
-            return Ok(true);
-        }
-        sleep(TOP_EVERY);
-    }
+fn look(target: Option<&str>, json: bool) -> Result<bool, Problem> {
+    Ok(shown(&seen(target)?, json, |all| steer::table(all)))
 }
 
 fn simulate(options: &Simulation) -> ExitCode {
     let kernels = options.kernels.iter().map(|&kernels| kernels as usize).collect();
     let wanted = sim::Options { kernels, seed: options.seed, seconds: options.seconds };
-    status(shown(&sim::run(&wanted), options.json, sim::Report::table))
+    let report = sim::run(&wanted);
+    if let Some(directory) = &options.report {
+        let written = picture::make_directory(directory)
+            .and_then(|()| picture::write(directory, "net-sim.html", &page(&report)));
+        if let Err(why) = written {
+            say(&format!("{why:#}; name a directory that can be made or written to"));
+            return ExitCode::from(STATUS_HUSK);
+        }
+    }
+    status(shown(&report, options.json, sim::Report::table))
+}
+
+/// A picture of each row.
+fn page(report: &sim::Report) -> String {
+    let sim::Report { seed, seconds, rows } = report;
+    let mut page = picture::head("flow groups", "Angel, simulated");
+    page += &format!(
+        "<p>Seed {seed}, {seconds} s each. Mean time per request by tenths of a second, and flow \
+         groups that Angel moved.</p>"
+    );
+    for row in rows {
+        let lines = [("without", &row.without), ("Angel", &row.with)];
+        let lines = lines.map(|(name, outcome)| Line { name, values: &outcome.profile_ms });
+        let course = Course {
+            title: &format!("{}, {} kernels", row.experiment.title(), row.kernels),
+            of_lines: "ms per request",
+            lines: &lines,
+            of_bars: "moves",
+            bars: &row.with.profile_moves,
+            window_s: sim::PROFILE_S,
+        };
+        page += &course.drawing();
+    }
+    page
 }

@@ -6,7 +6,7 @@
 pub mod copies;
 pub mod volume;
 
-use husk_proto::image::{Cover, MOUNTS_MAX, Mount};
+use husk_proto::image::{Cover, MOUNTS_MAX, Mount, Udp};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::rings::epoll::SETS_MAX;
 use husk_region::rings::pipes::PIPES_MAX;
@@ -69,6 +69,8 @@ const MADE_NS: u32 = 43;
 const TOO_LONG: u32 = 45;
 /// The image's user namespace, once a process has made another one.
 const NAMESPACE: u32 = 44;
+/// How datagram sockets are set up (`Udp`).
+const UDP: u32 = 46;
 /// Which node this is (0: the home of all names), length of where that listens, and the text.
 const NODE: u32 = 57;
 /// The supervisor of that home; how many nodes there are (at home, 0: one), and whose turn it is.
@@ -413,6 +415,16 @@ pub fn outside_is_sealed(kernel: &Kernel) -> bool {
 /// Seals it, before the first program runs.
 pub fn seal_outside(kernel: &Kernel) {
     kernel.session.region.store(fixed(kernel, SEALED), 1);
+}
+
+/// `Admin::set_udp`.
+pub fn set_udp(kernel: &Kernel, udp: Udp) {
+    kernel.session.region.store(fixed(kernel, UDP), udp.word());
+}
+
+/// `Shortcuts::udp`.
+pub fn udp(kernel: &Kernel) -> Udp {
+    Udp::of_word(kernel.session.region.load(fixed(kernel, UDP)))
 }
 
 /// `Image::forget_outside`.

@@ -22,6 +22,7 @@ use husk_proto::place::{
 };
 use husk_region::{Cell, KERNELS_MAX, Region};
 
+use crate::Kernel;
 use crate::image::{PLACE_KERNELS, PLACE_RULE, PLACES, WATCH};
 use crate::process;
 use crate::state::process::{PROCESS_HIGH, PROCESSES_MAX};
@@ -96,6 +97,12 @@ pub fn core(region: &Region, kernel: u32) -> Option<u32> {
 /// Whose turn it is; the next one gets another number.
 pub fn turn(region: &Region) -> u64 {
     region.add(kernels_word(region, TURN), 1)
+}
+
+/// The core whose turn it is, where nothing else is placed by turns.
+pub fn next_core(kernel: &Kernel) -> Option<u32> {
+    let region = &kernel.session.region;
+    core(region, (turn(region) % u64::from(region.kernels())) as u32)
 }
 
 /// Asks for loads to be looked after.

@@ -16,4 +16,4 @@ mod world;
 
 pub use experiment::{Experiment, Options, run};
 pub use random::Random;
-pub use report::{Outcome, Report, Row};
+pub use report::{Outcome, PROFILE_S, Report, Row};

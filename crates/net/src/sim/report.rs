@@ -9,6 +9,8 @@ use super::world::Seen;
 
 /// Windows of the profile, each.
 const PROFILE_US: u64 = 100_000;
+/// The same, in seconds.
+pub const PROFILE_S: f64 = PROFILE_US as f64 / 1e6;
 
 /// All experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -106,7 +108,7 @@ impl Report {
         let mut last = None;
         for row in &self.rows {
             if last.replace(row.experiment) != Some(row.experiment) {
-                let _ = writeln!(text, "\n{}\n{}", title(row.experiment), HEAD);
+                let _ = writeln!(text, "\n{}\n{}", row.experiment.title(), HEAD);
             }
             line(&mut text, &row.kernels.to_string(), "without", &row.without);
             line(&mut text, "", "Angel", &row.with);
@@ -118,11 +120,14 @@ impl Report {
 const HEAD: &str = "kernels            requests/s   failed  time per request: mean      p50\
                     \x20     p99  balanced    moves";
 
-fn title(experiment: Experiment) -> &'static str {
-    match experiment {
-        Experiment::Even => "even load",
-        Experiment::Skewed => "all groups on one kernel",
-        Experiment::Attacked => "attack on one kernel (figures of the other clients)",
+impl Experiment {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Experiment::Even => "even load",
+            Experiment::Skewed => "all groups on one kernel",
+            Experiment::Attacked => "attack on one kernel (figures of the other clients)",
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The balancer of one place: a process of its own, until somebody detaches or nobody listens.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
 use super::listeners::{Member, Place, accept, borrow, cpu_ns, family, see, shares_its_port};
-use super::seen::{Kernel, Snapshot};
+use super::seen::{Kernel, Moved, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
 use crate::groups::{GROUPS, Table};
@@ -28,6 +28,11 @@ const TICK_US: u64 = 100_000;
 /// groups move. More rarely where no connection comes: a look takes milliseconds.
 const LOOK_US: u64 = 1_000_000;
 const IDLE_LOOK_US: u64 = 2_000_000;
+/// Where no group could move, open connections are counted again after this, and each time after
+/// twice as long, to at most the last.
+const COUNT_AGAIN_US: [u64; 2] = [TICK_US, 800_000];
+/// So long a move is shown.
+const MOVED_US: u64 = 60_000_000;
 /// The program steers so long after a sign of life.
 const LIFE_NS: u64 = 2_000_000_000;
 /// Who asks must have written by then.
@@ -68,6 +73,12 @@ struct Balancer {
     /// Connections that had come at the last look.
     came: u64,
     moves: u64,
+    /// Moves of the last minute: when, and how many groups.
+    moved: VecDeque<(u64, usize)>,
+    /// When open connections are counted next for groups that may move, and how long it took from
+    /// the time before.
+    count_at_us: u64,
+    count_after_us: u64,
 }
 
 /// Balances until the end. What is said before `ready` is for who has started it.
@@ -182,6 +193,9 @@ impl Balancer {
             looked_us: now_us,
             came: 0,
             moves: 0,
+            moved: VecDeque::new(),
+            count_at_us: 0,
+            count_after_us: COUNT_AGAIN_US[0],
         };
         balancer.look_at_listeners()?;
         if balancer.inodes.is_empty() {
@@ -273,15 +287,32 @@ impl Balancer {
         let cpu = self.cpu(now_us - self.ticked_us);
         self.ticked_us = now_us;
         self.angel.sample(now_us, &cpu);
-        if self.angel.is_uneven() {
-            self.count_open();
-            self.tell_angel();
-            for one in self.angel.balance() {
-                self.way.assign(one.group, one.target);
-                self.moves += 1;
-            }
+        if self.angel.is_uneven() && now_us >= self.count_at_us {
+            self.even_out(now_us);
         }
         true
+    }
+
+    /// Groups move, if any can.
+    fn even_out(&mut self, now_us: u64) {
+        self.count_open();
+        self.tell_angel();
+        let moves = self.angel.balance();
+        for one in &moves {
+            self.way.assign(one.group, one.target);
+        }
+        let [first_us, last_us] = COUNT_AGAIN_US;
+        if moves.is_empty() {
+            self.count_after_us = (self.count_after_us * 2).min(last_us);
+        } else {
+            self.count_after_us = first_us;
+            self.moves += moves.len() as u64;
+            self.moved.push_back((now_us, moves.len()));
+            while self.moved.front().is_some_and(|(at_us, _)| at_us + MOVED_US < now_us) {
+                self.moved.pop_front();
+            }
+        }
+        self.count_at_us = now_us + self.count_after_us;
     }
 
     /// Takes in which sockets listen, and who accepts from them.
@@ -392,15 +423,21 @@ impl Balancer {
                 load: look.load,
             }
         };
+        let now_us = now_us();
+        let moved = |&(at_us, groups): &(u64, usize)| {
+            let ago_us = now_us.saturating_sub(at_us);
+            (ago_us <= MOVED_US).then_some(Moved { ms_ago: ago_us / 1000, groups })
+        };
         let loads: f64 = looks.iter().map(|look| look.load).sum();
         let worst = looks.iter().map(|look| look.load).fold(0.0, f64::max);
         Snapshot {
             address: self.place.to_string(),
             pid: self.family.first().map_or(0, |member| member.pid),
             balancer: std::process::id(),
-            seconds: (now_us() - self.began_us) / 1_000_000,
+            seconds: (now_us - self.began_us) / 1_000_000,
             connections: self.angel.table.groups().iter().map(|group| group.syns).sum(),
             moves: self.moves,
+            moved: self.moved.iter().filter_map(moved).collect(),
             worst_over_mean: if loads > 0.0 { worst * looks.len() as f64 / loads } else { 1.0 },
             kernels: looks.iter().enumerate().map(kernel).collect(),
         }

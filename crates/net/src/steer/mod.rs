@@ -27,5 +27,5 @@ pub use crate::problem::Problem;
 pub use asking::{attach, detach, everywhere, look};
 pub use balancer::{Wanted, balance};
 pub use listeners::Place;
-pub use seen::{Snapshot, metrics, table};
+pub use seen::{COLUMNS, Kernel, Moved, NOTHING, Snapshot, metrics, table};
 pub use way::whole_table_us;

@@ -19,10 +19,22 @@ pub struct Snapshot {
     pub connections: u64,
     /// Groups that have moved.
     pub moves: u64,
+    /// Moves of the last minute, the oldest first.
+    #[serde(default)]
+    pub moved: Vec<Moved>,
     /// Load of the busiest kernel over the mean; 1 where there is none.
     pub worst_over_mean: f64,
     /// Listening sockets, each with who accepts from it.
     pub kernels: Vec<Kernel>,
+}
+
+/// Groups that have moved at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// How long ago.
+    pub ms_ago: u64,
+    /// How many.
+    pub groups: usize,
 }
 
 /// One listening socket.
@@ -50,42 +62,49 @@ pub struct Kernel {
     pub load: f64,
 }
 
+/// Names of the columns of [`Kernel::line`].
+pub const COLUMNS: &str = "kernel      pid  groups    SYN/s     open  CPU %   load";
+
+impl Snapshot {
+    /// One line.
+    pub fn line(&self) -> String {
+        let Snapshot { address, pid, balancer, seconds, connections, moves, .. } = self;
+        let busiest = self.worst_over_mean;
+        format!(
+            "{address}  process {pid}, balancer {balancer}, {seconds} s: {connections} \
+             connections, {moves} moves, busiest {busiest:.2}x the mean"
+        )
+    }
+}
+
+impl Kernel {
+    /// One line, by columns.
+    pub fn line(&self) -> String {
+        let pid = match (self.pid, self.processes) {
+            (Some(pid), _) => pid.to_string(),
+            (None, 0) => "-".to_owned(),
+            (None, several) => format!("{several} proc"),
+        };
+        let Kernel { kernel, groups, arrivals_per_s: came, open, load, .. } = self;
+        let cpu = self.cpu * 100.0;
+        format!("{kernel:>6} {pid:>8} {groups:>7} {came:>8.0} {open:>8} {cpu:>6.1} {load:>6.2}")
+    }
+}
+
+/// What is shown where nothing is steered.
+pub const NOTHING: &str = "nothing is steered; `husk net attach PID` starts steering";
+
 /// A table for people.
 pub fn table(all: &[Snapshot]) -> String {
     let mut text = String::new();
     for one in all {
-        let _ = writeln!(
-            text,
-            "{}  process {}, balancer {}, {} s: {} connections, {} moves, busiest {:.2}x the mean",
-            one.address,
-            one.pid,
-            one.balancer,
-            one.seconds,
-            one.connections,
-            one.moves,
-            one.worst_over_mean
-        );
-        let _ = writeln!(text, "kernel      pid  groups    SYN/s     open  CPU %   load");
+        let _ = writeln!(text, "{}\n{COLUMNS}", one.line());
         for kernel in &one.kernels {
-            let pid = match (kernel.pid, kernel.processes) {
-                (Some(pid), _) => pid.to_string(),
-                (None, 0) => "-".to_owned(),
-                (None, several) => format!("{several} proc"),
-            };
-            let _ = writeln!(
-                text,
-                "{:>6} {pid:>8} {:>7} {:>8.0} {:>8} {:>6.1} {:>6.2}",
-                kernel.kernel,
-                kernel.groups,
-                kernel.arrivals_per_s,
-                kernel.open,
-                kernel.cpu * 100.0,
-                kernel.load
-            );
+            let _ = writeln!(text, "{}", kernel.line());
         }
     }
     if all.is_empty() {
-        text.push_str("nothing is steered; `husk net attach PID` starts steering\n");
+        let _ = writeln!(text, "{NOTHING}");
     }
     text
 }
@@ -142,6 +161,7 @@ mod tests {
             seconds: 9,
             connections: 30,
             moves: 4,
+            moved: Vec::new(),
             worst_over_mean: 1.0,
             kernels: vec![kernel],
         };

@@ -325,6 +325,7 @@ impl Config {
             place: typed.place.or_else(placed),
             pin: typed.pin.or_else(|| self.is_on("pin")),
             covers_here,
+            udp: typed.udp,
             nodes: typed.nodes,
             hosts: typed.hosts,
             part_of: typed.part_of,

@@ -63,8 +63,10 @@ impl Load {
 /// What the clients have seen.
 #[derive(Default)]
 pub struct Seen {
-    /// Times of requests, in milliseconds.
+    /// Times of requests that count, in milliseconds.
     pub took_ms: Vec<f64>,
+    /// When each answered one began, also before they count, and how long it took.
+    pub course: Vec<(Duration, f64)>,
     /// Requests without the right answer.
     pub failed: u64,
     /// Who answered, where answers say so.
@@ -74,6 +76,7 @@ pub struct Seen {
 impl Seen {
     fn add(mut self, other: Seen) -> Seen {
         self.took_ms.extend(other.took_ms);
+        self.course.extend(other.course);
         self.failed += other.failed;
         for (worker, count) in other.workers {
             *self.workers.entry(worker).or_default() += count;
@@ -109,21 +112,21 @@ fn play(target: SocketAddr, random: &mut Random, one: &Ask, began: Instant) -> S
     let mut seen = Seen::default();
     thread::sleep(Duration::from_micros(random.exponential_us(one.think_us)));
     while began.elapsed() < SETTLE + WINDOW {
-        let start = Instant::now();
-        let counts = began.elapsed() >= SETTLE;
+        let (start, at) = (Instant::now(), began.elapsed());
         let asked = ask(target, one.load.port(one.kernels, random));
         let taken = [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable];
         match asked {
             // Another client has that port.
             Err(why) if taken.contains(&why.kind()) => continue,
             Err(_) => seen.failed += 1,
-            Ok(worker) if counts => {
-                seen.took_ms.push(start.elapsed().as_secs_f64() * 1e3);
-                if let Some(worker) = worker {
-                    *seen.workers.entry(worker).or_default() += 1;
+            Ok(worker) => {
+                let took_ms = start.elapsed().as_secs_f64() * 1e3;
+                seen.course.push((at, took_ms));
+                if at >= SETTLE {
+                    seen.took_ms.push(took_ms);
+                    worker.into_iter().for_each(|one| *seen.workers.entry(one).or_default() += 1);
                 }
             }
-            Ok(_) => {}
         }
         thread::sleep(Duration::from_micros(random.exponential_us(one.think_us)));
     }

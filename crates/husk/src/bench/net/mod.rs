@@ -20,9 +20,11 @@ mod clients;
 mod cost;
 mod site;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use husk_net::steer;
+use husk_net::steer::{self, Moved};
 use serde::Serialize;
 
 use super::lab::Lab;
@@ -31,11 +33,14 @@ use super::report::median;
 use super::scratch::Scratch;
 use super::servers::cpu_ns;
 use super::stop;
+use crate::picture::{self, Course, Line};
 use clients::{Ask, CLIENTS, LOADS, Load, SETTLE, Seen, WINDOW};
 use site::{Kind, Site};
 
 /// Processors that are asked for.
 const DEMAND: f64 = 1.25;
+/// Windows of a course.
+const COURSE: Duration = Duration::from_millis(100);
 /// How far the control may be from 1.
 const CONTROL: f64 = 0.1;
 /// Time per request with Angel, over that without: all connections come to one kernel.
@@ -61,6 +66,10 @@ pub struct Options {
     /// Only rows whose name (server and load, e.g. `nginx, even`) contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Also write a page with pictures, net.html, into this directory: time per request and moves
+    /// of flow groups over the time of a round.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
 }
 
 /// How connections find who accepts them.
@@ -107,6 +116,9 @@ struct Turn {
     worst_over_mean: Option<f64>,
     moves: u64,
     angel_percent: f64,
+    /// Mean time per request, and moves, by tenths of a second.
+    took_ms: Vec<Option<f64>>,
+    moved: Vec<usize>,
 }
 
 #[derive(Serialize)]
@@ -171,6 +183,9 @@ impl Drop for Attached {
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let all = rows();
     let chosen = super::chosen(&all, |row| &row.name, options.only.as_deref())?;
+    if let Some(directory) = &options.report {
+        picture::make_directory(directory)?;
+    }
     let able = steer::check::check().way == "ebpf";
     anyhow::ensure!(able, "nothing can be steered here: run as root, and see `husk net check`");
     let (lab, scratch) = (Lab::new()?, Scratch::create(None)?);
@@ -178,6 +193,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let costs = cost::connections(options.rounds.max(5))?;
     let whole_table_us = cost::whole_table_us()?;
     let (mut measured, mut controls, mut angels) = (Vec::new(), Vec::new(), Vec::new());
+    let mut courses = Vec::new();
     for kind in [Kind::Nginx, Kind::Apache] {
         let of_kind: Vec<_> = chosen.iter().filter(|row| row.kind == kind).collect();
         if of_kind.is_empty() {
@@ -190,6 +206,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             controls.extend(rates(1).zip(rates(0)).map(|(again, first)| again / first));
             angels.extend(turns[4].iter().map(|turn| turn.angel_percent));
             measured.extend(summed(row, &turns));
+            courses.push(course(&row.name, &turns));
         }
     }
     let report = Report {
@@ -201,6 +218,9 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         connection_steered_over: median(costs.iter().map(|(without, with)| with / without)),
         angel_cpu_percent: median(angels.into_iter()),
     };
+    if let Some(directory) = &options.report {
+        picture::write(directory, "net.html", &report.page(&courses))?;
+    }
     match options.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => report.print(),
@@ -252,6 +272,7 @@ impl<'a> Pair<'a> {
         let kernels = self.several.kernels;
         let ask = Ask { load, kernels, think_us: self.think_us, seed };
         let (mut settled, mut looked_ns, before_ns) = (None, 0, ran_ns());
+        let began = Instant::now();
         let seen = clients::run(&self.lab.sender, site.address(), &ask, || {
             // What it takes to look is not the balancer's own.
             let at_ns = ran_ns();
@@ -259,16 +280,54 @@ impl<'a> Pair<'a> {
             looked_ns = ran_ns() - at_ns;
         })?;
         let ran_ns = ran_ns().saturating_sub(before_ns + looked_ns) as f64;
-        let after = look();
+        let (after, lasted) = (look(), began.elapsed());
         let mut turn = Turn::of(seen);
         turn.angel_percent = ran_ns / (SETTLE + WINDOW).as_nanos() as f64 * 100.0;
         if let (Some(after), Some(before)) = (after, settled) {
             let came = after.kernels.iter().zip(&before.kernels);
             turn.worst_over_mean = worst(came.map(|(a, b)| a.syns - b.syns).collect());
             turn.moves = after.moves;
+            turn.moved = moved(&after.moved, lasted);
         }
         Ok(turn)
     }
+}
+
+/// Moves by windows of a turn that has lasted so long.
+fn moved(moved: &[Moved], lasted: Duration) -> Vec<usize> {
+    let mut windows = vec![0; windows()];
+    for Moved { ms_ago, groups } in moved {
+        let at = lasted.saturating_sub(Duration::from_millis(*ms_ago));
+        let window = (at.as_nanos() / COURSE.as_nanos()) as usize;
+        // One that came before the clients is none of theirs.
+        if let Some(count) = windows.get_mut(window).filter(|_| at > Duration::ZERO) {
+            *count += groups;
+        }
+    }
+    windows
+}
+
+fn windows() -> usize {
+    ((SETTLE + WINDOW).as_nanos() / COURSE.as_nanos()) as usize
+}
+
+/// A drawing of the first round.
+fn course(name: &str, turns: &[Vec<Turn>]) -> String {
+    let first = |at: usize| turns[at].first();
+    let line = |(at, &(_, name)): (usize, &(Way, &'static str))| {
+        first(at).map(|turn| Line { name, values: &turn.took_ms })
+    };
+    let lines: Vec<Line<'_>> = WAYS.iter().enumerate().filter_map(line).collect();
+    let angel = WAYS.iter().position(|(way, _)| *way == Way::Angel).and_then(first);
+    let drawing = Course {
+        title: name,
+        of_lines: "ms per request",
+        lines: &lines,
+        of_bars: "moves",
+        bars: angel.map_or(&[], |turn| &turn.moved),
+        window_s: COURSE.as_secs_f64(),
+    };
+    drawing.drawing()
 }
 
 fn worst(counts: Vec<u64>) -> Option<f64> {
@@ -286,7 +345,16 @@ impl Turn {
             took_ms.get((took_ms.len() * part / 100).min(last)).copied().unwrap_or_default()
         };
         let counts: Vec<u64> = seen.workers.into_values().collect();
+        let mut course = vec![(0.0, 0_u32); windows()];
+        for (began, took_ms) in seen.course {
+            let window = (began.as_nanos() / COURSE.as_nanos()) as usize;
+            if let Some((sum, count)) = course.get_mut(window) {
+                (*sum, *count) = (*sum + took_ms, *count + 1);
+            }
+        }
+        let mean = |(sum, count)| (count > 0).then(|| sum / f64::from(count));
         Turn {
+            took_ms: course.into_iter().map(mean).collect(),
             per_s: took_ms.len() as f64 / WINDOW.as_secs_f64(),
             p50_ms: at(50),
             p99_ms: at(99),
@@ -333,6 +401,22 @@ fn mark(met: bool) -> &'static str {
 }
 
 impl Report {
+    /// A page with the courses of all rows.
+    fn page(&self, courses: &[String]) -> String {
+        let Machine { cpu, cores, kernel, load, .. } = &self.machine;
+        let mut page = picture::head("connections", "Connections from outside");
+        page += &format!(
+            "<p>{}, {cores} cores, Linux {}, load {load:.1}. Control (hash twice): {:.2}.</p>\
+             <p>Mean time per request by tenths of a second, in the first round, and flow groups \
+             that Angel moved. Figures count from {} s on.</p>",
+            picture::escaped(cpu),
+            picture::escaped(kernel),
+            self.control,
+            SETTLE.as_secs(),
+        );
+        page + &courses.concat()
+    }
+
     fn control_holds(&self) -> bool {
         (self.control - 1.0).abs() <= CONTROL
     }
