@@ -66,7 +66,7 @@ for name in one two; do "$HUSK" exec "hard-$name" -- sh -c "echo $name > file; e
 done
 "$HUSK" down hard-one 2> /dev/null; echo "status $?"
 "$HUSK" down hard-two 2> "$2/said"; echo "status $?"
-cat file one two file.husk-*; grep -c 'compare them' "$2/said"
+cat file one two file.husk-*; grep -c 'compare: diff' "$2/said"
 "#,
         "status 0\nstatus 125\none\none\ntwo\ntwo\n1\n",
     );

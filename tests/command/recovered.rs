@@ -68,6 +68,13 @@ case $("$HUSK" recover --json) in *half*) ;; *) exit 0;; esac
 told() { echo "$1 $("$HUSK" "$@" 2>&1 > /dev/null | grep -c 'note: .*husk recover forward')"; }
 told up halved --memory 64M --overlay "$WORK"
 told ls; told diff halved; told sync halved --dry-run; told sync halved
+told ps halved; told cp halved:/absent absent; told refresh halved
+told stat halved; told top halved --once; told metrics halved; told fsck halved; told nodes halved
+told kill halved 1; told explain halved 1; told trace halved -p 1; told net ls halved
+told mount halved /absent; told rescue ls
+"$HUSK" run --memory 64M -- sleep 1000 2> /dev/null &
+until "$HUSK" ps $! > /dev/null 2>&1; do :; done
+told stat $!; told ps $!; told diff $!; kill $!; wait $! || true
 "$HUSK" ls --json | tr -d ' \n' | grep -o '"half_written":\["[0-9a-f]*"\]' | wc -l
 told down halved
 "$HUSK" recover forward | wc -l; told ls
@@ -87,7 +94,10 @@ fn each_command_about_a_tree_says_that_a_write_back_was_killed_in_it() {
         command.env("XDG_STATE_HOME", &state);
         let outcome = run(&scratch, &work, command);
         let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let wanted = "up 1\nls 1\ndiff 1\nsync 1\nsync 1\n1\ndown 1\n1\nls 0\n";
+        let each = "up ls diff sync sync ps cp refresh stat top metrics fsck nodes kill \
+                    explain trace net mount rescue stat ps diff";
+        let each: String = each.split(' ').map(|verb| format!("{verb} 1\n")).collect();
+        let wanted = format!("{each}1\ndown 1\n1\nls 0\n");
         assert!(text.is_empty() || text == wanted, "{}", outcome.shown());
         !text.is_empty()
     });

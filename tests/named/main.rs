@@ -9,6 +9,7 @@ mod bad_input;
 mod chosen;
 mod completing;
 mod config;
+mod conflicts;
 mod copies;
 mod crowded;
 mod ends;
@@ -35,6 +36,7 @@ mod sync;
 mod top;
 mod tracing;
 mod volumes;
+mod waited;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -35,19 +35,47 @@ fn an_image_stays_whose_changes_find_no_room_anywhere() {
 "$HUSK" exec ci -- sh -c 'head -c 9M /dev/zero | tr "\0" x > big; echo small > small'
 for round in 1 2; do
   status=0; "$HUSK" down ci || status=$?; echo "$status"
-  "$HUSK" ls --names; "$HUSK" exec ci -- head -c 1 big; cat small
+  "$HUSK" ls --names; "$HUSK" exec ci -- head -c 1 big; ls
 done
+status=0; "$HUSK" sync ci || status=$?; echo "$status"; cat small
 rm ../fill; "$HUSK" down ci; head -c 1 big; "$HUSK" ls --names
 ls ../home | grep -v '^husk$' || true"#,
     );
-    assert_eq!(told, "125\nci\nxsmall\n".repeat(2) + "x", "{said}");
+    assert_eq!(told, "125\nci\nx".repeat(2) + "125\nsmall\nx", "{said}");
     let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines.len(), 2, "{said}");
-    for line in lines {
-        assert!(line.starts_with("husk: cannot take image ci down: not written back: "), "{said}");
-        assert!(line.contains("big: no space left on device"), "{said}");
-        assert!(line.ends_with("or drop it: husk down ci --discard; it stays"), "{said}");
+    assert_eq!(lines.len(), 3, "{said}");
+    for line in &lines[..2] {
+        let what = "husk: cannot take image ci down: no room for 9M in ";
+        assert!(line.starts_with(what) && line.contains("nothing is written back"), "{said}");
+        assert!(
+            line.contains("`husk sync ci`") && line.ends_with("--discard` drops all"),
+            "{said}"
+        );
     }
+    assert!(lines[2].contains("big: no space left on device"), "{said}");
+}
+
+/// What is not known before: another program takes the room while it is written back.
+#[test]
+fn an_image_stays_whose_room_is_taken_meanwhile() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("stays-late");
+    // The same size, other bytes: a lower bound of what it needs is nothing.
+    let (told, said) = on_a_full_disk(
+        &images,
+        r#"head -c 5M /dev/zero > old; "$HUSK" up ci --memory 64M
+"$HUSK" exec ci -- sh -c 'head -c 6M /dev/zero | tr "\0" x > old'
+status=0; "$HUSK" down ci || status=$?; echo "$status"
+"$HUSK" ls --names; "$HUSK" exec ci -- head -c 1 old; head -c 1 old | tr '\0' 0
+rm ../fill; "$HUSK" down ci; head -c 1 old; "$HUSK" ls --names"#,
+    );
+    assert_eq!(told, "125\nci\nx0x", "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("husk: cannot take image ci down: not written back: "), "{said}");
+    assert!(said.contains("old: no space left on device"), "{said}");
+    assert!(said.ends_with("or drop it: husk down ci --discard; it stays\n"), "{said}");
 }
 
 /// Less room than the image takes, and enough for what has changed.

@@ -60,6 +60,7 @@ fn the_host_has_what_the_image_has_each_time() {
     images.script("ci", THEN);
     let then = synced(&images);
     assert_eq!(then["complete"], true, "{then}");
+    assert!(then["files"].as_u64() > Some(0) && then["bytes"].as_u64() > Some(0), "{then}");
     agree(&images);
     let after = fs::metadata(images.work.join("both")).expect("a file");
     assert_eq!(after.ino(), before.ino(), "it was written once more");

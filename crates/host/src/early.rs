@@ -34,7 +34,7 @@ extern "C" fn look() {
     }
     let mut action = Action::default();
     sigaction(SIGPIPE, None, Some(&mut action));
-    PIPE_IGNORED.store(action.handler == SIG_IGN, Ordering::Relaxed);
+    PIPE_IGNORED.store(action.is_ignore(), Ordering::Relaxed);
 }
 
 /// `struct sigaction` of the kernel.
@@ -49,6 +49,12 @@ pub(crate) struct Action {
 
 const _: () = assert!(size_of::<Action>() == 32);
 const SIG_IGN: usize = 1;
+
+impl Action {
+    pub(crate) fn is_ignore(&self) -> bool {
+        self.handler == SIG_IGN
+    }
+}
 
 const SIGPIPE: usize = 13;
 

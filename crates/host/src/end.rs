@@ -5,6 +5,14 @@ use husk_abi::nr;
 use crate::early::{Action, sigaction};
 use crate::syscall;
 
+/// Whether this process ignores `signal` (1 to 64), as one that a shell has put into the background
+/// does with what the terminal sends.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = Action::default();
+    sigaction(signal as usize, None, Some(&mut action));
+    action.is_ignore()
+}
+
 /// Ends this process by `signal` (1 to 64), without a core dump: the program that ended so has made
 /// one. Returns if the signal does not end it: its default is to be ignored, or this is the first
 /// process of a PID namespace.

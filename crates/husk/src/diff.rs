@@ -18,7 +18,7 @@ const STATUS_CHANGES: u8 = 1;
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
-    image: String,
+    pub image: String,
     /// Show only these paths and what is below them; relative to the current directory if that is
     /// in an overlay, otherwise to each overlay.
     #[arg(value_name = "PATH")]
@@ -62,7 +62,6 @@ pub fn run(options: &Options) -> ExitCode {
 /// Shows the changes; whether there are any.
 fn shown(options: &Options) -> Result<bool, Failure> {
     let mut look = Look::begin(&options.image)?;
-    look.notes().iter().for_each(|note| say(&format!("note: {note}")));
     let found = look.differences(&options.paths)?;
     options.form.print(&mut look, &found)?;
     Ok(!found.changes.is_empty())

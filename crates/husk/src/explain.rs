@@ -17,7 +17,7 @@ use crate::{failed, shown};
 pub struct Options {
     /// Name of the image [default: the one in which the process runs].
     #[arg(value_name = "NAME")]
-    name: String,
+    pub name: String,
     /// Number of the process.
     #[arg(value_name = "PID")]
     pid: Option<String>,

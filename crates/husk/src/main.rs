@@ -47,7 +47,7 @@ mod top;
 mod trace;
 mod volume;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -411,6 +411,32 @@ impl ImageOptions {
     }
 }
 
+impl Command {
+    /// The image that it is about, as it was typed; `None` where it makes one (which says itself
+    /// what is half way), lists all, or is about none.
+    fn image(&self) -> Option<&OsStr> {
+        match self {
+            Command::Ps { name, .. } => Some(name),
+            Command::Nodes { image, .. }
+            | Command::Fsck { image, .. }
+            | Command::Stat { image, .. } => Some(image.as_ref()),
+            Command::Kill(options) => Some(&options.name),
+            Command::Diff(options) => Some(options.image.as_ref()),
+            Command::Sync(options) => Some(&options.name),
+            Command::Refresh(options) => Some(options.name.as_ref()),
+            Command::Down(options) => Some(&options.name),
+            Command::Cp(options) => options.image(),
+            Command::Mount(options) => Some(options.image()),
+            Command::Explain(options) => Some(options.name.as_ref()),
+            Command::Top(options) => Some(options.image.as_ref()),
+            Command::Metrics(options) => Some(options.image.as_ref()),
+            Command::Trace(options) => Some(options.image.as_ref()),
+            Command::Net { command } => command.image(),
+            _ => None,
+        }
+    }
+}
+
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Udp {
     Reuseport,
@@ -463,6 +489,8 @@ fn begin() -> ExitCode {
         Ok(options) => options,
         Err(error) => return tell_mistake(&error),
     };
+    // `exec` says it itself: it is also understood without the parser.
+    options.command.image().into_iter().for_each(named::tell_unfinished);
     match options.command {
         Command::Run(options) => run(options),
         Command::Up(options) => named::up(&options),

@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
-    image: String,
+    pub image: String,
     /// Serve them over HTTP (GET /metrics) at unix:PATH, or at a port that only this host can
     /// reach: `127.0.0.1:PORT`, `[::1]:PORT`; until Ctrl-C or the end of the image.
     #[arg(long, value_name = "WHERE")]

@@ -14,7 +14,7 @@ use husk_proto::place::Policy;
 use husk_supervisor::Request;
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::follow::{self, Told};
-use husk_supervisor::named;
+use husk_supervisor::named::{self, Synced, Waiting};
 use husk_supervisor::refresh::{self, Refreshed};
 use husk_supervisor::request::{parse_node, parse_nodes};
 use husk_supervisor::say::{print, say};
@@ -59,7 +59,7 @@ pub struct Exec {
 #[derive(clap::Args, Debug)]
 pub struct Down {
     /// Name of the image.
-    name: OsString,
+    pub name: OsString,
     /// Write nothing back.
     #[arg(long)]
     discard: bool,
@@ -71,7 +71,7 @@ pub struct Down {
 #[derive(clap::Args, Debug)]
 pub struct Sync {
     /// Name of the image.
-    name: OsString,
+    pub name: OsString,
     /// Only these paths and what is below, taken from the current directory if that is in an
     /// overlay, else from each overlay.
     #[arg(value_name = "PATH")]
@@ -91,7 +91,7 @@ pub struct Sync {
 pub struct Refresh {
     /// Name of the image, or process id of a `husk run` or of a program in it.
     #[arg(value_name = "IMAGE")]
-    name: String,
+    pub name: String,
     /// Refresh only this directory and what is below it.
     path: Option<PathBuf>,
     /// Go on until the image ends or Ctrl-C: what changes on the host is taken in at once. With
@@ -150,7 +150,7 @@ pub struct Shown {
 pub struct Kill {
     /// Name of the image, or process id of a `husk run` or of a program in it.
     #[arg(value_name = "IMAGE")]
-    name: OsString,
+    pub name: OsString,
     /// Number of the process.
     pid: String,
     /// The signal, by name or number.
@@ -221,6 +221,7 @@ pub fn attend(name: &OsStr) -> ExitCode {
 }
 
 pub fn exec(options: &Exec) -> ExitCode {
+    tell_unfinished(&options.name);
     let where_to = (options.place, options.node);
     let Err(failure) =
         named::enter(&options.name, &options.command, options.argv0.as_deref(), where_to);
@@ -243,8 +244,29 @@ fn note<'a>(lines: impl Iterator<Item = &'a str>) {
 }
 
 /// Says which write-backs in the trees of an image were killed half way.
-fn tell_unfinished(name: &OsStr) {
+pub fn tell_unfinished(name: &OsStr) {
     note(named::unfinished(name).iter().map(|line| &**line));
+}
+
+/// The image in `NAME:PATH`, or in what is typed like it.
+fn before_colon(typed: &OsStr) -> Option<&OsStr> {
+    let (bytes, is_colon) = (typed.as_bytes(), |byte: &u8| *byte == b':');
+    let name = &bytes[..bytes.iter().position(is_colon)?];
+    (!name.contains(&b'/')).then(|| OsStr::from_bytes(name))
+}
+
+impl Cp {
+    /// The image that is copied from or to.
+    pub fn image(&self) -> Option<&OsStr> {
+        before_colon(&self.source).or_else(|| before_colon(&self.target))
+    }
+}
+
+impl Mount {
+    /// The image that is mounted.
+    pub fn image(&self) -> &OsStr {
+        before_colon(&self.name).unwrap_or(&self.name)
+    }
 }
 
 /// What a shell offers where an image is to be named; nobody is asked.
@@ -332,7 +354,6 @@ pub fn umount(options: &Umount) -> ExitCode {
 }
 
 pub fn sync(options: &Sync) -> ExitCode {
-    tell_unfinished(&options.name);
     if options.dry_run {
         let planned = named::planned(&options.name, &options.paths);
         let shown = planned.and_then(|(mut look, found)| {
@@ -340,14 +361,23 @@ pub fn sync(options: &Sync) -> ExitCode {
         });
         return shown.map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS);
     }
-    let synced = match named::sync(&options.name, &options.paths) {
+    let waiting = Waiting::begin();
+    let synced = named::sync(&options.name, &options.paths, &waiting);
+    let tally = synced.as_ref().map(Synced::tally).unwrap_or_default();
+    let mut status = ExitCode::SUCCESS;
+    waiting.end(&tally, || status = tell_synced(synced, options.json));
+    status
+}
+
+fn tell_synced(synced: Result<Synced, Failure>, json: bool) -> ExitCode {
+    let synced = match synced {
         Err(failure) => return failed(&failure),
         Ok(synced) => synced,
     };
-    if options.json && !shown(&synced, true, |_| String::new()) {
+    if json && !shown(&synced, true, |_| String::new()) {
         return ExitCode::from(STATUS_HUSK);
     }
-    if !options.json {
+    if !json {
         let lines = |what: &str, of: &[String]| {
             of.iter().for_each(|line| say(&format!("{what}{line}")));
         };
@@ -412,17 +442,23 @@ fn one_line(found: &Refreshed) -> bool {
 }
 
 pub fn down(options: &Down) -> ExitCode {
-    tell_unfinished(&options.name);
     if let Some(line) = named::foreseen(&options.name, options.discard, options.force) {
         say(&line);
     }
-    match named::down(&options.name, options.discard, options.force) {
-        Err(failure) => failed(&failure),
-        Ok(down) => {
-            down.lines.iter().for_each(|line| say(line));
-            if down.complete { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) }
+    let waiting = Waiting::begin();
+    let ended = named::down(&options.name, options.discard, options.force, &waiting);
+    let tally = ended.as_ref().map(|ended| ended.tally).unwrap_or_default();
+    let mut status = ExitCode::SUCCESS;
+    waiting.end(&tally, || {
+        status = match ended {
+            Err(failure) => failed(&failure),
+            Ok(ended) => {
+                ended.lines.iter().for_each(|line| say(line));
+                copied(ended.complete)
+            }
         }
-    }
+    });
+    status
 }
 
 #[cfg(test)]

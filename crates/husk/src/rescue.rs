@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::named::all_unfinished;
 use husk_supervisor::rescues::{self, Restored, Shown};
 use husk_supervisor::say::say;
 
@@ -49,6 +50,7 @@ pub enum Command {
 
 /// What is typed as `husk rescue`.
 pub fn run(command: Command) -> ExitCode {
+    all_unfinished().iter().for_each(|line| say(&format!("note: {line}")));
     let done = match command {
         Command::Ls { json } => {
             let all = rescues::all();

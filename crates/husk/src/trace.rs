@@ -40,7 +40,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
-    image: String,
+    pub image: String,
     /// Trace only this process, until it ends [default: all processes of the image].
     #[arg(long, short, value_name = "PID", value_parser = process_id)]
     pid: Option<u32>,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::onlooker::{Onlooker, Over, Progress};
-use crate::say::say;
+use crate::say::say_over;
 use crate::signals::Signals;
 
 /// Between two looks.
@@ -20,12 +20,21 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the host gives of one signal, bytes.
 const SIGNAL_BYTES: usize = 128;
 /// What somebody types, or sends, who wants it to stop.
-const WISHES: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
+pub const WISHES: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
 
 /// Hears of signals until its end.
 pub struct Interrupts {
     last: Arc<AtomicI32>,
     onlooker: Option<Onlooker>,
+}
+
+/// What one of the signals means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// The n-th wish that it stops, from 1.
+    Wish(u32),
+    /// Whoever looked on has gone.
+    Gone,
 }
 
 impl Interrupts {
@@ -34,9 +43,18 @@ impl Interrupts {
         let last = Arc::<AtomicI32>::default();
         let heard = signals.descriptor.as_fd().try_clone_to_owned();
         let (known, progress) = (Arc::clone(&last), Arc::clone(progress));
-        let onlooker = heard.ok().map(|heard| {
-            Onlooker::begin(move |over: &Over| hear(over, heard.into(), &known, &progress))
-        });
+        let began = Instant::now();
+        let mut on = move |signal: Signal, heard| {
+            known.store(signal as i32, Ordering::Relaxed);
+            match heard {
+                Heard::Wish(1) => say_over(&left(&progress, began.elapsed())),
+                Heard::Wish(2) => progress.stop(),
+                _ => {}
+            }
+        };
+        let onlooker = heard
+            .ok()
+            .map(|heard| Onlooker::begin(move |over: &Over| hear(over, heard.into(), &mut on)));
         Interrupts { last, onlooker }
     }
 
@@ -48,22 +66,19 @@ impl Interrupts {
     }
 }
 
-fn hear(over: &Over, mut signals: std::fs::File, last: &AtomicI32, progress: &Progress) {
-    let (began, mut wishes) = (Instant::now(), 0);
+/// Hears of what comes by the descriptor `signals` until the work is over.
+pub fn hear(over: &Over, mut signals: std::fs::File, on: &mut dyn FnMut(Signal, Heard)) {
+    let mut wishes = 0;
     loop {
         let mut bytes = [0; SIGNAL_BYTES];
         while matches!(signals.read(&mut bytes), Ok(SIGNAL_BYTES)) {
             let number = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as i32;
             let Ok(signal) = Signal::try_from(number) else { continue };
-            let wish = WISHES.contains(&signal);
-            if wish || signal == Signal::SIGHUP {
-                last.store(number, Ordering::Relaxed);
-            }
-            wishes += u32::from(wish);
-            match wishes {
-                1 if wish => say(&left(progress, began.elapsed())),
-                2 => progress.stop(),
-                _ => {}
+            if WISHES.contains(&signal) {
+                wishes += 1;
+                on(signal, Heard::Wish(wishes));
+            } else if signal == Signal::SIGHUP {
+                on(signal, Heard::Gone);
             }
         }
         if over.within(LOOK) {
@@ -73,8 +88,12 @@ fn hear(over: &Over, mut signals: std::fs::File, last: &AtomicI32, progress: &Pr
 }
 
 /// What is left, in a line.
-fn left(progress: &Progress, since: Duration) -> String {
+pub fn left(progress: &Progress, since: Duration) -> String {
+    const STOPS: &str = "a second Ctrl-C stops it and keeps the image";
     let (done, total) = progress.get();
+    if total == 0 {
+        return format!("it is looked up what has changed; {STOPS}");
+    }
     let rest = total.saturating_sub(done);
     let seconds = match done {
         0 => String::new(),
@@ -82,10 +101,7 @@ fn left(progress: &Progress, since: Duration) -> String {
             format!(", about {:.0} s", (since.as_secs_f64() * rest as f64 / done as f64).ceil())
         }
     };
-    format!(
-        "changes are being written back: {rest} of {total} files left{seconds}; a second Ctrl-C \
-         stops it and keeps the image"
-    )
+    format!("changes are being written back: {rest} of {total} files left{seconds}; {STOPS}")
 }
 
 #[cfg(test)]
@@ -100,5 +116,6 @@ mod tests {
         assert!(line.contains("60 of 90 files left, about 4 s;"), "{line}");
         progress.set(0, 90);
         assert!(left(&progress, Duration::ZERO).contains("90 of 90 files left;"));
+        assert!(left(&Progress::default(), Duration::ZERO).contains("what has changed;"));
     }
 }

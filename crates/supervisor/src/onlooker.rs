@@ -32,6 +32,11 @@ impl Progress {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many bytes are written.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes that are written.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

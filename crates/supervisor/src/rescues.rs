@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::config::state;
 use crate::failure::Failure;
 use crate::request::{reason, size};
+use crate::typed::typed;
 use crate::write_back::beneath::held::Held;
 use crate::write_back::beneath::{Beneath, Object as Which, lacks_flag, object_of};
 use crate::write_back::host::{Names, identity_of};
@@ -245,7 +246,7 @@ impl Rescue {
 
     /// What to type for what cannot be put back.
     fn changed(&self, entry: &Entry, place: &Path) -> String {
-        let (saved, place) = (quoted(&self.saved(entry)), quoted(place));
+        let (saved, place) = (typed(&self.saved(entry)), typed(place));
         match entry.kind {
             Kind::Directory => format!("{place} is no directory: move it away, and try again"),
             _ => format!(
@@ -423,16 +424,6 @@ fn rounded(bytes: u64) -> String {
         0..1024 => size(bytes),
         1024..0x10_0000 => format!("{}K", bytes.div_ceil(1 << 10)),
         _ => format!("{:.1}M", bytes as f64 / f64::from(1 << 20)),
-    }
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,=@".contains(c);
-    match text.chars().all(plain) {
-        true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 

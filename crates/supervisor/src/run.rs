@@ -38,6 +38,7 @@ use crate::work::{
     Ended, Work, ensure_able, lift_file_size_limit, set_file_size_limit, take_signals,
 };
 use crate::write_back::progress::ProgressLine;
+use crate::write_back::tally::Tally;
 
 /// Runs a command in a new image; `runtime` is the runtime's binary. Returns the exit status,
 /// unless a signal ended the command.
@@ -201,7 +202,7 @@ fn finish(
         // What was written back is not to be kept.
         drop(guard.take());
     }
-    let closing = line.closing(&ended.outcome, &progress);
+    let closing = line.closing(&Tally::of(&ended.outcome, &progress));
     let signal = interrupts.end(signals);
     settle();
     ended.lines.iter().for_each(|line| say(line));

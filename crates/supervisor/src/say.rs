@@ -6,18 +6,28 @@
 //! has work to do says things aside: a thread of its own prints them, and `settle` waits for it
 //! when everything is done.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::Signal;
 
-/// One line to standard error, `husk: ` in front.
+/// One line to standard error, `husk: ` in front; what names bring along that a terminal would take
+/// for its own is no part of it.
 pub fn say(line: &str) {
-    let line = format!("husk: {}\n", line.replace('\n', "?"));
+    let line = format!("husk: {}\n", line.replace(char::is_control, "?"));
     // Whoever does not listen is not told.
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// The same where a progress line may be drawn: on a terminal, in its place.
+pub fn say_over(line: &str) {
+    const CLEAR_LINE: &[u8] = b"\r\x1b[K";
+    if io::stderr().is_terminal() {
+        let _ = io::stderr().write_all(CLEAR_LINE);
+    }
+    say(line);
 }
 
 static ASIDE: Mutex<Option<(Sender<String>, JoinHandle<()>)>> = Mutex::new(None);

@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::differences::change::{Bytes, Change};
+use crate::differences::change::{Bytes, Change, What};
 use crate::request::size;
 use crate::review::dialogue::{Reply, Talk};
 
@@ -36,10 +36,16 @@ k  keep the image under a name, as Ctrl-C and Ctrl-D do; nothing is written
 d  drop the changes
 ";
 
-/// Bytes that a write-back of these changes makes.
+/// Bytes that a write-back of these changes makes at least: a file that has become longer may get
+/// its end alone (`write_back::grow`), and holes take no room.
 pub fn bytes_of(changes: &[Change]) -> u64 {
-    let new = changes.iter().filter_map(|change| change.new.as_ref());
-    new.filter(|thing| matches!(thing.bytes, Bytes::Image(_))).map(|thing| thing.size).sum()
+    changes.iter().filter_map(bytes_at_least).sum()
+}
+
+fn bytes_at_least(change: &Change) -> Option<u64> {
+    let new = change.new.as_ref().filter(|new| matches!(new.bytes, Bytes::Image(_)))?;
+    let old = change.old.as_ref().filter(|old| old.what == What::File && old.size < new.size);
+    Some((new.size - old.map_or(0, |old| old.size)).min(new.held))
 }
 
 /// What there is no room for, in words.
@@ -77,6 +83,8 @@ pub fn ask(talk: &mut impl Talk, told: &str, take: impl Fn(&Path) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::differences::change::{Thing, Verb};
+    use husk_proto::Inode;
 
     struct Script(Vec<&'static str>, String);
 
@@ -96,6 +104,33 @@ mod tests {
 
         fn rows(&self) -> usize {
             24
+        }
+    }
+
+    fn thing(size: u64, held: u64, bytes: Bytes) -> Thing {
+        let (what, mode, owner, modified_ns) = (What::File, 0o644, (0, 0), 0);
+        Thing { what, mode, owner, size, held, modified_ns, bytes }
+    }
+
+    #[test]
+    fn what_grows_needs_room_for_its_end_and_holes_need_none() {
+        let image =
+            |size, held| Some(thing(size, held, Bytes::Image(Inode { number: 1, generation: 0 })));
+        let host = |size| Some(thing(size, size, Bytes::Host(PathBuf::new())));
+        let cases = [
+            (None, image(9000, 9216), 9000),
+            (host(8000), image(9000, 9216), 1000),
+            (host(9000), image(9000, 9216), 9000),
+            (None, image(1 << 30, 4096), 4096),
+            (host(9000), None, 0),
+            (None, host(9000), 0),
+        ];
+        for (old, new, bytes) in cases {
+            let (verb, overlay, path) = (Verb::Changed, PathBuf::new(), PathBuf::new());
+            let (from, extended, conflict, implied) = (None, false, None, false);
+            let change =
+                Change { verb, overlay, path, from, old, new, extended, conflict, implied };
+            assert_eq!(bytes_of(std::slice::from_ref(&change)), bytes, "{change:?}");
         }
     }
 

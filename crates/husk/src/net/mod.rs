@@ -3,6 +3,7 @@
 mod top;
 mod tune;
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command as Program, ExitCode};
@@ -111,6 +112,16 @@ pub enum Command {
         #[command(flatten)]
         tuning: Tuned,
     },
+}
+
+impl Command {
+    /// The image that it is about.
+    pub fn image(&self) -> Option<&OsStr> {
+        match self {
+            Command::Ls { name, .. } => Some(name.as_ref()),
+            _ => None,
+        }
+    }
 }
 
 /// `husk net attach`.

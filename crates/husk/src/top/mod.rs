@@ -26,7 +26,7 @@ const INTERVAL_MAX_S: f64 = 3600.0;
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Name of an image, or process id of a `husk run` or of a program in it.
-    image: String,
+    pub image: String,
     /// Time between two updates, in seconds (0.1 to 3600).
     #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
     interval: Duration,

@@ -14,6 +14,8 @@ use crate::write_back::plan::{Content, Object};
 
 /// Bits of a mode that `chmod` sets.
 const MODE_BITS: u32 = 0o7777;
+/// What space is counted in.
+const BLOCK_BYTES: u64 = 512;
 
 /// What happens to a path.
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +77,8 @@ pub struct Thing {
     pub owner: (u32, u32),
     /// Length in bytes.
     pub size: u64,
+    /// Bytes without holes.
+    pub held: u64,
     /// Last modification, ns since the epoch.
     pub modified_ns: i64,
     /// Its content.
@@ -105,6 +109,7 @@ impl Thing {
             mode: found.mode() & MODE_BITS,
             owner: (found.uid(), found.gid()),
             size: found.size(),
+            held: found.blocks() * BLOCK_BYTES,
             modified_ns: found.mtime() * NS_PER_S + found.mtime_nsec(),
             bytes,
         }
@@ -145,8 +150,9 @@ impl Thing {
             Content::Special | Content::Tree(_) | Content::HostTree(_) => Bytes::None,
         };
         let (mode, size) = (wanted.step.mode & MODE_BITS, wanted.size);
+        let held = wanted.blocks_512 * BLOCK_BYTES;
         let (owner, modified_ns) = ((wanted.step.uid, wanted.step.gid), wanted.modified_ns);
-        Some(Thing { what, mode, owner, size, modified_ns, bytes })
+        Some(Thing { what, mode, owner, size, held, modified_ns, bytes })
     }
 
     /// The name of its kind, for people.

@@ -28,7 +28,6 @@ use self::change::Change;
 use crate::failure::Failure;
 use crate::holds::{self, Work};
 use crate::named;
-use crate::recovery;
 use crate::visit::Visit;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
@@ -70,12 +69,6 @@ impl Look {
             named::written(name).unwrap_or_else(|| (Ledger::default(), visit.pid));
         let run = Run { number, started_ns: visit.direct.made_ns(), live: true };
         Ok(Look { visit, run, ledger, overlays })
-    }
-
-    /// What there is to know before: write-backs that were killed half way in its trees.
-    pub fn notes(&self) -> Vec<String> {
-        let overlays: Vec<_> = self.overlays.iter().map(|(_, path)| path.clone()).collect();
-        recovery::notes(&overlays)
     }
 
     /// What a write-back would do now to `paths` and what is below; to all, where none is named.

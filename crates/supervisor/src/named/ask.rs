@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,14 +13,14 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::named::enter::{ANSWER_MAX, unanswered};
-use crate::named::message::{Answer, Ask, Status, ask, ask_patiently};
+use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, MISSING, Name, Place, names};
 use crate::named::unfinished::is_own;
-use crate::onlooker::Progress;
+use crate::named::waiting::Waiting;
 use crate::recovery::{self, Half};
 use crate::request::reason;
-use crate::write_back::progress::ProgressLine;
+use crate::write_back::tally::Tally;
 
 /// How long `husk ls` waits for one image.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -169,7 +168,7 @@ pub fn table(rows: &[Row]) -> String {
 
 /// Ends an image, or cleans up after one whose supervisor has died. An end that its supervisor did
 /// not survive is gone on with by the next one: it is waited for, and so is an image that starts.
-pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> {
+pub fn down(name: &OsStr, discard: bool, force: bool, waiting: &Waiting) -> Result<Ended, Failure> {
     let name = Name::parse(name).map_err(|failure| not_taken_down(name, failure))?;
     let place = Place::find(&name)?;
     let part = place.facts().and_then(|facts| facts.part_of);
@@ -185,32 +184,32 @@ pub fn down(name: &OsStr, discard: bool, force: bool) -> Result<Ended, Failure> 
         };
         return Err(Failure::new(format!("cannot take image {name} down"), why, remedy));
     }
-    down_at(&place, discard, force)
+    down_at(&place, discard, force, waiting)
 }
 
 /// Ends another node of an image that ends: nothing of it is kept. One that is not there any more
 /// has ended before its time.
 pub fn down_part(name: &Name) -> Result<Ended, Failure> {
     match Place::find(name) {
-        Ok(place) => down_at(&place, true, true),
+        Ok(place) => down_at(&place, true, true, &Waiting::unseen()),
         Err(failure) if failure.remedy == MISSING => Ok(Ended::default()),
         Err(failure) => Err(failure),
     }
 }
 
-fn down_at(place: &Place, discard: bool, force: bool) -> Result<Ended, Failure> {
+fn down_at(place: &Place, discard: bool, force: bool, waiting: &Waiting) -> Result<Ended, Failure> {
     let what = format!("cannot take image {} down", place.name);
     mount::end_all(place, force)?;
     let (mut touched, mut since) = (None, Instant::now());
     loop {
         if let Ok(stream) = place.connect()
-            && let Some(told) = end(place, &stream, &Ask::Down { discard, force })
+            && let Some(told) = end(place, &stream, &Ask::Down { discard, force }, waiting)
         {
             return told;
         }
         match place.adopt()? {
             // It has ended, with nothing to tell, or somebody else was told.
-            Adopted::Gone => return Ok(Ended { lines: Vec::new(), complete: true }),
+            Adopted::Gone => return Ok(Ended { complete: true, ..Ended::default() }),
             Adopted::Held(held) => return clean_up(&held),
             Adopted::Supervised => {}
         }
@@ -241,9 +240,11 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
     // What it bore says nothing of its death.
     let mut lines = place.log();
     lines.retain(|line| line != GOES_ON);
+    let mut tally = Tally::default();
     let complete = if let Some(ended) = place.ended() {
         lines.retain(|line| !ended.lines.contains(line));
         lines.extend(ended.lines);
+        tally = ended.tally;
         ended.complete
     } else {
         let status = place.facts();
@@ -263,27 +264,29 @@ fn clean_up(held: &Held) -> Result<Ended, Failure> {
         let remedy = format!("remove {}", place.base().join(name.to_string()).display());
         Failure::new(what, reason(&problem), remedy)
     })?;
-    Ok(Ended { lines, complete })
+    Ok(Ended { lines, complete, tally })
 }
 
 /// The write-back takes as long as it takes; a supervisor that falls silent ends the wait. `None`:
 /// so does one that dies.
-fn end(place: &Place, stream: &UnixStream, ask: &Ask) -> Option<Result<Ended, Failure>> {
-    let progress = Arc::<Progress>::default();
-    let line = ProgressLine::new(&progress);
-    let told = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total| progress.set(done, total));
-    drop(line);
+fn end(
+    place: &Place,
+    stream: &UnixStream,
+    ask: &Ask,
+    waiting: &Waiting,
+) -> Option<Result<Ended, Failure>> {
+    let told = waiting.ask(stream, ask);
     let what = format!("cannot take image {} down", place.name);
     // Before the letter was sent, before it was read, before the answer came.
     let gone =
         [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
     Some(match told {
-        Ok(Answer::Down { lines, complete }) => {
+        Ok(Answer::Down { lines, complete, tally }) => {
             // Its supervisor may have been killed before it could remove what was left.
             if let Ok(Adopted::Held(held)) = place.adopt() {
                 let _ = held.remove();
             }
-            Ok(Ended { lines, complete })
+            Ok(Ended { lines, complete, tally })
         }
         Ok(Answer::Refused(failure)) => Err(failure),
         Err(problem) if gone.contains(&problem.kind()) => return None,

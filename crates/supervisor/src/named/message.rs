@@ -6,7 +6,8 @@
 //!         ◄── {"Joined":...}\n + [region, loader] ──
 //! ```
 //!
-//! Before the answer to a wish to write back, or to end, come lines that say how far that is.
+//! Before the answer to a wish to write back, or to end, come lines that say how far that is. Then
+//! whoever has asked may send `STOP`.
 //!
 //! Invariants
 //! 1. A wish to join, and the answer to it, are also written and read by who knows no JSON
@@ -32,7 +33,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::nodes::PartOf;
+use crate::write_back::tally::Tally;
 
+/// What is sent behind a letter by who does not want it any more.
+pub const STOP: &[u8] = b"stop\n";
 /// Longest letter: some hundred thousand descriptors.
 pub const LETTER_BYTES_MAX: usize = 2 << 20;
 /// Longest answer: a line for each file that could not be written back.
@@ -121,6 +125,9 @@ pub enum Answer {
         done: u64,
         /// Of so many; 0: that is not known yet.
         total: u64,
+        /// Bytes that are written.
+        #[serde(default)]
+        bytes: u64,
     },
     /// What has changed is written back.
     Synced(Synced),
@@ -130,6 +137,9 @@ pub enum Answer {
         lines: Vec<String>,
         /// Everything is on the host as the image had it, or was to be dropped.
         complete: bool,
+        /// What was done, in numbers.
+        #[serde(default)]
+        tally: Tally,
     },
     /// No.
     Refused(Failure),
@@ -142,6 +152,12 @@ pub struct Synced {
     pub written: u64,
     /// Objects that were removed there.
     pub removed: u64,
+    /// Files and directories that were written, also below new directories.
+    #[serde(default)]
+    pub files: u64,
+    /// Bytes that were written to files.
+    #[serde(default)]
+    pub bytes: u64,
     /// What somebody else has changed there, one line each: both versions are kept.
     pub conflicts: Vec<String>,
     /// What could not be written, one line each: it is still in the image.
@@ -306,13 +322,13 @@ pub fn ask(stream: &UnixStream, ask: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)>
     Ok((serde_json::from_slice(&text)?, descriptors))
 }
 
-/// Asks for what may take long. Each sign of life is told to `progress`; a silence longer than
-/// `patience` is an error, as in `ask` after a read time-out.
+/// Asks for what may take long. What each sign of life says is `told`: done, total, bytes. A
+/// silence longer than `patience` is an error, as in `ask` after a read time-out.
 pub fn ask_patiently(
     stream: &UnixStream,
     ask: &Ask,
     patience: Duration,
-    progress: &mut dyn FnMut(u64, u64),
+    told: &mut dyn FnMut(u64, u64, u64),
 ) -> io::Result<Answer> {
     stream.set_read_timeout(Some(patience))?;
     send(stream, &Letter::text(ask)?, &[])?;
@@ -324,7 +340,7 @@ pub fn ask_patiently(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         match serde_json::from_slice(&text)? {
-            Answer::Progress { done, total } => progress(done, total),
+            Answer::Progress { done, total, bytes } => told(done, total, bytes),
             answer => {
                 // It has not ended before it closes; what it said counts anyway.
                 let _ = answers.read(&mut [0]);
@@ -388,18 +404,20 @@ mod tests {
         let (one, two) = UnixStream::pair().unwrap();
         let works = std::thread::spawn(move || {
             for done in 0..10 {
-                answer(&two, &Answer::Progress { done, total: 10 }, &[]).unwrap();
+                answer(&two, &Answer::Progress { done, total: 10, bytes: 7 }, &[]).unwrap();
                 std::thread::sleep(PATIENCE / 5);
             }
-            answer(&two, &Answer::Down { lines: vec![], complete: true }, &[]).unwrap();
+            let (lines, tally) = Default::default();
+            answer(&two, &Answer::Down { lines, complete: true, tally }, &[]).unwrap();
         });
         let mut told = Vec::new();
-        let got = ask_patiently(&one, &end, PATIENCE, &mut |done, _| told.push(done));
+        let mut tell = |done, total, bytes| told.push((done, total, bytes));
+        let got = ask_patiently(&one, &end, PATIENCE, &mut tell);
         assert!(matches!(got, Ok(Answer::Down { complete: true, .. })), "{got:?}");
-        assert_eq!(told, (0..10).collect::<Vec<_>>());
+        assert_eq!(told, (0..10).map(|done| (done, 10, 7)).collect::<Vec<_>>());
         works.join().unwrap();
         let (one, _silent) = UnixStream::pair().unwrap();
-        let got = ask_patiently(&one, &end, PATIENCE, &mut |_, _| {});
+        let got = ask_patiently(&one, &end, PATIENCE, &mut |_, _, _| {});
         assert_eq!(got.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 

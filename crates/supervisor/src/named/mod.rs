@@ -8,7 +8,7 @@
 //!   husk ls, ps, kill, fsck ───►  │  Look, Processes, Region
 //!   husk cp NAME:PATH TARGET ──► (a `husk exec` that packs, or unpacks)
 //!   husk mount NAME DIR ──► (a `husk exec` that answers the host's FUSE)
-//!   husk sync NAME ──Sync──►      │  writes back beside all that, answers
+//!   husk sync NAME ──Sync──►      │  writes back beside all that, answers (`waiting`)
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
@@ -43,12 +43,14 @@ mod parcel;
 mod place;
 mod programs;
 mod pulse;
+mod refused;
 mod serve;
 mod sync;
 mod tend;
 mod turns;
 mod unfinished;
 mod up;
+mod waiting;
 
 pub use adopt::adopt;
 pub(crate) use adopt::{goes_on, has_memory};
@@ -71,6 +73,7 @@ pub(crate) use sync::{lives, place_of, turn, written};
 pub(crate) use tend::leave;
 pub use tend::{resume, tend};
 pub(crate) use turns::Turn;
-pub use unfinished::unfinished;
+pub use unfinished::{all_unfinished, unfinished};
 pub use up::up;
 pub(crate) use up::{SELF, answer};
+pub use waiting::Waiting;

@@ -44,6 +44,7 @@ use crate::named::message::Status;
 use crate::named::mount::Record;
 use crate::request::reason;
 use crate::write_back::host;
+use crate::write_back::tally::Tally;
 
 /// What to do where there is no image of a name.
 pub const MISSING: &str = "see `husk ls` for those there are";
@@ -159,6 +160,9 @@ pub struct Ended {
     pub lines: Vec<String>,
     /// Everything is on the host as the image had it, or was to be dropped.
     pub complete: bool,
+    /// What was done, in numbers.
+    #[serde(default)]
+    pub tally: Tally,
 }
 
 /// Takes the lock of an image that has no supervisor; whoever looks at it may hold it for a moment.

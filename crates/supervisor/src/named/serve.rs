@@ -44,6 +44,7 @@ use crate::named::message::{
 use crate::named::mount;
 use crate::named::place::{Ended, Held};
 use crate::named::pulse;
+use crate::named::refused;
 use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
 use crate::named::turns;
@@ -59,6 +60,7 @@ use crate::write_back::Outcome;
 use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
+use crate::write_back::tally::Tally;
 
 /// Between two looks for the dead nobody tells us about.
 const TICK: Duration = Duration::from_millis(25);
@@ -133,16 +135,6 @@ struct End {
     /// The asker understands signs of life.
     told: bool,
     since: Instant,
-}
-
-/// How many things found no place, and the first of them.
-fn in_short(outcome: &Outcome) -> String {
-    let lines = || outcome.failures.iter().chain(&outcome.busy);
-    let first = lines().next().map_or("", String::as_str);
-    match lines().count() {
-        0 | 1 => first.to_owned(),
-        count => format!("{first} (and {} more)", count - 1),
-    }
 }
 
 /// What has become of an end.
@@ -481,8 +473,24 @@ impl Server {
         Ok((Answer::Joined { process, guard, trap_only }, pidfd))
     }
 
+    /// Whether it is refused, and whoever has asked is told. Where nobody is there to make room,
+    /// what fits is written.
+    fn lacks_room(&mut self, end: &End) -> bool {
+        let Some(asker) = end.asker.as_ref().filter(|_| !end.discard) else { return false };
+        let number = self.made.status.number;
+        let refused = refused::lacks_room(&mut self.made.work, &self.held.place, number);
+        let Some(failure) = refused else { return false };
+        say(&failure.to_string());
+        // Who does not listen is not told.
+        let _ = deliver(asker, &Answer::Refused(failure));
+        true
+    }
+
     /// Ends the image; the asker, who has been told.
     fn end(&mut self, end: End, kept: &Kept) -> Over {
+        if self.lacks_room(&end) {
+            return Over::Stays;
+        }
         if let Err(problem) = self.held.place.begin_end(end.discard) {
             say(&format!("cannot note that the image ends: {}", reason(&problem)));
         }
@@ -500,17 +508,19 @@ impl Server {
         }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
         let had_nodes = self.made.work.end_nodes();
+        let mut tally = Tally::default();
         let _turn = turns::take(&self.held.place, turns::WRITE_BACK_WAITS);
         if !end.discard && !self.made.work.finds_room() {
             let (number, started_ns) = (self.made.status.number, self.made.work.image.started_ns);
             let run = Run { number, started_ns, live: true };
             let ledger = Ledger::at(self.held.place.ledger());
             let outcome = self.made.work.write_what_fits(run, ledger, &progress);
-            if !outcome.failures.is_empty() || !outcome.busy.is_empty() {
+            if !outcome.failures.is_empty() || !outcome.busy.is_empty() || outcome.untouched {
                 drop(pulse);
                 self.stay(end.asker, &outcome, had_nodes, kept);
                 return Over::Stays;
             }
+            tally = Tally::of(&outcome, &progress);
         }
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
@@ -524,7 +534,8 @@ impl Server {
         }
         lines.extend(ended.lines);
         lines.iter().for_each(|line| say(line));
-        let ended = Ended { lines, complete: ended.complete };
+        let tally = tally + Tally::of(&ended.outcome, &progress);
+        let ended = Ended { lines, complete: ended.complete, tally };
         if let Err(problem) = self.held.place.complete_end(&ended) {
             say(&format!("cannot note that the image has ended: {}", reason(&problem)));
         }
@@ -534,14 +545,8 @@ impl Server {
 
     /// The image goes on: it has what found room neither in its place nor elsewhere.
     fn stay(&mut self, asker: Option<UnixStream>, outcome: &Outcome, had_nodes: bool, kept: &Kept) {
-        let name = &self.held.place.name;
-        let remedy =
-            format!("make room and try again, or drop it: husk down {name} --discard; it stays");
-        let remedy = if had_nodes { remedy + ", with its first node only" } else { remedy };
+        let failure = refused::stays(&self.held.place.name, outcome, had_nodes);
         self.made.status.nodes = 0;
-        let what = format!("cannot take image {name} down");
-        let failure =
-            Failure::new(what, format!("not written back: {}", in_short(outcome)), remedy);
         say(&failure.to_string());
         self.held.place.remove("ending");
         if let Err(problem) = self.be_found(kept) {
@@ -555,7 +560,8 @@ impl Server {
     /// The last word of an image that has ended: all that is left is to tell, and to go.
     fn part(&self, ended: Ended, asker: Option<&UnixStream>) {
         let unsaid = !ended.lines.is_empty() || !ended.complete;
-        let told = Answer::Down { lines: ended.lines, complete: ended.complete };
+        let Ended { lines, complete, tally } = ended;
+        let told = Answer::Down { lines, complete, tally };
         let heard = asker.is_some_and(|asker| deliver(asker, &told).is_ok());
         // What nobody was told stays in its place; nobody will ask for a part of another image.
         let is_part = self.made.work.image.direct.node() != 0;

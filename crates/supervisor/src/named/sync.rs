@@ -27,18 +27,19 @@ use crate::failure::Failure;
 use crate::holds::{self, Work};
 use crate::image;
 use crate::named::ask::{glance, look, pids};
-use crate::named::enter::{ANSWER_MAX, unanswered};
-use crate::named::message::{Answer, Ask, Synced, ask_patiently};
+use crate::named::enter::unanswered;
+use crate::named::message::{Answer, Ask, Synced};
 use crate::named::mount;
 use crate::named::place::{Name, Place, names};
 use crate::named::pulse;
 use crate::named::turns::{self, Turn, WRITE_BACK_WAITS};
+use crate::named::waiting::Waiting;
 use crate::onlooker::{Onlooker, Progress};
 use crate::request::reason;
 use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
-use crate::write_back::progress::ProgressLine;
 use crate::write_back::scan::Run;
+use crate::write_back::tally::Tally;
 use crate::write_back::{self, Outcome, Overlay};
 
 /// Supervisors that may be killed under one who asks; as many as a keeper bears.
@@ -51,6 +52,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A write-back that is under way.
 pub struct Syncing {
     asker: UnixStream,
+    name: String,
+    progress: Arc<Progress>,
     pulse: Option<Onlooker>,
     thread: JoinHandle<Result<Outcome, Errno>>,
 }
@@ -91,7 +94,8 @@ impl Syncing {
         match thread::Builder::new().spawn(work) {
             Ok(thread) => {
                 let pulse = pulse::tell(Some(&asker), place, &progress);
-                Ok(Syncing { asker, pulse, thread })
+                let name = place.name.to_string();
+                Ok(Syncing { asker, name, progress, pulse, thread })
             }
             Err(problem) => Err((asker, failed(problem))),
         }
@@ -107,7 +111,8 @@ impl Syncing {
         let outcome = self.thread.join();
         drop(self.pulse);
         let answer = match outcome {
-            Ok(Ok(outcome)) => Answer::Synced(Synced::from(outcome)),
+            Ok(Ok(outcome)) if outcome.untouched => Answer::Refused(stopped(&self.name)),
+            Ok(Ok(outcome)) => Answer::Synced(synced(outcome, &self.progress)),
             Ok(Err(errno)) => {
                 let what = "cannot look into the image";
                 Answer::Refused(Failure::new(what, format!("{errno:?}"), "try again"))
@@ -119,11 +124,24 @@ impl Syncing {
     }
 }
 
-impl From<Outcome> for Synced {
-    fn from(outcome: Outcome) -> Synced {
-        let complete = outcome.is_complete();
-        let Outcome { written, removed, conflicts, failures, busy, notes, .. } = outcome;
-        Synced { written, removed, conflicts, failures, changing: busy, notes, complete }
+fn stopped(name: &str) -> Failure {
+    let what = format!("cannot sync image {name}");
+    let why = "it was stopped before anything was written back";
+    Failure::new(what, why, format!("the image has it all: husk sync {name}"))
+}
+
+fn synced(outcome: Outcome, progress: &Progress) -> Synced {
+    let (complete, bytes) = (outcome.is_complete(), progress.bytes());
+    let Tally { files, .. } = Tally::of(&outcome, progress);
+    let Outcome { written, removed, conflicts, failures, busy: changing, notes, .. } = outcome;
+    Synced { written, removed, files, bytes, conflicts, failures, changing, notes, complete }
+}
+
+impl Synced {
+    /// The same in numbers.
+    pub fn tally(&self) -> Tally {
+        let (conflicts, failures) = (self.conflicts.len() as u64, self.failures.len() as u64);
+        Tally { files: self.files, removed: self.removed, conflicts, failures }
     }
 }
 
@@ -158,7 +176,7 @@ pub fn foreseen(name: &OsStr, discard: bool, force: bool) -> Option<String> {
 
 /// Has an image written back as it is now: these paths and what is below, or all, where none is
 /// named.
-pub fn sync(name: &OsStr, paths: &[PathBuf]) -> Result<Synced, Failure> {
+pub fn sync(name: &OsStr, paths: &[PathBuf], waiting: &Waiting) -> Result<Synced, Failure> {
     let name = Name::parse(name)?;
     let what = format!("cannot sync image {name}");
     let chosen = match paths.is_empty() {
@@ -174,7 +192,7 @@ pub fn sync(name: &OsStr, paths: &[PathBuf]) -> Result<Synced, Failure> {
             Err(failure) => return Err(Failure { what, ..failure }),
             Ok(stream) => stream,
         };
-        let problem = match answer(&stream, &ask) {
+        let problem = match waiting.ask(&stream, &ask) {
             Ok(Answer::Synced(synced)) => return Ok(synced),
             Ok(Answer::Refused(failure)) => return Err(failure),
             Ok(_) => io::ErrorKind::InvalidData.into(),
@@ -205,7 +223,7 @@ pub fn written(name: &str) -> Option<(Ledger, u32)> {
 }
 
 /// The image with a name that is meant.
-fn meant(name: &str) -> Option<Name> {
+pub fn meant(name: &str) -> Option<Name> {
     match name.parse::<u32>() {
         Err(_) => Name::parse(OsStr::new(name)).ok(),
         Ok(pid) => names().ok()?.into_iter().find(|name| {
@@ -239,11 +257,4 @@ pub fn lives(name: &str) -> bool {
             place.is_ok_and(|place| place.is_held())
         }
     }
-}
-
-fn answer(stream: &UnixStream, ask: &Ask) -> io::Result<Answer> {
-    let progress = Arc::<Progress>::default();
-    let _line = ProgressLine::new(&progress);
-    let told = &mut |done, total| progress.set(done, total);
-    ask_patiently(stream, ask, ANSWER_MAX, told)
 }

@@ -144,8 +144,15 @@ pub mod tests {
     /// A change of `path` in the overlay `/o`: its letter, as `husk diff` shows it.
     pub fn change(letter: char, path: &str) -> Change {
         let what = if path.ends_with('/') { What::Directory } else { What::File };
-        let thing =
-            Thing { what, mode: 0o644, owner: (0, 0), size: 0, modified_ns: 0, bytes: Bytes::None };
+        let thing = Thing {
+            what,
+            mode: 0o644,
+            owner: (0, 0),
+            size: 0,
+            held: 0,
+            modified_ns: 0,
+            bytes: Bytes::None,
+        };
         let verb = match letter {
             'A' => Verb::Added,
             'D' => Verb::Removed,

@@ -44,6 +44,7 @@ use super::steps::{self, Prepared};
 use super::unlock::Unlocked;
 use super::unsynced::Unsynced;
 use super::{Outcome, Source, plan::Plan};
+use crate::typed::typed;
 
 /// Carries plans out.
 pub struct Commit<'a, S> {
@@ -288,8 +289,9 @@ impl<S: Source> Commit<'_, S> {
         let Some(aside) = self.keep_aside(made, target) else {
             return Err(io::Error::other(what));
         };
-        let kept = host::beside_in_words(&aside);
-        let conflict = format!("{} {what}: the image's is {kept}", target.display());
+        let there = self.beneath.identity(target).is_ok_and(|found| found.is_some());
+        let kept = host::beside_in_words(&aside, target, there);
+        let conflict = format!("{} {what}: the image's is {kept}", typed(target));
         self.outcome.conflicts.push(conflict);
         Ok(aside)
     }
@@ -385,7 +387,9 @@ impl<S: Source> Commit<'_, S> {
     }
 
     fn kept_as_changed(&mut self, path: &Path) -> io::Result<()> {
-        let line = format!("{} changed on the host meanwhile: it is kept", path.display());
+        let path = typed(path);
+        let line =
+            format!("{path} changed on the host meanwhile: it is kept; remove it: rm -r {path}");
         self.outcome.conflicts.push(line);
         Ok(())
     }
@@ -397,8 +401,9 @@ impl<S: Source> Commit<'_, S> {
             Err(problem) => return self.outcome.note(&touch.path, Err(problem)),
         };
         if !self.is_touched(held.found(), touch) {
-            let path = touch.path.display();
-            let line = format!("{path} changed on the host meanwhile: its attributes are kept");
+            let path = typed(&touch.path);
+            let what = "changed on the host meanwhile: its attributes are kept";
+            let line = format!("{path} {what}; see them: stat {path}");
             return self.outcome.conflicts.push(line);
         }
         if let Some(wanted) = &touch.extended {

@@ -29,6 +29,7 @@ use super::manifest::Facts;
 use super::plan::{Content, Put};
 use super::small::{SMALL_BYTES, Waiting};
 use super::{Source, content, hands, host, ledger};
+use crate::typed::typed;
 
 /// Longest tail; a longer one is no more work to copy with its file.
 const TAIL_BYTES_MAX: u64 = 64 << 10;
@@ -166,6 +167,7 @@ impl<'a, S: Source> Maker<'a, S> {
             self.noted.push(Noted { path, inode, identity, content, facts, tree });
         }
         self.progress.step();
+        self.progress.wrote(tail.bytes.len() as u64);
         let (temporary, which) = (PathBuf::new(), tail.which);
         Some(Made { temporary, which, complete: true, tail: Some(tail) })
     }
@@ -316,7 +318,8 @@ impl<S: Source> Commit<'_, S> {
         append.made.is(there)?;
         if there.size != put.object.attributes.size {
             let line = "was written to at the same moment: it has what both have written";
-            self.outcome.conflicts.push(format!("{} {line}", put.target().display()));
+            let path = typed(&put.target());
+            self.outcome.conflicts.push(format!("{path} {line}; see it: tail {path}"));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::beneath::Beneath;
 use super::manifest;
 use crate::clock;
+use crate::typed::typed;
 
 /// Names that are drawn with one call.
 const DRAWN_AT_ONCE: usize = 16;
@@ -186,9 +187,13 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(new, file)
 }
 
-/// Where the image's version stands, and what to do about there being two.
-pub fn beside_in_words(aside: &Path) -> String {
-    format!("{}; compare them, and keep one", aside.display())
+/// Where one version is, and what to type about there being two; or about it alone, where nothing
+/// is `there` at its path.
+pub fn beside_in_words(aside: &Path, target: &Path, there: bool) -> String {
+    let (aside, target) = (typed(aside), typed(target));
+    let compare =
+        if there { format!("; compare: diff -r {target} {aside}") } else { String::new() };
+    format!("{aside}{compare}; take it: mv -T {aside} {target}")
 }
 
 /// Bytes of a path as the image names it.

@@ -253,7 +253,7 @@ impl<'a, S: Source> Maker<'a, S> {
 
     /// Whether what is made will not be needed: whoever can go on later does not go on now.
     pub fn is_over(&self) -> bool {
-        !self.live && (self.progress.is_stopped() || self.kept.lost)
+        self.progress.is_stopped() || !self.live && self.kept.lost
     }
 
     /// Makes everything made so far durable; then hands out what must not be deleted, and notes.

@@ -61,6 +61,7 @@ mod restat;
 pub mod scan;
 mod small;
 mod steps;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 pub mod unlock;
@@ -345,7 +346,7 @@ fn scan_and_commit<S: Source>(
     let mut work = Work { number, live, names, rescue, progress, ledger, manifests, started_ns };
     let mut outcome = commit::carry_out(source, &mut work, beneath, plan);
     unsettled.extend(unsaid(work.ledger.settle(beneath)));
-    if restat::renew(source, beneath, overlays, &placed, &mut work) {
+    if !outcome.untouched && restat::renew(source, beneath, overlays, &placed, &mut work) {
         unsettled.extend(unsaid(work.ledger.save()));
     }
     unsettled.dedup();

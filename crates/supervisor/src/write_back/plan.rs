@@ -3,8 +3,9 @@
 //! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
@@ -12,6 +13,10 @@ use husk_proto::fs::{Attributes, HostIdentity};
 
 use super::below::Below;
 use super::extended::Extended;
+use crate::typed::typed;
+
+/// Longest name on a file system of Linux.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Everything a write-back will do.
 #[derive(Debug, Default)]
@@ -76,7 +81,7 @@ pub struct Conflict {
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.path.display(), self.what, self.outcome)
+        write!(f, "{} {}: {}", typed(&self.path), self.what, self.outcome)
     }
 }
 
@@ -182,9 +187,39 @@ impl Object {
     }
 }
 
-/// `name.husk-<run>`: where the image's version goes when the host's has to stay.
+/// `name.husk-<run>`: where the image's version goes when the host's has to stay. Of a name that
+/// leaves no room for that, the beginning.
 pub fn beside(path: &Path, run: u32) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".husk-{run}"));
-    path.with_file_name(name)
+    let ending = format!(".husk-{run}");
+    let name = path.file_name().unwrap_or_default();
+    let mut room = NAME_BYTES_MAX - ending.len();
+    if name.len() > room {
+        let is_inside = |at: usize| name.as_bytes()[at] & 0xc0 == 0x80;
+        room -= (0..4).find(|back| !is_inside(room - back)).unwrap_or(0);
+    }
+    let mut beside = name.as_bytes()[..name.len().min(room)].to_vec();
+    beside.extend(ending.bytes());
+    path.with_file_name(OsStr::from_bytes(&beside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_beside_another_is_never_too_long_and_no_character_is_cut() {
+        let ending = ".husk-1234567";
+        for letter in ["l", "\u{fc}", "\u{20ac}", "\u{1f40d}"] {
+            for count in 0..=NAME_BYTES_MAX / letter.len() {
+                let name = letter.repeat(count) + "n";
+                let beside = beside(&Path::new("/d").join(&name), 1_234_567);
+                let got = beside.file_name().unwrap().to_str().expect("text");
+                let begin = got.strip_suffix(ending).expect("its ending");
+                assert!(got.len() <= NAME_BYTES_MAX && name.starts_with(begin), "{got}");
+                let cut = name.len() - begin.len();
+                let over = (name.len() + ending.len()).saturating_sub(NAME_BYTES_MAX);
+                assert!(cut >= over && cut < over + letter.len().max(1) + 1, "{name} {got}");
+            }
+        }
+    }
 }

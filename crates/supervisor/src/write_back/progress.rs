@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::Outcome;
+use super::tally::Tally;
 use crate::onlooker::{Onlooker, Over, Progress};
 
 /// Shorter write-backs say nothing.
@@ -37,12 +37,9 @@ impl ProgressLine {
     }
 
     /// Ends the line; what there is to tell of a write-back, where somebody sees it.
-    pub fn closing(self, outcome: &Outcome, progress: &Progress) -> Option<String> {
+    pub fn closing(self, tally: &Tally) -> Option<String> {
         let seen = self.painter.is_some();
-        // A directory that appears counts with all that is in it.
-        let files = if outcome.written > 0 { progress.get().0.max(outcome.written) } else { 0 };
-        (seen && files + outcome.removed > 0)
-            .then(|| closing_line(files, outcome, self.began.elapsed()))
+        (seen && tally.files + tally.removed > 0).then(|| closing_line(tally, self.began.elapsed()))
     }
 
     fn on(target: ProgressDrawTarget, progress: &Arc<Progress>, quiet: Duration) -> Self {
@@ -52,20 +49,20 @@ impl ProgressLine {
     }
 }
 
-fn closing_line(files: u64, outcome: &Outcome, took: Duration) -> String {
-    let Outcome { removed, conflicts, failures, .. } = outcome;
+fn closing_line(tally: &Tally, took: Duration) -> String {
+    let Tally { files, removed, conflicts, failures } = *tally;
     let count =
         |n: u64, what: &str| format!("{} {what}{}", HumanCount(n), if n == 1 { "" } else { "s" });
     let mut line = format!("{} written back", count(files, "file"));
-    if *removed > 0 {
-        line += &format!(", {} removed", HumanCount(*removed));
+    if removed > 0 {
+        line += &format!(", {} removed", HumanCount(removed));
     }
     line += &format!(" in {:.1} s", took.as_secs_f64());
-    if !conflicts.is_empty() {
-        line += &format!("; {}", count(conflicts.len() as u64, "conflict"));
+    if conflicts > 0 {
+        line += &format!("; {}", count(conflicts, "conflict"));
     }
-    if !failures.is_empty() {
-        line += &format!("; {} not", HumanCount(failures.len() as u64));
+    if failures > 0 {
+        line += &format!("; {} not", HumanCount(failures));
     }
     line
 }
@@ -150,13 +147,63 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_files_and_says_what_is_not_as_it_was() {
-        let conflicts = vec![String::new(); 2];
-        let outcome = Outcome { conflicts, ..Outcome::default() };
-        let line = closing_line(1203, &outcome, Duration::from_millis(400));
+        let tally = Tally { files: 1203, conflicts: 2, ..Tally::default() };
+        let line = closing_line(&tally, Duration::from_millis(400));
         assert_eq!(line, "1,203 files written back in 0.4 s; 2 conflicts");
-        let outcome = Outcome { removed: 2, ..Outcome::default() };
-        let line = closing_line(1, &outcome, Duration::from_secs(1));
+        let tally = Tally { files: 1, removed: 2, ..Tally::default() };
+        let line = closing_line(&tally, Duration::from_secs(1));
         assert_eq!(line, "1 file written back, 2 removed in 1.0 s");
+    }
+
+    /// A terminal that keeps what is drawn.
+    #[derive(Debug)]
+    struct Kept(Sender<String>);
+
+    impl TermLike for Kept {
+        fn width(&self) -> u16 {
+            120
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            let _ = self.0.send(text.to_owned());
+            Ok(())
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_line_says_files_bytes_and_rate() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let (drawn, seen) = channel();
+        let target = ProgressDrawTarget::term_like(Box::new(Kept(drawn)));
+        let progress = Arc::<Progress>::default();
+        progress.set(1203, 5000);
+        progress.set_bytes(3 << 20);
+        let line = ProgressLine::on(target, &progress, Duration::ZERO);
+        let is_whole = |text: &String| {
+            text.contains("writing back 1,203/5,000 files 3.00 MiB ") && text.contains("/s ")
+        };
+        while !is_whole(&seen.recv_timeout(PATIENCE).expect("it is drawn")) {}
+        drop(line);
     }
 
     #[test]

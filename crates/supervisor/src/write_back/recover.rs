@@ -367,7 +367,7 @@ impl<'a> Recovery<'a> {
     fn lay_beside(&mut self, temporary: &Path, target: &Path) -> io::Result<bool> {
         let aside = beside(target, self.pending.head.number);
         self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE)?;
-        let kept = host::beside_in_words(&aside);
+        let kept = host::beside_in_words(&aside, target, true);
         Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
     }
 

@@ -51,6 +51,7 @@ use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
 use super::plan::{Conflict, Content, Object, Plan, Put, Touch, Wanted, beside};
 use super::{PATH_BYTES_MAX, Source};
+use crate::typed::typed;
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`super::STACK_BYTES`).
@@ -467,7 +468,8 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             Ok(_) => {
                 let what = "changed on the host meanwhile";
-                self.conflict(&path, Wanted::Attributes, what, "kept as it is there");
+                let outcome = format!("kept as it is there; see it: stat {}", typed(&path));
+                self.conflict(&path, Wanted::Attributes, what, &outcome);
             }
             Err(problem) => self.fail(&path, &problem.to_string()),
         }
@@ -680,7 +682,10 @@ impl<'a, S: Source> Scan<'a, S> {
         let aside = beside(path, self.run.number);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let name = aside.file_name().unwrap_or_default().to_owned();
-        self.conflict(path, Wanted::Object, what, &in_words(&aside));
+        let there = self.is_there(path);
+        let kept = host::beside_in_words(&aside, path, there);
+        let outcome = format!("what the image changed in it is {kept}");
+        self.conflict(path, Wanted::Object, what, &outcome);
         let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
         let found = self.beneath.glance(&aside).ok().flatten();
@@ -773,8 +778,4 @@ impl<'a, S: Source> Scan<'a, S> {
     fn fail(&mut self, path: &Path, why: &str) {
         self.plan.failures.push(format!("{}: {why}", path.display()));
     }
-}
-
-fn in_words(aside: &Path) -> String {
-    format!("what the image changed in it is {}", host::beside_in_words(aside))
 }

@@ -49,7 +49,8 @@ impl<S: Source> Scan<'_, S> {
                     let new = self.lay_beside(&mut put, &aside);
                     // Of a rule is told once.
                     if new || rule.is_none() {
-                        let words = format!("the image's is {}", host::beside_in_words(&aside));
+                        let kept = host::beside_in_words(&aside, &target, found.is_some());
+                        let words = format!("the image's is {kept}");
                         self.conflict(&target, Wanted::Object, &trouble, &words);
                     }
                     if !new {
@@ -78,7 +79,7 @@ impl<S: Source> Scan<'_, S> {
         let Ok(Some(found)) = self.beneath.found(target) else { return };
         let kept = format!(
             "the image's is the newer one and takes its place, the host's is {}",
-            host::beside_in_words(&aside)
+            host::beside_in_words(&aside, target, true)
         );
         self.conflict(target, Wanted::Object, trouble, &kept);
         let mut attributes = put.object.attributes;

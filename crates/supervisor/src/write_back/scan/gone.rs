@@ -10,6 +10,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::seen::Seen;
 use super::{Scan, Whiteout};
+use crate::typed::typed;
 use crate::write_back::below::Below;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::{Source, derived, host, reason};
@@ -34,8 +35,9 @@ impl<S: Source> Scan<'_, S> {
         if derived::is_shared_memory(self.beneath, path) {
             return;
         }
-        let outcome = "that is kept, the image removed or moved it";
-        self.conflict(path, Wanted::Removal, &trouble, outcome);
+        let why = "that is kept, the image removed or moved it";
+        let outcome = format!("{why}; remove it, too: rm -r {}", typed(path));
+        self.conflict(path, Wanted::Removal, &trouble, &outcome);
         let found = glance.identity;
         let same = (found.device, found.inode) == (identity.device, identity.inode);
         let below = same && self.beneath.is_directory(path);

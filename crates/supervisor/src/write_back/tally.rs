@@ -1,0 +1,65 @@
+//! What a write-back has done, in numbers: what its closing line and `husk sync --json` say.
+
+use std::ops::Add;
+
+use serde::{Deserialize, Serialize};
+
+use super::Outcome;
+use crate::onlooker::Progress;
+
+/// Sums of one write-back, or of several that belong together.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Files and directories that were written.
+    pub files: u64,
+    /// Objects that were removed.
+    pub removed: u64,
+    /// Objects that somebody else has changed.
+    pub conflicts: u64,
+    /// What could not be written.
+    pub failures: u64,
+}
+
+impl Tally {
+    /// Of one that ended so, with `progress` as it was then.
+    pub fn of(outcome: &Outcome, progress: &Progress) -> Tally {
+        // A directory that appears counts with all that is in it.
+        let files = if outcome.written > 0 { progress.get().0.max(outcome.written) } else { 0 };
+        let (conflicts, failures) = (outcome.conflicts.len(), outcome.failures.len());
+        Tally {
+            files,
+            removed: outcome.removed,
+            conflicts: conflicts as u64,
+            failures: failures as u64,
+        }
+    }
+}
+
+impl Add for Tally {
+    type Output = Tally;
+
+    fn add(self, other: Tally) -> Tally {
+        Tally {
+            files: self.files + other.files,
+            removed: self.removed + other.removed,
+            conflicts: self.conflicts + other.conflicts,
+            failures: self.failures + other.failures,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_counts_with_what_is_in_it_and_what_was_not_written_does_not() {
+        let progress = Progress::default();
+        progress.set(1203, 1203);
+        let outcome = Outcome { written: 1, removed: 2, ..Outcome::default() };
+        let tally = Tally::of(&outcome, &progress);
+        assert_eq!((tally.files, tally.removed), (1203, 2));
+        assert_eq!(Tally::of(&Outcome::default(), &progress), Tally::default());
+        assert_eq!((tally + tally).files, 2406);
+    }
+}
