@@ -46,8 +46,9 @@ fn every_connection_goes_to_the_worker_of_its_flow_group_until_detached() {
 struct Terminal(String);
 
 impl Terminal {
-    fn with(scratch: &Scratch, command: &str) -> Terminal {
-        let socket = scratch.path().join("tmux");
+    /// `name`: its server's own; one that ends has not ended yet.
+    fn with(scratch: &Scratch, name: &str, command: &str) -> Terminal {
+        let socket = scratch.path().join(name);
         let terminal = Terminal(socket.to_str().expect("a plain path").to_owned());
         let line = format!("{command}; echo status $?; read line");
         terminal.tmux(&["new-session", "-d", "-x", "150", "-y", "20", "sh", "-c", &line]);
@@ -92,14 +93,14 @@ fn top_shows_what_is_steered_on_a_terminal_until_a_key_or_the_end_of_steering() 
     assert!(said.contains("not a terminal") && said.contains("--once"), "{said}");
     let scratch = Scratch::new("net-top");
     let line = format!("'{}' net top {} --interval 0.1", binary().display(), server.place());
-    let terminal = Terminal::with(&scratch, &line);
+    let terminal = Terminal::with(&scratch, "first", &line);
     terminal.shows(&format!("{}  process", server.place()));
     terminal.shows("moves/s");
     terminal.shows("q quit");
     terminal.tmux(&["send-keys", "q"]);
     terminal.shows("status 0");
     drop(terminal);
-    let terminal = Terminal::with(&scratch, &line);
+    let terminal = Terminal::with(&scratch, "second", &line);
     terminal.shows("q quit");
     done(&["detach", &server.place()]);
     terminal.shows("status 125");

@@ -15,7 +15,10 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
-use super::listeners::{Member, Place, accept, borrow, cpu_ns, family, see, shares_its_port};
+use super::diag::Diag;
+use super::listeners::{
+    Member, Place, Seen, accept, ask, borrow, cpu_ns, family, see, shares_its_port,
+};
 use super::seen::{Kernel, Moved, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
@@ -55,6 +58,8 @@ pub struct Wanted {
 
 struct Balancer {
     place: Place,
+    /// How its sockets are asked about, where Linux has that.
+    diag: Option<Diag>,
     way: Way,
     angel: Angel,
     tuning: Tuning,
@@ -174,6 +179,7 @@ impl Balancer {
         let now_us = now_us();
         let mut balancer = Balancer {
             place,
+            diag: Diag::of(pid).ok(),
             way,
             angel: Angel::new(tuning, Table::spread(1), 1, now_us),
             tuning,
@@ -317,13 +323,11 @@ impl Balancer {
 
     /// Takes in which sockets listen, and who accepts from them.
     fn look_at_listeners(&mut self) -> Result<(), Problem> {
-        // The next one where the first has gone.
-        let mut found = self.family.iter().map(|member| (member.pid, see(member.pid, &self.place)));
-        let seen = found.find(|(_, seen)| !seen.listening.is_empty());
+        let seen = self.look().filter(|seen| !seen.listening.is_empty());
         let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
-        let inodes = seen.as_ref().map_or(Vec::new(), |(_, seen)| seen.listening.clone());
+        let inodes = seen.as_ref().map_or(Vec::new(), |seen| seen.listening.clone());
         let family = family(&known, &inodes);
-        let Some((_, seen)) = seen.filter(|_| !family.is_empty()) else {
+        let Some(seen) = seen.filter(|_| !family.is_empty()) else {
             self.inodes.clear();
             return Ok(());
         };
@@ -337,6 +341,17 @@ impl Balancer {
         let worker = |&inode: &u64| accept(&self.family, inode);
         self.workers = self.inodes.iter().map(worker).collect();
         Ok(())
+    }
+
+    /// The sockets of the place, while anybody listens whom we know.
+    fn look(&self) -> Option<Seen> {
+        let asked = self.diag.as_ref().and_then(|diag| ask(diag, &self.place).ok());
+        // The next one where the first has gone.
+        let read = || {
+            let mut read = self.family.iter().map(|member| see(member.pid, &self.place));
+            read.find(|seen| !seen.listening.is_empty())
+        };
+        asked.or_else(read)
     }
 
     /// Steers among these sockets from now on. Groups stay with those that are still there.
@@ -370,8 +385,9 @@ impl Balancer {
     }
 
     fn count_open(&mut self) {
-        let pid = self.family.first().map_or(0, |member| member.pid);
-        self.open = see(pid, &self.place).open;
+        if let Some(seen) = self.look() {
+            self.open = seen.open;
+        }
     }
 
     /// What has come, in Angel's table.

@@ -1,7 +1,8 @@
-//! Listening sockets and the processes that accept on them, read from `/proc`.
+//! Listening sockets and the processes that accept on them.
 //!
 //! ```text
-//!   /proc/PID/net/tcp{,6}   address, state, inode        of all sockets of its network namespace
+//!   sock_diag (`diag`)      address, state, inode        of the sockets of a port
+//!   /proc/PID/net/tcp{,6}   the same                     of all sockets of its network namespace
 //!   /proc/PID/fd            socket:[inode]               who has one
 //!   /proc/PID/fdinfo        tfd: ... ino:inode           who waits for one, in an epoll set
 //! ```
@@ -9,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display};
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,11 +19,10 @@ use husk_abi::Errno;
 use rustix::net::sockopt::socket_reuseport;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use super::diag::{Diag, LISTENS, TIME_WAIT};
 use crate::groups::{GROUPS, group_of};
 use crate::problem::Problem;
 
-const LISTENS: &str = "0A";
-const TIME_WAIT: &str = "06";
 /// Processes of a server that are looked at.
 const FAMILY_MAX: usize = 256;
 
@@ -49,11 +50,12 @@ impl Display for Place {
 }
 
 /// One TCP socket of a namespace.
-struct Socket {
-    local: SocketAddr,
-    remote_port: u16,
-    state: String,
-    inode: u64,
+pub(super) struct Socket {
+    pub local: SocketAddr,
+    pub remote_port: u16,
+    /// As Linux numbers them.
+    pub state: u8,
+    pub inode: u64,
 }
 
 /// A process that has sockets of a place.
@@ -85,7 +87,7 @@ fn socket(line: &str) -> Option<Socket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let local = address(words.next()?)?;
     let remote_port = address(words.next()?)?.port();
-    let state = words.next()?.to_owned();
+    let state = u8::from_str_radix(words.next()?, 16).ok()?;
     let inode = words.nth(5)?.parse().ok()?;
     Some(Socket { local, remote_port, state, inode })
 }
@@ -120,19 +122,30 @@ pub struct Seen {
 pub fn see(pid: u32, place: &Place) -> Seen {
     // IPv4 connections to a socket of IPv6 are in the table of IPv6.
     let table = if place.address.is_ipv4() { "tcp" } else { "tcp6" };
-    let (mut listening, mut open) = (Vec::new(), vec![0; GROUPS]);
-    for socket in sockets_in(&pid.to_string(), table) {
-        let ip = place.address.ip();
-        let here = socket.local.port() == place.address.port()
-            && (ip.is_unspecified() || socket.local.ip() == ip);
-        if socket.state == LISTENS {
-            listening.extend((socket.local == place.address).then_some(socket.inode));
-        } else if here && socket.state != TIME_WAIT {
-            open[group_of(socket.remote_port)] += 1;
+    Seen::of(sockets_in(&pid.to_string(), table), place)
+}
+
+/// The same, asked in that namespace.
+pub fn ask(diag: &Diag, place: &Place) -> io::Result<Seen> {
+    Ok(Seen::of(diag.sockets(place.address)?, place))
+}
+
+impl Seen {
+    fn of(sockets: Vec<Socket>, place: &Place) -> Seen {
+        let (mut listening, mut open) = (Vec::new(), vec![0; GROUPS]);
+        for socket in sockets {
+            let ip = place.address.ip();
+            let here = socket.local.port() == place.address.port()
+                && (ip.is_unspecified() || socket.local.ip() == ip);
+            if socket.state == LISTENS {
+                listening.extend((socket.local == place.address).then_some(socket.inode));
+            } else if here && socket.state != TIME_WAIT {
+                open[group_of(socket.remote_port)] += 1;
+            }
         }
+        listening.sort_unstable();
+        Seen { listening, open }
     }
-    listening.sort_unstable();
-    Seen { listening, open }
 }
 
 /// Descriptors of sockets, by inode.
@@ -316,7 +329,7 @@ mod tests {
                     65534        0 4711 1 0000000000000000 100 0 0 10 0";
         let socket = socket(line).expect("a socket");
         assert_eq!(socket.local, "127.0.0.1:8080".parse().unwrap());
-        assert_eq!((socket.remote_port, &*socket.state, socket.inode), (40961, "01", 4711));
+        assert_eq!((socket.remote_port, socket.state, socket.inode), (40961, 1, 4711));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 mod asking;
 mod balancer;
 pub mod check;
+mod diag;
 mod listeners;
 mod program;
 mod seen;
