@@ -19,4 +19,5 @@ mod processes;
 mod python;
 mod rights;
 mod shell;
+mod specials;
 mod sqlite;
