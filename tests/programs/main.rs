@@ -6,11 +6,13 @@
 
 mod build;
 mod conformance;
+mod dumps;
 mod files;
 mod git;
 mod golang;
 mod interfaces;
 mod kept;
+mod lent;
 mod lists;
 mod memory;
 mod numbers;

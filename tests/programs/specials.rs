@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use husk_tests::{Case, Length, Outcome, Run, Scratch, against_native, husk};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lgetxattr, listxattr, lsetxattr,
-    makedev, mknodat, utimensat,
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lgetxattr, listxattr,
+    lsetxattr, makedev, mknodat, utimensat,
 };
 
 /// No run takes longer, on a busy machine.

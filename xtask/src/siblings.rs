@@ -60,6 +60,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "process",
             "signal",
             "mapping",
+            "dump",
             "load",
             "client",
             "detour",
@@ -75,6 +76,8 @@ const ORDER: &[(&str, &[&str])] = &[
             "handover",
             "script",
             "elf",
+            "core_file",
+            "core_limit",
         ],
     ),
 ];

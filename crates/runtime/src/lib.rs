@@ -5,6 +5,8 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
+pub mod core_file;
+pub mod core_limit;
 pub mod elf;
 pub mod entry;
 pub mod handover;

@@ -24,6 +24,8 @@ mod clock;
 #[cfg(target_os = "none")]
 mod detour;
 #[cfg(target_os = "none")]
+mod dump;
+#[cfg(target_os = "none")]
 mod facts;
 #[cfg(target_os = "none")]
 mod frame;

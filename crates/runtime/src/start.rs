@@ -16,7 +16,7 @@ use crate::load::restore::{self, Inputs};
 use crate::process::refusal::{self, die};
 use crate::process::{exec, landlock, spawn};
 use crate::thread::{self, Thread};
-use crate::{load, signal};
+use crate::{dump, load, signal};
 use core::arch::global_asm;
 use core::ffi::CStr;
 use husk_abi::{Errno, PATH_MAX, nr};
@@ -96,6 +96,9 @@ extern "C" fn start(sp: *mut usize, left: usize, left_bytes: usize) -> Begin {
         Err(errno) => die(126, facts().path.to_bytes(), b": ", refusal::message(errno)),
     };
     stack.describe(&loaded);
+    if dump::begin(stack.auxv as usize) {
+        signal::catch_dumps(thread);
+    }
     name_thread();
     if !spawn::dispatch_calls() {
         die(STATUS_NO_IMAGE, b"this host has no Syscall User Dispatch", b"", b"");

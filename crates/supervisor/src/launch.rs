@@ -19,7 +19,6 @@ use std::path::Path;
 
 use husk_proto::place::Policy;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
-use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, execve};
 
@@ -34,8 +33,6 @@ const JOINS: u32 = 128;
 pub const PLACE_SHIFT: u32 = 8;
 /// Its bits.
 pub const PLACE_MASK: u32 = 7;
-/// Where the host says what becomes of a core dump: a file, or a program (`|`) or socket (`@`).
-const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 /// What an option takes the place of.
 const PLACE: &str = "HUSK_PLACE";
 
@@ -75,7 +72,6 @@ impl HandOver {
 
 /// Starts `command` in the image.
 pub fn in_image(command: &[OsString], hand_over: HandOver, mask: &SigSet) -> Result<Pid, Failure> {
-    keep_cores_out();
     let entry = (hand_over.entry(&command[0]), hand_over.place.is_some());
     let path = format!("/proc/self/fd/{}", hand_over.loader);
     spawn(Path::new(&path), command, Some(entry), mask)
@@ -113,7 +109,6 @@ pub fn become_program(
     shown: Option<&OsStr>,
     hand_over: HandOver,
 ) -> Result<Infallible, Failure> {
-    keep_cores_out();
     let loader = format!("/proc/self/fd/{}", hand_over.loader);
     let first = Some((hand_over.entry(&command[0]), hand_over.place.is_some()));
     let mut start = Start::new(Path::new(&loader), command, first)?;
@@ -128,16 +123,6 @@ pub fn become_program(
     let Err(errno) =
         crate::umask::with_callers(|| execve(&start.path, &start.arguments, &start.environment));
     Err(refuse(command, &crate::request::reason(&errno.into())))
-}
-
-/// Where the host writes core dumps to files, the programs of an image make none: the host knows
-/// nothing of the image, and would put them into its own directory behind a tree.
-fn keep_cores_out() {
-    let pattern = std::fs::read(CORE_PATTERN).unwrap_or_default();
-    if !matches!(pattern.first(), Some(b'|' | b'@')) {
-        // What cannot be lowered was not high.
-        let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    }
 }
 
 /// What a start needs.

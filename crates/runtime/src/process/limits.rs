@@ -8,21 +8,26 @@
 //! 2. Who has a limit has the buffer cache mapped, now and in the programs it becomes (`LIMITED`):
 //!    what the application takes up to its limit is never missing to its files.
 //!
-//! The limit of core dumps (`RLIMIT_CORE`) is not raised, by nobody.
+//! The limit of core dumps (`RLIMIT_CORE`): the host is told one under which it makes none, and
+//! what the application sets and reads is its own (`dump`). Where the host gives cores to a program
+//! or a socket, the limit is the host's.
 //!
 //! Not here: a limit that is set from outside the image counts all that is mapped, and processes
 //! outside have no share of Husk's.
 
+use crate::dump;
 use crate::facts::facts;
 use crate::frame::{Answer, Frame};
 use crate::memory;
 use crate::memory::region;
 use crate::memory::robust_lock::{Held, Lock};
+use crate::signal;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_NOFILE};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
+use husk_runtime::core_limit;
 use husk_runtime::handover::LIMITED;
 
 const NONE: u64 = u64::MAX;
@@ -39,8 +44,10 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         nr::setrlimit => (0, first, second, 0),
         _ => (first, second, third, fourth),
     };
-    if resource as u32 == RLIMIT_CORE && new != 0 {
-        return may_dump(pid, new).err().map(|errno| Answer::value(errno.as_return()));
+    if resource as u32 == RLIMIT_CORE && !dump::is_elsewhere() {
+        let known = pid == 0 || thread.client.knows(pid as u32);
+        let answer = |done: Result<(), Errno>| done.map_or_else(Errno::as_return, |()| 0);
+        return known.then(|| Answer::value(answer(exchange_core(thread, pid, new, old))));
     }
     let ours = resource as u32 == RLIMIT_AS && region::end() != 0;
     if !ours || (pid != 0 && !thread.client.knows(pid as u32)) {
@@ -52,16 +59,25 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
     }))
 }
 
-/// `EPERM` for more than the host lets anybody have: what a process of root could undo, and have
-/// its core written into the host's directory behind a tree (`launch::keep_cores_out`).
-fn may_dump(pid: usize, new: usize) -> Result<(), Errno> {
-    let (mut limit, mut before) = ([NONE; 2], [NONE; 2]);
-    memory::read_value(new, &mut limit)?;
-    let args = [pid, RLIMIT_CORE as usize, 0, (&raw mut before) as usize, 0, 0];
-    // SAFETY: two words of ours.
-    unsafe { calls::raw(nr::prlimit64, args) }?;
-    let [_, most] = core::hint::black_box(before);
-    if limit[1] > most { Err(Errno::EPERM) } else { Ok(()) }
+fn exchange_core(thread: &Thread, pid: usize, new: usize, old: usize) -> Result<(), Errno> {
+    let mut told = None;
+    if new != 0 {
+        let mut limits = [NONE; 2];
+        memory::read_value(new, &mut limits)?;
+        if limits[0] > limits[1] {
+            return Err(Errno::EINVAL);
+        }
+        told = Some(core_limit::told(limits));
+    }
+    let before = dump::exchange(pid, told)?;
+    let own = pid == 0 || pid == calls::getpid() as usize;
+    if told.is_some_and(|told| own && dump::note(core_limit::meant(told))) {
+        signal::catch_dumps(thread);
+    }
+    if old != 0 {
+        memory::write_value(old, &core_limit::meant(before))?;
+    }
+    Ok(())
 }
 
 fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {

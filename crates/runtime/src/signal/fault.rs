@@ -11,6 +11,7 @@
 //! ```
 
 use crate::addresses;
+use crate::dump::{self, stop};
 use crate::mapping::page_fault;
 use crate::memory;
 use crate::memory::guard;
@@ -43,6 +44,9 @@ pub extern "C" fn on_fault(signal: usize, info: usize, context: usize) -> u64 {
         return 0;
     }
     let thread = Thread::current();
+    if stop::is_meant(signal, code, context, thread.in_service != 0) {
+        return 0;
+    }
     if code > 0 && thread.in_service != 0 && region::faulted(fault_address(info)) {
         return 0;
     }
@@ -246,6 +250,11 @@ fn hand_on(thread: &Thread, signal: usize, info: usize, code: i32, context: Cont
                 tell_stray(info);
             } else if forced && in_text(context) {
                 tell_jump(context);
+            }
+            if dump::is_due(thread, signal) {
+                let deferred = thread.deferred.swap(0, Relaxed);
+                signal::deliver(thread, &action, signal, context, deferred);
+                return dump::handler();
             }
             set_default(signal);
             if !forced || signal == actions::SIGSYS {

@@ -21,6 +21,7 @@ pub(crate) mod redirect;
 pub(crate) mod retry;
 pub(crate) mod sigaction;
 
+use crate::dump;
 use crate::facts::facts;
 use crate::frame::{Detour, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
 use crate::memory::guard;
@@ -111,6 +112,10 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
     }
     let action = thread.group().actions[signal & SIGNALS_MASK].load();
     let once = action.flags & SA_RESETHAND != 0;
+    if thread.in_service == 0 && dump_due(thread, &action, signal) {
+        deliver(thread, &action, signal, context, deferred);
+        return dump::handler();
+    }
     let is_ours = thread.in_service != 0 || action.handler <= SIG_IGN;
     if is_ours || !once && redirect::leave(thread, signal, info, context) {
         thread.deferred.fetch_or(deferred, Relaxed);
@@ -128,6 +133,11 @@ pub extern "C" fn on_signal(signal: usize, info: usize, context: usize, deferred
     }
     deliver(thread, &action, signal, context, deferred);
     action.handler
+}
+
+/// A signal that ends the program with a core has come, and its action is still the default one.
+fn dump_due(thread: &Thread, action: &HostAction, signal: usize) -> bool {
+    action.handler == SIG_DFL && dump::is_due(thread, signal)
 }
 
 const SIGNALS_MASK: usize = 2 * SIGNALS - 1;
@@ -203,7 +213,8 @@ pub fn wrapped(signal: usize, asked: &HostAction) -> HostAction {
     if kept(signal) {
         return kept_action(signal, asked);
     }
-    if asked.handler <= SIG_IGN {
+    let dumps = asked.handler == SIG_DFL && dump::concerns(signal);
+    if asked.handler <= SIG_IGN && !dumps {
         return HostAction { mask: asked.mask & !KEPT, ..*asked };
     }
     HostAction {
@@ -252,6 +263,21 @@ pub fn install(thread: &Thread) {
         host_action(signal, (&raw const new) as usize, (&raw mut old) as usize);
         if old.handler == SIG_IGN {
             thread.group().actions[signal].handler.store(SIG_IGN, Relaxed);
+        }
+    }
+}
+
+/// The limit of cores has changed, or the program begins with one: signals that make a core get a
+/// handler, or lose it.
+pub fn catch_dumps(thread: &Thread) {
+    for signal in dump::signals().filter(|&signal| !kept(signal)) {
+        let mut old = HostAction::default();
+        host_action(signal, 0, (&raw mut old) as usize);
+        let ours = stubs::husk_on_signal as *const () as u64;
+        let asked = &thread.group().actions[signal];
+        let default = asked.handler.load(Relaxed) == SIG_DFL;
+        if default && (old.handler == SIG_DFL || old.handler == ours) {
+            install_asked(thread, signal);
         }
     }
 }
@@ -320,6 +346,7 @@ pub fn clear_caught(thread: &Thread) {
     }
     thread.group().known.forget();
     install_again();
+    catch_dumps(thread);
 }
 
 fn install_again() {
