@@ -565,4 +565,23 @@ mod tests {
         assert_eq!((done.restored, done.left.len()), (0, 1), "{:?}", done.left);
         assert_eq!(fs::read_dir(base.join("real")).unwrap().count(), 0);
     }
+
+    #[test]
+    fn a_directory_that_took_the_place_of_a_rescue_is_neither_emptied_nor_put_back() {
+        let (_scratch, base) = scratch();
+        let place = base.join("place");
+        let seen = rescue(&base, &place, None);
+        fs::rename(&seen.path, base.join("away")).unwrap();
+        // Just as private, and with the same names.
+        let other = rescue(&base, &place, None);
+        assert!(seen.remove().is_err() && seen.restore(&[]).is_err());
+        assert!(!place.exists());
+        for there in [&base.join("away"), &other.path] {
+            assert_eq!(fs::read(there.join("tree/f")).unwrap(), b"saved");
+        }
+        // Nor is one that others may enter.
+        fs::set_permissions(&other.path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(other.remove().is_err() && other.restore(&[]).is_err());
+        assert_eq!(fs::read(other.path.join("tree/f")).unwrap(), b"saved");
+    }
 }

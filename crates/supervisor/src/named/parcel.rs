@@ -13,7 +13,8 @@
 //!    that are there are filled.
 //! 3. What cannot be packed or unpacked is told in one line, and the rest is copied.
 //! 4. Under a temporary name nothing is removed but what was made here, or by a copy that was
-//!    killed (`host::is_leftover`).
+//!    killed (`host::is_leftover`). Attributes are set on descriptors, and what has its name in the
+//!    end is what was made: in a directory that others may write to, names lead anywhere.
 //! 5. A directory is listed before the other side hears of it: one that is copied into itself is
 //!    copied once.
 
@@ -22,7 +23,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -34,7 +35,8 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::request::reason;
 use crate::say::say;
-use crate::write_back::beneath::fresh::{Moment, is_fresh};
+use crate::write_back::beneath::fresh::{Moment, is_fresh, probe};
+use crate::write_back::beneath::schedule::before;
 use crate::write_back::host;
 
 /// Bytes of a frame.
@@ -166,11 +168,11 @@ impl Packer<'_> {
             },
             FileType::Fifo => self.item(&Item::Fifo { name, facts }),
             FileType::RegularFile | FileType::Directory => {
-                match openat(parent, path, flags, Mode::empty()) {
-                    Ok(opened) if kind == FileType::Directory => {
+                match openat(parent, path, flags, Mode::empty()).and_then(|one| seen(one, kind)) {
+                    Ok((opened, facts)) if kind == FileType::Directory => {
                         self.directory(opened, name, facts, shown, depth)
                     }
-                    Ok(opened) => {
+                    Ok((opened, facts)) => {
                         self.item(&Item::File { name, facts })?;
                         self.bytes(&File::from(opened), shown)
                     }
@@ -236,6 +238,16 @@ impl Packer<'_> {
         self.output.write_all(&offset.to_le_bytes())?;
         self.output.write_all(&length.to_le_bytes())?;
         self.output.write_all(bytes)
+    }
+}
+
+/// What was opened, which was of this `kind` when it was looked at, with its own attributes:
+/// somebody may have put something else in its place since, that fewer may read.
+fn seen(opened: OwnedFd, kind: FileType) -> rustix::io::Result<(OwnedFd, Facts)> {
+    let found = rustix::fs::fstat(&opened)?;
+    match FileType::from_raw_mode(found.st_mode) == kind {
+        true => Ok((opened, Facts::of(&found))),
+        false => Err(Errno::STALE),
     }
 }
 
@@ -384,10 +396,7 @@ impl Unpacker<'_> {
             (_, None) => Ok(()),
             (Item::Symlink { facts, target, .. }, Some(directory)) => {
                 let make = |new: &OsStr| rustix::fs::symlinkat(target.as_slice(), directory, new);
-                let finish = |new: &OsStr| {
-                    let flags = AtFlags::SYMLINK_NOFOLLOW;
-                    rustix::fs::utimensat(directory, new, &facts.times(), flags)
-                };
+                let finish = |new: &OsStr| finish_symlink(directory, new, *facts, target);
                 self.made_aside(directory, &name, make, finish)
             }
             (Item::Fifo { facts, .. }, Some(directory)) => {
@@ -420,6 +429,7 @@ impl Unpacker<'_> {
             return Ok(());
         };
         let moment = Moment::now();
+        before("mkdirat")?;
         let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
             Err(Errno::EXIST) => Ok(None),
             made => made.map(|()| Some(&moment)),
@@ -443,6 +453,7 @@ impl Unpacker<'_> {
     ) -> rustix::io::Result<(T, OsString)> {
         for _ in 0..NAMES_MAX {
             let new = self.names.fresh(Path::new("")).into_os_string();
+            before("make").map_err(|_| Errno::IO)?;
             match make(&new) {
                 Err(Errno::EXIST) => {}
                 made => return made.map(|made| (made, new)),
@@ -457,16 +468,15 @@ impl Unpacker<'_> {
         directory: &OwnedFd,
         name: &OsStr,
         make: impl Fn(&OsStr) -> rustix::io::Result<()>,
-        finish: impl Fn(&OsStr) -> rustix::io::Result<()>,
+        finish: impl Fn(&OsStr) -> io::Result<OwnedFd>,
     ) -> io::Result<()> {
         let ((), new) = self.fresh(make)?;
-        let done =
-            finish(&new).and_then(|()| rustix::fs::renameat(directory, &new, directory, name));
+        let done = finish(&new).and_then(|held| give_name(directory, &new, name, held.as_fd()));
         if done.is_err() {
             // What cannot be removed is known by its name.
-            let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
+            let _ = unlink(directory, &new);
         }
-        Ok(done?)
+        done
     }
 
     /// Takes all frames of a file, wherever they go. The outer error: the parcel is not whole.
@@ -494,15 +504,16 @@ impl Unpacker<'_> {
             // Who packed it has said why.
             Ok(false) => Ok(None),
             Ok(true) => trouble.and_then(|()| {
+                before("futimens")?;
                 rustix::fs::futimens(&file, &facts.times())?;
                 rustix::fs::fchmod(&file, facts.mode())?;
-                Ok(Some(rustix::fs::renameat(directory, &new, directory, name)?))
+                Ok(Some(give_name(directory, &new, name, file.as_fd())?))
             }),
             Err(_) => Ok(None),
         };
         if !matches!(done, Ok(Some(()))) {
             // What cannot be removed is known by its name.
-            let _ = rustix::fs::unlinkat(directory, &new, AtFlags::empty());
+            let _ = unlink(directory, &new);
             self.complete = false;
         }
         taken.map(|_| done.map(drop))
@@ -538,28 +549,81 @@ impl Unpacker<'_> {
 /// somebody has put in its place meanwhile.
 fn entered(parent: &OwnedFd, name: &OsStr, made: Option<&Moment>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    before("openat")?;
     let opened = File::from(openat(parent, name, flags, Mode::empty())?);
     if let Some(moment) = made
         && !is_fresh(&File::from(parent.try_clone()?), &opened, moment)?
     {
-        return Err(io::Error::other("another program has taken its name"));
+        return Err(taken());
     }
     Ok(opened.into())
 }
 
 /// Mode and times of a FIFO that was just made. In a directory that others may write to, somebody
 /// may have put a link or another object in its place: that is not touched.
-fn finish_fifo(directory: &OwnedFd, new: &OsStr, facts: Facts) -> rustix::io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = openat(directory, new, flags, Mode::empty())?;
-    let found = rustix::fs::fstat(&held)?;
-    let fifo = FileType::from_raw_mode(found.st_mode) == FileType::Fifo;
-    if !fifo || found.st_nlink != 1 || found.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(Errno::STALE);
-    }
+fn finish_fifo(directory: &OwnedFd, new: &OsStr, facts: Facts) -> io::Result<OwnedFd> {
+    let held = new_one(directory, new, FileType::Fifo)?;
     let through = format!("/proc/self/fd/{}", held.as_raw_fd());
     rustix::fs::chmodat(CWD, &through, facts.mode(), AtFlags::empty())?;
-    rustix::fs::utimensat(CWD, &through, &facts.times(), AtFlags::empty())
+    rustix::fs::utimensat(CWD, &through, &facts.times(), AtFlags::empty())?;
+    Ok(held)
+}
+
+/// Times of a symlink that was just made, as of a FIFO.
+fn finish_symlink(
+    directory: &OwnedFd,
+    new: &OsStr,
+    facts: Facts,
+    target: &[u8],
+) -> io::Result<OwnedFd> {
+    let held = new_one(directory, new, FileType::Symlink)?;
+    if rustix::fs::readlinkat(&held, "", Vec::new())?.as_bytes() != target {
+        return Err(taken());
+    }
+    rustix::fs::utimensat(&held, "", &facts.times(), AtFlags::EMPTY_PATH)?;
+    Ok(held)
+}
+
+/// What was just made, if it is still there.
+fn new_one(directory: &OwnedFd, new: &OsStr, kind: FileType) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    before("openat")?;
+    let held = openat(directory, new, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&held)?;
+    let own = rustix::process::geteuid().as_raw();
+    let same = FileType::from_raw_mode(found.st_mode) == kind && found.st_nlink == 1;
+    // Some file systems know one user only.
+    let is_owned = || Ok::<_, io::Error>(probe(&File::from(directory.try_clone()?))?.uid());
+    match same && (found.st_uid == own || found.st_uid == is_owned()?) {
+        true => Ok(held),
+        false => Err(taken()),
+    }
+}
+
+/// Gives what is `held` its name, and looks whether it has it.
+fn give_name(
+    directory: &OwnedFd,
+    new: &OsStr,
+    name: &OsStr,
+    held: BorrowedFd<'_>,
+) -> io::Result<()> {
+    before("renameat")?;
+    rustix::fs::renameat(directory, new, directory, name)?;
+    let there = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let ours = rustix::fs::fstat(held)?;
+    match (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) {
+        true => Ok(()),
+        false => Err(taken()),
+    }
+}
+
+fn unlink(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    before("unlinkat")?;
+    Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
+}
+
+fn taken() -> io::Error {
+    io::Error::other("another program has taken its name")
 }
 
 /// Removes what was half made in `directory` when its maker was killed.
@@ -573,130 +637,4 @@ fn remove_leftovers(directory: &OwnedFd) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::mknodat;
-    use std::fs;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-
-    fn packed(items: &[Item]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut packer = Packer { output: &mut bytes, recursive: true, complete: true };
-        items.iter().for_each(|item| packer.item(item).unwrap());
-        bytes
-    }
-
-    fn facts() -> Facts {
-        Facts { mode: 0o700, accessed: (1, 2), modified: (3, 4) }
-    }
-
-    #[test]
-    fn no_name_leads_out_of_where_a_parcel_is_unpacked() {
-        let scratch = tempfile::tempdir().unwrap();
-        fs::create_dir(scratch.path().join("in")).unwrap();
-        for name in ["..", ".", "", "../x", "/x", "a/b"] {
-            let name = name.as_bytes().to_vec();
-            let link = Item::Symlink { name, facts: facts(), target: b"x".to_vec() };
-            let parcel = packed(&[link, Item::End]);
-            assert!(unpack(&scratch.path().join("in"), &mut &parcel[..]).is_err());
-        }
-        // Nor does a link that is there already.
-        std::os::unix::fs::symlink(scratch.path(), scratch.path().join("in/link")).unwrap();
-        let enter = Item::Directory { name: b"link".to_vec(), facts: facts() };
-        let inside = Item::Fifo { name: b"x".to_vec(), facts: facts() };
-        let parcel = packed(&[enter, inside, Item::Leave, Item::End]);
-        assert!(!unpack(&scratch.path().join("in"), &mut &parcel[..]).unwrap());
-        assert!(!scratch.path().join("x").exists());
-    }
-
-    #[test]
-    fn what_somebody_puts_in_the_place_of_a_fifo_keeps_its_mode() {
-        let scratch = tempfile::tempdir().unwrap();
-        let (private, at) = (scratch.path().join("private"), |name| scratch.path().join(name));
-        fs::write(&private, "x").unwrap();
-        fs::set_permissions(&private, fs::Permissions::from_mode(0o604)).unwrap();
-        symlink(&private, at("link")).unwrap();
-        fs::hard_link(&private, at("hard")).unwrap();
-        let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
-        let make = |new: &str| mknodat(&directory, new, FileType::Fifo, Mode::RUSR, 0);
-        make("fifo").unwrap();
-        make("twice").unwrap();
-        fs::hard_link(at("twice"), at("other")).unwrap();
-        for name in ["link", "hard", "twice"] {
-            assert_eq!(finish_fifo(&directory, name.as_ref(), facts()), Err(Errno::STALE));
-        }
-        assert_eq!(fs::metadata(&private).unwrap().mode() & 0o7777, 0o604);
-        finish_fifo(&directory, "fifo".as_ref(), facts()).unwrap();
-        assert_eq!(fs::metadata(at("fifo")).unwrap().mode() & 0o7777, 0o700);
-    }
-
-    #[test]
-    fn what_somebody_puts_in_the_place_of_a_directory_is_not_entered() {
-        let scratch = tempfile::tempdir().unwrap();
-        let at = |name| scratch.path().join(name);
-        for name in ["full", "old"] {
-            fs::create_dir(at(name)).unwrap();
-        }
-        // By the host's clock, and by more than times of files are off.
-        let begin = std::time::Instant::now();
-        while begin.elapsed() < std::time::Duration::from_millis(50) {
-            std::thread::yield_now();
-        }
-        let moment = Moment::now();
-        fs::create_dir(at("new")).unwrap();
-        fs::write(at("full/private"), "x").unwrap();
-        let parent = OwnedFd::from(File::open(scratch.path()).unwrap());
-        for name in ["full", "old"] {
-            assert!(entered(&parent, name.as_ref(), Some(&moment)).is_err(), "{name}");
-            entered(&parent, name.as_ref(), None).unwrap();
-        }
-        entered(&parent, "new".as_ref(), Some(&moment)).unwrap();
-        fs::write(at("new/theirs"), "x").unwrap();
-        assert!(entered(&parent, "new".as_ref(), Some(&moment)).is_err(), "it is not empty");
-    }
-
-    #[test]
-    fn what_a_killed_copy_left_is_removed_and_in_nobodys_way() {
-        let scratch = tempfile::tempdir().unwrap();
-        let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
-        let inner = target.join("source");
-        fs::create_dir_all(&source).unwrap();
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(source.join("file"), "new").unwrap();
-        std::os::unix::fs::symlink("x", source.join("link")).unwrap();
-        // One that had the number of this process stands in the way of both.
-        let mut names = host::Names::of_this_process();
-        let taken: Vec<_> = (0..4).map(|_| names.fresh(&inner)).collect();
-        taken.iter().for_each(|name| fs::write(name, "taken").unwrap());
-        let own = format!("-{}-", std::process::id());
-        let left = |at: &Path| at.to_str().unwrap().replace(&own, "-4294967294-").into();
-        let left: [PathBuf; 2] = [left(&names.fresh(&inner)), left(&names.fresh(&target))];
-        left.iter().for_each(|name| fs::write(name, "left").unwrap());
-        let mut parcel = Vec::new();
-        assert!(pack(&source, true, &mut parcel).unwrap());
-        assert!(unpack(&target, &mut &parcel[..]).unwrap());
-        assert_eq!(fs::read(inner.join("file")).unwrap(), b"new");
-        assert_eq!(fs::read_link(inner.join("link")).unwrap(), Path::new("x"));
-        assert!(taken.iter().all(|name| fs::read(name).unwrap() == b"taken"));
-        assert!(!left.iter().any(|name| name.exists()));
-    }
-
-    #[test]
-    fn half_a_parcel_replaces_nothing() {
-        let scratch = tempfile::tempdir().unwrap();
-        let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
-        fs::write(&source, vec![b'n'; 3 * FRAME_BYTES]).unwrap();
-        fs::write(&target, "old").unwrap();
-        let mut parcel = Vec::new();
-        assert!(pack(&source, false, &mut parcel).unwrap());
-        for length in [parcel.len() - 1, parcel.len() / 2, 10, 0] {
-            assert!(unpack(&target, &mut &parcel[..length]).is_err());
-        }
-        // The end mark alone was missing in the first.
-        assert!(fs::read(&target).unwrap().iter().all(|byte| *byte == b'n'));
-        fs::write(&target, "old").unwrap();
-        assert!(unpack(&target, &mut &parcel[..parcel.len() / 2]).is_err());
-        assert_eq!(fs::read(&target).unwrap(), b"old");
-        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
-    }
-}
+mod tests;

@@ -20,6 +20,8 @@
 //!    and is another thing, is somebody else's. Then the image's is saved, and that is told.
 //! 7. What is replaced or removed has lost its name before it is looked at for the last time: who
 //!    changes it in between gets it back.
+//! 8. What takes no name and can be saved nowhere keeps its temporary name, and the manifest stays
+//!    to be recovered. Where there is neither, the image stays.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -45,6 +47,9 @@ use super::unlock::Unlocked;
 use super::unsynced::Unsynced;
 use super::{Outcome, Source, plan::Plan};
 use crate::typed::typed;
+
+/// What is said of content that found no room anywhere where the image stays.
+const IN_THE_IMAGE: &str = "; the image keeps it";
 
 /// Carries plans out.
 pub struct Commit<'a, S> {
@@ -72,6 +77,8 @@ pub struct Commit<'a, S> {
     pub olds: Vec<Old>,
     /// What happens is noted.
     pub noted: bool,
+    /// The manifest is to stay (invariant 8).
+    pub unsettled: bool,
     /// Files that have grown.
     pub unsynced: Unsynced,
     /// See `Plan::below`.
@@ -166,7 +173,9 @@ impl<S: Source> Commit<'_, S> {
                 let line = format!("{line}; the image's is {}", aside.display());
                 return self.outcome.failures.push(line);
             }
-            self.lose(put, why);
+            if self.lose(put, why) && self.keep_unplaced(made, there) {
+                return;
+            }
         } else {
             self.outcome.failures.push(format!("{}: {why}", target.display()));
         }
@@ -176,7 +185,24 @@ impl<S: Source> Commit<'_, S> {
         }
     }
 
-    fn lose(&mut self, put: &Put, why: &str) {
+    /// Invariant 8, of what found no room anywhere. Whether what was made is to stay.
+    fn keep_unplaced(&mut self, made: &Made, there: bool) -> bool {
+        let stays = self.noted && (there || made.tail.is_some());
+        let what = match stays {
+            true => "; `husk recover forward` tries again",
+            false => IN_THE_IMAGE,
+        };
+        self.unsettled |= stays;
+        self.outcome.untouched |= !stays;
+        for line in &mut self.outcome.failures {
+            *line = line.replace(LOST, what);
+        }
+        stays
+    }
+
+    /// Saves elsewhere what takes no name; whether some of it found no room.
+    fn lose(&mut self, put: &Put, why: &str) -> bool {
+        let lost = std::mem::take(&mut self.kept.lost);
         let mut loss = Loss {
             source: self.source,
             rescue: self.rescue,
@@ -184,6 +210,9 @@ impl<S: Source> Commit<'_, S> {
             lines: &mut self.outcome.failures,
         };
         loss.lose(&put.object, &put.target(), why);
+        let lost_now = self.kept.lost;
+        self.kept.lost |= lost;
+        lost_now
     }
 
     /// Whether `found` is what is `expected`. Links made from it moments ago (`make`) changed its
@@ -540,12 +569,14 @@ fn carry_out_unlocked<S: Source>(
         kept,
         live: *live,
         olds: Vec::new(),
-        noted: manifest.is_some(),
+        noted: manifest.as_ref().is_some_and(Manifest::is_ready),
+        unsettled: false,
         unsynced: Unsynced::default(),
         below: &plan.below,
     };
     commit.carry_out(&prepared, ledger, &mut manifest);
-    if let Some(Err(problem)) = manifest.map(Manifest::end) {
+    let over = manifest.filter(|_| !commit.unsettled);
+    if let Some(Err(problem)) = over.map(Manifest::end) {
         let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
         outcome.failures.push(line);
     }
@@ -565,7 +596,7 @@ fn untouched(
     }
     let _ = manifest.map(Manifest::end);
     for line in &mut outcome.failures {
-        *line = line.replace(LOST, "; the image keeps it");
+        *line = line.replace(LOST, IN_THE_IMAGE);
     }
     outcome.untouched = true;
     outcome

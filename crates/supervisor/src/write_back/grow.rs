@@ -242,7 +242,7 @@ impl Append<'_> {
         let to_sync = self.keep.then(|| held.to_sync());
         if let Some(Err(_)) = to_sync {
             // Without a descriptor for later it is made durable at once.
-            held.file()?.sync_all()?;
+            super::beneath::sync(held.file()?)?;
         }
         Ok(Grown::Done(there, to_sync.and_then(Result::ok)))
     }

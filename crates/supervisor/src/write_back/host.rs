@@ -23,6 +23,7 @@ use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::beneath::Beneath;
+use super::beneath::schedule::before;
 use super::manifest;
 use crate::clock;
 use crate::typed::typed;
@@ -183,7 +184,9 @@ pub fn special_kind(kind: Kind) -> FileType {
 /// Replaces `file` as a whole, by way of a name beside it that nobody else makes.
 pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = file.with_extension("new");
+    before("write")?;
     fs::write(&new, content)?;
+    before("rename")?;
     fs::rename(new, file)
 }
 

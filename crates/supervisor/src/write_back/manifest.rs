@@ -229,6 +229,7 @@ pub struct Manifest {
     file: File,
     /// What may be the half of a line is at its end: nothing more is written.
     torn: bool,
+    ready: bool,
 }
 
 impl Manifest {
@@ -245,14 +246,17 @@ impl Manifest {
     }
 
     fn begin_in(place: &Path, head: &Head) -> io::Result<Manifest> {
+        before("mkdir")?;
         DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         is_own(place)?;
         let path = place.join(format!("{}.{ENDING}", host::unguessable()));
         let mut options = OpenOptions::new();
+        before("open")?;
         let file = options.write(true).create_new(true).mode(0o600).open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mut manifest = Manifest { path, file, torn: false };
-        let written = manifest.write(&[Line::Head(head.clone())]);
+        let mut manifest = Manifest { path, file, torn: false, ready: false };
+        let locked = before("flock")
+            .and_then(|()| Ok(flock(&manifest.file, FlockOperation::NonBlockingLockExclusive)?));
+        let written = locked.and_then(|()| manifest.write(&[Line::Head(head.clone())]));
         written.inspect_err(|_| drop(fs::remove_file(&manifest.path)))?;
         Ok(manifest)
     }
@@ -271,7 +275,14 @@ impl Manifest {
         self.file.sync_data()?;
         let directory = File::open(self.path.parent().unwrap_or(Path::new("/")))?;
         before_sync(SYNC, &directory)?;
-        directory.sync_all()
+        directory.sync_all()?;
+        self.ready = true;
+        Ok(())
+    }
+
+    /// Whether its steps can be recovered.
+    pub fn is_ready(&self) -> bool {
+        self.ready
     }
 
     /// From now on what is old goes (invariant 2). Durable, if anything goes: a directory of which
@@ -459,6 +470,7 @@ impl Pending {
 
     /// What was to be done is done, or undone: it goes.
     pub fn end(self) -> io::Result<()> {
+        before("unlinkat")?;
         fs::remove_file(&self.path)
     }
 }

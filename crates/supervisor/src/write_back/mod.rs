@@ -134,8 +134,8 @@ pub struct Outcome {
     pub busy: Vec<String>,
     /// What is good to know, one line each.
     pub notes: Vec<String>,
-    /// Nothing has changed on the host, and the image has all it had: it was stopped, or something
-    /// found no room anywhere.
+    /// The image has all it had, and is to stay: it was stopped before anything changed on the
+    /// host, or something found no room anywhere.
     pub untouched: bool,
 }
 

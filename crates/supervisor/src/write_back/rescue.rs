@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, HostIdentity};
 use serde::{Deserialize, Serialize};
 
-use super::beneath::Beneath;
+use super::beneath::schedule::before;
+use super::beneath::{Beneath, sync};
 use super::host;
 use super::ledger::Text;
 use crate::config::state::{self, State};
@@ -276,15 +277,16 @@ impl Open {
         // Invariant 3.
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
+        before("write")?;
         self.list.write_all(&line)?;
-        self.list.sync_data()?;
+        sync(&self.list)?;
         match what {
             Saved::Directory if beneath.is_directory(path) => {}
             Saved::Directory => drop(beneath.make_directory(path)?),
             Saved::Symlink(target) => drop(beneath.make_symlink(target, path)?),
             Saved::File(fill) => {
                 let file = beneath.create(path)?;
-                let filled = fill(&file).and_then(|()| file.sync_all());
+                let filled = fill(&file).and_then(|()| sync(&file));
                 if filled.is_err() {
                     // Half a file takes room that the next one may need.
                     let _ = beneath.remove(path);
@@ -343,7 +345,9 @@ fn open(path: &Path) -> io::Result<Open> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::write_back::beneath::schedule;
     use husk_proto::fs::{Backing, Step};
+    use std::os::unix::fs::MetadataExt;
 
     fn attributes() -> Attributes {
         let inode = husk_proto::Inode { number: 1, generation: 1 };
@@ -433,5 +437,64 @@ mod tests {
         assert!(!rescue.save(Path::new("/f"), &wanted, "full", &mut Saved::File(&mut fill)));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
         assert!(rescue.summary().is_empty());
+    }
+
+    /// What somebody puts in the place of the directory of a rescue.
+    fn swap(top: &Path, link: bool) -> io::Result<()> {
+        if fs::rename(top, top.with_file_name("away")).is_ok() {
+            let theirs = top.with_file_name("theirs");
+            match link {
+                true => std::os::unix::fs::symlink(theirs, top)?,
+                false => fs::rename(theirs, top)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn whoever_swaps_the_directory_of_a_rescue_gets_nothing_of_it() {
+        for link in [true, false] {
+            let mut n = 0;
+            loop {
+                n += 1;
+                let scratch = tempfile::tempdir().unwrap();
+                let (top, theirs) = (scratch.path().join("top"), scratch.path().join("theirs"));
+                fs::create_dir(&theirs).unwrap();
+                let which = fs::metadata(&theirs).unwrap().ino();
+                let begin = std::time::Instant::now();
+                while begin.elapsed() < std::time::Duration::from_millis(20) {
+                    std::thread::yield_now();
+                }
+                let (count, at) = (std::rc::Rc::new(std::cell::Cell::new(0)), top.clone());
+                let seen = std::rc::Rc::clone(&count);
+                let plan = move |_| {
+                    count.set(count.get() + 1);
+                    if count.get() == n { swap(&at, link) } else { Ok(()) }
+                };
+                let mut rescue = Rescue::into_directory(top.clone());
+                let saved = schedule::during(plan, || {
+                    ["/none/a", "/none/d/b"].map(|path| {
+                        let mut fill = text(b"ours");
+                        let what = &mut Saved::File(&mut fill);
+                        rescue.save(Path::new(path), &attributes(), "no room", what)
+                    })
+                });
+                let there = [&top, &theirs].map(|path| fs::canonicalize(path).ok());
+                let mut there = there.into_iter().flatten();
+                let theirs = there.find(|path| fs::metadata(path).unwrap().ino() == which);
+                assert_eq!(fs::read_dir(theirs.unwrap()).unwrap().count(), 0, "call {n}");
+                // What is said to be saved is there.
+                let here = [top, scratch.path().join("away")];
+                for (path, saved) in ["tree/none/a", "tree/none/d/b"].into_iter().zip(saved) {
+                    let is_there = here.iter().any(|one| one.join(path).is_file());
+                    assert!(is_there || !saved, "call {n}: {path}");
+                }
+                if seen.get() < n {
+                    assert_eq!(saved, [true, true]);
+                    break;
+                }
+            }
+            assert!(n > 10, "{n} host calls");
+        }
     }
 }

@@ -133,7 +133,7 @@ pub(super) fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 /// Everything about what is outside that a call can change, but for the count of links.
-fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
+pub(super) fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
     let directory = scene.path.with_file_name("outside");
     let mut all: Vec<_> = fs::read_dir(&directory)
         .unwrap()
@@ -152,7 +152,7 @@ fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
 
 /// What there is to say of a run that did not go as it should.
 #[track_caller]
-fn judge(scene: &Scene, outcome: &Outcome, what: &str) {
+pub(super) fn judge(scene: &Scene, outcome: &Outcome, what: &str) {
     let found = contents(scene.scratch.path());
     for (path, content) in OURS.iter().chain(KEPT) {
         let there = found.values().filter(|one| one == content).count();
@@ -176,17 +176,31 @@ pub(super) fn as_expected(scene: &Scene, outcome: &Outcome, what: &str) {
 }
 
 /// Runs `act` before the n-th host call. Whether there was such a call, and how it ended.
-fn run(
+pub(super) fn run(
     scene: &mut Scene,
     n: u32,
     live: bool,
-    act: impl Fn(&'static str) -> io::Result<()> + 'static,
+    act: impl FnMut(&'static str) -> io::Result<()> + 'static,
+) -> (bool, Outcome) {
+    run_on(scene, n, live, true, act)
+}
+
+/// The same on a host with or without `openat2`.
+pub(super) fn run_on(
+    scene: &mut Scene,
+    n: u32,
+    live: bool,
+    openat2: bool,
+    mut act: impl FnMut(&'static str) -> io::Result<()> + 'static,
 ) -> (bool, Outcome) {
     let count = Rc::new(std::cell::Cell::new(0));
     let seen = Rc::clone(&count);
     let plan = move |call| {
         count.set(count.get() + 1);
-        if count.get() == n { act(call) } else { Ok(()) }
+        if count.get() == n {
+            act(call)?;
+        }
+        if call == "openat2" && !openat2 { Err(Errno::NOSYS.into()) } else { Ok(()) }
     };
     let outcome = schedule::during(plan, || scene.bring_here(live));
     assert!(seen.get() < CALLS_MAX, "{} host calls", seen.get());
@@ -194,16 +208,16 @@ fn run(
 }
 
 /// What an adversary does to the tree at `path`, beside which is `outside`.
-type Move = fn(&Path) -> io::Result<()>;
+pub(super) type Move = fn(&Path) -> io::Result<()>;
 
 /// The directory goes, and a link to another one takes its name.
-fn swap_for_a_link(path: &Path) -> io::Result<()> {
+pub(super) fn swap_for_a_link(path: &Path) -> io::Result<()> {
     fs::rename(path.join("pub"), path.join("real"))?;
     symlink(path.with_file_name("outside"), path.join("pub"))
 }
 
 /// Another directory of the tree takes its name.
-fn swap_for_another(path: &Path) -> io::Result<()> {
+pub(super) fn swap_for_another(path: &Path) -> io::Result<()> {
     let (from, to) = (path.join("pub"), path.join("other"));
     Ok(renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?)
 }
@@ -412,11 +426,4 @@ fn without_openat2_all_is_written_step_by_step() {
         assert!(outcome.is_complete(), "{outcome:#?}");
         as_expected(scene, &outcome, "without openat2");
     }
-    let scene = &mut scene(1);
-    swap_for_a_link(&scene.path).unwrap();
-    let before = outside(scene);
-    let without = |call| if call == "openat2" { Err(Errno::NOSYS.into()) } else { Ok(()) };
-    let outcome = schedule::during(without, || scene.bring_here(false));
-    assert_eq!(outside(scene), before, "{outcome:#?}");
-    judge(scene, &outcome, "without openat2");
 }

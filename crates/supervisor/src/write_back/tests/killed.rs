@@ -29,10 +29,10 @@ pub(super) fn killed_at<T>(n: u32, work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Paths with what a user can tell apart: mode, times, content.
-type Tree = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)>;
+pub(super) type Tree = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)>;
 
 /// Everything below that a user can tell apart: kind, mode, content, and when it was changed.
-fn tree(top: &Path) -> Tree {
+pub(super) fn tree(top: &Path) -> Tree {
     let (mut open, mut found) = (vec![top.to_owned()], BTreeMap::new());
     while let Some(path) = open.pop() {
         let one = fs::symlink_metadata(&path).unwrap();

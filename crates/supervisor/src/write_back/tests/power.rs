@@ -413,6 +413,7 @@ fn crash(field: &Field, recorded: &Recorded, count: usize, luck: Luck) {
     let disk = crashed(start, &recorded.events[..count], &known, luck);
     let (device, mut at) = (fs::metadata(path).unwrap().dev(), BTreeMap::new());
     [path, noted].into_iter().for_each(|top| empty(top));
+    at.insert(root, path.clone());
     lay_out(&disk, root, path, &mut at);
     let Body::Directory(names) = &disk[&apart].body else { panic!("it was a directory") };
     for (name, id) in names {
@@ -537,4 +538,59 @@ fn a_write_back_that_forgets_a_sync_is_caught() {
         let why = crash_everywhere(&field, &recorded, SEEDS, &field.new).err();
         assert!(why.is_some(), "{forgotten:?} is not missed: {:?}", recorded.calls);
     }
+}
+
+/// More files than are synced one by one, some in a new directory.
+fn many(files: usize) -> Scene {
+    let mut scene = Scene::at_once(move |path| {
+        for n in 0..files {
+            fs::write(path.join(format!("changed-{n}")), "host").unwrap();
+        }
+    });
+    scene.mkdir("new");
+    for n in 0..files {
+        scene.write(&format!("new-{n}"), b"ours");
+        scene.write(&format!("new/{n}"), b"ours");
+        match n % 3 {
+            0 => scene.rewrite(&format!("changed-{n}"), b"ours"),
+            1 => scene.rewrite(&format!("changed-{n}"), b"host and ours"),
+            _ => scene.unlink(&format!("changed-{n}")),
+        }
+    }
+    scene
+}
+
+#[test]
+fn so_it_is_where_files_are_synced_all_at_once() {
+    let mut scene = many(18);
+    let (field, recorded) = Field::of(&mut scene, &[]);
+    assert!(recorded.calls.contains(&"syncfs"), "{:?}", recorded.calls);
+    let ready = crash_everywhere(&field, &recorded, 2, &field.new);
+    let ready = ready.unwrap_or_else(|why| panic!("{why}"));
+    assert!(ready > 100, "{ready} crashes with something to recover");
+    drop(scene);
+    let mut scene = many(18);
+    let (field, recorded) = Field::of(&mut scene, &["syncfs"]);
+    let why = crash_everywhere(&field, &recorded, 2, &field.new).err();
+    assert!(why.is_some(), "a forgotten syncfs is not missed");
+}
+
+#[test]
+fn five_times_the_files_take_no_more_syncs() {
+    let syncs = [60, 300].map(|files| {
+        let mut scene = many(files);
+        let (count, seen) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
+        let (one, all) = (Rc::clone(&count), Rc::clone(&seen));
+        let plan = move |call: &'static str| {
+            *all.borrow_mut() += 1;
+            *one.borrow_mut() += u32::from(call.contains("sync"));
+            Ok(())
+        };
+        let outcome = schedule::during(plan, || scene.bring_here(false));
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        assert!(*seen.borrow() > 4 * files, "{} host calls", seen.borrow());
+        *count.borrow()
+    });
+    assert_eq!(syncs[0], syncs[1]);
+    assert!(syncs[0] <= 8, "{} syncs", syncs[0]);
 }

@@ -1,0 +1,249 @@
+//! Parcels that are whole, half, led astray, and in the hands of others.
+
+use super::*;
+use crate::write_back::beneath::schedule;
+use rustix::fs::mknodat;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+fn packed(items: &[Item]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut packer = Packer { output: &mut bytes, recursive: true, complete: true };
+    items.iter().for_each(|item| packer.item(item).unwrap());
+    bytes
+}
+
+fn facts() -> Facts {
+    Facts { mode: 0o700, accessed: (1, 2), modified: (3, 4) }
+}
+
+#[test]
+fn no_name_leads_out_of_where_a_parcel_is_unpacked() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::create_dir(scratch.path().join("in")).unwrap();
+    for name in ["..", ".", "", "../x", "/x", "a/b"] {
+        let name = name.as_bytes().to_vec();
+        let link = Item::Symlink { name, facts: facts(), target: b"x".to_vec() };
+        let parcel = packed(&[link, Item::End]);
+        assert!(unpack(&scratch.path().join("in"), &mut &parcel[..]).is_err());
+    }
+    // Nor does a link that is there already.
+    std::os::unix::fs::symlink(scratch.path(), scratch.path().join("in/link")).unwrap();
+    let enter = Item::Directory { name: b"link".to_vec(), facts: facts() };
+    let inside = Item::Fifo { name: b"x".to_vec(), facts: facts() };
+    let parcel = packed(&[enter, inside, Item::Leave, Item::End]);
+    assert!(!unpack(&scratch.path().join("in"), &mut &parcel[..]).unwrap());
+    assert!(!scratch.path().join("x").exists());
+}
+
+#[test]
+fn what_somebody_puts_in_the_place_of_a_fifo_keeps_its_mode() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (private, at) = (scratch.path().join("private"), |name| scratch.path().join(name));
+    fs::write(&private, "x").unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o604)).unwrap();
+    symlink(&private, at("link")).unwrap();
+    fs::hard_link(&private, at("hard")).unwrap();
+    let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
+    let make = |new: &str| mknodat(&directory, new, FileType::Fifo, Mode::RUSR, 0);
+    make("fifo").unwrap();
+    make("twice").unwrap();
+    fs::hard_link(at("twice"), at("other")).unwrap();
+    for name in ["link", "hard", "twice"] {
+        assert!(finish_fifo(&directory, name.as_ref(), facts()).is_err(), "{name}");
+    }
+    assert_eq!(fs::metadata(&private).unwrap().mode() & 0o7777, 0o604);
+    finish_fifo(&directory, "fifo".as_ref(), facts()).unwrap();
+    assert_eq!(fs::metadata(at("fifo")).unwrap().mode() & 0o7777, 0o700);
+}
+
+/// What somebody does below the directory that is copied into.
+type Move = fn(&Path) -> io::Result<()>;
+
+fn outside(top: &Path) -> PathBuf {
+    top.with_file_name("outside")
+}
+
+/// All temporary names below lead elsewhere.
+fn take(top: &Path, by: fn(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
+    for directory in [top.to_owned(), top.join("source")] {
+        for (number, entry) in fs::read_dir(&directory).into_iter().flatten().flatten().enumerate()
+        {
+            if host::is_own(&entry.file_name()) {
+                fs::rename(entry.path(), directory.join(format!("stolen{number}")))?;
+                by(&outside(top), &entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take_by_links(top: &Path) -> io::Result<()> {
+    take(top, |outside, name| symlink(outside.join("link"), name))
+}
+
+fn take_by_hard_links(top: &Path) -> io::Result<()> {
+    take(top, |outside, name| fs::hard_link(outside.join("secret"), name))
+}
+
+fn take_by_other_symlinks(top: &Path) -> io::Result<()> {
+    take(top, |outside, name| fs::rename(outside.join("link"), name).or(Ok(())))
+}
+
+fn swap_the_directory(top: &Path) -> io::Result<()> {
+    let source = top.join("source");
+    if fs::rename(&source, top.join("real")).is_ok() {
+        symlink(outside(top), source)?;
+    }
+    Ok(())
+}
+
+/// All about them but their names.
+fn facts_of(one: &Path) -> (u64, u32, i64, i64) {
+    let found = fs::symlink_metadata(one).unwrap();
+    (found.ino(), found.mode(), found.mtime(), found.mtime_nsec())
+}
+
+/// Copies `parcel`, and somebody moves before the n-th host call; whether there was one.
+fn copied_beside(n: u32, act: Move, parcel: &[u8]) -> bool {
+    let scratch = tempfile::tempdir().unwrap();
+    let top = scratch.path().join("target");
+    let secrets = outside(&top);
+    fs::create_dir(&top).unwrap();
+    fs::create_dir(&secrets).unwrap();
+    fs::write(secrets.join("secret"), "secret").unwrap();
+    symlink("y", secrets.join("link")).unwrap();
+    let before = ["secret", "link"].map(|name| facts_of(&secrets.join(name)));
+    // The number of what is removed may be that of another one otherwise.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    let _held = openat(CWD, secrets.join("link"), flags, Mode::empty()).unwrap();
+    let count = std::rc::Rc::new(std::cell::Cell::new(0));
+    let (seen, at) = (std::rc::Rc::clone(&count), top.clone());
+    let plan = move |_| {
+        count.set(count.get() + 1);
+        if count.get() == n { act(&at) } else { Ok(()) }
+    };
+    let complete = schedule::during(plan, || unpack(&top, &mut &*parcel).unwrap());
+    let mut open = vec![scratch.path().to_owned()];
+    while let Some(path) = open.pop() {
+        let after = facts_of(&path);
+        let was = before.iter().find(|one| one.0 == after.0);
+        assert!(was.is_none_or(|was| *was == after), "call {n}: {}", path.display());
+        if fs::symlink_metadata(&path).unwrap().is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|one| one.unwrap().path()));
+        }
+    }
+    let mut left: Vec<_> =
+        fs::read_dir(&secrets).unwrap().map(|one| one.unwrap().file_name()).collect();
+    left.retain(|name| name != "secret" && name != "link");
+    assert!(left.is_empty(), "call {n}: {left:?} outside");
+    assert_eq!(fs::read_to_string(secrets.join("secret")).unwrap(), "secret", "call {n}");
+    if complete {
+        let source = [top.join("real"), top.join("source")].into_iter().find(|one| one.is_dir());
+        let source = source.unwrap();
+        assert_eq!(fs::read_to_string(source.join("file")).unwrap(), "new", "call {n}");
+        assert_eq!(fs::read_link(source.join("link")).unwrap(), Path::new("x"), "call {n}");
+    }
+    seen.get() >= n
+}
+
+#[test]
+fn an_adversary_beside_every_host_call_of_a_copy_reaches_nothing_outside() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("in")).unwrap();
+    for name in ["file", "in/deep"] {
+        fs::write(source.join(name), "new").unwrap();
+    }
+    symlink("x", source.join("link")).unwrap();
+    mknodat(CWD, source.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let mut parcel = Vec::new();
+    assert!(pack(&source, true, &mut parcel).unwrap());
+    let moves: [Move; 4] =
+        [take_by_links, take_by_hard_links, take_by_other_symlinks, swap_the_directory];
+    for act in moves {
+        let calls = (1..1000).take_while(|&n| copied_beside(n, act, &parcel)).count();
+        assert!(calls > 10, "{calls} host calls");
+    }
+}
+
+#[test]
+fn a_file_that_took_the_place_of_another_has_its_own_mode() {
+    let scratch = tempfile::tempdir().unwrap();
+    let private = scratch.path().join("private");
+    fs::write(&private, "x").unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+    let opened = || OwnedFd::from(File::open(&private).unwrap());
+    assert_eq!(seen(opened(), FileType::RegularFile).unwrap().1.mode, 0o600);
+    assert!(seen(opened(), FileType::Directory).is_err());
+}
+
+#[test]
+fn what_somebody_puts_in_the_place_of_a_directory_is_not_entered() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name| scratch.path().join(name);
+    for name in ["full", "old"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    // By the host's clock, and by more than times of files are off.
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < std::time::Duration::from_millis(50) {
+        std::thread::yield_now();
+    }
+    let moment = Moment::now();
+    fs::create_dir(at("new")).unwrap();
+    fs::write(at("full/private"), "x").unwrap();
+    let parent = OwnedFd::from(File::open(scratch.path()).unwrap());
+    for name in ["full", "old"] {
+        assert!(entered(&parent, name.as_ref(), Some(&moment)).is_err(), "{name}");
+        entered(&parent, name.as_ref(), None).unwrap();
+    }
+    entered(&parent, "new".as_ref(), Some(&moment)).unwrap();
+    fs::write(at("new/theirs"), "x").unwrap();
+    assert!(entered(&parent, "new".as_ref(), Some(&moment)).is_err(), "it is not empty");
+}
+
+#[test]
+fn what_a_killed_copy_left_is_removed_and_in_nobodys_way() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+    let inner = target.join("source");
+    fs::create_dir_all(&source).unwrap();
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(source.join("file"), "new").unwrap();
+    std::os::unix::fs::symlink("x", source.join("link")).unwrap();
+    // One that had the number of this process stands in the way of both.
+    let mut names = host::Names::of_this_process();
+    let taken: Vec<_> = (0..4).map(|_| names.fresh(&inner)).collect();
+    taken.iter().for_each(|name| fs::write(name, "taken").unwrap());
+    let own = format!("-{}-", std::process::id());
+    let left = |at: &Path| at.to_str().unwrap().replace(&own, "-4294967294-").into();
+    let left: [PathBuf; 2] = [left(&names.fresh(&inner)), left(&names.fresh(&target))];
+    left.iter().for_each(|name| fs::write(name, "left").unwrap());
+    let mut parcel = Vec::new();
+    assert!(pack(&source, true, &mut parcel).unwrap());
+    assert!(unpack(&target, &mut &parcel[..]).unwrap());
+    assert_eq!(fs::read(inner.join("file")).unwrap(), b"new");
+    assert_eq!(fs::read_link(inner.join("link")).unwrap(), Path::new("x"));
+    assert!(taken.iter().all(|name| fs::read(name).unwrap() == b"taken"));
+    assert!(!left.iter().any(|name| name.exists()));
+}
+
+#[test]
+fn half_a_parcel_replaces_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+    fs::write(&source, vec![b'n'; 3 * FRAME_BYTES]).unwrap();
+    fs::write(&target, "old").unwrap();
+    let mut parcel = Vec::new();
+    assert!(pack(&source, false, &mut parcel).unwrap());
+    for length in [parcel.len() - 1, parcel.len() / 2, 10, 0] {
+        assert!(unpack(&target, &mut &parcel[..length]).is_err());
+    }
+    // The end mark alone was missing in the first.
+    assert!(fs::read(&target).unwrap().iter().all(|byte| *byte == b'n'));
+    fs::write(&target, "old").unwrap();
+    assert!(unpack(&target, &mut &parcel[..parcel.len() / 2]).is_err());
+    assert_eq!(fs::read(&target).unwrap(), b"old");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
+}
