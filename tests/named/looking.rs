@@ -207,6 +207,54 @@ fn who_runs_in_a_throw_away_image_is_listed_and_signalled_by_its_number() {
 }
 
 #[test]
+fn what_the_threads_of_a_process_wait_for_is_shown() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("waits");
+    images.up("ci");
+    let script = "import os, select, socket, threading
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+listener.listen()
+held = threading.Lock()
+held.acquire()
+waits = select.epoll()
+open('pid', 'w').write(str(os.getpid()))
+for work in (listener.accept, waits.poll, held.acquire):
+    threading.Thread(target=work, daemon=True).start()
+open('fds', 'w').write('%d %d' % (listener.fileno(), waits.fileno()))
+os.read(0, 1)
+";
+    let mut command = std::process::Command::new(binary());
+    command.args(["exec", "ci", "--", "python3", "-c", script]).current_dir(&images.work);
+    command.env("HUSK_IMAGES", images.all()).env("HOME", husk_tests::run::home("own"));
+    let mut program = command.stdin(Stdio::piped()).spawn().expect("husk");
+    until("it is ready", || images.script("ci", "cat fds 2> /dev/null || true").contains(' '));
+    let [pid, fds] = ["cat pid", "cat fds"].map(|script| images.script("ci", script));
+    let (listener, set) = fds.trim().split_once(' ').expect("two numbers");
+    let wanted = [
+        format!("sleeps in accept4({listener}), in the host"),
+        format!("sleeps in epoll_wait({set}), in the host"),
+        "sleeps in futex, on a word of the program's own memory".to_owned(),
+        "sleeps in read(0), in the host".to_owned(),
+    ];
+    let mut said = String::new();
+    until("all sleep", || {
+        said = images.done(&["explain", "ci", pid.trim()]);
+        wanted.iter().all(|line| said.contains(line))
+    });
+    let told: Value =
+        serde_json::from_str(&images.done(&["explain", pid.trim(), "--json"])).expect("JSON");
+    let threads = told["threads"].as_array().expect("a list");
+    assert_eq!(threads.len(), 4, "{told}\n{said}");
+    assert!(threads.iter().any(|one| one["sleeps"] == "program" && one["call"] == "futex"));
+    drop(program.stdin.take());
+    assert!(program.wait().expect("it ends").success());
+    images.down("ci");
+}
+
+#[test]
 fn hints_lead_to_what_helps() {
     if against_native() {
         return;

@@ -264,7 +264,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show where a process of an image runs, and why it was placed there.
+    /// Show where a process of an image runs, why it was placed there, and what its threads
+    /// wait for.
     Explain(explain::Options),
     /// Show what happens in a running image, updated like top: operations a second by kernel and
     /// type, and the share of each process.

@@ -1,4 +1,4 @@
-//! `husk explain`: where a process of an image runs, and why there.
+//! `husk explain`: where a process of an image runs, and why there; what its threads wait for.
 //!
 //! The reason is stored beside its record (`husk_kernel::process::placement`), also after its end,
 //! until another process takes the record; where it runs now is read from the host's `/proc`.
@@ -7,15 +7,17 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
-use husk_proto::Overview as _;
 use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
+use husk_proto::{Overview as _, Shortcuts as _};
 use serde::Serialize;
 
 use crate::clock::exact_ns;
 use crate::failure::Failure;
 use crate::launch::{PLACE_MASK, PLACE_SHIFT};
 use crate::named::{self, Name, Process};
+use crate::sockets;
 use crate::visit::Visit;
+use crate::waits::{self, Wait};
 
 /// Who says how a process runs that nobody has placed, in an image whose processes are.
 const NOBODY: &str = "none: it has not been placed yet";
@@ -41,6 +43,18 @@ pub struct Report {
     pub placed: Option<Placed>,
     /// Where it is; `None`: it has ended.
     pub now: Option<Now>,
+    /// What its threads do now.
+    pub threads: Vec<Thread>,
+}
+
+/// What a thread does now.
+#[derive(Debug, Serialize)]
+pub struct Thread {
+    /// What it waits for.
+    #[serde(flatten)]
+    pub wait: Wait,
+    /// Bytes of the descriptor that it waits for go through shared memory.
+    pub by_ring: bool,
 }
 
 /// How a process got its kernel.
@@ -128,6 +142,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         said_by,
         placed: placed.map(|placed| how(&visit, &placed)),
         now: process.as_ref().and_then(|_| now(number)),
+        threads: process.as_ref().map_or(Vec::new(), |_| threads(&visit, number)),
         name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
         command: process.map_or(Vec::new(), |process| process.command),
     })
@@ -215,6 +230,16 @@ fn now(pid: u32) -> Option<Now> {
     Some(Now { core, cores: cores.to_owned(), migrations })
 }
 
+fn threads(visit: &Visit, pid: u32) -> Vec<Thread> {
+    let files = visit.direct.files_of(pid);
+    let rings = |fd: u32| files.and_then(|files| visit.direct.pipe_end(files, fd));
+    let thread = |wait: Wait| {
+        let end = wait.fd.and_then(rings);
+        Thread { by_ring: end.is_some_and(|end| sockets::is_by_ring(end.pipe)), wait }
+    };
+    waits::of(pid).into_iter().map(thread).collect()
+}
+
 fn list(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -240,6 +265,9 @@ impl Report {
             let often = often.unwrap_or_default();
             let _ =
                 writeln!(text, "now      on core {}, may run on {}{often}", now.core, now.cores);
+        }
+        for thread in &self.threads {
+            let _ = writeln!(text, "         {}", thread.wait.line(thread.by_ring));
         }
         text
     }

@@ -72,6 +72,7 @@ pub mod variables;
 mod vigil;
 pub mod visit;
 pub mod volumes;
+pub mod waits;
 pub mod watch;
 mod watchers;
 mod whole;

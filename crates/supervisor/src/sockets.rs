@@ -115,6 +115,11 @@ fn address((bits, port): (u32, u16)) -> SocketAddr {
     }
 }
 
+/// Whether bytes for whoever reads from this pipe or socket go through shared memory.
+pub fn is_by_ring(lane: Pipe) -> bool {
+    seen::way(lane) == Way::Ring
+}
+
 fn direction(lane: Option<Pipe>) -> Direction {
     let way = lane.map_or(Way::Unpaired, seen::way);
     let why = match way {
