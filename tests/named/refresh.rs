@@ -231,7 +231,7 @@ fn open_descriptors_and_mappings_go_on() {
     refreshed(&images, &[]);
     reader.stdin.take().expect("its input").write_all(b"\n").expect("it reads");
     let seen = said.next().expect("a line").expect("text");
-    assert!(seen.starts_with("old! ") && seen.ends_with("b'old!'"), "{seen}");
+    assert_eq!(seen, "old! 4 b'old!'");
     assert!(reader.wait().expect("it ends").success());
     assert_eq!(images.script("ci", "cat file; stat -c %s file"), "new and longer14\n");
     images.down("ci");

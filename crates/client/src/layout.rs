@@ -128,6 +128,18 @@ pub(crate) fn identity(stat: &[u8; STAT_BYTES]) -> HostIdentity {
     }
 }
 
+/// Shows what `struct stat` of the host says of a regular file, but for its device.
+pub(crate) fn take_stat(stat: &[u8; STAT_BYTES], all: &mut Attributes) {
+    let open = identity(stat);
+    let (mode_and_user, group) = (get64(stat, STAT_MODE_AT), get64(stat, 32));
+    all.step.mode = mode_and_user as u32 & 0o7777;
+    (all.step.uid, all.step.gid) = ((mode_and_user >> 32) as u32, group as u32);
+    (all.shown_number, all.size, all.links) = (open.inode, open.size, get64(stat, 16) as u32);
+    (all.modified_ns, all.changed_ns) = (open.modified_ns, open.changed_ns);
+    all.accessed_ns = get64(stat, 72) as i64 * SECOND_NS + get64(stat, 80) as i64;
+    all.blocks_512 = get64(stat, 64);
+}
+
 /// Room that `struct stat` of the host says an object takes.
 pub(crate) fn allocated_bytes(stat: &[u8; STAT_BYTES]) -> u64 {
     const BLOCKS_AT: usize = 64;

@@ -149,6 +149,9 @@ pub struct Attributes {
     pub extended: Backing,
     /// What it was imported from, if it was.
     pub origin: Option<Origin>,
+    /// The host has put another object in its place since it was imported. Who had opened it then
+    /// has the old one.
+    pub replaced: bool,
 }
 
 /// What `Credentials::permit` may be asked for, any of them together.

@@ -132,6 +132,7 @@ fn seen(said: &husk_wire::record::Attributes) -> Attributes {
         backing: backing(said.on_host),
         extended: backing(said.extended_on_host),
         origin: said.origin.map(|origin| Origin(origin | FAR)),
+        replaced: false,
     }
 }
 

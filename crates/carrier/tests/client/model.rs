@@ -201,6 +201,7 @@ impl Fs for Model {
             backing: node.backing,
             extended: Backing::Image,
             origin: node.origin.as_ref().map(|_| Origin(inode.number)),
+            replaced: false,
         })
     }
     fn read_link(&mut self, inode: Inode, out: &mut [u8]) -> Result<usize> {

@@ -519,7 +519,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     fn stat_spare(&mut self, fd: u32, inode: Option<Inode>, out: usize) -> Option<Answer> {
         if let Some(inode) = inode {
-            return Some(self.give_stat(inode, out));
+            return Some(self.give_stat_at(fd as usize, inode, out));
         }
         let stat = self.host_stat(fd as usize).ok()?;
         Some(self.memory.write(out, &stat).and_then(|()| value(0)))

@@ -12,7 +12,7 @@ use husk_abi::sys::general::{
     O_PATH, S_IFLNK,
 };
 use husk_proto::descriptor::Slot;
-use husk_proto::fs::{Change, Kind, Step};
+use husk_proto::fs::{Attributes, Backing, Change, Kind, Step};
 use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// `STATX__RESERVED`.
@@ -102,8 +102,46 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     #[inline]
-    pub(crate) fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
-        let mut attributes = self.services.attributes(inode)?;
+    fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
+        let attributes = self.services.attributes(inode)?;
+        self.give_attributes(attributes, out)
+    }
+
+    /// What descriptor `fd` shows.
+    pub(crate) fn give_stat_at(&mut self, fd: usize, inode: Inode, out: usize) -> Answer {
+        let attributes = self.attributes_at(fd, inode)?;
+        self.give_attributes(attributes, out)
+    }
+
+    /// Attributes of `inode`, which descriptor `fd` shows.
+    fn attributes_at(&mut self, fd: usize, inode: Inode) -> Result<Attributes> {
+        let attributes = self.services.attributes(inode)?;
+        if attributes.replaced && attributes.backing == Backing::Host {
+            return self.attributes_of_opened(fd, attributes);
+        }
+        Ok(attributes)
+    }
+
+    /// The same where the host has put another file in the place of the one that may be open as
+    /// `fd`: its bytes, size and times are those of one file.
+    #[cold]
+    fn attributes_of_opened(&mut self, fd: usize, mut all: Attributes) -> Result<Attributes> {
+        let files = self.services.files();
+        let (slot, Some(origin)) = (self.services.slot(files, fd as u32), all.origin) else {
+            return Ok(all);
+        };
+        if matches!(slot, Slot::Husk(_)) {
+            return Ok(all);
+        }
+        let stat = self.host_stat(fd)?;
+        let (open, now) = (layout::identity(&stat), self.services.host_identity(origin)?);
+        if (open.device, open.inode) != (now.device, now.inode) {
+            layout::take_stat(&stat, &mut all);
+        }
+        Ok(all)
+    }
+
+    fn give_attributes(&mut self, mut attributes: Attributes, out: usize) -> Answer {
         self.shown_within(&mut attributes);
         self.memory.write(out, &layout::stat(&attributes))?;
         value(0)
@@ -117,7 +155,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         match self.empty_path(c, c.args[3])? {
-            Some(inode) => self.give_stat(inode, c.args[2]),
+            Some(inode) => self.give_stat_at(c.args[0], inode, c.args[2]),
             None => self.stat_path(c, crate::path::at(0), aim_of(c.args[3]), c.args[2]),
         }
     }
@@ -139,7 +177,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `fstat`.
     pub(crate) fn fstat(&mut self, c: &Call) -> Answer {
         match self.inode_behind(c.args[0])? {
-            Some(inode) => self.give_stat(inode, c.args[1]),
+            Some(inode) => self.give_stat_at(c.args[0], inode, c.args[1]),
             None => Ok(Verdict::Pass),
         }
     }
@@ -153,7 +191,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         if let Some(inode) = self.empty_path(c, c.args[2])? {
-            return self.give_statx(inode, mask, c.args[4]);
+            let attributes = self.attributes_at(c.args[0], inode)?;
+            return self.give_statx(attributes, mask, c.args[4]);
         }
         let aim = Aim { absent: true, shown: true, null: true, ..aim_of(c.args[2]) };
         match self.locate(c, 0, crate::path::at(0), aim)? {
@@ -162,7 +201,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if self.found_portal(0)? {
                     return Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0))));
                 }
-                self.give_statx(inode, mask, c.args[4])
+                let attributes = self.services.attributes(inode)?;
+                self.give_statx(attributes, mask, c.args[4])
             }
             lead if !aim.follow => self.statx_link(c, lead),
             Lead::Elsewhere => Ok(Verdict::Return(self.call_elsewhere(c, crate::path::at(0)))),
@@ -170,8 +210,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    fn give_statx(&mut self, inode: Inode, mask: usize, out: usize) -> Answer {
-        let mut attributes = self.services.attributes(inode)?;
+    fn give_statx(&mut self, mut attributes: Attributes, mask: usize, out: usize) -> Answer {
+        let inode = attributes.step.inode;
         self.shown_within(&mut attributes);
         let mut shown = layout::statx(&attributes);
         let wanted = mask as u32 & (STATX_MNT_ID | STATX_MNT_ID_UNIQUE);

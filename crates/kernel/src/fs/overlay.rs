@@ -272,6 +272,12 @@ pub(crate) fn times(region: &Region, origin: u32) -> Result<(i64, i64)> {
     Ok((region.load(cell.word(4)) as i64, region.load(cell.word(5)) as i64))
 }
 
+/// Whether the record is of the host object `found`, as it was or changed.
+pub(crate) fn is_of(region: &Region, origin: u32, found: &HostIdentity) -> Result<bool> {
+    let cell = record(region, origin)?;
+    Ok((region.load(cell.word(1)), region.load(cell.word(2))) == (found.device, found.inode))
+}
+
 /// The object is what is `found`; `shown`: as its number, too.
 pub(crate) fn renew_origin(
     txn: &mut Txn<'_>,

@@ -4,7 +4,9 @@
 //! 1. Only what the image has not changed is: a file whose bytes are the host's; attributes and
 //!    times that are those of the first look. Everything else stays, for the write-back to judge.
 //! 2. An object is taken in by one transaction: nobody sees its new size with its old times.
-//! 3. The record of an origin is changed with its inode locked. Who reads one without a lock reads
+//! 3. A file that another one has replaced on the host is marked (`ino::REPLACED`): a descriptor
+//!    that was opened before has the old one's bytes, and is to show its size and times.
+//! 4. The record of an origin is changed with its inode locked. Who reads one without a lock reads
 //!    it twice (`overlay::host_identity`).
 
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MODIFY};
@@ -47,6 +49,10 @@ pub fn renew(
             text::release(txn, old);
         }
         let origin = low(txn.get(cell.word(ino::ORIGIN)));
+        if kind == ino::FILE && !overlay::is_of(txn.region, origin, &found.identity)? {
+            let ident = txn.get(cell.word(ino::IDENT));
+            txn.set(cell.word(ino::IDENT), ident | u64::from(ino::REPLACED));
+        }
         overlay::renew_origin(txn, origin, found, whole_look)?;
         match kind {
             ino::FILE => post::of_file(txn, inode.number, IN_MODIFY)?,

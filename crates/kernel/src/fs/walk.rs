@@ -181,6 +181,7 @@ fn snapshot(region: &Region, number: u32, cell: Cell) -> Attributes {
         backing: if on_host { Backing::Host } else { Backing::Image },
         extended: if taken_over { Backing::Image } else { Backing::Host },
         origin: if origin == 0 { None } else { Some(Origin(origin)) },
+        replaced: bits & ino::REPLACED != 0,
     }
 }
 

@@ -108,6 +108,8 @@ pub mod ino {
     pub const ACL: u32 = 1 << 29;
     /// A directory with a default list: what is made in it gets that.
     pub const DEFAULT_ACL: u32 = 1 << 30;
+    /// The host has put another file in the place of the one that was imported.
+    pub const REPLACED: u32 = 1 << 31;
     /// What objects have of the directory they are made in.
     pub const INHERITED: u32 = TREE | DURABLE;
 }

@@ -367,6 +367,7 @@ mod tests {
             backing: Backing::Image,
             extended: Backing::Image,
             origin: None,
+            replaced: false,
         }
     }
 

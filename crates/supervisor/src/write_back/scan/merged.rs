@@ -4,6 +4,7 @@
 //!   on the host              in the image             written back
 //!   chmod, chown, link       bytes, names, times      the image's, with the host's mode and owner
 //!   touch, same size         mode, owner              the host's, with the image's mode and owner
+//!   touch, same size         touch                    the host's, with the later time
 //!   chmod                    another chmod            a conflict
 //! ```
 //!
@@ -80,7 +81,7 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// The same where the host has a newer file of the same size, and the image has changed only
-    /// mode or owner: it is the host's file that gets them, times and all.
+    /// mode, owner or times: it is the host's file that gets them, with the later time of the two.
     pub(super) fn merge_touched(
         &mut self,
         path: &Path,
@@ -89,11 +90,13 @@ impl<S: Source> Scan<'_, S> {
         attributes: &mut Attributes,
     ) -> bool {
         let which = |one: &HostIdentity| (one.device, one.inode, one.size);
-        if which(found) != which(expected) || attributes.modified_ns != expected.modified_ns {
+        if which(found) != which(expected) {
             return false;
         }
         let Ok(Some(there)) = self.beneath.found(path) else { return false };
-        attributes.modified_ns = found.modified_ns;
+        let touched = attributes.modified_ns != expected.modified_ns;
+        let ours = if touched { attributes.modified_ns } else { i64::MIN };
+        attributes.modified_ns = ours.max(found.modified_ns);
         attributes.accessed_ns = there.atime() * host::NS_PER_S + there.atime_nsec();
         self.merge(path, expected, attributes)
     }

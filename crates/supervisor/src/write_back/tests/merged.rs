@@ -64,6 +64,28 @@ fn a_time_that_the_host_set_goes_with_the_mode_of_the_image() {
     assert_eq!(scene.host("file"), "imported");
 }
 
+/// Git does that to its shared index, cargo to what it has looked at.
+#[test]
+fn a_file_that_both_sides_have_touched_gets_the_later_time() {
+    let mut scene = scene_of(&["image", "host"]);
+    let seconds = |s: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+    for (name, ours, theirs) in [("image", 2_000, 1_000), ("host", 1_000, 2_000)] {
+        let time = Time::At(ours * 1_000_000_000);
+        let change = Change { modified: Some(time), ..Change::default() };
+        let inode = scene.at(name);
+        scene.direct.change(&who(), inode, change).unwrap();
+        let there = fs::File::options().write(true).open(scene.path.join(name)).unwrap();
+        there.set_modified(seconds(theirs)).unwrap();
+    }
+    let outcome = scene.write_back();
+    complete(&outcome);
+    for name in ["image", "host"] {
+        let found = fs::metadata(scene.path.join(name)).unwrap();
+        assert_eq!(found.modified().unwrap(), seconds(2_000), "{name}");
+        assert_eq!(scene.host(name), "imported");
+    }
+}
+
 #[test]
 fn other_bytes_or_another_mode_of_the_host_are_told_of() {
     let mut scene = scene_of(&["longer", "modes", "written"]);
