@@ -175,3 +175,47 @@ fn the_programs_of_a_run_are_ended_before_its_supervisor() {
     assert_eq!([child, first], [(own + 300).min(1000); 2], "{}", outcome.shown());
     assert!(holder <= own, "{holder}, {own} before");
 }
+
+/// In the group are the shell, keeper and supervisor of the image, its programs, and each hog.
+const NAMED: &str = r#"
+export HUSK_IMAGES=$PWD/../images/husk
+who() { "$HUSK" ls --json | python3 -c 'import json, sys
+keys = ["state", "pid", "keeper", "processes"]
+print(*[[one[key] for key in keys] for one in json.load(sys.stdin)])'; }
+"$HUSK" up ci --memory 64M --overlay "$PWD" 2> /dev/null
+"$HUSK" exec ci -- sh -c 'echo kept > kept; (trap "" HUP; exec sleep 1000) > /dev/null 2>&1 &'
+before=$(who)
+for n in 1 2 3; do
+    "$HUSK" exec ci -- python3 -c 'x = bytearray(600 << 20)' 2> /dev/null; echo "hog $?"
+    "$HUSK" exec ci -- sh -c 'python3 -c "x = bytearray(600 << 20)"; echo "inner $?"' 2> /dev/null
+    "$HUSK" exec ci -- sh -c "echo $n >> kept; cat kept"
+done
+for n in $(seq 500); do [ "$(who)" = "$before" ] && break; done
+[ "$(who)" = "$before" ] && echo the same || echo "$before, $(who)"
+"$HUSK" down ci --force > /dev/null 2>&1; echo "down $?"; cat kept
+"#;
+
+#[test]
+fn a_hog_in_a_named_image_loses_its_process_and_the_image_stays() {
+    if against_native() {
+        return;
+    }
+    let group = match Group::new("named") {
+        Ok(group) => group,
+        Err(why) => return println!("no control group can be made here ({why}): not tested"),
+    };
+    let scratch = Scratch::new("memory-named");
+    let work = scratch.fresh("work");
+    scratch.fresh("images");
+    let mut command = Command::new("bash");
+    command.args(["-c", NAMED]).env("HUSK", husk_tests::husk::binary());
+    let outcome = Run::start(group.around(&command), &work, scratch.path()).wait(LIMIT);
+    let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
+    let turn = |n: u32| {
+        let kept: String = (1..=n).map(|n| format!("{n}\n")).collect();
+        format!("hog 137\ninner 137\nkept\n{kept}")
+    };
+    let all = [turn(1), turn(2), turn(3)].concat();
+    let expected = format!("{all}the same\ndown 0\nkept\n1\n2\n3\n");
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+}
