@@ -317,3 +317,24 @@ fn programs_talk_to_each_other_in_an_image() {
     assert_eq!(text(&output.stdout), "1\n", "{}", shown(&output));
     images.down("ci");
 }
+
+/// Whoever runs `husk exec` has no limit of cores: the host would make one, in its own directory.
+#[test]
+fn a_program_that_crashes_leaves_its_core_in_the_image_and_none_on_the_host() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").expect("a pattern");
+    let plain = !pattern.starts_with(['|', '@']) && !pattern.contains('/');
+    let most = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
+    if against_native() || !plain || most.is_some_and(|bytes| bytes < 1 << 30) {
+        return;
+    }
+    let images = Images::new("joins-core");
+    images.up("ci");
+    let script = "ulimit -S -c unlimited; \"$HUSK\" exec ci -- sh -c 'kill -ABRT $$'; echo $?; ls";
+    let mut command = images.command("bash", &["-c", script]);
+    let output = command.env("HUSK", husk_tests::husk::binary()).output().expect("bash");
+    assert_eq!(text(&output.stdout), "134\n", "{}", shown(&output));
+    let look = "ls | wc -l; head -c 4 core* | tail -c 3";
+    assert_eq!(images.script("ci", look), "1\nELF");
+    images.done(&["down", "ci", "--discard"]);
+    assert_eq!(std::fs::read_dir(&images.work).expect("a directory").count(), 0);
+}
