@@ -85,6 +85,49 @@ fn a_technique_is_measured_beside_the_whole_and_drawn() {
 }
 
 #[test]
+fn write_backs_are_measured_with_their_bytes_compared() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("bench-write-back");
+    let place = scratch.fresh("place");
+    let all = ["bench", "write-back", "--rounds", "1", "--files", "500", "--directory"];
+    let arguments = [&all[..], &[place.to_str().expect("a plain path")]].concat();
+    let document = document("write-back", &[&arguments[..], &["--json"]].concat());
+    let rows = document["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["20,000 new files", "20,000 appended files", "untar of 3,600 files"]);
+    for row in rows {
+        for side in ["native", "husk"] {
+            assert!(row[side]["wall_s"].as_f64().is_some_and(|s| s > 0.0), "{row}");
+        }
+        assert!(row["wall_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
+    }
+    assert_eq!(std::fs::read_dir(&place).expect("it is there").count(), 0, "it left something");
+    let mut command = Command::new(binary());
+    command.args(&arguments).args(["--only", "untar"]);
+    let outcome = run(&scratch, &place, command);
+    let table = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(table.contains("untar") && table.contains("wanted"), "{}", outcome.shown());
+    // A side that makes something else is no figure.
+    let tar = "#!/bin/sh\ncase $PWD in */husk-0-*/work) mkdir t; echo other > t/1;;\n\
+               *) exec /usr/bin/tar \"$@\";; esac\n";
+    let bin = scratch.fresh("bin");
+    std::fs::write(bin.join("tar"), tar).expect("written");
+    let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("tar"), runs).expect("it can be run");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("env");
+    command.arg(format!("PATH={path}")).arg(binary()).args(&arguments).args(["--only", "untar"]);
+    let outcome = run(&scratch, &place, command);
+    assert!(
+        outcome.code() != 0 && outcome.stderr.contains("the sides differ"),
+        "{}",
+        outcome.shown()
+    );
+}
+
+#[test]
 fn commands_are_measured_against_what_is_wanted_of_them() {
     if against_native() {
         return;

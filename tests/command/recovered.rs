@@ -68,7 +68,7 @@ case $("$HUSK" recover --json) in *half*) ;; *) exit 0;; esac
 told() { echo "$1 $("$HUSK" "$@" 2>&1 > /dev/null | grep -c 'note: .*husk recover forward')"; }
 told up halved --memory 64M --overlay "$WORK"
 told ls; told diff halved; told sync halved --dry-run; told sync halved
-told ps halved; told cp halved:/absent absent; told refresh halved
+told ps halved; told exec halved -- true; told cp halved:/absent absent; told refresh halved
 told stat halved; told top halved --once; told metrics halved; told fsck halved; told nodes halved
 told kill halved 1; told explain halved 1; told trace halved -p 1; told net ls halved
 told mount halved /absent; told rescue ls
@@ -94,7 +94,7 @@ fn each_command_about_a_tree_says_that_a_write_back_was_killed_in_it() {
         command.env("XDG_STATE_HOME", &state);
         let outcome = run(&scratch, &work, command);
         let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let each = "up ls diff sync sync ps cp refresh stat top metrics fsck nodes kill \
+        let each = "up ls diff sync sync ps exec cp refresh stat top metrics fsck nodes kill \
                     explain trace net mount rescue stat ps diff";
         let each: String = each.split(' ').map(|verb| format!("{verb} 1\n")).collect();
         let wanted = format!("{each}1\ndown 1\n1\nls 0\n");

@@ -224,6 +224,40 @@ fn a_file_of_another_user_is_ignored_as_a_whole() {
     ignored("others may write to it");
 }
 
+/// All keys that decide about data, with a value that would change what becomes of it.
+fn about_data(other: &std::path::Path) -> Vec<(&'static str, String)> {
+    vec![
+        ("discard", "true".to_owned()),
+        ("overlay", format!("[{:?}]", other.to_str().expect("plain"))),
+        ("mount", "['.']".to_owned()),
+        ("on_failure", "'discard'".to_owned()),
+        ("ask", "true".to_owned()),
+        ("guard", "'off'".to_owned()),
+        ("read_only_outside", "true".to_owned()),
+    ]
+}
+
+#[test]
+fn each_key_that_decides_about_data_is_ignored_in_a_file_that_is_not_trusted() {
+    if against_native() {
+        return;
+    }
+    let user = User::new("config-keys");
+    let keys = about_data(&user.images.work);
+    let all = user.shown(&[]);
+    let values = all.as_object().expect("keys").iter();
+    let line = |(key, at): (&String, &Value)| Some(format!("{key} = {}\n", at.get("value")?));
+    user.here(&values.filter_map(line).collect::<String>());
+    let told = user.done(&[], &["config", "show", "--origin"]);
+    let ignored = told.split("not trusted, ignored: ").nth(1).unwrap_or_else(|| panic!("{told}"));
+    let ignored = ignored.lines().next().unwrap_or_default().split(", ");
+    let mut ignored: Vec<_> = ignored.filter_map(|one| one.split(' ').next()).collect();
+    let mut wanted: Vec<_> = keys.iter().map(|(key, _)| *key).collect();
+    ignored.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(ignored, wanted, "{told}");
+}
+
 /// A clone may bring a husk.toml: what decides about data in it needs the user's word.
 #[test]
 fn what_decides_about_data_counts_once_it_is_trusted() {
@@ -233,10 +267,10 @@ fn what_decides_about_data_counts_once_it_is_trusted() {
     let user = User::new("config-trust");
     let other = user.images.scratch.fresh("other");
     let there = |name: &str| user.images.work.join(name).exists();
-    let run = |name: &str| {
-        let script = format!("echo x > {name}");
+    let run_to = |name: &str, status: i32| {
+        let script = format!("echo x > {name}; exit {status}");
         let ran = user.husk(&[], &["run", "--memory", "64M", "--", "sh", "-c", &script]);
-        assert!(ran.status.success(), "{}", shown(&ran));
+        assert_eq!(ran.status.code(), Some(status), "{}", shown(&ran));
         let lines = text(&ran.stderr);
         lines
             .lines()
@@ -244,15 +278,10 @@ fn what_decides_about_data_counts_once_it_is_trusted() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    for (key, value) in [
-        ("discard", "true".to_owned()),
-        ("overlay", format!("[{:?}]", other.to_str().expect("plain"))),
-        ("mount", "['.']".to_owned()),
-        ("guard", "'off'".to_owned()),
-        ("read_only_outside", "true".to_owned()),
-    ] {
+    let run = |name: &str| run_to(name, 0);
+    for (key, value) in about_data(&other) {
         user.here(&format!("kernels = 1\n{key} = {value}\n"));
-        let lines = run("kept");
+        let lines = run_to("kept", if key == "on_failure" { 3 } else { 0 });
         let right = lines.len() == 1
             && lines[0].contains("work/husk.toml is not trusted")
             && lines[0].contains(&format!("what it says of {key} is ignored"))

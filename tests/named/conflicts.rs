@@ -68,3 +68,50 @@ fn what_a_conflict_says_to_type_works_whatever_the_name() {
     let left = fs::read_dir(&images.work).expect("a directory").count();
     assert_eq!(left, names().len() + 1, "{said}");
 }
+
+/// Of two images over one tree, in turn.
+#[test]
+fn of_two_images_over_one_tree_each_tells_what_the_other_wrote_and_nothing_is_lost() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("conflicts-two");
+    let bash = |line: &str| images.command("bash", &["-euc", line]).output().expect("bash");
+    assert!(bash("mkdir d; touch both gone mine-one mine-two d/both").status.success());
+    images.up("one");
+    images.up("two");
+    let change = |name: &str, round: &str| {
+        let mine = format!("{name}-{round}");
+        let script = format!("for f in both d/both mine-{name} new; do echo {mine} > $f; done");
+        images.script(name, &script);
+    };
+    let synced = |name: &str| {
+        let told = images.husk(&["sync", name, "--json"]).stdout;
+        let told: serde_json::Value = serde_json::from_slice(&told).expect("JSON");
+        assert_eq!(told["failures"].as_array().map(Vec::len), Some(0), "{told}");
+        let conflicts = told["conflicts"].as_array().expect("a list").clone();
+        conflicts.iter().map(|line| line.as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    change("one", "1");
+    images.script("one", "rm gone");
+    change("two", "1");
+    images.script("two", "echo two-gone > gone");
+    assert_eq!(synced("one"), [] as [String; 0]);
+    let told = synced("two");
+    for name in ["/both ", "/d/both ", "/new ", "/gone "] {
+        assert!(told.iter().any(|line| line.contains(name)), "{name}: {told:?}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+    // Each goes on with its own.
+    change("one", "2");
+    assert_eq!(synced("one"), [] as [String; 0]);
+    change("two", "2");
+    assert!(synced("two").iter().any(|line| line.contains("/both ")));
+    images.husk(&["down", "two"]);
+    assert_eq!(images.down("one"), "");
+    let all = text(&bash("cat $(find . -type f) | sort | uniq -c | tr -s ' '").stdout);
+    assert_eq!(all, " 4 one-2\n 4 two-2\n 1 two-gone\n");
+    let own = text(&bash("cat both d/both new mine-one mine-two").stdout);
+    assert_eq!(own, "one-2\none-2\none-2\none-2\ntwo-2\n", "{all}");
+    assert_eq!(text(&bash("cat d/both.husk-* both.husk-* new.husk-* | sort -u").stdout), "two-2\n");
+}

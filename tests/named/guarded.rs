@@ -2,6 +2,7 @@
 //! done is lost.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
@@ -46,6 +47,71 @@ cat made old; ls; "$HUSK" ls --names"#,
     let line = said.lines().find(|line| line.contains("was killed: image run-"));
     let line = line.unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("`husk down run-") && line.contains("`husk diff run-"), "{line}");
+}
+
+/// What has a name and does not listen yet is waited for: between the two lies a moment.
+#[test]
+fn an_image_that_is_listed_is_reached() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("listed");
+    let place = images.place("late");
+    fs::create_dir_all(&place).expect("its place");
+    for path in [&images.all(), &place] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    }
+    let lock = fs::File::create(place.join("lock")).expect("a lock");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("it is ours");
+    let mut command = std::process::Command::new(binary());
+    command.args(["ps", "late"]).env("HUSK_IMAGES", images.all());
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
+    // Number of the call it waits in: clock_nanosleep.
+    let state = format!("/proc/{}/syscall", child.id());
+    let sleeps = || fs::read_to_string(&state).is_ok_and(|state| state.starts_with("230 "));
+    until("it waits, or ends", || sleeps() || child.try_wait().expect("a status").is_some());
+    assert!(child.try_wait().expect("a status").is_none(), "it did not wait");
+    let listener = std::os::unix::net::UnixListener::bind(place.join("socket")).expect("a socket");
+    drop(listener.accept().expect("it comes"));
+    let said = text(&child.wait_with_output().expect("its status").stderr);
+    assert!(!said.contains("just starting"), "{said}");
+    drop((lock, listener));
+    fs::remove_dir_all(&place).expect("it goes");
+}
+
+/// Each process of the run is killed in turn: first its guard, twice, then itself.
+#[test]
+fn a_guard_that_is_killed_is_replaced() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-again");
+    let (told, said) = script(
+        &images,
+        r#"run sh -c 'echo new > made; for round in 1 2; do eval "$GUARDED"
+    guard=$(grep -lsxaz "husk: run-$PPID" /proc/[0-9]*/cmdline | cut -d/ -f3)
+    kill -9 $guard; while [ -e /proc/$guard ]; do :; done; done
+    eval "$GUARDED"; kill -9 $PPID'
+echo $?; ls; named; "$HUSK" down "$name" > /dev/null 2>&1; echo $?; cat made"#,
+    );
+    assert_eq!(told, "137\n0\nnew\n", "{said}");
+    assert_eq!(said.matches("was killed: image run-").count(), 1, "{said}");
+}
+
+#[test]
+fn a_run_whose_image_cannot_be_kept_says_so_on_a_terminal() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("guarded-none");
+    let driver = husk_tests::husk::workspace().join("tests/named/sources/answers.py");
+    let (driver, husk) = (driver.to_str().expect("plain"), binary().to_str().expect("plain"));
+    let run = ["run", "--memory", "64M", "--nodes", "2", "--", "true"];
+    let on_terminal = [&[driver, "[]", husk], &run[..]].concat();
+    let said = text(&images.command("python3", &on_terminal).output().expect("python3").stdout);
+    let note = "if this process is killed, its image is lost: no guard keeps one with --nodes";
+    assert!(said.contains(note) && said.ends_with("exit 0\n"), "{said}");
+    assert!(!text(&images.husk(&run).stderr).contains(note));
 }
 
 #[test]

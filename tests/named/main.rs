@@ -25,6 +25,7 @@ mod looking;
 mod many;
 mod metrics;
 mod mount;
+mod names;
 mod nodes;
 mod placing;
 mod refresh;

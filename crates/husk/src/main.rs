@@ -426,7 +426,6 @@ impl Command {
             Command::Sync(options) => Some(&options.name),
             Command::Refresh(options) => Some(options.name.as_ref()),
             Command::Down(options) => Some(&options.name),
-            Command::Cp(options) => options.image(),
             Command::Mount(options) => Some(options.image()),
             Command::Explain(options) => Some(options.name.as_ref()),
             Command::Top(options) => Some(options.image.as_ref()),
@@ -490,7 +489,7 @@ fn begin() -> ExitCode {
         Ok(options) => options,
         Err(error) => return tell_mistake(&error),
     };
-    // `exec` says it itself: it is also understood without the parser.
+    // `exec` says it itself: it is also understood without the parser. `cp` is an `exec`.
     options.command.image().into_iter().for_each(named::tell_unfinished);
     match options.command {
         Command::Run(options) => run(options),

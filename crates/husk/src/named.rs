@@ -255,13 +255,6 @@ fn before_colon(typed: &OsStr) -> Option<&OsStr> {
     (!name.contains(&b'/')).then(|| OsStr::from_bytes(name))
 }
 
-impl Cp {
-    /// The image that is copied from or to.
-    pub fn image(&self) -> Option<&OsStr> {
-        before_colon(&self.source).or_else(|| before_colon(&self.target))
-    }
-}
-
 impl Mount {
     /// The image that is mounted.
     pub fn image(&self) -> &OsStr {

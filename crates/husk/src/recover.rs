@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use husk_supervisor::failure::STATUS_HUSK;
 use husk_supervisor::recovery::{self, Report, Row, State, Way};
 use husk_supervisor::say::say;
+use husk_supervisor::typed::typed;
 
 use crate::{failed, shown};
 
@@ -108,6 +109,6 @@ fn told(reports: &[Report], way: Way) -> String {
 }
 
 fn places(directories: &[impl AsRef<Path>]) -> String {
-    let all: Vec<_> = directories.iter().map(|one| one.as_ref().display().to_string()).collect();
+    let all: Vec<_> = directories.iter().map(|one| typed(one.as_ref())).collect();
     all.join(", ")
 }

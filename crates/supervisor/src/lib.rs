@@ -66,7 +66,7 @@ pub mod sockets;
 mod soundness;
 pub mod stat;
 pub mod trace;
-mod typed;
+pub mod typed;
 pub mod umask;
 pub mod variables;
 mod vigil;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::typed::{all_in_json, typed};
 use crate::write_back::manifest::{self, Pending};
 use crate::write_back::recover::{self, Recovered};
 
@@ -28,6 +29,7 @@ pub struct Row {
     /// What to call it.
     pub id: String,
     /// Where it writes.
+    #[serde(serialize_with = "all_in_json")]
     pub directories: Vec<PathBuf>,
     /// How it stands.
     pub state: State,
@@ -56,6 +58,7 @@ pub struct Report {
     /// What it was called.
     pub id: String,
     /// Where it wrote.
+    #[serde(serialize_with = "all_in_json")]
     pub directories: Vec<PathBuf>,
     /// Steps that were done, or undone.
     pub steps: usize,
@@ -147,7 +150,7 @@ pub fn notes(directories: &[PathBuf]) -> Vec<String> {
 }
 
 fn note(one: &Pending) -> String {
-    let roots: Vec<_> = one.roots().iter().map(|root| root.display().to_string()).collect();
+    let roots: Vec<_> = one.roots().iter().map(|root| typed(root)).collect();
     let ways = match (recover::is_redoable(one), recover::is_undoable(one)) {
         (true, true) => "`husk recover forward` finishes it, `husk recover back` undoes it",
         (true, false) => "`husk recover forward` finishes it",

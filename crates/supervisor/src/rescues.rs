@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::config::state;
 use crate::failure::Failure;
 use crate::request::{reason, size};
-use crate::typed::typed;
+use crate::typed::{in_json, typed};
 use crate::write_back::beneath::held::Held;
 use crate::write_back::beneath::{Beneath, Object as Which, lacks_flag, object_of};
 use crate::write_back::host::{Names, identity_of};
@@ -41,6 +41,7 @@ pub struct Rescue {
     /// What it is called.
     pub id: String,
     /// Its directory.
+    #[serde(serialize_with = "in_json")]
     pub path: PathBuf,
     /// When something was last saved in it, s since the epoch.
     pub saved_s: i64,
@@ -49,6 +50,7 @@ pub struct Rescue {
     /// Their bytes.
     pub bytes: u64,
     /// The directory that all of them should have been in.
+    #[serde(serialize_with = "in_json")]
     pub from: PathBuf,
     /// What is there.
     #[serde(skip)]
@@ -74,8 +76,10 @@ pub enum State {
 #[derive(Debug, Serialize)]
 pub struct Shown {
     /// Where it should have been.
+    #[serde(serialize_with = "in_json")]
     pub place: PathBuf,
     /// Where it is.
+    #[serde(serialize_with = "in_json")]
     pub saved: PathBuf,
     /// What it is.
     pub kind: Kind,
@@ -217,7 +221,7 @@ impl Rescue {
                 Ok((_, State::Changed)) => restored.left.push(self.changed(entry, &place)),
                 Err(problem) => {
                     let why = reason(&problem);
-                    restored.left.push(format!("{}: {why}", place.display()));
+                    restored.left.push(format!("{}: {why}", typed(&place)));
                 }
             }
         }
@@ -268,7 +272,7 @@ impl Rescue {
     /// It in a line.
     pub fn line(&self) -> String {
         let Rescue { id, files, bytes, from, path, .. } = self;
-        let (from, path) = (from.display(), path.display());
+        let (from, path) = (typed(from), typed(path));
         let files = if *files == 1 { "1 file".to_owned() } else { format!("{files} files") };
         format!("{id}  {files}, {}, of {from}  in {path}", rounded(*bytes))
     }
@@ -287,7 +291,7 @@ impl Shown {
             Kind::File => format!("  {}", rounded(self.size)),
             _ => String::new(),
         };
-        format!("{state}  {}{slash}{size}  {}", self.place.display(), self.why)
+        format!("{state}  {}{slash}{size}  {}", typed(&self.place), self.why)
     }
 }
 

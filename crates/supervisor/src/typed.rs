@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use serde::{Serialize, Serializer};
+
 /// A path as POSIX shells take it; one with control characters, or bytes that are no text, as bash
 /// and zsh do.
 pub fn typed(path: &Path) -> String {
@@ -12,6 +14,27 @@ pub fn typed(path: &Path) -> String {
         Some(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
         Some(text) => format!("'{}'", text.replace('\'', "'\\''")),
         None => format!("$'{}'", bytes.iter().map(|byte| escaped(*byte)).collect::<String>()),
+    }
+}
+
+/// A path in JSON: text, or a list of bytes where it is none.
+pub fn in_json<P: AsRef<Path>, S: Serializer>(path: &P, to: S) -> Result<S::Ok, S::Error> {
+    Json(path.as_ref()).serialize(to)
+}
+
+/// The same of several.
+pub fn all_in_json<P: AsRef<Path>, S: Serializer>(paths: &[P], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(paths.iter().map(|path| Json(path.as_ref())))
+}
+
+struct Json<'a>(&'a Path);
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.to_str() {
+            Some(text) => to.serialize_str(text),
+            None => self.0.as_os_str().as_bytes().serialize(to),
+        }
     }
 }
 

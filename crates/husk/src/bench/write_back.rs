@@ -41,6 +41,9 @@ pub struct Options {
     /// Directory to work in, on a disk.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     directory: PathBuf,
+    /// How many files each row has, a multiple of 500 [default: as its name says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(500..=1_000_000))]
+    files: Option<u32>,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -129,12 +132,15 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::make(&options.directory)?;
     let mut rows = Vec::new();
     for case in chosen.into_iter().filter(|case| options.many || !case.many) {
+        let case = &Case { files: options.files.unwrap_or(case.files), ..*case };
         let mut rounds = Vec::new();
         for round in 0..options.rounds {
             stop::check()?;
-            let native = scratch.side(case, &format!("native-{}-{round}", rows.len()), false)?;
+            let sides = ["native", "husk"].map(|side| format!("{side}-{}-{round}", rows.len()));
+            let native = scratch.side(case, &sides[0], false)?;
             stop::check()?;
-            let husk = scratch.side(case, &format!("husk-{}-{round}", rows.len()), true)?;
+            let husk = scratch.side(case, &sides[1], true)?;
+            scratch.compare(case, &sides)?;
             rounds.push((native, husk));
         }
         rows.push(row(case, &rounds));
@@ -197,6 +203,13 @@ impl Scratch {
         let wall_s = began.elapsed().as_secs_f64();
         let cpu_s = (children_us()? - cpu) as f64 / 1e6;
         Ok(Took { wall_s, cpu_s })
+    }
+
+    /// Both sides have made the same, to the byte.
+    fn compare(&self, case: &Case, sides: &[String; 2]) -> anyhow::Result<()> {
+        let [native, husk] = sides;
+        let command = format!("diff -r --no-dereference {native}/work {husk}/work >&2");
+        self.shell(&self.path, case, &command).context("the sides differ")
     }
 
     fn shell(&self, directory: &Path, case: &Case, command: &str) -> anyhow::Result<()> {

@@ -85,7 +85,7 @@ pub fn is_inside() -> bool {
 
 /// What there is to know of an image that answers at once.
 pub fn glance(place: &Place) -> Option<Status> {
-    let stream = place.connect().ok()?;
+    let stream = place.connect_now().ok()?;
     stream.set_read_timeout(Some(LOOK_MAX)).ok()?;
     match ask(&stream, &Ask::Look).ok()?.0 {
         Answer::Look(status) => Some(status),
@@ -147,7 +147,7 @@ pub fn table(rows: &[Row]) -> String {
                 let memory = format!("{}M", facts.memory_bytes >> 20);
                 let overlays = match &facts.part_of {
                     Some(part) => format!("node {} of {}", part.node, part.image),
-                    None => facts.overlays.join(" ").replace('\n', "?"),
+                    None => facts.overlays.join(" ").replace(char::is_control, "?"),
                 };
                 writeln!(text, " {processes:>9} {:>8} {memory:>9} {overlays}", facts.pid)
             }
@@ -156,7 +156,7 @@ pub fn table(rows: &[Row]) -> String {
         let full = told.flat_map(|one| one.full.iter().chain(&one.note));
         full.for_each(|line| text += &format!("{:<16} {line}\n", ""));
         if let Some(word) = &row.last_word {
-            let _ = writeln!(text, "{:<16} {word}", "");
+            let _ = writeln!(text, "{:<16} {}", "", word.replace(char::is_control, "?"));
         }
         for path in &row.lost_mounts {
             let path = path.replace(char::is_control, "?");
@@ -202,7 +202,7 @@ fn down_at(place: &Place, discard: bool, force: bool, waiting: &Waiting) -> Resu
     mount::end_all(place, force)?;
     let (mut touched, mut since) = (None, Instant::now());
     loop {
-        if let Ok(stream) = place.connect()
+        if let Ok(stream) = place.connect_now()
             && let Some(told) = end(place, &stream, &Ask::Down { discard, force }, waiting)
         {
             return told;

@@ -113,7 +113,7 @@ fn join(
     let (told, descriptors) = asked
         .map_err(|problem| unanswered(place, format!("cannot enter image {name}"), &problem))?;
     let (process, guard, trap_only) = match told {
-        Answer::Joined { process, guard, trap_only } => (process, guard, trap_only),
+        Answer::Joined { process, guard, trap_only, .. } => (process, guard, trap_only),
         Answer::Refused(failure) => return Err(failure),
         _ => return Err(refuse("its supervisor's answer makes no sense", "take it down")),
     };

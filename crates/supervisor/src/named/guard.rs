@@ -11,11 +11,12 @@
 //!    ones are not worth the 13 ms that its start costs them.
 //! 2. The guard never looks into the region, and is no program of the image: the end of the run
 //!    does not wait for it.
-//! 3. A write-back that was killed with its manifest ready has everything on the disk: then
+//! 3. A guard that is killed is replaced at once, up to `GUARDS_MAX` times.
+//! 4. A write-back that was killed with its manifest ready has everything on the disk: then
 //!    `husk recover` is the way on, and no image is kept.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -47,6 +48,8 @@ const TRIED_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1000;
 
+/// Guards that may be killed during a run: more are somebody's intention.
+const GUARDS_MAX: u32 = 8;
 /// How old a run is that gets one.
 const DELAY: Duration = Duration::from_millis(100);
 
@@ -59,20 +62,37 @@ pub struct Guard {
 
 /// How far it is.
 enum State {
-    /// It is to be given this.
-    Waits(Vec<u8>, Vec<OwnedFd>),
+    /// None has been started yet, or the last one was killed.
+    Waits,
     /// Its process, and the socket to it.
     Started(Pid, UnixStream),
     /// The run is over, or there can be none.
     Over,
 }
 
+/// The option that a kept image cannot take over so far.
+fn rules_out(settings: &Settings) -> Option<&'static str> {
+    let options = [
+        (!settings.volumes.is_empty(), "--volume"),
+        (settings.nodes > 1, "--nodes"),
+        (!settings.hosts.is_empty(), "--on"),
+    ];
+    options.iter().find(|(typed, _)| *typed).map(|(_, option)| *option)
+}
+
 impl Guard {
+    const NONE: &str = "if this process is killed, its image is lost: no guard keeps one with";
+
     /// Sees to it that one starts; `None`: nothing of this run is to be kept, or not by a guard.
     pub fn begin(settings: &Settings, work: &Work, loader: BorrowedFd<'_>) -> Option<Guard> {
-        let alone = settings.nodes == 1 && settings.hosts.is_empty();
-        let keeps = settings.has_overlay() && !settings.discard && settings.volumes.is_empty();
-        let name = name_of(std::process::id()).ok().filter(|_| alone && keeps)?;
+        let keeps = settings.has_overlay() && !settings.discard;
+        let name = name_of(std::process::id()).ok().filter(|_| keeps)?;
+        if let Some(option) = rules_out(settings) {
+            if io::stderr().is_terminal() {
+                say(&format!("note: {} {option}; `husk up` keeps it", Guard::NONE));
+            }
+            return None;
+        }
         Guard::wait(name, settings, work, loader).map_err(|problem| unguarded(&problem)).ok()
     }
 
@@ -93,15 +113,13 @@ impl Guard {
         let held = [work.image.region.as_fd(), loader].into_iter();
         let held = held.chain(work.private_lock().map(AsFd::as_fd));
         let held: Vec<_> = held.map(|one| one.try_clone_to_owned()).collect::<io::Result<_>>()?;
-        let state = Arc::new(Mutex::new(State::Waits(line(&left)?, held)));
+        let (text, state) = (line(&left)?, Arc::new(Mutex::new(State::Waits)));
         let (ends, is_over) = channel();
         let shared = state.clone();
         // The parent of a process is a thread: no other waits for this one's.
         thread::Builder::new().spawn(move || {
-            if is_over.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout)
-                && let Some(mut child) = start(&name, &shared)
-            {
-                let _ = child.wait();
+            if is_over.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) {
+                guard_again(&name, &shared, (&text, &held));
             }
         })?;
         Ok(Guard { state, _ends: ends })
@@ -120,14 +138,27 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One guard after the other, until the run is over (invariant 3).
+fn guard_again(name: &Name, state: &Mutex<State>, given: (&[u8], &[OwnedFd])) {
+    for _ in 0..=GUARDS_MAX {
+        let Some(mut child) = start(name, state, given) else { return };
+        let _ = child.wait();
+        match &mut *lock(state) {
+            State::Over => return,
+            killed => *killed = State::Waits,
+        }
+    }
+    unguarded(&io::Error::other(format!("{GUARDS_MAX} of them were killed")));
+}
+
 /// Starts the process, unless the run is over. Nobody sees it before it is known by its number.
-fn start(name: &Name, state: &Mutex<State>) -> Option<Child> {
+fn start(name: &Name, state: &Mutex<State>, (text, held): (&[u8], &[OwnedFd])) -> Option<Child> {
     let mut state = lock(state);
-    let State::Waits(text, held) = std::mem::replace(&mut *state, State::Over) else { return None };
+    let State::Waits = std::mem::replace(&mut *state, State::Over) else { return None };
     let (child, stream) =
         keep::start(name, GUARD, &[], true).map_err(|problem| unguarded(&problem)).ok()?;
     let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
-    if let Err(problem) = send(&stream, &text, &held) {
+    if let Err(problem) = send(&stream, text, &held) {
         unguarded(&problem);
     }
     // Known by its number in any case; without what it needs it ends by itself.
@@ -198,7 +229,7 @@ fn is_over(stream: &UnixStream) -> bool {
     }
 }
 
-/// Invariant 3.
+/// Invariant 4.
 fn is_noted(left: &Left) -> bool {
     let (number, started_ns) = (left.status.number, left.started_ns);
     let run = Run { number, started_ns, live: false };

@@ -109,6 +109,10 @@ pub enum Answer {
         guard: bool,
         /// Rewritten copies not wanted.
         trap_only: bool,
+        /// A write-back may have been killed: whoever knows no JSON leaves it to the whole command,
+        /// which looks.
+        #[serde(default, skip_serializing_if = "is_false")]
+        noted: bool,
     },
     /// The region comes with it.
     Region {
@@ -217,6 +221,10 @@ pub struct Status {
     /// What has become of its keeper, if that is to be known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+fn is_false(what: &bool) -> bool {
+    !what
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -360,7 +368,7 @@ mod tests {
     fn an_answer_comes_with_its_descriptors() {
         let (one, two) = UnixStream::pair().unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let told = Answer::Joined { process: 7, guard: true, trap_only: false };
+        let told = Answer::Joined { process: 7, guard: true, trap_only: false, noted: false };
         answer(&two, &told, &[writer.as_fd()]).unwrap();
         drop((two.shutdown(std::net::Shutdown::Write), writer));
         let (got, mut descriptors) = ask(&one, &Ask::Look).unwrap();
@@ -391,9 +399,12 @@ mod tests {
         assert_eq!(written.version, VERSION);
         assert_eq!(written.ask, serde_json::to_value(ask).unwrap());
         for guard in [true, false] {
-            let told = Answer::Joined { process: 26, guard, trap_only: !guard };
+            let (process, trap_only) = (26, !guard);
+            let told = Answer::Joined { process, guard, trap_only, noted: false };
             let joined = joined(&line(&told).unwrap()).unwrap();
             assert_eq!((joined.process, joined.guard, joined.trap_only), (26, guard, !guard));
+            let told = Answer::Joined { process, guard, trap_only, noted: true };
+            assert!(husk_runtime::entry::joined(&line(&told).unwrap()).is_none());
         }
     }
 

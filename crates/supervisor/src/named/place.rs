@@ -29,7 +29,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, open};
 use rustix::io::Errno;
@@ -53,6 +54,9 @@ const NUMBERED_MAX: u32 = 64;
 /// Longest name of an image.
 const NAME_BYTES_MAX: usize = 64;
 /// How long a supervisor may leave somebody in its queue.
+/// How long a supervisor may take until it listens; between two looks whether it does.
+const STARTS_MAX: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long those who only look whether a lock is held may hold it, all together.
 const LOOKED_MAX: Duration = Duration::from_millis(200);
@@ -359,8 +363,23 @@ impl Place {
         Ok(stream)
     }
 
-    /// Connects to the supervisor.
+    /// Connects to the supervisor; where that is just starting, waits for it.
     pub fn connect(&self) -> Result<UnixStream, Failure> {
+        let since = Instant::now();
+        while self.is_starting() && since.elapsed() < STARTS_MAX {
+            sleep(LOOK);
+        }
+        self.connect_now()
+    }
+
+    /// Whether somebody has it who does not listen yet.
+    fn is_starting(&self) -> bool {
+        let listens = self.inside("socket").symlink_metadata().is_ok();
+        !listens && self.is_ending().is_none() && self.is_held()
+    }
+
+    /// The same without waiting.
+    pub fn connect_now(&self) -> Result<UnixStream, Failure> {
         let problem = match self.connect_within(CONNECT_MAX) {
             Ok(stream) => return Ok(stream),
             Err(problem) => problem,

@@ -59,6 +59,7 @@ use crate::work::Work;
 use crate::write_back::Outcome;
 use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
+use crate::write_back::manifest;
 use crate::write_back::scan::Run;
 use crate::write_back::tally::Tally;
 
@@ -86,6 +87,8 @@ pub struct Server {
     ends: Vec<End>,
     syncing: Option<Syncing>,
     unfound: Option<String>,
+    /// Whether there are notes of write-backs that have not ended.
+    noted: bool,
 }
 
 /// What a supervisor is made of.
@@ -169,7 +172,7 @@ impl Server {
     /// Nobody has connected yet.
     pub fn new(held: Held, made: Made) -> Server {
         let (talks, replies, ends) = Default::default();
-        Server { held, made, talks, replies, ends, syncing: None, unfound: None }
+        Server { held, made, talks, replies, ends, syncing: None, unfound: None, noted: false }
     }
 
     /// Leaves to the keeper at the other end of `stream` what is needed to go on without us.
@@ -233,8 +236,10 @@ impl Server {
         }
     }
 
-    /// Sees to it that others find the image, whatever was removed, and knows of its keeper.
+    /// Sees to it that others find the image, whatever was removed, and knows of its keeper, and of
+    /// write-backs.
     fn look_after(&mut self, kept: &Kept) {
+        self.noted = manifest::any(&manifest::places());
         let (keeper, note) = kept.state();
         if (keeper, &note) != (self.made.status.keeper, &self.made.status.note) {
             (self.made.status.keeper, self.made.status.note) = (keeper, note);
@@ -470,7 +475,7 @@ impl Server {
         }
         let process = self.made.work.image.admit(newcomer)?.0;
         let (guard, trap_only) = (self.made.status.guard, self.made.trap_only);
-        Ok((Answer::Joined { process, guard, trap_only }, pidfd))
+        Ok((Answer::Joined { process, guard, trap_only, noted: self.noted }, pidfd))
     }
 
     /// Whether it is refused, and whoever has asked is told. Where nobody is there to make room,

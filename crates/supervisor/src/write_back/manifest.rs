@@ -485,11 +485,19 @@ pub fn looked_at(places: &[PathBuf]) -> Vec<Pending> {
     all(places, false)
 }
 
-fn all(places: &[PathBuf], take: bool) -> Vec<Pending> {
+fn files(places: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     let own = places.iter().filter(|place| is_own(place).is_ok());
     let files = own.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
-    let files =
-        files.map(|file| file.path()).filter(|path| path.extension() == Some(ENDING.as_ref()));
+    files.map(|file| file.path()).filter(|path| path.extension() == Some(ENDING.as_ref()))
+}
+
+/// Whether there is one, whatever it says: a look that holds up nobody.
+pub fn any(places: &[PathBuf]) -> bool {
+    files(places).next().is_some()
+}
+
+fn all(places: &[PathBuf], take: bool) -> Vec<Pending> {
+    let files = files(places);
     let mut all: Vec<_> = files.filter_map(|path| Pending::read(path, take).ok()).collect();
     all.sort_by_key(|one| one.written_ns);
     all
