@@ -8,6 +8,7 @@ use husk_abi::{Errno, nr};
 use crate::syscall;
 
 const SIOCETHTOOL: usize = 0x8946;
+const SIOCGIFHWADDR: usize = 0x8927;
 const GET_GRO: u32 = 0x2b;
 const SET_GRO: u32 = 0x2c;
 const GET_FLOW_HASH: u32 = 0x29;
@@ -41,21 +42,39 @@ struct Flow {
     rest: [u64; 30],
 }
 
-/// One request; `socket` is any socket of the interface's network namespace.
-fn ask<T>(socket: i32, interface: &str, data: &mut T) -> Result<(), Errno> {
+/// A request about an interface.
+fn named(interface: &str) -> Result<Request, Errno> {
     let mut name = [0; NAME_BYTES];
     // One byte stays zero: the name ends there.
     let Some(room) = name[..NAME_BYTES - 1].get_mut(..interface.len()) else {
         return Err(Errno::ENODEV);
     };
     room.copy_from_slice(interface.as_bytes());
-    let mut request = Request { name, data: core::ptr::from_mut(data) as usize, rest: [0; 2] };
+    Ok(Request { name, data: 0, rest: [0; 2] })
+}
+
+/// One request; `socket` is any socket of the interface's network namespace.
+fn ask<T>(socket: i32, interface: &str, data: &mut T) -> Result<(), Errno> {
+    let mut request = named(interface)?;
+    request.data = core::ptr::from_mut(data) as usize;
     let address = core::ptr::from_mut(&mut request) as usize;
     let arguments = [socket as usize, SIOCETHTOOL, address, 0, 0, 0];
     // SAFETY: the request and what it names live until the call is over; `Value` and `Flow` have
     // the layouts that their commands say, `Flow` with more room than the host's structure.
     let raw = unsafe { syscall(nr::ioctl, arguments) };
     Errno::check(raw as i64).map(|_| ())
+}
+
+/// The hardware address, as far as six bytes hold it.
+pub fn hardware_address(socket: i32, interface: &str) -> Result<[u8; 6], Errno> {
+    let mut request = named(interface)?;
+    let address = core::ptr::from_mut(&mut request) as usize;
+    // SAFETY: the request lives until the call is over, which writes a name of 16 bytes into it.
+    let raw = unsafe { syscall(nr::ioctl, [socket as usize, SIOCGIFHWADDR, address, 0, 0, 0]) };
+    Errno::check(raw as i64)?;
+    // Two bytes of the kind of address come first.
+    let [_, _, address @ ..] = core::hint::black_box(&request).data.to_ne_bytes();
+    Ok(address)
 }
 
 /// Whether packets are merged. `EOPNOTSUPP`: the device cannot.

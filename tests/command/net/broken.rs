@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,6 +18,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::server::*;
+use crate::as_nobody;
 
 /// Moves under load.
 const MOVES: u64 = 1_000;
@@ -282,4 +284,71 @@ fn a_port_where_only_udp_listens_is_no_target() {
         let said = refused(net(&["attach", &format!("127.0.0.1:{port}")]));
         assert!(said.contains("nobody listens there on TCP"), "{said}");
     }
+}
+
+#[test]
+fn an_attach_and_a_detach_at_once_leave_one_state_that_both_see() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    for _ in 0..12 {
+        let both = ["attach", "detach"].map(|verb| {
+            let mut husk = net(&[verb, &server.place()]);
+            husk.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("husk")
+        });
+        both.map(|mut one| one.wait().expect("it ends"));
+        // Whatever came of that, one of the two works, and then the other.
+        let attached = output(net(&["attach", &server.place()]));
+        let said = String::from_utf8_lossy(&attached.stderr).into_owned();
+        assert!(attached.status.success() || said.contains("steered already"), "{said}");
+        assert_eq!(server.top()["address"], server.place(), "{said}");
+        done(&["detach", &server.place()]);
+    }
+}
+
+#[test]
+fn a_server_that_ends_while_it_is_named_is_told_in_one_line() {
+    if unable() {
+        return;
+    }
+    for step in 0..8 {
+        let mut server = Server::start();
+        let master = server.master.id().to_string();
+        let verb = ["detach", "attach"][step % 2];
+        let named = net(&[verb, &master]).stderr(Stdio::piped()).spawn().expect("husk");
+        sleep(KILL_STEP * step as u32);
+        server.workers().into_iter().for_each(|pid| server.signal(pid, Signal::KILL));
+        server.signal(server.master.id() as i32, Signal::KILL);
+        let output = named.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 125)), "{verb}: {output:?}");
+        assert_eq!(said.lines().count(), 1, "{verb}: {said}");
+        server.master.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn a_balancer_whose_files_have_gone_ends_and_others_may_not_ask_it() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    let mut attach = Command::new("sh");
+    attach.args(["-c", "umask 0; exec \"$0\" net attach \"$1\""]);
+    assert!(attach.arg(binary()).arg(server.place()).status().expect("a shell").success());
+    let socket = fs::read_dir("/run/husk-net").expect("a directory").flatten().find(|entry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        name.ends_with(&format!("127.0.0.1-{}.socket", server.port))
+    });
+    let socket = socket.expect("a socket").path();
+    let mode = fs::metadata(&socket).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o022, 0, "{mode:o}");
+    let said = refused(as_nobody(&net(&["stat"])));
+    assert!(said.contains("run it as root"), "{said}");
+    let balancer = server.balancer();
+    fs::remove_file(socket).expect("it goes");
+    let is_there = || Path::new(&format!("/proc/{balancer}")).exists();
+    until("it has ended", || !is_there());
+    done(&["attach", &server.place()]);
 }

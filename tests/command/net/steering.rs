@@ -196,8 +196,9 @@ fn a_server_at_several_addresses_is_steered_at_each_also_over_ipv6() {
     let metrics = output(net(&["stat", &server.port.to_string(), "--openmetrics"])).stdout;
     let metrics = String::from_utf8(metrics).expect("text");
     for place in [&server.place(), &six] {
-        let line = format!("husk_net_connections_total{{address=\"{place}\",kernel=\"0\"}} 50");
-        assert!(metrics.contains(&line), "no {line} in {metrics}");
+        let line = format!("husk_net_connections_total{{address=\"{place}\",namespace=\"");
+        let found = metrics.lines().find(|one| one.starts_with(&line));
+        assert!(found.is_some_and(|one| one.ends_with("} 100")), "no {line} in {metrics}");
     }
     // One of the two is steered already: nothing changes.
     done(&["detach", &server.place()]);

@@ -236,3 +236,29 @@ fn what_cannot_be_tuned_is_refused_with_a_line() {
     let said = one_line(&as_nobody(&tune).output().expect("it starts"));
     assert!(said.contains("root"), "{said}");
 }
+
+/// Ends a namespace with its test.
+struct Other(String);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        plain(&["ip", "netns", "del", &self.0]);
+    }
+}
+
+#[test]
+fn an_interface_of_another_namespace_is_not_tuned_though_it_has_the_same_name_and_number() {
+    let Some(lab) = Lab::new("other-sys") else { return };
+    let other = Other(format!("{}-b", lab.name));
+    assert!(plain(&["ip", "netns", "add", &other.0]).status.success());
+    let index = lab.inside(&["cat", "/sys/class/net/v0/ifindex"]);
+    let inside = ["ip", "-n", &other.0, "link", "add", "v0", "index", index.trim()];
+    let veth = ["numrxqueues", "2", "numtxqueues", "2", "type", "veth", "peer", "name", "v1"];
+    assert!(plain(&[&inside[..], &veth].concat()).status.success());
+    // In that namespace, with the /sys of the first one.
+    let net = format!("--net=/run/netns/{}", other.0);
+    let husk = binary().to_str().expect("a plain path");
+    let output = lab.output(&["nsenter", &net, husk, "net", "tune", "v0", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(one_line(&output).contains("/sys shows another network namespace"), "{output:?}");
+}

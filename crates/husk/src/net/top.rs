@@ -53,6 +53,13 @@ impl Order {
     }
 }
 
+/// Address and namespace of a server.
+type Key = (String, u64);
+
+fn key(server: &Snapshot) -> Key {
+    (server.address.clone(), server.namespace)
+}
+
 /// Connections and moves of a server at a time.
 #[derive(Clone, Copy)]
 struct Counts {
@@ -68,8 +75,8 @@ pub struct Top<S> {
     interval: Duration,
     servers: Vec<Snapshot>,
     /// Of the look before, by address, and rates of connections and moves since.
-    before: HashMap<String, Counts>,
-    rates: HashMap<String, (f64, f64)>,
+    before: HashMap<Key, Counts>,
+    rates: HashMap<Key, (f64, f64)>,
     order: Order,
     inverted: bool,
     /// First line that is shown, and lines there is room for.
@@ -120,15 +127,16 @@ impl<S: FnMut() -> Result<Vec<Snapshot>, Problem>> Top<S> {
     fn show(&mut self, servers: Vec<Snapshot>, at: Instant) {
         let known = std::mem::take(&mut self.before);
         self.rates.clear();
-        for Snapshot { address, connections, moves, .. } in &servers {
+        for server in &servers {
+            let (key, Snapshot { connections, moves, .. }) = (key(server), server);
             let now = Counts { at, connections: *connections, moves: *moves };
-            if let Some(before) = known.get(address) {
+            if let Some(before) = known.get(&key) {
                 let seconds = at.duration_since(before.at).as_secs_f64().max(1e-3);
                 let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
                 let rates = (rate(*connections, before.connections), rate(*moves, before.moves));
-                self.rates.insert(address.clone(), rates);
+                self.rates.insert(key.clone(), rates);
             }
-            self.before.insert(address.clone(), now);
+            self.before.insert(key, now);
         }
         self.servers = servers;
         self.sort();
@@ -147,7 +155,7 @@ impl<S: FnMut() -> Result<Vec<Snapshot>, Problem>> Top<S> {
         let over = Style::new().add_modifier(Modifier::REVERSED);
         let mut lines = Vec::new();
         for server in &self.servers {
-            let rates = self.rates.get(&server.address);
+            let rates = self.rates.get(&key(server));
             let rates = rates.map_or(String::new(), |(connections, moves)| {
                 format!("; {connections:.0} connections/s, {moves:.1} moves/s")
             });
@@ -261,6 +269,7 @@ mod tests {
     fn server(connections: u64, moves: u64) -> Snapshot {
         Snapshot {
             address: "127.0.0.1:80".to_owned(),
+            namespace: 1,
             pid: 7,
             balancer: 8,
             seconds: 9,
@@ -312,7 +321,7 @@ mod tests {
     fn rates_are_what_came_between_two_looks() {
         let mut top = top(vec![server(100, 2)]);
         assert!(!drawn(&mut top, 150, 10).contains("moves/s"), "there is only one look");
-        let at = top.before["127.0.0.1:80"].at + Duration::from_secs(2);
+        let at = top.before[&("127.0.0.1:80".to_owned(), 1)].at + Duration::from_secs(2);
         top.show(vec![server(700, 7)], at);
         let text = drawn(&mut top, 150, 10);
         assert!(text.contains("300 connections/s, 2.5 moves/s"), "{text}");

@@ -1,16 +1,18 @@
 //! The commands' side: starts a balancer, reads what it shows, ends it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::listeners::{Place, borrow, family, find, see};
+use super::listeners::{Place, borrow, family, find, see, shares_its_port};
+use super::lock;
 use super::seen::Snapshot;
 use super::way::take_away;
 use crate::problem::Problem;
+use husk_abi::Errno;
 
 /// Where balancers are found.
 pub(super) const STATE: &str = "/run/husk-net";
@@ -69,15 +71,36 @@ fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
     stream.write_all(&[request])?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    Ok(text)
+    if text.is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(text) }
 }
 
 fn ask(socket: &Path) -> Result<Snapshot, Problem> {
-    let silent = |why: String| {
-        Problem::new("cannot see what is steered", why, "`husk net attach PID` starts steering")
-    };
-    let text = answer(socket, LOOK).map_err(|why| silent(why.to_string()))?;
-    serde_json::from_str(&text).map_err(|why| silent(why.to_string()))
+    let text = answer(socket, LOOK).map_err(|why| match why.kind() {
+        io::ErrorKind::WouldBlock => {
+            let remedy = "end it (`pgrep -f 'net balance'`), detach, and attach again";
+            Problem::new(SEE, "a balancer does not answer", remedy)
+        }
+        _ if is_nobody(&why) => {
+            Problem::new(SEE, "nothing is steered there", "`husk net attach PID` starts steering")
+        }
+        _ => Problem::new(SEE, why, "run it as root"),
+    })?;
+    let why = |why| Problem::new(SEE, why, "attach again with this version of husk");
+    serde_json::from_str(&text).map_err(why)
+}
+
+/// What cannot be done where nobody answers.
+const SEE: &str = "cannot see what is steered";
+
+/// Whether there is no balancer: none has been, it was killed, or it has ended just now.
+fn is_nobody(why: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(why.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
+}
+
+/// Whether a balancer answers there whose server lives.
+pub(super) fn living(place: &Place) -> bool {
+    ask(&file(place, "socket")).is_ok_and(|seen| Path::new(&format!("/proc/{}", seen.pid)).exists())
 }
 
 /// What the balancers of a target show: those that there are, at least one.
@@ -94,25 +117,29 @@ pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
 pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     let entries = match fs::read_dir(STATE) {
         Ok(entries) => entries,
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(why) => return Err(Problem::new("cannot see what is steered", why, "run it as root")),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
     };
     let mut sockets: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
     sockets.sort();
-    // Who was killed does not answer.
-    Ok(sockets.iter().filter_map(|socket| ask(socket).ok()).collect())
+    // Who was killed does not answer; who may not ask, or waits in vain, is told.
+    let there = |socket: &PathBuf| {
+        UnixStream::connect(socket).map_or_else(|why| !is_nobody(&why), |_| true)
+    };
+    sockets.iter().filter(|socket| there(socket)).map(|socket| ask(socket)).collect()
 }
 
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of
 /// the target; it is an error only where nothing is attached at any of them, or one cannot end.
 pub fn detach(target: &str) -> Result<(), Problem> {
     let (pid, places) = find(target)?;
-    let mut ended = false;
-    for place in &places {
-        ended |= end(pid, place)?;
+    let ends: Vec<_> = places.iter().map(|place| end(pid, place)).collect();
+    let ended = ends.iter().any(|end| matches!(end, Ok(true)));
+    for end in ends {
+        end?;
     }
-    let what = || format!("cannot detach from {}", places[0]);
+    let what = || format!("cannot detach from {target}");
     ended
         .then_some(())
         .ok_or_else(|| Problem::new(what(), "nothing is attached", "see `husk net top`"))
@@ -121,21 +148,40 @@ pub fn detach(target: &str) -> Result<(), Problem> {
 /// Whether anything was attached there.
 fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
     let what = format!("cannot detach from {place}");
-    match answer(&file(place, "socket"), DETACH) {
-        Ok(said) if said == DONE => return Ok(true),
-        Ok(said) => return Err(Problem::new(what, said, "try again")),
-        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
-            let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
-            return Err(Problem::new(what, "its balancer does not answer", remedy));
+    let mut times = 0;
+    let _lock = loop {
+        match answer(&file(place, "socket"), DETACH) {
+            Ok(said) if said == DONE => return Ok(true),
+            Ok(said) => return Err(Problem::new(what, said, "try again")),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
+                return Err(Problem::new(what, "its balancer does not answer", remedy));
+            }
+            Err(why) if is_nobody(&why) => {}
+            Err(why) => return Err(Problem::new(what, why, "run it as root")),
         }
-        Err(_) => {}
-    }
+        // One that begins or ends does not answer, and has the lock.
+        match lock::take(place)? {
+            Some(lock) => break lock,
+            None if lock::pause(&mut times) => {}
+            None => {
+                let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
+                return Err(Problem::new(what, "its balancer neither begins nor ends", remedy));
+            }
+        }
+    };
+    let undone = undo(pid, place);
+    // What a killed balancer left; another would replace it.
+    lock::leave(place);
+    undone.map_err(|errno| Problem::refused("take the program from these sockets", errno))
+}
+
+/// Whether the sockets of a place had a program.
+fn undo(pid: u32, place: &Place) -> Result<bool, Errno> {
     let inodes = see(pid, place).listening;
     let family = family(&[pid], &inodes);
-    let refused = |errno| Problem::refused("take the program from these sockets", errno);
-    let socket = inodes.first().ok_or(husk_abi::Errno::ENOENT);
-    let socket = socket.and_then(|&inode| borrow(&family, inode)).map_err(refused)?;
-    // What a killed balancer left; another would replace it.
-    let _ = fs::remove_file(file(place, "socket"));
-    take_away(&socket).map_err(refused)
+    let inode = inodes.first().ok_or(Errno::ENOENT)?;
+    let socket = borrow(&family, *inode)?;
+    // One that does not share its port never had one.
+    if shares_its_port(&socket) { take_away(&socket) } else { Ok(false) }
 }

@@ -1,24 +1,25 @@
 //! The balancer of one place: a process of its own, until somebody detaches or nobody listens.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use husk_abi::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::asking::{DETACH, DONE, LOOK, READY, STATE, file};
+use super::asking::{DETACH, DONE, LOOK, READY, file};
 use super::diag::Diag;
 use super::listeners::{
     Member, Place, Seen, accept, ask, borrow, cpu_ns, family, see, shares_its_port,
 };
+use super::lock;
 use super::seen::{Kernel, Moved, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Tuning};
@@ -40,9 +41,6 @@ const MOVED_US: u64 = 60_000_000;
 const LIFE_NS: u64 = 2_000_000_000;
 /// Who asks must have written by then.
 const REQUEST_WITHIN: Duration = Duration::from_millis(100);
-
-/// A lock's file goes with a balancer that ends: so many may do so meanwhile.
-const LOCK_TRIES: u32 = 16;
 
 /// What a balancer is to do.
 pub struct Wanted {
@@ -90,9 +88,13 @@ struct Balancer {
 pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     // It fails where this process leads a group already, as it does when a shell started it.
     let _ = rustix::process::setsid();
+    // Whatever the caller's is: others may look at what is here, and ask for nothing.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    allow_descriptors();
     let place = Place { address: wanted.address, namespace: wanted.namespace };
-    let _lock = lock(&place)?;
-    let mut balancer = Balancer::begin(wanted.pid, place, wanted.tuning)?;
+    let _lock = lock::of_balancer(&place)?;
+    let begun = Balancer::begin(wanted.pid, place.clone(), wanted.tuning);
+    let mut balancer = begun.inspect_err(|_| lock::leave(&place))?;
     let socket = file(&balancer.place, "socket");
     // A balancer that was killed has left it.
     let _ = fs::remove_file(&socket);
@@ -107,40 +109,18 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
             // Also where whoever started it has been killed.
             balancer.leave();
             balancer.undo()?;
-            return Err(unusable(&why));
+            return Err(lock::unusable(&why));
         }
     };
     balancer.go_on(&door);
     Ok(())
 }
 
-fn unusable(why: &std::io::Error) -> Problem {
-    Problem::new(format!("cannot use {STATE}"), why, "run it as root, with a /run to write to")
-}
-
-/// One balancer at a place. Its file goes with it: where it has gone when it is locked, another one
-/// is made.
-fn lock(place: &Place) -> Result<File, Problem> {
-    let path = file(place, "lock");
-    let attempt = || -> std::io::Result<Option<File>> {
-        fs::create_dir_all(STATE)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let there = fs::metadata(&path).is_ok_and(|there| {
-            lock.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
-        });
-        Ok(there.then_some(lock))
-    };
-    for _ in 0..LOCK_TRIES {
-        match attempt() {
-            Ok(Some(lock)) => return Ok(lock),
-            Ok(None) => {}
-            Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => break,
-            Err(why) => return Err(unusable(&why)),
-        }
-    }
-    let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
-    Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
+/// A look at the sockets and processes of a server takes some descriptors.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, what is there has to do.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Says that it steers, and needs nothing more of who has started it.
@@ -233,10 +213,7 @@ impl Balancer {
 
     /// Whoever asks next finds nobody, and may begin.
     fn leave(&self) {
-        for kind in ["socket", "lock"] {
-            // They are gone where /run is gone, too.
-            let _ = fs::remove_file(file(&self.place, kind));
-        }
+        lock::leave(&self.place);
     }
 
     /// Answers one request; whether that was the end.
@@ -285,6 +262,12 @@ impl Balancer {
             // What cannot be steered this time, Linux spreads by hash until the next.
             let _ = self.look_at_listeners();
             if self.inodes.is_empty() {
+                return false;
+            }
+            // Nobody could detach any more, or see what is steered.
+            if !file(&self.place, "socket").exists() {
+                // Linux chooses again in two seconds at the latest.
+                let _ = self.undo();
                 return false;
             }
         }
@@ -448,6 +431,7 @@ impl Balancer {
         let worst = looks.iter().map(|look| look.load).fold(0.0, f64::max);
         Snapshot {
             address: self.place.to_string(),
+            namespace: self.place.namespace,
             pid: self.family.first().map_or(0, |member| member.pid),
             balancer: std::process::id(),
             seconds: (now_us - self.began_us) / 1_000_000,

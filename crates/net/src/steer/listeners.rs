@@ -268,6 +268,9 @@ pub fn find(target: &str) -> Result<(u32, Vec<Place>), Problem> {
         }
     };
     let namespace = namespace(pid);
+    if places.is_empty() || namespace == 0 {
+        return Err(Problem::new(what, "it has just ended", "name a server that runs"));
+    }
     Ok((pid, places.into_iter().map(|address| Place { address, namespace }).collect()))
 }
 

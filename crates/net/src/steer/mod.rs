@@ -20,6 +20,7 @@ mod balancer;
 pub mod check;
 mod diag;
 mod listeners;
+mod lock;
 mod program;
 mod seen;
 mod way;

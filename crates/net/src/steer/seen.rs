@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Snapshot {
     /// Address and port.
     pub address: String,
+    /// Number of the network namespace.
+    #[serde(default)]
+    pub namespace: u64,
     /// The eldest of its processes.
     pub pid: u32,
     /// The process that balances.
@@ -109,29 +112,39 @@ pub fn table(all: &[Snapshot]) -> String {
     text
 }
 
-/// The same for OpenMetrics (Prometheus).
+/// The same for OpenMetrics (Prometheus). What counts up is of the server: groups take their counts
+/// along when they move.
 pub fn metrics(all: &[Snapshot]) -> String {
     let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, of: &dyn Fn(&Kernel) -> f64| {
+    let head = |text: &mut String, name: &str, kind: &str, help: &str| {
         let _ = writeln!(text, "# TYPE husk_net_{name} {kind}\n# HELP husk_net_{name} {help}");
-        let end = if kind == "counter" { "_total" } else { "" };
+    };
+    let server =
+        |one: &Snapshot| format!("address=\"{}\",namespace=\"{}\"", one.address, one.namespace);
+    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&Kernel) -> f64| {
+        head(&mut text, name, "gauge", help);
         for one in all {
             for kernel in &one.kernels {
-                let labels = format!("address=\"{}\",kernel=\"{}\"", one.address, kernel.kernel);
-                let _ = writeln!(text, "husk_net_{name}{end}{{{labels}}} {}", of(kernel));
+                let labels = format!("{},kernel=\"{}\"", server(one), kernel.kernel);
+                let _ = writeln!(text, "husk_net_{name}{{{labels}}} {}", of(kernel));
             }
         }
     };
-    let counts = |count: u64| count as f64;
-    family("groups", "gauge", "Flow groups that lead to it.", &|one| one.groups as f64);
-    family("connections", "counter", "Connections that have come.", &|one| counts(one.syns));
-    family("open_connections", "gauge", "Connections that are open.", &|one| counts(one.open));
-    family("cpu_share", "gauge", "Share of a CPU, moving average.", &|one| one.cpu);
-    family("load", "gauge", "What the balancer compares, shares of a CPU.", &|one| one.load);
-    let _ = writeln!(text, "# TYPE husk_net_moves counter\n# HELP husk_net_moves Groups moved.");
-    for one in all {
-        let _ = writeln!(text, "husk_net_moves_total{{address=\"{}\"}} {}", one.address, one.moves);
-    }
+    gauge("groups", "Flow groups that lead to it.", &|one| one.groups as f64);
+    gauge("open_connections", "Connections that are open.", &|one| one.open as f64);
+    gauge("arrivals_per_second", "Connections that come, moving average.", &|one| {
+        one.arrivals_per_s
+    });
+    gauge("cpu_share", "Share of a CPU, moving average.", &|one| one.cpu);
+    gauge("load", "What the balancer compares, shares of a CPU.", &|one| one.load);
+    let mut counter = |name: &str, help: &str, of: &dyn Fn(&Snapshot) -> u64| {
+        head(&mut text, name, "counter", help);
+        for one in all {
+            let _ = writeln!(text, "husk_net_{name}_total{{{}}} {}", server(one), of(one));
+        }
+    };
+    counter("connections", "Connections that have come.", &|one| one.connections);
+    counter("moves", "Groups moved.", &|one| one.moves);
     text.push_str("# EOF\n");
     text
 }
@@ -156,6 +169,7 @@ mod tests {
         };
         let one = Snapshot {
             address: "[::1]:80".to_owned(),
+            namespace: 4026531833,
             pid: 7,
             balancer: 8,
             seconds: 9,
@@ -168,9 +182,9 @@ mod tests {
         let text = metrics(&[one]);
         for line in [
             "# TYPE husk_net_connections counter",
-            "husk_net_connections_total{address=\"[::1]:80\",kernel=\"1\"} 30",
-            "husk_net_cpu_share{address=\"[::1]:80\",kernel=\"1\"} 0.25",
-            "husk_net_moves_total{address=\"[::1]:80\"} 4",
+            "husk_net_connections_total{address=\"[::1]:80\",namespace=\"4026531833\"} 30",
+            "husk_net_cpu_share{address=\"[::1]:80\",namespace=\"4026531833\",kernel=\"1\"} 0.25",
+            "husk_net_moves_total{address=\"[::1]:80\",namespace=\"4026531833\"} 4",
         ] {
             assert!(text.lines().any(|one| one == line), "no {line} in {text}");
         }

@@ -91,6 +91,17 @@ impl Linux {
         Path::new("/sys/class/net").join(&self.name)
     }
 
+    /// Whether /sys has this interface, and not one of that name and number in another namespace.
+    fn is_shown(&self) -> bool {
+        let Ok(own) = interface::hardware_address(self.socket.as_raw_fd(), &self.name) else {
+            return true;
+        };
+        let shown = fs::read_to_string(self.sys().join("address")).unwrap_or_default();
+        let own = own.map(|byte| format!("{byte:02x}")).join(":");
+        // Longer ones, as of InfiniBand, begin so.
+        shown.trim().starts_with(&own)
+    }
+
     /// Where the value of a setting that is a file is.
     fn file(&self, setting: Setting) -> Option<PathBuf> {
         Some(match setting {
@@ -169,7 +180,7 @@ impl Host for Linux {
             return Err(Problem::new(what, why, "`ip link` shows those that there are"));
         };
         let shown = fs::read_to_string(self.sys().join("ifindex")).unwrap_or_default();
-        if shown.trim().parse() != Ok(index) {
+        if shown.trim().parse() != Ok(index) || !self.is_shown() {
             let remedy = "start it with `ip netns exec NAME`, which mounts another";
             return Err(Problem::new(what, "/sys shows another network namespace", remedy));
         }

@@ -1,0 +1,81 @@
+//! One at a time at each place: the balancer as long as it lives, or who cleans up after one.
+//!
+//! Its file goes with it: where it has gone when it is locked, another one is made.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::asking::{STATE, file, living};
+use super::listeners::Place;
+use crate::problem::Problem;
+
+/// A lock's file goes with whoever ends: so many may do so meanwhile.
+const TRIES: u32 = 16;
+/// Who has a lock, and neither answers nor steers, begins or ends: for no longer than this.
+const PAUSES: u32 = 60;
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) fn unusable(why: &io::Error) -> Problem {
+    Problem::new(format!("cannot use {STATE}"), why, "run it as root, with a /run to write to")
+}
+
+/// `None`: somebody has it.
+pub(super) fn take(place: &Place) -> Result<Option<File>, Problem> {
+    let path = file(place, "lock");
+    for _ in 0..TRIES {
+        match attempt(&path) {
+            Ok(Some(lock)) => return Ok(Some(lock)),
+            Ok(None) => {}
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(why) => return Err(unusable(&why)),
+        }
+    }
+    Ok(None)
+}
+
+/// `None`: the file is not the one that others lock.
+fn attempt(path: &Path) -> io::Result<Option<File>> {
+    fs::create_dir_all(STATE)?;
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    let there = fs::metadata(path).is_ok_and(|there| {
+        lock.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
+    });
+    Ok(there.then_some(lock))
+}
+
+/// A new balancer's. It waits for one whose server has ended, and which has not seen that yet.
+pub(super) fn of_balancer(place: &Place) -> Result<File, Problem> {
+    for _ in 0..PAUSES {
+        if let Some(lock) = take(place)? {
+            return Ok(lock);
+        }
+        if living(place) {
+            break;
+        }
+        sleep(PAUSE);
+    }
+    let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
+    Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
+}
+
+/// What a balancer leaves when it ends: nothing.
+pub(super) fn leave(place: &Place) {
+    for kind in ["socket", "lock"] {
+        // They are gone where /run is gone, too.
+        let _ = fs::remove_file(file(place, kind));
+    }
+}
+
+/// Waits a moment for who begins or ends; `false`: that has been often enough.
+pub(super) fn pause(times: &mut u32) -> bool {
+    *times += 1;
+    sleep(PAUSE);
+    *times <= PAUSES
+}
