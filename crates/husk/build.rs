@@ -9,7 +9,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. The inner build has its own target directory: the outer one's lock is held meanwhile.
+//! 1. The inner build has its own target directory: the outer one's lock is held meanwhile. All
+//!    profiles and the runtime's own tests share it; how it is built stands in `Cargo.toml` (profile
+//!    `runtime`) and `.cargo/config.toml`.
 //! 2. Nothing of the outer build's flags reaches the inner one (sanitizers, wrappers, targets).
 //! 3. Same `Cargo.lock`, same toolchain.
 //! 4. The command is linked statically where the C library's archives are there (`libc6-dev` has
@@ -22,13 +24,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
-
-/// Structures of up to 136 bytes are copied by moves. Without SSE the compiler takes `rep movs`
-/// above 64 bytes, and a processor some 20 ns to begin that: a fifth of a call. And functions of
-/// twice the usual size are drawn into their callers, which saves a call that changes names a tenth
-/// of its instructions; the code still is less than its huge page.
-const SPEED: &str =
-    "[\"-Cllvm-args=-max-store-memcpy=17 -max-store-memmove=17 -inline-threshold=600\"]";
 
 /// Crates the runtime is made of; a change in any of them rebuilds it.
 const PARTS: [&str; 8] =
@@ -79,7 +74,7 @@ fn watch(root: &Path) {
             }
         }
     }
-    let more = ["Cargo.toml", "Cargo.lock", "crates/husk/build.rs"];
+    let more = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "crates/husk/build.rs"];
     let linked = ["link.ld", "entry.ld", "entry.s"].map(|file| format!("crates/runtime/{file}"));
     for piece in more.map(str::to_owned).into_iter().chain(linked) {
         println!("cargo::rerun-if-changed={}", root.join(piece).display());
@@ -128,12 +123,8 @@ fn build_program(root: &Path, program: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(variable("CARGO"));
     build
         .current_dir(root)
-        .args(["build", "--quiet", "--locked", "--release"])
-        .args(["--package", "husk-runtime", "--bin", program, "--target", TARGET])
-        .args(["--config", "profile.release.debug=0"])
-        .args(["--config", "profile.release.lto=\"fat\""])
-        .args(["--config", "profile.release.codegen-units=1"])
-        .args(["--config", &format!("target.{TARGET}.rustflags={SPEED}"), "--target-dir"])
+        .args(["build", "--quiet", "--locked", "--profile", "runtime"])
+        .args(["--package", "husk-runtime", "--bin", program, "--target", TARGET, "--target-dir"])
         .arg(&output);
     for name in LEAKS {
         build.env_remove(name);
@@ -143,11 +134,15 @@ fn build_program(root: &Path, program: &str) -> Result<PathBuf, String> {
         eprintln!("{}", String::from_utf8_lossy(&done.stderr));
         return Err(format!("{program} did not build; its messages stand above"));
     }
-    Ok(output.join(TARGET).join("release").join(program))
+    Ok(output.join(TARGET).join("runtime").join(program))
 }
 
+/// One for all profiles and tests of a target directory: `OUT_DIR` is
+/// `<target>/<profile>/build/<package>/out`.
 fn runtime_directory() -> PathBuf {
-    PathBuf::from(variable("OUT_DIR")).join("runtime")
+    let own = PathBuf::from(variable("OUT_DIR"));
+    let shared = own.ancestors().nth(4).filter(|_| own.ends_with("out"));
+    shared.unwrap_or(&own).join("runtime")
 }
 
 fn linker() -> String {
@@ -158,7 +153,7 @@ fn linker() -> String {
 fn begin_early(root: &Path) -> Result<(), String> {
     let bytes = build_program(root, "husk-entry")?;
     let bytes = bytes.parent().unwrap_or(root);
-    let object = runtime_directory().join("entry.o");
+    let object = PathBuf::from(variable("OUT_DIR")).join("entry.o");
     let mut assemble = Command::new(linker());
     assemble.args(["-c", "-Wa,-I"]).arg(format!("-Wa,{}", bytes.display()));
     assemble.arg(root.join("crates/runtime/entry.s")).arg("-o").arg(&object);

@@ -18,13 +18,13 @@ use husk_proto::{Descriptors, Fs, Inode, Shortcuts as _};
 use support::{fork, frozen, program, root_user};
 
 /// Numbers of kernels that are compared.
-const KERNELS: [u32; 4] = [1, 2, 4, 8];
+const KERNELS: [u32; 2] = [1, 8];
 /// Memory of each image.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Times an operation is done before it is counted, so that pools are filled.
 const WARM: u32 = 3;
 /// Times it is counted; the least count is kept.
-const TIMES: usize = 5;
+const TIMES: usize = 3;
 /// Names in the directory.
 const NAMES: u8 = 16;
 /// Names in directories that widen and narrow.

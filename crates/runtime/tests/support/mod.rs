@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 /// The number the runtime's own file is kept under.
 const LOADER_FD: i32 = 1022;
 
-/// The runtime, built for its own target into a directory of its own.
+/// The runtime, built as for the command (`crates/husk/build.rs`), in the same place.
 pub fn runtime() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = scratch().join("runtime");
+        let target = scratch().with_file_name("runtime");
         let mut build = Command::new(env!("CARGO"));
         build
-            .args(["build", "--quiet", "--release", "-p", "husk-runtime", "--bin", "husk-rt"])
+            .args(["build", "--quiet", "--profile", "runtime"])
+            .args(["-p", "husk-runtime", "--bin", "husk-rt"])
             .args(["--target", "x86_64-unknown-none", "--target-dir"])
             .arg(&target);
         for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "CARGO_BUILD_TARGET"]
@@ -27,7 +28,7 @@ pub fn runtime() -> &'static Path {
             build.env_remove(name);
         }
         assert!(build.status().expect("cargo runs").success(), "the runtime builds");
-        target.join("x86_64-unknown-none/release/husk-rt")
+        target.join("x86_64-unknown-none/runtime/husk-rt")
     })
 }
 
