@@ -139,3 +139,58 @@ fn a_user_without_rights_installs_into_the_home_directory() {
     assert!(output.status.success(), "{}", shown(&output));
     assert_eq!(fs::read_to_string(home.join(".local/bin/tool")).expect("it is there"), "x\n");
 }
+
+/// Makes a file in each of two file systems of this test alone.
+const BOTH: &str = "mkdir -p /opt/husk-whole; echo one > /opt/husk-whole/one; \
+                    echo two > /usr/local/husk-whole-two";
+
+fn in_own_mounts(scratch: &Scratch, script: &str) -> String {
+    let user = if getuid().is_root() { "-m" } else { "-rm" };
+    let mounts = "set -e; mount -t tmpfs tmpfs /usr/local; mount -t tmpfs tmpfs /opt";
+    let mut command = Command::new("unshare");
+    command.args([user, "bash", "-c", &format!("{mounts}\n{script}")]).env("HUSK", binary());
+    command
+        .env("HUSK_IMAGES", scratch.fresh("images").join("husk"))
+        .env("BOTH", BOTH)
+        .env("PAGER", "cat");
+    let output = command.current_dir(scratch.fresh("work")).output().expect("unshare");
+    assert!(output.status.success(), "{}", shown(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_a_command_has_changed_anywhere_is_asked_about_and_written_as_answered() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("whole-asked");
+    let driver = husk_tests::husk::workspace().join("tests/named/sources/answers.py");
+    let all = "./opt/husk-whole/one one ./usr/local/husk-whole-two two ";
+    let looks = r#"["Write back? ", "l\n"], ["husk-whole-two", ""]"#;
+    for (answer, left) in [(r#""a\n""#, all), (r#""n\n""#, "")] {
+        let answers = format!(r#"[{looks}, ["Write back? ", {answer}]]"#);
+        let script = format!(
+            "python3 {} '{answers}' \"$HUSK\" run --memory 128M --ask --overlay / -- \
+             sh -c \"$BOTH\"; cd /; find ./opt ./usr/local -type f | sort | while read -r f; do \
+             echo -n \"$f $(cat \"$f\") \"; done",
+            driver.display()
+        );
+        let told = in_own_mounts(&scratch, &script);
+        assert!(told.contains("in /opt:\nA  husk-whole/"), "{told}");
+        assert!(told.ends_with(&format!("exit 0\n{left}")), "{told}");
+    }
+}
+
+#[test]
+fn an_image_with_a_name_overlays_the_whole_system() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("whole-up");
+    let script = r#""$HUSK" up all --memory 128M --overlay /; "$HUSK" exec all -- sh -c "$BOTH"
+        ls /opt /usr/local; "$HUSK" diff all --name-only | grep -c husk-whole
+        "$HUSK" sync all /opt; ls /opt /usr/local; "$HUSK" down all 2> /dev/null
+        cat /opt/husk-whole/one /usr/local/husk-whole-two"#;
+    let told = in_own_mounts(&scratch, script);
+    assert_eq!(told, "/opt:\n\n/usr/local:\n3\n/opt:\nhusk-whole\n\n/usr/local:\none\ntwo\n");
+}
