@@ -132,13 +132,19 @@ pub(super) fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
+/// What is in a file. Nobody waits for the other end of a FIFO that has come there.
+fn text_of(path: &Path) -> String {
+    let kind = fs::symlink_metadata(path).unwrap().file_type();
+    if kind.is_file() { fs::read_to_string(path).unwrap() } else { format!("{kind:?}") }
+}
+
 /// Everything about what is outside that a call can change, but for the count of links.
 pub(super) fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
     let directory = scene.path.with_file_name("outside");
     let mut all: Vec<_> = fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .map(|path| (path.clone(), fs::read_to_string(&path).unwrap()))
+        .map(|path| (path.clone(), text_of(&path)))
         .collect();
     all.push((directory, String::new()));
     all.sort();
