@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. The inner build has its own target directory: the outer one's lock is held meanwhile. All
-//!    profiles and the runtime's own tests share it; how it is built stands in `Cargo.toml` (profile
-//!    `runtime`) and `.cargo/config.toml`.
+//!    profiles and the runtime's own tests share it; how it is built stands in `Cargo.toml`
+//!    (profile `runtime`) and `.cargo/config.toml`.
 //! 2. Nothing of the outer build's flags reaches the inner one (sanitizers, wrappers, targets).
 //! 3. Same `Cargo.lock`, same toolchain.
 //! 4. The command is linked statically where the C library's archives are there (`libc6-dev` has
