@@ -297,7 +297,9 @@ fn an_attach_and_a_detach_at_once_leave_one_state_that_both_see() {
             let mut husk = net(&[verb, &server.place()]);
             husk.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("husk")
         });
-        both.map(|mut one| one.wait().expect("it ends"));
+        for mut one in both {
+            one.wait().expect("it ends");
+        }
         // Whatever came of that, one of the two works, and then the other.
         let attached = output(net(&["attach", &server.place()]));
         let said = String::from_utf8_lossy(&attached.stderr).into_owned();
