@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -307,6 +308,37 @@ fn an_attach_and_a_detach_at_once_leave_one_state_that_both_see() {
         assert_eq!(server.top()["address"], server.place(), "{said}");
         done(&["detach", &server.place()]);
     }
+}
+
+/// Listening sockets of this process that share a port.
+fn listeners(port: u16, count: usize) -> Vec<TcpListener> {
+    let listener = |_| {
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_reuseport(&listener, true).expect("an option");
+        bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))).expect("a port");
+        listen(&listener, 16).expect("it listens");
+        TcpListener::from(listener)
+    };
+    (0..count).map(listener).collect()
+}
+
+#[test]
+fn processes_that_have_only_the_port_in_common_are_steered_too_and_too_many_are_refused() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    let own = listeners(server.port, 1);
+    done(&["attach", &server.place(), "--wake-percent", "100"]);
+    let top = server.top();
+    let pids: Vec<_> =
+        top["kernels"].as_array().expect("kernels").iter().map(|one| &one["pid"]).collect();
+    assert!(pids.len() == 3 && pids.contains(&&std::process::id().into()), "{top}");
+    done(&["detach", &server.place()]);
+    let more = listeners(server.port, 63);
+    let said = refused(net(&["attach", &server.place()]));
+    assert!(said.contains("66 listening sockets, at most 64"), "{said}");
+    drop((own, more));
 }
 
 #[test]

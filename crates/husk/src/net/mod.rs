@@ -5,6 +5,7 @@ mod tune;
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command as Program, ExitCode};
 use std::time::Duration;
@@ -29,9 +30,9 @@ pub enum Command {
     /// The server listens with SO_REUSEPORT (nginx: `listen ... reuseport`), a socket for each
     /// process. Which one accepts is chosen by flow group, the upper 12 bits of the source port;
     /// idle groups move away from processes with too much. Connections that are open stay where
-    /// they are. A server that listens at several addresses is steered at each. Needs root, or
-    /// CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE. A program that the server itself has attached to
-    /// these sockets is replaced.
+    /// they are. A server that listens at several addresses is steered at each. Needs root, or for
+    /// a server of one's own CAP_BPF, CAP_NET_ADMIN, CAP_SYS_PTRACE and a /run/husk-net to write
+    /// to. A program that the server itself has attached to these sockets is replaced.
     Attach(Attach),
     /// Stop steering, also if the balancer was killed: Linux spreads connections by hash again.
     Detach {
@@ -220,6 +221,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Untune(typed) => done(tune::untune(&typed)),
         Command::Sim(options) => simulate(&options),
         Command::Balance { pid, address, namespace, tuning } => {
+            let_go_of_descriptors();
             let wanted = steer::Wanted { pid, address, namespace, tuning: tuning.tuning() };
             done(steer::balance(&wanted).map(|()| true))
         }
@@ -250,6 +252,17 @@ fn done(result: Result<bool, Problem>) -> ExitCode {
     }
 }
 
+/// A balancer lives long: what whoever starts it has open, a lock for instance, is not kept open.
+fn let_go_of_descriptors() {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> =
+        open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The one that listed them is closed already.
+        let _ = nix::unistd::close(number);
+    }
+}
+
 /// The command of a balancer, with its options.
 pub fn balancer(options: Vec<String>) -> Program {
     let husk = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
@@ -261,11 +274,14 @@ pub fn balancer(options: Vec<String>) -> Program {
 /// Whether it steers; the balancer has said why not.
 fn attach(options: &Attach) -> Result<bool, Problem> {
     let begun = steer::attach(&options.target, || balancer(options.tuning.words()))?;
-    for Snapshot { address, kernels, .. } in &begun {
+    // By its address a server is found in this network namespace only.
+    let own = std::fs::metadata("/proc/self/ns/net").map_or(0, |own| own.ino());
+    let is_here = |namespace: u64| namespace == own;
+    for Snapshot { address, kernels, namespace, pid, .. } in &begun {
         say(&format!(
-            "steers the connections of {address} among {} sockets; `husk net detach {address}` \
-             ends it",
-            kernels.len()
+            "steers the connections of {address} among {} sockets; `husk net detach {}` ends it",
+            kernels.len(),
+            if is_here(*namespace) { address.clone() } else { pid.to_string() }
         ));
     }
     Ok(!begun.is_empty())

@@ -32,14 +32,14 @@ pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
 /// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
 /// is steered.
 pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
-    let (pid, places) = find(target)?;
+    let places = find(target)?;
     let mut begun = Vec::new();
-    for place in &places {
-        match begin(pid, place, balance()) {
+    for (pid, place) in &places {
+        match begin(*pid, place, balance()) {
             Ok(Some(snapshot)) => begun.push(snapshot),
             failed => {
                 // What was steered before stays; what has just begun does not.
-                places[..begun.len()].iter().for_each(|place| drop(end(pid, place)));
+                places[..begun.len()].iter().for_each(|(pid, place)| drop(end(*pid, place)));
                 return failed.map(|_| Vec::new());
             }
         }
@@ -105,8 +105,8 @@ pub(super) fn living(place: &Place) -> bool {
 
 /// What the balancers of a target show: those that there are, at least one.
 pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
-    let (_, places) = find(target)?;
-    let asked: Vec<_> = places.iter().map(|place| ask(&file(place, "socket"))).collect();
+    let places = find(target)?;
+    let asked: Vec<_> = places.iter().map(|(_, place)| ask(&file(place, "socket"))).collect();
     if asked.iter().all(Result::is_err) {
         return asked.into_iter().collect();
     }
@@ -133,8 +133,8 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of
 /// the target; it is an error only where nothing is attached at any of them, or one cannot end.
 pub fn detach(target: &str) -> Result<(), Problem> {
-    let (pid, places) = find(target)?;
-    let ends: Vec<_> = places.iter().map(|place| end(pid, place)).collect();
+    let places = find(target)?;
+    let ends: Vec<_> = places.iter().map(|(pid, place)| end(*pid, place)).collect();
     let ended = ends.iter().any(|end| matches!(end, Ok(true)));
     for end in ends {
         end?;

@@ -315,9 +315,19 @@ impl Balancer {
             return Ok(());
         };
         (self.open, self.family) = (seen.open, family);
+        if inodes.len() > SOCKETS_MAX {
+            // Those left out would get no connection at all.
+            self.inodes.clear();
+            let what = format!("cannot steer the connections of {}", self.place);
+            let why = format!(
+                "it has {} listening sockets, at most {SOCKETS_MAX} can be steered",
+                inodes.len()
+            );
+            return Err(Problem::new(what, why, "start fewer processes, or leave it to Linux"));
+        }
         let known = self.inodes.iter().copied().filter(|inode| inodes.contains(inode));
         let new = inodes.iter().copied().filter(|inode| !self.inodes.contains(inode));
-        let listens: Vec<u64> = known.chain(new).take(SOCKETS_MAX).collect();
+        let listens: Vec<u64> = known.chain(new).collect();
         if listens != self.inodes {
             self.steer(listens)?;
         }

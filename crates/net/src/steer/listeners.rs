@@ -185,7 +185,8 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 /// The processes of a server that have these sockets: from the eldest above each of `known` that
-/// has one, down. Where a master has been killed, its workers have no common one any more.
+/// has one, down. Where a master has been killed, its workers have no common one any more. Sockets
+/// that none of these has are looked for in all processes.
 pub fn family(known: &[u32], inodes: &[u64]) -> Vec<Member> {
     let has_one = |pid: &u32| {
         let held = held(*pid);
@@ -211,7 +212,17 @@ pub fn family(known: &[u32], inodes: &[u64]) -> Vec<Member> {
         let holds = held(pid).into_iter().filter(|(inode, _)| inodes.contains(inode)).collect();
         Member { pid, parent: parent(pid), holds, waits: awaited(pid) }
     };
-    pids.into_iter().map(member).filter(|member| !member.holds.is_empty()).collect()
+    let mut found: Vec<Member> =
+        pids.into_iter().map(member).filter(|member| !member.holds.is_empty()).collect();
+    let is_held = |inode: &u64| found.iter().any(|member| member.holds.contains_key(inode));
+    if !inodes.iter().all(is_held) {
+        // Others that have nothing to do with them but the port.
+        let known: Vec<u32> = found.iter().map(|member| member.pid).collect();
+        let others = holders(&inodes.iter().copied().collect());
+        let others = others.into_iter().filter(|pid| !known.contains(pid)).take(FAMILY_MAX);
+        found.extend(others.map(member).filter(|member| !member.holds.is_empty()));
+    }
+    found
 }
 
 /// Who accepts from a listening socket: those who wait for it in an epoll set; where nobody does,
@@ -241,7 +252,7 @@ pub fn borrow(family: &[Member], inode: u64) -> Result<OwnedFd, Errno> {
 
 /// What is typed: a process, a port, or an address with a port. Where it listens, at least at one
 /// place, and one process that does.
-pub fn find(target: &str) -> Result<(u32, Vec<Place>), Problem> {
+pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
     let what = format!("cannot find what to steer at {target}");
     let (address, number) = (target.parse::<SocketAddr>().ok(), target.parse::<u32>().ok());
     if address.is_none() && number.is_none() {
@@ -253,25 +264,34 @@ pub fn find(target: &str) -> Result<(u32, Vec<Place>), Problem> {
         None => Some(u32::from(local.port())) == number,
     };
     let process = number.filter(|&pid| !addresses(pid, |_| true).is_empty());
-    let (pid, places) = match (process, holders(fits).first()) {
-        (Some(pid), None) => (pid, addresses(pid, |_| true)),
-        (None, Some(&pid)) => (pid, addresses(pid, fits)),
-        (Some(_), Some(_)) => {
+    let mut found: Vec<(u32, SocketAddr)> = Vec::new();
+    match (process, &holders(&listening(fits))[..]) {
+        (Some(pid), []) => found.extend(addresses(pid, |_| true).into_iter().map(|at| (pid, at))),
+        (None, pids @ [_, ..]) => {
+            // Several servers may have one port, at addresses of their own.
+            for &pid in pids {
+                let mut here = addresses(pid, fits);
+                here.retain(|at| found.iter().all(|(_, known)| known != at));
+                found.extend(here.into_iter().map(|at| (pid, at)));
+            }
+        }
+        (Some(_), _) => {
             let why = "there is a process and a port of that number";
             return Err(Problem::new(what, why, format!("type e.g. 127.0.0.1:{target}")));
         }
-        (None, None) => {
+        (None, []) => {
             let why = "nobody listens there on TCP whose descriptors can be seen";
             let remedy = "as root, name a process or port of `ss -ltp`, and the process where it \
                           has a network namespace of its own";
             return Err(Problem::new(what, why, remedy));
         }
-    };
-    let namespace = namespace(pid);
-    if places.is_empty() || namespace == 0 {
+    }
+    let place = |(pid, address)| (pid, Place { address, namespace: namespace(pid) });
+    let places: Vec<_> = found.into_iter().map(place).collect();
+    if places.is_empty() || places.iter().any(|(_, place)| place.namespace == 0) {
         return Err(Problem::new(what, "it has just ended", "name a server that runs"));
     }
-    Ok((pid, places.into_iter().map(|address| Place { address, namespace }).collect()))
+    Ok(places)
 }
 
 /// Where a process listens.
@@ -294,11 +314,15 @@ fn namespace(pid: u32) -> u64 {
     name.trim_start_matches("net:[").trim_end_matches(']').parse().unwrap_or_default()
 }
 
-/// Processes that have a listening socket of this network namespace.
-fn holders(fits: impl Fn(SocketAddr) -> bool) -> Vec<u32> {
+/// Listening sockets of this network namespace.
+fn listening(fits: impl Fn(SocketAddr) -> bool) -> HashSet<u64> {
     let all = sockets("self");
     let wanted = all.iter().filter(|one| one.state == LISTENS && fits(one.local));
-    let inodes: HashSet<u64> = wanted.map(|socket| socket.inode).collect();
+    wanted.map(|socket| socket.inode).collect()
+}
+
+/// Processes that have one of these sockets.
+fn holders(inodes: &HashSet<u64>) -> Vec<u32> {
     if inodes.is_empty() {
         return Vec::new();
     }
