@@ -13,7 +13,7 @@ use crate::run;
 /// so often that it would have been), then in ways in which it must be linked, and once more.
 const SCRIPT: &str = r#"
 cd "$1"; rest=
-for n in $(seq 40); do
+for n in $(seq 150); do
     line=$(MARK=$n ./program $rest) || status=$?
     echo "$status $line"; rest="$rest $n"
     case $line in *" $2 "*) break ;; esac

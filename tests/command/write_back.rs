@@ -439,3 +439,21 @@ open('low', 'w').write('kept')";
     assert_eq!(fs::read(path).expect("the file"), b"kept");
     assert!(work.join("d".repeat(200)).is_dir());
 }
+
+/// The write-back's own notes lie in `~/.local/state`.
+#[test]
+fn a_home_directory_gets_a_new_directory_that_the_write_back_needs_too() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("own-notes");
+    let home = scratch.fresh("home");
+    let script = "mkdir -p ~/.local/bin; echo tool > ~/.local/bin/tool; echo other > ~/other";
+    let mut command = husk(&[], &["sh", "-euc", script]);
+    command.env("HOME", &home).env_remove("XDG_STATE_HOME");
+    let outcome = run(&scratch, &home, command);
+    assert!(outcome.code() == 0 && !outcome.stderr.contains("conflict"), "{}", outcome.shown());
+    for (name, text) in [(".local/bin/tool", "tool\n"), ("other", "other\n")] {
+        assert_eq!(fs::read_to_string(home.join(name)).expect(name), text);
+    }
+}

@@ -157,13 +157,17 @@ fn who_is_killed_while_it_adopts_an_image_leaves_it_to_the_next() {
     for share in 0..KILLS {
         images.kill_both("ci");
         cut(started(&images, &adopt), whole, share);
-        let output = images.husk(&adopt);
-        assert!(output.status.success(), "{share}: {}", shown(&output));
-        assert!(
-            text(&output.stdout).starts_with("precious\ntick\n"),
-            "{share}: {}",
-            shown(&output)
-        );
+        // Who finds another one that begins waits, and on a busy machine is told to try again.
+        let mut output = images.husk(&adopt);
+        until("it is adopted", || {
+            let again = text(&output.stderr).contains("it is just starting");
+            if again {
+                output = images.husk(&adopt);
+            }
+            !again
+        });
+        let right = text(&output.stdout).starts_with("precious\ntick\n");
+        assert!(output.status.success() && right, "{share}: {}", shown(&output));
         let row = images.row("ci");
         assert!(row["state"] == "up" && row["keeper"] != 0, "{share}: {row}");
     }

@@ -88,6 +88,8 @@ impl Images {
         command.args(["--foreground", "--kill-after=5", &limit, program]).args(arguments);
         command.current_dir(&self.work).stdin(Stdio::null());
         command.env("HUSK_IMAGES", self.all()).env("LC_ALL", "C").env("HUSK_FSCK", "1");
+        // Notes of write-backs that other tests kill are told by every command that finds them.
+        command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
         command.env("HOME", husk_tests::run::home("own"));
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command

@@ -21,11 +21,6 @@ const TEST_LIMITS: Limits =
 const FULL_TEST_LIMITS: Limits =
     Limits { all: Duration::from_secs(4 * 3600), quiet: Duration::from_secs(3600) };
 
-/// How many tests run at once.
-const THREADS: &str = "RUST_TEST_THREADS";
-/// For each core: half of their time they wait for processes and clocks.
-const TESTS_PER_CORE: usize = 2;
-
 /// The commands of cargo that are part of a first look.
 const QUICK: &[&str] = &["fmt", "build"];
 
@@ -252,10 +247,6 @@ fn tests(
     said: &mut String,
 ) -> Result<(bool, String, String)> {
     let mut command = cargo_command(arguments);
-    if std::env::var_os(THREADS).is_none() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        command.env(THREADS, (cores * TESTS_PER_CORE).to_string());
-    }
     let built = workspace.target.join("release/husk");
     if built.exists() {
         command.env("HUSK_BIN", built);

@@ -29,7 +29,7 @@ use crate::nodes;
 use crate::request::{MountPlan, Settings};
 use crate::variables::Variables;
 use crate::volumes::Volume;
-use crate::write_back::{Source, host};
+use crate::write_back::{Source, host, manifest};
 
 /// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.
 const DEVICE: u64 = 0xf_ffff;
@@ -83,6 +83,10 @@ impl Image {
         }
         let started_ns = exact_ns();
         direct.set_made_ns(started_ns);
+        if !settings.discard {
+            let overlays = settings.mounts.iter().filter(|plan| plan.cover == Cover::Overlay);
+            manifest::prepare(overlays.map(|plan| plan.path.as_path()));
+        }
         let (mounts, volumes) = (Vec::new(), Vec::new());
         let mut image = Image { direct, mounts, started_ns, region, volumes };
         for plan in &settings.mounts {

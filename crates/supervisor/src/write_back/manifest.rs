@@ -527,6 +527,18 @@ pub fn places() -> Vec<PathBuf> {
     own.into_iter().chain([PathBuf::from(format!("/var/tmp/husk-write-back-{uid}"))]).collect()
 }
 
+/// Makes the place for manifests before an image shows the trees, if it lies in one of them: one
+/// that came with the write-back would meet what the image has of that name (`~/.local`).
+pub fn prepare<'a>(mut trees: impl Iterator<Item = &'a Path>) {
+    let places = places();
+    let Some(place) = places.first() else { return };
+    let real = place.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    if real.is_some_and(|real| trees.any(|tree| real.starts_with(tree))) {
+        // What cannot be made now is told of when it is needed.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
+    }
+}
+
 /// Invariant 4.
 fn is_own(place: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(place)?;
