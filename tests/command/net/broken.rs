@@ -356,8 +356,10 @@ fn a_server_that_ends_while_it_is_named_is_told_in_one_line() {
         let verb = ["detach", "attach"][step % 2];
         let named = net(&[verb, &master]).stderr(Stdio::piped()).spawn().expect("husk");
         sleep(KILL_STEP * step as u32);
-        server.workers().into_iter().for_each(|pid| server.signal(pid, Signal::KILL));
+        // The master would start others in their place.
+        let workers = server.workers();
         server.signal(server.master.id() as i32, Signal::KILL);
+        workers.into_iter().for_each(|pid| server.signal(pid, Signal::KILL));
         let output = named.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(0 | 125)), "{verb}: {output:?}");
