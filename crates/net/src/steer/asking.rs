@@ -75,18 +75,24 @@ fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
 }
 
 fn ask(socket: &Path) -> Result<Snapshot, Problem> {
-    let text = answer(socket, LOOK).map_err(|why| match why.kind() {
-        io::ErrorKind::WouldBlock => {
+    let nobody =
+        || Problem::new(SEE, "nothing is steered there", "`husk net attach PID` starts steering");
+    asked(socket)?.ok_or_else(nobody)
+}
+
+/// What a balancer shows; `None`: there is none.
+fn asked(socket: &Path) -> Result<Option<Snapshot>, Problem> {
+    let text = match answer(socket, LOOK) {
+        Ok(text) => text,
+        Err(why) if is_nobody(&why) => return Ok(None),
+        Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
             let remedy = "end it (`pgrep -f 'net balance'`), detach, and attach again";
-            Problem::new(SEE, "a balancer does not answer", remedy)
+            return Err(Problem::new(SEE, "a balancer does not answer", remedy));
         }
-        _ if is_nobody(&why) => {
-            Problem::new(SEE, "nothing is steered there", "`husk net attach PID` starts steering")
-        }
-        _ => Problem::new(SEE, why, "run it as root"),
-    })?;
+        Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
+    };
     let why = |why| Problem::new(SEE, why, "attach again with this version of husk");
-    serde_json::from_str(&text).map_err(why)
+    serde_json::from_str(&text).map(Some).map_err(why)
 }
 
 /// What cannot be done where nobody answers.
@@ -124,10 +130,7 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
     sockets.sort();
     // Who was killed does not answer; who may not ask, or waits in vain, is told.
-    let there = |socket: &PathBuf| {
-        UnixStream::connect(socket).map_or_else(|why| !is_nobody(&why), |_| true)
-    };
-    sockets.iter().filter(|socket| there(socket)).map(|socket| ask(socket)).collect()
+    sockets.iter().filter_map(|socket| asked(socket).transpose()).collect()
 }
 
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of

@@ -52,14 +52,14 @@ fn attempt(path: &Path) -> io::Result<Option<File>> {
 
 /// A new balancer's. It waits for one whose server has ended, and which has not seen that yet.
 pub(super) fn of_balancer(place: &Place) -> Result<File, Problem> {
-    for _ in 0..PAUSES {
+    let mut times = 0;
+    loop {
         if let Some(lock) = take(place)? {
             return Ok(lock);
         }
-        if living(place) {
+        if living(place) || !pause(&mut times) {
             break;
         }
-        sleep(PAUSE);
     }
     let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
     Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
