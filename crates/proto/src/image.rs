@@ -35,6 +35,9 @@ pub struct Udp {
 }
 
 impl Udp {
+    /// How long who waits polls: what `husk net tune` sets for all sockets, too.
+    pub const BUSY_POLL_US: i32 = 50;
+
     /// As a word; 0: nothing is set up.
     pub const fn word(self) -> u64 {
         self.reuseport as u64 | (self.pin as u64) << 1 | (self.busy_poll as u64) << 2

@@ -97,9 +97,6 @@ pub(crate) fn is_the_hosts(path: &Path) -> bool {
         || OF_THE_HOST.iter().any(|top| path.starts_with(top)) && !path.starts_with(ORDINARY)
 }
 
-/// How long programs poll with `--udp busy-poll`, as the client sets it.
-const BUSY_POLL_US: i32 = 50;
-
 /// What is said of it.
 const HOSTS_OWN: &str = "it holds the host's devices, processes or settings";
 
@@ -357,7 +354,7 @@ fn settle_udp(udp: Udp, rule: Rule) -> Result<Udp, Failure> {
     }
     let may_poll = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        husk_host::datagrams::set_busy_poll(socket.as_raw_fd(), BUSY_POLL_US).ok()
+        husk_host::datagrams::set_busy_poll(socket.as_raw_fd(), Udp::BUSY_POLL_US).ok()
     };
     if udp.busy_poll && may_poll().is_none() {
         let why = "busy polling takes CAP_NET_ADMIN on this kernel";

@@ -6,6 +6,7 @@
 use husk_abi::nr;
 use husk_abi::sys::net::{AF_INET, AF_INET6, SOCK_DGRAM};
 use husk_proto::Services;
+use husk_proto::image::Udp;
 
 use crate::socket::addresses::{DOMAIN, SOCKET_LEVEL, TYPE};
 use crate::{Client, Host, Memory};
@@ -14,8 +15,6 @@ use crate::{Client, Host, Memory};
 const REUSEPORT: usize = 15;
 const BUSY_POLL: usize = 46;
 const INCOMING_CPU: usize = 49;
-/// What `husk net tune` sets for all sockets, too.
-const BUSY_POLL_US: u32 = 50;
 /// Words of a mask of cores: as many as Linux has at most.
 const MASK_WORDS: usize = 8192 / 64;
 
@@ -33,7 +32,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.set_socket_option(fd, REUSEPORT, 1);
         }
         if udp.busy_poll {
-            self.set_socket_option(fd, BUSY_POLL, BUSY_POLL_US);
+            self.set_socket_option(fd, BUSY_POLL, Udp::BUSY_POLL_US as u32);
         }
         if let Some(core) = udp.pin.then(|| self.services.udp_core()).flatten() {
             self.set_socket_option(fd, INCOMING_CPU, core);
