@@ -333,3 +333,35 @@ print(told.count('ltrace cannot follow programs inside an image'))
 ";
     Difference { script, linux: Some("0\n0\n"), husk: "1\n1\n" }.check("tracer", nothing);
 }
+
+#[test]
+fn the_resident_size_counts_a_program_whole_and_some_memory_of_the_image() {
+    // What a program takes counts as natively, whoever asks; on top of it, of the image's memory,
+    // comes less than 32 MiB, or more only by the bytes of files that were read.
+    let script = "
+import os, resource, subprocess, sys
+def field(name, who='self'):
+    lines = open(f'/proc/{who}/status')
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+def near(kib, wanted): return wanted <= kib <= wanted + (12 << 10)
+before = field('VmRSS')
+block = bytearray(b'x') * (64 << 20)
+print(near(field('VmRSS') - before, 64 << 10), near(field('VmHWM') - before, 64 << 10))
+print(near(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 62 << 10))
+del block
+takes = 'block = bytearray(b\"x\") * (128 << 20); print(flush=True); input()'
+child = subprocess.Popen([sys.executable, '-c', takes], stdin=-1, stdout=-1)
+child.stdout.read(1)
+asked = subprocess.run(['ps', '-o', 'rss=', '-p', str(child.pid)], stdout=-1)
+size = int(asked.stdout)
+print(size == field('VmRSS', child.pid), (128 << 10) < size < (184 << 10))
+child.stdin.write(b'go\\n')
+child.stdin.close()
+print(size <= os.wait4(child.pid, 0)[2].ru_maxrss + 1024 < (200 << 10))
+shared = field('RssShmem')
+print(shared > 0, shared < (32 << 10))
+";
+    let same = "True True\nTrue\nTrue True\nTrue\n";
+    let (linux, husk) = (format!("{same}False True\n"), format!("{same}True True\n"));
+    Difference { script, linux: Some(&linux), husk: &husk }.check("resident", nothing);
+}

@@ -19,9 +19,9 @@ const LINE_CHARACTERS: usize = 200;
 pub enum Length {
     /// One of many with another input each: 1 run.
     Once,
-    /// Under a second natively: 20 runs.
+    /// Under a second natively: 4 runs, 20 in the long check.
     Short,
-    /// Longer: 3 runs.
+    /// Longer: 2 runs, 20 in the long check.
     Long,
     /// A row of the matrix of programs: 1 run, 10 in the long check.
     Program,
@@ -112,15 +112,21 @@ impl Case {
     fn repetitions(&self) -> u32 {
         let asked = std::env::var("HUSK_REPEAT").ok();
         let asked = asked.map(|count| count.parse().expect("HUSK_REPEAT is a number"));
+        let full = std::env::var_os("HUSK_FULL").is_some();
         match (asked, self.length) {
             (_, Length::Once) => 1,
             (Some(count), _) => count,
             _ if against_native() => 2,
-            (None, Length::Long) if std::env::var_os("HUSK_FULL").is_some() => 20,
-            (None, Length::Program) if std::env::var_os("HUSK_FULL").is_some() => 10,
-            (None, Length::Program) => 1,
-            (None, Length::Short) => 20,
-            (None, Length::Long) => 3,
+            (None, Length::Program) => {
+                if full {
+                    10
+                } else {
+                    1
+                }
+            }
+            (None, _) if full => 20,
+            (None, Length::Short) => 4,
+            (None, Length::Long) => 2,
         }
     }
 

@@ -12,7 +12,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `HUSK_BIN` | the command to test; else it is built once into `target/husk-tests` |
-//! | `HUSK_REPEAT` | runs under Husk of every case (default: 20 of short ones, 3 of long ones) |
+//! | `HUSK_REPEAT` | runs under Husk of every case (default: 4 of short ones, 2 of long ones) |
 //! | `HUSK_FULL` | the nightly length of everything: 20 runs of all cases, a minute of killing |
 //! | `HUSK_TEST_AGAINST` | `native`: test the tests |
 //! | `HUSK_TEST_PATIENCE` | how many times longer all may take, for emulated processors |

@@ -1,19 +1,21 @@
-//! The steps of `cargo xtask check`, in order: the quick ones first.
+//! Runs the steps of `cargo xtask check` (`steps`).
+//!
+//! What the tests of a stage's second row print is shown when they have ended.
 
-use crate::command::{self, Ended};
-use crate::finding::Finding;
+use crate::command;
+use crate::steps::{self, Extent, Row, STAGES, TESTED, Work};
 use crate::toolchain;
 use crate::watch::{self, Limits};
 use crate::workspace::{Workspace, cargo};
-use crate::{
-    edges, fences, fuzz, licences, links, packages, pins, siblings, summary, syscalls, tidy,
-};
+use crate::{packages, summary};
 use anyhow::Result;
+use std::io::Write;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time for a step that compiles, from an empty target folder.
-const COMPILE_LIMIT: Duration = Duration::from_secs(600);
+const COMPILE_LIMIT: Duration = Duration::from_secs(900);
 /// Longest times for tests, and for the long suites: on a slow machine, where one test may install
 /// a suite or run a document's commands.
 const TEST_LIMITS: Limits =
@@ -21,129 +23,29 @@ const TEST_LIMITS: Limits =
 const FULL_TEST_LIMITS: Limits =
     Limits { all: Duration::from_secs(4 * 3600), quiet: Duration::from_secs(3600) };
 
-/// The commands of cargo that are part of a first look.
-const QUICK: &[&str] = &["fmt", "build"];
+/// How many tests of a program run at the same time: one more than there are cores, as most wait for
+/// others most of the time.
+const THREADS: &str = "RUST_TEST_THREADS";
 
-type Static = fn(&Workspace) -> Result<Vec<Finding>>;
-
-/// What a step does.
-enum Work {
-    /// Looks at what is written.
-    Look(Static),
-    /// Runs cargo with these arguments.
-    Cargo(&'static [&'static str]),
-    /// Runs cargo's tests with these arguments, shown as they come.
-    Tests(&'static [&'static str]),
-    /// The same with `--quick` (the tests are among those of another step), or when it is named.
-    First(&'static [&'static str]),
-    /// Does this with `--full`, or when it is named.
-    Long(fn(&Workspace) -> Result<Ended>),
+/// What a row has done.
+#[derive(Default)]
+struct Done {
+    failed: Vec<&'static str>,
+    /// What its tests said.
+    said: String,
 }
 
-/// How much is checked where no step is named.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// What takes little time, for a first look.
-    Quick,
-    /// Everything but the long suites.
-    Whole,
-    /// Everything.
-    Full,
+/// What a step needs to know.
+struct Context<'a> {
+    workspace: &'a Workspace,
+    full: bool,
+    /// Tests are shown as they come.
+    shown: bool,
 }
-
-/// The steps: name, work.
-const STEPS: &[(&str, Work)] = &[
-    (
-        "edges",
-        Work::Look(|workspace| Ok([edges::check(workspace), siblings::check(workspace)].concat())),
-    ),
-    ("licences", Work::Look(licences::check)),
-    ("fences", Work::Look(|workspace| Ok(fences::check(workspace)))),
-    ("tidy", Work::Look(tidy::check)),
-    ("links", Work::Look(|workspace| Ok(links::check(workspace)))),
-    ("pins", Work::Look(|workspace| Ok(pins::check(workspace)))),
-    ("syscalls", Work::Look(syscalls::check)),
-    ("fmt", Work::Cargo(&["fmt", "--all", "--check"])),
-    ("clippy", Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-    (
-        "clippy-runtime",
-        Work::Cargo(&[
-            "clippy",
-            "--package",
-            "husk-runtime",
-            "--bin",
-            "husk-rt",
-            "--target",
-            toolchain::RUNTIME_TARGET,
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    ),
-    ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
-    // What the tests run; also what the README's first command builds.
-    ("build", Work::Cargo(&["build", "--release", "--package", "husk"])),
-    (
-        "first",
-        Work::First(&["test", "--package", "husk-tests", "--test", "programs", "conformance::"]),
-    ),
-    // Death at every store of every operation, no room at every allocation: needs kill points
-    // compiled in.
-    (
-        "kills",
-        Work::Tests(&[
-            "test",
-            "--package",
-            "husk-carrier",
-            "--features",
-            "kill-points",
-            "--test",
-            "kills",
-            "--test",
-            "full",
-            "--test",
-            "reserve",
-            "--test",
-            "wide",
-            "--",
-            // How many were killed.
-            "--show-output",
-        ]),
-    ),
-    // The protocols of the region and of links under a model checker, in the place of their memory.
-    (
-        "models",
-        Work::Tests(&[
-            "test",
-            "--package",
-            "husk-carrier",
-            "--package",
-            "husk-link",
-            "--features",
-            "husk-carrier/models,husk-link/models",
-            "--test",
-            "models",
-        ]),
-    ),
-    ("test", Work::Tests(&["test", "--workspace", "--no-fail-fast"])),
-    // A workspace of its own, which the steps above do not see.
-    (
-        "fuzz-builds",
-        Work::Cargo(&[
-            "check",
-            "--locked",
-            "--manifest-path",
-            "fuzz/Cargo.toml",
-            "--target-dir",
-            "target/fuzz",
-        ]),
-    ),
-    ("fuzz", Work::Long(fuzz::run)),
-];
 
 /// Names of all steps.
 pub fn names() -> Vec<&'static str> {
-    STEPS.iter().map(|(name, _)| *name).collect()
+    steps::all().map(|(name, _)| *name).collect()
 }
 
 /// Whether all of `steps` exist.
@@ -155,76 +57,150 @@ pub fn known(steps: &[&String]) -> bool {
 /// tests lack without a question.
 pub fn check(extent: Extent, yes: bool, chosen: &[&String]) -> Result<bool> {
     toolchain::complete()?;
-    let wanted = |(name, work): &&(&str, Work)| {
-        chosen.iter().any(|step| step == name) || chosen.is_empty() && work.is_in(extent)
+    let wanted = |name: &str, work: &Work| {
+        chosen.iter().any(|step| *step == name) || chosen.is_empty() && work.is_in(extent)
     };
-    let steps: Vec<_> = STEPS.iter().filter(wanted).collect();
-    if steps.iter().any(|(_, work)| matches!(work, Work::Tests(_))) {
+    if steps::all().any(|(name, work)| wanted(name, work) && work.is_tests()) {
         packages::complete(yes)?;
     }
     let workspace = Workspace::load()?;
     let started = Instant::now();
-    let (mut failed, mut said) = (Vec::new(), String::new());
-    for (name, work) in steps {
-        if !step(&workspace, name, work, extent == Extent::Full, &mut said)? {
-            failed.push(*name);
+    let mut all = Done::default();
+    for stage in STAGES {
+        let context = |at: usize| Context {
+            workspace: &workspace,
+            full: extent == Extent::Full,
+            shown: at == 0 || !chosen.is_empty(),
+        };
+        let rows = stage.iter().enumerate().map(|(at, row)| (context(at), *row));
+        let rows: Vec<Result<Done>> = thread::scope(|scope| {
+            let rows: Vec<_> =
+                rows.map(|(context, row)| scope.spawn(move || context.row(row, wanted))).collect();
+            rows.into_iter().map(|row| row.join().expect("a row does not panic")).collect()
+        });
+        for row in rows {
+            let row = row?;
+            all.failed.extend(row.failed);
+            all.said.push_str(&row.said);
         }
     }
-    print!("{}", summary::of(&said));
+    print!("{}", summary::of(&all.said));
     let seconds = started.elapsed().as_secs_f32();
-    if failed.is_empty() {
+    if all.failed.is_empty() {
         println!("check          ok    {seconds:6.1} s");
     } else {
-        println!("check          FAILED {seconds:5.1} s: {}", failed.join(", "));
+        println!("check          FAILED {seconds:5.1} s: {}", all.failed.join(", "));
     }
-    Ok(failed.is_empty())
+    Ok(all.failed.is_empty())
 }
 
-impl Work {
-    /// Whether it belongs to an extent.
-    fn is_in(&self, extent: Extent) -> bool {
-        match self {
-            Work::Look(_) => true,
-            Work::Cargo(arguments) => extent != Extent::Quick || QUICK.contains(&arguments[0]),
-            Work::Tests(_) => extent != Extent::Quick,
-            Work::First(_) => extent == Extent::Quick,
-            Work::Long(_) => extent == Extent::Full,
+impl Context<'_> {
+    /// Runs those steps of a row that are wanted.
+    fn row(&self, row: Row, wanted: impl Fn(&str, &Work) -> bool) -> Result<Done> {
+        let mut done = Done::default();
+        for (name, work) in row.iter().filter(|(name, work)| wanted(name, work)) {
+            if !self.step(name, work, &mut done.said)? {
+                done.failed.push(name);
+            }
         }
+        Ok(done)
+    }
+
+    /// Runs a step; what its tests say is added to `said`.
+    fn step(&self, name: &str, work: &Work, said: &mut String) -> Result<bool> {
+        let started = Instant::now();
+        let alone = format!("cargo xtask check {}{name}", if self.full { "--full " } else { "" });
+        let (passed, text, rerun) = match work {
+            Work::Look(look) => {
+                let found = look(self.workspace)?;
+                let text = found.iter().map(|finding| format!("{finding}\n")).collect();
+                (found.is_empty(), text, alone)
+            }
+            Work::Cargo(arguments) => {
+                let ended = command::run(cargo_command(arguments), COMPILE_LIMIT)?;
+                (ended.passed, ended.text, rerun(arguments))
+            }
+            Work::Compile => {
+                let all = self.selected(|_| true);
+                let arguments = [TESTED, &words(&all), &["--no-run"]].concat();
+                let ended = command::run(cargo_command(&arguments), COMPILE_LIMIT)?;
+                (ended.passed, ended.text, alone)
+            }
+            Work::Programs(programs, more) => {
+                let programs: Vec<_> = programs.iter().flat_map(|name| ["--test", name]).collect();
+                let arguments = [TESTED, &["--no-fail-fast"], &programs, more].concat();
+                self.tests(&arguments, alone, said)?
+            }
+            Work::Rest => {
+                let rest = self.selected(|name| steps::named().all(|named| named != name));
+                let arguments = [TESTED, &["--no-fail-fast"], &words(&rest)].concat();
+                self.tests(&arguments, alone, said)?
+            }
+            Work::Tests(arguments) | Work::First(arguments) => {
+                self.tests(arguments, rerun(arguments), said)?
+            }
+            Work::Long(run) => {
+                let ended = run(self.workspace)?;
+                (ended.passed, ended.text, alone)
+            }
+        };
+        let seconds = started.elapsed().as_secs_f32();
+        if passed {
+            println!("{name:14} ok    {seconds:6.1} s");
+        } else {
+            println!("{text}{name:14} FAILED {seconds:5.1} s   again: {rerun}");
+        }
+        Ok(passed)
+    }
+
+    /// Cargo's words for the unit tests, and for those test programs that `wanted` takes.
+    fn selected(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut words = vec!["--lib".to_owned()];
+        for target in self.workspace.members().flat_map(|package| &package.targets) {
+            let kind = target.kind[0].as_str();
+            let is_unit = kind == "bin" && target.test;
+            if is_unit || kind == "test" && !target.is_model() && wanted(&target.name) {
+                words.extend([format!("--{kind}"), target.name.clone()]);
+            }
+        }
+        words
+    }
+
+    /// The tests use the command that the step before built (`HUSK_BIN`), not one more.
+    fn tests(
+        &self,
+        arguments: &[&str],
+        again: String,
+        said: &mut String,
+    ) -> Result<(bool, String, String)> {
+        let mut command = cargo_command(arguments);
+        let built = self.workspace.target.join("release/husk");
+        if built.exists() {
+            command.env("HUSK_BIN", built);
+        }
+        if std::env::var_os(THREADS).is_none() {
+            let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+            command.env(THREADS, (cores + 1).to_string());
+        }
+        let limits = if self.full { FULL_TEST_LIMITS } else { TEST_LIMITS };
+        if self.full {
+            command.env("HUSK_FULL", "1");
+        }
+        let (ended, lines) = match self.shown {
+            true => watch::run(command, limits, std::io::stdout())?,
+            false => watch::run(command, limits, std::io::sink())?,
+        };
+        if !self.shown {
+            // Nobody may be there to read it.
+            let _ = std::io::stdout().lock().write_all(lines.as_bytes());
+        }
+        said.push_str(&lines);
+        Ok((ended.passed, ended.text, again))
     }
 }
 
-/// Runs a step; what its tests say is added to `said`.
-fn step(
-    workspace: &Workspace,
-    name: &str,
-    work: &Work,
-    full: bool,
-    said: &mut String,
-) -> Result<bool> {
-    let started = Instant::now();
-    let (passed, text, rerun) = match work {
-        Work::Look(look) => {
-            let found = look(workspace)?;
-            let text = found.iter().map(|finding| format!("{finding}\n")).collect();
-            (found.is_empty(), text, format!("cargo xtask check {name}"))
-        }
-        Work::Cargo(arguments) => {
-            let ended = command::run(cargo_command(arguments), COMPILE_LIMIT)?;
-            (ended.passed, ended.text, rerun(arguments))
-        }
-        Work::Tests(arguments) | Work::First(arguments) => tests(workspace, arguments, full, said)?,
-        Work::Long(run) => {
-            let ended = run(workspace)?;
-            (ended.passed, ended.text, format!("cargo xtask check {name}"))
-        }
-    };
-    let seconds = started.elapsed().as_secs_f32();
-    if passed {
-        println!("{name:14} ok    {seconds:6.1} s");
-    } else {
-        println!("{text}{name:14} FAILED {seconds:5.1} s   again: {rerun}");
-    }
-    Ok(passed)
+fn words(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
 }
 
 /// Warnings of rustdoc count as errors; the other tools get that by argument.
@@ -237,27 +213,4 @@ fn cargo_command(arguments: &[&str]) -> Command {
 fn rerun(arguments: &[&str]) -> String {
     let flags = if arguments.contains(&"doc") { "RUSTDOCFLAGS='-D warnings' " } else { "" };
     format!("{flags}cargo {}", arguments.join(" "))
-}
-
-/// The tests use the command that the step before built (`HUSK_BIN`), not one more.
-fn tests(
-    workspace: &Workspace,
-    arguments: &[&str],
-    full: bool,
-    said: &mut String,
-) -> Result<(bool, String, String)> {
-    let mut command = cargo_command(arguments);
-    let built = workspace.target.join("release/husk");
-    if built.exists() {
-        command.env("HUSK_BIN", built);
-    }
-    let (limits, prefix) = if full {
-        command.env("HUSK_FULL", "1");
-        (FULL_TEST_LIMITS, "HUSK_FULL=1 ")
-    } else {
-        (TEST_LIMITS, "")
-    };
-    let (ended, lines) = watch::run(command, limits, std::io::stdout())?;
-    said.push_str(&lines);
-    Ok((ended.passed, ended.text, format!("{prefix}{}", rerun(arguments))))
 }

@@ -123,6 +123,7 @@ mod tests {
             targets: vec![Target {
                 kind: vec!["lib".into()],
                 src_path: "/w/crates/one/src/lib.rs".into(),
+                ..Target::default()
             }],
             source: None,
         };

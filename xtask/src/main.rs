@@ -1,7 +1,7 @@
 //! Development tasks; `cargo xtask check` is the whole gate.
 //!
 //! ```text
-//! main -> check (the steps, in order) -+-> packages            what the tests need of Debian
+//! main -> check, steps (in stages)    -+-> packages            what the tests need of Debian
 //!                                      +-> edges, licences     what `cargo metadata` says
 //!                                      +-> fences, tidy, links what the files say
 //!                                      +-> command             cargo fmt, clippy, doc, build
@@ -27,6 +27,7 @@ mod links;
 mod packages;
 mod pins;
 mod siblings;
+mod steps;
 mod summary;
 mod syscalls;
 mod tidy;
@@ -35,8 +36,8 @@ mod watch;
 mod workspace;
 
 use anyhow::Result;
-use check::Extent;
 use std::process::ExitCode;
+use steps::Extent;
 
 const USAGE: &str = "\
 Usage: cargo xtask check [--quick | --full] [--yes] [STEP...]

@@ -41,12 +41,28 @@ pub struct Dependency {
 }
 
 /// One thing that is compiled.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Target {
     /// `lib`, `bin`, `test`, `example`, `bench` or `custom-build`.
     pub kind: Vec<String>,
     /// Its root file.
     pub src_path: PathBuf,
+    /// What it is called.
+    #[serde(default)]
+    pub name: String,
+    /// Whether it has tests.
+    #[serde(default)]
+    pub test: bool,
+    /// Without these features it is not compiled.
+    #[serde(default, rename = "required-features")]
+    pub features: Vec<String>,
+}
+
+impl Target {
+    /// Runs under a model checker, which is compiled in.
+    pub fn is_model(&self) -> bool {
+        self.features.iter().any(|feature| feature == "models")
+    }
 }
 
 #[derive(Deserialize)]

@@ -24,7 +24,7 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// Times an operation is done before it is counted, so that pools are filled.
 const WARM: u32 = 3;
 /// Times it is counted; the least count is kept.
-const TIMES: usize = 3;
+const TIMES: usize = 2;
 /// Names in the directory.
 const NAMES: u8 = 16;
 /// Names in directories that widen and narrow.

@@ -405,6 +405,16 @@ fn inodes(desk: &mut Desk) -> Vec<Inode> {
 }
 
 #[test]
+fn a_number_of_another_node_is_gone_at_home_and_nobody_is_asked_for_it() {
+    let mut desk = Desk::new();
+    let asked = request::HostFile { origin: u32::MAX };
+    // Who asked for it would wait for an agent that is not there, and say EIO.
+    let found = desk.asked::<message::HostFile>(1, &asked);
+    assert_eq!(found, Err(Failure::Gone));
+    desk.goes_on();
+}
+
+#[test]
 fn random_messages_of_every_kind_leave_a_sound_region() {
     let mut desk = Desk::new();
     let mut dice = Dice { state: 24, inodes: inodes(&mut desk) };

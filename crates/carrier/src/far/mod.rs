@@ -207,6 +207,10 @@ impl Direct {
         retry: Retry,
         incoming: &mut [u8],
     ) -> Result<usize> {
+        if !self.is_away {
+            // At home, only a message that is no honest node's speaks of what is elsewhere.
+            return Err(Errno::ESTALE);
+        }
         let mut path = [0; PATH_BYTES_MAX];
         let path = self.home_path(&mut path)?;
         for _ in 0..ASKED_MAX {

@@ -42,6 +42,8 @@ const BUFFER_MAX: usize = 24;
 const DEPTH: usize = 4;
 /// Times the executions with `HUSK_FULL`: a quarter of an hour on two cores.
 const LONG: usize = 10;
+/// A part of them is enough for every change; a planted bug is looked for as long as before.
+const PART: usize = 3;
 /// A planted bug gets so many times the executions: its search ends when it is found.
 const PATIENCE: usize = 20;
 const STACK_BYTES: usize = 1 << 18;
@@ -455,7 +457,8 @@ fn run(scheduler: impl Scheduler + 'static, model: fn()) -> Result<(), String> {
 /// The model holds; with each of `bugs` planted, it does not.
 pub fn holds_and_sees(tries: Tries, bugs: &[u64], set_up: fn(), model: fn()) {
     let start = std::time::Instant::now();
-    assert_eq!(explore(tries, set_up, model), Ok(()));
+    let few = if std::env::var_os("HUSK_FULL").is_some() { tries.0 } else { tries.0 / PART };
+    assert_eq!(explore(Tries(few), set_up, model), Ok(()));
     println!("holds, {:?}, {} words matter", start.elapsed(), shared());
     for &bug in bugs {
         let start = std::time::Instant::now();
