@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use husk_tests::toolchain::build_c;
-use husk_tests::{Run, Scratch, against_native, husk};
+use husk_tests::{Outcome, Run, Scratch, against_native, husk};
 
 /// Names of the short form and of the long one, and the memory an image needs for as many inodes.
 const MANY: (&str, &str) = ("50000", "1G");
@@ -27,6 +27,9 @@ const RACERS: &str = "8";
 const NATIVE_CALLS: &str = "5000";
 const CALLS: &str = "100000";
 const HISTORY_SAID: &str = "history: ok\n";
+/// What it says first where too few calls were made beside others to say anything.
+const HARDLY: &str = "only ";
+const RACES: usize = 5;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Processes at once, how often; processes in a row; threads at once: natively, short form, long.
@@ -34,10 +37,17 @@ const NATIVE_CREW: [&str; 4] = ["100", "1", "100", "2000"];
 const SHORT_CREW: [&str; 4] = ["100", "3", "300", "2000"];
 const LONG_CREW: [&str; 4] = ["100", "30", "10000", "2000"];
 
-fn done(command: Command, scratch: &Scratch, says: &str) {
+fn ended(command: Command, scratch: &Scratch) -> Outcome {
     let work = scratch.fresh("work");
     let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT);
-    let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
+    outcome.unwrap_or_else(|hang| panic!("{hang}"))
+}
+
+fn done(command: Command, scratch: &Scratch, says: &str) {
+    as_said(&ended(command, scratch), says);
+}
+
+fn as_said(outcome: &Outcome, says: &str) {
     let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert_eq!(said, says, "{}", outcome.shown());
     assert!(outcome.status.success(), "{}", outcome.shown());
@@ -92,5 +102,12 @@ fn what_eight_processes_saw_of_four_names_has_an_order() {
         return;
     }
     let argv = [program, RACERS, CALLS, &seed];
-    done(husk(&["--discard"], &argv), &scratch, HISTORY_SAID);
+    let race = || ended(husk(&["--discard"], &argv), &scratch);
+    // On a busy machine hardly two of them may run at once: again, then.
+    let hardly = |outcome: &Outcome| {
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        said.starts_with(HARDLY) && said.lines().nth(1) == Some(HISTORY_SAID.trim_end())
+    };
+    let outcome = std::iter::repeat_with(race).take(RACES).find(|outcome| !hardly(outcome));
+    as_said(&outcome.expect("they never ran at once"), HISTORY_SAID);
 }
