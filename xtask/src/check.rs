@@ -23,8 +23,8 @@ const TEST_LIMITS: Limits =
 const FULL_TEST_LIMITS: Limits =
     Limits { all: Duration::from_secs(4 * 3600), quiet: Duration::from_secs(3600) };
 
-/// How many tests of a program run at the same time: one more than there are cores, as most wait for
-/// others most of the time.
+/// How many tests of a program run at the same time: one more than there are cores, as most of them
+/// wait for others most of the time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
 /// What a row has done.
