@@ -113,6 +113,35 @@ fn of_two_changed_indexes_the_newer_counts_and_the_other_is_kept_and_told_once()
 }
 
 #[test]
+fn a_write_back_replaces_no_index_that_git_outside_holds_locked() {
+    if against_native() {
+        return;
+    }
+    let images = repository("git-locked");
+    images.up("ci");
+    images.script("ci", "echo 1 >> file-1; git commit -qam change-1");
+    on_host(&images, "touch .git/index.lock");
+    let output = images.husk(&["sync", "ci"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    let remedy = "if no git runs there: rm ";
+    assert!(said.contains(remedy) && said.contains(".git/index.lock"), "{said}");
+    on_host(&images, "rm .git/index.lock");
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    assert_eq!(on_host(&images, CLEAN), "");
+    // An end cannot be made up for: both are kept, and what is told brings all in order.
+    images.script("ci", "echo 2 >> file-2; git commit -qam change-2");
+    on_host(&images, "touch .git/index.lock");
+    let output = images.husk(&["down", "ci"]);
+    let said = text(&output.stderr);
+    let line = said.lines().find(|line| line.contains(remedy)).expect("a line");
+    on_host(&images, "rm .git/index.lock");
+    let take = line.rsplit_once("take it: ").expect("what to type").1;
+    assert_eq!(on_host(&images, &format!("{take}; git status --short; {CLEAN}")), "");
+    assert_eq!(on_host(&images, "git log --oneline | wc -l"), "3\n");
+}
+
+#[test]
 fn what_a_write_back_has_put_is_clean_to_git_without_a_refresh() {
     if against_native() {
         return;

@@ -27,6 +27,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
@@ -35,6 +36,7 @@ use super::below::Below;
 use super::beneath::{Beneath, Glance, Object as Which, lacks_flag};
 use super::detach;
 use super::extended;
+use super::git_lock;
 use super::host;
 use super::ledger::Ledger;
 use super::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
@@ -81,6 +83,8 @@ pub struct Commit<'a, S> {
     pub unsettled: bool,
     /// Files that have grown.
     pub unsynced: Unsynced,
+    /// How long to wait for git yet.
+    pub patience: Duration,
     /// See `Plan::below`.
     pub below: &'a HashMap<PathBuf, Below>,
 }
@@ -89,7 +93,7 @@ pub struct Commit<'a, S> {
 #[derive(Debug)]
 pub struct Old {
     /// Where it is.
-    temporary: PathBuf,
+    pub(super) temporary: PathBuf,
     /// The name it had.
     target: PathBuf,
     /// What it is.
@@ -139,14 +143,30 @@ impl<S: Source> Commit<'_, S> {
             return self.not_placed(put, made, &format!("{why}: the old one is kept"));
         }
         self.directories.insert(put.directory.clone());
-        let placed = self.is_at(&made.temporary, made).and_then(|()| {
-            let path = match put.replaces {
-                None => self.place_new(made, &target),
-                Some(expected) => self.place_over(put, made, &target, &expected),
-            };
-            self.is_at(&path?, made)
-        });
+        let lock = git_lock::take(self.beneath, self.names, &target, &mut self.patience);
+        let placed = match lock {
+            Err(held) if held.kind() == io::ErrorKind::WouldBlock => {
+                return self.locked_out(put, made, &target, &held);
+            }
+            Err(problem) => Err(problem),
+            Ok(lock) => {
+                let placed = self.place_locked(put, made, &target);
+                if let Some(Err(problem)) = lock.map(|lock| lock.release(self.beneath)) {
+                    self.outcome.note(&git_lock::lock_of(&target), Err(problem));
+                }
+                placed
+            }
+        };
         self.conclude(put, made, placed);
+    }
+
+    fn place_locked(&mut self, put: &Put, made: &Made, target: &Path) -> io::Result<()> {
+        self.is_at(&made.temporary, made)?;
+        let path = match put.replaces {
+            None => self.place_new(made, target),
+            Some(expected) => self.place_over(put, made, target, &expected),
+        };
+        self.is_at(&path?, made)
     }
 
     /// Counts what has its name, and tells of what has not.
@@ -180,9 +200,13 @@ impl<S: Source> Commit<'_, S> {
             self.outcome.failures.push(format!("{}: {why}", target.display()));
         }
         if there {
-            // What cannot be removed is left over for the next one (`host::remove_leftovers`).
-            let _ = self.beneath.remove_tree_of(temporary, made.which);
+            self.remove_made(made);
         }
+    }
+
+    /// What cannot be removed is left over for the next one (`host::remove_leftovers`).
+    pub(super) fn remove_made(&self, made: &Made) {
+        let _ = self.beneath.remove_tree_of(&made.temporary, made.which);
     }
 
     /// Invariant 8, of what found no room anywhere. Whether what was made is to stay.
@@ -252,13 +276,25 @@ impl<S: Source> Commit<'_, S> {
             return self.place_beside(made, target, "was removed on the host meanwhile");
         };
         if !self.is_same(&found, expected) {
-            return self.place_beside(made, target, "changed on the host meanwhile");
+            return self.place_by_rule(put, made, target, expected, &found.identity);
         }
+        self.exchange(put, made, target, expected, found.directory)
+    }
+
+    /// The new one and what is at `target` change their names, if that is what is expected.
+    pub(super) fn exchange(
+        &mut self,
+        put: &Put,
+        made: &Made,
+        target: &Path,
+        expected: &HostIdentity,
+        directory: bool,
+    ) -> io::Result<PathBuf> {
         match self.beneath.rename(&made.temporary, target, RenameFlags::EXCHANGE) {
             Ok(()) => self.exchanged(made, target, expected),
             Err(problem) if !lacks_flag(&problem) => Err(problem),
             // A file system without exchange, and without links.
-            Err(_) if !found.directory && !put.object.is_tree() => {
+            Err(_) if !directory && !put.object.is_tree() => {
                 self.beneath.rename(&made.temporary, target, RenameFlags::empty())?;
                 Ok(target.to_owned())
             }
@@ -267,7 +303,7 @@ impl<S: Source> Commit<'_, S> {
     }
 
     /// What was at `target` has the temporary name now (invariant 7).
-    fn exchanged(
+    pub(super) fn exchanged(
         &mut self,
         made: &Made,
         target: &Path,
@@ -287,7 +323,12 @@ impl<S: Source> Commit<'_, S> {
     }
 
     /// Somebody has changed the old one: it gets its name back, and the new one another.
-    fn give_back(&mut self, temporary: &Path, which: Which, target: &Path) -> io::Result<PathBuf> {
+    pub(super) fn give_back(
+        &mut self,
+        temporary: &Path,
+        which: Which,
+        target: &Path,
+    ) -> io::Result<PathBuf> {
         let back = self.beneath.rename(temporary, target, RenameFlags::EXCHANGE);
         back.map_err(|problem| the_rest_is(temporary, &problem))?;
         let made = Made { temporary: temporary.to_owned(), which, complete: true, tail: None };
@@ -296,7 +337,7 @@ impl<S: Source> Commit<'_, S> {
 
     /// A short moment without the name. Who is killed in it leaves the old one under a name that
     /// nobody removes (invariant 1).
-    fn exchange_in_two_steps(
+    pub(super) fn exchange_in_two_steps(
         &mut self,
         made: &Made,
         target: &Path,
@@ -314,7 +355,12 @@ impl<S: Source> Commit<'_, S> {
         Ok(target.to_owned())
     }
 
-    fn place_beside(&mut self, made: &Made, target: &Path, what: &str) -> io::Result<PathBuf> {
+    pub(super) fn place_beside(
+        &mut self,
+        made: &Made,
+        target: &Path,
+        what: &str,
+    ) -> io::Result<PathBuf> {
         let Some(aside) = self.keep_aside(made, target) else {
             return Err(io::Error::other(what));
         };
@@ -331,7 +377,7 @@ impl<S: Source> Commit<'_, S> {
         self.is_at(&aside, made).is_ok().then_some(aside)
     }
 
-    fn aside(&mut self, source: &Path, target: &Path) -> Option<PathBuf> {
+    pub(super) fn aside(&mut self, source: &Path, target: &Path) -> Option<PathBuf> {
         let aside = beside(target, self.number);
         // The other is for a name too long for an ending. Not the temporary one: a later run
         // removes it.
@@ -572,6 +618,7 @@ fn carry_out_unlocked<S: Source>(
         noted: manifest.as_ref().is_some_and(Manifest::is_ready),
         unsettled: false,
         unsynced: Unsynced::default(),
+        patience: git_lock::PATIENCE,
         below: &plan.below,
     };
     commit.carry_out(&prepared, ledger, &mut manifest);

@@ -107,7 +107,8 @@ pub fn keep_in(file: PathBuf) {
 /// Looks at what may be an index at `path`, and remembers what it says, if it is still the one with
 /// this `identity`.
 pub fn remember(path: &Path, identity: &HostIdentity) {
-    if let Some((found, index)) = index_at(path)
+    let beside = |name: &str| whole(&open(&path.with_file_name(name))?).map(|(_, bytes)| bytes);
+    if let Some((found, index)) = open(path).and_then(|file| index_in(&file, beside))
         && found == *identity
     {
         note(identity, index.content());
@@ -116,7 +117,7 @@ pub fn remember(path: &Path, identity: &HostIdentity) {
 
 /// The same of whatever is there, beneath an overlay.
 pub fn remember_what_is_at(beneath: &Beneath, path: &Path) {
-    if let Some((found, index)) = beneath.read(path).ok().and_then(|file| index_in(&file)) {
+    if let Some((found, index)) = index_beneath(beneath, path) {
         note(&found, index.content());
     }
 }
@@ -134,17 +135,15 @@ pub fn is_shared_memory(beneath: &Beneath, path: &Path) -> bool {
     base.is_some_and(|base| matches!(there(base), Ok(Some(_))))
 }
 
-/// The index at `path`, as it is at one moment.
-pub fn index_at(path: &Path) -> Option<(HostIdentity, Index)> {
+fn open(path: &Path) -> Option<File> {
     const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut options = fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(NO_FOLLOW | NO_WAIT).open(path).ok()?;
-    index_in(&file)
+    options.read(true).custom_flags(NO_FOLLOW | NO_WAIT).open(path).ok()
 }
 
-/// The index in `file`.
-pub fn index_in(file: &File) -> Option<(HostIdentity, Index)> {
+/// All bytes of `file`, as they are at one moment.
+fn whole(file: &File) -> Option<(HostIdentity, Vec<u8>)> {
     let before = file.metadata().ok().filter(|found| found.is_file())?;
     if before.len() > INDEX_BYTES_MAX {
         return None;
@@ -153,8 +152,30 @@ pub fn index_in(file: &File) -> Option<(HostIdentity, Index)> {
     file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     let (before, after) = (host::identity_of(&before), host::identity_of(&file.metadata().ok()?));
     // Its links may change meanwhile, its bytes not.
-    (object(&before) == object(&after)).then_some(())?;
-    Some((after, Index::parse(bytes)?))
+    (object(&before) == object(&after)).then_some((after, bytes))
+}
+
+/// The index in `file`; `beside`: the bytes of files in its directory.
+fn index_in(
+    file: &File,
+    mut beside: impl FnMut(&str) -> Option<Vec<u8>>,
+) -> Option<(HostIdentity, Index)> {
+    let (found, bytes) = whole(file)?;
+    Some((found, Index::parse(bytes, &mut beside)?))
+}
+
+/// The index at `path` on the host.
+fn index_beneath(beneath: &Beneath, path: &Path) -> Option<(HostIdentity, Index)> {
+    index_of(beneath, path, &beneath.read(path).ok()?)
+}
+
+/// The index in `file`, whose path is this.
+pub fn index_of(beneath: &Beneath, path: &Path, file: &File) -> Option<(HostIdentity, Index)> {
+    index_in(file, |name| bytes_beside(beneath, path, name))
+}
+
+fn bytes_beside(beneath: &Beneath, path: &Path, name: &str) -> Option<Vec<u8>> {
+    whole(&beneath.read(&path.with_file_name(name)).ok()?).map(|(_, bytes)| bytes)
 }
 
 /// Where a file is to be, and what the host has there.
@@ -167,11 +188,13 @@ pub struct Look<'a> {
     pub expected: Option<&'a HostIdentity>,
     /// What is there instead.
     pub found: &'a HostIdentity,
+    /// The image's directory that it is in.
+    pub directory: Option<Inode>,
 }
 
 /// What becomes of `inode`, a file with its bytes in the image. `None`: no rule.
 pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Option<Verdict> {
-    let Look { beneath, target, expected, found } = *look;
+    let Look { beneath, target, expected, found, .. } = *look;
     let name = target.file_name()?.as_encoded_bytes();
     if is_shared_memory(beneath, target) {
         return Some(Verdict::Host);
@@ -182,10 +205,10 @@ pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Opti
     if !is_index(name) {
         return None;
     }
-    let theirs = beneath.read(target).ok().and_then(|file| index_in(&file));
+    let theirs = index_beneath(beneath, target);
     let (there, theirs) = theirs.filter(|(there, _)| object(there) == object(found))?;
     let attributes = source.attributes(inode).ok()?;
-    let ours = index_of_image(source, inode, attributes.size)?.content();
+    let ours = index_of_image(source, inode, look)?.content();
     let (theirs, before) = (theirs.content(), expected.and_then(known));
     Some(match before {
         _ if theirs == ours => Verdict::Image,
@@ -196,13 +219,19 @@ pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Opti
     })
 }
 
-fn index_of_image<S: Source>(source: &mut S, inode: Inode, size: u64) -> Option<Index> {
-    if size > INDEX_BYTES_MAX {
-        return None;
-    }
+fn index_of_image<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Option<Index> {
+    let bytes = bytes_of_image(source, inode)?;
+    // The name of a file beside it says what is in it, so that the host's is the same.
+    Index::parse(bytes, &mut |name| {
+        bytes_beside(look.beneath, look.target, name).or_else(|| {
+            let step = source.lookup(look.directory?, name.as_bytes()).ok()?;
+            bytes_of_image(source, step.inode)
+        })
+    })
+}
+
+fn bytes_of_image<S: Source>(source: &mut S, inode: Inode) -> Option<Vec<u8>> {
+    let size = source.attributes(inode).ok().filter(|one| one.size <= INDEX_BYTES_MAX)?.size;
     let bytes = content::read_all(source, inode, size).ok()?;
-    if bytes.len() as u64 != size {
-        return None;
-    }
-    Index::parse(bytes)
+    (bytes.len() as u64 == size).then_some(bytes)
 }

@@ -10,7 +10,7 @@
 //! nothing below it. Directories are emptied by their identities, which are noted before anything
 //! is put into them (`manifest::Line::Made`).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +24,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::beneath::Beneath;
 use super::beneath::schedule::before;
+use super::git_lock;
 use super::manifest;
 use crate::clock;
 use crate::typed::typed;
@@ -85,26 +86,29 @@ fn pid_namespace() -> u64 {
 /// Removes what earlier, interrupted write-backs left in `directory`, but for directories that have
 /// something in them.
 pub fn remove_leftovers(beneath: &Beneath, directory: &Path) {
-    let mut names = beneath.names(directory).unwrap_or_default();
-    names.retain(|name| is_leftover(name));
-    if names.is_empty() {
+    let names = beneath.names(directory).unwrap_or_default();
+    if !names.iter().any(|name| is_leftover(name)) {
         return;
     }
     let kept = manifest::Kept::by_this_user();
-    for name in names.iter().filter(|name| !kept.keeps(name)) {
-        // A leftover that cannot be removed does no harm: it stays recognisable.
-        let _ = beneath.remove_shallow(&directory.join(name));
+    for name in names.iter().filter(|name| is_leftover(name) && !kept.keeps(name)) {
+        remove_name(beneath, &directory.join(name), &names);
     }
 }
 
 /// Removes what has names that begin with `stem` in `directory`, as `remove_leftovers` does.
 pub fn remove_names(beneath: &Beneath, directory: &Path, stem: &str) {
-    for name in beneath.names(directory).unwrap_or_default() {
-        if name.as_bytes().starts_with(stem.as_bytes()) {
-            // What cannot be removed stays recognisable.
-            let _ = beneath.remove_shallow(&directory.join(name));
-        }
+    let names = beneath.names(directory).unwrap_or_default();
+    for name in names.iter().filter(|name| name.as_bytes().starts_with(stem.as_bytes())) {
+        remove_name(beneath, &directory.join(name), &names);
     }
+}
+
+/// Removes what has a temporary name; `names`: all in its directory.
+fn remove_name(beneath: &Beneath, temporary: &Path, names: &[OsString]) {
+    git_lock::release_all_of(beneath, temporary, names);
+    // A leftover that cannot be removed does no harm: it stays recognisable.
+    let _ = beneath.remove_shallow(temporary);
 }
 
 /// Whether `name` is a temporary name, whoever made it: no image shows it.

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::RenameFlags;
 
@@ -22,6 +23,7 @@ use super::below::Below;
 use super::beneath::held::Held;
 use super::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
 use super::content;
+use super::git_lock;
 use super::grow;
 use super::host;
 use super::manifest::{Facts, Pending, Seen, Step};
@@ -42,6 +44,7 @@ struct Recovery<'a> {
     pending: &'a Pending,
     directories: BTreeSet<PathBuf>,
     told: Recovered,
+    patience: Duration,
 }
 
 /// Brings a write-back to its end; `None`: somebody has begun to undo it, and what is new goes.
@@ -120,7 +123,8 @@ impl<'a> Recovery<'a> {
     fn new(pending: &'a Pending) -> Recovery<'a> {
         let roots = pending.roots();
         let beneath = Beneath::new(roots.iter().map(|root| &**root));
-        Recovery { beneath, pending, directories: BTreeSet::new(), told: Recovered::default() }
+        let (directories, told) = Default::default();
+        Recovery { beneath, pending, directories, told, patience: git_lock::PATIENCE }
     }
 
     fn at(&self, path: &Path) -> Option<Glance> {
@@ -227,6 +231,7 @@ impl<'a> Recovery<'a> {
     // ---- forward --------------------------------------------------------------------------------
 
     fn all_forward(&mut self) {
+        self.release_locks();
         let steps = &self.pending.steps;
         let is_put = |step: &&Step| matches!(step, Step::Put { .. } | Step::Append { .. });
         for step in steps.iter().filter(is_put) {
@@ -316,6 +321,23 @@ impl<'a> Recovery<'a> {
         if !self.is_at(temporary, made) {
             return Err(io::Error::other("what was made for it is not there any more"));
         }
+        let mut names = host::Names::of_this_process();
+        match git_lock::take(&self.beneath, &mut names, target, &mut self.patience)? {
+            None => self.put_locked(temporary, target, replaces),
+            Some(lock) => {
+                let placed = self.put_locked(temporary, target, replaces);
+                lock.release(&self.beneath)?;
+                placed
+            }
+        }
+    }
+
+    fn put_locked(
+        &mut self,
+        temporary: &Path,
+        target: &Path,
+        replaces: Option<&Seen>,
+    ) -> io::Result<bool> {
         let placed = match (replaces, self.at(target)) {
             (None, None) => self.beneath.rename(temporary, target, RenameFlags::NOREPLACE),
             (Some(old), Some(found)) if self.is_seen(target, old) => {
@@ -426,6 +448,7 @@ impl<'a> Recovery<'a> {
     // ---- back -----------------------------------------------------------------------------------
 
     fn all_back(&mut self) {
+        self.release_locks();
         let steps = &self.pending.steps;
         let is_touch = |step: &&Step| matches!(step, Step::Touch { .. });
         for step in steps.iter().filter(|step| !is_touch(step)).rev() {
@@ -494,6 +517,13 @@ impl<'a> Recovery<'a> {
     }
 
     // ---- both -----------------------------------------------------------------------------------
+
+    /// Whoever was killed may have held locks of git.
+    fn release_locks(&self) {
+        for directory in &self.pending.head.directories {
+            git_lock::release_all(&self.beneath, &directory.path(), &self.pending.head.stem);
+        }
+    }
 
     fn remove_temporaries(&self) {
         self.pending.made.iter().for_each(|made| made.remove(&self.beneath));

@@ -12,8 +12,8 @@
 //! 1. An entry is renewed only where it says of a file exactly what the image shows of it, and what
 //!    this write-back or an earlier one has put there is still as it was put.
 //! 2. Modification times stay, of the files and of the index: what is racy to git stays racy.
-//! 3. The index is replaced as a whole, if it is the very one that was written back and git holds
-//!    no lock on it. Who is killed before that leaves one that git refreshes itself.
+//! 3. The index is replaced as a whole, with git's lock on it, if it is the very one that was
+//!    written back. Who is killed before that leaves one that git refreshes itself.
 //! 4. What it replaces is looked at again when it has lost its name: another one, or one that has
 //!    changed, gets the name back.
 
@@ -24,6 +24,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, Backing, HostIdentity};
@@ -33,6 +34,7 @@ use super::beneath::held::Held;
 use super::beneath::{Beneath, Object as Which, lacks_flag, sync, write_all_at};
 use super::derived;
 use super::git_index::Remembered;
+use super::git_lock;
 use super::host::{self, NS_PER_S};
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Plan};
@@ -114,10 +116,28 @@ fn renew_one<S: Source>(
 ) -> io::Result<Option<HostIdentity>> {
     let Some(directory) = path.parent() else { return Ok(None) };
     let Some(tree) = working_tree(beneath, directory) else { return Ok(None) };
+    // Git that writes it finds out by itself what there is to renew.
+    let mut patience = Duration::ZERO;
+    let lock = git_lock::take(beneath, names, path, &mut patience)?;
+    let overlay = (overlay, &*tree);
+    let renewed = renew_locked(source, beneath, overlay, (path, inode), placed, names, ledger);
+    lock.map_or(Ok(()), |lock| lock.release(beneath))?;
+    renewed
+}
+
+fn renew_locked<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    (overlay, tree): (&Overlay, &Path),
+    (path, inode): (&Path, Inode),
+    placed: &Placed,
+    names: &mut host::Names,
+    ledger: &Ledger,
+) -> io::Result<Option<HostIdentity>> {
     let Ok(below) = tree.strip_prefix(&overlay.1) else { return Ok(None) };
-    let file = beneath.read(&directory.join(derived::INDEX))?;
-    let (Some((found, index)), Ok(wanted)) = (derived::index_in(&file), source.attributes(inode))
-    else {
+    let file = beneath.read(path)?;
+    let index = derived::index_of(beneath, path, &file);
+    let (Some((found, index)), Ok(wanted)) = (index, source.attributes(inode)) else {
         return Ok(None);
     };
     let same = (found.size, found.modified_ns) == (wanted.size, wanted.modified_ns);
@@ -130,7 +150,7 @@ fn renew_one<S: Source>(
         look.renewed(&below.join(&name), &tree.join(&name), old)
     });
     let Some(bytes) = renewed else { return Ok(None) };
-    let name = names.fresh(directory);
+    let name = names.fresh(path.parent().unwrap_or(Path::new("/")));
     replace(beneath, &name, path, &file, &found, &bytes)
 }
 
@@ -150,8 +170,7 @@ fn replace(
     let there = |path: &Path| beneath.identity(path);
     let is_same = |one: Option<HostIdentity>| one.is_some_and(|one| is_unchanged(&one, found));
     let replaced = filled.and_then(|()| {
-        let locked = there(&path.with_file_name("index.lock"))?.is_some();
-        if locked || !is_same(there(path)?) || there(name)?.map(which) != Some(which(made)) {
+        if !is_same(there(path)?) || there(name)?.map(which) != Some(which(made)) {
             return Ok(false);
         }
         match beneath.rename(name, path, RenameFlags::EXCHANGE) {
@@ -334,7 +353,7 @@ mod tests {
     use rustix::io::Errno;
     use std::cell::Cell;
     use std::rc::Rc;
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     /// What is in the directory, after an index was replaced and somebody has written theirs before
     /// the n-th host call, and how many calls there were.

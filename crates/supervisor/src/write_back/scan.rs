@@ -128,6 +128,8 @@ struct Scan<'a, S> {
     seen: Option<Seen>,
     /// Directories that were looked at, and when they had changed last.
     visited: Vec<(Inode, i64)>,
+    /// The one that is looked at.
+    directory: Option<Inode>,
 }
 
 /// A directory of the image that has its place on the host.
@@ -157,8 +159,8 @@ struct Whiteout {
 
 impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
-        let (plan, hashes, seen, visited) = Default::default();
-        Scan { beneath, source, run, ledger, plan, hashes, seen, visited }
+        let (plan, hashes, seen, visited, directory) = Default::default();
+        Scan { beneath, source, run, ledger, plan, hashes, seen, visited, directory }
     }
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
@@ -189,6 +191,7 @@ impl<'a, S: Source> Scan<'a, S> {
     /// Once, or as often as it takes while programs go on in it.
     fn look_at(&mut self, place: &InPlace, open: &mut Vec<InPlace>) {
         let mark = self.mark(open);
+        self.directory = Some(place.inode);
         for _ in 0..LOOKS {
             let problem = match self.one_directory(place, open) {
                 Ok(()) => return,

@@ -25,6 +25,7 @@ mod adversary;
 mod chosen;
 mod edited;
 mod faulty;
+mod git_locked;
 mod gone;
 mod killed;
 mod leftovers;

@@ -69,7 +69,8 @@ impl<S: Source> Scan<'_, S> {
         }
         let found = self.beneath.identity(target).ok().flatten()?;
         let expected = put.replaces.as_ref();
-        let look = derived::Look { beneath: self.beneath, target, expected, found: &found };
+        let (beneath, directory) = (self.beneath, self.directory);
+        let look = derived::Look { beneath, target, expected, found: &found, directory };
         derived::verdict(self.source, put.object.inode, &look)
     }
 

@@ -16,7 +16,7 @@ use crate::write_back::{host, recover};
 const CALLS_MAX: u32 = 5000;
 
 /// A temporary name of a process that is gone.
-fn dead(directory: &Path) -> PathBuf {
+pub(super) fn dead(directory: &Path) -> PathBuf {
     let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
     directory.join(format!(".husk-tmp-{namespace:x}-4294967294-x"))
 }
