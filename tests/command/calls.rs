@@ -1,5 +1,7 @@
 //! What is answered in the process is not asked of the host: its calls are counted by `strace`.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use husk_tests::toolchain::build_c;
@@ -87,6 +89,26 @@ fn changes_of_files_ask_the_host_for_nothing() {
     let inside = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
     let calls = asked(&scratch, ASKED, &inside);
     assert!(calls < 1000, "{calls} calls of all processes");
+}
+
+/// Servers that root starts as users of their own map root's copies of the C library. A call that
+/// is not patched comes as a signal, whose handler returns by a call of its own.
+#[test]
+fn who_becomes_another_user_is_answered_in_the_process() {
+    if against_native() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("became");
+    let program = scratch.path().join("changes");
+    build_c(CHANGES, &program);
+    for above in scratch.path().ancestors().take_while(|above| above.starts_with("/tmp/")) {
+        std::fs::set_permissions(above, Permissions::from_mode(0o755)).expect("a mode");
+    }
+    let nobody = "cd /tmp && exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\"";
+    let program = program.to_str().expect("a plain path");
+    let inside = husk(&["--discard"], &["sh", "-c", nobody, program]);
+    let trapped = asked(&scratch, "trace=rt_sigreturn", &inside);
+    assert!(trapped < 1000, "{trapped} of 5,000 calls were trapped");
 }
 
 /// A name that is missing in a directory of the host costs as much as it does without an image.

@@ -65,6 +65,16 @@ fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are(
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
 }
 
+/// But for what TCP hands over in pieces of its own.
+#[test]
+fn tcp_connections_do_what_those_of_linux_do_wherever_their_bytes_are() {
+    let own = ["sets", "behind"];
+    let kinds = LANES.iter().filter(|kind| !own.contains(kind));
+    let kinds: Vec<_> = kinds.map(|kind| format!("tcp-{kind}")).collect();
+    let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
+    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
+}
+
 #[test]
 fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     let kinds = ["much", "storm", "named-much", "named-storm"];
@@ -92,6 +102,29 @@ fn event_loops_on_sockets_connected_by_name_are_told_what_linux_tells() {
 #[test]
 fn event_loops_on_tcp_connections_are_told_what_linux_tells() {
     loops("tcp");
+}
+
+/// Everything in `sends.c` for one kind of connection.
+fn sends(kind: &str) {
+    let parts = ["offsets", "refusals", "ends", "full", "waits", "sleepers", "served"];
+    let parts = parts.map(|part| format!("{kind}-{part}"));
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    printed("sends", include_str!("sources/sends.c"), &parts, Length::Long);
+}
+
+#[test]
+fn files_are_sent_into_socket_pairs_in_order_with_other_bytes() {
+    sends("pair");
+}
+
+#[test]
+fn files_are_sent_into_sockets_connected_by_name_in_order_with_other_bytes() {
+    sends("named");
+}
+
+#[test]
+fn files_are_sent_into_tcp_connections_in_order_with_other_bytes() {
+    sends("tcp");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! its own and forgets them when a passed call may have changed them (`passthrough`).
 
 use crate::buffers::GROUPS_MAX;
-use crate::{Client, Host, Memory};
+use crate::{Call, Client, Host, Memory};
 use husk_abi::{capability::FSETID, nr, sys::general::RLIMIT_NOFILE};
 use husk_proto::fs::{CAPABILITY, SetBits, SetExtended, WHO_WRITES};
 use husk_proto::{Errno, Inode, Services};
@@ -42,6 +42,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.identity.known {
             self.fetch_identity();
         }
+    }
+
+    /// Whether a call sets ids to what they are, as servers do that are to run as who starts them:
+    /// the process stays the same to others, who do not care for its groups.
+    pub(crate) fn keeps_identity(&self, c: &Call) -> bool {
+        let (ids, fs_id, count) = match c.number {
+            nr::setgroups => return true,
+            nr::setuid => (nr::getresuid, nr::setfsuid, 1),
+            nr::setreuid => (nr::getresuid, nr::setfsuid, 2),
+            nr::setresuid => (nr::getresuid, nr::setfsuid, 3),
+            nr::setgid => (nr::getresgid, nr::setfsgid, 1),
+            nr::setregid => (nr::getresgid, nr::setfsgid, 2),
+            nr::setresgid => (nr::getresgid, nr::setfsgid, 3),
+            _ => return false,
+        };
+        let mut own = [0u32; 3];
+        let [real, effective, saved] = [0, 1, 2].map(|n| &raw mut own[n] as usize);
+        self.host.call(ids, [real, effective, saved, 0, 0, 0]);
+        let own = core::hint::black_box(own);
+        let of_files = self.host.call(fs_id, [u32::MAX as usize, 0, 0, 0, 0, 0]) as u32;
+        let same = |id: u32| own == [id; 3] && of_files == id;
+        c.args[..count].iter().all(|&id| same(id as u32) || count > 1 && id as u32 == u32::MAX)
     }
 
     #[cold]

@@ -23,6 +23,15 @@ pub struct Addresses {
     pub peer: (u32, u16),
 }
 
+/// What the program at one end of a TCP connection lets the host hold back for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Delays {
+    /// `TCP_NODELAY` is off.
+    pub nagle: bool,
+    /// `TCP_CORK` is on.
+    pub cork: bool,
+}
+
 /// Who has said that it has some addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
@@ -172,8 +181,8 @@ Pipes in pipe, operations {
     lane_post = - { lane: Pipe, addresses: Option<&Addresses>, whole: bool } -> () = (),
         by pipe::tcp::post without kernel;
 
-    /// It has, or has not.
-    lane_delays = - { lane: Pipe, delays: bool } -> () = (),
+    /// It asks so much of that.
+    lane_delays = - { lane: Pipe, delays: Delays } -> () = (),
         by pipe::tcp::delays without kernel;
 
     /// Bytes have come into a lane: its set is told; true: that sleeps (`lane_asleep`).

@@ -10,7 +10,7 @@ use crate::epoll::{Member, Set, Sight};
 use crate::flight::Flight;
 use crate::fs::{HostIdentity, Inode, Piece, Span, Witness};
 use crate::image::{Mount, Rewritten, Udp};
-use crate::pipe::{Addresses, End, Pipe, Posted};
+use crate::pipe::{Addresses, Delays, End, Pipe, Posted};
 use crate::process::Process;
 use crate::watch::Instance;
 
@@ -165,9 +165,9 @@ Shortcuts in shortcuts, looks {
     lane_is_claimed = - { lane: Pipe } -> bool = false,
         by pipe::tcp::is_claimed without kernel;
 
-    /// Whether the program at the end that reads from a lane has `TCP_NODELAY` off.
-    lane_does_delay = - { lane: Pipe } -> bool = false,
-        by pipe::tcp::does_delay without kernel;
+    /// What the program at the end that reads from a lane lets the host hold back.
+    lane_delay = - { lane: Pipe } -> Delays = Delays::default(),
+        by pipe::tcp::delay without kernel;
 
     /// Whether anything came out of its ring.
     lane_was_used = - { lane: Pipe } -> bool = false,

@@ -1,9 +1,10 @@
 //! Copies on disk: one file for each (file identity, rewriter, processor).
 //!
 //! ```text
-//!   ~/.cache/husk/copies/                      0700, ours
+//!   ~/.cache/husk/copies/                      0700, ours; root's: /var/cache/husk/copies, 0711
 //!     v1-<rewriter>-<processor>/               copies of another rewriter or machine are not seen
-//!       <device>-<inode>-<modified>-<size>         a copy, 0500
+//!       <device>-<inode>-<modified>-<size>         a copy, 0500; root's: 0555 if all may read
+//!                                                  the file itself
 //!       <device>-<inode>-<modified>-<size>.plain   nothing to patch: do not look again
 //!       .<key>.<pid>.<n>                           being written
 //! ```
@@ -12,7 +13,8 @@
 //! 1. A name without a dot in front is complete: it arrives by rename. A torn one is never seen.
 //! 2. A copy is of the bytes that identity had: it is checked before and after reading, and a file
 //!    that changed a moment ago is refused, because a second change could keep its time.
-//! 3. The directory is ours alone. Who can write it can run code in every program of the image.
+//! 3. Only we can write to the directory. Who can write to it can run code in every program of the
+//!    image. Programs that root starts may become other users, who map root's copies, too.
 //! 4. At most [`STORE_BYTES_MAX`] and [`ENTRIES_MAX`]; what was not read for longest goes first. A
 //!    removed copy stays with whoever has mapped it.
 //!
@@ -143,6 +145,8 @@ pub struct Store {
     copies: PathBuf,
     table: Option<Table>,
     bytes_max: u64,
+    /// Whether other users map copies, too.
+    shared: bool,
 }
 
 impl Store {
@@ -151,9 +155,11 @@ impl Store {
         let table = Table::measure();
         let processor = table.as_ref().map_or(0, Table::signature);
         let copies = root.join(format!("v1-{REWRITER:016x}-{processor:016x}"));
-        make_private(root)?;
-        make_private(&copies)?;
-        let store = Store { root: root.to_owned(), copies, table, bytes_max: STORE_BYTES_MAX };
+        let shared = rustix::process::geteuid().is_root();
+        make_own(root, shared)?;
+        make_own(&copies, shared)?;
+        let bytes_max = STORE_BYTES_MAX;
+        let store = Store { root: root.to_owned(), copies, table, bytes_max, shared };
         store.clean().map_err(|error| Unusable::Io(store.copies.clone(), error))?;
         Ok(store)
     }
@@ -200,7 +206,8 @@ impl Store {
         let table = table.filter(|table| table.holds_everywhere());
         let changed = crate::make_copy(&mut bytes, table).unwrap_or(false);
         if changed {
-            self.publish(&key, &bytes, 0o500)?;
+            let mode = if self.shared && is_everybodys(path, identity) { 0o555 } else { 0o500 };
+            self.publish(&key, &bytes, mode)?;
         } else {
             self.publish(&format!("{key}{PLAIN}"), &[], 0o400)?;
         }
@@ -308,16 +315,32 @@ fn is_abandoned(metadata: &fs::Metadata) -> bool {
     age.is_some_and(|age| age > ABANDONED_AFTER)
 }
 
-/// Invariant 3.
-fn make_private(path: &Path) -> Result<(), Unusable> {
+/// Whether all users can reach and read this file, which is at `path`.
+fn is_everybodys(path: &Path, identity: &Identity) -> bool {
+    let Ok(path) = fs::canonicalize(path) else { return false };
+    let readable = |found: &fs::Metadata| found.mode() & 0o004 != 0;
+    let passable = |found: &fs::Metadata| found.mode() & 0o001 != 0;
+    // Somebody may have put another file there meanwhile.
+    let same = |found: &fs::Metadata| Identity::of(found) == *identity;
+    fs::symlink_metadata(&path).is_ok_and(|found| same(&found) && readable(&found))
+        && path.ancestors().skip(1).all(|above| fs::metadata(above).is_ok_and(|it| passable(&it)))
+}
+
+/// Invariant 3. Other users find a copy in a `shared` directory by its name alone.
+fn make_own(path: &Path, shared: bool) -> Result<(), Unusable> {
     let failed = |error| Unusable::Io(path.to_owned(), error);
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let mode = if shared { 0o711 } else { 0o700 };
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed)?;
     let metadata = fs::metadata(path).map_err(failed)?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(Unusable::Foreign(path.to_owned()));
     }
     if metadata.mode() & 0o022 != 0 {
         return Err(Unusable::Open(path.to_owned()));
+    }
+    if shared && metadata.mode() & 0o111 != 0o111 {
+        // It was made privately, or under a strict umask: only root's programs could map copies.
+        let _ = fs::set_permissions(path, fs::Permissions::from_mode(metadata.mode() | mode));
     }
     let system = rustix::fs::statvfs(path).map_err(|error| failed(error.into()))?;
     if system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {

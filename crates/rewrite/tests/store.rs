@@ -85,15 +85,51 @@ fn a_library_gets_a_copy_under_its_key() {
     assert_eq!(place.open().ensure(&path, &id), Outcome::Ready, "found again");
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("metadata").mode() & 0o777
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 #[test]
-fn copies_are_private_and_read_only() {
+fn copies_are_read_only_and_reached_by_those_who_may_run_them() {
     let place = Place::new();
+    let alone = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(place.directory.path(), alone).expect("chmod");
     let (store, path) = (place.open(), place.file("lib.so", &library()));
     assert_eq!(ensure(&store, &path), Outcome::Ready);
-    let mode = |path: &Path| fs::metadata(path).expect("metadata").mode() & 0o777;
-    assert_eq!(mode(&place.root()), 0o700);
-    assert_eq!(mode(store.copies_path()), 0o700);
+    let searched = if is_root() { 0o711 } else { 0o700 };
+    assert_eq!(mode(&place.root()), searched);
+    assert_eq!(mode(store.copies_path()), searched);
     assert_eq!(mode(&store.copies_path().join(identity(&path).key())), 0o500);
+}
+
+/// Root's programs may become other users: these map a copy of what they can read, and of nothing
+/// else.
+#[test]
+fn other_users_read_copies_of_what_they_can_read() {
+    let place = Place::new();
+    let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    open(place.directory.path(), 0o755).expect("chmod");
+    // As an older version left it.
+    fs::create_dir_all(place.root()).expect("mkdir");
+    open(&place.root(), 0o700).expect("chmod");
+    let store = place.open();
+    fs::create_dir(place.directory.path().join("closed")).expect("mkdir");
+    let readable = if is_root() { 0o555 } else { 0o500 };
+    let files =
+        [("lib.so", 0o644, readable), ("secret.so", 0o640, 0o500), ("run.so", 0o711, 0o500)];
+    for (name, source, copy) in files.into_iter().chain([("closed/lib.so", 0o644, 0o500)]) {
+        let path = place.file(name, &library());
+        open(&path, source).expect("chmod");
+        open(&place.directory.path().join("closed"), 0o700).expect("chmod");
+        assert_eq!(ensure(&store, &path), Outcome::Ready);
+        assert_eq!(mode(&store.copies_path().join(identity(&path).key())), copy, "{name}");
+    }
+    let searched = if is_root() { 0o711 } else { 0o700 };
+    assert_eq!((mode(&place.root()), mode(store.copies_path())), (searched, searched));
 }
 
 #[test]

@@ -194,7 +194,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Passes a call after which the process may be somebody else.
     pub(crate) fn then_identity(&mut self, c: &Call) -> Answer {
-        self.forgo_lanes();
+        if !self.keeps_identity(c) {
+            self.forgo_lanes();
+        }
         then(c, IDENTITY)
     }
 

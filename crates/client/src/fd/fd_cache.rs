@@ -33,14 +33,14 @@ use crate::iovec::check_buffer;
 use crate::layout::get64;
 use crate::overlay::lower::Fact;
 use crate::path::outside_cache::Lately;
-use crate::reason;
-use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::{Answer, Call, Client, Host, Memory, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     AT_FDCWD, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD,
     F_SETFL, IN_CLOSE_NOWRITE, IN_OPEN, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, SEEK_CUR,
     SEEK_SET,
 };
+use husk_abi::sys::net::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use husk_proto::descriptor::Shown;
 use husk_proto::fs::{HostIdentity, Kind, Origin};
 use husk_proto::{Errno, Inode, Result, Services};
@@ -65,10 +65,6 @@ const LIMIT_MAX: u32 = 16384;
 const LENT_FLAGS: u32 = O_CLOEXEC | O_NONBLOCK | O_LARGEFILE | O_NOCTTY;
 /// Besides, where a descriptor is made that is kept: nothing is waited for.
 const AT_ONCE: u32 = O_CLOEXEC | O_NONBLOCK;
-/// `MSG_DONTWAIT`.
-const MSG_DONTWAIT: usize = 0x40;
-/// `MSG_NOSIGNAL`: the host's own `sendfile` comes next where nobody reads any more.
-const MSG_NOSIGNAL: usize = 0x4000;
 /// `ioctl` that asks for the modes of a terminal.
 const TCGETS: u32 = 0x5401;
 
@@ -372,7 +368,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Stamp::of(&fact).map(|stamp| (kept, stamp))
     }
 
-    fn is_local(&mut self, fd: usize) -> bool {
+    pub(crate) fn is_local(&mut self, fd: usize) -> bool {
         let out = self.buffers.base.as_mut_ptr() as usize;
         self.host.call(nr::fstatfs, [fd, out, 0, 0, 0, 0]) == 0
             && LOCAL.contains(&get64(&self.buffers.base, 0))
@@ -575,12 +571,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if count == 0 || (count == room && c.args[3] > room) {
             return None;
         }
-        let args = [target, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0];
-        let sent = match Errno::check(self.host.call(nr::sendto, args)) {
+        let lane = self.sending_lane(target);
+        let sent = match lane {
+            Some(lane) => self.send_into(target, lane, (bytes, count), MSG_NOSIGNAL),
+            None => {
+                let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+                let sent = self.host.call(nr::sendto, [target, bytes, count, flags, 0, 0]);
+                Errno::check(sent).map(|sent| sent as usize)
+            }
+        };
+        let sent = match sent {
             // No socket, nothing taken at once, or a signal: the host's `sendfile`.
             Err(Errno::ENOTSOCK | Errno::EAGAIN | Errno::EPIPE) => return None,
             Err(errno) => return Some(Err(errno)),
-            Ok(sent) => sent,
+            Ok(sent) => sent as u64,
         };
         self.sent_of_spare(c, offset + sent, sent, count as u64)
     }
@@ -593,12 +597,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if sent == count || self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK != 0 {
             return Some(value(sent));
         }
-        // A socket that is to be waited for: the host sends the rest.
+        // A socket that is to be waited for.
         self.give_number();
-        let mut args = c.args;
-        args[3] -= sent as usize;
-        args[4] = sent as usize;
-        let call = After { number: c.number, args, reason: reason::REST };
-        Some(Ok(Verdict::Instead { call, room: 0 }))
+        Some(self.sent_by_host(c, sent as usize))
     }
 }

@@ -2,11 +2,15 @@
 //!
 //! Bytes go through a bounded buffer. A call may move less than asked for, as Linux allows; what
 //! goes to the host never waits there: a full pipe makes the call wait in the runtime instead.
+//!
+//! A connection between programs of the image (`socket::lanes`) keeps its rings: what is sent goes
+//! the way that a `send` of the same bytes would, also from a file of the host's.
 
 use crate::buffers::BOUNCE_BYTES;
 use crate::file::data::Opened;
 use crate::iovec::Cursor;
-use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::reason;
+use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     F_GETFL, F_GETPIPE_SZ, O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, POLLOUT, RWF_NOWAIT, S_IFMT,
@@ -41,10 +45,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendfile`.
     pub(crate) fn sendfile(&mut self, c: &Call) -> Answer {
         let (target, source) = (self.opened(c.args[0])?, self.opened(c.args[1])?);
+        let lane = self.sending_lane(c.args[0]);
         if let (None, None) = (target, source) {
-            return self.pass_surrendered(c, [0, 1]);
+            return match lane {
+                Some(_) => self.send_hosts(c),
+                None => self.pass_surrendered(c, [0, 1]),
+            };
         }
-        self.surrender(c.args[0])?;
+        if lane.is_none() {
+            self.surrender(c.args[0])?;
+        }
         let mut offset = [0u8; 8];
         if c.args[2] != 0 {
             self.memory.read(c.args[2], &mut offset)?;
@@ -62,6 +72,62 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (_, Some(target)) => self.send_in(c, side, target),
             (None, None) => Ok(Verdict::Pass),
         }
+    }
+
+    /// A host file into a lane; the host sends, or refuses, what is of no local file system.
+    fn send_hosts(&mut self, c: &Call) -> Answer {
+        let mut offset = [0u8; 8];
+        if c.args[2] != 0 {
+            self.memory.read(c.args[2], &mut offset)?;
+        }
+        let source = self.side(c.args[1])?;
+        if !reads(source.flags()) {
+            return Err(Errno::EBADF);
+        }
+        let near = i64::from_le_bytes(offset).checked_add_unsigned(c.args[3] as u64);
+        let plain = i64::from_le_bytes(offset) >= 0 && near.is_some();
+        if !plain || self.check_side(source).is_err() || !self.is_local(c.args[1]) {
+            return self.pass_surrendered(c, [0, 1]);
+        }
+        let from = self.side_position(source, c.args[2])?;
+        let length = c.args[3].min(BURST_BYTES);
+        let (mut done, mut full) = (0, false);
+        while done < length && !full {
+            let wanted = (length - done).min(BOUNCE_BYTES);
+            let got = match self.fill_from(source, from.offset() + done as u64, wanted) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(_) if done == 0 => return self.pass_surrendered(c, [0, 1]),
+                Err(_) => break,
+            };
+            match self.write_host(c.args[0], got) {
+                Ok(put) => {
+                    done += put;
+                    full = put < got;
+                }
+                Err(errno) if done == 0 => return self.full_or(c.args[0], errno),
+                Err(_) => full = true,
+            }
+        }
+        self.move_side(source, from, done as u64)?;
+        match full && self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK == 0 {
+            true => self.sent_by_host(c, done),
+            false => value(done as u64),
+        }
+    }
+
+    /// The host waits for room for the rest, behind `done` bytes that went through a lane: it has
+    /// the connection from now on.
+    #[cold]
+    pub(crate) fn sent_by_host(&mut self, c: &Call, done: usize) -> Answer {
+        if self.surrender(c.args[0]).is_err() {
+            return value(done as u64);
+        }
+        let mut args = c.args;
+        args[3] -= done;
+        args[4] = done;
+        let call = After { number: c.number, args, reason: reason::REST };
+        Ok(Verdict::Instead { call, room: 0 })
     }
 
     /// To a Husk file.
@@ -205,6 +271,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Writes the bounce buffer to a host descriptor without waiting there.
     fn write_host(&mut self, fd: usize, length: usize) -> Result<usize> {
         let bounce = self.buffers.bounce.as_ptr() as usize;
+        if let Some(lane) = self.sending_lane(fd) {
+            return self.send_into(fd, lane, (bounce, length), 0);
+        }
         let vector = [bounce, length];
         let args = [fd, vector.as_ptr() as usize, 1, usize::MAX, usize::MAX, RWF_NOWAIT as usize];
         match Errno::check(self.host.call(nr::pwritev2, args)) {

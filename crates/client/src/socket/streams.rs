@@ -43,11 +43,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `sendto` on a socket with lanes. `None`: there are none, or it is the host's from now on.
     pub(crate) fn lane_sendto(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
+        let lane = self.lane(end, true)?;
         if c.args[4] != 0 && c.args[5] as u32 != 0 {
+            if self.services.lane_is_tcp(end.pipe) {
+                // The name has no meaning there, but may be unreadable.
+                return self.hand_over(c.args[0], end, lane);
+            }
             // It is connected, which the host says before it looks at the name.
             return Some(Ok(Verdict::Pass));
         }
-        let lane = self.lane(end, true)?;
         if c.args[3] as u32 & !USUAL != 0 {
             return self.hand_over(c.args[0], end, lane);
         }
@@ -201,6 +205,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Ok(Verdict::Pass) => None,
             answer => Some(answer),
         }
+    }
+
+    /// The lane that what is written to `fd` takes.
+    pub(crate) fn sending_lane(&mut self, fd: usize) -> Option<End> {
+        let end = self.socket_end(fd)?;
+        self.lane(end, true)
+    }
+
+    /// Sends `(address, length)`, bytes of ours, without waiting: how many have gone.
+    pub(crate) fn send_into(
+        &mut self,
+        fd: usize,
+        lane: End,
+        (address, length): (usize, usize),
+        flags: u32,
+    ) -> Result<usize> {
+        let args = [fd, address, length, (flags | MSG_DONTWAIT) as usize, 0, 0];
+        let call = Call { number: nr::sendto, args };
+        let sent = match self.flow(&call, lane, Cursor::plain(address, length), length, false)? {
+            Verdict::Return(sent) => sent,
+            Verdict::Pass => self.host.call(call.number, args),
+            Verdict::PassThen(after) => {
+                let sent = self.host.call(call.number, args);
+                self.pipe_landed(&after, sent)
+            }
+            Verdict::PassRest { after, done } => {
+                let rest = [fd, address + done, length - done, args[3], 0, 0];
+                let sent = self.host.call(call.number, rest);
+                self.pipe_landed(&after, sent)
+            }
+            _ => return Err(Errno::EAGAIN),
+        };
+        Errno::check(sent).map(|sent| sent as usize)
     }
 
     /// `shutdown`: who writes asks the host from now on; what is in a ring is still read.

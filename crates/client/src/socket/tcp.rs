@@ -20,9 +20,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use husk_abi::nr;
 use husk_abi::sys::general::{AT_FDCWD, O_CLOEXEC, O_NONBLOCK};
 use husk_abi::sys::net::{
-    AF_INET, AF_INET6, IPPROTO_TCP, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY,
+    AF_INET, AF_INET6, IPPROTO_TCP, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET, TCP_CORK, TCP_NODELAY,
 };
-use husk_proto::pipe::{Addresses, End, Pipe, Posted};
+use husk_proto::pipe::{Addresses, Delays, End, Pipe, Posted};
 use husk_proto::{Errno, Services};
 
 /// Where `struct stat` has the owner.
@@ -33,7 +33,7 @@ const NAME_BYTES: usize = 28;
 const NETWORK: usize = 71;
 /// `TCP_CORK`, `TCP_MD5SIG`, `TCP_REPAIR`, `TCP_FASTOPEN_CONNECT`, `TCP_ULP`: after these bytes go
 /// otherwise, or not at once.
-const PARTICULAR: [u32; 5] = [3, 14, 19, 30, 31];
+const PARTICULAR: [u32; 5] = [TCP_CORK, 14, 19, 30, 31];
 /// Looks for the rest of what somebody posts who connects right now.
 const POST_LOOKS: u32 = 50;
 /// Room for a ring's bytes in an empty socket, as `SO_SNDBUF` says it.
@@ -171,8 +171,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let own_delay = self.set_no_delay(fd as usize);
         let Some(end) = self.socket_end(fd as usize) else { return };
         self.services.lane_post(end.pipe, Some(&own), true);
-        self.services.lane_delays(end.pipe, own_delay);
-        self.services.lane_delays(lane, peers_delay);
+        let delays = |nagle| Delays { nagle, cork: false };
+        self.services.lane_delays(end.pipe, delays(own_delay));
+        self.services.lane_delays(lane, delays(peers_delay));
     }
 
     /// The lane of the socket that has these addresses, and the process that connects it. Who is
@@ -251,20 +252,26 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let end = self.socket_end(c.args[0]).filter(|end| self.services.lane_is_tcp(end.pipe));
         let option = c.args[2] as u32;
-        if PARTICULAR.contains(&option) {
-            return self.surrender(c.args[0]).err().map(Err);
+        let end = end.filter(|end| self.services.lane_is_claimed(end.pipe));
+        match end {
+            Some(end) if [TCP_NODELAY, TCP_CORK].contains(&option) => self.set_delay(c, end),
+            _ if PARTICULAR.contains(&option) => self.surrender(c.args[0]).err().map(Err),
+            _ => None,
         }
-        let end = end?;
-        let mut wanted = [0u8; 4];
-        if option != TCP_NODELAY || c.args[4] < 4 {
+    }
+
+    /// What a ring has is there at once, so this is only remembered: the host would hold back what
+    /// it is given to wake a reader.
+    fn set_delay(&mut self, c: &Call, end: End) -> Option<Answer> {
+        let (mut wanted, mut delays) = ([0u8; 4], self.services.lane_delay(end.pipe));
+        if c.args[4] < 4 || self.memory.read(c.args[3], &mut wanted).is_err() {
             return None;
         }
-        if self.memory.read(c.args[3], &mut wanted).is_err() {
-            return None;
-        }
-        let delays = wanted == [0; 4];
-        if !self.services.lane_is_claimed(end.pipe) {
-            return None;
+        let on = wanted != [0; 4];
+        match c.args[2] as u32 {
+            TCP_CORK if self.services.lane_is_pinned(end.pipe) => return None,
+            TCP_CORK => delays.cork = on,
+            _ => delays.nagle = !on,
         }
         self.services.lane_delays(end.pipe, delays);
         Some(Ok(Verdict::Return(0)))
@@ -272,13 +279,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// `getsockopt`.
     pub(crate) fn get_option(&mut self, c: &Call) -> Answer {
-        let asked = c.args[1] == IPPROTO_TCP as usize && c.args[2] as u32 == TCP_NODELAY;
-        let end = if asked { self.socket_end(c.args[0]) } else { None };
-        if end.is_some_and(|end| self.services.lane_does_delay(end.pipe)) {
+        let asked = (c.args[1] == IPPROTO_TCP as usize).then_some(c.args[2] as u32);
+        let asked = asked.filter(|option| [TCP_NODELAY, TCP_CORK].contains(option));
+        let end = if asked.is_some() { self.socket_end(c.args[0]) } else { None };
+        let delays = end.map_or(Delays::default(), |end| self.services.lane_delay(end.pipe));
+        let told = match asked {
+            Some(TCP_NODELAY) if delays.nagle => Some(0u32),
+            Some(TCP_CORK) if delays.cork => Some(1),
+            _ => None,
+        };
+        if let Some(told) = told {
             let mut room = [0u8; 4];
             self.memory.read(c.args[4], &mut room)?;
             let length = get32(&room, 0).min(4) as usize;
-            self.memory.write(c.args[3], &[0u8; 4][..length])?;
+            self.memory.write(c.args[3], &told.to_le_bytes()[..length])?;
             put(&mut room, 0, (length as u32).to_le_bytes());
             self.memory.write(c.args[4], &room)?;
             return Ok(Verdict::Return(0));

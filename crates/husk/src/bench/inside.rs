@@ -1,8 +1,8 @@
-//! Rows of `husk bench servers` where both sides are programs of one system: redis-server and
-//! redis-benchmark, natively, or in one image, over TCP on 127.0.0.1.
+//! Rows of `husk bench servers` where both sides are programs of one system, natively or in one
+//! image: redis, PostgreSQL and nginx, each asked by the program that people measure it with.
 //!
-//! A turn starts a server, asks it, and ends it. Its figure is the time a request takes by
-//! redis-benchmark's own rate, so start and end do not count. Both may use all processors.
+//! A turn starts a server, asks it, and ends it. Its figure is the time a request takes by the rate
+//! that the asking program prints, so start and end do not count. Both may use all processors.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,26 +12,35 @@ use anyhow::Context;
 use super::exec::find;
 use super::scratch::Scratch;
 
-/// How redis-benchmark asks.
+/// Who is asked, and how.
 #[derive(Clone, Copy)]
-pub struct Asking {
-    /// Connections at a time.
-    pub connections: u32,
-    /// Requests under way on each.
-    pub pipeline: u32,
-    /// Of each kind, set and get.
-    pub requests: u64,
+pub enum Load {
+    /// redis over TCP, by redis-benchmark.
+    Redis {
+        /// Connections at a time.
+        connections: u32,
+        /// Requests under way on each.
+        pipeline: u32,
+        /// Of each kind, set and get.
+        requests: u64,
+    },
+    /// PostgreSQL by `pgbench -S`, with so many clients.
+    Postgres(Way, u32),
+    /// nginx by wrk, which keeps so many connections.
+    Nginx(u32),
 }
 
-impl Asking {
-    /// So many connections, with so many requests under way on each.
-    pub const fn of(connections: u32, pipeline: u32, requests: u64) -> Asking {
-        Asking { connections, pipeline, requests }
-    }
+/// What connections go over.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// 127.0.0.1.
+    Tcp,
+    /// A unix socket.
+    Unix,
 }
 
 /// `$1` port, `$2` directory, then how to ask.
-const SCRIPT: &str = "port=$1; cd \"$2\" || exit 1; shift 2
+const REDIS: &str = "port=$1; cd \"$2\" || exit 1; shift 2
 redis-server --bind 127.0.0.1 --port \"$port\" --save '' --appendonly no --loglevel warning &
 server=$!
 for look in $(seq 1 200); do
@@ -43,55 +52,148 @@ status=$?
 kill -KILL \"$server\"; wait \"$server\" 2>/dev/null
 exit $status";
 
-/// Requests a second of one turn: the mean of both kinds. `image`: in an image of its own.
-pub fn turn(
-    asking: &Asking,
-    port: u16,
-    files: &Path,
-    image: Option<(&Scratch, Option<&str>)>,
-) -> anyhow::Result<f64> {
-    for program in ["redis-server", "redis-benchmark", "redis-cli"] {
-        find(program)?;
-    }
-    let mut command = match image {
-        Some((scratch, guard)) => {
-            let mut image = Command::new(&scratch.program);
-            image.env("HUSK_CONFIG", "none").current_dir(&scratch.idle);
-            image.args(["run", "--discard", "--memory", "1G"]);
-            image.args(guard.map(|guard| format!("--guard={guard}")));
-            image.args(["--", "sh"]);
-            image
-        }
-        None => Command::new("sh"),
-    };
-    command.args(["-c", SCRIPT, "sh", &port.to_string()]).arg(files);
-    let Asking { connections, pipeline, requests } = asking;
-    let (connections, pipeline) = (u64::from(*connections), u64::from(*pipeline));
-    let options = [("-c", connections), ("-P", pipeline), ("-n", *requests)];
-    for (name, value) in options {
-        command.arg(name).arg(value.to_string());
-    }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot start {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let rates: Vec<f64> = rates(&said);
-    anyhow::ensure!(output.status.success() && rates.len() == 2, "redis-benchmark said {said:?}");
-    Ok(rates.iter().sum::<f64>() / rates.len() as f64)
-}
+/// The same; the server wants a user without privileges. What it has in memory when it is asked
+/// needs no disk.
+const POSTGRES: &str = r#"port=$1; cd "$2" || exit 1; shift 2
+tools=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+root=$(id -u | grep -x 0)
+as() { ${root:+setpriv --reuid 65534 --regid 65534 --clear-groups} "$@"; }
+export PGUSER=bench PGDATABASE=postgres PGPORT=$port PGHOST=$PWD
+[ "$1" != tcp ] || export PGHOST=127.0.0.1
+[ -z "$root" ] || chown 65534:65534 .
+if [ ! -e base/made ]; then
+    as "$tools/initdb" -N -U bench -A trust -D base >/dev/null || exit 1
+fi
+as "$tools/pg_ctl" -D base -w -t 50 -o "-p $port -k $PWD -c fsync=off" -l log start >/dev/null ||
+    exit 1
+[ -e base/made ] || as "$tools/pgbench" -i -q -s 5 >/dev/null 2>&1 && as touch base/made
+as "$tools/pgbench" -n -S -c "$2" -T 1 >/dev/null 2>&1
+as "$tools/pgbench" -n -S -c "$2" -T 3 2>/dev/null
+status=$?
+as "$tools/pg_ctl" -D base -m immediate -w stop >/dev/null
+exit $status"#;
 
-/// The rates in what redis-benchmark prints: `GET: 123456.78 requests per second, ...`.
-fn rates(said: &str) -> Vec<f64> {
-    let words: Vec<&str> = said.split_whitespace().collect();
-    let ends = words.windows(3).filter(|words| words[1..] == ["requests", "per"]);
-    ends.filter_map(|words| words[0].parse().ok()).collect()
+/// The same, as Debian sets nginx up but for its log.
+const NGINX: &str = r#"port=$1; cd "$2" || exit 1; shift 2
+mkdir -p pages parts && head -c 600 /dev/zero >pages/page
+for kind in client_body proxy fastcgi uwsgi scgi; do echo "${kind}_temp_path $PWD/parts;"; done >ways
+echo "daemon off; user root; worker_processes 1; pid $PWD/pid; error_log $PWD/errors; events { }
+http { access_log off; sendfile on; tcp_nopush on; include $PWD/ways;
+server { listen 127.0.0.1:$port; root $PWD/pages; } }" >conf
+chmod -R a+rX .
+nginx -e "$PWD/errors" -p "$PWD" -c "$PWD/conf" &
+server=$!
+for look in $(seq 1 200); do
+    (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+    sleep 0.05
+done
+wrk -t 1 -c "$1" -d 2s "http://127.0.0.1:$port/page"
+status=$?
+kill -QUIT "$server"; wait "$server" 2>/dev/null
+exit $status"#;
+
+impl Load {
+    /// So many connections to redis, with so many requests under way on each.
+    pub const fn redis(connections: u32, pipeline: u32, requests: u64) -> Load {
+        Load::Redis { connections, pipeline, requests }
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        match self {
+            Load::Redis { .. } => &["redis-server", "redis-benchmark", "redis-cli"],
+            Load::Postgres(..) => &["pgbench", "setpriv"],
+            Load::Nginx(_) => &["nginx", "wrk"],
+        }
+    }
+
+    fn script(&self) -> &'static str {
+        match self {
+            Load::Redis { .. } => REDIS,
+            Load::Postgres(..) => POSTGRES,
+            Load::Nginx(_) => NGINX,
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        match self {
+            Load::Redis { connections, pipeline, requests } => {
+                let (connections, pipeline) = (u64::from(*connections), u64::from(*pipeline));
+                let options = [("-c", connections), ("-P", pipeline), ("-n", *requests)];
+                options.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect()
+            }
+            Load::Postgres(way, clients) => {
+                let way = if matches!(way, Way::Tcp) { "tcp" } else { "unix" };
+                vec![way.to_owned(), clients.to_string()]
+            }
+            Load::Nginx(connections) => vec![connections.to_string()],
+        }
+    }
+
+    /// The rates in what it prints.
+    fn rates(&self, said: &str) -> Vec<f64> {
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let found = words.windows(3).filter_map(|three| match (self, three) {
+            // `GET: 123456.78 requests per second, ...`
+            (Load::Redis { .. }, [rate, "requests", "per"]) => Some(*rate),
+            // `tps = 123.4 (without initial connection time)`
+            (Load::Postgres(..), ["tps", "=", rate]) => Some(*rate),
+            (Load::Nginx(_), ["Requests/sec:", rate, _]) => Some(*rate),
+            _ => None,
+        });
+        found.filter_map(|rate| rate.parse().ok()).collect()
+    }
+
+    /// Whether what it prints says that not all was answered.
+    fn failed(&self, said: &str) -> bool {
+        matches!(self, Load::Nginx(_))
+            && ["Non-2xx", "Socket errors"].iter().any(|words| said.contains(words))
+    }
+
+    /// Requests a second of one turn: the mean of all kinds. `image`: in an image of its own.
+    pub fn turn(
+        &self,
+        port: u16,
+        files: &Path,
+        image: Option<(&Scratch, Option<&str>)>,
+    ) -> anyhow::Result<f64> {
+        self.programs().iter().try_for_each(|program| find(program).map(drop))?;
+        let mut command = match image {
+            Some((scratch, guard)) => {
+                let mut image = Command::new(&scratch.program);
+                image.env("HUSK_CONFIG", "none").current_dir(&scratch.idle);
+                image.args(["run", "--discard", "--memory", "1G", "--mount"]).arg(&scratch.mount);
+                image.args(guard.map(|guard| format!("--guard={guard}")));
+                image.args(["--", "bash"]);
+                image
+            }
+            None => Command::new("bash"),
+        };
+        let files = image.map_or(files, |(scratch, _)| &scratch.mount);
+        command.args(["-c", self.script(), "bash", &port.to_string()]).arg(files);
+        command.args(self.arguments());
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let output = output.with_context(|| format!("cannot start {command:?}"))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let rates = self.rates(&said);
+        let answered = output.status.success() && !rates.is_empty() && !self.failed(&said);
+        anyhow::ensure!(answered, "{} said {said:?}", self.programs()[0]);
+        Ok(rates.iter().sum::<f64>() / rates.len() as f64)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{Load, Way};
+
     #[test]
     fn the_last_rate_of_each_kind_is_read() {
         let said = "SET: rps=0.0 (overall: 0.0)\rSET: 61728.39 requests per second, p50=0.4 msec\n\
                     GET: 70000.00 requests per second, p50=0.3 msec\n";
-        assert_eq!(super::rates(said), [61728.39, 70000.0]);
+        assert_eq!(Load::redis(1, 1, 1).rates(said), [61728.39, 70000.0]);
+        let said = "latency average = 0.1 ms\ntps = 1234.5 (without initial connection time)\n";
+        assert_eq!(Load::Postgres(Way::Tcp, 8).rates(said), [1234.5]);
+        let said = "  9 requests in 2.00s, 1MB read\nRequests/sec:   4711.08\nTransfer/sec: 1MB\n";
+        assert_eq!(Load::Nginx(50).rates(said), [4711.08]);
+        assert!(Load::Nginx(50).failed("  Socket errors: connect 1, read 0"));
     }
 }

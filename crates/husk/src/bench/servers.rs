@@ -31,7 +31,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::exec::find;
-use super::inside::{self, Asking};
+use super::inside::{Load, Way};
 use super::machine::Machine;
 use super::operations::Wanted;
 use super::report;
@@ -81,8 +81,8 @@ enum Server {
     Redis,
     /// Its page lies there.
     Nginx(Page),
-    /// redis, asked from within.
-    Inside(Asking),
+    /// Asked from within.
+    Inside(Load),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,8 +95,8 @@ enum Page {
     Image,
 }
 
-const fn inside_row(name: &'static str, wanted: f64, asking: Asking) -> Row {
-    Row { name, wanted: Wanted::FasterBy(wanted), server: Server::Inside(asking) }
+const fn inside_row(name: &'static str, wanted: f64, load: Load) -> Row {
+    Row { name, wanted: Wanted::FasterBy(wanted), server: Server::Inside(load) }
 }
 
 const ALL: &[Row] = &[
@@ -104,9 +104,14 @@ const ALL: &[Row] = &[
     Row { name: "nginx, a page outside", wanted: WANTED, server: Server::Nginx(Page::Outside) },
     Row { name: "nginx, in an overlay", wanted: WANTED, server: Server::Nginx(Page::Unmodified) },
     Row { name: "nginx, of the image", wanted: WANTED, server: Server::Nginx(Page::Image) },
-    inside_row("redis, both inside", 2.0, Asking::of(50, 1, 100_000)),
-    inside_row("the same, 1 connection", 2.0, Asking::of(1, 1, 30_000)),
-    inside_row("the same, 16 at a time", 1.2, Asking::of(50, 16, 400_000)),
+    inside_row("redis, both inside", 2.0, Load::redis(50, 1, 100_000)),
+    inside_row("the same, 1 connection", 2.0, Load::redis(1, 1, 30_000)),
+    inside_row("the same, 16 at a time", 1.2, Load::redis(50, 16, 400_000)),
+    inside_row("nginx, both inside, keep-alive", 1.5, Load::Nginx(50)),
+    inside_row("PostgreSQL, both inside, TCP", 1.25, Load::Postgres(Way::Tcp, 8)),
+    inside_row("PostgreSQL, TCP, 1 client", 1.25, Load::Postgres(Way::Tcp, 1)),
+    inside_row("PostgreSQL, both inside, unix", 1.0, Load::Postgres(Way::Unix, 8)),
+    inside_row("PostgreSQL, unix, 1 client", 1.0, Load::Postgres(Way::Unix, 1)),
 ];
 
 #[derive(Serialize, Debug)]
@@ -167,8 +172,8 @@ impl Row {
 
     /// Native, native again and in an image, round by round, after a round that does not count.
     fn rounds(&self, scratch: &Scratch, options: &Options) -> anyhow::Result<Vec<[Turn; 3]>> {
-        if let Server::Inside(asking) = self.server {
-            return rounds_inside(&asking, scratch, options);
+        if let Server::Inside(load) = self.server {
+            return rounds_inside(&load, scratch, options);
         }
         let cores = Cores::of_this_process()?;
         let guard = options.guard.as_deref();
@@ -195,9 +200,9 @@ impl Row {
     }
 }
 
-/// The same of redis and who asks it on one side.
+/// The same of a server and who asks it on one side.
 fn rounds_inside(
-    asking: &Asking,
+    load: &Load,
     scratch: &Scratch,
     options: &Options,
 ) -> anyhow::Result<Vec<[Turn; 3]>> {
@@ -209,7 +214,7 @@ fn rounds_inside(
             stop::check()?;
             let site = Site::new(scratch, ["a", "b", "image"][n])?;
             let image = if n == 2 { image } else { None };
-            let rate = inside::turn(asking, site.port, &site.files, image)?;
+            let rate = load.turn(site.port, &site.files, image)?;
             turns[n] = Turn { cpu_ns: 1e9 / rate.max(1.0), rate };
         }
         anyhow::Ok(turns)
@@ -498,7 +503,7 @@ impl Report {
         let Machine { cpu, cores, kernel, load, guard } = &self.machine;
         println!("{cpu}, {cores} cores, Linux {kernel}");
         println!("load {load:.1}, guard {guard}; ns of processor time a request, medians");
-        println!("(both inside: ns a request, by redis-benchmark's rate)\n");
+        println!("(both inside: ns a request, by the rate that who asks prints)\n");
         println!(
             "{:<32} {:>10} {:>10} {:>8}  control   rate  wanted",
             "", "native", "husk", "ratio"

@@ -7,7 +7,7 @@
 //! What is posted is a hint: who finds it proves it at the host. It goes with the lane's life,
 //! which ends before the host's socket does, unless its process is killed.
 
-use husk_proto::pipe::{Addresses, Pipe, Posted};
+use husk_proto::pipe::{Addresses, Delays, Pipe, Posted};
 
 use crate::Kernel;
 use crate::pipe::lanes;
@@ -16,6 +16,9 @@ use crate::pipe::{NAMES, ring_of};
 /// Beside the ports: something is posted; and all of it.
 const SOME: u64 = 1 << 32;
 const WHOLE: u64 = 1 << 33;
+/// In the word for `Delays`.
+const NAGLE: u64 = 1;
+const CORK: u64 = 2;
 
 fn addresses_of(addresses: &Addresses) -> u64 {
     (addresses.own.0 as u64) << 32 | addresses.peer.0 as u64
@@ -80,15 +83,16 @@ pub fn is_claimed(lane: Pipe) -> bool {
     ring_of(lane).is_ok_and(|ring| ring.mate().is_some() && !ring.is_unused())
 }
 
-/// `Pipes::lane_does_delay`.
-pub fn does_delay(lane: Pipe) -> bool {
-    ring_of(lane).is_ok_and(|ring| ring.mode().is_some() && ring.does_delay())
+/// `Pipes::lane_delay`.
+pub fn delay(lane: Pipe) -> Delays {
+    let bits = ring_of(lane).ok().filter(|ring| ring.mode().is_some()).map_or(0, |it| it.delays());
+    Delays { nagle: bits & NAGLE != 0, cork: bits & CORK != 0 }
 }
 
 /// `Pipes::lane_delays`.
-pub fn delays(lane: Pipe, delays: bool) {
+pub fn delays(lane: Pipe, Delays { nagle, cork }: Delays) {
     if let Ok(ring) = ring_of(lane) {
-        ring.set_delays(delays);
+        ring.set_delays(u64::from(nagle) * NAGLE | u64::from(cork) * CORK);
     }
 }
 

@@ -62,14 +62,14 @@ impl Pipe {
         if self.get(PORTS) == ports { (addresses, ports) } else { (0, 0) }
     }
 
-    /// Whether the program there has `TCP_NODELAY` off.
-    pub fn does_delay(&self) -> bool {
-        self.get(DELAYS) != 0
+    /// What the program there lets the host hold back, as was said last.
+    pub fn delays(&self) -> u64 {
+        self.get(DELAYS)
     }
 
-    /// It has, or has not.
-    pub fn set_delays(&self, delays: bool) {
-        self.put(DELAYS, delays as u64);
+    /// Says it.
+    pub fn set_delays(&self, delays: u64) {
+        self.put(DELAYS, delays);
     }
 
     /// Whether the ring stays out of use.

@@ -154,7 +154,7 @@ pub extern "C" fn swift(fd: usize, address: usize, length: usize, _: usize, numb
 fn own(thread: &mut Thread, frame: &mut Frame) -> Answer {
     if classes::parts(frame.number) {
         thread.client.give_back_spares();
-        if classes::secludes(frame.number, frame.args[0]) {
+        if classes::secludes(frame.number, frame.args) {
             thread.client.forgo_lanes();
         }
     }

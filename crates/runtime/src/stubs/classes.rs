@@ -132,11 +132,11 @@ pub const fn parts(number: usize) -> bool {
 
 /// Whether a call that `parts` may leave a process where it cannot look into others, or they into
 /// it.
-pub const fn secludes(number: usize, first: usize) -> bool {
+pub const fn secludes(number: usize, [first, second, ..]: [usize; 6]) -> bool {
     const PR_SET_DUMPABLE: usize = 4;
     match number {
         nr::seccomp => true,
-        nr::prctl => first == PR_SET_DUMPABLE || first == PR_SET_SECCOMP,
+        nr::prctl => first == PR_SET_DUMPABLE && second != 1 || first == PR_SET_SECCOMP,
         _ => false,
     }
 }

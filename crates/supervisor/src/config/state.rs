@@ -22,11 +22,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use husk_proto::entry::home_in;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, FlockOperation, Mode, OFlags, access, flock, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::file::others_may_write;
 
+/// Where programs of the system keep what they can make again.
+const CACHE_OF_SYSTEM: &str = "/var/cache";
 /// Longest file that is read here.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How long another command may hold the lock.
@@ -158,10 +162,21 @@ pub fn lasting_home() -> Option<PathBuf> {
 
 /// Where copies of programs are kept: `$XDG_CACHE_HOME/husk/copies` or `~/.cache/husk/copies`. One
 /// of somebody else is used where this user has none: what is made there is this user's alone.
+/// Root's are where other users, which its programs may become, reach them.
 pub fn copies() -> Option<PathBuf> {
     let home = || home_of_environment().or_else(home_of_passwd).or_else(|| absolute("HOME"));
     let named = absolute("XDG_CACHE_HOME").filter(|base| !base.exists() || own(base));
-    Some(named.or_else(|| Some(home()?.join(".cache")))?.join("husk/copies"))
+    let everybodys = || root_can_write_to(Path::new(CACHE_OF_SYSTEM));
+    let base = named.or_else(everybodys).or_else(|| Some(home()?.join(".cache")))?;
+    Some(base.join("husk/copies"))
+}
+
+/// `directory`, if this is root and may write there: elsewhere it is a root of a namespace, or the
+/// file system is read-only.
+fn root_can_write_to(directory: &Path) -> Option<PathBuf> {
+    let root = rustix::process::geteuid().is_root();
+    let open = access(directory, Access::WRITE_OK).is_ok() && own(directory);
+    (root && open).then(|| directory.to_owned())
 }
 
 fn absolute(name: &str) -> Option<PathBuf> {
