@@ -76,7 +76,9 @@ exit $status"#;
 /// The same, as Debian sets nginx up but for its log.
 const NGINX: &str = r#"port=$1; cd "$2" || exit 1; shift 2
 mkdir -p pages parts && head -c 600 /dev/zero >pages/page
-for kind in client_body proxy fastcgi uwsgi scgi; do echo "${kind}_temp_path $PWD/parts;"; done >ways
+for kind in client_body proxy fastcgi uwsgi scgi; do
+    echo "${kind}_temp_path $PWD/parts;"
+done >ways
 echo "daemon off; user root; worker_processes 1; pid $PWD/pid; error_log $PWD/errors; events { }
 http { access_log off; sendfile on; tcp_nopush on; include $PWD/ways;
 server { listen 127.0.0.1:$port; root $PWD/pages; } }" >conf
