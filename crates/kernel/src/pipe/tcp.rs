@@ -92,7 +92,8 @@ pub fn delay(lane: Pipe) -> Delays {
 /// `Pipes::lane_delays`.
 pub fn delays(lane: Pipe, Delays { nagle, cork }: Delays) {
     if let Ok(ring) = ring_of(lane) {
-        ring.set_delays(u64::from(nagle) * NAGLE | u64::from(cork) * CORK);
+        let bits = [(nagle, NAGLE), (cork, CORK)];
+        ring.set_delays(bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum());
     }
 }
 
