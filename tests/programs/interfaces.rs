@@ -36,12 +36,14 @@ fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
 }
 
 /// Everything in `lanes.c` but what moves much.
-const LANES: [&str; 14] = [
+const LANES: [&str; 16] = [
     "ways",
     "sends",
     "sets",
     "sleeps",
     "times",
+    "limits",
+    "asks",
     "ends",
     "sent",
     "inherited",
@@ -125,6 +127,17 @@ fn files_are_sent_into_sockets_connected_by_name_in_order_with_other_bytes() {
 #[test]
 fn files_are_sent_into_tcp_connections_in_order_with_other_bytes() {
     sends("tcp");
+}
+
+/// Options, ends and flags (`options.c`), for each kind of connection.
+#[test]
+fn options_ends_and_flags_of_connections_are_those_of_linux() {
+    for kind in ["pair", "named", "tcp"] {
+        let parts = ["resets", "error", "halves", "marks", "pressure"];
+        let parts = parts.map(|part| format!("{kind}-{part}"));
+        let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+        printed("options", include_str!("sources/options.c"), &parts, Length::Long);
+    }
 }
 
 #[test]

@@ -304,6 +304,63 @@ static void sleeps(void)
 
 static void alarmed(int signal) { (void)signal; }
 
+/* A read with a limit waits that long; in a set, too. */
+static void limits(void)
+{
+    for (int in_set = 0; in_set < 2; in_set++) {
+        int pair[2], set = epoll_create1(0);
+        struct epoll_event event = { EPOLLIN, { 0 } };
+        struct timeval span = { 0, 15000 };
+        struct timespec begun, ended;
+        char bytes[10];
+        warm(pair);
+        if (in_set) must("add", epoll_ctl(set, EPOLL_CTL_ADD, pair[1], &event) == 0);
+        for (int i = 0; i < WARM; i++)
+            must("again", write(pair[0], "a", 1) == 1 && read(pair[1], bytes, 1) == 1);
+        must("limit", setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &span, sizeof span) == 0);
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        say("in vain", recv(pair[1], bytes, 10, 0));
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        long ns = (ended.tv_sec - begun.tv_sec) * 1000000000 + ended.tv_nsec - begun.tv_nsec;
+        say("waited", ns >= 14000000);
+        done(pair);
+        close(set);
+    }
+}
+
+/* A reader that asks, finds nothing, and asks again once it was told: as clients of databases. */
+static void asks(void)
+{
+    int pair[2], status, right = 0;
+    char bytes[10];
+    warm(pair);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 4 * WARM; i++) {
+            if (i % 40 == 0) usleep(3000);
+            if (read(pair[0], bytes, 1) != 1 || write(pair[0], bytes, 1) != 1) exit(1);
+        }
+        exit(0);
+    }
+    must("flags", fcntl(pair[1], F_SETFL, O_NONBLOCK) == 0);
+    for (int i = 0; i < 4 * WARM; i++) {
+        struct pollfd entry = { pair[1], POLLIN, 0 };
+        char sent = (char)i;
+        must("ask", write(pair[1], &sent, 1) == 1);
+        long got = recv(pair[1], bytes, 10, 0);
+        if (got < 0) {
+            must("nothing", errno == EAGAIN);
+            must("told", poll(&entry, 1, 10000) == 1 && entry.revents == POLLIN);
+            got = recv(pair[1], bytes, 10, 0);
+        }
+        right += got == 1 && bytes[0] == sent;
+    }
+    say("right", right);
+    must("wait", waitpid(child, &status, 0) == child);
+    say("child", status);
+    done(pair);
+}
+
 static void times(void)
 {
     int pair[2];
@@ -1056,7 +1113,7 @@ int main(int count, char **arguments)
 {
     struct { const char *name; void (*run)(void); } kinds[] = {
         { "ways", ways }, { "sends", sends }, { "sets", sets }, { "sleeps", sleeps },
-        { "times", times }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
+        { "times", times }, { "limits", limits }, { "asks", asks }, { "ends", ends }, { "sent", sent }, { "inherited", inherited },
         { "apart", apart }, { "names", names },
         { "counts", counts }, { "gone", gone }, { "none", none }, { "behind", behind },
         { "pieces", pieces }, { "much", much }, { "storm", storm },

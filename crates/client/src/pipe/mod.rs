@@ -280,7 +280,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             none
         };
-        if self.looks_allowed(c, end) == Some(HELD_LOOKS) && quiet(self) {
+        if self.must_not_wait(c) && quiet(self) {
             return Err(Errno::EAGAIN);
         }
         self.services.pipe_leave(end.pipe);
@@ -310,15 +310,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// How often a call may look at a held lock, a millisecond each; `None`: it may sleep.
     fn looks_allowed(&self, c: &Call, end: End) -> Option<u64> {
+        if self.must_not_wait(c) {
+            return Some(HELD_LOOKS);
+        }
+        self.limited_looks(c, end)
+    }
+
+    /// Whether a call, or its descriptor, says that it must not wait.
+    fn must_not_wait(&self, c: &Call) -> bool {
         let flags = match c.number {
             nr::recvfrom | nr::sendto => c.args[3],
             nr::recvmsg | nr::sendmsg => c.args[2],
             _ => 0,
         };
-        let nonblocking = || self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK != 0;
-        if flags as u32 & MSG_DONTWAIT != 0 || nonblocking() {
-            return Some(HELD_LOOKS);
-        }
+        flags as u32 & MSG_DONTWAIT != 0
+            || self.host_fcntl(c.args[0], F_GETFL, 0) as u32 & O_NONBLOCK != 0
+    }
+
+    /// The same where a socket has a time limit.
+    fn limited_looks(&self, c: &Call, end: End) -> Option<u64> {
         let (mut time, mut length) = ([0u64; 2], 16u32);
         let option = if end.writes { SO_SNDTIMEO_OLD } else { SO_RCVTIMEO_OLD } as usize;
         let (at, room) = (time.as_mut_ptr() as usize, &raw mut length as usize);

@@ -1,0 +1,258 @@
+/* What options, ends and flags make of connections whose bytes may be anywhere. What a call returns
+   is printed; Linux and Husk must print the same. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WARM = 60 };
+
+static void say(const char *what, long result)
+{
+    printf("%s %ld %s\n", what, result, result < 0 ? strerrorname_np(errno) : "");
+    fflush(stdout);
+}
+
+static void must(const char *what, int holds)
+{
+    if (holds) return;
+    printf("%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static const char *way; /* what connections are */
+
+static void pair_of(int pair[2])
+{
+    struct sockaddr_in port = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "name" };
+    int tcp = way[0] == 't', family = tcp ? AF_INET : AF_UNIX;
+    struct sockaddr *to = tcp ? (void *)&port : (void *)&name;
+    socklen_t length = tcp ? sizeof port : sizeof name;
+    if (way[0] == 'p') {
+        must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        return;
+    }
+    int listener = socket(family, SOCK_STREAM, 0);
+    must("listen", bind(listener, to, length) == 0 && listen(listener, 5) == 0);
+    must("port", !tcp || getsockname(listener, to, &length) == 0);
+    pair[1] = socket(family, SOCK_STREAM, 0);
+    must("connect", connect(pair[1], to, length) == 0);
+    pair[0] = accept(listener, NULL, NULL);
+    must("accept", pair[0] >= 0);
+    close(listener);
+    unlink("name");
+}
+
+/* A pair both ways of which have been used, and are empty. */
+static void warm(int pair[2])
+{
+    char byte = 'w';
+    pair_of(pair);
+    for (int i = 0; i < WARM; i++)
+        for (int side = 0; side < 2; side++)
+            must("warm", write(pair[side], &byte, 1) == 1 && read(pair[1 - side], &byte, 1) == 1);
+}
+
+static void done(int pair[2])
+{
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* What comes to the host takes a moment there. */
+static int events(int fd, int asked, int wanted)
+{
+    struct pollfd entry = { fd, asked, 0 };
+    for (int look = 0; look < 200; look++) {
+        must("poll", poll(&entry, 1, 0) >= 0);
+        if ((entry.revents & wanted) == wanted) break;
+        usleep(1000);
+    }
+    return entry.revents;
+}
+
+static int error_of(int fd)
+{
+    int error = -1;
+    socklen_t length = sizeof error;
+    must("SO_ERROR", getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0);
+    return error;
+}
+
+/* How an end comes: with bytes before it, as a reset or not; and what is told after that. */
+static void resets(void)
+{
+    for (int how = 0; how < 6; how++) {
+        int pair[2];
+        char bytes[100];
+        if (how == 4 && way[0] == 't') continue; /* docs/caveats.md */
+        struct linger now = { 1, 0 };
+        warm(pair);
+        printf("-- %d\n", how);
+        if (how & 1)
+            must("linger", setsockopt(pair[0], SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+        if (how & 2) must("ahead", write(pair[0], "ahead", 5) == 5);
+        if (how & 4) must("unread", write(pair[1], "unread", 6) == 6);
+        if (how & 4) usleep(1000);
+        close(pair[0]);
+        int told = events(pair[1], POLLIN | POLLRDHUP, POLLIN | POLLRDHUP);
+        say("in", told & POLLIN);
+        say("ended", (told & POLLRDHUP) != 0);
+        if (way[0] == 't') say("error", (told & POLLERR) != 0);
+        if (how % 2 == 0 || how & 2) say("read", read(pair[1], bytes, 100));
+        say("read", read(pair[1], bytes, 100));
+        say("read", read(pair[1], bytes, 100));
+        say("error", error_of(pair[1]));
+        signal(SIGPIPE, SIG_IGN);
+        say("write", write(pair[1], "x", 1));
+        usleep(2000);
+        say("write", write(pair[1], "x", 1));
+        say("read", read(pair[1], bytes, 100));
+        close(pair[1]);
+    }
+}
+
+static void asked_error(void)
+{
+    int pair[2];
+    struct linger now = { 1, 0 };
+    char bytes[10];
+    warm(pair);
+    must("linger", setsockopt(pair[0], SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+    close(pair[0]);
+    events(pair[1], POLLIN | POLLRDHUP, POLLIN | POLLRDHUP);
+    say("error", error_of(pair[1]));
+    say("told once", error_of(pair[1]));
+    say("read", read(pair[1], bytes, 10));
+    close(pair[1]);
+}
+
+static void halves(void)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        int pair[2];
+        char bytes[100];
+        signal(SIGPIPE, SIG_IGN);
+        warm(pair);
+        must("write", write(pair[0], "last", 4) == 4 && write(pair[1], "other", 5) == 5);
+        say("half", shutdown(pair[turn], SHUT_WR));
+        say("ended", events(pair[1 - turn], POLLRDHUP, POLLRDHUP));
+        say("no more", write(pair[turn], "x", 1));
+        say("the other way", write(pair[1 - turn], "more", 4));
+        usleep(1000);
+        say("read", recv(pair[turn], bytes, 100, MSG_WAITALL | MSG_DONTWAIT));
+        say("read", read(pair[1 - turn], bytes, 100));
+        say("end", read(pair[1 - turn], bytes, 100));
+        say("both", shutdown(pair[1 - turn], SHUT_WR));
+        say("hung up", events(pair[turn], POLLRDHUP, POLLHUP | POLLRDHUP));
+        say("end", read(pair[turn], bytes, 100));
+        say("again", shutdown(pair[turn], SHUT_RDWR));
+        done(pair);
+        warm(pair);
+        must("write", write(pair[0], "there", 5) == 5);
+        say("no reading", shutdown(pair[1], SHUT_RD));
+        say("what was there", recv(pair[1], bytes, 100, MSG_DONTWAIT));
+        say("end", recv(pair[1], bytes, 100, MSG_DONTWAIT));
+        done(pair);
+    }
+}
+
+static void marks(void)
+{
+    int pair[2], mark = -1, least = 10;
+    char bytes[100];
+    warm(pair);
+    must("write", write(pair[0], "before", 6) == 6);
+    say("urgent", send(pair[0], "!?", 2, MSG_OOB));
+    must("write", write(pair[0], "after", 5) == 5);
+    say("told", events(pair[1], POLLPRI | POLLIN, POLLPRI | POLLIN));
+    usleep(2000);
+    say("taken", recv(pair[1], bytes, 100, MSG_OOB));
+    say("it", bytes[0]);
+    say("up to it", read(pair[1], bytes, 100));
+    say("mark", ioctl(pair[1], SIOCATMARK, &mark));
+    say("there", mark);
+    say("rest", read(pair[1], bytes, 100));
+    say("none", recv(pair[1], bytes, 100, MSG_OOB | MSG_DONTWAIT));
+    done(pair);
+    warm(pair);
+    must("write", write(pair[0], "four", 4) == 4);
+    say("least", setsockopt(pair[1], SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least));
+    usleep(1000);
+    say("told", events(pair[1], POLLIN, 0));
+    must("write", write(pair[0], "and more", 8) == 8);
+    say("told", events(pair[1], POLLIN, POLLIN));
+    say("read", read(pair[1], bytes, 100));
+    done(pair);
+    warm(pair);
+    must("write", write(pair[0], "0123456789", 10) == 10);
+    say("dropped", recv(pair[1], way[0] == 't' ? NULL : bytes, 4, MSG_TRUNC));
+    say("peek", recv(pair[1], bytes, 3, MSG_PEEK));
+    say("peek", recv(pair[1], bytes, 100, MSG_PEEK | MSG_DONTWAIT));
+    say("all", recv(pair[1], bytes, 6, MSG_WAITALL));
+    say("none", recv(pair[1], bytes, 6, MSG_DONTWAIT));
+    done(pair);
+}
+
+/* A writer meets a reader that never reads; what it was told to have written comes. */
+static void pressure(void)
+{
+    /* TCP with a small window takes too long. */
+    for (int kind = 0; kind < (way[0] == 't' ? 2 : 3); kind++) {
+        int pair[2], size = 8192;
+        static char bytes[4096];
+        struct timeval span = { 0, 15000 };
+        struct timespec begun, ended;
+        long sent = 0, came = 0, got;
+        warm(pair);
+        if (kind == 1)
+            must("size", setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
+        if (kind == 2)
+            must("size", setsockopt(pair[1], SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+        must("limit", setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &span, sizeof span) == 0);
+        for (;;) {
+            clock_gettime(CLOCK_MONOTONIC, &begun);
+            got = send(pair[0], bytes, sizeof bytes, MSG_NOSIGNAL);
+            if (got <= 0) break;
+            sent += got;
+            must("bounded", sent < 64 << 20);
+        }
+        say("full", got);
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        long ns = (ended.tv_sec - begun.tv_sec) * 1000000000 + ended.tv_nsec - begun.tv_nsec;
+        say("waited", ns >= 14000000);
+        say("no room", events(pair[0], POLLOUT, 0) & POLLOUT);
+        close(pair[0]);
+        while ((got = read(pair[1], bytes, sizeof bytes)) > 0) came += got;
+        say("all", came == sent);
+        close(pair[1]);
+    }
+}
+
+int main(int count, char **names)
+{
+    struct { const char *name; void (*run)(void); } parts[] = {
+        { "resets", resets }, { "error", asked_error }, { "halves", halves }, { "marks", marks },
+        { "pressure", pressure },
+    };
+    must("a part", count == 2 && strchr(names[1], '-') != NULL);
+    way = names[1];
+    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(parts[i].name, strchr(way, '-') + 1) == 0) {
+            parts[i].run();
+            return 0;
+        }
+    return 1;
+}
