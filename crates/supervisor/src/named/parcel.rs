@@ -148,7 +148,9 @@ impl Packer<'_> {
             true => (AtFlags::empty(), OFlags::empty()),
             false => (AtFlags::SYMLINK_NOFOLLOW, OFlags::NOFOLLOW),
         };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | no_follow;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = flags | no_follow;
+        before("fstatat")?;
         let found = match statat(parent, path, at) {
             Ok(found) => found,
             Err(errno) => return self.skip(shown, &in_words(errno), "check it"),
@@ -159,15 +161,19 @@ impl Packer<'_> {
             return self.skip(shown, "it is a directory", "add -r");
         }
         match kind {
-            FileType::Symlink => match rustix::fs::readlinkat(parent, path, Vec::new()) {
-                Ok(target) => {
-                    let target = target.into_bytes();
-                    self.item(&Item::Symlink { name, facts, target })
+            FileType::Symlink => {
+                before("readlinkat")?;
+                match rustix::fs::readlinkat(parent, path, Vec::new()) {
+                    Ok(target) => {
+                        let target = target.into_bytes();
+                        self.item(&Item::Symlink { name, facts, target })
+                    }
+                    Err(errno) => self.skip(shown, &in_words(errno), "check it"),
                 }
-                Err(errno) => self.skip(shown, &in_words(errno), "check it"),
-            },
+            }
             FileType::Fifo => self.item(&Item::Fifo { name, facts }),
             FileType::RegularFile | FileType::Directory => {
+                before("openat")?;
                 match openat(parent, path, flags, Mode::empty()).and_then(|one| seen(one, kind)) {
                     Ok((opened, facts)) if kind == FileType::Directory => {
                         self.directory(opened, name, facts, shown, depth)
@@ -211,6 +217,7 @@ impl Packer<'_> {
     fn bytes(&mut self, file: &File, shown: &Path) -> io::Result<()> {
         let mut buffer = vec![0; FRAME_BYTES];
         let mut offset = 0;
+        before("pread")?;
         // Files of /proc say that they are empty, and are read to their end.
         let unknown = file.metadata().is_ok_and(|found| found.len() == 0);
         loop {
@@ -244,6 +251,7 @@ impl Packer<'_> {
 /// What was opened, which was of this `kind` when it was looked at, with its own attributes:
 /// somebody may have put something else in its place since, that fewer may read.
 fn seen(opened: OwnedFd, kind: FileType) -> rustix::io::Result<(OwnedFd, Facts)> {
+    before("fstat").map_err(|_| Errno::IO)?;
     let found = rustix::fs::fstat(&opened)?;
     match FileType::from_raw_mode(found.st_mode) == kind {
         true => Ok((opened, Facts::of(&found))),
@@ -263,6 +271,7 @@ fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
 
 fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
+    before("getdents").map_err(|_| Errno::IO)?;
     for entry in Dir::read_from(directory)? {
         let name = entry?.file_name().to_bytes().to_vec();
         if name != b"." && name != b".." {

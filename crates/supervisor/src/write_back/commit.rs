@@ -476,9 +476,10 @@ impl<S: Source> Commit<'_, S> {
             Err(problem) => return self.outcome.note(&touch.path, Err(problem)),
         };
         if !self.is_touched(held.found(), touch) {
-            let path = typed(&touch.path);
+            let Touch { path, attributes, before, .. } = touch;
+            let how = host::given_in_words(path, attributes, before, held.found());
             let what = "changed on the host meanwhile: its attributes are kept";
-            let line = format!("{path} {what}; see them: stat {path}");
+            let line = format!("{} {what}{how}", typed(&touch.path));
             return self.outcome.conflicts.push(line);
         }
         if let Some(wanted) = &touch.extended {

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{HostIdentity, Imported, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
 use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -31,6 +31,8 @@ use crate::typed::typed;
 
 /// Names that are drawn with one call.
 const DRAWN_AT_ONCE: usize = 16;
+/// Bits of a mode that a change of the owner takes away.
+const SET_ID: u32 = 0o6000;
 /// Nanoseconds.
 pub const NS_PER_S: i64 = 1_000_000_000;
 
@@ -201,6 +203,49 @@ pub fn beside_in_words(aside: &Path, target: &Path, there: bool) -> String {
     let compare =
         if there { format!("; compare: diff -r {target} {aside}") } else { String::new() };
     format!("{aside}{compare}; take it: mv -T {aside} {target}")
+}
+
+/// What to type for an object that is `found` at `path` to have the `wanted` attributes of the
+/// image, which were these `before`; nothing, if it has them.
+pub fn given_in_words(
+    path: &Path,
+    wanted: &Attributes,
+    before: &HostIdentity,
+    found: &fs::Metadata,
+) -> String {
+    let (owner, mode) = ((wanted.step.uid, wanted.step.gid), wanted.step.mode & 0o7777);
+    let mut commands = changes(path, (owner, mode), (owner_of(found), found.mode() & 0o7777));
+    if ![before.modified_ns, identity_of(found).modified_ns].contains(&wanted.modified_ns) {
+        let (seconds, rest) =
+            (wanted.modified_ns.div_euclid(NS_PER_S), wanted.modified_ns.rem_euclid(NS_PER_S));
+        commands.push(format!("touch -h -d @{seconds}.{rest:09} {}", typed(path)));
+    }
+    or_nothing("; take the image's: ", &commands)
+}
+
+/// The same for mode and owner that the host's object has, to be given to the image's.
+pub fn hosts_in_words(path: &Path, ours: &Attributes, found: &fs::Metadata) -> String {
+    let ours = ((ours.step.uid, ours.step.gid), ours.step.mode & 0o7777);
+    let commands = changes(path, (owner_of(found), found.mode() & 0o7777), ours);
+    or_nothing("; take the host's: ", &commands)
+}
+
+fn owner_of(found: &fs::Metadata) -> (u32, u32) {
+    (found.uid(), found.gid())
+}
+
+/// Owner before mode: a change of the owner takes set-ID bits away.
+fn changes(path: &Path, wanted: ((u32, u32), u32), there: ((u32, u32), u32)) -> Vec<String> {
+    let ((uid, gid), mode) = wanted;
+    let path = typed(path);
+    let owner = (wanted.0 != there.0).then(|| format!("chown -h {uid}:{gid} {path}"));
+    let changed = wanted.1 != there.1 || owner.is_some() && mode & SET_ID != 0;
+    let mode = changed.then(|| format!("chmod {mode:04o} {path}"));
+    owner.into_iter().chain(mode).collect()
+}
+
+fn or_nothing(before: &str, commands: &[String]) -> String {
+    if commands.is_empty() { String::new() } else { format!("{before}{}", commands.join(" && ")) }
 }
 
 /// Bytes of a path as the image names it.

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity};
+use husk_proto::fs::{Attributes, HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use super::beneath::held::Held;
@@ -39,6 +39,12 @@ use crate::onlooker::Progress;
 const STILL_CHANGING: &str = "still changing";
 /// What is said of what was made and is not there any more.
 pub const TAKEN: &str = "another program has removed or replaced the new file";
+/// What is said of a mode that is not all of what it was.
+const NARROWED: &str = "its group may do no more than others, as the host's object that may have \
+    an access control list is gone or replaced (so with all such objects)";
+/// Bits of a mode.
+const GROUP: u32 = 0o070;
+const OTHERS: u32 = 0o007;
 /// What is said of content that found no room anywhere.
 pub const LOST: &str = "; its content is lost";
 
@@ -432,16 +438,27 @@ impl<'a, S: Source> Maker<'a, S> {
         from: Option<io::Result<Extended>>,
         shown: &Path,
     ) -> io::Result<()> {
+        let mut attributes = *attributes;
         let extended = match (&object.extended, from) {
             (Some(extended), _) => Ok(extended.clone()),
             (None, Some(from)) => from,
-            (None, None) => self.extended_of_origin(object),
+            (None, None) => match self.extended_of_origin(object, shown) {
+                Ok(Some(extended)) => Ok(extended),
+                Ok(None) => {
+                    self.narrow(&mut attributes, shown);
+                    Ok(Extended::new())
+                }
+                Err(problem) => {
+                    self.narrow(&mut attributes, shown);
+                    Err(problem)
+                }
+            },
         };
         if self.beneath.hands_down() && extended.as_ref().is_ok_and(Vec::is_empty) {
             extended::forget_lists(held)?;
         }
         let early = extended.as_ref().is_ok_and(|all| extended::set(held, all).is_ok());
-        held.set_attributes(attributes)?;
+        held.set_attributes(&attributes)?;
         let late = |all: Extended| match early && all.is_empty() {
             true => Ok(()),
             false => extended::set(held, &all),
@@ -450,12 +467,43 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(())
     }
 
-    fn extended_of_origin(&mut self, object: &Object) -> io::Result<Extended> {
-        let Ok(Some(origin)) = super::origin_path(self.source, &object.attributes) else {
-            return Ok(Extended::new());
-        };
-        let origin = self.beneath.hold_if_there(&origin)?;
-        origin.map_or_else(|| Ok(Extended::new()), |origin| origin.extended())
+    /// The extended attributes of the host's object that the image has changed; `None`: it is not
+    /// there. What has its name instead may be anybody's, and give anybody rights.
+    fn extended_of_origin(
+        &mut self,
+        object: &Object,
+        shown: &Path,
+    ) -> io::Result<Option<Extended>> {
+        let Some(origin) = object.attributes.origin else { return Ok(Some(Extended::new())) };
+        let imported = self.source.host_identity(origin).ok();
+        let imported = imported.map(|one| (one.device, one.inode));
+        let path = super::origin_path(self.source, &object.attributes).unwrap_or_default();
+        for path in path.into_iter().chain([shown.to_owned()]) {
+            let Some(held) = self.beneath.hold_if_there(&path)? else { continue };
+            let which = object_of(held.found());
+            // An earlier write-back has put it there.
+            let put = self.ledger.here(&path).filter(|here| here.is_of(object.inode));
+            let put = put.is_some_and(|here| (here.identity.device, here.identity.inode) == which);
+            if put || imported == Some(which) {
+                return held.extended().map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a list is not known, rights of the group may be those that the list gives others at
+    /// most, and are not the group's.
+    fn narrow(&mut self, attributes: &mut Attributes, shown: &Path) {
+        let mode = attributes.step.mode;
+        let narrowed = mode & (!GROUP | (mode & OTHERS) << 3);
+        if narrowed == mode || attributes.step.kind == Kind::Symlink {
+            return;
+        }
+        attributes.step.mode = narrowed;
+        let notes = &mut self.outcome.notes;
+        if !notes.iter().any(|line| line.ends_with(NARROWED)) {
+            notes.push(format!("{}: {NARROWED}", shown.display()));
+        }
     }
 
     /// What is made is held again when all below is: one descriptor a level would be too many.

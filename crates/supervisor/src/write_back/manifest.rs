@@ -503,20 +503,59 @@ fn all(places: &[PathBuf], take: bool) -> Vec<Pending> {
     all
 }
 
-/// How the temporary names begin of all write-backs that can still be recovered.
+/// How the temporary names begin of all write-backs that can still be recovered. Where one cannot
+/// be read, any may be its: all are kept.
 #[derive(Debug)]
-pub struct Kept(Vec<String>);
+pub struct Kept {
+    stems: Vec<String>,
+    all: bool,
+}
 
 impl Kept {
     /// Those of this user.
     pub fn by_this_user() -> Kept {
-        let ready = looked_at(&places()).into_iter().filter(|one| one.ready);
-        Kept(ready.map(|one| one.head.stem).collect())
+        Kept::of(&places())
+    }
+
+    fn of(places: &[PathBuf]) -> Kept {
+        let mut kept = Kept { stems: Vec::new(), all: false };
+        for place in places {
+            let files = match is_own(place).and_then(|()| fs::read_dir(place)) {
+                Ok(files) => files,
+                Err(problem) => {
+                    // There is none, or it is somebody else's.
+                    let known = [io::ErrorKind::NotFound, io::ErrorKind::Other];
+                    kept.all |= !known.contains(&problem.kind());
+                    continue;
+                }
+            };
+            for file in files {
+                match file.map(|file| file.path()) {
+                    Ok(path) if path.extension() == Some(ENDING.as_ref()) => kept.add(path),
+                    Ok(_) => {}
+                    Err(_) => kept.all = true,
+                }
+            }
+        }
+        kept
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        match Pending::read(path, false) {
+            // Of a long one that somebody recovers only the beginning is read.
+            Ok(one) if one.ready || one.busy => self.stems.push(one.head.stem),
+            Ok(_) => {}
+            Err(problem) => {
+                // One has ended meanwhile, or has not begun: it has nothing that is needed.
+                let known = [io::ErrorKind::NotFound, io::ErrorKind::InvalidData];
+                self.all |= !known.contains(&problem.kind());
+            }
+        }
     }
 
     /// Whether a temporary name is one of them.
     pub fn keeps(&self, name: &OsStr) -> bool {
-        self.0.iter().any(|stem| name.as_bytes().starts_with(stem.as_bytes()))
+        self.all || self.stems.iter().any(|stem| name.as_bytes().starts_with(stem.as_bytes()))
     }
 }
 
@@ -547,4 +586,42 @@ fn is_own(place: &Path) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other("it is not this user's alone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn temporary_names_of_what_can_be_recovered_are_kept_and_all_where_that_is_unknown() {
+        let scratch = tempfile::tempdir().unwrap();
+        let places = [scratch.path().join("own"), scratch.path().join("none")];
+        let head = |stem: &str| Head {
+            number: 1,
+            started_ns: 2,
+            stem: stem.into(),
+            roots: Vec::new(),
+            directories: Vec::new(),
+        };
+        let keeps = |name: &str| Kept::of(&places).keeps(OsStr::new(name));
+        assert!(!keeps(".husk-tmp-ready-1"));
+        let mut ready = Manifest::begin(&places, head(".husk-tmp-ready-")).unwrap();
+        ready.ready(Vec::new()).unwrap();
+        let begun = Manifest::begin(&places, head(".husk-tmp-begun-")).unwrap();
+        let at_work = Manifest::begin(&places, head(".husk-tmp-at-work-")).unwrap();
+        drop((ready, begun));
+        assert!(keeps(".husk-tmp-ready-1") && keeps(".husk-tmp-at-work-1"));
+        assert!(!keeps(".husk-tmp-begun-1") && !keeps(".husk-tmp-other-1"));
+        drop(at_work);
+        // One that cannot be opened may be anybody's, and so may what is in such a directory.
+        let unknown = places[0].join(format!("x.{ENDING}"));
+        symlink("x", &unknown).unwrap();
+        assert!(keeps(".husk-tmp-other-1"));
+        fs::remove_file(unknown).unwrap();
+        assert!(!keeps(".husk-tmp-other-1"));
+        // A directory that others may enter is none of this user's.
+        fs::set_permissions(&places[0], fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!keeps(".husk-tmp-ready-1"));
+    }
 }

@@ -65,7 +65,7 @@ mod small;
 mod steps;
 pub mod tally;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod unlock;
 mod unsynced;
 
@@ -348,7 +348,9 @@ fn scan_and_commit<S: Source>(
     let mut work = Work { number, live, names, rescue, progress, ledger, manifests, started_ns };
     let mut outcome = commit::carry_out(source, &mut work, beneath, plan);
     unsettled.extend(unsaid(work.ledger.settle(beneath)));
-    if !outcome.untouched && restat::renew(source, beneath, overlays, &placed, &mut work) {
+    let renewed = !outcome.untouched
+        && restat::renew(source, beneath, overlays, &placed, &mut work, &mut outcome);
+    if renewed {
         unsettled.extend(unsaid(work.ledger.save()));
     }
     unsettled.dedup();

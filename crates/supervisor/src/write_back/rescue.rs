@@ -440,62 +440,70 @@ mod tests {
         assert!(rescue.summary().is_empty());
     }
 
-    /// What somebody puts in the place of the directory of a rescue.
-    fn swap(top: &Path, link: bool) -> io::Result<()> {
-        if fs::rename(top, top.with_file_name("away")).is_ok() {
-            let theirs = top.with_file_name("theirs");
+    /// What somebody puts in the place of a directory: a link, or another directory.
+    fn swap(path: &Path, theirs: &Path, link: bool) -> io::Result<()> {
+        if fs::rename(path, theirs.with_file_name("away")).is_ok() {
             match link {
-                true => std::os::unix::fs::symlink(theirs, top)?,
-                false => fs::rename(theirs, top)?,
+                true => std::os::unix::fs::symlink(theirs, path)?,
+                false => fs::rename(theirs, path)?,
             }
         }
         Ok(())
     }
 
+    /// Somebody swaps before the n-th host call; whether there was one. What they put there gets
+    /// nothing: of a directory in the place of that above the rescue, if it was there before the
+    /// rescue, at most a directory that nobody else can enter.
+    fn saved_beside(n: u32, link: bool, above: bool) -> bool {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        let (base, theirs) = (at("base"), at("theirs"));
+        let top = base.join("husk-rescue-x");
+        fs::create_dir(&base).unwrap();
+        fs::create_dir(&theirs).unwrap();
+        let which = fs::metadata(&theirs).unwrap().ino();
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < std::time::Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let swapped = if above { base.clone() } else { top.clone() };
+        let count = std::rc::Rc::new(std::cell::Cell::new(0));
+        let (seen, by) = (std::rc::Rc::clone(&count), theirs.clone());
+        let plan = move |_| {
+            count.set(count.get() + 1);
+            if count.get() == n { swap(&swapped, &by, link) } else { Ok(()) }
+        };
+        let mut rescue = Rescue::into_directory(top.clone());
+        let saved = schedule::during(plan, || {
+            ["/none/a", "/none/d/b"].map(|path| {
+                let mut fill = text(b"ours");
+                let what = &mut Saved::File(&mut fill);
+                rescue.save(Path::new(path), &attributes(), "no room", what)
+            })
+        });
+        let there = [&base, &top, &theirs].map(|path| fs::canonicalize(path).ok());
+        let mut there = there.into_iter().flatten();
+        let theirs = there.find(|path| fs::metadata(path).unwrap().ino() == which).unwrap();
+        for entry in fs::read_dir(theirs).unwrap().map(Result::unwrap) {
+            let mode = entry.metadata().unwrap().mode() & 0o7777;
+            let closed = entry.file_name() == "husk-rescue-x" && mode == 0o700;
+            assert!(above && !link && closed, "call {n}: {entry:?} {mode:o}");
+        }
+        // What is said to be saved is there.
+        let here = [top, at("away"), at("away").join("husk-rescue-x")];
+        for (path, saved) in ["tree/none/a", "tree/none/d/b"].into_iter().zip(saved) {
+            let is_there = here.iter().any(|one| one.join(path).is_file());
+            assert!(is_there || !saved, "call {n}: {path}");
+        }
+        assert!(seen.get() >= n || saved == [true, true]);
+        seen.get() >= n
+    }
+
     #[test]
-    fn whoever_swaps_the_directory_of_a_rescue_gets_nothing_of_it() {
-        for link in [true, false] {
-            let mut n = 0;
-            loop {
-                n += 1;
-                let scratch = tempfile::tempdir().unwrap();
-                let (top, theirs) = (scratch.path().join("top"), scratch.path().join("theirs"));
-                fs::create_dir(&theirs).unwrap();
-                let which = fs::metadata(&theirs).unwrap().ino();
-                let begin = std::time::Instant::now();
-                while begin.elapsed() < std::time::Duration::from_millis(20) {
-                    std::thread::yield_now();
-                }
-                let (count, at) = (std::rc::Rc::new(std::cell::Cell::new(0)), top.clone());
-                let seen = std::rc::Rc::clone(&count);
-                let plan = move |_| {
-                    count.set(count.get() + 1);
-                    if count.get() == n { swap(&at, link) } else { Ok(()) }
-                };
-                let mut rescue = Rescue::into_directory(top.clone());
-                let saved = schedule::during(plan, || {
-                    ["/none/a", "/none/d/b"].map(|path| {
-                        let mut fill = text(b"ours");
-                        let what = &mut Saved::File(&mut fill);
-                        rescue.save(Path::new(path), &attributes(), "no room", what)
-                    })
-                });
-                let there = [&top, &theirs].map(|path| fs::canonicalize(path).ok());
-                let mut there = there.into_iter().flatten();
-                let theirs = there.find(|path| fs::metadata(path).unwrap().ino() == which);
-                assert_eq!(fs::read_dir(theirs.unwrap()).unwrap().count(), 0, "call {n}");
-                // What is said to be saved is there.
-                let here = [top, scratch.path().join("away")];
-                for (path, saved) in ["tree/none/a", "tree/none/d/b"].into_iter().zip(saved) {
-                    let is_there = here.iter().any(|one| one.join(path).is_file());
-                    assert!(is_there || !saved, "call {n}: {path}");
-                }
-                if seen.get() < n {
-                    assert_eq!(saved, [true, true]);
-                    break;
-                }
-            }
-            assert!(n > 10, "{n} host calls");
+    fn whoever_swaps_the_directory_of_a_rescue_or_that_above_it_gets_nothing_of_it() {
+        for (link, above) in [(true, false), (false, false), (true, true), (false, true)] {
+            let calls = (1..1000).take_while(|&n| saved_beside(n, link, above)).count();
+            assert!(calls > 10, "{calls} host calls");
         }
     }
 }

@@ -38,7 +38,7 @@ use super::git_lock;
 use super::host::{self, NS_PER_S};
 use super::ledger::Ledger;
 use super::plan::{Content, Object, Plan};
-use super::{Overlay, Source, Work};
+use super::{Outcome, Overlay, Source, Work};
 
 /// Longest configuration of a repository that is looked into.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -86,18 +86,27 @@ pub fn renew<S: Source>(
     overlays: &[Overlay],
     placed: &Placed,
     work: &mut Work,
+    outcome: &mut Outcome,
 ) -> bool {
     let Work { names, ledger, .. } = work;
     let mut any = false;
     for (path, inode) in &placed.indexes {
         let overlay = overlays.iter().filter(|(_, root)| path.starts_with(root));
         let overlay = overlay.max_by_key(|(_, root)| root.as_os_str().len());
+        // git that holds the lock finds out by itself what there is to renew.
+        let mut patience = Duration::ZERO;
         if let Some(overlay) = overlay
-            && let Ok(Some(found)) =
-                renew_one(source, beneath, overlay, (path, *inode), placed, names, ledger)
+            && let Ok(lock) = git_lock::take(beneath, names, path, &mut patience)
         {
-            ledger.replaced(path, found);
-            any = true;
+            let object = (&**path, *inode);
+            let renewed = renew_one(source, beneath, overlay, object, placed, names, ledger);
+            if let Some(Err(problem)) = lock.map(|lock| lock.release(beneath)) {
+                outcome.note(&git_lock::lock_of(path), Err(problem));
+            }
+            if let Ok(Some(found)) = renewed {
+                ledger.replaced(path, found);
+                any = true;
+            }
         }
         derived::remember_what_is_at(beneath, path);
     }
@@ -116,24 +125,6 @@ fn renew_one<S: Source>(
 ) -> io::Result<Option<HostIdentity>> {
     let Some(directory) = path.parent() else { return Ok(None) };
     let Some(tree) = working_tree(beneath, directory) else { return Ok(None) };
-    // Git that writes it finds out by itself what there is to renew.
-    let mut patience = Duration::ZERO;
-    let lock = git_lock::take(beneath, names, path, &mut patience)?;
-    let overlay = (overlay, &*tree);
-    let renewed = renew_locked(source, beneath, overlay, (path, inode), placed, names, ledger);
-    lock.map_or(Ok(()), |lock| lock.release(beneath))?;
-    renewed
-}
-
-fn renew_locked<S: Source>(
-    source: &mut S,
-    beneath: &Beneath,
-    (overlay, tree): (&Overlay, &Path),
-    (path, inode): (&Path, Inode),
-    placed: &Placed,
-    names: &mut host::Names,
-    ledger: &Ledger,
-) -> io::Result<Option<HostIdentity>> {
     let Ok(below) = tree.strip_prefix(&overlay.1) else { return Ok(None) };
     let file = beneath.read(path)?;
     let index = derived::index_of(beneath, path, &file);

@@ -51,7 +51,6 @@ use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
 use super::plan::{Conflict, Content, Object, Plan, Put, Touch, Wanted, beside};
 use super::{PATH_BYTES_MAX, Source};
-use crate::typed::typed;
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`super::STACK_BYTES`).
@@ -471,7 +470,10 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             Ok(_) => {
                 let what = "changed on the host meanwhile";
-                let outcome = format!("kept as it is there; see it: stat {}", typed(&path));
+                let found = self.beneath.found(&path).ok().flatten();
+                let how =
+                    found.map(|found| host::given_in_words(&path, &attributes, expected, &found));
+                let outcome = format!("kept as it is there{}", how.unwrap_or_default());
                 self.conflict(&path, Wanted::Attributes, what, &outcome);
             }
             Err(problem) => self.fail(&path, &problem.to_string()),

@@ -23,11 +23,12 @@ use super::{Outcome, Places, on_large_stack, scan_and_commit};
 
 mod adversary;
 mod chosen;
+mod crowd;
 mod edited;
 mod faulty;
 mod git_locked;
 mod gone;
-mod killed;
+pub(crate) mod killed;
 mod leftovers;
 mod many;
 mod merged;
@@ -90,10 +91,10 @@ fn who() -> Credentials<'static> {
 }
 
 /// An overlay on a fresh host directory.
-struct Scene {
-    direct: Direct,
-    root: Inode,
-    path: PathBuf,
+pub(crate) struct Scene {
+    pub(crate) direct: Direct,
+    pub(crate) root: Inode,
+    pub(crate) path: PathBuf,
     scratch: tempfile::TempDir,
     started_ns: i64,
     _turn: MutexGuard<'static, ()>,
@@ -108,7 +109,7 @@ impl Scene {
     }
 
     /// The same without waiting for the host's clock.
-    fn at_once(fill: impl Fn(&Path)) -> Scene {
+    pub(crate) fn at_once(fill: impl Fn(&Path)) -> Scene {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut image = IMAGE.lock().unwrap_or_else(PoisonError::into_inner);
         let base = image.get_or_insert_with(Base::make);
@@ -129,7 +130,7 @@ impl Scene {
     }
 
     /// The next scene is in an image that has nothing in it yet.
-    fn renew_the_image() {
+    pub(crate) fn renew_the_image() {
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut image = IMAGE.lock().unwrap_or_else(PoisonError::into_inner);
         *image = image.take().map(Base::renew);
@@ -148,7 +149,7 @@ impl Scene {
     }
 
     /// The inode at `path` below the overlay; directories on the way are listed.
-    fn at(&mut self, path: &str) -> Inode {
+    pub(crate) fn at(&mut self, path: &str) -> Inode {
         let (mut inode, mut host) = (self.root, self.path.clone());
         for name in path.split('/').filter(|name| !name.is_empty()) {
             self.ensure_listed(inode, &host);
@@ -180,7 +181,7 @@ impl Scene {
     }
 
     /// What an application does to a host file: copies it up, then writes.
-    fn rewrite(&mut self, path: &str, content: &[u8]) {
+    pub(crate) fn rewrite(&mut self, path: &str, content: &[u8]) {
         let inode = self.at(path);
         let donor = self.direct.create_nameless(&who(), inode, 0o600, false).unwrap();
         let old = fs::read(self.path.join(path)).unwrap();

@@ -56,12 +56,12 @@ impl<S: Source> Scan<'_, S> {
             (uid, &mut step.uid, there.uid()),
             (gid, &mut step.gid, there.gid()),
         ];
-        all.into_iter().all(|(before, ours, theirs)| {
+        all.into_iter().fold(true, |all, (before, ours, theirs)| {
             let compatible = *ours == before || theirs == before || *ours == theirs;
             if *ours == before {
                 *ours = theirs;
             }
-            compatible
+            all && compatible
         })
     }
 
@@ -72,10 +72,11 @@ impl<S: Source> Scan<'_, S> {
         expected: &HostIdentity,
         attributes: &mut Attributes,
     ) {
+        let found = self.beneath.found(path).ok().flatten();
         if !self.merge(path, expected, attributes) {
-            let path = path.display();
-            let line =
-                format!("{path}: mode or owner changed on both sides: the image's are taken");
+            let take = found.map(|found| host::hosts_in_words(path, attributes, &found));
+            let what = "mode or owner changed on both sides: the image's are taken";
+            let line = format!("{}: {what}{}", path.display(), take.unwrap_or_default());
             self.plan.notes.push(line);
         }
     }

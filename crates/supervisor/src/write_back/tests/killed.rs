@@ -19,7 +19,7 @@ use crate::write_back::{Outcome, recover};
 const CALLS_MAX: u32 = 5000;
 
 /// Does `work`, which is killed before its n-th host call; `None`: it was.
-pub(super) fn killed_at<T>(n: u32, work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn killed_at<T>(n: u32, work: impl FnOnce() -> T) -> Option<T> {
     let mut calls = 0;
     let plan = move |_| {
         calls += 1;
@@ -52,7 +52,7 @@ pub(super) fn tree(top: &Path) -> Tree {
     found
 }
 
-fn without_times(tree: Tree) -> Tree {
+pub(super) fn without_times(tree: Tree) -> Tree {
     let timeless = |(path, one): (PathBuf, (u32, i64, i64, Vec<u8>))| (path, (one.0, 0, 0, one.3));
     tree.into_iter().map(timeless).collect()
 }

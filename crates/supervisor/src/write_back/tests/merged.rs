@@ -98,10 +98,51 @@ fn other_bytes_or_another_mode_of_the_host_are_told_of() {
     set_mode(&scene.path.join("written"), 0o640);
     let outcome = scene.write_back();
     assert_eq!((outcome.conflicts.len(), outcome.notes.len()), (2, 1), "{outcome:?}");
+    // What is said to type is what is missing, and nothing else.
+    let at = |name| scene.path.join(name).display().to_string();
+    let taken = |line: &str, mode, name| line.ends_with(&format!("chmod {mode} {}", at(name)));
+    for name in ["longer", "modes"] {
+        let line = outcome.conflicts.iter().find(|line| line.contains(name)).unwrap();
+        assert!(line.contains("; take the image's: chmod"), "{line}");
+        assert!(taken(line, "0600", name), "{line}");
+    }
+    let note = &outcome.notes[0];
+    assert!(note.contains("; take the host's: chmod") && taken(note, "0640", "written"), "{note}");
     assert_eq!((mode_of(&scene.path.join("longer")), scene.host("longer").len()), (0o644, 16));
     assert_eq!(mode_of(&scene.path.join("modes")), 0o640);
     assert_eq!(
         (mode_of(&scene.path.join("written")), scene.host("written")),
         (0o600, "ours".into())
     );
+}
+
+/// Who may give files away, and who may not.
+#[test]
+fn an_owner_that_only_the_image_has_given_is_told_with_what_to_type() {
+    let mut scene = scene_of(&["owned", "timed"]);
+    let change = |uid, modified| Change { uid, gid: uid, modified, ..Change::default() };
+    for (name, change) in [
+        ("owned", change(Some(12), None)),
+        ("timed", change(None, Some(Time::At(1_000_000_007_000_000_005)))),
+    ] {
+        let inode = scene.at(name);
+        scene.direct.change(&who(), inode, change).unwrap();
+        fs::write(scene.path.join(name), "theirs, and longer").unwrap();
+    }
+    let outcome = scene.write_back();
+    let told = |name: &str| {
+        let line = outcome.conflicts.iter().find(|line| line.contains(name));
+        line.unwrap().split_once("take the image's: ").unwrap().1.to_owned()
+    };
+    let at = |name| scene.path.join(name).display().to_string();
+    assert_eq!(told("owned"), format!("chown -h 12:12 {}", at("owned")));
+    let time = "touch -h -d @1000000007.000000005";
+    assert_eq!(told("timed"), format!("{time} {}", at("timed")));
+    for name in ["owned", "timed"] {
+        let mut shell = std::process::Command::new("sh");
+        assert!(who().uid != 0 || shell.args(["-c", &told(name)]).status().unwrap().success());
+    }
+    let timed = fs::metadata(scene.path.join("timed")).unwrap();
+    assert!(who().uid != 0 || fs::metadata(scene.path.join("owned")).unwrap().uid() == 12);
+    assert_eq!((timed.mtime(), timed.mtime_nsec()), (1_000_000_007, 5));
 }
