@@ -1,5 +1,6 @@
 //! `husk refresh --follow` beside a host that replaces files again and again: what a program inside
-//! sees of a file is one version of it, name, size, times and bytes.
+//! sees of a file is one version of it, name, size, times and bytes; also where who follows is
+//! killed again and again.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +16,8 @@ use crate::{Images, text, until};
 const LOOKS: usize = 3000;
 /// Versions that there are at least.
 const VERSIONS: u64 = 1500;
+/// After so many versions whoever follows is killed.
+const KILL_EVERY: u64 = 250;
 /// Second of version 0, as its time says.
 const EPOCH_S: u64 = 1_000_000_000;
 const NAMES: [&str; 3] = ["small", "large", "in/deep"];
@@ -111,6 +114,12 @@ fn who_reads_beside_a_host_that_replaces_files_sees_one_version_of_each() {
     {
         number += 1;
         NAMES.iter().for_each(|name| replace(&images.work, name, number));
+        if number % KILL_EVERY == 0 {
+            // At any moment, a change of the image's included: the next one takes over.
+            followed.kill().expect("a child");
+            followed.wait().expect("it ends");
+            followed = follow(&images);
+        }
     }
     for (mut child, said) in readers {
         let lines: Vec<String> = said.lines().map(|line| line.expect("text")).collect();

@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::named::{self, Place, Turn};
 use crate::request::reason;
 use crate::visit::Visit;
+use crate::write_back::beneath::schedule::before;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::{Overlay, host, origin_path};
 
@@ -298,6 +299,7 @@ impl Look<'_> {
                     }
                     return self.changed_by_both(path, inode, &shown, one);
                 }
+                step("forget")?;
                 let went = match directory {
                     true => false,
                     false => self.image.forget(dir, name.as_bytes(), inode)?,
@@ -305,6 +307,7 @@ impl Look<'_> {
                 if !went {
                     return self.changed_by_both(path, inode, &shown, one);
                 }
+                step("import")?;
                 self.image.import_late(dir, &[one.imported(name, kind)])?;
                 self.told.renewed += 1;
                 Ok(())
@@ -334,10 +337,12 @@ impl Look<'_> {
         if self.image.host_identity(origin)? == found {
             if shown.shown_number != found.inode {
                 // Who has opened it has taken all in but its number.
+                step("renew")?;
                 self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
             }
             return Ok(true);
         }
+        step("renew")?;
         let renewed = self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
         self.told.renewed += u64::from(renewed && kind != Kind::Directory);
         Ok(renewed)
@@ -370,12 +375,14 @@ impl Look<'_> {
             return Ok(());
         }
         let kind = host::kind_of(&one.found, parent.dev());
+        step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])?;
         self.told.added += 1;
         Ok(())
     }
 
     fn went(&mut self, dir: Inode, name: &OsStr, inode: Inode, path: &Path) -> Result<bool, Errno> {
+        step("forget")?;
         let went = self.image.forget(dir, name.as_bytes(), inode)?;
         if went {
             self.told.removed += 1;
@@ -395,6 +402,7 @@ impl Look<'_> {
     ) -> Result<(), Errno> {
         let shown = self.image.attributes(inode)?;
         if shown.step.unlisted {
+            step("list")?;
             self.image.import_done(inode)?;
         }
         for (name, (below, _)) in self.names(inode)? {
@@ -407,6 +415,7 @@ impl Look<'_> {
                 _ => drop(self.went(inode, &name, below, &path)?),
             }
         }
+        step("rmdir")?;
         match self.image.rmdir(&ALL, dir, name.as_bytes()) {
             Ok(()) => self.told.removed += 1,
             // What the image has changed in it has been told.
@@ -489,6 +498,11 @@ impl Look<'_> {
     }
 }
 
+/// Comes before each change of the image.
+fn step(what: &'static str) -> Result<(), Errno> {
+    before(what).map_err(|_| Errno::EIO)
+}
+
 /// All names of a directory of the host but Husk's own.
 fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
     let mut there = HashMap::new();
@@ -505,3 +519,6 @@ fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
     }
     Ok(there)
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,12 @@ pub fn imported(name: &[u8], kind: Kind) -> Imported<'_> {
     }
 }
 
+/// The same after a change on the host.
+pub fn changed(name: &[u8], kind: Kind) -> Imported<'_> {
+    let identity = HostIdentity { device: 5, inode: 10, size: 300, modified_ns: 7, changed_ns: 8 };
+    Imported { mode: 0o600, identity, accessed_ns: 6, blocks_512: 16, ..imported(name, kind) }
+}
+
 pub fn at(me: &mut Direct, dir: Inode, name: &[u8]) -> Inode {
     me.lookup(dir, name).expect("name is there").inode
 }
@@ -394,6 +400,22 @@ pub fn operations() -> Vec<Operation> {
     operation!(all, "narrow", widen_a, false, |me, root, a| {
         me.switch_directory(a, false).expect("narrow");
         me.create(&root_user(), a, b"new", Node::File(0o644)).expect("create");
+    });
+    operation!(all, "take a change of the host in", nothing, false, |me, root, a| {
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.renew(file, &changed(b"", Kind::File), true), Ok(true));
+    });
+    operation!(all, "take a link of the host in", nothing, false, |me, root, a| {
+        let link = at(me, root, b"host-link");
+        let found = Imported { target: &[b'e'; 900], ..changed(b"", Kind::Symlink) };
+        assert_eq!(me.renew(link, &found, true), Ok(true));
+    });
+    operation!(all, "take a new name of the host in", nothing, false, |me, root, a| {
+        me.import_late(root, &[changed(b"late", Kind::File)]).expect("late");
+    });
+    operation!(all, "forget a name of the host", nothing, false, |me, root, a| {
+        let file = at(me, root, b"host-file");
+        assert_eq!(me.forget(root, b"host-file", file), Ok(true));
     });
     operation!(all, "rename", nothing, false, |me, root, a| {
         me.rename(&root_user(), a, b"f4", a, b"g4", 0).expect("rename");
