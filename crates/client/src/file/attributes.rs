@@ -103,47 +103,51 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     fn give_stat(&mut self, inode: Inode, out: usize) -> Answer {
-        let attributes = self.services.attributes(inode)?;
-        self.give_attributes(attributes, out)
+        let mut attributes = self.services.attributes(inode)?;
+        self.give_attributes(&mut attributes, out)
     }
 
     /// What descriptor `fd` shows.
+    #[inline]
     pub(crate) fn give_stat_at(&mut self, fd: usize, inode: Inode, out: usize) -> Answer {
-        let attributes = self.attributes_at(fd, inode)?;
-        self.give_attributes(attributes, out)
+        let mut attributes = self.services.attributes(inode)?;
+        self.as_opened(fd, &mut attributes)?;
+        self.give_attributes(&mut attributes, out)
     }
 
-    /// Attributes of `inode`, which descriptor `fd` shows.
-    fn attributes_at(&mut self, fd: usize, inode: Inode) -> Result<Attributes> {
-        let attributes = self.services.attributes(inode)?;
+    /// Makes of the attributes of a file what descriptor `fd` shows of it. They are changed where
+    /// they are: a copy would cost a tenth of an `fstat`.
+    #[inline]
+    fn as_opened(&mut self, fd: usize, attributes: &mut Attributes) -> Result<()> {
         if attributes.replaced && attributes.backing == Backing::Host {
-            return self.attributes_of_opened(fd, attributes);
+            self.attributes_of_opened(fd, attributes)?;
         }
-        Ok(attributes)
+        Ok(())
     }
 
     /// The same where the host has put another file in the place of the one that may be open as
     /// `fd`: its bytes, size and times are those of one file.
     #[cold]
-    fn attributes_of_opened(&mut self, fd: usize, mut all: Attributes) -> Result<Attributes> {
+    fn attributes_of_opened(&mut self, fd: usize, all: &mut Attributes) -> Result<()> {
         let files = self.services.files();
         let (slot, Some(origin)) = (self.services.slot(files, fd as u32), all.origin) else {
-            return Ok(all);
+            return Ok(());
         };
         if matches!(slot, Slot::Husk(_)) {
-            return Ok(all);
+            return Ok(());
         }
         let stat = self.host_stat(fd)?;
         let (open, now) = (layout::identity(&stat), self.services.host_identity(origin)?);
         if (open.device, open.inode) != (now.device, now.inode) {
-            layout::take_stat(&stat, &mut all);
+            layout::take_stat(&stat, all);
         }
-        Ok(all)
+        Ok(())
     }
 
-    fn give_attributes(&mut self, mut attributes: Attributes, out: usize) -> Answer {
-        self.shown_within(&mut attributes);
-        self.memory.write(out, &layout::stat(&attributes))?;
+    #[inline]
+    fn give_attributes(&mut self, attributes: &mut Attributes, out: usize) -> Answer {
+        self.shown_within(attributes);
+        self.memory.write(out, &layout::stat(attributes))?;
         value(0)
     }
 
@@ -191,7 +195,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Err(Errno::EINVAL);
         }
         if let Some(inode) = self.empty_path(c, c.args[2])? {
-            let attributes = self.attributes_at(c.args[0], inode)?;
+            let mut attributes = self.services.attributes(inode)?;
+            self.as_opened(c.args[0], &mut attributes)?;
             return self.give_statx(attributes, mask, c.args[4]);
         }
         let aim = Aim { absent: true, shown: true, null: true, ..aim_of(c.args[2]) };
